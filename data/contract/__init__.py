@@ -1,0 +1,26 @@
+"""The few torch-free functions that serving and training share, so that a crop or a label cannot differ between them."""
+
+from data.contract.align import CROP_PX, Array, DegenerateLandmarks, align, fit, roll_degrees
+from data.contract.decode import DecodeError, ImageTooLarge, UnsupportedImage, decode, probe
+from data.contract.identity import contract_id
+from data.contract.labels import LABELS, RAF_DB_IDS, UnknownLabel, label_index, parse_label
+
+__all__ = [
+    "CROP_PX",
+    "LABELS",
+    "RAF_DB_IDS",
+    "Array",
+    "DecodeError",
+    "DegenerateLandmarks",
+    "ImageTooLarge",
+    "UnknownLabel",
+    "UnsupportedImage",
+    "align",
+    "contract_id",
+    "decode",
+    "fit",
+    "label_index",
+    "parse_label",
+    "probe",
+    "roll_degrees",
+]

@@ -1,0 +1,116 @@
+"""What a face crop is: 112x112 RGB uint8, brow to chin with a margin.
+
+One function warps a face found in a photo, one fits a picture that already is a face crop. The template is where
+OpenCV's YuNet finds the five landmarks on FERPlus faces (median of each point, made symmetric), so that a warped face
+and a dataset's own crop frame the face alike: docs/decisions/0002-crop-template.md.
+"""
+
+from typing import Any, Final
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+CROP_PX: Final = 112
+# image-left eye, image-right eye, nose, image-left mouth corner, image-right mouth corner; x then y, in crop pixels
+TEMPLATE_PX: Final = ((35.0, 42.3), (77.0, 42.3), (56.0, 65.5), (39.1, 84.6), (72.9, 84.6))
+_MIN_SPREAD_PX: Final = 1.0
+
+
+class DegenerateLandmarks(ValueError):
+    """Five points that fix no similarity transform: not finite, or all in one place."""
+
+
+def _similarity(landmarks_px: Array) -> Array:
+    """Least-squares similarity from five landmarks to the template, (2, 3) float64. Source: Umeyama 1991."""
+    source = np.asarray(landmarks_px, dtype=np.float64)
+    if source.shape != (5, 2) or not np.isfinite(source).all():
+        raise DegenerateLandmarks(f"landmarks of shape {source.shape}: expected five finite (x, y) points")
+    target = np.asarray(TEMPLATE_PX, dtype=np.float64)
+    source_mean, target_mean = source.mean(axis=0), target.mean(axis=0)
+    centred, wanted = source - source_mean, target - target_mean
+    spread = float((centred**2).sum())
+    if spread < _MIN_SPREAD_PX:
+        raise DegenerateLandmarks(f"landmarks within {spread**0.5:.2f} px of each other: no face can be framed")
+    # In two dimensions the rotation without reflection has this closed form; no singular value decomposition needed.
+    a = float((centred * wanted).sum()) / spread
+    b = float((centred[:, 0] * wanted[:, 1] - centred[:, 1] * wanted[:, 0]).sum()) / spread
+    linear = np.array([[a, -b], [b, a]])
+    if a * a + b * b < 1e-12:
+        raise DegenerateLandmarks("landmarks whose best similarity has no extent: mirrored or scrambled points")
+    return np.hstack([linear, (target_mean - linear @ source_mean)[:, None]])
+
+
+def align(image: Array, landmarks_px: Array) -> Array:
+    """Warp one face onto the 112-pixel template.
+
+    Faces larger than the template are first reduced by area averaging, as plain bilinear sampling would alias.
+    What lies outside the image repeats its edge.
+
+    Args:
+        image: (H, W, 3) uint8, RGB.
+        landmarks_px: (5, 2) float, x then y: image-left eye, image-right eye, nose, image-left mouth corner,
+            image-right mouth corner.
+    Returns: (112, 112, 3) uint8, RGB.
+    Raises: DegenerateLandmarks, when five points fix no similarity.
+    Source: Umeyama 1991.
+    """
+    matrix = _similarity(landmarks_px)
+    region, offset_xy = _region(image, matrix)
+    shrink = max(1, int(1.0 / float(np.hypot(matrix[0, 0], matrix[1, 0]))))
+    shrink = min(shrink, *region.shape[:2])
+    if shrink > 1:
+        height, width = region.shape[0] // shrink, region.shape[1] // shrink
+        region = cv2.resize(
+            np.ascontiguousarray(region[: height * shrink, : width * shrink]),
+            (width, height),
+            interpolation=cv2.INTER_AREA,
+        )
+    # A reduced pixel i covers source pixels shrink*i .. shrink*i+shrink-1, so its centre is shrink*i + (shrink-1)/2.
+    start = np.asarray(offset_xy, dtype=np.float64) + (shrink - 1) / 2
+    warp = np.hstack([matrix[:, :2] * shrink, (matrix[:, :2] @ start + matrix[:, 2])[:, None]])
+    return cv2.warpAffine(
+        region, warp, (CROP_PX, CROP_PX), flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE
+    )
+
+
+def _region(image: Array, matrix: Array) -> tuple[Array, tuple[int, int]]:
+    """Cut the part of `image` that the crop can see, with a margin; returns it and its top-left corner (x, y)."""
+    inverse = cv2.invertAffineTransform(matrix)
+    corners = np.array([[0, 0, 1], [CROP_PX, 0, 1], [0, CROP_PX, 1], [CROP_PX, CROP_PX, 1]], dtype=np.float64)
+    seen = corners @ inverse.T
+    margin = 2.0 + 2.0 / float(np.hypot(matrix[0, 0], matrix[1, 0]))
+    height, width = image.shape[:2]
+    left, top = np.clip(np.floor(seen.min(axis=0) - margin), 0, [width - 1, height - 1]).astype(int)
+    right, bottom = np.clip(np.ceil(seen.max(axis=0) + margin), [left + 1, top + 1], [width, height]).astype(int)
+    return image[top:bottom, left:right], (int(left), int(top))
+
+
+def fit(image: Array) -> Array:
+    """Bring a picture that already is a face crop (48x48, 100x100, ...) to the template's size.
+
+    A picture that is not square is padded to a square by repeating its edge, so that faces keep their proportions.
+
+    Args:
+        image: (H, W, 3) uint8, RGB, brow to chin with a margin.
+    Returns: (112, 112, 3) uint8, RGB.
+    """
+    height, width = image.shape[:2]
+    if height != width:
+        side = max(height, width)
+        top, left = (side - height) // 2, (side - width) // 2
+        image = cv2.copyMakeBorder(
+            image, top, side - height - top, left, side - width - left, cv2.BORDER_REPLICATE
+        )
+    if image.shape[0] == CROP_PX:
+        return image.copy()
+    interpolation = cv2.INTER_AREA if image.shape[0] > CROP_PX else cv2.INTER_LINEAR
+    return cv2.resize(image, (CROP_PX, CROP_PX), interpolation=interpolation)
+
+
+def roll_degrees(landmarks_px: Array) -> float:
+    """In-plane rotation of a face: angle of the line between the eyes, degrees, clockwise positive, 0 when upright."""
+    (left_x, left_y), (right_x, right_y) = np.asarray(landmarks_px, dtype=np.float64)[:2]
+    return float(np.degrees(np.arctan2(right_y - left_y, right_x - left_x)))

@@ -1,0 +1,160 @@
+"""Bytes of a picture to upright RGB pixels; the one decoder of serving, labelling and the data readers.
+
+Formats come from an allow-list, and limits are checked on the header, before a pixel is decoded.
+"""
+
+import io
+import struct
+import warnings
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from PIL import Image
+
+from data.contract.align import Array
+
+FORMATS: Final = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
+MAX_PIXELS: Final = 50_000_000
+_EXIF_ORIENTATION: Final = 0x0112
+# Pillow's own guard speaks of "decompression bombs" at a size of its choosing; the limit here is ours and explicit.
+Image.MAX_IMAGE_PIXELS = None
+# What Pillow's parsers raise on malformed bytes, as seen by mutating files of each format.
+_BROKEN: Final = (
+    OSError,
+    SyntaxError,
+    ValueError,
+    TypeError,
+    KeyError,
+    IndexError,
+    AttributeError,
+    OverflowError,
+    EOFError,
+    ZeroDivisionError,
+    struct.error,
+)
+
+
+class DecodeError(ValueError):
+    """The bytes are no readable picture: truncated, corrupt or empty."""
+
+
+class UnsupportedImage(DecodeError):
+    """The bytes are not one of the allowed formats."""
+
+
+class ImageTooLarge(DecodeError):
+    """The header announces more pixels than the limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What a header says, before any pixel is decoded; width and height in pixels, after the EXIF turn."""
+
+    format: str
+    width: int
+    height: int
+
+
+def _open(payload: bytes) -> Image.Image:
+    if not payload:
+        raise DecodeError("empty file: no bytes to decode")
+    try:
+        return Image.open(io.BytesIO(payload), formats=FORMATS)
+    except Image.UnidentifiedImageError:
+        raise UnsupportedImage(f"not a picture in a supported format ({', '.join(FORMATS)})") from None
+    except _BROKEN as error:
+        raise DecodeError(f"unreadable picture header: {error}") from error
+
+
+def _check_pixels(image: Image.Image, max_pixels: int) -> None:
+    width, height = image.size
+    if width < 1 or height < 1:
+        raise DecodeError(f"picture of {width}x{height} px has no pixels")
+    if width * height > max_pixels:
+        raise ImageTooLarge(f"picture of {width}x{height} px: at most {max_pixels:,} pixels are decoded")
+
+
+def _orientation(image: Image.Image) -> int:
+    try:
+        return int(image.getexif().get(_EXIF_ORIENTATION, 1))
+    except _BROKEN:
+        return 1  # a damaged EXIF block says nothing about the turn, and the pixels are still good
+
+
+def probe(payload: bytes, *, max_pixels: int = MAX_PIXELS) -> Probe:
+    """Read format and upright size from the header. Raises: as `decode`."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with _open(payload) as image:
+            _check_pixels(image, max_pixels)
+            width, height = image.size
+            turned = _orientation(image) in (5, 6, 7, 8)
+            return Probe(str(image.format), *((height, width) if turned else (width, height)))
+
+
+def decode(payload: bytes, *, max_pixels: int = MAX_PIXELS, reduce_to_px: int | None = None) -> Array:
+    """Decode one picture, first frame, upright, in RGB.
+
+    EXIF orientation is applied for every format; gray is repeated, alpha is laid over white, 16-bit is scaled to
+    8, CMYK is converted.
+
+    Args:
+        payload: the file's bytes: JPEG, PNG, WebP, BMP, GIF or TIFF.
+        max_pixels: width times height above this is refused from the header.
+        reduce_to_px: a JPEG may be decoded at 1/2, 1/4 or 1/8 as long as its long side keeps at least this many pixels.
+    Returns: (H, W, 3) uint8, RGB.
+    Raises: UnsupportedImage, ImageTooLarge, DecodeError.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Pillow warns of damaged metadata; the pixels decide
+        with _open(payload) as image:
+            _check_pixels(image, max_pixels)
+            if reduce_to_px is not None and image.format == "JPEG":
+                long_side = max(image.size)
+                share = max(1, long_side // max(1, reduce_to_px))
+                image.draft(image.mode, (image.width // share, image.height // share))
+            orientation = _orientation(image)
+            try:
+                image.load()
+                upright = _turn(_to_rgb(image), orientation)
+            except MemoryError as error:
+                raise ImageTooLarge(f"picture of {image.size[0]}x{image.size[1]} px: out of memory") from error
+            except _BROKEN as error:
+                raise DecodeError(f"corrupt or truncated {image.format} picture: {error}") from error
+    return upright
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    if image.mode.startswith("I") or image.mode == "F":
+        return _to_8_bit(image).convert("RGB")
+    if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
+        rgba = image.convert("RGBA")
+        white = Image.new("RGBA", rgba.size, (255, 255, 255, 255))
+        return Image.alpha_composite(white, rgba).convert("RGB")
+    return image.convert("RGB")
+
+
+def _to_8_bit(image: Image.Image) -> Image.Image:
+    """Scale 16-bit integers by their range, never by their content; floats are taken as 0 to 1 (TIFF's custom)."""
+    pixels = np.asarray(image, dtype=np.float64)
+    full_scale = 1.0 if image.mode == "F" else 65535.0
+    scaled = np.nan_to_num(pixels) / full_scale * 255.0
+    return Image.fromarray(np.clip(np.rint(scaled), 0, 255).astype(np.uint8))
+
+
+_TURNS: Final = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
+def _turn(image: Image.Image, orientation: int) -> Array:
+    turn = _TURNS.get(orientation)
+    upright = image if turn is None else image.transpose(turn)
+    return np.ascontiguousarray(np.asarray(upright, dtype=np.uint8))

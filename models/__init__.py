@@ -1,0 +1,1 @@
+"""What is computed: backbones over timm, and the manifest of a released artefact."""

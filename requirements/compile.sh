@@ -1,0 +1,12 @@
+#!/usr/bin/env sh
+# Refresh the pins: `sh requirements/compile.sh` (needs `uv`). Exact versions and hashes, no addresses.
+set -eu
+cd "$(dirname "$0")/.."
+pin() {
+  out=$1; shift
+  uv pip compile pyproject.toml "$@" --universal --python-version 3.11 --generate-hashes \
+    --no-emit-index-url --no-emit-find-links --no-annotate --no-header --quiet -o "requirements/$out"
+}
+pin serve.txt
+pin train.txt --extra train -c requirements/serve.txt
+pin test.txt --extra train --extra test -c requirements/train.txt

@@ -1,0 +1,1 @@
+"""The training pipeline: a CNN teacher, a DeiT student distilled from it, evaluation and export."""
