@@ -1,4 +1,4 @@
-"""The few torch-free functions that serving and training share, so that a crop or a label cannot differ between them."""
+"""The few torch-free functions that serving and training share, so that no crop and no label differs between them."""
 
 from data.contract.align import CROP_PX, Array, DegenerateLandmarks, align, fit, roll_degrees
 from data.contract.decode import DecodeError, ImageTooLarge, UnsupportedImage, decode, probe

@@ -71,9 +71,7 @@ def align(image: Array, landmarks_px: Array) -> Array:
     # A reduced pixel i covers source pixels shrink*i .. shrink*i+shrink-1, so its centre is shrink*i + (shrink-1)/2.
     start = np.asarray(offset_xy, dtype=np.float64) + (shrink - 1) / 2
     warp = np.hstack([matrix[:, :2] * shrink, (matrix[:, :2] @ start + matrix[:, 2])[:, None]])
-    return cv2.warpAffine(
-        region, warp, (CROP_PX, CROP_PX), flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE
-    )
+    return cv2.warpAffine(region, warp, (CROP_PX, CROP_PX), flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
 
 
 def _region(image: Array, matrix: Array) -> tuple[Array, tuple[int, int]]:
@@ -101,9 +99,7 @@ def fit(image: Array) -> Array:
     if height != width:
         side = max(height, width)
         top, left = (side - height) // 2, (side - width) // 2
-        image = cv2.copyMakeBorder(
-            image, top, side - height - top, left, side - width - left, cv2.BORDER_REPLICATE
-        )
+        image = cv2.copyMakeBorder(image, top, side - height - top, left, side - width - left, cv2.BORDER_REPLICATE)
     if image.shape[0] == CROP_PX:
         return image.copy()
     interpolation = cv2.INTER_AREA if image.shape[0] > CROP_PX else cv2.INTER_LINEAR

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from data.contract.align import Array
 
@@ -61,7 +61,7 @@ def _open(payload: bytes) -> Image.Image:
         raise DecodeError("empty file: no bytes to decode")
     try:
         return Image.open(io.BytesIO(payload), formats=FORMATS)
-    except Image.UnidentifiedImageError:
+    except UnidentifiedImageError:
         raise UnsupportedImage(f"not a picture in a supported format ({', '.join(FORMATS)})") from None
     except _BROKEN as error:
         raise DecodeError(f"unreadable picture header: {error}") from error

@@ -7,7 +7,7 @@ project, its artefacts and its outputs has this order.
 from typing import Final
 
 LABELS: Final = ("surprise", "fear", "disgust", "happiness", "sadness", "anger", "neutral")
-RAF_DB_IDS: Final = {number: label for number, label in enumerate(LABELS, start=1)}
+RAF_DB_IDS: Final = dict(enumerate(LABELS, start=1))
 
 # Spellings met in RAF-DB, FERPlus, FER2013, AffectNet, CK+, ExpW and in folders that people name themselves.
 _SPELLINGS: Final = {

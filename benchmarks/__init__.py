@@ -1,0 +1,1 @@
+"""What we claim about speed and size, runnable. Nothing else imports this package."""
