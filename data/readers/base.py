@@ -1,0 +1,206 @@
+"""What does a data set look like to the rest of the project, and which sets are there?
+
+A reader turns one set's layout into `Sample` records and 112x112 crops. One file in this folder is one reader: put a
+`Reader` subclass with a `kind` into `data/readers/<name>.py` and every command, recipe and test finds it.
+
+    python -m data check ferplus path/to/ferplus
+"""
+
+import hashlib
+import importlib
+import inspect
+import pkgutil
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import ClassVar, Literal, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from data.contract import LABELS, Array, align, decode, fit
+from data.tree import DatasetError, FileTree, open_tree
+
+Point = tuple[float, float]
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One labelled face picture.
+
+    Attributes:
+        key: stable id, the file's path inside the set.
+        split: train, valid or test.
+        label: the hard label, one of the reader's `labels`; None where the set gives none.
+        distribution: share of the votes per label, in the order of the reader's `labels`, summing to 1.
+        votes: how many people voted, before any was discarded.
+        landmarks_px: five points in pixels of the picture, in the order of `data.contract.align`.
+        attributes: what else the set says: gender, race, age_band, person, gray, ...
+        box_px: face box x, y, width, height in pixels of the picture.
+    """
+
+    key: str
+    split: str
+    label: str | None
+    distribution: tuple[float, ...] | None = None
+    votes: int | None = None
+    landmarks_px: tuple[Point, ...] | None = None
+    attributes: Mapping[str, str] = field(default_factory=dict, hash=False)
+    box_px: tuple[float, float, float, float] | None = None
+
+
+class Reader(ABC):
+    """Base of all readers.
+
+    A subclass names its `kind`, its `title` and `where_to_get` the set, opens its files in `__init__` with typed
+    keyword-only options, and lists its splits and samples. Instances may be forked, pickled and shared by threads.
+    """
+
+    kind: ClassVar[str]
+    title: ClassVar[str]
+    where_to_get: ClassVar[str]
+
+    def __init__(self, root: Path | str) -> None:
+        self.root = Path(root)
+        self.labels: tuple[str, ...] = LABELS
+        self._samples: dict[str, tuple[Sample, ...]] = {}
+        try:
+            self.tree: FileTree = open_tree(self.root)
+        except DatasetError as error:
+            raise self.error(str(error)) from error
+
+    @abstractmethod
+    def splits(self) -> tuple[str, ...]:
+        """Return the splits that are present, in the order train, valid, test."""
+
+    @abstractmethod
+    def _read_split(self, split: str) -> list[Sample]:
+        """List one split's samples, in any order. Raises: DatasetError on a malformed annotation."""
+
+    def expected_counts(self) -> Mapping[str, Mapping[str, int]]:
+        """Return the published number of samples per split and label under the chosen options; {} where none are."""
+        return {}
+
+    def left_out(self, split: str) -> Mapping[str, int]:
+        """Return how many pictures of a split are not samples, by reason. Raises: as `samples`."""
+        self.samples(split)
+        return {}
+
+    def samples(self, split: str) -> list[Sample]:
+        """List one split's samples, sorted by key. Raises: DatasetError, also where the split is not there."""
+        if split not in self.splits():
+            raise self.error(f"no split {split!r} in {self.root}, it has {', '.join(self.splits()) or 'none'}")
+        if split not in self._samples:
+            self._samples[split] = tuple(sorted(self._read_split(split), key=lambda sample: sample.key))
+        return list(self._samples[split])
+
+    def path_of(self, sample: Sample) -> str:
+        """Return the name of a sample's file in the tree; its key, unless the set keeps several pictures of a face."""
+        return sample.key
+
+    def read_bytes(self, sample: Sample) -> bytes:
+        """Return the picture's bytes. Raises: DatasetError."""
+        return self.tree.read(self.path_of(sample))
+
+    def picture(self, sample: Sample) -> Array:
+        """Return the picture, (H, W, 3) uint8, RGB. Raises: DatasetError, data.contract.DecodeError."""
+        return decode(self.read_bytes(sample))
+
+    def crop(self, sample: Sample) -> Array:
+        """Return the face, (112, 112, 3) uint8, RGB: aligned by its landmarks where there are any, else fitted.
+
+        Raises: DatasetError, data.contract.DecodeError, data.contract.DegenerateLandmarks.
+        """
+        picture = self.picture(sample)
+        if sample.landmarks_px is None:
+            return fit(picture)
+        return align(picture, np.asarray(sample.landmarks_px, dtype=np.float32))
+
+    def error(self, problem: str) -> DatasetError:
+        """Word a problem of this set, with the way to obtain it."""
+        return DatasetError(f"{self.kind}: {problem}. {self.where_to_get}")
+
+
+@cache
+def readers() -> Mapping[str, type[Reader]]:
+    """Return every reader in this folder by its kind."""
+    package = importlib.import_module("data.readers")
+    found: dict[str, type[Reader]] = {}
+    for module_info in pkgutil.iter_modules(package.__path__):
+        module = importlib.import_module(f"data.readers.{module_info.name}")
+        for value in vars(module).values():
+            defined_here = inspect.isclass(value) and value.__module__ == module.__name__
+            if defined_here and issubclass(value, Reader) and not inspect.isabstract(value):
+                found[value.kind] = value
+    return MappingProxyType(dict(sorted(found.items())))
+
+
+def open_reader(kind: str, root: Path | str, **options: object) -> Reader:
+    """Open a data set by kind.
+
+    Args:
+        kind: one of `readers()`.
+        root: the set's folder, its zip, or a folder that holds the one zip.
+        options: the reader's own; texts are converted to the type the option declares.
+    Raises: DatasetError, naming the known kinds or options.
+    """
+    try:
+        reader = readers()[kind]
+    except KeyError:
+        raise DatasetError(f"no reader {kind!r}: expected one of {', '.join(readers())}") from None
+    return reader(root, **_typed(reader, options))
+
+
+def _typed(reader: type[Reader], options: Mapping[str, object]) -> dict[str, object]:
+    hints = get_type_hints(reader.__init__)
+    known = [name for name in inspect.signature(reader).parameters if name != "root"]
+    typed: dict[str, object] = {}
+    for name, value in options.items():
+        if name not in known:
+            raise DatasetError(f"{reader.kind}: no option {name!r}, expected one of {', '.join(known) or 'none'}")
+        typed[name] = _convert(reader.kind, name, value, hints[name])
+    return typed
+
+
+def _convert(kind: str, name: str, value: object, hint: object) -> object:
+    if get_origin(hint) is Literal:
+        choices = {str(choice): choice for choice in get_args(hint)}
+        if str(value) not in choices:
+            raise DatasetError(f"{kind}: option {name}={value!r}, expected one of {', '.join(choices)}")
+        return choices[str(value)]
+    if not isinstance(value, str) or hint not in _PARSERS:
+        return value
+    try:
+        return _PARSERS[hint](value)
+    except (KeyError, ValueError):
+        raise DatasetError(f"{kind}: option {name}={value!r}, expected a {getattr(hint, '__name__', hint)}") from None
+
+
+_PARSERS: Mapping[object, Callable[[str], object]] = {
+    bool: lambda text: {"true": True, "false": False}[text.lower()],
+    int: int,
+    float: float,
+}
+
+
+def index_sha256(reader: Reader, split: str) -> str:
+    """Hash what training on a split sees: contract-independent keys, labels, distributions, landmarks and file bytes.
+
+    Two machines with the same hash train on the same data. Returns 64 hexadecimal digits.
+    Raises: DatasetError, when a file is missing.
+    """
+    digest = hashlib.sha256()
+    for sample in reader.samples(split):
+        shares = "" if sample.distribution is None else " ".join(f"{share:.6f}" for share in sample.distribution)
+        points = "" if sample.landmarks_px is None else " ".join(f"{x:.3f},{y:.3f}" for x, y in sample.landmarks_px)
+        file_sha256 = hashlib.sha256(reader.read_bytes(sample)).hexdigest()
+        digest.update("\t".join((sample.key, sample.label or "", shares, points, file_sha256)).encode() + b"\n")
+    return digest.hexdigest()
+
+
+def pixel_sha256(picture: Array) -> str:
+    """Hash a picture's size and pixels, whatever file format they lie in."""
+    return hashlib.sha256(repr(picture.shape).encode() + np.ascontiguousarray(picture).tobytes()).hexdigest()

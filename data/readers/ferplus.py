@@ -1,0 +1,187 @@
+"""FERPlus: 48x48 gray web faces of FER2013, each labelled by ten people (Barsoum et al. 2016).
+
+Layout, the standard one of github.com/microsoft/FERPlus: `FER2013Train/`, `FER2013Valid/`, `FER2013Test/`, each with
+its PNG files and a `label.csv` without header: file, face box, then the votes of `COLUMNS`.
+
+    python -m data check ferplus path/to/ferplus --option protocol=probability
+
+Rules, after `_process_data` and `load_folders` of the official `src/ferplus.py`:
+- A column with a single vote is an outlier and becomes 0, in both protocols.
+- majority: the largest column is the label if it holds strictly more than half of what remains.
+- probability: the largest columns are taken in turn, equal ones together, until they hold three quarters of what
+  remains or three are taken. Unknown or NF ends the taking and is itself dropped when an emotion was taken before. The
+  image counts if what was taken holds strictly more than half, and is at most three columns.
+- Images whose largest column is unknown or NF are left out; with seven classes so are those of contempt.
+"""
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar, Final, Literal
+
+import numpy as np
+
+from data.contract import LABELS, DecodeError, decode
+from data.readers.base import Reader, Sample, pixel_sha256
+from data.tree import DatasetError
+
+COLUMNS: Final = (
+    "neutral", "happiness", "surprise", "sadness", "anger", "disgust", "fear", "contempt", "unknown", "NF",
+)  # fmt: skip
+_NOT_EMOTIONS: Final = ("unknown", "NF")
+_FOLDERS: Final = {"train": "FER2013Train", "valid": "FER2013Valid", "test": "FER2013Test"}
+# Majority protocol, in the order of COLUMNS; counted from the votes that Microsoft published.
+_PUBLISHED: Final = {
+    "train": (8733, 7284, 3136, 3022, 2098, 116, 536, 120),
+    "valid": (1180, 862, 411, 348, 289, 25, 60, 16),
+}
+
+Protocol = Literal["majority", "probability"]
+
+
+class FerPlus(Reader):
+    """Reader of FERPlus.
+
+    Options:
+        protocol: which images count and how their votes become a distribution; see the module.
+        classes: 7, or 8 with contempt last in `labels`.
+        exclude_pixels_of: a split whose pixels no image of another split may repeat ("valid" cleans train).
+
+    Under the majority protocol `distribution` holds the votes that remain after single ones are dropped.
+    """
+
+    kind: ClassVar[str] = "ferplus"
+    title: ClassVar[str] = "FERPlus"
+    where_to_get: ClassVar[str] = (
+        "Images: FER2013 on Kaggle (msambare/fer2013 or the 2013 challenge); votes: github.com/microsoft/FERPlus, "
+        "whose src/generate_training_data.py writes this layout"
+    )
+
+    def __init__(
+        self,
+        root: Path | str,
+        *,
+        protocol: Protocol = "majority",
+        classes: Literal[7, 8] = 7,
+        exclude_pixels_of: Literal["", "train", "valid", "test"] = "",
+    ) -> None:
+        super().__init__(root)
+        if protocol not in ("majority", "probability") or classes not in (7, 8):
+            raise DatasetError(f"ferplus: {protocol=}, {classes=}: expected majority or probability, 7 or 8")
+        self.protocol = protocol
+        self.labels = LABELS if classes == 7 else (*LABELS, "contempt")
+        self.exclude_pixels_of = exclude_pixels_of
+        self._left_out: dict[str, Counter[str]] = {}
+        found = [self.tree.prefix_of(f"{folder}/label.csv") for folder in _FOLDERS.values()]
+        if all(prefix is None for prefix in found):
+            raise self.error(f"no FER2013Train/label.csv, FER2013Valid/label.csv or FER2013Test/label.csv in {root}")
+        self._prefix = next(prefix for prefix in found if prefix is not None)
+
+    def splits(self) -> tuple[str, ...]:
+        """Return the splits whose label.csv is there."""
+        return tuple(split for split in _FOLDERS if self._label_file(split) in self.tree)
+
+    def expected_counts(self) -> Mapping[str, Mapping[str, int]]:
+        """Return the counts of the majority protocol for train and valid; {} under options that change them."""
+        if self.protocol != "majority" or self.exclude_pixels_of:
+            return {}
+        published = {split: dict(zip(COLUMNS, counts, strict=False)) for split, counts in _PUBLISHED.items()}
+        return {split: {label: counts[label] for label in self.labels} for split, counts in published.items()}
+
+    def left_out(self, split: str) -> Mapping[str, int]:
+        """Return the images that are no samples, by the column that won them or the reason."""
+        self.samples(split)
+        return dict(self._left_out[split])
+
+    def _label_file(self, split: str) -> str:
+        return f"{self._prefix}{_FOLDERS[split]}/label.csv"
+
+    def _rows(self, split: str) -> list[tuple[str, tuple[int, ...]]]:
+        """Parse label.csv into (key, ten votes). Raises: DatasetError, naming the line."""
+        name = self._label_file(split)
+        rows = []
+        text = io.StringIO(self.tree.read(name).decode("utf-8-sig"), newline="")
+        for line, row in enumerate(csv.reader(text), start=1):
+            if not row:
+                continue
+            try:
+                votes = tuple(int(float(cell)) for cell in row[2:])
+            except ValueError:
+                votes = ()
+            if len(votes) != len(COLUMNS) or min(votes) < 0:
+                raise self.error(
+                    f"{name} line {line}: expected a file, a box and {len(COLUMNS)} vote counts, got {row}"
+                )
+            rows.append((f"{_FOLDERS[split]}/{row[0]}", votes))
+        return rows
+
+    def path_of(self, sample: Sample) -> str:
+        """Return the name of a sample's file in the tree."""
+        return self._prefix + sample.key
+
+    def _read_split(self, split: str) -> list[Sample]:
+        rule = majority_shares if self.protocol == "majority" else probability_shares
+        barred = self._barred_pixels(split)
+        samples, left_out = [], Counter[str]()
+        for key, votes in self._rows(split):
+            label, shares = rule(votes)
+            if label not in self.labels:
+                left_out["no majority" if label is None else label] += 1
+            elif barred and self._pixels(key) in barred:
+                left_out[f"pixels repeat in {self.exclude_pixels_of}"] += 1
+            else:
+                samples.append(self._sample(key, split, label, shares, votes))
+        self._left_out[split] = left_out
+        return samples
+
+    def _sample(self, key: str, split: str, label: str, shares: Mapping[str, float], votes: Sequence[int]) -> Sample:
+        kept = [shares[name] for name in self.labels]
+        distribution = tuple(share / sum(kept) for share in kept)
+        return Sample(key, split, label, distribution, votes=sum(votes), attributes={"gray": "1"})
+
+    def _barred_pixels(self, split: str) -> frozenset[str]:
+        if not self.exclude_pixels_of or self.exclude_pixels_of == split:
+            return frozenset()
+        # every listed image, also those that the protocol leaves out: the face was seen either way
+        return frozenset(self._pixels(key) for key, _ in self._rows(self.exclude_pixels_of))
+
+    def _pixels(self, key: str) -> str:
+        try:
+            return pixel_sha256(decode(self.tree.read(self._prefix + key)))
+        except DecodeError as error:
+            raise self.error(f"{key} is unreadable: {error}") from error
+
+
+def _without_single_votes(votes: Sequence[int]) -> dict[str, int]:
+    return {name: count if count > 1 else 0 for name, count in zip(COLUMNS, votes, strict=True)}
+
+
+def majority_shares(votes: Sequence[int]) -> tuple[str | None, dict[str, float]]:
+    """Return the majority column (None without one) and what remains of each column after single votes are dropped."""
+    counts = _without_single_votes(votes)
+    top = max(counts, key=lambda name: counts[name])
+    label = top if counts[top] > 0.5 * sum(counts.values()) else None
+    return label, {name: float(count) for name, count in counts.items()}
+
+
+def probability_shares(votes: Sequence[int]) -> tuple[str | None, dict[str, float]]:
+    """Return the largest column taken (None where the rule discards the image) and the columns taken."""
+    counts = _without_single_votes(votes)
+    total = sum(counts.values())
+    taken: dict[str, float] = dict.fromkeys(COLUMNS, 0.0)
+    for size in sorted({count for count in counts.values() if count}, reverse=True):
+        if sum(taken.values()) >= 0.75 * total or np.count_nonzero(list(taken.values())) >= 3:
+            break
+        equal = [name for name in COLUMNS if counts[name] == size]
+        emotions = [name for name in equal if name not in _NOT_EMOTIONS]
+        taken |= dict.fromkeys(emotions, float(size))
+        if len(emotions) < len(equal):
+            if not any(taken.values()):
+                return equal[0], taken
+            break
+    chosen = [name for name in COLUMNS if taken[name]]
+    if sum(taken.values()) <= 0.5 * total or len(chosen) > 3:
+        return None, taken
+    return max(chosen, key=lambda name: taken[name]), taken

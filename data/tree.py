@@ -1,0 +1,127 @@
+"""Where do a data set's files lie: in a folder, in a zip, or in a folder that holds the one zip?
+
+Readers ask a `FileTree` by relative name and never learn the difference. A zip is read in place: the shipped sets store
+their entries uncompressed, so reading from the zip costs no more than reading from a folder.
+"""
+
+import os
+import zipfile
+from abc import ABC, abstractmethod
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+
+class DatasetError(Exception):
+    """A data set that is absent, incomplete or not in the layout its reader expects; says what to do next."""
+
+
+class FileTree(ABC):
+    """Files by relative POSIX name; safe to share between threads, to fork and to pickle."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Every file's name below the root, sorted; hidden files and archive litter are left out."""
+        return tuple(sorted(name for name in self._list() if not _is_litter(name)))
+
+    @cached_property
+    def _known(self) -> frozenset[str]:
+        return frozenset(self.names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._known
+
+    @abstractmethod
+    def _list(self) -> list[str]: ...
+
+    @abstractmethod
+    def read(self, name: str) -> bytes:
+        """Return a file's bytes. Raises: DatasetError, naming the file."""
+
+    def prefix_of(self, marker: str) -> str | None:
+        """Return the shortest folder prefix ("" or "a/b/") under which `marker` lies, None where it lies nowhere."""
+        found = [name for name in self.names if name == marker or name.endswith(f"/{marker}")]
+        return min(found, key=len)[: -len(marker)] if found else None
+
+
+def _is_litter(name: str) -> bool:
+    return any(part.startswith(".") or part == "__MACOSX" for part in name.split("/"))
+
+
+class FolderTree(FileTree):
+    """Files of an unpacked folder; links to folders are followed, each real folder once."""
+
+    def _list(self) -> list[str]:
+        names: list[str] = []
+        visited: set[str] = set()
+        for folder, subfolders, files in os.walk(self.path, followlinks=True):
+            real = os.path.realpath(folder)
+            if real in visited:
+                subfolders.clear()
+                continue
+            visited.add(real)
+            relative = Path(folder).relative_to(self.path)
+            names += [(relative / file).as_posix() for file in files]
+        return names
+
+    def read(self, name: str) -> bytes:
+        """Return a file's bytes. Raises: DatasetError, naming the file."""
+        try:
+            return (self.path / name).read_bytes()
+        except OSError as error:
+            raise DatasetError(f"cannot read {self.path / name}: {error.strerror}") from error
+
+
+class ZipTree(FileTree):
+    """Files of a zip, read in place; every process opens the zip for itself, as a shared file offset would race."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._by_process: dict[int, zipfile.ZipFile] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_by_process": {}}
+
+    def _zip(self) -> zipfile.ZipFile:
+        handle = self._by_process.get(os.getpid())
+        if handle is None:
+            try:
+                handle = self._by_process.setdefault(os.getpid(), zipfile.ZipFile(self.path))
+            except (OSError, zipfile.BadZipFile) as error:
+                raise DatasetError(f"cannot open {self.path} as a zip: {error}. Copy or fetch it again.") from error
+        return handle
+
+    def _list(self) -> list[str]:
+        return [entry.filename for entry in self._zip().infolist() if not entry.is_dir()]
+
+    def read(self, name: str) -> bytes:
+        """Return an entry's bytes, checked against its CRC. Raises: DatasetError, naming the file."""
+        try:
+            return self._zip().read(name)
+        except KeyError:
+            raise DatasetError(f"cannot read {name} in {self.path}: no such file in the zip") from None
+        except (OSError, RuntimeError, NotImplementedError, zipfile.BadZipFile, EOFError) as error:
+            raise DatasetError(f"cannot read {name} in {self.path}: {error}") from error
+
+
+def open_tree(root: Path) -> FileTree:
+    """Open a folder, a zip, or a folder whose only content beside loose text is one zip.
+
+    Raises: DatasetError, when there is nothing at `root`.
+    """
+    if root.is_dir():
+        return _open_folder(root)
+    if root.is_file():
+        return ZipTree(root)
+    raise DatasetError(f"no data at {root}: neither a folder nor a zip")
+
+
+def _open_folder(root: Path) -> FileTree:
+    visible = [entry for entry in root.iterdir() if not entry.name.startswith(".")]
+    zips = [entry for entry in visible if entry.suffix.lower() == ".zip" and entry.is_file()]
+    if len(zips) == 1 and not any(entry.is_dir() for entry in visible):
+        return ZipTree(zips[0])
+    return FolderTree(root)
