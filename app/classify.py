@@ -1,0 +1,81 @@
+"""Which expression does a crop show? ONNX Runtime over a verified artefact; calibrated probabilities out.
+
+Normalisation is inside the graph. Here the logits are divided by the manifest's temperature and go through softmax.
+"""
+
+from pathlib import Path
+from typing import Final, Literal
+
+import numpy as np
+
+from app.providers import Session, open_session
+from app.settings import Device, Precision, Settings
+from data.contract import CROP_PX, LABELS, Array
+from models.manifest import Manifest, default_artefact_dir, load_artefact
+
+MAX_BATCH: Final = 64
+
+
+class Classifier:
+    """Seven calibrated probabilities per crop; safe to call from several threads at once."""
+
+    manifest: Manifest
+    provider: str
+    precision: str
+
+    def __init__(self, folder: Path, *, device: Device, precision: Precision = "auto", threads: int = 0) -> None:
+        """Verify the artefact in `folder` and open its graph.
+
+        Raises: ArtefactError, where a byte of it differs; ProviderUnavailable, where `cuda` cannot run it.
+        """
+        self.manifest = load_artefact(folder)
+        self._session, self.precision = self._open(folder, device, precision, threads)
+        self.provider = self._session.provider
+
+    def _open(self, folder: Path, device: Device, precision: Precision, threads: int) -> tuple[Session, str]:
+        warm_up = {self.manifest.input.name: np.zeros((1, CROP_PX, CROP_PX, 3), np.uint8)}
+
+        def opened(name: Literal["fp32", "fp16"], on: Device) -> Session:
+            return open_session(folder / self.manifest.graph(name).file, on, threads=threads, warm_up=warm_up)
+
+        if precision != "auto":
+            return opened(precision, device), precision
+        if device != "cpu" and "fp16" in self.manifest.graphs:
+            session = opened("fp16", device)
+            if session.device == "cuda":
+                return session, "fp16"
+            device = "cpu"  # the fall-back has been logged; half precision is slower than fp32 on a CPU
+        return opened("fp32", device), "fp32"
+
+    def classify(self, crops: Array) -> Array:
+        """Classify N crops.
+
+        Args:
+            crops: (N, 112, 112, 3) uint8, RGB, as `data.contract.align` or `fit` makes them; N may be 0.
+        Returns: (N, 7) float32, calibrated probabilities in the order of `data.contract.LABELS`; rows sum to 1.
+        Raises: ValueError, for another shape or type.
+        """
+        if crops.shape[1:] != (CROP_PX, CROP_PX, 3) or crops.dtype != np.uint8:
+            raise ValueError(f"crops {crops.shape} {crops.dtype}: expected (N, {CROP_PX}, {CROP_PX}, 3) uint8")
+        parts = [self._logits(crops[start : start + MAX_BATCH]) for start in range(0, len(crops), MAX_BATCH)]
+        logits = np.concatenate(parts) if parts else np.empty((0, len(LABELS)), np.float32)
+        return calibrated(logits, self.manifest.temperature)
+
+    def _logits(self, crops: Array) -> Array:
+        feed = {self.manifest.input.name: np.ascontiguousarray(crops)}
+        logits: Array = self._session.run.run([self.manifest.output.name], feed)[0]
+        return logits
+
+
+def calibrated(logits: Array, temperature: float) -> Array:
+    """Softmax of logits (N, 7) over the temperature, (N, 7) float32; Guo et al. 2017."""
+    scaled = logits.astype(np.float64) / temperature
+    powers = np.exp(scaled - scaled.max(axis=1, keepdims=True))
+    probabilities: Array = (powers / powers.sum(axis=1, keepdims=True)).astype(np.float32)
+    return probabilities
+
+
+def create_classifier(settings: Settings) -> Classifier:
+    """Open the artefact that the settings name, or the released default. Raises: as `Classifier`."""
+    folder = settings.model or default_artefact_dir()
+    return Classifier(folder, device=settings.device, precision=settings.precision, threads=settings.threads)

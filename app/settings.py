@@ -1,0 +1,69 @@
+"""Which choices belong to a deployment: one class, read from `MIEN_*` environment variables or given by the caller.
+
+Facts about pixels are constants in `data/contract/`, a training run's choices are its recipe; nothing is set twice.
+"""
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, ValidationError, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from app.errors import SettingsError
+from data.contract.decode import MAX_PIXELS
+
+ENV_PREFIX = "MIEN_"
+Device = Literal["auto", "cpu", "cuda"]
+Precision = Literal["auto", "fp32", "fp16"]
+
+
+class Settings(BaseSettings):
+    """Deployment settings. Every field is the environment variable `MIEN_<FIELD>`."""
+
+    model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, frozen=True, extra="forbid")
+
+    # What runs
+    models_dir: Path | None = Field(None, description="folder with YuNet's file; before the user cache")
+    model: Path | None = Field(None, description="artefact folder; the released default when unset")
+    device: Device = Field("auto", description="auto may fall back to the CPU, cuda refuses to")
+    precision: Precision = Field("auto", description="auto: fp16 on a GPU, fp32 on a CPU")
+    threads: Annotated[int, Field(ge=0, le=256)] = Field(0, description="threads per inference; 0: as many as cores")
+
+    # Which faces are found
+    detector: str = Field("auto", description="auto, or a detector of app/detect: yunet, haar")
+    detection_threshold: Annotated[float, Field(gt=0, lt=1)] = Field(0.6, description="least score of a face")
+    detection_px: Annotated[int, Field(ge=160, le=4096)] = Field(640, description="long side of the first pass, pixels")
+    detection_max_px: Annotated[int, Field(ge=160, le=8192)] = Field(
+        1600, description="long side of the second pass, made where the first one met small faces or none"
+    )
+    find_turned: bool = Field(True, description="where no upright face is found, look at 90, 180 and 270 degrees")
+    min_face_px: Annotated[float, Field(ge=1)] = Field(10.0, description="shorter side of the smallest face, pixels")
+    max_faces: Annotated[int, Field(ge=1, le=1000)] = Field(200, description="faces per image; the largest are kept")
+
+    # What is accepted
+    max_bytes: Annotated[int, Field(ge=1024)] = Field(20_000_000, description="bytes of one image")
+    max_pixels: Annotated[int, Field(ge=1024)] = Field(MAX_PIXELS, description="pixels of one image, before decoding")
+
+    # Where it listens
+    host: str = Field("127.0.0.1", description="address to listen on; only this machine unless told otherwise")
+    port: Annotated[int, Field(ge=0, le=65535)] = Field(8000, description="0 takes a free one")
+
+    @model_validator(mode="after")
+    def _passes_grow(self) -> Self:
+        if self.detection_max_px < self.detection_px:
+            raise ValueError(f"detection_max_px {self.detection_max_px} is below detection_px {self.detection_px}")
+        return self
+
+
+def load_settings(**overrides: object) -> Settings:
+    """Read the environment, with `overrides` (None means: not given) on top.
+
+    Raises: SettingsError, naming the variable, what was found and what is allowed.
+    """
+    given = {name: value for name, value in overrides.items() if value is not None}
+    try:
+        return Settings(**given)  # type: ignore[arg-type]  # pydantic checks the types
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = "_".join(str(part) for part in first["loc"]) or "settings"
+        raise SettingsError(f"{ENV_PREFIX}{name.upper()}={first['input']!r}: {first['msg']}") from error

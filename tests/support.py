@@ -1,0 +1,126 @@
+"""Things that many tests need: a tiny artefact with real graphs, drawn pictures, and where the real ones are."""
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from PIL import Image
+
+from data.contract import CROP_PX, LABELS, Array, contract_id
+from models.manifest import GraphFile, GraphInput, GraphOutput, Manifest, sha256_of, write_manifest
+
+OPSET = 17
+_POOL_PX = 16
+_FEATURES = 3 * (CROP_PX // _POOL_PX) ** 2
+_ROOT = Path(__file__).resolve().parent.parent
+
+
+def tiny_graph(*, half: bool = False, seed: int = 0) -> onnx.ModelProto:
+    """A graph with the released signature: mean colour of a 7x7 grid of tiles, one linear layer, seven logits."""
+    kind, dtype = (TensorProto.FLOAT16, np.float16) if half else (TensorProto.FLOAT, np.float32)
+    random = np.random.default_rng(seed)
+    constants: dict[str, Array] = {
+        "scale": np.array(1 / 255, dtype),
+        "weight": (random.normal(size=(_FEATURES, len(LABELS))) / 2).astype(dtype),
+        "bias": np.zeros(len(LABELS), dtype),
+    }
+    pool: dict[str, Any] = {"kernel_shape": [_POOL_PX] * 2, "strides": [_POOL_PX] * 2}
+    nodes = [
+        helper.make_node("Cast", ["crops"], ["numbers"], to=kind),
+        helper.make_node("Mul", ["numbers", "scale"], ["unit"]),
+        helper.make_node("Transpose", ["unit"], ["planes"], perm=[0, 3, 1, 2]),
+        helper.make_node("AveragePool", ["planes"], ["tiles"], **pool),
+        helper.make_node("Flatten", ["tiles"], ["features"]),
+        helper.make_node("MatMul", ["features", "weight"], ["products"]),
+        helper.make_node("Add", ["products", "bias"], ["sums"]),
+        helper.make_node("Cast", ["sums"], ["logits"], to=TensorProto.FLOAT),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "tiny",
+        [helper.make_tensor_value_info("crops", TensorProto.UINT8, ["N", CROP_PX, CROP_PX, 3])],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["N", len(LABELS)])],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9)
+    onnx.checker.check_model(model)
+    return model
+
+
+def tiny_artefact(folder: Path, **changes: object) -> Path:
+    """Write a small but valid artefact into `folder`; `changes` replace fields of its manifest. Returns `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    graphs = {}
+    for precision in ("fp32", "fp16"):
+        path = folder / f"model.{precision}.onnx"
+        path.write_bytes(tiny_graph(half=precision == "fp16").SerializeToString())
+        graphs[precision] = GraphFile(file=path.name, sha256=sha256_of(path))
+    (folder / "card.md").write_text("# Tiny\n\nA test's artefact; its labels mean nothing.\n", encoding="utf-8")
+    fields: dict[str, object] = {
+        "name": folder.name,
+        "labels": LABELS,
+        "contract_id": contract_id(),
+        "input": GraphInput(),
+        "output": GraphOutput(),
+        "graphs": graphs,
+        "opset": OPSET,
+        "head": "mean",
+        "colour": "RGB",
+        "parameters": _FEATURES * len(LABELS) + len(LABELS),
+        "temperature": 1.5,
+        "abstain_threshold": 0.3,
+        "metrics": (),
+        "recipe": {},
+        "commit": "0" * 40,
+        "data_index_sha256": {},
+        "teacher_sha256": None,
+        "licence": "Apache-2.0",
+        "files": {"card.md": sha256_of(folder / "card.md")},
+    }
+    write_manifest(folder, Manifest.model_validate(fields | changes))
+    return folder
+
+
+def random_crops(count: int, *, seed: int = 0) -> Array:
+    """(count, 112, 112, 3) uint8: smooth random colours, no two alike."""
+    coarse = np.random.default_rng(seed).integers(0, 256, (count, 7, 7, 3), dtype=np.uint8)
+    grown = [cv2.resize(tiles, (CROP_PX, CROP_PX), interpolation=cv2.INTER_LINEAR) for tiles in coarse]
+    return np.stack(grown) if grown else np.empty((0, CROP_PX, CROP_PX, 3), np.uint8)
+
+
+def picture(width: int = 320, height: int = 240) -> Array:
+    """A drawn picture without a face: a gradient with a dark rectangle, (height, width, 3) uint8 RGB."""
+    x, y = np.meshgrid(np.linspace(0, 255, width), np.linspace(0, 255, height))
+    image = np.stack([x, y, 255 - x], axis=2).astype(np.uint8)
+    cv2.rectangle(image, (width // 4, height // 4), (width // 2, height // 2), (20, 30, 40), -1)
+    return image
+
+
+def encoded(image: Array, kind: str = "PNG", *, orientation: int | None = None, **options: Any) -> bytes:
+    """Encode (H, W, 3) uint8 RGB as a file's bytes, with an EXIF orientation where one is given."""
+    if orientation is not None:
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        options["exif"] = exif
+    buffer = io.BytesIO()
+    Image.fromarray(image).save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def sample_photo() -> Path:
+    """The repository's own photo with one face: astronaut Eileen Collins, NASA, public domain."""
+    return _ROOT / "samples" / "photos" / "astronaut.jpg"
+
+
+def folder_from_environment(variable: str) -> Path:
+    """Folder that an environment variable names; skips the test, saying so, where it is not set."""
+    value = os.environ.get(variable)
+    if not value:
+        pytest.skip(f"{variable} is not set: this test needs the real files")
+    return Path(value).resolve()
