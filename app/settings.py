@@ -6,8 +6,8 @@ Facts about pixels are constants in `data/contract/`, a training run's choices a
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from app.errors import SettingsError
 from data.contract.decode import MAX_PIXELS
@@ -15,6 +15,7 @@ from data.contract.decode import MAX_PIXELS
 ENV_PREFIX = "MIEN_"
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["auto", "fp32", "fp16"]
+ApiKeyHash = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class Settings(BaseSettings):
@@ -44,9 +45,48 @@ class Settings(BaseSettings):
     max_bytes: Annotated[int, Field(ge=1024)] = Field(20_000_000, description="bytes of one image")
     max_pixels: Annotated[int, Field(ge=1024)] = Field(MAX_PIXELS, description="pixels of one image, before decoding")
 
+    # What the service accepts, per process; past a limit the answer is 413, 429 or 503, at once
+    max_body_bytes: Annotated[int, Field(ge=1024)] = Field(50_000_000, description="bytes of one request's body")
+    max_images: Annotated[int, Field(ge=1, le=1000)] = Field(16, description="images in one request")
+    max_concurrent: Annotated[int, Field(ge=0, le=1024)] = Field(
+        0, description="requests at work at once; 0: four per core, at least 8"
+    )
+    max_queue: Annotated[int, Field(ge=0, le=10_000)] = Field(64, description="requests that wait for their turn")
+    max_per_client: Annotated[int, Field(ge=0, le=10_000)] = Field(
+        64, description="requests at once of one API key or address; 0: as many as there is room for"
+    )
+    max_buffered_bytes: Annotated[int, Field(ge=1024)] = Field(
+        512_000_000, description="bytes held for all requests together"
+    )
+    max_connections: Annotated[int, Field(ge=1, le=100_000)] = Field(1024, description="open connections")
+    max_streams: Annotated[int, Field(ge=0, le=1024)] = Field(8, description="open webcam streams")
+    request_timeout_s: Annotated[float, Field(gt=0, le=600)] = Field(30.0, description="wait and work of one request")
+    body_timeout_s: Annotated[float, Field(gt=0, le=600)] = Field(30.0, description="for a body to arrive whole")
+    header_timeout_s: Annotated[float, Field(gt=0, le=600)] = Field(10.0, description="for a request's head to arrive")
+    shutdown_timeout_s: Annotated[int, Field(ge=1, le=600)] = Field(
+        30, description="after SIGTERM, for accepted requests to finish"
+    )
+    drain_s: Annotated[float, Field(ge=0, le=600)] = Field(
+        0.0, description="after SIGTERM, to serve on while /ready already says no, so that a balancer notices"
+    )
+    workers: Annotated[int, Field(ge=1, le=64)] = Field(1, description="processes that share the port")
+
+    # Who may ask
+    api_key_sha256: Annotated[tuple[ApiKeyHash, ...], NoDecode] = Field(
+        (), description="SHA-256 of each API key, hexadecimal, separated by commas; none: everybody may ask"
+    )
+    cors_origins: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="origins whose pages may call the service, separated by commas; none: only its own page"
+    )
+
     # Where it listens
     host: str = Field("127.0.0.1", description="address to listen on; only this machine unless told otherwise")
     port: Annotated[int, Field(ge=0, le=65535)] = Field(8000, description="0 takes a free one")
+
+    @field_validator("api_key_sha256", "cors_origins", mode="before")
+    @classmethod
+    def _split_at_commas(cls, value: object) -> object:
+        return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _passes_grow(self) -> Self:
