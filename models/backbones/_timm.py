@@ -1,0 +1,42 @@
+"""timm's `create_model`, with errors that say what to do and weights fetched only where a recipe asks."""
+
+import logging
+from typing import Any, cast
+
+import timm
+from torch import nn
+
+from models.backbones import BackboneConfig, PretrainedWeightsUnavailable, UnknownBackbone
+
+logger = logging.getLogger(__name__)
+
+
+def create_timm(config: BackboneConfig, **arguments: Any) -> nn.Module:
+    """Build timm's model, with pretrained weights where the recipe asks and a hub answers.
+
+    Raises: UnknownBackbone, PretrainedWeightsUnavailable.
+    """
+    if not timm.is_model(config.name):
+        similar = ", ".join(timm.list_models(f"*{config.name.split('_')[0]}*")[:6]) or "none"
+        raise UnknownBackbone(f"timm has no model {config.name!r}; similar names: {similar}")
+    common: dict[str, Any] = {
+        "num_classes": config.classes,
+        "in_chans": config.channels,
+        "drop_rate": config.drop_rate,
+        "drop_path_rate": config.drop_path_rate,
+        **arguments,
+    }
+    if config.pretrained:
+        try:
+            return cast(nn.Module, timm.create_model(config.name, pretrained=True, **common))
+        except (OSError, RuntimeError) as error:
+            if not config.scratch_if_unavailable:
+                raise PretrainedWeightsUnavailable(
+                    f"pretrained weights of {config.name} cannot be fetched ({type(error).__name__}: {error}). Connect "
+                    "to the model hub, or set model.scratch_if_unavailable=true to train from random weights."
+                ) from error
+            logger.warning("%s: pretrained weights cannot be fetched (%s); random weights", config.name, error)
+    try:
+        return cast(nn.Module, timm.create_model(config.name, pretrained=False, **common))
+    except TypeError as error:
+        raise UnknownBackbone(f"model {config.name} does not take these options: {error}") from error

@@ -1,0 +1,136 @@
+"""Vision transformers: the students. Any timm ViT or DeiT, with a plain, a convolutional or a hybrid stem.
+
+Options: `patch_px` (side of a patch, 16 by default), `position` (learned, sinusoidal, none), `stem` (patch, conv,
+hybrid), `stem_widths` and `stem_blocks` for the hybrid, `depth`, and whatever else timm's VisionTransformer takes.
+Sources: Dosovitskiy et al. 2021 (ViT), Touvron et al. 2021 (DeiT), Xiao et al. 2021 (convolutional stem).
+"""
+
+from functools import partial
+from typing import Any, Final, cast
+
+import torch
+from timm.layers.pos_embed_sincos import build_sincos2d_pos_embed
+from torch import Tensor, nn
+
+from models.backbones import BackboneConfig, Heads, UnknownBackbone
+from models.backbones._timm import create_timm
+
+_STEMS: Final = ("patch", "conv", "hybrid")
+_POSITIONS: Final = ("learned", "sinusoidal", "none")
+
+
+class ResidualBlock(nn.Module):
+    """Two 3x3 convolutions with a shortcut (He et al. 2016), width and size unchanged."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(width, width, 3, padding=1, bias=False)
+        self.first_norm = nn.BatchNorm2d(width)
+        self.second = nn.Conv2d(width, width, 3, padding=1, bias=False)
+        self.second_norm = nn.BatchNorm2d(width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.relu(self.first_norm(self.first(x)))
+        return torch.relu(x + self.second_norm(self.second(y)))
+
+
+class ConvolutionalStem(nn.Module):
+    """Patch embedding by stride-2 convolutions, each followed by `blocks` residual blocks; drop-in for timm's PatchEmbed.
+
+    With no blocks it is Xiao et al.'s stem; with blocks, a hybrid (ViT section 3.1: patches of a CNN's feature map).
+    """
+
+    def __init__(
+        self,
+        img_size: int,
+        patch_size: int,
+        in_chans: int,
+        embed_dim: int,
+        *,
+        widths: tuple[int, ...],
+        blocks: tuple[int, ...],
+        **_unused: Any,
+    ) -> None:
+        super().__init__()
+        steps = patch_size.bit_length() - 1
+        if 2**steps != patch_size or len(widths) != steps - 1 or len(blocks) != steps:
+            raise UnknownBackbone(
+                f"a stem for {patch_size}-px patches takes {steps} stride-2 convolutions: {steps - 1} stem_widths (the "
+                f"last is the embedding's) and {steps} stem_blocks; found {len(widths)} and {len(blocks)}"
+            )
+        side = img_size // patch_size
+        self.img_size, self.patch_size = (img_size, img_size), (patch_size, patch_size)
+        self.grid_size, self.num_patches = (side, side), side * side
+        layers: list[nn.Module] = []
+        width_in = in_chans
+        for width, count in zip((*widths, embed_dim), blocks, strict=True):
+            layers += [nn.Conv2d(width_in, width, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+            layers += [ResidualBlock(width) for _ in range(count)]
+            width_in = width
+        self.layers = nn.Sequential(*layers)
+
+    def feat_ratio(self, as_scalar: bool = True) -> int | tuple[int, int]:
+        """Input pixels per token, as timm asks."""
+        return self.patch_size[0] if as_scalar else self.patch_size
+
+    def forward(self, x: Tensor) -> Tensor:  # (B, C, P, P)
+        return cast(Tensor, self.layers(x)).flatten(2).transpose(1, 2)  # (B, tokens, embed_dim)
+
+
+class _Transformer(nn.Module):
+    """timm's ViT with its heads named; `network.head_dist` exists in the distilled ones."""
+
+    def __init__(self, network: Any) -> None:
+        super().__init__()
+        self.network = network
+        self.distilled = hasattr(network, "head_dist")
+
+    def forward(self, pixels: Tensor) -> Heads:  # (B, C, P, P)
+        tokens = self.network.forward_features(pixels)  # (B, prefix + patches, dim)
+        if self.distilled:
+            return Heads(self.network.head(tokens[:, 0]), self.network.head_dist(tokens[:, 1]))
+        return Heads(self.network.forward_head(tokens))
+
+
+def create(config: BackboneConfig) -> nn.Module:
+    """Build a timm ViT/DeiT at `config.input_px`. Raises: UnknownBackbone for options that do not fit."""
+    options = dict(config.options)
+    position = _choice("position", options.pop("position", "learned"), _POSITIONS)
+    stem = _choice("stem", options.pop("stem", "patch"), _STEMS)
+    patch_px = int(options.pop("patch_px", 16))
+    if config.input_px % patch_px:
+        raise UnknownBackbone(f"patch_px {patch_px} does not divide input_px {config.input_px}")
+    arguments: dict[str, Any] = {"img_size": config.input_px, "patch_size": patch_px, **options}
+    arguments.pop("stem_widths", None)
+    arguments.pop("stem_blocks", None)
+    if stem != "patch":
+        arguments["embed_layer"] = _stem(stem, patch_px, options)
+    if position == "none":
+        arguments["pos_embed"] = "none"
+    network = create_timm(config, **arguments)
+    if position == "sinusoidal":
+        _fix_sinusoidal(network)
+    return _Transformer(network)
+
+
+def _choice(name: str, value: str, allowed: tuple[str, ...]) -> str:
+    if value not in allowed:
+        raise UnknownBackbone(f"{name} {value!r}: expected one of {', '.join(allowed)}")
+    return value
+
+
+def _stem(stem: str, patch_px: int, options: dict[str, Any]) -> partial[ConvolutionalStem]:
+    steps = patch_px.bit_length() - 1
+    default_widths = [192 >> (steps - 1 - step) for step in range(steps - 1)]
+    blocks = options.get("stem_blocks", [0] * steps if stem == "conv" else [1] * steps)
+    return partial(ConvolutionalStem, widths=tuple(options.get("stem_widths", default_widths)), blocks=tuple(blocks))
+
+
+def _fix_sinusoidal(network: Any) -> None:
+    """Replace the learned position embedding by two-dimensional sines and cosines that are not trained."""
+    grid = list(network.patch_embed.grid_size)
+    patches = build_sincos2d_pos_embed(grid, dim=network.embed_dim, interleave_sin_cos=True)  # (tokens, dim)
+    with torch.no_grad():
+        network.pos_embed.zero_()
+        network.pos_embed[0, network.num_prefix_tokens :] = patches
+    network.pos_embed.requires_grad_(False)

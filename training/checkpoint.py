@@ -1,0 +1,77 @@
+"""Checkpoints that survive a kill at any moment: written beside, flushed, renamed; the one before is kept."""
+
+import logging
+import os
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+logger = logging.getLogger(__name__)
+
+LAST: Final = "last.pt"
+PREVIOUS: Final = "previous.pt"
+BEST: Final = "best.pt"
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint that cannot be written or read."""
+
+
+def save(path: Path, state: dict[str, Any]) -> None:
+    """Write `state` so that `path` holds either the old file or the whole new one. Raises: CheckpointError."""
+    temporary = path.with_suffix(".part")
+    try:
+        with temporary.open("wb") as file:
+            torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except (OSError, RuntimeError) as error:
+        temporary.unlink(missing_ok=True)
+        raise CheckpointError(f"{path}: not written ({error}); the checkpoint before it is unharmed") from error
+
+
+def save_last(folder: Path, state: dict[str, Any]) -> None:
+    """Write `last.pt` and keep the one before as `previous.pt`. Raises: CheckpointError."""
+    fresh = folder / "next.pt"
+    save(fresh, state)
+    if (folder / LAST).exists():
+        (folder / LAST).replace(folder / PREVIOUS)
+    fresh.replace(folder / LAST)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Read one checkpoint. Raises: CheckpointError, when it is missing, cut short or damaged."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+        if damaged is not None:
+            raise CheckpointError(f"{path}: damaged at {damaged}")
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, zipfile.BadZipFile, EOFError, RuntimeError, pickle.UnpicklingError) as error:
+        if isinstance(error, CheckpointError):
+            raise
+        raise CheckpointError(f"{path}: cannot be read ({error})") from error
+    return state
+
+
+def read_newest(folder: Path) -> dict[str, Any] | None:
+    """Return the newest whole checkpoint, or None where there is none; a damaged one is named and passed over.
+
+    Raises: CheckpointError, when there are checkpoints and none can be read.
+    """
+    # a kill between the two renames of `save_last` leaves next.pt as the newest
+    candidates = [folder / name for name in ("next.pt", LAST, PREVIOUS) if (folder / name).exists()]
+    problems = []
+    for path in candidates:
+        try:
+            return read(path)
+        except CheckpointError as error:
+            logger.warning("%s; falling back to the checkpoint before it", error)
+            problems.append(str(error))
+    if problems:
+        raise CheckpointError("no checkpoint can be resumed: " + "; ".join(problems))
+    return None

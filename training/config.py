@@ -1,0 +1,210 @@
+"""A run's choices: one YAML recipe, read strictly. An unknown key is an error that names the nearest known one."""
+
+import difflib
+import os
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from data.augment import AugmentConfig
+
+DistillationMode = Literal["none", "soft", "hard", "token-soft", "token-hard"]
+DATA_DIR_VARIABLE: Final = "MIEN_DATA_DIR"
+
+
+class RecipeError(ValueError):
+    """A recipe that cannot be run as it is written."""
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class DataSource(_Strict):
+    """One split of one data set."""
+
+    kind: str
+    split: str
+    root: Path | None = Field(None, description=f"folder or zip; without it ${DATA_DIR_VARIABLE}/<kind>")
+    options: dict[str, Any] = Field(default_factory=dict, description="the reader's options")
+    target: Literal["votes", "label"] = Field("label", description="what the loss sees: vote shares or one class")
+
+    def resolved_root(self) -> Path:
+        """Where the set lies. Raises: RecipeError, when neither root nor the environment says so."""
+        if self.root is not None:
+            return self.root
+        folder = os.environ.get(DATA_DIR_VARIABLE)
+        if not folder:
+            raise RecipeError(
+                f"data set {self.kind}: no root in the recipe and ${DATA_DIR_VARIABLE} is not set. "
+                f"Point {DATA_DIR_VARIABLE} at the folder that holds {self.kind}/ (data/README.md says where to get it)."
+            )
+        return Path(folder) / self.kind
+
+
+class DataConfig(_Strict):
+    """What is learned from, and what chooses the best epoch; a test split is refused."""
+
+    train: tuple[DataSource, ...] = Field(min_length=1)
+    valid: DataSource
+    cache_dir: Path = Path("cache")
+
+    @model_validator(mode="after")
+    def _no_test_split(self) -> "DataConfig":
+        for source in (*self.train, self.valid):
+            if source.split == "test":
+                raise ValueError(
+                    f"{source.kind}: the test split is for one final report, never for training or choosing"
+                )
+        return self
+
+
+class ModelConfig(_Strict):
+    """The network; see models/backbones."""
+
+    family: str
+    name: str
+    colour: Literal["luminance", "RGB"] = "luminance"
+    normalisation: Literal["per_image", "imagenet"] = "per_image"
+    input_px: int = Field(112, ge=16, le=112, description="side that the network sees; the crop has 112")
+    drop_rate: float = Field(0.0, ge=0, lt=1)
+    drop_path_rate: float = Field(0.0, ge=0, lt=1)
+    pretrained: bool = False
+    scratch_if_unavailable: bool = False
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+class DistillationConfig(_Strict):
+    """DeiT's distillation (Touvron et al. 2021, section 4)."""
+
+    mode: DistillationMode = "none"
+    teachers: tuple[Path, ...] = Field((), description="run folders; several are an ensemble by mean probability")
+    weight: float = Field(0.5, ge=0, le=1, description="lambda, the teacher's share of the loss")
+    temperature: float = Field(3.0, gt=0, description="tau of the soft modes")
+
+    @model_validator(mode="after")
+    def _teacher_fits_mode(self) -> "DistillationConfig":
+        if (self.mode == "none") != (not self.teachers):
+            raise ValueError(
+                f"mode {self.mode!r} with {len(self.teachers)} teachers: distillation needs a teacher, none needs none"
+            )
+        return self
+
+
+class LossConfig(_Strict):
+    """The supervised part of the loss."""
+
+    label_smoothing: float = Field(0.0, ge=0, lt=1)
+    logit_adjustment: float = Field(0.0, ge=0, description="tau of Menon et al. 2021: weight of log class frequency")
+
+
+class OptimConfig(_Strict):
+    """AdamW under one cosine with warm-up, by step; EMA of the weights is what is validated and exported."""
+
+    learning_rate: float = Field(1e-3, gt=0)
+    min_learning_rate: float = Field(1e-5, ge=0)
+    weight_decay: float = Field(0.05, ge=0)
+    warmup_epochs: float = Field(1.0, ge=0)
+    clip_grad_norm: float | None = Field(1.0, gt=0)
+    ema_decay: float = Field(0.998, ge=0, lt=1)
+
+
+class RuntimeConfig(_Strict):
+    """How it runs; nothing here changes what is learned, but for the rounding of reduced precision."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    precision: Literal["fp32", "bf16"] = "bf16"
+    workers: int = Field(1, ge=0)
+    threads: int | None = Field(None, ge=1)
+    checkpoint_every_steps: int = Field(200, ge=1)
+    log_every_steps: int = Field(10, ge=1)
+
+
+class Recipe(_Strict):
+    """Everything a run depends on."""
+
+    name: str = Field(pattern=r"^[a-z0-9_]+$")
+    seed: int = Field(0, ge=0)
+    epochs: int = Field(ge=1)
+    batch_size: int = Field(128, ge=2)
+    data: DataConfig
+    model: ModelConfig
+    distillation: DistillationConfig = DistillationConfig()
+    loss: LossConfig = LossConfig()
+    optim: OptimConfig = OptimConfig()
+    augment: AugmentConfig = AugmentConfig()
+    runtime: RuntimeConfig = RuntimeConfig()
+    select: Literal["accuracy", "mean_class_accuracy"] = "accuracy"
+    patience_epochs: int | None = Field(None, ge=1, description="stop when validation has not risen for so many epochs")
+
+
+def read_recipe(path: Path, overrides: list[str] | None = None) -> Recipe:
+    """Read a YAML recipe and apply `key.sub=value` overrides. Raises: RecipeError."""
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RecipeError(f"recipe {path}: cannot be read ({error.strerror})") from error
+    except yaml.YAMLError as error:
+        raise RecipeError(f"recipe {path}: not YAML ({error})") from error
+    if not isinstance(values, dict):
+        raise RecipeError(f"recipe {path}: expected keys and values, found {type(values).__name__}")
+    for override in overrides or []:
+        _apply(values, override)
+    return parse_recipe(values, origin=str(path))
+
+
+def parse_recipe(values: dict[str, Any], *, origin: str) -> Recipe:
+    """Validate a recipe's values. Raises: RecipeError, with the nearest known key for an unknown one."""
+    try:
+        return Recipe.model_validate(values)
+    except ValidationError as error:
+        lines = [_explain(problem) for problem in error.errors()]
+        raise RecipeError(f"recipe {origin}: " + "; ".join(lines)) from error
+
+
+def _apply(values: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key:
+        raise RecipeError(f"override {override!r}: expected key=value, for example optim.learning_rate=3e-4")
+    *parents, last = key.split(".")
+    place: Any = values
+    for parent in parents:
+        index: Any = int(parent) if isinstance(place, list) and parent.isdecimal() else parent
+        if isinstance(place, list):
+            place = place[index]
+        else:
+            place = place.setdefault(index, {})
+    place[last] = _scalar(text)
+
+
+def _scalar(text: str) -> Any:
+    try:
+        return float(text) if "e" in text.lower() else yaml.safe_load(text)
+    except ValueError:
+        return yaml.safe_load(text)
+
+
+def _explain(problem: Any) -> str:
+    where = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] not in ("extra_forbidden", "unexpected_keyword_argument"):
+        return f"{where}: {problem['msg']}"
+    known = _known_keys(problem["loc"][:-1])
+    nearest = difflib.get_close_matches(str(problem["loc"][-1]), known, n=1, cutoff=0.4)
+    hint = f"did you mean {nearest[0]!r}?" if nearest else f"known: {', '.join(known)}"
+    return f"unknown key {where!r}: {hint}"
+
+
+def _known_keys(path: tuple[Any, ...]) -> list[str]:
+    owner: Any = {
+        (): Recipe,
+        ("data",): DataConfig,
+        ("model",): ModelConfig,
+        ("distillation",): DistillationConfig,
+        ("loss",): LossConfig,
+        ("optim",): OptimConfig,
+        ("runtime",): RuntimeConfig,
+        ("augment",): AugmentConfig,
+    }.get(path, DataSource)
+    return sorted(owner.model_fields if hasattr(owner, "model_fields") else owner.__dataclass_fields__)

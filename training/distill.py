@@ -1,0 +1,90 @@
+"""The losses: supervised cross entropy, and DeiT's four ways to learn from a teacher.
+
+Touvron et al. 2021, "Training data-efficient image transformers & distillation through attention", eq. 2 and 3. Parts
+are returned by name so that a run logs what it minimises.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from models.backbones import Heads
+from training.config import DistillationConfig, DistillationMode
+
+
+class LossParts(NamedTuple):
+    """Scalars; `total` is what is minimised."""
+
+    total: Tensor
+    supervised: Tensor
+    distillation: Tensor
+
+
+def cross_entropy(logits: Tensor, target: Tensor, *, log_prior: Tensor | None = None, smoothing: float = 0.0) -> Tensor:
+    """Mean cross entropy against class shares (votes, mixed labels or one-hot).
+
+    Args:
+        logits: (B, 7).
+        target: (B, 7), rows sum to 1.
+        log_prior: (7,) tau times log class frequency, added to the logits while training, so that rare classes are not
+            suppressed when serving leaves it out. Source: Menon et al. 2021, eq. 10.
+        smoothing: share of the target spread evenly over the classes.
+    """
+    adjusted = logits.float() if log_prior is None else logits.float() + log_prior
+    return functional.cross_entropy(adjusted, target, label_smoothing=smoothing)
+
+
+def soft_distillation(student_logits: Tensor, teacher_logits: Tensor, *, temperature: float) -> Tensor:
+    """tau^2 KL(teacher || student) at temperature tau, (B, 7) each. Source: Hinton et al. 2015; DeiT eq. 2."""
+    # batchmean: DeiT's published code divides by numel, which is 7x smaller at 7 classes
+    return temperature**2 * functional.kl_div(
+        functional.log_softmax(student_logits.float() / temperature, dim=-1),
+        functional.log_softmax(teacher_logits.float() / temperature, dim=-1),
+        reduction="batchmean",
+        log_target=True,
+    )
+
+
+def hard_distillation(student_logits: Tensor, teacher_logits: Tensor) -> Tensor:
+    """Cross entropy with the teacher's decision as the label, (B, 7) each. Source: DeiT eq. 3."""
+    return functional.cross_entropy(student_logits.float(), teacher_logits.argmax(dim=-1))
+
+
+def _student_logits(heads: Heads, mode: DistillationMode) -> Tensor:
+    if not mode.startswith("token-"):
+        return heads.class_logits
+    if heads.distillation_logits is None:
+        raise ValueError(f"mode {mode!r} needs a distillation token: choose one of timm's *_distilled_* models")
+    return heads.distillation_logits
+
+
+def distillation_loss(
+    heads: Heads,
+    target: Tensor,
+    teacher_logits: Tensor | None,
+    config: DistillationConfig,
+    *,
+    log_prior: Tensor | None = None,
+    smoothing: float = 0.0,
+) -> LossParts:
+    """(1 - lambda) * supervised + lambda * distillation; the token modes give the teacher its own head.
+
+    Args:
+        heads: the student's logits, (B, 7).
+        target: (B, 7) class shares.
+        teacher_logits: (B, 7), or None with mode `none`.
+        config: mode, lambda (`weight`) and tau (`temperature`).
+        log_prior, smoothing: as `cross_entropy`.
+    """
+    supervised = cross_entropy(heads.class_logits, target, log_prior=log_prior, smoothing=smoothing)
+    if config.mode == "none" or teacher_logits is None:
+        return LossParts(supervised, supervised, torch.zeros_like(supervised))
+    student = _student_logits(heads, config.mode)
+    if config.mode.endswith("soft"):
+        taught = soft_distillation(student, teacher_logits, temperature=config.temperature)
+    else:
+        taught = hard_distillation(student, teacher_logits)
+    total = (1 - config.weight) * supervised + config.weight * taught
+    return LossParts(total, supervised, taught)

@@ -1,0 +1,150 @@
+"""Crops for a run: decoded once into a memory map, drawn in an order that a seed fixes, augmented in worker processes.
+
+Order and augmentation depend on (seed, epoch, face) alone, so a resumed run sees what an uninterrupted one would.
+"""
+
+import hashlib
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import cv2
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from data.augment import Augment, AugmentConfig
+from data.contract import CROP_PX, LABELS, Array, contract_id, label_index
+from data.readers.base import Sample, index_sha256, open_reader
+from models.network import Colour
+from training.config import DataSource
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Faces:
+    """One split in memory-mapped form."""
+
+    crops: Array  # (N, 112, 112, C) uint8; C is 1 for luminance, 3 for RGB
+    targets: Array  # (N, 7) float32, rows sum to 1
+    labels: Array  # (N,) int64
+    keys: tuple[str, ...]
+    index_sha256: str
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+def load_faces(source: DataSource, *, colour: Colour, cache_dir: Path) -> Faces:
+    """Read one split, from the cache where its index and the crop contract are unchanged.
+
+    Raises: what the reader raises on a set that is missing or damaged; RecipeError without a root.
+    """
+    reader = open_reader(source.kind, source.resolved_root(), **source.options)
+    samples = [sample for sample in reader.samples(source.split) if sample.label is not None]
+    index = index_sha256(reader, source.split)
+    labels = np.array([label_index(str(sample.label)) for sample in samples], dtype=np.int64)
+    name = hashlib.sha256(f"{index} {contract_id()} {colour} {len(samples)}".encode()).hexdigest()[:16]
+    path = cache_dir / f"{source.kind}-{source.split}-{name}.npy"
+    if not path.exists():
+        channels = 1 if colour == "luminance" else 3
+        _write_cache(path, (_crop(reader.crop(sample), channels) for sample in samples), len(samples), channels)
+    targets = np.stack([_target(sample, source) for sample in samples])
+    keys = tuple(f"{source.kind}/{sample.key}" for sample in samples)
+    return Faces(np.load(path, mmap_mode="r"), targets, labels, keys, index)
+
+
+def _crop(crop: Array, channels: int) -> Array:
+    return crop if channels == 3 else cv2.cvtColor(crop, cv2.COLOR_RGB2GRAY)[..., None]
+
+
+def _target(sample: Sample, source: DataSource) -> Array:
+    if source.target == "votes" and sample.distribution is not None:
+        return np.asarray(sample.distribution, dtype=np.float32)
+    return np.eye(len(LABELS), dtype=np.float32)[label_index(str(sample.label))]
+
+
+def _write_cache(path: Path, crops: Iterator[Array], count: int, channels: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".part.npy")
+    logger.info("decoding %d faces into %s", count, path)
+    shape = (count, CROP_PX, CROP_PX, channels)
+    cache = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.uint8, shape=shape)
+    for number, crop in enumerate(crops):
+        cache[number] = crop
+    cache.flush()
+    temporary.replace(path)
+
+
+class JoinedFaces:
+    """Several splits one after the other, without copying their pixels."""
+
+    def __init__(self, parts: list[Faces]) -> None:
+        self.parts = parts
+        self.starts = np.cumsum([0, *(len(part) for part in parts)])
+        self.targets = np.concatenate([part.targets for part in parts])
+        self.labels = np.concatenate([part.labels for part in parts])
+        self.keys = tuple(key for part in parts for key in part.keys)
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    def crop(self, index: int) -> Array:
+        """(112, 112, C) uint8."""
+        part = int(np.searchsorted(self.starts, index, side="right")) - 1
+        return np.asarray(self.parts[part].crops[index - self.starts[part]])
+
+
+class _Batches(Dataset[tuple[Tensor, Tensor]]):
+    """Map-style over batches of one epoch; item b is the b-th batch, made from (seed, epoch, index) alone."""
+
+    def __init__(self, faces: JoinedFaces, augment: AugmentConfig, order: Array, *, batch: int, seed: int, epoch: int):
+        self.faces, self.config, self.order = faces, augment, order
+        self.batch, self.seed, self.epoch = batch, seed, epoch
+        self._augment: Augment | None = None
+
+    def __len__(self) -> int:
+        return len(self.order) // self.batch
+
+    def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
+        if self._augment is None:  # built in the worker that uses it
+            cv2.setNumThreads(0)
+            self._augment = Augment(self.config)
+        chosen = self.order[number * self.batch : (number + 1) * self.batch]
+        crops = [self._augment(self.faces.crop(int(i)), seed=_face_seed(self.seed, self.epoch, int(i))) for i in chosen]
+        return torch.from_numpy(np.stack(crops)), torch.from_numpy(self.faces.targets[chosen])
+
+
+def _face_seed(seed: int, epoch: int, index: int) -> int:
+    return int(np.random.SeedSequence([seed, epoch, index]).generate_state(1)[0])
+
+
+def epoch_order(count: int, *, seed: int, epoch: int) -> Array:
+    """Order in which an epoch visits its faces, (count,); the same for the same seed and epoch."""
+    return np.random.default_rng([seed, epoch]).permutation(count)
+
+
+def steps_per_epoch(faces: int, batch_size: int) -> int:
+    """Whole batches of an epoch; the rest of the shuffled order waits for another epoch."""
+    return faces // batch_size
+
+
+def train_batches(
+    faces: JoinedFaces, augment: AugmentConfig, *, batch_size: int, seed: int, epoch: int, first: int, workers: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield (crops (B, 112, 112, C) uint8, targets (B, 7) float32) of one epoch from batch `first` on."""
+    order = epoch_order(len(faces), seed=seed, epoch=epoch)
+    batches = _Batches(faces, augment, order, batch=batch_size, seed=seed, epoch=epoch)
+    # its own generator: the loader would otherwise draw from the global one, which dropout uses and checkpoints keep
+    loader: DataLoader[tuple[Tensor, Tensor]] = DataLoader(
+        batches,
+        batch_size=None,
+        sampler=range(first, len(batches)),
+        num_workers=workers,
+        prefetch_factor=4 if workers else None,
+        generator=torch.Generator().manual_seed(seed),
+    )
+    yield from loader

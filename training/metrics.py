@@ -1,0 +1,128 @@
+"""What is reported: accuracy, mean class accuracy, macro-F1, recall, confusion, ECE, KL to votes, bootstrap intervals."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax, softmax
+
+from data.contract import LABELS, Array
+
+ECE_BINS: Final = 15
+RESAMPLES: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A figure with its 95 % bootstrap interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def confusion(predicted: Array, actual: Array, *, classes: int = len(LABELS)) -> Array:
+    """Counts, (classes, classes): row the actual class, column the predicted one."""
+    counts = np.bincount(actual * classes + predicted, minlength=classes * classes)
+    return counts.reshape(classes, classes)
+
+
+def accuracy(counts: Array) -> float:
+    """Share of faces labelled right."""
+    return float(np.trace(counts) / max(1, counts.sum()))
+
+
+def recalls(counts: Array) -> Array:
+    """Share of each actual class labelled right, (classes,); nan where the class does not occur."""
+    totals = counts.sum(axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(totals > 0, np.diag(counts) / totals, np.nan)
+
+
+def mean_class_accuracy(counts: Array) -> float:
+    """Mean of the recalls over the classes that occur."""
+    return float(np.nanmean(recalls(counts)))
+
+
+def macro_f1(counts: Array) -> float:
+    """Mean F1 over the classes that occur."""
+    hits = np.diag(counts).astype(np.float64)
+    sums = counts.sum(axis=0) + counts.sum(axis=1)
+    occurs = counts.sum(axis=1) > 0
+    return float(np.mean(2 * hits[occurs] / np.maximum(1, sums[occurs])))
+
+
+def ece(probabilities: Array, actual: Array, *, bins: int = ECE_BINS) -> float:
+    """Expected calibration error of the top class, equal-width bins. Source: Guo et al. 2017, eq. 3.
+
+    Args:
+        probabilities: (N, classes), rows sum to 1.
+        actual: (N,) class indices.
+    """
+    confidence = probabilities.max(axis=1)
+    right = probabilities.argmax(axis=1) == actual
+    index = np.minimum((confidence * bins).astype(int), bins - 1)
+    gap = np.bincount(index, weights=right - confidence, minlength=bins)
+    return float(np.abs(gap).sum() / max(1, len(actual)))
+
+
+def kl_to_votes(probabilities: Array, votes: Array) -> float:
+    """Mean KL(votes || probabilities), in nats; (N, classes) each."""
+    safe = np.where(votes > 0, votes, 1.0)
+    return float((votes * (np.log(safe) - np.log(np.maximum(probabilities, 1e-12)))).sum(axis=1).mean())
+
+
+def bootstrap(
+    statistic: Callable[[Array], float], faces: int, *, seed: int = 0, resamples: int = RESAMPLES
+) -> Estimate:
+    """Percentile bootstrap over faces.
+
+    Args:
+        statistic: maps indices (faces,) to a figure.
+        faces: how many there are to draw from.
+    """
+    rng = np.random.default_rng(seed)
+    draws = [statistic(rng.integers(0, faces, faces)) for _ in range(resamples)]
+    low, high = np.nanpercentile(draws, [2.5, 97.5])
+    return Estimate(statistic(np.arange(faces)), float(low), float(high))
+
+
+def fit_temperature(logits: Array, actual: Array) -> float:
+    """Temperature that minimises the negative log likelihood. Source: Guo et al. 2017.
+
+    Args:
+        logits: (N, classes).
+        actual: (N,) class indices.
+    """
+
+    def loss(log_temperature: float) -> float:
+        log_probabilities = log_softmax(logits / np.exp(log_temperature), axis=1)
+        return float(-log_probabilities[np.arange(len(actual)), actual].mean())
+
+    return float(np.exp(minimize_scalar(loss, bounds=(-2.5, 2.5), method="bounded").x))
+
+
+def cross_fitted_probabilities(logits: Array, actual: Array, *, folds: int = 5, seed: int = 0) -> Array:
+    """Calibrated probabilities where no face is scored by a temperature that was fitted on it, (N, classes)."""
+    fold = np.random.default_rng(seed).permutation(len(actual)) % folds
+    probabilities = np.empty_like(logits, dtype=np.float64)
+    for number in range(folds):
+        held_out = fold == number
+        temperature = fit_temperature(logits[~held_out], actual[~held_out])
+        probabilities[held_out] = softmax(logits[held_out] / temperature, axis=1)
+    return probabilities
+
+
+def abstain_threshold(probabilities: Array, actual: Array, *, wanted_accuracy: float = 0.95) -> float:
+    """Smallest confidence above which the answered faces reach `wanted_accuracy`; 1.0 when none does.
+
+    Source: selective classification, Geifman and El-Yaniv 2017.
+    """
+    order = np.argsort(-probabilities.max(axis=1), kind="stable")
+    confidence = probabilities.max(axis=1)[order]
+    right = (probabilities.argmax(axis=1) == actual)[order]
+    selective = np.cumsum(right) / np.arange(1, len(right) + 1)
+    reached = np.flatnonzero(selective >= wanted_accuracy)
+    return float(confidence[reached[-1]]) if len(reached) else 1.0
