@@ -4,9 +4,10 @@ set -eu
 cd "$(dirname "$0")/.."
 pin() {
   out=$1; shift
-  uv pip compile pyproject.toml "$@" --universal --python-version 3.11 --generate-hashes \
+  uv pip compile "$@" --universal --python-version 3.11 --generate-hashes \
     --no-emit-index-url --no-emit-find-links --no-annotate --no-header --quiet -o "requirements/$out"
 }
-pin serve.txt
-pin train.txt --extra train -c requirements/serve.txt
-pin test.txt --extra train --extra test -c requirements/train.txt
+pin serve.txt pyproject.toml
+pin train.txt pyproject.toml --extra train -c requirements/serve.txt
+pin test.txt pyproject.toml --extra train --extra test -c requirements/train.txt
+pin build.txt --group pyproject.toml:build -c requirements/test.txt

@@ -1,0 +1,40 @@
+#!/usr/bin/env sh
+# Make a virtual environment with exactly the pinned packages and this project:
+#   sh requirements/install.sh .venv serve      (or train, or test: the files beside this one)
+# Running it again repairs an unfinished environment and changes nothing in a finished one.
+set -eu
+environment=$1
+pins=$2
+cd "$(dirname "$0")/.."
+
+fits() { # a command is a Python that this project runs on
+  "$@" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' >/dev/null 2>&1
+}
+
+find_python() {
+  for candidate in "${PYTHON:-python3}" python3.12 python3.11 python; do
+    if fits "$candidate"; then printf '%s\n' "$candidate"; return; fi
+  done
+  found=$(python3 --version 2>&1 || true)
+  echo "Python 3.11 or 3.12 is needed, found: ${found:-no python3}." >&2
+  echo "Install one of them, or name it: make ... PYTHON=/path/to/python3.12" >&2
+  exit 1
+}
+
+if ! fits "$environment/bin/python"; then
+  python=$(find_python)
+  echo "Creating $environment with $("$python" --version)"
+  if ! "$python" -m venv --clear "$environment"; then
+    echo "Python's venv module does not work here; on Debian and Ubuntu: apt-get install python3-venv" >&2
+    exit 1
+  fi
+fi
+
+echo "Installing requirements/$pins.txt into $environment (the first time this downloads the packages)"
+# PIP_USER and the like in a user's configuration would send packages elsewhere
+PIP_USER=0 PIP_DISABLE_PIP_VERSION_CHECK=1
+export PIP_USER PIP_DISABLE_PIP_VERSION_CHECK
+"$environment/bin/python" -m pip install --quiet --require-hashes \
+  -r requirements/build.txt -r "requirements/$pins.txt"
+"$environment/bin/python" -m pip install --quiet --no-deps --no-build-isolation --editable .
+touch "$environment/.installed"
