@@ -62,6 +62,7 @@ class Reader(ABC):
     kind: ClassVar[str]
     title: ClassVar[str]
     where_to_get: ClassVar[str]
+    on_duplicates: ClassVar[str] = ""  # what to do about pictures that stand in two splits
 
     def __init__(self, root: Path | str) -> None:
         self.root = Path(root)
@@ -114,14 +115,22 @@ class Reader(ABC):
 
         Raises: DatasetError, data.contract.DecodeError, data.contract.DegenerateLandmarks.
         """
-        picture = self.picture(sample)
-        if sample.landmarks_px is None:
-            return fit(picture)
-        return align(picture, np.asarray(sample.landmarks_px, dtype=np.float32))
+        return frame(self.picture(sample), sample)
+
+    def findings(self) -> list[str]:
+        """Return what is wrong beyond counts, files and duplicates, which `data.check` looks at for every set."""
+        return []
 
     def error(self, problem: str) -> DatasetError:
         """Word a problem of this set, with the way to obtain it."""
         return DatasetError(f"{self.kind}: {problem}. {self.where_to_get}")
+
+
+def frame(picture: Array, sample: Sample) -> Array:
+    """Cut a sample's face out of its decoded picture; see `Reader.crop`."""
+    if sample.landmarks_px is None:
+        return fit(picture)
+    return align(picture, np.asarray(sample.landmarks_px, dtype=np.float32))
 
 
 @cache

@@ -58,6 +58,7 @@ class FerPlus(Reader):
         "Images: FER2013 on Kaggle (msambare/fer2013 or the 2013 challenge); votes: github.com/microsoft/FERPlus, "
         "whose src/generate_training_data.py writes this layout"
     )
+    on_duplicates: ClassVar[str] = "Open the set with exclude_pixels_of=valid to leave them out of train"
 
     def __init__(
         self,

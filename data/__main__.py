@@ -1,0 +1,99 @@
+"""Commands on data sets.
+
+python -m data check KIND ROOT [--option name=value] [--json]
+"""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Column, Table
+
+from data.check import Report, check
+from data.readers.base import Reader, open_reader, readers
+from data.tree import DatasetError
+
+app = typer.Typer(help="Look at facial-expression data sets.", no_args_is_help=True, add_completion=False)
+
+
+@app.callback()
+def _commands() -> None:
+    """Keep `check` a command of its own, also while it is the only one."""
+
+
+@app.command("check")
+def check_command(
+    kind: Annotated[str, typer.Argument(help=f"One of: {', '.join(readers())}.")],
+    root: Annotated[Path, typer.Argument(help="The set's folder, its zip, or a folder that holds the one zip.")],
+    option: Annotated[list[str] | None, typer.Option(help="Reader option, name=value; may be repeated.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Count, decode and compare every picture of a data set; exit with 1 when something is wrong."""
+    console, errors = Console(), Console(stderr=True)
+    try:
+        reader = open_reader(kind, root, **parse_options(option or []))
+        report = _check_with_progress(reader, errors)
+    except DatasetError as error:
+        errors.print(str(error), style="red", markup=False, highlight=False)
+        raise typer.Exit(1) from None
+    if as_json:
+        print(json.dumps(dataclasses.asdict(report), indent=2))
+    else:
+        _print_report(console, reader, report)
+    raise typer.Exit(1 if report.problems else 0)
+
+
+def parse_options(texts: list[str]) -> dict[str, str]:
+    """Split `name=value` texts. Raises: DatasetError, naming a text without `=`."""
+    for text in texts:
+        if "=" not in text:
+            raise DatasetError(f"option {text!r}: expected name=value")
+    return dict(text.split("=", 1) for text in texts)
+
+
+def _check_with_progress(reader: Reader, console: Console) -> Report:
+    with Progress(console=console, transient=True) as bars:
+        tasks = {split: bars.add_task(split, total=None) for split in reader.splits()}
+        return check(reader, lambda split, pictures: bars.advance(tasks[split], pictures))
+
+
+def _print_report(console: Console, reader: Reader, report: Report) -> None:
+    table = Table("label", *(Column(split, justify="right") for split in report.counts))
+    table.title, table.caption = f"{report.title}: {reader.root}", "found / published"
+    for label in report.labels:
+        table.add_row(label, *(_cell(report, split, label) for split in report.counts))
+    table.add_section()
+    table.add_row("all", *(_cell(report, split, None) for split in report.counts))
+    table.add_row("left out", *(f"{sum(report.left_out[split].values()):,}" for split in report.counts))
+    console.print(table)
+    for split, reasons in report.left_out.items():
+        if reasons:
+            listed = ", ".join(f"{count:,} {reason}" for reason, count in sorted(reasons.items()))
+            console.print(f"{split} leaves out {listed}", markup=False, highlight=False)
+    for note in report.notes:
+        console.print(f"note: {note}", markup=False, highlight=False)
+    for problem in report.problems:
+        console.print(f"problem: {problem}", style="red", markup=False, highlight=False)
+    if report.problems:
+        console.print(f"{reader.title}: {reader.where_to_get}.", markup=False, highlight=False)
+    else:
+        console.print("no problems", style="green")
+
+
+def _cell(report: Report, split: str, label: str | None) -> str:
+    """Word found against published pictures of one label, or of all labels together."""
+    chosen = report.labels if label is None else (label,)
+    found = sum(report.counts[split][name] for name in chosen)
+    if split not in report.published:
+        return f"{found:,}"
+    published = sum(report.published[split][name] for name in chosen)
+    style = "green" if found == published else "red"
+    return f"[{style}]{found:,}[/] / {published:,}"
+
+
+if __name__ == "__main__":
+    app()

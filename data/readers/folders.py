@@ -1,0 +1,129 @@
+"""Class folders: anybody's own pictures, already cropped to faces, as `split/class/*.jpg` or `class/*.jpg`.
+
+Class names are read in any usual spelling (`happy`, `4_Happiness`, a RAF-DB number), split names too (`training`,
+`val`). A root without split folders is one split, `all`. FER2013 and AffectNet as spread on Kaggle have this layout.
+
+    python -m data check folders path/to/faces --option valid_share=0.1 --option ignore=contempt
+"""
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar, Final
+
+from data.contract import UnknownLabel, parse_label
+from data.readers.base import Reader, Sample
+from data.split import hold_out
+from data.tree import DatasetError
+
+_SPLITS: Final = {
+    "train": "train", "training": "train",
+    "valid": "valid", "val": "valid", "validation": "valid", "dev": "valid",
+    "test": "test", "testing": "test",
+}  # fmt: skip
+_PICTURE: Final = re.compile(r"\.(jpe?g|png|webp|bmp|gif|tiff?)$", re.IGNORECASE)
+_ALL: Final = "all"
+
+
+class Folders(Reader):
+    """Reader of class folders.
+
+    Options:
+        valid_share, test_share: what part of each class of `all` (or, where there is no such split, of train) is held
+            out, by the SHA-256 of the file's name; the same files every time. `all` then becomes train.
+        ignore: class folders to leave out, comma-separated, spelt as on disk.
+    """
+
+    kind: ClassVar[str] = "folders"
+    title: ClassVar[str] = "class folders"
+    where_to_get: ClassVar[str] = (
+        "Expected split/class/*.jpg or class/*.jpg with pictures that show one face, brow to chin; give class folders "
+        "that are none of the seven expressions with ignore=name,name"
+    )
+
+    def __init__(
+        self, root: Path | str, *, valid_share: float = 0.0, test_share: float = 0.0, ignore: str = ""
+    ) -> None:
+        super().__init__(root)
+        if not (0 <= valid_share < 1 and 0 <= test_share < 1 and valid_share + test_share < 1):
+            raise DatasetError(f"folders: {valid_share=}, {test_share=}: expected shares from 0 that leave some train")
+        self._ignored = frozenset(name.strip() for name in ignore.split(",") if name.strip())
+        self._left_out: Counter[tuple[str, str]] = Counter()
+        self._prefix = ""
+        self._by_split: dict[str, dict[str, str]] = {}
+        self._collect()
+        for split, share in (("test", test_share), ("valid", valid_share / (1 - test_share))):
+            self._hold_out(split, share)
+
+    def splits(self) -> tuple[str, ...]:
+        """Return train, valid and test as far as they are there, or all."""
+        return tuple(split for split in ("train", "valid", "test", _ALL) if self._by_split.get(split))
+
+    def left_out(self, split: str) -> Mapping[str, int]:
+        """Return the pictures in ignored folders."""
+        self.samples(split)
+        became = {_ALL: "train"} if _ALL not in self._by_split else {}
+        return {name: count for (where, name), count in self._left_out.items() if became.get(where, where) == split}
+
+    def path_of(self, sample: Sample) -> str:
+        """Return the name of a sample's file in the tree."""
+        return self._prefix + sample.key
+
+    def _read_split(self, split: str) -> list[Sample]:
+        return [Sample(key, split, label) for key, label in self._by_split[split].items()]
+
+    def _collect(self) -> None:
+        pictures = [name for name in self.tree.names if _PICTURE.search(name) and "/" in name]
+        if not pictures:
+            raise self.error(f"no pictures in folders below {self.root}")
+        self._prefix = _common_folder(pictures, self._ignored)
+        keys = [name.removeprefix(self._prefix) for name in pictures]
+        has_splits = any(key.split("/")[0].lower() in _SPLITS for key in keys)
+        for key in keys:
+            self._take(key, has_splits=has_splits)
+
+    def _take(self, key: str, *, has_splits: bool) -> None:
+        folders = key.split("/")[:-1]
+        split = _SPLITS.get(folders[0].lower()) if has_splits else _ALL
+        if split is None:
+            raise self.error(f"{key} lies beside the split folders, expected it in train, valid or test")
+        name = folders[1 if has_splits else 0] if len(folders) > has_splits else ""
+        if name in self._ignored:
+            self._left_out[split, name] += 1
+            return
+        try:
+            self._by_split.setdefault(split, {})[key] = parse_label(name)
+        except UnknownLabel as error:
+            raise self.error(f"{key}: {error}") from error
+
+    def _hold_out(self, split: str, share: float) -> None:
+        if not share:
+            return
+        if split in self._by_split:
+            raise self.error(f"{split}_share={share:g}, but there is a {split} folder")
+        pool = self._by_split.pop(_ALL, None) or self._by_split.pop("train", {})
+        taken: set[str] = set()
+        for label in self.labels:
+            taken |= hold_out([key for key, known in pool.items() if known == label], share)
+        self._by_split["train"] = {key: label for key, label in pool.items() if key not in taken}
+        self._by_split[split] = {key: label for key, label in pool.items() if key in taken}
+
+
+def _common_folder(names: list[str], ignored: frozenset[str]) -> str:
+    """Return the folders that archives wrap around everything, "" or "a/b/"; a split or a class is not one of them."""
+    prefix = ""
+    while True:
+        tops = {name.removeprefix(prefix).split("/")[0] for name in names}
+        top = tops.pop()
+        if tops or top.lower() in _SPLITS or top in ignored or _is_class(top) or f"{prefix}{top}" in names:
+            return prefix
+        prefix += f"{top}/"
+
+
+def _is_class(name: str) -> bool:
+    try:
+        parse_label(name)
+    except UnknownLabel:
+        return False
+    return True

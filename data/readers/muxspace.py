@@ -1,0 +1,99 @@
+"""muxspace faces: square 144x144 crops around press photos and film stills, with YuNet's landmarks.
+
+Layout: `labels.csv` beside `train/`, `valid/` and, where it is there, `test/`. About two thirds of a crop repeat the
+edge of a source picture that was itself a tight face crop, so the face is cut out by its landmarks.
+
+    python -m data check muxspace path/to/muxspace
+
+Labels are one annotator's: happiness and neutral are mostly right, the rare expressions are not. Contempt is left out.
+"""
+
+import csv
+import io
+import re
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar, Final
+
+from data.contract import LABELS, UnknownLabel, parse_label
+from data.readers.base import Reader, Sample
+
+# "right" and "left" are the person's own there, so right comes first in an image that is not mirrored
+_POINTS: Final = ("right_eye", "left_eye", "nose", "right_mouth", "left_mouth")
+_PUBLISHED: Final = {
+    "train": dict(zip(LABELS, (293, 17, 162, 4540, 208, 202, 5481), strict=True)),
+    "valid": dict(zip(LABELS, (37, 2, 17, 568, 26, 25, 685), strict=True)),
+}
+
+
+class Muxspace(Reader):
+    """Reader of the muxspace crops. It has no options."""
+
+    kind: ClassVar[str] = "muxspace"
+    title: ClassVar[str] = "muxspace faces"
+    where_to_get: ClassVar[str] = (
+        "Source pictures and labels: github.com/muxspace/facial_expressions; this layout adds crops and landmarks by "
+        "YuNet in a labels.csv"
+    )
+
+    def __init__(self, root: Path | str) -> None:
+        super().__init__(root)
+        prefix = self.tree.prefix_of("labels.csv")
+        if prefix is None:
+            raise self.error(f"no labels.csv in {root}")
+        self._prefix = prefix
+        self._left_out: dict[str, Counter[str]] = {split: Counter() for split in ("train", "valid", "test")}
+        self._by_split: dict[str, list[Sample]] = {"train": [], "valid": [], "test": []}
+        self._read_labels(f"{prefix}labels.csv")
+
+    def splits(self) -> tuple[str, ...]:
+        """Return the splits that labels.csv lists."""
+        return tuple(split for split, samples in self._by_split.items() if samples)
+
+    def expected_counts(self) -> Mapping[str, Mapping[str, int]]:
+        """Return the counts of the published train and valid splits, without contempt."""
+        return _PUBLISHED
+
+    def left_out(self, split: str) -> Mapping[str, int]:
+        """Return how many crops have a label that is none of the seven."""
+        self.samples(split)
+        return dict(self._left_out[split])
+
+    def path_of(self, sample: Sample) -> str:
+        """Return the name of a sample's file in the tree."""
+        return self._prefix + sample.key
+
+    def _read_split(self, split: str) -> list[Sample]:
+        return self._by_split[split]
+
+    def _read_labels(self, name: str) -> None:
+        rows = csv.DictReader(io.StringIO(self.tree.read(name).decode("utf-8-sig"), newline=""))
+        for line, row in enumerate(rows, start=2):
+            try:
+                self._take(row)
+            except (KeyError, TypeError, ValueError) as error:
+                raise self.error(f"{name} line {line}: {error!r} in {row}") from error
+
+    def _take(self, row: Mapping[str, str]) -> None:
+        split = row["split"]
+        try:
+            label = parse_label(row["emotion"])
+        except UnknownLabel:
+            if row["emotion"] != "contempt":
+                raise
+            self._left_out[split]["contempt"] += 1
+        else:
+            self._by_split[split].append(_sample(row, label))
+
+
+def _sample(row: Mapping[str, str], label: str) -> Sample:
+    person = re.sub(r"_?\d+k?$", "", row["source"].rsplit(".", 1)[0])
+    return Sample(
+        row["file"],
+        row["split"],
+        label,
+        landmarks_px=tuple((float(row[f"{point}_x"]), float(row[f"{point}_y"])) for point in _POINTS),
+        attributes={"person": person, "annotator": row["user"], "gray": row["gray"], "score": row["score"]},
+        box_px=(float(row["box_x"]), float(row["box_y"]), float(row["box_w"]), float(row["box_h"])),
+    )

@@ -1,0 +1,179 @@
+"""RAF-DB, basic emotions, as its authors ship it (Li et al. 2017): 15,339 web faces, labelled by about 40 people each.
+
+Layout, below the root or its `basic/`: `EmoLabel/list_patition_label.txt` (misspelt like this), whose lines are
+`train_00001.jpg 5`; `Image/aligned/train_00001_aligned.jpg` (100x100); `Image/original/train_00001.jpg`; and optionally
+`Annotation/manual/train_00001_manu_attri.txt` (five landmarks of the original image, then gender, race and age band).
+
+    python -m data check raf_db path/to/RAF-DB --option pictures=original
+
+The set has no validation split: a tenth of each train class is held out, the pictures whose id (`train_00001`) has the
+smallest SHA-256 (`data.split`). The Kaggle copy gets the same split. Nothing is ever chosen by looking at test.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import ClassVar, Final, Literal
+
+from data.contract import LABELS, RAF_DB_IDS
+from data.readers.base import Point, Reader, Sample
+from data.split import hold_out
+
+VALID_SHARE: Final = 0.1
+# Table of the paper's basic-emotion subset; in the order of LABELS.
+PUBLISHED: Final = {
+    "train": dict(zip(LABELS, (1290, 281, 717, 4772, 1982, 705, 2524), strict=True)),
+    "test": dict(zip(LABELS, (329, 74, 160, 1185, 478, 162, 680), strict=True)),
+}
+WHERE_TO_GET: Final = (
+    "RAF-DB is free for research after a request from an academic address: http://www.whdeng.cn/RAF/model1.html. "
+    "Unpack Image/aligned.zip, Image/original.zip and Annotation/manual.zip in place"
+)
+_LABEL_FILES: Final = ("EmoLabel/list_patition_label.txt", "EmoLabel/list_partition_label.txt")
+# Codes of the set's own readme.
+_ATTRIBUTES: Final = {
+    "gender": ("male", "female", "unsure"),
+    "race": ("Caucasian", "African-American", "Asian"),
+    "age_band": ("0-3", "4-19", "20-39", "40-69", "70+"),
+}
+
+
+def published_counts(*, hold_out_valid: bool) -> Mapping[str, Mapping[str, int]]:
+    """Return the paper's counts, with the held-out tenth of train moved to valid."""
+    if not hold_out_valid:
+        return PUBLISHED
+    valid = {label: int(count * VALID_SHARE) for label, count in PUBLISHED["train"].items()}
+    train = {label: count - valid[label] for label, count in PUBLISHED["train"].items()}
+    return {"train": train, "valid": valid, "test": PUBLISHED["test"]}
+
+
+def split_of(labels_by_id: Mapping[str, str], *, hold_out_valid: bool) -> dict[str, str]:
+    """Assign every picture id (`train_00001`, `test_0001`) to train, valid or test."""
+    splits = {picture: picture.split("_")[0] for picture in labels_by_id}
+    if hold_out_valid:
+        for label in LABELS:
+            members = [name for name in splits if labels_by_id[name] == label and splits[name] == "train"]
+            splits |= dict.fromkeys(hold_out(members, VALID_SHARE), "valid")
+    return splits
+
+
+class RafDb(Reader):
+    """Reader of RAF-DB in its official layout.
+
+    Options:
+        pictures: aligned (100x100, fitted) or original (whole photos, warped by the annotated landmarks).
+        hold_out_valid: false leaves all of train in train.
+    """
+
+    kind: ClassVar[str] = "raf_db"
+    title: ClassVar[str] = "RAF-DB"
+    where_to_get: ClassVar[str] = WHERE_TO_GET
+
+    def __init__(
+        self,
+        root: Path | str,
+        *,
+        pictures: Literal["aligned", "original"] = "aligned",
+        hold_out_valid: bool = True,
+    ) -> None:
+        super().__init__(root)
+        self.pictures = pictures
+        self.hold_out_valid = hold_out_valid
+        found = [(name, self.tree.prefix_of(name)) for name in _LABEL_FILES]
+        present = [f"{prefix}{name}" for name, prefix in found if prefix is not None]
+        if not present:
+            raise self.error(f"no {_LABEL_FILES[0]} in {root}")
+        self._label_by_id = self._read_labels(present[0])
+        self._split_by_id = split_of(self._label_by_id, hold_out_valid=hold_out_valid)
+        # archives unpack to Image/aligned/ or Image/aligned/aligned/, so files are found by their own name
+        self._path_by_name = {
+            PurePosixPath(name).name: name
+            for name in self.tree.names
+            if f"Image/{pictures}/" in name or "Annotation/manual/" in name
+        }
+
+    def splits(self) -> tuple[str, ...]:
+        """Return the splits that the label file lists."""
+        present = set(self._split_by_id.values())
+        return tuple(split for split in ("train", "valid", "test") if split in present)
+
+    def expected_counts(self) -> Mapping[str, Mapping[str, int]]:
+        """Return the paper's counts, less what is held out."""
+        return published_counts(hold_out_valid=self.hold_out_valid)
+
+    def findings(self) -> list[str]:
+        """Report annotations that are there for some pictures only."""
+        missing = [name for name in self._label_by_id if f"{name}_manu_attri.txt" not in self._path_by_name]
+        if not missing or len(missing) == len(self._label_by_id):
+            return []
+        return [f"{len(missing)} pictures have no file in Annotation/manual, such as {missing[0]}"]
+
+    def path_of(self, sample: Sample) -> str:
+        """Return the name of a sample's file in the tree."""
+        return self._path_by_name.get(PurePosixPath(sample.key).name, sample.key)
+
+    def _read_labels(self, name: str) -> dict[str, str]:
+        labels = {}
+        for line, text in enumerate(self.tree.read(name).decode("utf-8-sig").splitlines(), start=1):
+            if not text.strip():
+                continue
+            file, _, number = text.strip().partition(" ")
+            label = RAF_DB_IDS.get(int(number)) if number.strip().isdecimal() else None
+            if label is None or not file.startswith(("train_", "test_")):
+                raise self.error(f"{name} line {line}: expected `train_00001.jpg 1` to 7, got {text!r}")
+            labels[PurePosixPath(file).stem] = label
+        return labels
+
+    def _read_split(self, split: str) -> list[Sample]:
+        return [self._sample(name) for name in self._label_by_id if self._split_by_id[name] == split]
+
+    def _sample(self, name: str) -> Sample:
+        landmarks_px, attributes = self._annotation(name)
+        if self.pictures == "aligned":
+            key = f"Image/aligned/{name}_aligned.jpg"
+            landmarks_px = None  # they are those of the original photo
+        else:
+            key = f"Image/original/{name}.jpg"
+            if landmarks_px is None:
+                raise self.error(f"pictures=original needs Annotation/manual/{name}_manu_attri.txt, which is not there")
+        return Sample(
+            key, self._split_by_id[name], self._label_by_id[name], landmarks_px=landmarks_px, attributes=attributes
+        )
+
+    def _annotation(self, name: str) -> tuple[tuple[Point, ...] | None, dict[str, str]]:
+        path = self._path_by_name.get(f"{name}_manu_attri.txt")
+        if path is None:
+            return None, {}
+        try:
+            return parse_annotation(self.tree.read(path).decode("utf-8-sig"))
+        except ValueError as error:
+            raise self.error(f"{path}: {error}") from error
+
+
+def parse_annotation(text: str) -> tuple[tuple[Point, ...], dict[str, str]]:
+    """Read a `_manu_attri.txt`: five `x y` lines and the codes of gender, race and age.
+
+    Raises: ValueError, saying what was expected.
+    """
+    numbers = [float(word) for word in text.split()]
+    if len(numbers) != 10 + len(_ATTRIBUTES):
+        raise ValueError(f"expected five landmarks and {len(_ATTRIBUTES)} codes, found {len(numbers)} numbers")
+    points = tuple(zip(numbers[0:10:2], numbers[1:10:2], strict=True))
+    attributes = {}
+    for (attribute, meanings), code in zip(_ATTRIBUTES.items(), numbers[10:], strict=True):
+        if code not in range(len(meanings)):
+            raise ValueError(f"{attribute} {code:g}: expected 0 to {len(meanings) - 1}")
+        attributes[attribute] = meanings[int(code)]
+    return _image_left_first(points), attributes
+
+
+def _image_left_first(points: tuple[Point, ...]) -> tuple[Point, ...]:
+    """Swap the sides where they are named from the person's view; a mirrored set of points fits no upright face.
+
+    The eye line, turned a quarter clockwise, must point from the eyes to the mouth; true at every roll.
+    """
+    eye_a, eye_b, nose, mouth_a, mouth_b = points
+    across = (eye_b[0] - eye_a[0], eye_b[1] - eye_a[1])
+    down = (mouth_a[0] + mouth_b[0] - eye_a[0] - eye_b[0], mouth_a[1] + mouth_b[1] - eye_a[1] - eye_b[1])
+    if across[0] * down[1] - across[1] * down[0] < 0:
+        return (eye_b, eye_a, nose, mouth_b, mouth_a)
+    return points

@@ -1,0 +1,106 @@
+"""RAF-DB as it is spread on Kaggle: the aligned 100x100 pictures sorted into numbered folders.
+
+Layout: `DATASET/train/1/train_00001_aligned.jpg` to `DATASET/train/7/...`, `DATASET/test/1` to `7`, and beside or above
+them `train_labels.csv` and `test_labels.csv` (columns image, label). Where a csv is there it decides, else the folder.
+
+    python -m data check raf_db_kaggle path/to/archive.zip
+
+Validation is held out of train as in `raf_db`, by the same ids, so that both copies of the set have the same splits.
+"""
+
+import csv
+import io
+import re
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import ClassVar, Final
+
+from data.contract import LABELS, RAF_DB_IDS
+from data.readers.base import Reader, Sample
+from data.readers.raf_db import WHERE_TO_GET, published_counts, split_of
+
+_PICTURE: Final = re.compile(r"(?P<prefix>(?:.*/)?)(?P<key>(?:train|test)/(?P<number>[^/]+)/[^/]+\.jpe?g)")
+_NUMBER_BY_LABEL: Final = {label: number for number, label in RAF_DB_IDS.items()}
+
+
+class RafDbKaggle(Reader):
+    """Reader of RAF-DB in its Kaggle layout.
+
+    Options:
+        hold_out_valid: false leaves all of train in train.
+    """
+
+    kind: ClassVar[str] = "raf_db_kaggle"
+    title: ClassVar[str] = "RAF-DB (Kaggle copy)"
+    where_to_get: ClassVar[str] = (
+        f"This layout is shuvoalok/raf-db-dataset on Kaggle; the rights are those of the original. {WHERE_TO_GET}"
+    )
+
+    def __init__(self, root: Path | str, *, hold_out_valid: bool = True) -> None:
+        super().__init__(root)
+        self.hold_out_valid = hold_out_valid
+        found = [match for name in self.tree.names if (match := _PICTURE.fullmatch(name))]
+        if not found:
+            raise self.error(f"no DATASET/train/1/*.jpg in {root}")
+        self._prefix = found[0]["prefix"]
+        self._in_folders = {match["key"]: self._label(match["number"], match["key"]) for match in found}
+        listed = {key: label for part in ("train", "test") for key, label in self._listed(part).items()}
+        self._label_by_key = listed or self._in_folders
+        by_id = {_id_of(key): label for key, label in self._label_by_key.items()}
+        self._split_by_id = split_of(by_id, hold_out_valid=hold_out_valid)
+
+    def splits(self) -> tuple[str, ...]:
+        """Return the splits that are present."""
+        present = set(self._split_by_id.values())
+        return tuple(split for split in ("train", "valid", "test") if split in present)
+
+    def expected_counts(self) -> Mapping[str, Mapping[str, int]]:
+        """Return the paper's counts, less what is held out."""
+        return published_counts(hold_out_valid=self.hold_out_valid)
+
+    def findings(self) -> list[str]:
+        """Report pictures that lie in a class folder and that no csv lists under this class."""
+        unlisted = sorted(self._in_folders.keys() - self._label_by_key.keys())
+        if not unlisted:
+            return []
+        return [f"{len(unlisted)} pictures lie in class folders where no csv lists them, such as {unlisted[0]}"]
+
+    def path_of(self, sample: Sample) -> str:
+        """Return the name of a sample's file in the tree."""
+        return self._prefix + sample.key
+
+    def _label(self, number: str, where: str) -> str:
+        label = RAF_DB_IDS.get(int(number)) if number.strip().isdecimal() else None
+        if label is None:
+            raise self.error(f"class {number!r} of {where}: expected 1 to {len(LABELS)}")
+        return label
+
+    def _listed(self, part: str) -> dict[str, str]:
+        """Return label by key as `<part>_labels.csv` has it; {} without such a file."""
+        prefix = self.tree.prefix_of(f"{part}_labels.csv")
+        if prefix is None:
+            return {}
+        name = f"{prefix}{part}_labels.csv"
+        rows = csv.DictReader(io.StringIO(self.tree.read(name).decode("utf-8-sig"), newline=""))
+        if not {"image", "label"} <= set(rows.fieldnames or ()):
+            raise self.error(f"{name} has columns {rows.fieldnames}, expected image and label")
+        labels: dict[str, str] = {}
+        for row in rows:
+            label = self._label(row["label"], f"{row['image']} in {name}")
+            labels[f"{part}/{_NUMBER_BY_LABEL[label]}/{row['image']}"] = label
+        twice = [file for file, count in Counter(PurePosixPath(key).name for key in labels).items() if count > 1]
+        if twice:
+            raise self.error(f"{name} lists {twice[0]} under two classes")
+        return labels
+
+    def _read_split(self, split: str) -> list[Sample]:
+        return [
+            Sample(key, split, label)
+            for key, label in self._label_by_key.items()
+            if self._split_by_id[_id_of(key)] == split
+        ]
+
+
+def _id_of(key: str) -> str:
+    return PurePosixPath(key).stem.removesuffix("_aligned")
