@@ -15,8 +15,9 @@ find_python() {
   for candidate in "${PYTHON:-python3}" python3.12 python3.11 python; do
     if fits "$candidate"; then printf '%s\n' "$candidate"; return; fi
   done
-  found=$(python3 --version 2>&1 || true)
-  echo "Python 3.11 or 3.12 is needed, found: ${found:-no python3}." >&2
+  found="no python3"
+  if command -v python3 >/dev/null; then found=$(python3 --version 2>&1 || true); fi
+  echo "Python 3.11 or 3.12 is needed, found: $found." >&2
   echo "Install one of them, or name it: make ... PYTHON=/path/to/python3.12" >&2
   exit 1
 }

@@ -1,0 +1,59 @@
+"""The house stands as docs/decisions and pyproject.toml say: imports point down, and the contract needs little."""
+
+import ast
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("app", "benchmarks", "data", "models", "training")
+ALLOWED_IN_CONTRACT = {"cv2", "numpy", "PIL", "data"}
+
+
+def _lint_imports(root: Path) -> subprocess.CompletedProcess[str]:
+    command = [Path(sys.executable).with_name("lint-imports"), "--no-logo", "--no-cache"]
+    return subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=60, check=False)
+
+
+def _copy_of_the_house(folder: Path) -> Path:
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("artefacts", "__pycache__"))
+    return folder
+
+
+def test_imports_point_down() -> None:
+    answer = _lint_imports(ROOT)
+    assert answer.returncode == 0, answer.stdout
+
+
+def test_a_hidden_way_from_serving_to_torch_is_noticed(tmp_path: Path) -> None:
+    house = _copy_of_the_house(tmp_path)
+    (house / "models" / "shortcut.py").write_text("import torch\n", encoding="utf-8")
+    with (house / "app" / "__init__.py").open("a", encoding="utf-8") as package:
+        package.write("\nimport models.shortcut\n")
+    answer = _lint_imports(house)
+    assert answer.returncode == 1
+    assert "models.shortcut -> torch" in answer.stdout
+
+
+def test_training_and_serving_do_not_know_each_other(tmp_path: Path) -> None:
+    house = _copy_of_the_house(tmp_path)
+    (house / "training" / "shortcut.py").write_text("import app.settings\n", encoding="utf-8")
+    answer = _lint_imports(house)
+    assert answer.returncode == 1
+    assert "training.shortcut -> app.settings" in answer.stdout
+
+
+def test_contract_needs_only_numpy_opencv_and_pillow() -> None:
+    for path in sorted((ROOT / "data" / "contract").glob("*.py")):
+        beyond = _imported_packages(path) - ALLOWED_IN_CONTRACT - sys.stdlib_module_names
+        assert not beyond, f"{path.name} imports {beyond}"
+
+
+def _imported_packages(path: Path) -> set[str]:
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    from_ = {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+    return {name.split(".")[0] for name in plain | from_}

@@ -1,0 +1,146 @@
+"""What a clone holds: complete pins, small files, links that lead somewhere, no address of a registry."""
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.markers import Marker
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from app import VERSION
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PIN_FILES = ("serve.txt", "train.txt", "test.txt", "build.txt")
+EXTRAS = {"serve.txt": (), "train.txt": ("train",), "test.txt": ("train", "test")}
+TRAINING_ONLY = {"torch", "torchvision", "timm", "albumentations", "onnx", "opencv-python-headless", "scikit-learn"}
+PLATFORMS = {
+    f"{system}-{machine}-{python}": {
+        "sys_platform": system,
+        "platform_machine": machine,
+        "python_version": python,
+        "python_full_version": f"{python}.1",
+        "platform_system": {"linux": "Linux", "darwin": "Darwin", "win32": "Windows"}[system],
+        "platform_python_implementation": "CPython",
+        "implementation_name": "cpython",
+    }
+    for system, machine in (("linux", "x86_64"), ("linux", "aarch64"), ("darwin", "arm64"), ("win32", "AMD64"))
+    for python in ("3.11", "3.12")
+}
+REGISTRIES = re.compile(
+    r"(pypi|pythonhosted|npmjs|yarnpkg|crates\.io|conda\.anaconda|download\.pytorch)[\w.-]*/|"
+    r"--(extra-)?index-url|--find-links|^\s*registry\s*=",
+    re.MULTILINE,
+)
+MAY_BE_LARGE = "models/artefacts/"
+
+
+def _tracked() -> list[Path]:
+    answer = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if answer.returncode != 0:
+        pytest.skip("not a git checkout: what is tracked is unknown")
+    return [ROOT / name for name in answer.stdout.split("\0") if name and (ROOT / name).is_file()]
+
+
+def _pins(name: str) -> list[Requirement]:
+    text = (ROOT / "requirements" / name).read_text(encoding="utf-8").replace("\\\n", " ")
+    return [Requirement(line.split("--hash")[0].strip()) for line in text.splitlines() if line.strip()]
+
+
+def _installed(pins: list[Requirement], platform: dict[str, str]) -> dict[str, str]:
+    """Versions by name on one platform. Two versions of one package there are an error."""
+    chosen: dict[str, str] = {}
+    for pin in pins:
+        if pin.marker is None or pin.marker.evaluate(platform):
+            name = canonicalize_name(pin.name)
+            assert name not in chosen, f"{name} is pinned twice"
+            chosen[name] = str(pin.specifier).removeprefix("==")
+    return chosen
+
+
+def _applies(marker: Marker | None, platform: dict[str, str]) -> bool:
+    return marker is None or marker.evaluate(platform)
+
+
+@pytest.mark.parametrize("name", PIN_FILES)
+def test_every_pin_is_exact_and_hashed(name: str) -> None:
+    text = (ROOT / "requirements" / name).read_text(encoding="utf-8").replace("\\\n", " ")
+    for line in filter(None, map(str.strip, text.splitlines())):
+        assert re.match(r"[a-z0-9._\[\],-]+==[^ ]+ ", line), line
+        assert "--hash=sha256:" in line, line
+
+
+@pytest.mark.parametrize("platform", PLATFORMS.values(), ids=PLATFORMS.keys())
+@pytest.mark.parametrize("name", EXTRAS)
+def test_pins_cover_what_the_project_asks_for(name: str, platform: dict[str, str]) -> None:
+    asked = list(PROJECT["dependencies"])
+    for extra in EXTRAS[name]:
+        asked += PROJECT["optional-dependencies"][extra]
+    installed = _installed(_pins(name), platform)
+    for requirement in map(Requirement, asked):
+        if _applies(requirement.marker, platform):
+            version = installed.get(canonicalize_name(requirement.name))
+            assert version, f"{requirement.name} has no pin: run `sh requirements/compile.sh`"
+            assert requirement.specifier.contains(version), f"{requirement} is pinned to {version}"
+
+
+@pytest.mark.parametrize("platform", PLATFORMS.values(), ids=PLATFORMS.keys())
+def test_one_runtime_and_one_opencv_version_on_every_platform(platform: dict[str, str]) -> None:
+    for name in EXTRAS:
+        installed = _installed(_pins(name), platform)
+        assert len({"onnxruntime", "onnxruntime-gpu"} & installed.keys()) == 1, name
+        assert installed.get("opencv-python-headless", installed["opencv-python"]) == installed["opencv-python"], name
+
+
+def test_serving_pins_hold_no_training_library() -> None:
+    names = {canonicalize_name(pin.name) for pin in _pins("serve.txt")}
+    assert not names & TRAINING_ONLY
+    assert not [name for name in names if name.startswith("nvidia-")]
+
+
+def test_training_serves_with_the_versions_of_serving() -> None:
+    platform = PLATFORMS["linux-x86_64-3.11"]
+    serving, testing = (_installed(_pins(name), platform) for name in ("serve.txt", "test.txt"))
+    assert serving.items() <= testing.items()
+
+
+def test_program_and_package_agree_on_the_version() -> None:
+    assert PROJECT["version"] == VERSION
+
+
+def test_no_tracked_file_names_a_registry() -> None:
+    for path in _tracked():
+        if path != Path(__file__) and path.suffix not in {".jpg", ".png", ".onnx"}:
+            found = REGISTRIES.search(path.read_text(encoding="utf-8"))
+            assert not found, f"{path.relative_to(ROOT)}: {found and found.group()}"
+
+
+def test_only_released_models_are_large() -> None:
+    names = {path.relative_to(ROOT).as_posix(): path.stat().st_size for path in _tracked()}
+    large = {name for name, size in names.items() if size > 1_000_000 and not name.startswith(MAY_BE_LARGE)}
+    assert not large
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    for document in (path for path in _tracked() if path.suffix == ".md"):
+        text = re.sub(r"```.*?```", "", document.read_text(encoding="utf-8"), flags=re.DOTALL)
+        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)|<img[^>]+src=\"([^\"]+)\"", text):
+            link = "".join(target)
+            if not re.match(r"[a-z]+:", link):
+                assert (document.parent / link).exists(), f"{document.relative_to(ROOT)}: {link}"
+
+
+def test_every_decision_is_in_the_index() -> None:
+    decisions = ROOT / "docs" / "decisions"
+    index = (decisions / "README.md").read_text(encoding="utf-8")
+    for record in decisions.glob("[0-9]*.md"):
+        assert f"({record.name})" in index, f"docs/decisions/README.md does not list {record.name}"
+
+
+def test_every_sample_photo_states_its_licence() -> None:
+    table = (ROOT / "samples" / "README.md").read_text(encoding="utf-8")
+    for photo in (ROOT / "samples" / "photos").iterdir():
+        assert f"`photos/{photo.name}`" in table, f"samples/README.md does not state the licence of {photo.name}"
