@@ -62,7 +62,7 @@ class Pipeline:
     def analyse(self, payload: bytes) -> Analysis:
         """Label every face of an encoded picture. Raises: PayloadTooLarge, DecodeError and its kinds."""
         timings: dict[str, float] = {}
-        with _timed(timings, "decode"):
+        with timed(timings, "decode"):
             image = self.decode(payload)
         return self._analyse(image, timings)
 
@@ -71,11 +71,11 @@ class Pipeline:
         return self._analyse(image, {"decode": 0.0})
 
     def _analyse(self, image: Array, timings: dict[str, float]) -> Analysis:
-        with _timed(timings, "detect"):
+        with timed(timings, "detect"):
             faces = self.detect(image)
-        with _timed(timings, "align"):
+        with timed(timings, "align"):
             crops = self.crop(image, faces)
-        with _timed(timings, "classify"):
+        with timed(timings, "classify"):
             probabilities = self.classify(crops)
         return self.assemble(image, faces, crops, probabilities, timings)
 
@@ -128,7 +128,8 @@ class Pipeline:
 
 
 @contextmanager
-def _timed(timings_ms: dict[str, float], stage: str) -> Iterator[None]:
+def timed(timings_ms: dict[str, float], stage: str) -> Iterator[None]:
+    """Add the time of a block to `timings_ms`, in milliseconds."""
     start = time.perf_counter()
     yield
     timings_ms[stage] = (time.perf_counter() - start) * 1000.0

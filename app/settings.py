@@ -59,6 +59,7 @@ class Settings(BaseSettings):
         512_000_000, description="bytes held for all requests together"
     )
     max_connections: Annotated[int, Field(ge=1, le=100_000)] = Field(1024, description="open connections")
+    max_frame_bytes: Annotated[int, Field(ge=1024)] = Field(2_000_000, description="bytes of one webcam frame")
     max_streams: Annotated[int, Field(ge=0, le=1024)] = Field(8, description="open webcam streams")
     request_timeout_s: Annotated[float, Field(gt=0, le=600)] = Field(30.0, description="wait and work of one request")
     body_timeout_s: Annotated[float, Field(gt=0, le=600)] = Field(30.0, description="for a body to arrive whole")

@@ -1,0 +1,35 @@
+"""How is a record of the pipeline said in JSON? Plain translation, no decisions but the confidence threshold's."""
+
+from app.pipeline import Analysis, LabelledFace
+from app.schemas import Box, FaceResult, Landmarks, Point, RankedLabel
+from data.contract import LABELS, Array
+
+UNCERTAIN = "uncertain"
+
+
+def face_result(face: LabelledFace, *, threshold: float, top_k: int) -> FaceResult:
+    """One face, with `uncertain` as its label where the confidence is below `threshold`."""
+    probabilities = {label: round(float(value), 6) for label, value in zip(LABELS, face.probabilities, strict=True)}
+    ranked = sorted(probabilities.items(), key=lambda item: -item[1])
+    x, y, width, height = (round(float(value), 2) for value in face.face.box_px)
+    return FaceResult(
+        box=Box(x=x, y=y, width=width, height=height),
+        landmarks=_landmarks(face.face.landmarks_px),
+        detection_score=round(min(max(float(face.face.score), 0.0), 1.0), 4),
+        roll_degrees=round(face.roll_degrees, 2),
+        label=UNCERTAIN if face.confidence < threshold else face.label,
+        confidence=round(face.confidence, 6),
+        probabilities=probabilities,
+        top=[RankedLabel(label=label, probability=value) for label, value in ranked[:top_k]],
+    )
+
+
+def _landmarks(points_px: Array) -> Landmarks:
+    names = ("left_eye", "right_eye", "nose", "mouth_left", "mouth_right")
+    points = (Point(x=round(float(x), 2), y=round(float(y), 2)) for x, y in points_px)
+    return Landmarks(**dict(zip(names, points, strict=True)))
+
+
+def stage_timings(analysis: Analysis) -> dict[str, float]:
+    """Milliseconds per stage, to the hundredth."""
+    return {stage: round(value, 2) for stage, value in analysis.timings_ms.items()}

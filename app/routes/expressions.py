@@ -1,0 +1,193 @@
+"""`POST /v1/expressions`: images in, faces with their expressions out."""
+
+import asyncio
+import time
+from http import HTTPStatus
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import ClientDisconnect
+
+from app import answers
+from app.admission import Visit
+from app.errors import RequestTimeout, problem_for
+from app.problems import MEDIA_TYPE, problem_body
+from app.routes import service_of
+from app.schemas import ExpressionsResponse, ImageResult, ProblemDetails
+from app.security import client_of
+from app.service import Answer, Service
+from app.upload import FIELD, Upload, check_head, read_uploads
+
+router = APIRouter()
+_BINARY: Final = {"type": "string", "format": "binary"}
+_REQUEST_BODY: Final[dict[str, Any]] = {
+    "required": True,
+    "content": {
+        "multipart/form-data": {
+            "schema": {
+                "type": "object",
+                "required": [FIELD],
+                "additionalProperties": False,
+                "properties": {FIELD: {"type": "array", "minItems": 1, "items": _BINARY}},
+            }
+        },
+        "image/*": {"schema": _BINARY},
+    },
+}
+_PROBLEMS: Final = (400, 401, 408, 413, 415, 422, 429, 500, 503)
+
+
+class Options(BaseModel):
+    """Query parameters of a request."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    min_face_px: Annotated[float, Field(ge=1, le=100_000)] | None = Field(
+        None, description="leave out faces whose shorter side is smaller, pixels"
+    )
+    confidence_threshold: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        None, description="below it a label is `uncertain`; the model's own threshold when not given"
+    )
+    top_k: Annotated[int, Field(ge=1, le=7)] = Field(1, description="how many expressions `top` lists")
+
+
+def problem_docs(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """OpenAPI entries for the problems that a route may answer."""
+    schema = {"$ref": "#/components/schemas/ProblemDetails"}
+    return {
+        status: {"description": HTTPStatus(status).phrase, "content": {MEDIA_TYPE: {"schema": schema}}}
+        for status in statuses
+    }
+
+
+@router.post(
+    "/v1/expressions",
+    tags=["expressions"],
+    summary="Find the faces of one or more images and read their expressions",
+    response_model=ExpressionsResponse,
+    responses=problem_docs(*_PROBLEMS),
+    openapi_extra={"requestBody": _REQUEST_BODY},
+)
+async def expressions(
+    request: Request,
+    options: Annotated[Options, Query()],
+    service: Annotated[Service, Depends(service_of)],
+) -> Response:
+    """Send `multipart/form-data` with parts named `images`, or one image as the body with an `image/*` type.
+
+    A request none of whose images can be read is a problem; where some can be read, each other one carries its
+    `error`. An image without a face has an empty list of `faces`. Nothing of an image is kept.
+    """
+    content_type = request.headers.get("content-type")
+    check_head(content_type, request.headers.get("content-length"), service.upload_limits)
+    clock = _Clock()
+    with service.admission.enter(client_of(request)) as visit:
+        uploads = await _receive(request, content_type or "", service, visit)
+        clock.lap("receive")
+        results = await _until_gone(request, _work(service, uploads, options, clock))
+    body = _response(service, uploads, results, options, clock)
+    return Response(body.model_dump_json(), media_type="application/json")
+
+
+class _Clock:
+    """Laps of one request in milliseconds."""
+
+    def __init__(self) -> None:
+        self._start = self._last = time.perf_counter()
+        self.laps_ms: dict[str, float] = {}
+
+    def lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self.laps_ms[name] = round((now - self._last) * 1000.0, 2)
+        self._last = now
+
+    def total(self) -> dict[str, float]:
+        return {**self.laps_ms, "total": round((time.perf_counter() - self._start) * 1000.0, 2)}
+
+
+async def _receive(request: Request, content_type: str, service: Service, visit: Visit) -> list[Upload]:
+    timeout_s = service.settings.body_timeout_s
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await read_uploads(request.stream(), content_type, service.upload_limits, reserve=visit.reserve)
+    except TimeoutError:
+        raise HTTPException(
+            HTTPStatus.REQUEST_TIMEOUT,
+            f"the body did not arrive within {timeout_s:g} s",
+            headers={"Connection": "close"},
+        ) from None
+
+
+async def _work(service: Service, uploads: list[Upload], options: Options, clock: _Clock) -> list[Answer]:
+    timeout_s = service.settings.request_timeout_s
+    try:
+        async with asyncio.timeout(timeout_s), service.admission.turn():
+            clock.lap("wait")
+            results = await service.answer(uploads, min_face_px=options.min_face_px)
+            clock.lap("work")
+            return results
+    except TimeoutError:
+        raise RequestTimeout(f"not done within {timeout_s:g} s: send fewer images at once, or try later") from None
+
+
+async def _until_gone(request: Request, work: Any) -> list[Answer]:
+    """Do the work, but stop when the client leaves: its place is another's."""
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_disconnect(request))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientDisconnect
+        results: list[Answer] = task.result()
+        return results
+    finally:
+        for future in (task, gone):
+            future.cancel()
+        await asyncio.gather(task, gone, return_exceptions=True)
+
+
+async def _disconnect(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _response(
+    service: Service, uploads: list[Upload], results: list[Answer], options: Options, clock: _Clock
+) -> ExpressionsResponse:
+    errors = [result.error for result in results if result.error is not None]
+    if len(errors) == len(results):
+        raise errors[0]
+    classifier = service.pipeline.classifier
+    threshold = options.confidence_threshold
+    if threshold is None:
+        threshold = classifier.manifest.abstain_threshold
+    images = [
+        _image_result(index, upload.name, result, threshold=threshold, top_k=options.top_k)
+        for index, (upload, result) in enumerate(zip(uploads, results, strict=True))
+    ]
+    return ExpressionsResponse(
+        model=classifier.manifest.name,
+        provider=classifier.provider,
+        detector=service.pipeline.detector.name,
+        confidence_threshold=threshold,
+        images=images,
+        timings_ms=clock.total(),
+    )
+
+
+def _image_result(index: int, name: str | None, result: Answer, *, threshold: float, top_k: int) -> ImageResult:
+    if result.error is not None:
+        problem = problem_body(problem_for(result.error), str(result.error))
+        error = ProblemDetails.model_validate(problem)
+        return ImageResult(index=index, name=name, width=None, height=None, faces=[], timings_ms={}, error=error)
+    analysis = result.analysis
+    assert analysis is not None  # noqa: S101  # an answer has either
+    return ImageResult(
+        index=index,
+        name=name,
+        width=analysis.width,
+        height=analysis.height,
+        faces=[answers.face_result(face, threshold=threshold, top_k=top_k) for face in analysis.faces],
+        timings_ms=answers.stage_timings(analysis),
+    )

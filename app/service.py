@@ -1,0 +1,153 @@
+"""How does one process answer many requests? Photos in a bounded pool of threads, off the event loop.
+
+Flow: upload -> turn -> decode, detect, align (a thread per core) -> classify -> record. The pool is as wide as there
+are cores: more threads would only make every photo slower.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+from app.admission import Admission, AdmissionLimits
+from app.classify import Classifier
+from app.detect import Face
+from app.errors import CapacityError, RequestError
+from app.metrics import Metrics
+from app.pipeline import Analysis, Pipeline, timed
+from app.providers import CPU, cuda_obstacle
+from app.settings import Settings
+from app.upload import Upload, UploadLimits
+from data.contract import Array, DecodeError
+
+T = TypeVar("T")
+Failure = RequestError | CapacityError | DecodeError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answer:
+    """What became of one upload; `image` holds (H, W, 3) uint8 RGB only where the caller asked to keep it."""
+
+    analysis: Analysis | None
+    error: Failure | None = None
+    image: Array | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Seen:
+    """A photo after the stages that run in a thread."""
+
+    image: Array
+    faces: list[Face]
+    crops: Array
+    timings_ms: dict[str, float]
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def fallback(classifier: Classifier, settings: Settings) -> str | None:
+    """Why `auto` took the CPU, in words; None where the model runs on a GPU, or was meant for the CPU."""
+    if settings.device != "auto" or classifier.provider != CPU:
+        return None
+    return cuda_obstacle() or "the model does not run on the GPU that is there: the log of the start says why"
+
+
+class Service:
+    """One process's pipeline, its threads, and who is inside. Belongs to one event loop."""
+
+    def __init__(self, pipeline: Pipeline, settings: Settings, metrics: Metrics) -> None:
+        self.pipeline = pipeline
+        self.settings = settings
+        self.metrics = metrics
+        self.threads = cores()
+        self.fallback = fallback(pipeline.classifier, settings)
+        self.draining = False
+        self.streams = 0
+        self.upload_limits = UploadLimits(settings.max_body_bytes, settings.max_bytes, settings.max_images)
+        self.admission = Admission(
+            AdmissionLimits(
+                concurrent=settings.max_concurrent or max(8, 4 * self.threads),
+                queue=settings.max_queue,
+                per_client=settings.max_per_client,
+                buffered_bytes=settings.max_buffered_bytes,
+            )
+        )
+        self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="mien-photo")
+
+    async def in_thread(self, function: Callable[..., T], *args: object) -> T:
+        """Run in the pool; a call that is cancelled before a thread took it never runs."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, function, *args)
+
+    async def answer(
+        self, uploads: Sequence[Upload], *, min_face_px: float | None = None, keep_image: bool = False
+    ) -> list[Answer]:
+        """Label the faces of every upload, in order. An image that cannot be read is an answer with its error."""
+        side_by_side = asyncio.Semaphore(self.threads)
+
+        async def one(upload: Upload) -> Answer:
+            async with side_by_side:
+                return await self._answer(upload.payload, min_face_px, keep_image)
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(upload)) for upload in uploads]
+        return [task.result() for task in tasks]
+
+    async def _answer(self, payload: bytes, min_face_px: float | None, keep_image: bool) -> Answer:
+        try:
+            seen = await self.in_thread(self._see, payload, min_face_px)
+        except (RequestError, CapacityError, DecodeError) as error:
+            self.metrics.images.labels("refused").inc()
+            return Answer(None, error)
+        analysis = await self._classify(seen)
+        self._count(analysis)
+        return Answer(analysis, image=seen.image if keep_image else None)
+
+    def _see(self, payload: bytes, min_face_px: float | None) -> _Seen:
+        timings: dict[str, float] = {}
+        with timed(timings, "decode"):
+            image = self.pipeline.decode(payload)
+        with timed(timings, "detect"):
+            faces = self.pipeline.detect(image)
+            if min_face_px is not None:
+                faces = [face for face in faces if min(face.box_px[2:]) >= min_face_px]
+        with timed(timings, "align"):
+            crops = self.pipeline.crop(image, faces)
+        return _Seen(image, faces, crops, timings)
+
+    async def _classify(self, seen: _Seen) -> Analysis:
+        with timed(seen.timings_ms, "classify"):
+            probabilities = await self.in_thread(self.pipeline.classify, seen.crops)
+        return self.pipeline.assemble(seen.image, seen.faces, seen.crops, probabilities, seen.timings_ms)
+
+    def _count(self, analysis: Analysis) -> None:
+        self.metrics.images.labels("labelled" if analysis.faces else "no_face").inc()
+        self.metrics.timings(analysis.timings_ms)
+        for face in analysis.faces:
+            self.metrics.faces.labels("uncertain" if face.uncertain else face.label).inc()
+
+    def gauge(self) -> None:
+        """Bring the gauges up to now."""
+        classifier = self.pipeline.classifier
+        self.metrics.queue.set(self.admission.waiting)
+        self.metrics.working.set(self.admission.working)
+        self.metrics.streams.set(self.streams)
+        self.metrics.running.labels(
+            model=classifier.manifest.name,
+            provider=classifier.provider,
+            precision=classifier.precision,
+            detector=self.pipeline.detector.name,
+            fallback="none" if self.fallback is None else "cpu",
+        ).set(1)
+
+    def drain(self) -> None:
+        """From now on `/ready` says no and every answer asks its client to connect anew."""
+        self.draining = True
+
+    def close(self) -> None:
+        """Let running photos finish and drop those that no thread took."""
+        self._pool.shutdown(wait=True, cancel_futures=True)

@@ -1,0 +1,141 @@
+"""Health, models, documentation, metrics, keys and headers: what surrounds the one resource."""
+
+import base64
+from collections.abc import Callable
+
+import pytest
+from fastapi.testclient import TestClient
+
+from app import VERSION
+from app.security import key_hash
+from app.service import Service
+from data.contract import LABELS
+from tests.support import encoded, picture
+
+Connect = Callable[..., TestClient]
+PHOTO = encoded(picture(640, 480), "JPEG")
+
+
+def send(client: TestClient, **headers: str) -> int:
+    response = client.post("/v1/expressions", content=PHOTO, headers={"content-type": "image/jpeg", **headers})
+    return response.status_code
+
+
+def test_health_and_readiness_say_what_runs(client: TestClient) -> None:
+    assert client.get("/health").json() == {"status": "alive", "version": VERSION}
+    ready = client.get("/ready").json()
+    assert ready["status"] == "ready"
+    assert (ready["model"], ready["provider"], ready["detector"]) == ("tiny.test", "CPUExecutionProvider", "drawn")
+    assert ready["queue_depth"] == ready["requests_inside"] == 0
+
+
+def test_readiness_goes_off_while_draining_and_work_goes_on(client: TestClient) -> None:
+    service: Service = client.app.state.service  # type: ignore[attr-defined]
+    service.drain()
+    refused = client.get("/ready")
+    assert refused.status_code == 503
+    assert refused.json()["type"] == "urn:mien:problem:shutting-down"
+    assert client.get("/health").status_code == 200
+    assert send(client) == 200
+    assert client.get("/health").headers["connection"] == "close"
+
+
+def test_models_tell_the_manifest(client: TestClient) -> None:
+    (model,) = client.get("/v1/models").json()["models"]
+    assert model["name"] == "tiny.test"
+    assert tuple(model["labels"]) == LABELS
+    assert model["confidence_threshold"] == 0.3
+    assert model["licence"] == "Apache-2.0"
+
+
+@pytest.mark.parametrize(
+    "path", ["/nope", "/v1/expression", "/docs/assets/redoc.standalone.js", "/docs/", "/docs/assets/%2e%2e%2fdocs.js"]
+)
+def test_an_unknown_path_is_a_problem(client: TestClient, path: str) -> None:
+    response = client.get(path)
+    assert response.status_code == 404
+    assert response.headers["content-type"] == "application/problem+json"
+
+
+def test_another_method_is_a_problem_that_names_the_allowed(client: TestClient) -> None:
+    response = client.get("/v1/expressions")
+    assert (response.status_code, response.headers["allow"]) == (405, "POST")
+    assert response.headers["content-type"] == "application/problem+json"
+
+
+def test_the_documentation_page_loads_nothing_from_elsewhere(client: TestClient) -> None:
+    page = client.get("/docs")
+    assert page.headers["content-type"].startswith("text/html")
+    assert "//" not in page.text.replace("<!doctype", "")
+    assert "script-src 'self'" in page.headers["content-security-policy"]
+    assert "SwaggerUIBundle" in client.get("/docs/page.js").text
+    assert len(client.get("/docs/assets/swagger-ui-bundle.js").content) > 1_000_000
+    assert len(client.get("/docs/assets/swagger-ui.css").content) > 100_000
+
+
+def test_the_description_names_both_bodies_and_every_problem(client: TestClient) -> None:
+    operation = client.get("/openapi.json").json()["paths"]["/v1/expressions"]["post"]
+    assert set(operation["requestBody"]["content"]) == {"multipart/form-data", "image/*"}
+    assert {"400", "401", "408", "413", "415", "422", "429", "500", "503"} <= set(operation["responses"])
+    assert set(operation["responses"]["422"]["content"]) == {"application/problem+json"}
+
+
+def test_metrics_count_requests_faces_stages_and_rejections(client: TestClient) -> None:
+    assert send(client) == 200
+    assert client.post("/v1/expressions", content=b"x", headers={"content-type": "image/png"}).status_code == 415
+    text = client.get("/metrics").text
+    assert 'mien_requests_total{method="POST",route="/v1/expressions",status="200"} 1.0' in text
+    assert 'mien_images_total{outcome="labelled"} 1.0' in text
+    assert 'mien_rejections_total{problem="unsupported-image"} 1.0' in text
+    assert 'mien_stage_seconds_count{stage="detect"} 1.0' in text
+    assert "mien_faces_total" in text
+    assert 'provider="CPUExecutionProvider"' in text
+    assert "mien_queue_requests 0.0" in text
+
+
+def test_metrics_do_not_grow_with_what_clients_invent(client: TestClient) -> None:
+    for number in range(20):
+        client.get(f"/made/up/{number}")
+        client.request(f"MADE{number}", "/health")
+    text = client.get("/metrics").text
+    assert "made" not in text.lower()
+    assert 'route="unmatched",status="404"} 20.0' in text
+
+
+def test_every_answer_carries_security_headers_and_a_request_id(client: TestClient) -> None:
+    for path in ("/health", "/nope", "/docs", "/v1/models"):
+        headers = client.get(path).headers
+        assert headers["x-content-type-options"] == "nosniff"
+        assert "frame-ancestors 'none'" in headers["content-security-policy"]
+        assert len(headers["x-request-id"]) == 32
+    given = client.get("/health", headers={"x-request-id": "trace-1"}).headers["x-request-id"]
+    assert given == "trace-1"
+    forged = client.get("/health", headers={"x-request-id": "a b;<script>"}).headers["x-request-id"]
+    assert forged != "a b;<script>"
+
+
+def test_keys_guard_everything_but_the_probes(connect: Connect) -> None:
+    client = connect(api_key_sha256=f"{key_hash('first')},{key_hash('second')}")
+    assert client.get("/health").status_code == client.get("/ready").status_code == 200
+    for path in ("/v1/models", "/metrics", "/docs", "/openapi.json", "/nope"):
+        refused = client.get(path)
+        assert refused.status_code == 401, path
+        assert refused.json()["type"] == "urn:mien:problem:unauthorised"
+        assert "Bearer" in refused.headers["www-authenticate"]
+    assert send(client) == 401
+    assert send(client, authorization="Bearer third") == 401
+    assert send(client, authorization="Bearer ") == 401
+    assert send(client, authorization="Basic !!!") == 401
+    assert send(client, authorization="Bearer first") == 200
+    assert send(client, **{"x-api-key": "second"}) == 200
+    basic = base64.b64encode(b"anyone:second").decode()
+    assert send(client, authorization=f"Basic {basic}") == 200
+
+
+def test_other_origins_are_refused_unless_named(connect: Connect) -> None:
+    foreign = {"origin": "https://example.org"}
+    assert "access-control-allow-origin" not in connect().get("/health", headers=foreign).headers
+    named = connect(cors_origins="https://example.org")
+    assert named.get("/health", headers=foreign).headers["access-control-allow-origin"] == "https://example.org"
+    other = named.get("/health", headers={"origin": "https://evil.example"})
+    assert "access-control-allow-origin" not in other.headers
