@@ -89,21 +89,19 @@ def _region(image: Array, matrix: Array) -> tuple[Array, tuple[int, int]]:
 def fit(image: Array) -> Array:
     """Bring a picture that already is a face crop (48x48, 100x100, ...) to the template's size.
 
-    A picture that is not square is padded to a square by repeating its edge, so that faces keep their proportions.
+    A picture that is not square keeps its proportions: the long side fits, and the short one is filled up by repeating
+    its edge.
 
     Args:
         image: (H, W, 3) uint8, RGB, brow to chin with a margin.
     Returns: (112, 112, 3) uint8, RGB.
     """
-    height, width = image.shape[:2]
-    if height != width:
-        side = max(height, width)
-        top, left = (side - height) // 2, (side - width) // 2
-        image = cv2.copyMakeBorder(image, top, side - height - top, left, side - width - left, cv2.BORDER_REPLICATE)
-    if image.shape[0] == CROP_PX:
-        return image.copy()
-    interpolation = cv2.INTER_AREA if image.shape[0] > CROP_PX else cv2.INTER_LINEAR
-    return cv2.resize(image, (CROP_PX, CROP_PX), interpolation=interpolation)
+    long_side = max(image.shape[:2])
+    height, width = (max(1, round(side * CROP_PX / long_side)) for side in image.shape[:2])
+    interpolation = cv2.INTER_AREA if long_side > CROP_PX else cv2.INTER_LINEAR
+    face = cv2.resize(np.ascontiguousarray(image), (width, height), interpolation=interpolation)
+    top, left = (CROP_PX - height) // 2, (CROP_PX - width) // 2
+    return cv2.copyMakeBorder(face, top, CROP_PX - height - top, left, CROP_PX - width - left, cv2.BORDER_REPLICATE)
 
 
 def roll_degrees(landmarks_px: Array) -> float:

@@ -4,6 +4,7 @@ Formats come from an allow-list, and limits are checked on the header, before a 
 """
 
 import io
+import re
 import struct
 import warnings
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from data.contract.align import Array
 FORMATS: Final = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 MAX_PIXELS: Final = 50_000_000
 _EXIF_ORIENTATION: Final = 0x0112
+_PILLOW: Final = re.compile(r"PIL\.")
 # Pillow's own guard speaks of "decompression bombs" at a size of its choosing; the limit here is ours and explicit.
 Image.MAX_IMAGE_PIXELS = None
 # What Pillow's parsers raise on malformed bytes, as seen by mutating files of each format.
@@ -56,6 +58,15 @@ class Probe:
     height: int
 
 
+def _hush_pillow() -> None:
+    """Ignore Pillow's warnings of damaged metadata: the pixels decide.
+
+    Not `warnings.catch_warnings`, which changes the filters of the whole process and restores those of another thread.
+    """
+    if not any(entry[0] == "ignore" and entry[3] == _PILLOW for entry in warnings.filters):
+        warnings.filterwarnings("ignore", module=_PILLOW.pattern)
+
+
 def _open(payload: bytes) -> Image.Image:
     if not payload:
         raise DecodeError("empty file: no bytes to decode")
@@ -76,21 +87,31 @@ def _check_pixels(image: Image.Image, max_pixels: int) -> None:
 
 
 def _orientation(image: Image.Image) -> int:
+    """Return the EXIF turn that is left to do. Pillow turns TIFF itself, and swaps its width and height on opening."""
     try:
-        return int(image.getexif().get(_EXIF_ORIENTATION, 1))
+        return 1 if image.format == "TIFF" else int(image.getexif().get(_EXIF_ORIENTATION, 1))
     except _BROKEN:
         return 1  # a damaged EXIF block says nothing about the turn, and the pixels are still good
 
 
 def probe(payload: bytes, *, max_pixels: int = MAX_PIXELS) -> Probe:
     """Read format and upright size from the header. Raises: as `decode`."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with _open(payload) as image:
-            _check_pixels(image, max_pixels)
-            width, height = image.size
-            turned = _orientation(image) in (5, 6, 7, 8)
-            return Probe(str(image.format), *((height, width) if turned else (width, height)))
+    _hush_pillow()
+    with _open(payload) as image:
+        _check_pixels(image, max_pixels)
+        width, height = image.size
+        turned = _may_be_turned(image, payload) and _orientation(image) in (5, 6, 7, 8)
+        return Probe(_format(image), *((height, width) if turned else (width, height)))
+
+
+def _may_be_turned(image: Image.Image, payload: bytes) -> bool:
+    """Tell PNGs that hold no orientation: in search of one behind the pixels, Pillow would decode them."""
+    return image.format != "PNG" or any(mark in payload for mark in (b"eXIf", b"tiff:Orientation", b"Raw profile"))
+
+
+def _format(image: Image.Image) -> str:
+    # phones append a preview or a depth map to a JPEG and Pillow calls the two MPO
+    return "JPEG" if image.format == "MPO" else str(image.format)
 
 
 def decode(payload: bytes, *, max_pixels: int = MAX_PIXELS, reduce_to_px: int | None = None) -> Array:
@@ -106,23 +127,19 @@ def decode(payload: bytes, *, max_pixels: int = MAX_PIXELS, reduce_to_px: int | 
     Returns: (H, W, 3) uint8, RGB.
     Raises: UnsupportedImage, ImageTooLarge, DecodeError.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Pillow warns of damaged metadata; the pixels decide
-        with _open(payload) as image:
-            _check_pixels(image, max_pixels)
-            if reduce_to_px is not None and image.format == "JPEG":
-                long_side = max(image.size)
-                share = max(1, long_side // max(1, reduce_to_px))
-                image.draft(image.mode, (image.width // share, image.height // share))
-            orientation = _orientation(image)
-            try:
-                image.load()
-                upright = _turn(_to_rgb(image), orientation)
-            except MemoryError as error:
-                raise ImageTooLarge(f"picture of {image.size[0]}x{image.size[1]} px: out of memory") from error
-            except _BROKEN as error:
-                raise DecodeError(f"corrupt or truncated {image.format} picture: {error}") from error
-    return upright
+    _hush_pillow()
+    with _open(payload) as image:
+        _check_pixels(image, max_pixels)
+        if reduce_to_px is not None and _format(image) == "JPEG":
+            share = max(1, max(image.size) // max(1, reduce_to_px))
+            image.draft(image.mode, (image.width // share, image.height // share))
+        try:
+            image.load()
+            return _turn(_to_rgb(image), _orientation(image))
+        except MemoryError as error:
+            raise ImageTooLarge(f"picture of {image.size[0]}x{image.size[1]} px: out of memory") from error
+        except _BROKEN as error:
+            raise DecodeError(f"corrupt or truncated {_format(image)} picture: {error}") from error
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
@@ -137,10 +154,11 @@ def _to_rgb(image: Image.Image) -> Image.Image:
 
 def _to_8_bit(image: Image.Image) -> Image.Image:
     """Scale 16-bit integers by their range, never by their content; floats are taken as 0 to 1 (TIFF's custom)."""
-    pixels = np.asarray(image, dtype=np.float64)
-    full_scale = 1.0 if image.mode == "F" else 65535.0
-    scaled = np.nan_to_num(pixels) / full_scale * 255.0
-    return Image.fromarray(np.clip(np.rint(scaled), 0, 255).astype(np.uint8))
+    pixels = np.asarray(image)
+    if image.mode == "F":
+        return Image.fromarray(np.rint(np.clip(np.nan_to_num(pixels), 0, 1) * 255).astype(np.uint8))
+    # 65535 / 255 is 257; adding half of it rounds
+    return Image.fromarray(((np.clip(pixels, 0, 65535).astype(np.uint32) + 128) // 257).astype(np.uint8))
 
 
 _TURNS: Final = {
