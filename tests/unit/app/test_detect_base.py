@@ -1,0 +1,55 @@
+"""What counts as a face, and in which order faces come."""
+
+import math
+
+import numpy as np
+import pytest
+
+from app.detect.base import Box, Face, largest_first, overlap, plausible
+
+EYES_APART = np.array([[30, 40], [70, 40], [50, 60], [35, 80], [65, 80]], np.float32)
+
+
+def face(box: Box, landmarks: np.ndarray = EYES_APART, score: float = 0.9) -> Face:
+    return Face(box, landmarks, score)
+
+
+@pytest.mark.parametrize(
+    "box",
+    [
+        (-1e12, -1e12, 2e12, 2e12),  # what OpenCV's runner answers on a picture of 32 px
+        (10, 10, math.nan, 50),
+        (10, 10, math.inf, 50),
+        (200, 200, 50, 50),
+        (-60, 10, 50, 50),
+        (10, 10, 0, 50),
+    ],
+)
+def test_a_box_that_cannot_be_of_this_picture_is_no_face(box: Box) -> None:
+    assert not plausible(face(box), width=100, height=100)
+
+
+def test_a_face_cut_by_the_edge_is_a_face() -> None:
+    assert plausible(face((-20, -30, 90, 120)), width=100, height=100)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_landmarks_that_are_no_numbers_are_no_face(value: float) -> None:
+    landmarks = EYES_APART.copy()
+    landmarks[3, 1] = value
+    assert not plausible(face((10, 10, 80, 80), landmarks), width=100, height=100)
+
+
+def test_eyes_in_one_place_are_no_face() -> None:
+    assert not plausible(face((10, 10, 80, 80), np.zeros((5, 2), np.float32)), width=100, height=100)
+
+
+def test_faces_come_largest_first_and_equal_ones_by_place() -> None:
+    small, left, right = face((0, 0, 10, 10)), face((5, 0, 20, 20)), face((50, 0, 20, 20))
+    assert largest_first([small, right, left]) == [left, right, small]
+
+
+def test_overlap_is_intersection_over_union() -> None:
+    assert overlap((0, 0, 10, 10), (0, 0, 10, 10)) == 1.0
+    assert overlap((0, 0, 10, 10), (5, 0, 10, 10)) == pytest.approx(50 / 150)
+    assert overlap((0, 0, 10, 10), (10, 0, 10, 10)) == 0.0
