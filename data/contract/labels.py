@@ -4,6 +4,7 @@ The order is RAF-DB's (Li et al. 2017): its file ids 1 to 7 are indices 0 to 6 h
 project, its artefacts and its outputs has this order.
 """
 
+import re
 from typing import Final
 
 LABELS: Final = ("surprise", "fear", "disgust", "happiness", "sadness", "anger", "neutral")
@@ -17,8 +18,10 @@ _SPELLINGS: Final = {
     "happiness": ("happiness", "happy", "joy", "joyful", "hap", "ha", "smile"),
     "sadness": ("sadness", "sad", "unhappy", "sa"),
     "anger": ("anger", "angry", "ang", "an", "mad"),
-    "neutral": ("neutral", "neutrality", "calm", "neu", "ne", "none"),
+    "neutral": ("neutral", "neutrality", "calm", "neu", "ne"),
 }
+# Words that folders put around a class name without changing what it says.
+_PADDING: Final = frozenset(("class", "emotion", "emotions", "expression", "expressions", "face", "faces", "images"))
 _BY_SPELLING: Final = {spelling: label for label, spellings in _SPELLINGS.items() for spelling in spellings}
 
 
@@ -35,14 +38,16 @@ def label_index(label: str) -> int:
 
 
 def parse_label(text: str) -> str:
-    """Read an expression as people write it: any case, a RAF-DB number, a folder name such as `4_happy`.
+    """Read an expression as people write it: any case, a RAF-DB number, a folder name such as `4_happy` or `Sad faces`.
+
+    Every word must be understood, as `not_happy` and RAF-DB's compound `happily_surprised` are none of the seven.
 
     Raises: UnknownLabel, naming the text and the seven labels.
     """
-    words = text.strip().lower().replace("-", "_").replace(" ", "_").split("_")
-    names = {_BY_SPELLING[word] for word in words if word in _BY_SPELLING}
-    if len(names) == 1:
-        return names.pop()
-    if not names and len(words) == 1 and words[0].isdecimal() and int(words[0]) in RAF_DB_IDS:
+    words = [word for word in re.split(r"[\W_]+", text.strip().lower()) if word]
+    if len(words) == 1 and words[0].isdecimal() and int(words[0]) in RAF_DB_IDS:
         return RAF_DB_IDS[int(words[0])]
+    names = {_BY_SPELLING.get(word, "") for word in words if not word.isdecimal() and word not in _PADDING}
+    if len(names) == 1 and "" not in names:
+        return names.pop()
     raise UnknownLabel(f"class {text!r}: expected one of {', '.join(LABELS)}, or a RAF-DB number from 1 to 7")
