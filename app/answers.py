@@ -1,27 +1,39 @@
 """How is a record of the pipeline said in JSON? Plain translation, no decisions but the confidence threshold's."""
 
+from typing import Any, Final
+
 from app.pipeline import Analysis, LabelledFace
-from app.schemas import Box, FaceResult, Landmarks, Point, RankedLabel
+from app.schemas import Box, FaceResult, Landmarks, Point, RankedLabel, TrackedFaceResult
+from app.tracking import TrackedFace
 from data.contract import LABELS, Array
 
-UNCERTAIN = "uncertain"
+UNCERTAIN: Final = "uncertain"
 
 
 def face_result(face: LabelledFace, *, threshold: float, top_k: int) -> FaceResult:
-    """One face, with `uncertain` as its label where the confidence is below `threshold`."""
+    """One face of an image; its label is `uncertain` where the confidence is below `threshold`."""
+    return FaceResult(**_fields(face, uncertain=face.confidence < threshold, top_k=top_k))
+
+
+def tracked_result(tracked: TrackedFace) -> TrackedFaceResult:
+    """One face of a stream's frame."""
+    return TrackedFaceResult(track=tracked.track, **_fields(tracked.face, uncertain=tracked.face.uncertain, top_k=1))
+
+
+def _fields(face: LabelledFace, *, uncertain: bool, top_k: int) -> dict[str, Any]:
     probabilities = {label: round(float(value), 6) for label, value in zip(LABELS, face.probabilities, strict=True)}
     ranked = sorted(probabilities.items(), key=lambda item: -item[1])
     x, y, width, height = (round(float(value), 2) for value in face.face.box_px)
-    return FaceResult(
-        box=Box(x=x, y=y, width=width, height=height),
-        landmarks=_landmarks(face.face.landmarks_px),
-        detection_score=round(min(max(float(face.face.score), 0.0), 1.0), 4),
-        roll_degrees=round(face.roll_degrees, 2),
-        label=UNCERTAIN if face.confidence < threshold else face.label,
-        confidence=round(face.confidence, 6),
-        probabilities=probabilities,
-        top=[RankedLabel(label=label, probability=value) for label, value in ranked[:top_k]],
-    )
+    return {
+        "box": Box(x=x, y=y, width=width, height=height),
+        "landmarks": _landmarks(face.face.landmarks_px),
+        "detection_score": round(min(max(float(face.face.score), 0.0), 1.0), 4),
+        "roll_degrees": round(face.roll_degrees, 2),
+        "label": UNCERTAIN if uncertain else face.label,
+        "confidence": round(face.confidence, 6),
+        "probabilities": probabilities,
+        "top": [RankedLabel(label=label, probability=value) for label, value in ranked[:top_k]],
+    }
 
 
 def _landmarks(points_px: Array) -> Landmarks:

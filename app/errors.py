@@ -58,6 +58,10 @@ class Unauthorised(RequestError):
     """No API key, or a wrong one."""
 
 
+class ForeignOrigin(RequestError):
+    """A page of another site tries to open a stream."""
+
+
 class TooManyRequests(RequestError):
     """This caller has more requests in flight than the limit."""
 
@@ -98,6 +102,7 @@ PROBLEMS: Final[tuple[tuple[type[Exception], Problem], ...]] = (
     (UnsupportedContent, Problem(415, "unsupported-content", "Body is neither multipart nor an image")),
     (InvalidRequest, Problem(422, "invalid-request", "Request has no meaning here")),
     (Unauthorised, Problem(401, "unauthorised", "API key missing or wrong")),
+    (ForeignOrigin, Problem(403, "foreign-origin", "Page of another origin")),
     (TooManyRequests, Problem(429, "too-many-requests", "Too many requests at once", retry_after_s=1)),
     (QueueFull, Problem(503, "queue-full", "Service is busy", retry_after_s=1)),
     (RequestTimeout, Problem(503, "timeout", "Request took too long", retry_after_s=2)),

@@ -64,6 +64,12 @@ class FaceResult(_Record):
     top: list[RankedLabel] = Field(description="the `top_k` likeliest expressions, likeliest first")
 
 
+class TrackedFaceResult(FaceResult):
+    """One face of a stream; probabilities and label are smoothed over its track."""
+
+    track: int = Field(description="the same number as long as the face is followed, from 1")
+
+
 class ProblemDetails(_Record):
     """An error (RFC 9457)."""
 
@@ -97,6 +103,18 @@ class ExpressionsResponse(_Record):
     confidence_threshold: Fraction = Field(description="below it a label is `uncertain`")
     images: list[ImageResult]
     timings_ms: dict[str, float] = Field(description="milliseconds of the request: receive, wait, work, total")
+
+
+class FrameResult(_Record):
+    """The answer to one frame of a stream; `error` is set, and there are no faces, where it could not be read."""
+
+    frame: int = Field(description="which binary message of this connection it was, from 0")
+    dropped: int = Field(description="frames of this connection that a newer one has replaced so far")
+    width: int | None
+    height: int | None
+    faces: list[TrackedFaceResult]
+    timings_ms: dict[str, float] = Field(description="milliseconds per stage: decode, detect, align, classify")
+    error: ProblemDetails | None = None
 
 
 class ModelInfo(_Record):

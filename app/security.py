@@ -14,14 +14,13 @@ from typing import Final
 from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
-from starlette.websockets import WebSocketClose
 
 from app.errors import Unauthorised, problem_for
 from app.problems import REFUSED, problem_response
 
 OPEN_PATHS: Final = frozenset({"/health", "/ready"})
 KEY_PROTOCOL: Final = "mien.key."
-_POLICY_VIOLATION: Final = 1008
+STREAM_PROTOCOL: Final = "mien.v1"  # offered beside the key, as a handshake must choose one, and never the key
 
 
 def key_hash(key: str) -> str:
@@ -64,12 +63,7 @@ class ApiKeys:
             scope["mien.client"] = self._accepted(presented_key(Headers(scope=scope)))
         except Unauthorised as error:
             scope[REFUSED] = problem_for(error).slug
-            refusal = (
-                WebSocketClose(_POLICY_VIOLATION, str(error))
-                if scope["type"] == "websocket"
-                else problem_response(problem_for(error), str(error))
-            )
-            await refusal(scope, receive, send)
+            await problem_response(problem_for(error), str(error))(scope, receive, send)
             return
         await self._app(scope, receive, send)
 

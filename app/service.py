@@ -23,16 +23,24 @@ from app.upload import Upload, UploadLimits
 from data.contract import Array, DecodeError
 
 T = TypeVar("T")
-Failure = RequestError | CapacityError | DecodeError
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Answer:
-    """What became of one upload; `image` holds (H, W, 3) uint8 RGB only where the caller asked to keep it."""
+class Labelled:
+    """An upload that could be read; `image` is (H, W, 3) uint8 RGB, held only where the caller asked to keep it."""
 
-    analysis: Analysis | None
-    error: Failure | None = None
-    image: Array | None = None
+    analysis: Analysis
+    image: Array | None
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """An upload that could not be read."""
+
+    error: RequestError | CapacityError | DecodeError
+
+
+Answer = Labelled | Refused
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,10 +110,10 @@ class Service:
             seen = await self.in_thread(self._see, payload, min_face_px)
         except (RequestError, CapacityError, DecodeError) as error:
             self.metrics.images.labels("refused").inc()
-            return Answer(None, error)
+            return Refused(error)
         analysis = await self._classify(seen)
         self._count(analysis)
-        return Answer(analysis, image=seen.image if keep_image else None)
+        return Labelled(analysis, seen.image if keep_image else None)
 
     def _see(self, payload: bytes, min_face_px: float | None) -> _Seen:
         timings: dict[str, float] = {}

@@ -16,7 +16,7 @@ from app.problems import MEDIA_TYPE, problem_body
 from app.routes import service_of
 from app.schemas import ExpressionsResponse, ImageResult, ProblemDetails
 from app.security import client_of
-from app.service import Answer, Service
+from app.service import Answer, Refused, Service
 from app.upload import FIELD, Upload, check_head, read_uploads
 
 router = APIRouter()
@@ -155,7 +155,7 @@ async def _disconnect(request: Request) -> None:
 def _response(
     service: Service, uploads: list[Upload], results: list[Answer], options: Options, clock: _Clock
 ) -> ExpressionsResponse:
-    errors = [result.error for result in results if result.error is not None]
+    errors = [result.error for result in results if isinstance(result, Refused)]
     if len(errors) == len(results):
         raise errors[0]
     classifier = service.pipeline.classifier
@@ -177,12 +177,10 @@ def _response(
 
 
 def _image_result(index: int, name: str | None, result: Answer, *, threshold: float, top_k: int) -> ImageResult:
-    if result.error is not None:
-        problem = problem_body(problem_for(result.error), str(result.error))
-        error = ProblemDetails.model_validate(problem)
+    if isinstance(result, Refused):
+        error = ProblemDetails.model_validate(problem_body(problem_for(result.error), str(result.error)))
         return ImageResult(index=index, name=name, width=None, height=None, faces=[], timings_ms={}, error=error)
     analysis = result.analysis
-    assert analysis is not None  # noqa: S101  # an answer has either
     return ImageResult(
         index=index,
         name=name,
