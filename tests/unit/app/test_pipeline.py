@@ -1,0 +1,171 @@
+"""One photo through all stages, and what must not differ between training and serving."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from app.detect.base import Face
+from app.errors import PayloadTooLarge
+from app.pipeline import Analysis, Pipeline, build_pipeline
+from app.settings import load_settings
+from data import contract
+from data.contract import CROP_PX, LABELS, Array, DecodeError, ImageTooLarge, UnsupportedImage
+from tests.support import encoded, folder_from_environment, picture, sample_photo, tiny_artefact
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_artefact(tmp_path_factory.mktemp("artefacts") / "tiny.test")
+
+
+@pytest.fixture(scope="module", params=["haar", "yunet"])
+def pipeline(request: pytest.FixtureRequest, model: Path) -> Pipeline:
+    folder = folder_from_environment("MIEN_MODELS_DIR") if request.param == "yunet" else None
+    return build_pipeline(
+        load_settings(detector=request.param, models_dir=folder, model=model, device="cpu", threads=1)
+    )
+
+
+class Drawn:
+    """A detector that answers what it was given."""
+
+    name = "drawn"
+
+    def __init__(self, *faces: Face) -> None:
+        self.faces = list(faces)
+
+    def detect(self, image: Array) -> list[Face]:
+        return self.faces
+
+
+def face(side: float, *, x: float = 10.0) -> Face:
+    points = np.array([[0.3, 0.4], [0.7, 0.4], [0.5, 0.6], [0.35, 0.8], [0.65, 0.8]], np.float32)
+    return Face((x, 10.0, side, side), points * side + [x, 10], 0.9)
+
+
+def drawn(model: Path, *faces: Face, **settings: object) -> Pipeline:
+    built = build_pipeline(load_settings(detector="haar", model=model, device="cpu", threads=1, **settings))
+    return Pipeline(Drawn(*faces), built.classifier, built.settings)
+
+
+def test_a_photo_becomes_a_labelled_face(pipeline: Pipeline) -> None:
+    analysis = pipeline.analyse(sample_photo().read_bytes())
+    (labelled,) = analysis.faces
+    assert labelled.label == LABELS[int(labelled.probabilities.argmax())]
+    assert labelled.confidence == pytest.approx(labelled.probabilities.max())
+    assert labelled.probabilities.sum() == pytest.approx(1, abs=1e-6)
+    assert abs(labelled.roll_degrees) < 15
+    assert (analysis.detector, analysis.model) == (pipeline.detector.name, "tiny.test")
+    assert set(analysis.timings_ms) == {"decode", "detect", "align", "classify"}
+    assert all(value >= 0 for value in analysis.timings_ms.values())
+
+
+def test_pixels_and_bytes_give_the_same(pipeline: Pipeline) -> None:
+    image = contract.decode(sample_photo().read_bytes())
+    from_pixels, from_bytes = pipeline.analyse_pixels(image), pipeline.analyse(encoded(image))
+    assert from_pixels.faces[0].face.box_px == from_bytes.faces[0].face.box_px
+    assert np.array_equal(from_pixels.faces[0].probabilities, from_bytes.faces[0].probabilities)
+
+
+def as_stored(image: Array, orientation: int) -> Array:
+    """The pixels a camera would store so that this EXIF orientation shows `image` upright."""
+    back = {
+        2: Image.Transpose.FLIP_LEFT_RIGHT,
+        3: Image.Transpose.ROTATE_180,
+        4: Image.Transpose.FLIP_TOP_BOTTOM,
+        5: Image.Transpose.TRANSPOSE,
+        6: Image.Transpose.ROTATE_90,
+        7: Image.Transpose.TRANSVERSE,
+        8: Image.Transpose.ROTATE_270,
+    }
+    return image if orientation == 1 else np.asarray(Image.fromarray(image).transpose(back[orientation]))
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+def test_all_eight_exif_orientations_give_the_same_box_and_label(pipeline: Pipeline, kind: str) -> None:
+    image = contract.decode(sample_photo().read_bytes())
+    upright = pipeline.analyse_pixels(image)
+    for orientation in range(1, 9):
+        options = {"quality": 98, "subsampling": 0} if kind == "JPEG" else {}
+        payload = encoded(as_stored(image, orientation), kind, orientation=orientation, **options)
+        analysis = pipeline.analyse(payload)
+        assert (analysis.width, analysis.height) == (upright.width, upright.height)
+        assert len(analysis.faces) == len(upright.faces)
+        assert analysis.faces[0].face.box_px == pytest.approx(upright.faces[0].face.box_px, abs=2)
+        assert analysis.faces[0].label == upright.faces[0].label
+
+
+def test_crops_of_serving_equal_those_of_training_byte_for_byte(pipeline: Pipeline) -> None:
+    """Training aligns a decoded photo by landmarks through the contract; serving must give the same bytes."""
+    payload = sample_photo().read_bytes()
+    for labelled in pipeline.analyse(payload).faces:
+        assert np.array_equal(labelled.crop, contract.align(contract.decode(payload), labelled.face.landmarks_px))
+
+
+def test_a_picture_without_a_face_is_an_answer(pipeline: Pipeline) -> None:
+    analysis = pipeline.analyse(encoded(picture()))
+    assert (analysis.width, analysis.height, analysis.faces) == (320, 240, ())
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 900), (900, 1), (31, 33), (32, 32)])
+def test_tiny_and_odd_pictures_are_answered(pipeline: Pipeline, size: tuple[int, int]) -> None:
+    analysis = pipeline.analyse(encoded(picture(*size)))
+    assert (analysis.width, analysis.height) == size
+    assert analysis.faces == ()
+
+
+def test_a_face_over_the_edge_is_cropped(model: Path) -> None:
+    (labelled,) = drawn(model, face(200, x=-80)).analyse_pixels(picture()).faces
+    assert labelled.crop.shape == (CROP_PX, CROP_PX, 3)
+
+
+def test_faces_below_the_smallest_size_are_left_out(model: Path) -> None:
+    pipeline = drawn(model, face(60), face(39), min_face_px=40)
+    assert [labelled.face.box_px[2] for labelled in pipeline.analyse_pixels(picture()).faces] == [60]
+
+
+def test_at_most_max_faces_are_labelled(model: Path) -> None:
+    pipeline = drawn(model, *(face(50, x=float(x)) for x in range(9)), max_faces=4)
+    assert len(pipeline.analyse_pixels(picture()).faces) == 4
+
+
+@pytest.mark.parametrize(("threshold", "uncertain"), [(0.0, False), (1.0, True)])
+def test_a_label_below_the_threshold_of_the_manifest_is_uncertain(
+    tmp_path: Path, threshold: float, uncertain: bool
+) -> None:
+    model = tiny_artefact(tmp_path / "tiny.threshold", abstain_threshold=threshold)
+    (labelled,) = drawn(model, face(100)).analyse_pixels(picture()).faces
+    assert labelled.uncertain is uncertain
+
+
+def stages(pipeline: Pipeline, image: Array) -> Analysis:
+    faces = pipeline.detect(image)
+    crops = pipeline.crop(image, faces)
+    return pipeline.assemble(image, faces, crops, pipeline.classify(crops), {})
+
+
+def test_the_stages_one_by_one_give_what_analyse_gives(pipeline: Pipeline) -> None:
+    image = contract.decode(sample_photo().read_bytes())
+    whole, parts = pipeline.analyse_pixels(image), stages(pipeline, image)
+    assert np.array_equal(whole.faces[0].crop, parts.faces[0].crop)
+    assert np.array_equal(whole.faces[0].probabilities, parts.faces[0].probabilities)
+
+
+def test_too_many_bytes_are_refused(model: Path) -> None:
+    with pytest.raises(PayloadTooLarge, match=r"at most 2,000"):
+        drawn(model, max_bytes=2000).analyse(encoded(picture(), "BMP"))
+
+
+def test_too_many_pixels_are_refused(model: Path) -> None:
+    with pytest.raises(ImageTooLarge):
+        drawn(model, max_pixels=5000).analyse(encoded(picture()))
+
+
+@pytest.mark.parametrize(
+    ("payload", "kind"), [(b"", DecodeError), (b"hello", UnsupportedImage), (encoded(picture())[:400], DecodeError)]
+)
+def test_bytes_that_are_no_picture_are_told_apart(model: Path, payload: bytes, kind: type[Exception]) -> None:
+    with pytest.raises(kind):
+        drawn(model).analyse(payload)
