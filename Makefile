@@ -2,7 +2,7 @@
 
 PHOTOS ?= samples/photos
 OUT ?= out
-RECIPE ?= training/recipes/ferplus_student.yaml
+RECIPE ?=
 # environments: serving only, training, and everything that the tests need
 ENV_SERVE ?= .venv
 ENV_TRAIN ?= .venv-train
@@ -12,6 +12,7 @@ export PHOTOS OUT RECIPE PYTHON
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help label serve doctor train test lint soak clean
+.PHONY: recipe-given
 
 help: ## list these commands
 	@echo "usage: make COMMAND [SETTING=value ...]"
@@ -27,8 +28,11 @@ serve: $(ENV_SERVE)/.installed ## answer REST requests and show the webcam page;
 doctor: $(ENV_SERVE)/.installed ## say what is installed, what really runs, and which model is in use
 	@"$(ENV_SERVE)/bin/python" -m app doctor
 
-train: $(ENV_TRAIN)/.installed ## train a model: RECIPE=training/recipes/NAME.yaml
+train: recipe-given $(ENV_TRAIN)/.installed ## train a model: RECIPE=training/recipes/NAME.yaml
 	@"$(ENV_TRAIN)/bin/python" -m training.train "$$RECIPE"
+
+recipe-given:
+	@test -n "$$RECIPE" || { echo "Which recipe? Say: make train RECIPE=one of" >&2; ls training/recipes/*.yaml >&2; exit 2; }
 
 test: lint ## check style, types and imports, then run every test
 	@"$(ENV_TEST)/bin/python" -m pytest

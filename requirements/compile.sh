@@ -8,6 +8,7 @@ pin() {
     --no-emit-index-url --no-emit-find-links --no-annotate --no-header --quiet -o "requirements/$out"
 }
 pin serve.txt pyproject.toml
+pin gpu.txt pyproject.toml --extra gpu -c requirements/serve.txt
 pin train.txt pyproject.toml --extra train -c requirements/serve.txt
 pin test.txt pyproject.toml --extra train --extra test -c requirements/train.txt
 pin build.txt --group pyproject.toml:build -c requirements/test.txt

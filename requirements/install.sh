@@ -1,6 +1,6 @@
 #!/usr/bin/env sh
 # Make a virtual environment with exactly the pinned packages and this project:
-#   sh requirements/install.sh .venv serve      (or train, or test: the files beside this one)
+#   sh requirements/install.sh .venv serve      (or gpu, train, test: the files beside this one)
 # Running it again repairs an unfinished environment and changes nothing in a finished one.
 set -eu
 environment=$1

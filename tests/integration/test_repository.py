@@ -14,8 +14,8 @@ from app import VERSION
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-PIN_FILES = ("serve.txt", "train.txt", "test.txt", "build.txt")
-EXTRAS = {"serve.txt": (), "train.txt": ("train",), "test.txt": ("train", "test")}
+PIN_FILES = ("serve.txt", "gpu.txt", "train.txt", "test.txt", "build.txt")
+EXTRAS = {"serve.txt": (), "gpu.txt": ("gpu",), "train.txt": ("train",), "test.txt": ("train", "test")}
 TRAINING_ONLY = {"torch", "torchvision", "timm", "albumentations", "onnx", "opencv-python-headless", "scikit-learn"}
 PLATFORMS = {
     f"{system}-{machine}-{python}": {
@@ -32,8 +32,7 @@ PLATFORMS = {
 }
 REGISTRIES = re.compile(
     r"(pypi|pythonhosted|npmjs|yarnpkg|crates\.io|conda\.anaconda|download\.pytorch)[\w.-]*/|"
-    r"--(extra-)?index-url|--find-links|^\s*registry\s*=",
-    re.MULTILINE,
+    r"--(extra-)?index-url|--find-links|registry\s*=\s*[\"']?https?:"
 )
 MAY_BE_LARGE = "models/artefacts/"
 
@@ -126,7 +125,7 @@ def test_only_released_models_are_large() -> None:
 
 def test_links_between_documents_lead_somewhere() -> None:
     for document in (path for path in _tracked() if path.suffix == ".md"):
-        text = re.sub(r"```.*?```", "", document.read_text(encoding="utf-8"), flags=re.DOTALL)
+        text = re.sub(r"```.*?```|<!--.*?-->", "", document.read_text(encoding="utf-8"), flags=re.DOTALL)
         for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)|<img[^>]+src=\"([^\"]+)\"", text):
             link = "".join(target)
             if not re.match(r"[a-z]+:", link):

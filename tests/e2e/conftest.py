@@ -1,0 +1,43 @@
+"""A clone to run commands in: the working tree in a folder with a space and an environment."""
+
+import os
+import shutil
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TAKEN = ("app", "benchmarks", "data", "models", "requirements", "samples", "training", "Makefile", "pyproject.toml")
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the working tree whose `.venv` answers with the interpreter that runs the tests."""
+    folder = tmp_path_factory.mktemp("e2e") / "my mien"
+    folder.mkdir()
+    for name in TAKEN:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__", ".*"))
+        else:
+            shutil.copy2(source, folder)
+    _stand_in_environment(folder / ".venv")
+    return folder
+
+
+def _stand_in_environment(environment: Path) -> None:
+    (environment / "bin").mkdir(parents=True)
+    for program, arguments in {"python": "", "mien": "-m app"}.items():
+        script = environment / "bin" / program
+        script.write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments} "$@"\n', encoding="utf-8")
+        script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    (environment / ".installed").touch()
+
+
+@pytest.fixture
+def empty_home(tmp_path: Path) -> dict[str, str]:
+    """Environment variables of a user who has set nothing up, but for the detector's file where the tests have it."""
+    kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "MIEN_MODELS_DIR") if name in os.environ}
+    return kept | {"HOME": str(tmp_path), "LANG": "C.UTF-8", "MIEN_DEVICE": "cpu"}

@@ -1,0 +1,108 @@
+"""What the README shows is run, word for word: its commands, its requests, its table of columns."""
+
+import csv
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import pytest
+
+from models.manifest import ArtefactError, default_artefact_dir, load_artefact
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+SERVED_AT = "127.0.0.1:8000"
+
+
+def _blocks(document: str, mark: str) -> list[tuple[str, str]]:
+    """Language and text of the fenced blocks whose first line ends in a mark, as in "```sh test"."""
+    return re.findall(rf"^```(\w+) {mark}\n(.*?)^```", document, flags=re.MULTILINE | re.DOTALL)
+
+
+def _run(language: str, text: str, *, cwd: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    command = {"sh": ["sh", "-eu", "-c", text], "python": [sys.executable, "-c", text]}[language]
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=100, check=False)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _a_released_model() -> None:
+    try:
+        load_artefact(default_artefact_dir())
+    except ArtefactError as error:
+        pytest.skip(f"the README's commands need the released model: {error}")
+    for program in ("make", "curl"):
+        if not shutil.which(program):
+            pytest.skip(f"the README's commands need {program}, which is not installed here")
+
+
+@pytest.fixture
+def address(clone: Path, empty_home: dict[str, str]) -> Iterator[str]:
+    """Host and port of a running service."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "app", "serve"]
+    env = empty_home | {"MIEN_PORT": str(port)}
+    with subprocess.Popen(command, cwd=clone, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as service:
+        try:
+            _wait_until_ready(f"http://127.0.0.1:{port}/ready", service)
+            yield f"127.0.0.1:{port}"
+        finally:
+            service.terminate()
+            service.communicate(timeout=30)
+
+
+def _wait_until_ready(url: str, service: subprocess.Popen[bytes]) -> None:
+    end = time.monotonic() + 60
+    while time.monotonic() < end and service.poll() is None:
+        try:
+            with urlopen(url, timeout=5):  # noqa: S310  # the address is this test's own
+                return
+        except (URLError, ConnectionError):
+            time.sleep(0.2)
+    service.kill()
+    raise AssertionError(f"the service did not become ready: {service.communicate()[0].decode()}")
+
+
+def test_readme_has_commands_to_run() -> None:
+    assert len(_blocks(README, "test")) >= 2
+    assert len(_blocks(README, "test-with-service")) >= 2
+
+
+@pytest.mark.parametrize(("language", "text"), _blocks(README, "test"))
+def test_commands_run(language: str, text: str, clone: Path, empty_home: dict[str, str]) -> None:
+    answer = _run(language, text, cwd=clone, env=empty_home)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+
+
+@pytest.mark.parametrize(("language", "text"), _blocks(README, "test-with-service"))
+def test_requests_are_answered(language: str, text: str, address: str, clone: Path, empty_home: dict[str, str]) -> None:
+    assert SERVED_AT in text
+    answer = _run(language, text.replace(SERVED_AT, address), cwd=clone, env=empty_home)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert any(label in answer.stdout for label in ("surprise", "happiness", "neutral")), answer.stdout
+
+
+def test_table_of_columns_is_that_of_the_file(clone: Path, empty_home: dict[str, str]) -> None:
+    make = _run("sh", "make label PHOTOS='samples/photos' OUT='a new folder'", cwd=clone, env=empty_home)
+    assert make.returncode == 0, make.stdout + make.stderr
+    with (clone / "a new folder" / "labels.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    named = set(re.findall(r"`(\w+)`", README.split("| column | meaning |")[1].split("\n\n")[0]))
+    assert named <= rows[0].keys()
+    assert {row["file"] for row in rows} == {path.name for path in (ROOT / "samples" / "photos").iterdir()}
+    assert [row["label"] for row in rows if row["file"] == "astronaut.jpg"] != [""]
+    assert [row["face"] for row in rows if row["file"] == "chelsea.jpg"] == [""]
+
+
+def test_files_that_the_readme_names_exist() -> None:
+    named = re.findall(r"\b((?:training/recipes|samples|docs|data|models)/[\w./-]+\.(?:yaml|jpg|md))", README)
+    assert named
+    assert not [name for name in named if not (ROOT / name).exists()]
