@@ -1,0 +1,168 @@
+"""Small copies of the data sets' layouts, with faces drawn by code, for tests that have no real set.
+
+The drawn expressions differ in mouth, brows and eyes, so that a model can learn them.
+"""
+
+import csv
+from collections.abc import Mapping
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from data.contract import LABELS, RAF_DB_IDS, Array
+from data.contract.align import TEMPLATE_PX
+from data.readers.ferplus import COLUMNS
+
+# mouth curve (up is positive), mouth opening, brow tilt (inner ends up is positive), eye opening
+_EXPRESSIONS = {
+    "surprise": (0.0, 1.0, 0.2, 1.0),
+    "fear": (-0.3, 0.6, 0.8, 1.0),
+    "disgust": (-0.6, 0.2, -0.5, 0.3),
+    "happiness": (1.0, 0.4, 0.0, 0.5),
+    "sadness": (-1.0, 0.0, 0.9, 0.4),
+    "anger": (-0.4, 0.1, -1.0, 0.7),
+    "neutral": (0.0, 0.0, 0.0, 0.6),
+}
+_NUMBERS = {label: number for number, label in RAF_DB_IDS.items()}
+SIX_PER_CLASS = dict.fromkeys(LABELS, 6)
+
+
+def draw_face(label: str, seed: int, *, size_px: int = 112, gray: bool = False) -> tuple[Array, Array]:
+    """Draw one face, no two seeds alike.
+
+    Returns: (size, size, 3) uint8 RGB, and its landmarks in pixels, (5, 2) float32, in the order of the contract.
+    """
+    random = np.random.default_rng([seed, LABELS.index(label)])
+    curve, opening, tilt, eyes = _EXPRESSIONS[label]
+    unit = size_px / 112
+    landmarks = np.asarray(TEMPLATE_PX) * unit + random.normal(0, 1.0 * unit, (5, 2))
+    skin = random.integers(90, 230, 3)
+    image = np.full((size_px, size_px, 3), random.integers(0, 256, 3), np.uint8)
+    _ellipse(image, (56 * unit, 60 * unit), (44 * unit, 54 * unit), skin)
+    for side, (x, y) in ((-1, landmarks[0]), (1, landmarks[1])):
+        _ellipse(image, (x, y), (7 * unit, (2 + 5 * eyes) * unit), (245, 245, 245))
+        _ellipse(image, (x, y), (2.5 * unit, 2.5 * unit), (30, 30, 40))
+        inner = (x - side * 9 * unit, y - (11 + 5 * tilt) * unit)
+        outer = (x + side * 9 * unit, y - (11 - 3 * tilt) * unit)
+        _line(image, [inner, outer], skin // 3, 3 * unit)
+    _line(image, [landmarks[2] - (0, 12 * unit), landmarks[2]], skin // 2, 2 * unit)
+    _mouth(image, landmarks[3], landmarks[4], curve * 9 * unit, opening * 8 * unit, unit)
+    image = np.clip(image + random.normal(0, 4, image.shape), 0, 255).astype(np.uint8)
+    if gray:
+        image = np.repeat(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)[:, :, None], 3, axis=2)
+    return image, landmarks.astype(np.float32)
+
+
+def _mouth(image: Array, left: Array, right: Array, curve: float, opening: float, unit: float) -> None:
+    along = np.linspace(0, 1, 15)[:, None]
+    arch = 4 * along * (1 - along) * np.array([[0.0, 1.0]])
+    middle = left + (right - left) * along + curve * arch
+    lips = np.concatenate([middle - opening * arch, (middle + opening * arch)[::-1]])
+    cv2.fillPoly(image, [np.rint(lips).astype(np.int32)], (60, 10, 20))
+    _line(image, list(middle), (150, 40, 50), 2 * unit)
+
+
+def _ellipse(image: Array, centre: tuple[float, float] | Array, axes: tuple[float, float], colour: object) -> None:
+    box = (tuple(map(float, centre)), (2 * axes[0], 2 * axes[1]), 0.0)
+    cv2.ellipse(image, box, [int(value) for value in np.asarray(colour)], -1, cv2.LINE_AA)
+
+
+def _line(image: Array, points: list[object], colour: object, width: float) -> None:
+    line = np.rint(np.asarray(points, dtype=np.float64)).astype(np.int32)
+    cv2.polylines(image, [line], False, [int(value) for value in np.asarray(colour)], max(1, round(width)), cv2.LINE_AA)
+
+
+def write_picture(path: Path, image: Array) -> None:
+    """Write (H, W, 3) uint8 RGB in the format of the file's suffix."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    assert cv2.imwrite(str(path), image[:, :, ::-1])
+
+
+def make_raf_db(
+    root: Path,
+    train: Mapping[str, int] = SIX_PER_CLASS,
+    test: Mapping[str, int] = SIX_PER_CLASS,
+    *,
+    originals: bool = True,
+) -> Path:
+    """Write RAF-DB's official layout: label file, aligned and original pictures, annotations. Returns `root`."""
+    lines = []
+    for name, label, seed in _raf_db_names(train, test):
+        lines.append(f"{name}.jpg {_NUMBERS[label]}\n")
+        face, landmarks = draw_face(label, seed, size_px=100)
+        write_picture(root / "Image" / "aligned" / f"{name}_aligned.jpg", face)
+        if originals:
+            photo = np.full((180, 240, 3), 128, np.uint8)
+            photo[50:150, 90:190] = face
+            write_picture(root / "Image" / "original" / f"{name}.jpg", photo)
+        annotation = root / "Annotation" / "manual" / f"{name}_manu_attri.txt"
+        annotation.parent.mkdir(parents=True, exist_ok=True)
+        points = "".join(f"{x + 90:.3f}\t{y + 50:.3f}\n" for x, y in landmarks)
+        annotation.write_text(f"{points}{seed % 3}\n{seed % 3}\n{seed % 5}\n", encoding="utf-8")
+    label_file = root / "EmoLabel" / "list_patition_label.txt"
+    label_file.parent.mkdir(parents=True, exist_ok=True)
+    label_file.write_text("".join(lines), encoding="utf-8")
+    return root
+
+
+def make_raf_db_kaggle(
+    root: Path, train: Mapping[str, int] = SIX_PER_CLASS, test: Mapping[str, int] = SIX_PER_CLASS
+) -> Path:
+    """Write RAF-DB's Kaggle layout with the same pictures as `make_raf_db`. Returns `root`."""
+    rows: dict[str, list[tuple[str, int]]] = {"train": [], "test": []}
+    for name, label, seed in _raf_db_names(train, test):
+        part, number, file = name.split("_")[0], _NUMBERS[label], f"{name}_aligned.jpg"
+        rows[part].append((file, number))
+        write_picture(root / "DATASET" / part / str(number) / file, draw_face(label, seed, size_px=100)[0])
+    for part, listed in rows.items():
+        write_csv(root / f"{part}_labels.csv", [("image", "label"), *listed])
+    return root
+
+
+def _raf_db_names(train: Mapping[str, int], test: Mapping[str, int]) -> list[tuple[str, str, int]]:
+    """List (train_00001, label, seed); classes follow each other as in the set."""
+    names = []
+    for part, digits, counts in (("train", 5, train), ("test", 4, test)):
+        labels = [label for label in LABELS for _ in range(counts.get(label, 0))]
+        offset = 0 if part == "train" else 100_000
+        names += [(f"{part}_{n:0{digits}}", label, offset + n) for n, label in enumerate(labels, start=1)]
+    return names
+
+
+def make_ferplus(root: Path, votes: Mapping[str, list[tuple[int, ...]]]) -> Path:
+    """Write FERPlus' layout from ten votes per picture, by split folder (`FER2013Train`). Returns `root`."""
+    seed = 0
+    for folder, rows in votes.items():
+        lines: list[tuple[object, ...]] = []
+        for row in rows:
+            top = COLUMNS[int(np.argmax(row))]
+            file = f"fer{seed:07}.png"
+            face, _ = draw_face(top if top in LABELS else "neutral", seed, size_px=48, gray=True)
+            write_picture(root / folder / file, face)
+            lines.append((file, "(0, 0, 48, 48)", *row))
+            seed += 1
+        write_csv(root / folder / "label.csv", lines)
+    return root
+
+
+def ferplus_votes(label: str, *, clear: int = 8) -> tuple[int, ...]:
+    """Ten votes, `clear` of them for one label and the others unknown."""
+    return tuple(clear if name == label else 10 - clear if name == "unknown" else 0 for name in COLUMNS)
+
+
+def make_folders(root: Path, splits: Mapping[str, Mapping[str, int]], *, suffix: str = ".png") -> Path:
+    """Write class folders; an empty split name puts the class folders at the root. Returns `root`."""
+    for split, counts in splits.items():
+        for number, (name, count) in enumerate(counts.items()):
+            for index in range(count):
+                face, _ = draw_face(LABELS[number % len(LABELS)], 1000 * len(split) + index)
+                write_picture(root / split / name / f"{split}{index:03}{suffix}", face)
+    return root
+
+
+def write_csv(path: Path, rows: list[tuple[object, ...]]) -> None:
+    """Write rows, comma-separated."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(rows)
