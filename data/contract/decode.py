@@ -124,16 +124,16 @@ def decode(payload: bytes, *, max_pixels: int = MAX_PIXELS, reduce_to_px: int | 
         payload: the file's bytes: JPEG, PNG, WebP, BMP, GIF or TIFF.
         max_pixels: width times height above this is refused from the header.
         reduce_to_px: a JPEG may be decoded at 1/2, 1/4 or 1/8 as long as its long side keeps at least this many pixels.
-    Returns: (H, W, 3) uint8, RGB.
+    Returns: (H, W, 3) uint8, RGB, C-contiguous and read-only: copy it to draw on it.
     Raises: UnsupportedImage, ImageTooLarge, DecodeError.
     """
     _hush_pillow()
     with _open(payload) as image:
         _check_pixels(image, max_pixels)
-        if reduce_to_px is not None and _format(image) == "JPEG":
-            share = max(1, max(image.size) // max(1, reduce_to_px))
-            image.draft(image.mode, (image.width // share, image.height // share))
         try:
+            if reduce_to_px is not None and _format(image) == "JPEG":
+                share = max(1, max(image.size) // max(1, reduce_to_px))
+                image.draft(image.mode, (max(1, image.width // share), max(1, image.height // share)))
             image.load()
             return _turn(_to_rgb(image), _orientation(image))
         except MemoryError as error:
