@@ -30,6 +30,12 @@ class Settings(BaseSettings):
     precision: Precision = Field("auto", description="auto: fp16 on a GPU, fp32 on a CPU")
     threads: Annotated[int, Field(ge=0, le=256)] = Field(0, description="threads per inference; 0: as many as cores")
 
+    max_batch: Annotated[int, Field(ge=0, le=4096)] = Field(0, description="faces of one inference; 0: by device")
+    batch_wait_ms: Annotated[float, Field(ge=0, le=1000)] = Field(
+        2.0, description="under load, how long a batch waits to fill; an idle service never waits"
+    )
+    batch_queue: Annotated[int, Field(ge=1, le=100_000)] = Field(1024, description="faces that wait for an inference")
+
     # Which faces are found
     detector: str = Field("auto", description="auto, or a detector of app/detect: yunet, haar")
     detection_threshold: Annotated[float, Field(gt=0, lt=1)] = Field(0.6, description="least score of a face")
