@@ -3,7 +3,7 @@
 Normalisation lives here and so in the exported graph; nobody else normalises.
 """
 
-from typing import Final, Literal, cast
+from typing import Final, Literal
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,10 @@ _IMAGENET_STD: Final = (0.229, 0.224, 0.225)
 class Preprocess(nn.Module):
     """uint8 crops (B, 112, 112, 3) RGB, or (B, 112, 112, 1) luminance, to normalised float32 (B, C, P, P)."""
 
+    luminance: Tensor
+    mean: Tensor
+    std: Tensor
+
     def __init__(self, *, colour: Colour, normalisation: Normalisation, input_px: int) -> None:
         super().__init__()
         if normalisation == "imagenet" and colour != "RGB":
@@ -40,7 +44,7 @@ class Preprocess(nn.Module):
             pixels = (pixels * self.luminance).sum(dim=-1, keepdim=True)
         pixels = self._resize(pixels.permute(0, 3, 1, 2))
         if self.normalisation == "imagenet":
-            return cast(Tensor, (pixels - self.mean) / self.std)
+            return (pixels - self.mean) / self.std
         centred = pixels - pixels.mean(dim=(1, 2, 3), keepdim=True)
         # the floor keeps a flat picture flat instead of enlarging its noise
         return centred / (centred.square().mean(dim=(1, 2, 3), keepdim=True).sqrt() + 0.02)

@@ -39,7 +39,7 @@ class DataSource(_Strict):
         if not folder:
             raise RecipeError(
                 f"data set {self.kind}: no root in the recipe and ${DATA_DIR_VARIABLE} is not set. "
-                f"Point {DATA_DIR_VARIABLE} at the folder that holds {self.kind}/ (data/README.md says where to get it)."
+                f"Point {DATA_DIR_VARIABLE} at the folder that holds {self.kind}/; data/README.md says where to get it."
             )
         return Path(folder) / self.kind
 
@@ -65,7 +65,8 @@ class ModelConfig(_Strict):
     """The network; see models/backbones."""
 
     family: str
-    name: str
+    name: str = Field(description="timm's name")
+    arch: str | None = Field(None, pattern=r"^[a-z0-9_]+$", description="artefact's first name; timm's name without it")
     colour: Literal["luminance", "RGB"] = "luminance"
     normalisation: Literal["per_image", "imagenet"] = "per_image"
     input_px: int = Field(112, ge=16, le=112, description="side that the network sees; the crop has 112")
@@ -172,10 +173,7 @@ def _apply(values: dict[str, Any], override: str) -> None:
     place: Any = values
     for parent in parents:
         index: Any = int(parent) if isinstance(place, list) and parent.isdecimal() else parent
-        if isinstance(place, list):
-            place = place[index]
-        else:
-            place = place.setdefault(index, {})
+        place = place[index] if isinstance(place, list) else place.setdefault(index, {})
     place[last] = _scalar(text)
 
 

@@ -44,7 +44,7 @@ def load_faces(source: DataSource, *, colour: Colour, cache_dir: Path) -> Faces:
     Raises: what the reader raises on a set that is missing or damaged; RecipeError without a root.
     """
     reader = open_reader(source.kind, source.resolved_root(), **source.options)
-    samples = [sample for sample in reader.samples(source.split) if sample.label is not None]
+    samples = [sample for sample in reader.samples(source.split) if sample.label in LABELS]
     index = index_sha256(reader, source.split)
     labels = np.array([label_index(str(sample.label)) for sample in samples], dtype=np.int64)
     name = hashlib.sha256(f"{index} {contract_id()} {colour} {len(samples)}".encode()).hexdigest()[:16]
@@ -64,7 +64,8 @@ def _crop(crop: Array, channels: int) -> Array:
 def _target(sample: Sample, source: DataSource) -> Array:
     if source.target == "votes" and sample.distribution is not None:
         return np.asarray(sample.distribution, dtype=np.float32)
-    return np.eye(len(LABELS), dtype=np.float32)[label_index(str(sample.label))]
+    target: Array = np.eye(len(LABELS), dtype=np.float32)[label_index(str(sample.label))]
+    return target
 
 
 def _write_cache(path: Path, crops: Iterator[Array], count: int, channels: int) -> None:
@@ -101,7 +102,9 @@ class JoinedFaces:
 class _Batches(Dataset[tuple[Tensor, Tensor]]):
     """Map-style over batches of one epoch; item b is the b-th batch, made from (seed, epoch, index) alone."""
 
-    def __init__(self, faces: JoinedFaces, augment: AugmentConfig, order: Array, *, batch: int, seed: int, epoch: int):
+    def __init__(
+        self, faces: JoinedFaces, augment: AugmentConfig, order: Array, *, batch: int, seed: int, epoch: int
+    ) -> None:
         self.faces, self.config, self.order = faces, augment, order
         self.batch, self.seed, self.epoch = batch, seed, epoch
         self._augment: Augment | None = None

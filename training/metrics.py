@@ -1,4 +1,4 @@
-"""What is reported: accuracy, mean class accuracy, macro-F1, recall, confusion, ECE, KL to votes, bootstrap intervals."""
+"""What is reported: accuracy, mean class accuracy, macro-F1, recall, ECE, KL to votes, with bootstrap intervals."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -64,16 +64,19 @@ def _without_runtime(values: dict[str, Any]) -> dict[str, Any]:
 
 def commit() -> str:
     """The project's commit, with `+` when the tree differs from it; `unknown` outside a checkout."""
-    here = Path(__file__).parent
     try:
-        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True)
-        code = ["--", "data", "models/*.py", "models/backbones", "training"]
-        changed = subprocess.run(
-            ["git", "status", "--porcelain", *code], cwd=here.parent, capture_output=True, check=True
-        )
+        head = _git("rev-parse", "HEAD")
+        changed = _git("status", "--porcelain", "--", "data", "models/*.py", "models/backbones", "training")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-    return head.stdout.strip() + ("+" if changed.stdout.strip() else "")
+    return head + ("+" if changed else "")
+
+
+def _git(*arguments: str) -> str:
+    root = Path(__file__).parents[1]
+    command = ["git", *arguments]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)  # noqa: S603 (fixed words)
+    return done.stdout.strip()
 
 
 def environment() -> dict[str, str]:

@@ -29,7 +29,7 @@ from models.network import FaceNetwork, Head, select_head
 from training import checkpoint, metrics
 from training.config import Recipe, RecipeError, read_recipe
 from training.distill import distillation_loss
-from training.loader import Faces, JoinedFaces, load_faces, steps_per_epoch, train_batches
+from training.loader import Faces, JoinedFaces, epoch_order, load_faces, steps_per_epoch, train_batches
 from training.run import METRICS_NAME, RunError, Teachers, build_network, parameters, start_run
 
 logger = logging.getLogger("training")
@@ -214,8 +214,6 @@ class Session:
             return self.teachers.eval()(crops)  # type: ignore[no-any-return]
 
     def _batch_faces(self) -> str:
-        from training.loader import epoch_order
-
         epoch, number = divmod(self.step, self.steps)
         order = epoch_order(len(self.faces), seed=self.recipe.seed, epoch=epoch)
         size = self.recipe.batch_size

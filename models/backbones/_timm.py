@@ -1,7 +1,7 @@
 """timm's `create_model`, with errors that say what to do and weights fetched only where a recipe asks."""
 
 import logging
-from typing import Any, cast
+from typing import Any
 
 import timm
 from torch import nn
@@ -28,7 +28,7 @@ def create_timm(config: BackboneConfig, **arguments: Any) -> nn.Module:
     }
     if config.pretrained:
         try:
-            return cast(nn.Module, timm.create_model(config.name, pretrained=True, **common))
+            return timm.create_model(config.name, pretrained=True, **common)
         except (OSError, RuntimeError) as error:
             if not config.scratch_if_unavailable:
                 raise PretrainedWeightsUnavailable(
@@ -37,6 +37,6 @@ def create_timm(config: BackboneConfig, **arguments: Any) -> nn.Module:
                 ) from error
             logger.warning("%s: pretrained weights cannot be fetched (%s); random weights", config.name, error)
     try:
-        return cast(nn.Module, timm.create_model(config.name, pretrained=False, **common))
+        return timm.create_model(config.name, pretrained=False, **common)
     except TypeError as error:
         raise UnknownBackbone(f"model {config.name} does not take these options: {error}") from error

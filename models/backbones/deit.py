@@ -35,7 +35,7 @@ class ResidualBlock(nn.Module):
 
 
 class ConvolutionalStem(nn.Module):
-    """Patch embedding by stride-2 convolutions, each followed by `blocks` residual blocks; drop-in for timm's PatchEmbed.
+    """Patch embedding by stride-2 convolutions, each followed by residual blocks; drop-in for timm's PatchEmbed.
 
     With no blocks it is Xiao et al.'s stem; with blocks, a hybrid (ViT section 3.1: patches of a CNN's feature map).
     """
