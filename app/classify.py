@@ -8,12 +8,13 @@ from typing import Final, Literal
 
 import numpy as np
 
+from app.buckets import BucketRunner
 from app.providers import Session, open_session
 from app.settings import Device, Precision, Settings
 from data.contract import CROP_PX, LABELS, Array
 from models.manifest import Manifest, default_artefact_dir, load_artefact
 
-MAX_BATCH: Final = 64
+CPU_BATCH: Final = 64
 
 
 class Classifier:
@@ -22,6 +23,7 @@ class Classifier:
     manifest: Manifest
     provider: str
     precision: str
+    max_batch: int
 
     def __init__(self, folder: Path, *, device: Device, precision: Precision = "auto", threads: int = 0) -> None:
         """Verify the artefact in `folder` and open its graph.
@@ -31,6 +33,8 @@ class Classifier:
         self.manifest = load_artefact(folder)
         self._session, self.precision = self._open(folder, device, precision, threads)
         self.provider = self._session.provider
+        self._buckets = self._bound() if self._session.device == "cuda" else None
+        self.max_batch = CPU_BATCH if self._buckets is None else self._buckets.max_batch
 
     def _open(self, folder: Path, device: Device, precision: Precision, threads: int) -> tuple[Session, str]:
         warm_up = {self.manifest.input.name: np.zeros((1, CROP_PX, CROP_PX, 3), np.uint8)}
@@ -47,6 +51,14 @@ class Classifier:
             device = "cpu"  # the fall-back has been logged; half precision is slower than fp32 on a CPU
         return opened("fp32", device), "fp32"
 
+    def _bound(self) -> BucketRunner:
+        return BucketRunner(
+            self._session.inference,
+            device=self._session.device,
+            input_name=self.manifest.input.name,
+            output_name=self.manifest.output.name,
+        )
+
     def classify(self, crops: Array) -> Array:
         """Classify N crops.
 
@@ -57,13 +69,17 @@ class Classifier:
         """
         if crops.shape[1:] != (CROP_PX, CROP_PX, 3) or crops.dtype != np.uint8:
             raise ValueError(f"crops {crops.shape} {crops.dtype}: expected (N, {CROP_PX}, {CROP_PX}, 3) uint8")
-        parts = [self._logits(crops[start : start + MAX_BATCH]) for start in range(0, len(crops), MAX_BATCH)]
-        logits = np.concatenate(parts) if parts else np.empty((0, len(LABELS)), np.float32)
-        return calibrated(logits, self.manifest.temperature)
+        return calibrated(self._logits(crops), self.manifest.temperature)
 
     def _logits(self, crops: Array) -> Array:
+        if self._buckets is not None:
+            return self._buckets.run(crops)
+        parts = [self._part(crops[start : start + CPU_BATCH]) for start in range(0, len(crops), CPU_BATCH)]
+        return np.concatenate(parts) if parts else np.empty((0, len(LABELS)), np.float32)
+
+    def _part(self, crops: Array) -> Array:
         feed = {self.manifest.input.name: np.ascontiguousarray(crops)}
-        logits: Array = self._session.run.run([self.manifest.output.name], feed)[0]
+        logits: Array = self._session.inference.run([self.manifest.output.name], feed)[0]
         return logits
 
 

@@ -36,7 +36,7 @@ onnxruntime.set_default_logger_severity(_ERRORS_ONLY)
 class Session:
     """An inference session and the proof of where it runs: nodes per provider."""
 
-    run: onnxruntime.InferenceSession
+    inference: onnxruntime.InferenceSession
     device: str
     nodes: dict[str, int]
 

@@ -57,7 +57,7 @@ class YuNet:
         padded = cv2.copyMakeBorder(image, 0, below, 0, right, cv2.BORDER_CONSTANT) if below or right else image
         # (1, 3, H, W) float32, BGR, 0 to 255; cv2.dnn.blobFromImage takes ten times as long
         blob = np.stack(cv2.split(padded)[::-1])[None].astype(np.float32)
-        outputs = self._session.run.run(list(OUTPUTS), {"input": blob})
+        outputs = self._session.inference.run(list(OUTPUTS), {"input": blob})
         grids = dict(zip(OUTPUTS, outputs, strict=True))
         return decode(grids, cells_across=padded.shape[1] // np.array(STRIDES), threshold=self._threshold)
 

@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 
 from app import providers
-from app.classify import MAX_BATCH, Classifier, calibrated, create_classifier
+from app.classify import CPU_BATCH, Classifier, calibrated, create_classifier
 from app.errors import ProviderUnavailable
 from app.providers import CPU
 from app.settings import load_settings
@@ -42,7 +42,7 @@ def test_no_crop_gives_no_row(classifier: Classifier) -> None:
 
 
 def test_a_large_batch_gives_what_each_crop_gives_alone(classifier: Classifier) -> None:
-    crops = random_crops(2 * MAX_BATCH + 3)
+    crops = random_crops(2 * CPU_BATCH + 3)
     alone = np.concatenate([classifier.classify(crop[None]) for crop in crops])
     assert np.abs(classifier.classify(crops) - alone).max() < 1e-6
 
