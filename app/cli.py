@@ -1,0 +1,272 @@
+"""What can be asked for on the command line? One program, `mien`; its parts are imported when they are called.
+
+python -m app --help
+"""
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from app import VERSION
+
+# Documented in docs/labelling.md
+FAILED, USAGE, SOME_ERRORS, STOPPED, LOCKED, DISK_FULL = 1, 2, 3, 4, 5, 6
+
+_EPILOG = "Labels name expressions as they look, not what people feel. Settings: the environment variables MIEN_*."
+app = typer.Typer(
+    name="mien",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=_EPILOG,
+    help="Find the faces in photos and label their expressions, with calibrated probabilities.",
+)
+models = typer.Typer(no_args_is_help=True, help="Fetch, list and verify the models.")
+app.add_typer(models, name="models")
+
+
+class Device(StrEnum):
+    """Where the model runs."""
+
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+class Symlinks(StrEnum):
+    """What is done with symbolic links."""
+
+    files = "files"
+    follow = "follow"
+    skip = "skip"
+
+
+Model = Annotated[Path | None, typer.Option(help="Artefact folder; the released default when not given.")]
+OnDevice = Annotated[Device | None, typer.Option(help="auto may fall back to the CPU, cuda refuses to.")]
+DetectorName = Annotated[str | None, typer.Option(metavar="auto|yunet|haar", help="How faces are found.")]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"mien {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Hold the options of the program itself."""
+
+
+@app.command(
+    epilog="Exit codes: 0 all labelled; 1 could not run; 2 usage; 3 done, but some files have errors; 4 stopped, go on "
+    "with the same command; 5 the output is in use; 6 the disk is full."
+)
+def label(
+    inputs: Annotated[
+        list[str] | None, typer.Argument(metavar="FOLDER...", help="Folders, photos, videos, zip/tar files, patterns.")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the results; also where a run goes on.")] = Path(
+        "out"
+    ),
+    write: Annotated[
+        list[str] | None,
+        typer.Option("--write", "-w", metavar="NAME,...", help="Outputs: see --list-outputs. [csv,annotated,report]"),
+    ] = None,
+    list_outputs: Annotated[
+        bool, typer.Option("--list-outputs", help="List the outputs there are, and leave.")
+    ] = False,
+    files_from: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Read names, one a line, from a file or - for standard input.")
+    ] = None,
+    null: Annotated[
+        bool, typer.Option("--null", "-0", help="Names of --files-from end in NUL, as of find -print0.")
+    ] = False,
+    recursive: Annotated[bool, typer.Option(help="Enter folders within folders.")] = True,
+    ignore: Annotated[
+        list[str] | None, typer.Option(metavar="PATTERN", help="Leave out what matches, such as '*.tif' or 'raw/*'.")
+    ] = None,
+    hidden: Annotated[bool, typer.Option("--hidden", help="Take files whose names begin with a dot, too.")] = False,
+    symlinks: Annotated[Symlinks, typer.Option(help="files: links to files; follow: to folders too; skip: none.")] = (
+        Symlinks.files
+    ),
+    every: Annotated[int, typer.Option(min=1, metavar="N", help="Of a video, take every N-th frame.")] = 1,
+    per_second: Annotated[
+        float | None, typer.Option(min=0.001, metavar="N", help="Of a video, take N frames per second of its time.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Label at most so many pictures in this call.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be labelled, and write nothing.")] = False,
+    check_hashes: Annotated[
+        bool, typer.Option("--check-hashes", help="Notice changes that kept a file's size and time.")
+    ] = False,
+    annotated_px: Annotated[int, typer.Option(min=64, help="Long side of annotated copies at most, pixels.")] = 1600,
+    workers: Annotated[int, typer.Option(min=0, max=256, help="Threads; 0: one per core.")] = 0,
+    model: Model = None,
+    device: OnDevice = None,
+    detector: DetectorName = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
+    json_log: Annotated[
+        bool, typer.Option("--json-log", help="Log JSON lines to standard error; summary too.")
+    ] = False,
+) -> None:
+    """Label every face in folders of photos.
+
+    Writes a table, annotated copies and a report into one folder. Stopped at any point, even killed, the same command
+    goes on where it was. A file that cannot be read is a row with its reason.
+    """
+    if list_outputs:
+        from app.labelling.command import print_outputs
+
+        print_outputs()
+        return
+    if bool(inputs) == bool(files_from):
+        _fail("give either FOLDER... or --files-from.", USAGE)
+    if per_second is not None and every != 1:
+        _fail("--every and --per-second exclude each other.", USAGE)
+    from app.labelling.command import Call, run
+
+    call = Call(
+        inputs=tuple(inputs or ()),
+        files_from=files_from,
+        null=null,
+        out=out,
+        write=tuple(name.strip() for part in write or () for name in part.split(",") if name.strip()),
+        recursive=recursive,
+        ignore=tuple(ignore or ()),
+        hidden=hidden,
+        symlinks=symlinks.value,
+        every=every,
+        per_second=per_second,
+        limit=limit,
+        dry_run=dry_run,
+        check_hashes=check_hashes,
+        annotated_px=annotated_px,
+        workers=workers,
+        settings={"model": model, "device": device.value if device else None, "detector": detector},
+        mode="json" if json_log else "quiet" if quiet else "bar",
+    )
+    raise typer.Exit(run(call))
+
+
+@app.command()
+def review(
+    out: Annotated[Path, typer.Argument(help="Folder that `mien label` has written.")],
+    export: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write the reviewed faces as a class-folder data set, and leave.")
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Export unreviewed faces too, with the model's label.")
+    ] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on this machine; 0 takes a free one.")] = 8001,
+) -> None:
+    """Correct labels in the browser, and export them for training.
+
+    The page is served to this machine only. Corrections are kept in corrections.jsonl, beside the predictions.
+    """
+    from app.labelling import review as page
+
+    with _spoken_errors():
+        if export is None:
+            page.serve(out, port)
+        else:
+            typer.echo(page.export(out, export, everything=everything))
+
+
+@app.command()
+def serve(
+    host: Annotated[str | None, typer.Option(help="Address to listen on; 127.0.0.1 when not given.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port; 8000 when not given.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes that share the port.")] = None,
+    model: Model = None,
+    device: OnDevice = None,
+    detector: DetectorName = None,
+) -> None:
+    """Answer uploads over HTTP: POST /v1/expressions; guide at /docs."""
+    with _spoken_errors():
+        from app import server
+        from app.settings import load_settings
+
+        chosen = device.value if device else None
+        server.run(load_settings(host=host, port=port, workers=workers, model=model, device=chosen, detector=detector))
+
+
+@app.command()
+def doctor(model: Model = None, device: OnDevice = None, detector: DetectorName = None) -> None:
+    """Say what is installed, what really runs, and whether it is sound. Exit code 1 where something is off."""
+    with _spoken_errors():
+        from app.doctor import examine
+
+        chosen = device.value if device else None
+        sound = examine({"model": model, "device": chosen, "detector": detector})
+    raise typer.Exit(0 if sound else FAILED)
+
+
+@models.command("pull")
+def models_pull(
+    to: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder; MIEN_MODELS_DIR or the user cache.")] = None,
+) -> None:
+    """Fetch YuNet, the face detector, once; it is checked against its pinned hash."""
+    with _spoken_errors():
+        from app.detect.weights import fetch_yunet
+        from app.settings import load_settings
+
+        typer.echo(f"YuNet is at {fetch_yunet(to or load_settings().models_dir)}")
+
+
+@models.command("list")
+def models_list() -> None:
+    """List the released artefacts and the detectors."""
+    with _spoken_errors():
+        from app.doctor import list_models
+
+        list_models()
+
+
+@models.command("verify")
+def models_verify(
+    folder: Annotated[Path | None, typer.Argument(help="Artefact folder; all released ones when not given.")] = None,
+) -> None:
+    """Compare every file of the artefacts and the detector with its pinned hash."""
+    with _spoken_errors():
+        from app.doctor import verify_models
+
+        sound = verify_models(folder)
+    raise typer.Exit(0 if sound else FAILED)
+
+
+class _spoken_errors:  # noqa: N801  # read as a statement
+    """Print an error that was raised on purpose as one line, and leave with its exit code."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if isinstance(error, KeyboardInterrupt):
+            raise SystemExit(130)
+        if isinstance(error, Exception) and not isinstance(error, typer.Exit):
+            from app.errors import MienError
+            from models.manifest import ArtefactError
+
+            if isinstance(error, MienError | ArtefactError | FileNotFoundError):
+                _fail(str(error), FAILED)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    sys.stderr.write(f"mien: {message}\n")
+    raise SystemExit(code)
+
+
+def main() -> None:
+    """Run the program."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

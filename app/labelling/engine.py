@@ -1,0 +1,247 @@
+"""How are all cores kept busy in bounded memory? One thread forms groups, workers label them, this one commits.
+
+Every worker takes a whole group through all stages by itself: OpenCV, Pillow, hashlib and ONNX Runtime release the
+interpreter's lock, so threads suffice, and no pixels travel between them. Groups are committed in the order in which
+they were formed; no more than a few are under way at once.
+"""
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from app.labelling.containers import BrokenContainer, Sampling, expected_frames, open_container
+from app.labelling.files import disk_errors
+from app.labelling.journal import Journal, Stored
+from app.labelling.records import Failure, Item, PictureRecord, Tally
+from app.labelling.worker import Job, Worker
+from app.pipeline import Pipeline
+
+GROUP: Final = 16
+# Decoded frames are held until their turn, so fewer of them make a group.
+FRAME_GROUP: Final = 4
+_CONTAINERS: Final = ("zip", "tar", "video")
+_POLL_S: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Pictures labelled and committed together; `closes` ends a container, well or with a failure."""
+
+    number: int
+    parent: int | None
+    items: tuple[Item, ...]
+    closes: bool = False
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much is done: pictures at most in this run of the program (None: all), threads, bytes of one member."""
+
+    pictures: int | None
+    workers: int
+    max_bytes: int
+    sampling: Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class Watcher:
+    """Who is told what happens: each picture, and how many more a container brought than was known."""
+
+    picture: Callable[[PictureRecord], None]
+    expect: Callable[[int], None]
+
+
+class _Stopped(Exception):
+    """The run was asked to stop; leaves the thread that forms groups."""
+
+
+class Engine:
+    """One pass over what the journal lacks."""
+
+    def __init__(self, journal: Journal, job: Job, limits: Limits, products: int, watcher: Watcher) -> None:
+        """Prepare; `run` does the work."""
+        self._journal, self._job, self._limits = journal, job, limits
+        self._products, self._watcher = products, watcher
+        self._reader = Journal(job.out, read_only=True)
+        self._stop = threading.Event()
+        self._slots = threading.Semaphore(limits.workers + 2)
+        self._groups: queue.SimpleQueue[Group | None] = queue.SimpleQueue()
+        self._results: queue.SimpleQueue[tuple[Group, list[PictureRecord]] | Exception | None] = queue.SimpleQueue()
+        self._number = 0
+        self._left = limits.pictures
+        self.limit_reached = False
+        self.tally = Tally()
+
+    def stop(self) -> None:
+        """Form no more groups; those under way are finished and committed."""
+        self._stop.set()
+
+    def run(self, pipelines: list[Pipeline]) -> None:
+        """Label with one worker per pipeline until all is done, `stop` is called or the limit is met.
+
+        Raises: DiskFull, OutputRefused.
+        """
+        workers = [Worker(pipeline, self._job) for pipeline in pipelines]
+        threads = [threading.Thread(target=self._form, name="groups", daemon=True)]
+        threads += [threading.Thread(target=self._work, args=(worker,), daemon=True) for worker in workers]
+        for thread in threads:
+            thread.start()
+        try:
+            self._commit_all(len(workers))
+        finally:
+            self._stop.set()
+            for _ in range(self._limits.workers + 2):
+                self._slots.release()
+            for thread in threads:
+                thread.join()
+            self._reader.close()
+            for worker in workers:
+                for stage, seconds in worker.seconds.items():
+                    self.tally.spend(stage, seconds)
+
+    # The thread that forms groups
+
+    def _form(self) -> None:
+        try:
+            for group in self._planned():
+                while not self._slots.acquire(timeout=_POLL_S):
+                    self._check()
+                self._check()
+                self._groups.put(group)
+        except _Stopped:
+            pass
+        except Exception as error:  # noqa: BLE001  # handed to the committing thread, which raises it
+            self._results.put(error)
+        finally:
+            for _ in range(self._limits.workers):
+                self._groups.put(None)
+
+    def _check(self) -> None:
+        if self._stop.is_set():
+            raise _Stopped
+
+    def _planned(self) -> Iterator[Group]:
+        """Groups of neighbours by name; a group's members are the same whatever is done already."""
+        members: list[Stored] = []
+        for stored in self._reader.sources(self._products):
+            if stored.item.kind in _CONTAINERS:
+                yield from self._plain(members)
+                members = []
+                yield from self._container(stored)
+                continue
+            members.append(stored)
+            if len(members) == GROUP:
+                yield from self._plain(members)
+                members = []
+            self._check()
+        yield from self._plain(members)
+
+    def _plain(self, members: list[Stored]) -> Iterator[Group]:
+        yield from self._group(None, [stored.item for stored in members if not stored.done])
+
+    def _group(self, parent: int | None, items: list[Item]) -> Iterator[Group]:
+        if self._left is not None and len(items) > self._left:
+            items, self.limit_reached = items[: self._left], True
+        if items:
+            self._number += 1
+            if self._left is not None:
+                self._left -= len(items)
+            yield Group(self._number - 1, parent, tuple(items))
+        if self.limit_reached:
+            raise _Stopped
+
+    def _container(self, stored: Stored) -> Iterator[Group]:
+        container = stored.item
+        if stored.done and not self._lacks_products(stored.row):
+            return
+        if container.kind == "video":
+            self._watcher.expect(expected_frames(container.path, self._limits.sampling))
+        self._number += 1
+        yield Group(self._number - 1, stored.row, ())
+        failure = None
+        try:
+            yield from self._members(stored)
+        except BrokenContainer as error:
+            failure = Failure("corrupt", str(error))
+        self._number += 1
+        yield Group(self._number - 1, stored.row, (), closes=True, failure=failure)
+
+    def _lacks_products(self, row: int) -> bool:
+        sql = "SELECT 1 FROM items WHERE parent=? AND status IN ('ok', 'no_face') AND products & ? != ? LIMIT 1"
+        return self._reader.query(sql, (row, self._products, self._products)).fetchone() is not None
+
+    def _members(self, stored: Stored) -> Iterator[Group]:
+        size = FRAME_GROUP if stored.item.kind == "video" else GROUP
+        items: list[Item] = []
+        place = 0
+        opened = open_container(
+            stored.item, self._child_products, max_bytes=self._limits.max_bytes, sampling=self._limits.sampling
+        )
+        broken: BrokenContainer | None = None
+        while True:
+            try:
+                item = next(opened)
+            except StopIteration:
+                break
+            except BrokenContainer as error:  # what came before the damage is still labelled
+                broken = error
+                break
+            self._check()
+            if item is not None:
+                items.append(item)
+            place += 1
+            if place % size == 0:
+                yield from self._group(stored.row, items)
+                items = []
+        yield from self._group(stored.row, items)
+        if broken is not None:
+            raise broken
+
+    def _child_products(self, name: str, frame: int) -> int | None:
+        return self._reader.child_products(name, frame, self._products)
+
+    # The workers
+
+    def _work(self, worker: Worker) -> None:
+        try:
+            while (group := self._groups.get()) is not None:
+                self._results.put((group, worker.label(group.items)))
+        except Exception as error:  # noqa: BLE001  # handed to the committing thread, which raises it
+            self._results.put(error)
+        finally:
+            self._results.put(None)
+
+    # The thread that commits
+
+    def _commit_all(self, workers: int) -> None:
+        waiting: dict[int, tuple[Group, list[PictureRecord]]] = {}
+        due, running = 0, workers
+        while running:
+            result = self._results.get()
+            if isinstance(result, Exception):
+                raise result
+            if result is None:
+                running -= 1
+                continue
+            waiting[result[0].number] = result
+            while due in waiting:
+                self._commit(*waiting.pop(due))
+                due += 1
+
+    def _commit(self, group: Group, records: list[PictureRecord]) -> None:
+        with disk_errors(self._job.out):
+            if group.closes and group.parent is not None:
+                self._journal.close_container(group.parent, group.failure)
+            elif not group.items and group.parent is not None:
+                self._journal.open_container(group.parent)
+            else:
+                self._journal.commit(group.parent, records)
+        self._slots.release()
+        for record in records:
+            self.tally.add(record)
+            self._watcher.picture(record)
+        if group.failure is not None:
+            self.tally.errors += 1

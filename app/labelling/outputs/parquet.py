@@ -1,0 +1,64 @@
+"""`labels.parquet` and `files.parquet`: the tables with types, for large runs. Needs the extra `parquet`."""
+
+import importlib.util
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from app.labelling.columns import FACE_COLUMNS, FILE_COLUMNS, Column, Row, face_rows, file_rows
+from app.labelling.files import whole_file
+from app.labelling.view import View
+
+HELP: Final = "labels.parquet and files.parquet (extra `parquet`)"
+PRODUCTS: Final = 0
+_ROWS_PER_GROUP: Final = 50_000
+
+
+def check() -> str | None:
+    """Needs pyarrow."""
+    if importlib.util.find_spec("pyarrow") is None:
+        return "output parquet: pyarrow is not installed. Run `pip install mien[parquet]`, or choose csv or jsonl."
+    return None
+
+
+def render(view: View, out: Path) -> Sequence[Path]:
+    """Write both tables, in row groups of 50,000."""
+    tables = (("labels", FACE_COLUMNS, face_rows), ("files", FILE_COLUMNS, file_rows))
+    targets = []
+    for name, columns, rows in tables:
+        target = out / f"{name}.parquet"
+        with whole_file(out, target) as file:
+            write_table(file, columns, rows(view))
+        targets.append(target)
+    return targets
+
+
+def schema(columns: Sequence[Column]) -> Any:
+    """The Arrow schema of a table, with units and meanings as metadata."""
+    import pyarrow as pa
+
+    types = {"text": pa.string(), "integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}
+    return pa.schema(
+        [
+            pa.field(column.name, types[column.type], metadata={"unit": column.unit, "meaning": column.meaning})
+            for column in columns
+        ]
+    )
+
+
+def write_table(file: Any, columns: Sequence[Column], rows: Iterable[Row]) -> None:
+    """Stream rows into a Parquet file."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    kind = schema(columns)
+    with parquet.ParquetWriter(file, kind, compression="zstd") as writer:
+        for batch in _batches(rows):
+            writer.write_table(pa.Table.from_pylist(batch, schema=kind))
+
+
+def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    iterator = iter(rows)
+    while batch := list(itertools.islice(iterator, _ROWS_PER_GROUP)):
+        yield batch
