@@ -1,10 +1,12 @@
 """Small copies of the data sets' layouts, with faces drawn by code, for tests that have no real set.
 
+`make_<kind>(root)` writes the layout that the reader of that kind expects; tests find it by its name.
+
 The drawn expressions differ in mouth, brows and eyes, so that a model can learn them.
 """
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import cv2
@@ -25,6 +27,11 @@ _EXPRESSIONS = {
     "neutral": (0.0, 0.0, 0.0, 0.6),
 }
 _NUMBERS = {label: number for number, label in RAF_DB_IDS.items()}
+_MUXSPACE_COLUMNS = (
+    "file", "emotion", "source", "user", "box_x", "box_y", "box_w", "box_h", "right_eye_x", "right_eye_y", "left_eye_x",
+    "left_eye_y", "nose_x", "nose_y", "right_mouth_x", "right_mouth_y", "left_mouth_x", "left_mouth_y", "score",
+    "split", "gray", "padding",
+)  # fmt: skip
 SIX_PER_CLASS = dict.fromkeys(LABELS, 6)
 
 
@@ -130,10 +137,11 @@ def _raf_db_names(train: Mapping[str, int], test: Mapping[str, int]) -> list[tup
     return names
 
 
-def make_ferplus(root: Path, votes: Mapping[str, list[tuple[int, ...]]]) -> Path:
+def make_ferplus(root: Path, votes: Mapping[str, Sequence[tuple[int, ...]]] | None = None) -> Path:
     """Write FERPlus' layout from ten votes per picture, by split folder (`FER2013Train`). Returns `root`."""
+    clear = [ferplus_votes(label) for label in LABELS]
     seed = 0
-    for folder, rows in votes.items():
+    for folder, rows in (votes or {"FER2013Train": clear * 2, "FER2013Valid": clear}).items():
         lines: list[tuple[object, ...]] = []
         for row in rows:
             top = COLUMNS[int(np.argmax(row))]
@@ -151,13 +159,30 @@ def ferplus_votes(label: str, *, clear: int = 8) -> tuple[int, ...]:
     return tuple(clear if name == label else 10 - clear if name == "unknown" else 0 for name in COLUMNS)
 
 
-def make_folders(root: Path, splits: Mapping[str, Mapping[str, int]], *, suffix: str = ".png") -> Path:
+def make_folders(root: Path, splits: Mapping[str, Mapping[str, int]] | None = None, *, suffix: str = ".png") -> Path:
     """Write class folders; an empty split name puts the class folders at the root. Returns `root`."""
-    for split, counts in splits.items():
+    for split, counts in (splits or {"train": dict.fromkeys(LABELS, 2), "test": dict.fromkeys(LABELS, 1)}).items():
         for number, (name, count) in enumerate(counts.items()):
             for index in range(count):
                 face, _ = draw_face(LABELS[number % len(LABELS)], 1000 * len(split) + index)
                 write_picture(root / split / name / f"{split}{index:03}{suffix}", face)
+    return root
+
+
+def make_muxspace(root: Path, splits: Mapping[str, Mapping[str, int]] | None = None) -> Path:
+    """Write muxspace's layout: 144-px crops whose face of 80 px lies off the middle. Returns `root`."""
+    rows: list[tuple[object, ...]] = [_MUXSPACE_COLUMNS]
+    for split, counts in (splits or {"train": dict.fromkeys(LABELS, 2), "valid": dict.fromkeys(LABELS, 1)}).items():
+        for label, count in counts.items():
+            for index in range(count):
+                face, points = draw_face(label if label in LABELS else "neutral", len(rows), size_px=80)
+                crop = cv2.copyMakeBorder(face, 30, 34, 40, 24, cv2.BORDER_REPLICATE)
+                file = f"{split}/{label.title()}_Person_{index:04}.webp"
+                write_picture(root / file, crop)
+                landmarks = [f"{value:.1f}" for value in (points + np.array([40, 30])).ravel()]
+                source = f"{label.title()}_Person_{index:04}.jpg"
+                rows.append((file, label, source, "302", 40, 30, 80, 80, *landmarks, 0.93, split, 0, 0.69))
+    write_csv(root / "labels.csv", rows)
     return root
 
 

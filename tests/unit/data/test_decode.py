@@ -6,6 +6,7 @@ import struct
 import tracemalloc
 import warnings
 import zlib
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -20,7 +21,7 @@ from tests.support import encoded
 LOSSLESS: dict[str, dict[str, Any]] = {"PNG": {}, "WEBP": {"lossless": True}, "TIFF": {}, "BMP": {}}
 FORMATS: dict[str, dict[str, Any]] = LOSSLESS | {"JPEG": {"quality": 98, "subsampling": 0}, "GIF": {}}
 # what turns an upright picture into the one that a camera stores under an orientation
-STORED_AS = {
+STORED_AS: dict[int, Callable[[Array], Array]] = {
     1: lambda a: a,
     2: lambda a: a[:, ::-1],
     3: lambda a: a[::-1, ::-1],

@@ -1,0 +1,67 @@
+"""muxspace crops: most of a picture is repeated edge, so the landmarks say where the face is."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data.contract.align import TEMPLATE_PX
+from data.readers.base import open_reader
+from data.tree import DatasetError
+from tests.data_sets import draw_face, make_muxspace
+
+
+def test_the_crop_shows_the_face_and_not_the_repeated_edge(tmp_path: Path) -> None:
+    reader = open_reader("muxspace", make_muxspace(tmp_path, {"train": {"surprise": 1}}))
+    sample = reader.samples("train")[0]
+    assert reader.picture(sample).shape == (144, 144, 3)
+    face, _ = draw_face("surprise", 1, size_px=112)
+    difference = np.abs(reader.crop(sample)[20:92, 20:92].astype(int) - face[20:92, 20:92])
+    assert np.median(difference) <= 12
+
+
+def test_landmarks_go_from_image_left_to_image_right(tmp_path: Path) -> None:
+    sample = open_reader("muxspace", make_muxspace(tmp_path)).samples("train")[0]
+    points = np.asarray(sample.landmarks_px)
+    template = np.asarray(TEMPLATE_PX) * 80 / 112 + (40, 30)
+    assert np.abs(points - template).max() < 4
+
+
+def test_attributes_name_the_person_and_the_annotator(tmp_path: Path) -> None:
+    sample = open_reader("muxspace", make_muxspace(tmp_path)).samples("train")[0]
+    assert sample.attributes["person"] == "Anger_Person"
+    assert sample.attributes["annotator"] == "302"
+    assert sample.box_px == (40, 30, 80, 80)
+
+
+def test_contempt_is_left_out_and_counted(tmp_path: Path) -> None:
+    reader = open_reader("muxspace", make_muxspace(tmp_path, {"train": {"fear": 2, "contempt": 3}}))
+    assert Counter(sample.label for sample in reader.samples("train")) == {"fear": 2}
+    assert reader.left_out("train") == {"contempt": 3}
+
+
+def test_a_test_split_is_there_when_the_csv_lists_one(tmp_path: Path) -> None:
+    assert open_reader("muxspace", make_muxspace(tmp_path / "a")).splits() == ("train", "valid")
+    three = {split: {"fear": 1} for split in ("test", "train", "valid")}
+    assert open_reader("muxspace", make_muxspace(tmp_path / "b", three)).splits() == ("train", "valid", "test")
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes"), [("302", "302"), (",train,", ",dev,"), (",fear,", ",bored,"), (",40,30,80,80,", ",40,?,80,80,")]
+)
+def test_a_malformed_row_is_named_with_its_line(tmp_path: Path, was: str, becomes: str) -> None:
+    root = make_muxspace(tmp_path, {"train": {"fear": 1}})
+    table = root / "labels.csv"
+    table.write_text(table.read_text(encoding="utf-8").replace(was, becomes), encoding="utf-8")
+    if was == becomes:
+        assert len(open_reader("muxspace", root).samples("train")) == 1
+    else:
+        with pytest.raises(DatasetError, match=r"labels\.csv line 2"):
+            open_reader("muxspace", root)
+
+
+def test_a_csv_without_the_columns_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text("name,label\na.jpg,happy\n", encoding="utf-8")
+    with pytest.raises(DatasetError, match="KeyError"):
+        open_reader("muxspace", tmp_path)

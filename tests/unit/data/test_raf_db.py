@@ -1,0 +1,149 @@
+"""RAF-DB: the official layout and the Kaggle copy, which have the same splits."""
+
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data.contract import LABELS, fit
+from data.readers.base import open_reader
+from data.readers.raf_db import PUBLISHED, published_counts, split_of
+from data.tree import DatasetError
+from tests.data_sets import make_raf_db, make_raf_db_kaggle
+
+MANY = dict.fromkeys(LABELS, 20) | {"fear": 9, "happiness": 45}
+
+
+def test_published_counts_are_the_papers_totals() -> None:
+    assert {split: sum(counts.values()) for split, counts in PUBLISHED.items()} == {"train": 12271, "test": 3068}
+    held_out = published_counts(hold_out_valid=True)
+    assert {split: sum(counts.values()) for split, counts in held_out.items()} == {
+        "train": 11046,
+        "valid": 1225,
+        "test": 3068,
+    }
+
+
+def test_a_whole_set_splits_into_the_counts_that_are_published_for_it() -> None:
+    names = [f"train_{number:05}" for number in range(1, 12272)]
+    labels = [label for label, count in PUBLISHED["train"].items() for _ in range(count)]
+    by_id = dict(zip(names, labels, strict=True))
+    splits = split_of(by_id, hold_out_valid=True)
+    found = Counter((splits[name], by_id[name]) for name in names)
+    for split in ("train", "valid"):
+        assert {label: found[split, label] for label in LABELS} == published_counts(hold_out_valid=True)[split]
+
+
+@pytest.mark.parametrize(("kind", "make"), [("raf_db", make_raf_db), ("raf_db_kaggle", make_raf_db_kaggle)])
+def test_a_tenth_of_each_train_class_is_validation_and_test_is_untouched(
+    tmp_path: Path, kind: str, make: object
+) -> None:
+    reader = open_reader(kind, make(tmp_path, MANY, MANY))  # type: ignore[operator]
+    assert reader.splits() == ("train", "valid", "test")
+    counts = {split: Counter(sample.label for sample in reader.samples(split)) for split in reader.splits()}
+    assert counts["valid"] == {label: count // 10 for label, count in MANY.items() if count >= 10}
+    assert counts["test"] == MANY
+    assert counts["train"] + counts["valid"] == MANY
+
+
+def test_both_layouts_have_the_same_pictures_in_the_same_splits(tmp_path: Path) -> None:
+    official = open_reader("raf_db", make_raf_db(tmp_path / "official", MANY, originals=False))
+    kaggle = open_reader("raf_db_kaggle", make_raf_db_kaggle(tmp_path / "kaggle", MANY))
+    for split in ("train", "valid", "test"):
+        ours = {Path(sample.key).name: sample for sample in official.samples(split)}
+        theirs = {Path(sample.key).name: sample for sample in kaggle.samples(split)}
+        assert ours.keys() == theirs.keys()
+        for name, sample in ours.items():
+            assert sample.label == theirs[name].label
+            assert np.array_equal(official.crop(sample), kaggle.crop(theirs[name]))
+
+
+def test_aligned_pictures_are_fitted_and_originals_warped_by_their_landmarks(tmp_path: Path) -> None:
+    root = make_raf_db(tmp_path)
+    aligned, original = open_reader("raf_db", root), open_reader("raf_db", root, pictures="original")
+    for sample, whole in zip(aligned.samples("test"), original.samples("test"), strict=True):
+        assert np.array_equal(aligned.crop(sample), fit(aligned.picture(sample)))
+        assert original.picture(whole).shape == (180, 240, 3)
+        # the drawn landmarks lie on the template give or take a pixel, so both crops frame the face alike
+        difference = np.abs(original.crop(whole).astype(int) - aligned.crop(sample))
+        assert np.median(difference) <= 12
+
+
+def test_attributes_are_words(tmp_path: Path) -> None:
+    sample = open_reader("raf_db", make_raf_db(tmp_path)).samples("test")[0]
+    assert set(sample.attributes) == {"gender", "race", "age_band"}
+    assert sample.attributes["gender"] in ("male", "female", "unsure")
+    assert sample.attributes["race"] in ("Caucasian", "African-American", "Asian")
+    assert sample.attributes["age_band"] in ("0-3", "4-19", "20-39", "40-69", "70+")
+
+
+def test_sides_named_from_the_persons_view_are_swapped(tmp_path: Path) -> None:
+    root = make_raf_db(tmp_path)
+    before = open_reader("raf_db", root, pictures="original").samples("test")[0]
+    path = root / "Annotation" / "manual" / f"{Path(before.key).stem}_manu_attri.txt"
+    lines = path.read_text(encoding="utf-8").splitlines()
+    path.write_text("\n".join([lines[1], lines[0], lines[2], lines[4], lines[3], *lines[5:]]), encoding="utf-8")
+    assert open_reader("raf_db", root, pictures="original").samples("test")[0] == before
+
+
+def test_archives_that_unpack_into_a_folder_of_their_own_name_are_found(tmp_path: Path) -> None:
+    root = make_raf_db(tmp_path)
+    shutil.move(root / "Image" / "aligned", root / "inner")
+    (root / "Image" / "aligned").mkdir()
+    shutil.move(root / "inner", root / "Image" / "aligned" / "aligned")
+    reader = open_reader("raf_db", root)
+    assert reader.crop(reader.samples("valid" if "valid" in reader.splits() else "test")[0]).shape == (112, 112, 3)
+
+
+@pytest.mark.parametrize("line", ["train_00001.jpg 8", "train_00001.jpg 0", "train_00001.jpg", "picture.jpg 3"])
+def test_a_label_out_of_range_is_named_with_its_line(tmp_path: Path, line: str) -> None:
+    root = make_raf_db(tmp_path, {"fear": 1}, {}, originals=False)
+    (root / "EmoLabel" / "list_patition_label.txt").write_text(f"train_00001.jpg 2\n{line}\n", encoding="utf-8")
+    with pytest.raises(DatasetError, match=r"line 2.*1` to 7"):
+        open_reader("raf_db", root)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [("1 2 3", "found 3 numbers"), ("1 " * 10 + "0 7 0", "race 7: expected 0 to 2"), ("a b", "could not convert")],
+)
+def test_a_malformed_annotation_is_named(tmp_path: Path, text: str, complaint: str) -> None:
+    root = make_raf_db(tmp_path, {"fear": 1}, {})
+    (root / "Annotation" / "manual" / "train_00001_manu_attri.txt").write_text(text, encoding="utf-8")
+    with pytest.raises(DatasetError, match=f"train_00001_manu_attri.txt: .*{complaint}"):
+        open_reader("raf_db", root).samples("train")
+
+
+def test_originals_without_annotations_say_what_is_missing(tmp_path: Path) -> None:
+    root = make_raf_db(tmp_path, {"fear": 2}, {})
+    shutil.rmtree(root / "Annotation")
+    assert open_reader("raf_db", root).samples("train")[0].attributes == {}
+    with pytest.raises(DatasetError, match="needs Annotation/manual/train_0000"):
+        open_reader("raf_db", root, pictures="original").samples("train")
+
+
+def test_the_kaggle_copy_can_do_without_its_csv_files(tmp_path: Path) -> None:
+    root = make_raf_db_kaggle(tmp_path)
+    listed = [open_reader("raf_db_kaggle", root).samples(split) for split in ("train", "test")]
+    (root / "train_labels.csv").unlink()
+    (root / "test_labels.csv").unlink()
+    for start in (root, root / "DATASET"):
+        reader = open_reader("raf_db_kaggle", start)
+        assert [reader.samples(split) for split in ("train", "test")] == listed
+
+
+def test_a_kaggle_csv_that_lists_a_picture_twice_is_refused(tmp_path: Path) -> None:
+    root = make_raf_db_kaggle(tmp_path)
+    with (root / "train_labels.csv").open("a", encoding="utf-8") as file:
+        file.write("train_00001_aligned.jpg,5\n")
+    with pytest.raises(DatasetError, match=r"train_00001_aligned\.jpg under two classes"):
+        open_reader("raf_db_kaggle", root)
+
+
+def test_a_kaggle_folder_that_is_no_class_is_refused(tmp_path: Path) -> None:
+    root = make_raf_db_kaggle(tmp_path)
+    (root / "DATASET" / "train" / "1").rename(root / "DATASET" / "train" / "9")
+    with pytest.raises(DatasetError, match=r"class '9' of train/9/.*expected 1 to 7"):
+        open_reader("raf_db_kaggle", root)

@@ -1,0 +1,130 @@
+"""A data set's files, wherever they lie."""
+
+import multiprocessing
+import pickle
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from data.tree import DatasetError, FileTree, FolderTree, ZipTree, open_tree
+
+FILES = {"a/one.txt": b"1", "a/b/two.txt": b"22", "three.txt": b"333"}
+LITTER = {".DS_Store": b"", "__MACOSX/a/one.txt": b"", "a/.hidden": b""}
+
+
+def _folder(root: Path) -> Path:
+    for name, content in (FILES | LITTER).items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(content)
+    return root
+
+
+def _zip(path: Path, compression: int = zipfile.ZIP_STORED) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, content in (FILES | LITTER).items():
+            archive.writestr(name, content)
+    return path
+
+
+def _trees(folder: Path) -> dict[str, FileTree]:
+    _zip(folder / "alone" / "set.zip")
+    (folder / "alone" / "LICENCE.txt").write_text("free", encoding="utf-8")
+    return {
+        "folder": open_tree(_folder(folder / "unpacked")),
+        "zip": open_tree(_zip(folder / "set.zip", zipfile.ZIP_DEFLATED)),
+        "folder of a zip": open_tree(folder / "alone"),
+    }
+
+
+@pytest.mark.parametrize("kind", ["folder", "zip", "folder of a zip"])
+def test_names_and_bytes_are_the_same_from_folder_and_zip(tmp_path: Path, kind: str) -> None:
+    tree = _trees(tmp_path)[kind]
+    assert tree.names == tuple(sorted(FILES))
+    assert {name: tree.read(name) for name in tree.names} == FILES
+    assert "three.txt" in tree
+    assert "four.txt" not in tree
+
+
+@pytest.mark.parametrize("kind", ["folder", "zip"])
+def test_a_missing_file_is_named(tmp_path: Path, kind: str) -> None:
+    with pytest.raises(DatasetError, match=r"four\.txt"):
+        _trees(tmp_path)[kind].read("four.txt")
+
+
+def test_a_folder_with_a_zip_beside_unpacked_folders_is_a_folder(tmp_path: Path) -> None:
+    _zip(_folder(tmp_path) / "set.zip")
+    assert isinstance(open_tree(tmp_path), FolderTree)
+
+
+def test_nothing_there_says_where(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match="nowhere"):
+        open_tree(tmp_path / "nowhere")
+
+
+def test_a_damaged_zip_says_so(tmp_path: Path) -> None:
+    path = _zip(tmp_path / "set.zip")
+    path.write_bytes(path.read_bytes()[:60])
+    with pytest.raises(DatasetError, match="as a zip"):
+        _ = open_tree(path).names
+
+
+def test_a_damaged_entry_is_named(tmp_path: Path) -> None:
+    path = _zip(tmp_path / "set.zip")
+    path.write_bytes(path.read_bytes().replace(b"333", b"334", 1))
+    with pytest.raises(DatasetError, match=r"three\.txt.*CRC"):
+        open_tree(path).read("three.txt")
+
+
+def test_a_folder_that_links_to_itself_is_listed_once(tmp_path: Path) -> None:
+    root = _folder(tmp_path / "set")
+    (root / "a" / "again").symlink_to(root)
+    assert open_tree(root).names == tuple(sorted(FILES))
+
+
+@pytest.mark.parametrize(
+    ("names", "prefix"),
+    [
+        (("label.csv",), ""),
+        (("x/label.csv",), "x/"),
+        (("x/y/label.csv", "z/label.csv"), "z/"),
+        (("my_label.csv",), None),
+    ],
+)
+def test_a_marker_is_found_below_the_folders_an_archive_wraps_around_it(
+    tmp_path: Path, names: tuple[str, ...], prefix: str | None
+) -> None:
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    assert FolderTree(tmp_path).prefix_of("label.csv") == prefix
+
+
+def _many(path: Path) -> dict[str, bytes]:
+    contents = {f"{number:04}": bytes([number % 256]) * (number * 7 % 5000) for number in range(300)}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in contents.items():
+            archive.writestr(name, content)
+    return contents
+
+
+def _wrong_reads(tree: ZipTree, contents: dict[str, bytes]) -> int:
+    with ThreadPoolExecutor(4) as pool:
+        return sum(found != contents[name] for name, found in zip(contents, pool.map(tree.read, contents), strict=True))
+
+
+def test_a_zip_is_read_by_threads_of_forked_processes_at_once(tmp_path: Path) -> None:
+    contents = _many(tmp_path / "set.zip")
+    tree = ZipTree(tmp_path / "set.zip")
+    assert _wrong_reads(tree, contents) == 0  # opened before the fork, as a data loader's parent does
+    with multiprocessing.get_context("fork").Pool(3) as pool:
+        assert pool.starmap(_wrong_reads, [(tree, contents)] * 6) == [0] * 6
+
+
+def test_a_zip_that_is_open_can_be_pickled(tmp_path: Path) -> None:
+    contents = _many(tmp_path / "set.zip")
+    tree = ZipTree(tmp_path / "set.zip")
+    tree.read("0007")
+    assert _wrong_reads(pickle.loads(pickle.dumps(tree)), contents) == 0  # noqa: S301 - our own bytes
