@@ -7,14 +7,19 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from app.classify import Classifier, create_classifier
-from app.decode import decode
+from app.decode import Decoded, decode, decode_reduced
 from app.detect import Detector, Face, create_detector
+from app.detect.base import scaled
 from app.settings import Settings
 from data.contract import CROP_PX, LABELS, Array, align, roll_degrees
+
+# Of a reduced photo a crop still has two pixels for each of its own.
+_ENOUGH_PX: Final = 2 * CROP_PX
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,6 +55,22 @@ class Analysis:
     timings_ms: dict[str, float]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Seen:
+    """A photo after all stages but the last: what is needed to classify its faces and to answer.
+
+    width, height: of the upright photo, pixels; faces: in its pixels, largest first; crops: (N, 112, 112, 3) uint8 RGB;
+    image: (H, W, 3) uint8 RGB in the photo's size, where it was asked for; timings_ms: decode, detect, align.
+    """
+
+    width: int
+    height: int
+    faces: list[Face]
+    crops: Array
+    image: Array | None
+    timings_ms: dict[str, float]
+
+
 class Pipeline:
     """The stages of serving over one detector and one classifier; safe to call from several threads at once."""
 
@@ -61,23 +82,42 @@ class Pipeline:
 
     def analyse(self, payload: bytes) -> Analysis:
         """Label every face of an encoded picture. Raises: PayloadTooLarge, DecodeError and its kinds."""
-        timings: dict[str, float] = {}
-        with timed(timings, "decode"):
-            image = self.decode(payload)
-        return self._analyse(image, timings)
+        return self._answer(self.see(payload))
 
     def analyse_pixels(self, image: Array) -> Analysis:
         """Label every face of (H, W, 3) uint8 RGB pixels."""
-        return self._analyse(image, {"decode": 0.0})
+        whole = Decoded(image, width=image.shape[1], height=image.shape[0])
+        return self._answer(self._seen(whole, b"", {"decode": 0.0}, keep_image=False))
 
-    def _analyse(self, image: Array, timings: dict[str, float]) -> Analysis:
+    def _answer(self, seen: Seen) -> Analysis:
+        with timed(seen.timings_ms, "classify"):
+            probabilities = self.classify(seen.crops)
+        return self.answer(seen, probabilities)
+
+    def see(self, payload: bytes, *, keep_image: bool = False) -> Seen:
+        """Decode, detect and align; a large JPEG is decoded reduced where its faces stay large enough.
+
+        Raises: PayloadTooLarge, DecodeError and its kinds.
+        """
+        timings: dict[str, float] = {}
+        with timed(timings, "decode"):
+            if self.settings.reduced_decode and not keep_image:
+                decoded = decode_reduced(payload, self.settings)
+            else:
+                image = self.decode(payload)
+                decoded = Decoded(image, width=image.shape[1], height=image.shape[0])
+        return self._seen(decoded, payload, timings, keep_image=keep_image)
+
+    def _seen(self, decoded: Decoded, payload: bytes, timings: dict[str, float], *, keep_image: bool) -> Seen:
+        image, scale = decoded.image, decoded.scale
         with timed(timings, "detect"):
-            faces = self.detect(image)
+            faces = self._kept([scaled(face, scale, scale) for face in self.detector.detect(image)])
+        if scale > 1 and any(min(face.box_px[2:]) < _ENOUGH_PX * scale for face in faces):
+            with timed(timings, "decode"):
+                image, scale = self.decode(payload), 1.0
         with timed(timings, "align"):
-            crops = self.crop(image, faces)
-        with timed(timings, "classify"):
-            probabilities = self.classify(crops)
-        return self.assemble(image, faces, crops, probabilities, timings)
+            crops = self.crop(image, [scaled(face, 1 / scale, 1 / scale) for face in faces])
+        return Seen(decoded.width, decoded.height, faces, crops, image if keep_image else None, timings)
 
     def decode(self, payload: bytes) -> Array:
         """Bytes to (H, W, 3) uint8 RGB, upright. Raises: PayloadTooLarge, DecodeError and its kinds."""
@@ -85,7 +125,9 @@ class Pipeline:
 
     def detect(self, image: Array) -> list[Face]:
         """Faces of at least `min_face_px`, largest first, at most `max_faces`."""
-        found = self.detector.detect(image)
+        return self._kept(self.detector.detect(image))
+
+    def _kept(self, found: list[Face]) -> list[Face]:
         large = [face for face in found if min(face.box_px[2:]) >= self.settings.min_face_px]
         return large[: self.settings.max_faces]
 
@@ -102,15 +144,20 @@ class Pipeline:
         self, image: Array, faces: list[Face], crops: Array, probabilities: Array, timings_ms: dict[str, float]
     ) -> Analysis:
         """Join what the stages gave for one image into its record."""
-        labelled = tuple(self._labelled(*parts) for parts in zip(faces, crops, probabilities, strict=True))
+        seen = Seen(image.shape[1], image.shape[0], faces, crops, image, timings_ms)
+        return self.answer(seen, probabilities)
+
+    def answer(self, seen: Seen, probabilities: Array) -> Analysis:
+        """Join a photo that was seen with the probabilities (N, 7) of its crops into its record."""
+        parts = zip(seen.faces, seen.crops, probabilities, strict=True)
         return Analysis(
-            width=image.shape[1],
-            height=image.shape[0],
-            faces=labelled,
+            width=seen.width,
+            height=seen.height,
+            faces=tuple(self._labelled(face, crop, row) for face, crop, row in parts),
             detector=self.detector.name,
             model=self.classifier.manifest.name,
             provider=self.classifier.provider,
-            timings_ms=timings_ms,
+            timings_ms=seen.timings_ms,
         )
 
     def _labelled(self, face: Face, crop: Array, probabilities: Array) -> LabelledFace:
@@ -132,7 +179,7 @@ def timed(timings_ms: dict[str, float], stage: str) -> Iterator[None]:
     """Add the time of a block to `timings_ms`, in milliseconds."""
     start = time.perf_counter()
     yield
-    timings_ms[stage] = (time.perf_counter() - start) * 1000.0
+    timings_ms[stage] = timings_ms.get(stage, 0.0) + (time.perf_counter() - start) * 1000.0
 
 
 def build_pipeline(settings: Settings) -> Pipeline:

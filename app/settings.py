@@ -28,7 +28,9 @@ class Settings(BaseSettings):
     model: Path | None = Field(None, description="artefact folder; the released default when unset")
     device: Device = Field("auto", description="auto may fall back to the CPU, cuda refuses to")
     precision: Precision = Field("auto", description="auto: fp16 on a GPU, fp32 on a CPU")
-    threads: Annotated[int, Field(ge=0, le=256)] = Field(0, description="threads per inference; 0: as many as cores")
+    threads: Annotated[int, Field(ge=0, le=256)] = Field(
+        0, description="threads per inference; 0: one to detect, as many as cores to classify"
+    )
 
     max_batch: Annotated[int, Field(ge=0, le=4096)] = Field(0, description="faces of one inference; 0: by device")
     batch_wait_ms: Annotated[float, Field(ge=0, le=1000)] = Field(
@@ -43,13 +45,17 @@ class Settings(BaseSettings):
     detection_max_px: Annotated[int, Field(ge=160, le=8192)] = Field(
         1600, description="long side of the second pass, made where the first one met small faces or none"
     )
-    find_turned: bool = Field(True, description="where no upright face is found, look at 90, 180 and 270 degrees")
+    find_turned: bool = Field(True, description="where no upright face is sure, look at 90, 180 and 270 degrees")
     min_face_px: Annotated[float, Field(ge=1)] = Field(10.0, description="shorter side of the smallest face, pixels")
     max_faces: Annotated[int, Field(ge=1, le=1000)] = Field(200, description="faces per image; the largest are kept")
 
     # What is accepted
     max_bytes: Annotated[int, Field(ge=1024)] = Field(20_000_000, description="bytes of one image")
     max_pixels: Annotated[int, Field(ge=1024)] = Field(MAX_PIXELS, description="pixels of one image, before decoding")
+
+    reduced_decode: bool = Field(
+        True, description="decode a JPEG far larger than detection needs at 1/2, 1/4 or 1/8, where its faces stay large"
+    )
 
     # What the service accepts, per process; past a limit the answer is 413, 429 or 503, at once
     max_body_bytes: Annotated[int, Field(ge=1024)] = Field(50_000_000, description="bytes of one request's body")
@@ -58,6 +64,9 @@ class Settings(BaseSettings):
         0, description="requests at work at once; 0: four per core, at least 8"
     )
     max_queue: Annotated[int, Field(ge=0, le=10_000)] = Field(64, description="requests that wait for their turn")
+    max_wait_s: Annotated[float, Field(gt=0, le=600)] = Field(
+        3.0, description="who would be done later than this, as things go, is refused instead of queued"
+    )
     max_per_client: Annotated[int, Field(ge=0, le=10_000)] = Field(
         64, description="requests at once of one API key or address; 0: as many as there is room for"
     )

@@ -37,6 +37,13 @@ class Detector(Protocol):
         ...
 
 
+def scaled(face: Face, scale_x: float, scale_y: float) -> Face:
+    """The same face in pixels of a picture that is `scale_x` times as wide and `scale_y` times as high."""
+    x, y, width, height = face.box_px
+    landmarks = (face.landmarks_px * np.array([scale_x, scale_y])).astype(np.float32)
+    return Face((x * scale_x, y * scale_y, width * scale_x, height * scale_y), landmarks, face.score)
+
+
 def plausible(face: Face, *, width: int, height: int) -> bool:
     """Whether a detection can be a face of a picture of this size.
 

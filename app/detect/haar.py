@@ -12,7 +12,7 @@ from typing import Final
 import cv2
 import numpy as np
 
-from app.detect.base import Face, largest_first, plausible
+from app.detect.base import Face, largest_first, plausible, scaled
 from app.errors import DetectorUnavailable
 from app.settings import Settings
 from data.contract import Array
@@ -56,7 +56,7 @@ class Haar:
                 self._face(gray, tuple(int(v) for v in box), float(weight))
                 for box, weight in zip(found, np.ravel(weights), strict=True)
             ]
-        faces = [_scaled(face, width / size[0], height / size[1]) for face in faces]
+        faces = [scaled(face, width / size[0], height / size[1]) for face in faces]
         return largest_first([face for face in faces if plausible(face, width=width, height=height)])
 
     def _face(self, gray: Array, box: tuple[int, ...], weight: float) -> Face:
@@ -92,12 +92,6 @@ def _landmarks(eyes: Array) -> Array:
     left, right = eyes[:, 0] + 1j * eyes[:, 1]
     placed = left + (points - points[0]) * (right - left) / (points[1] - points[0])
     return np.stack([placed.real, placed.imag], axis=1).astype(np.float32)
-
-
-def _scaled(face: Face, scale_x: float, scale_y: float) -> Face:
-    x, y, width, height = face.box_px
-    landmarks = (face.landmarks_px * np.array([scale_x, scale_y])).astype(np.float32)
-    return Face((x * scale_x, y * scale_y, width * scale_x, height * scale_y), landmarks, face.score)
 
 
 def _cascade(name: str) -> cv2.CascadeClassifier:

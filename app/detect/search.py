@@ -13,7 +13,7 @@ from typing import Final
 import cv2
 import numpy as np
 
-from app.detect.base import Face, largest_first, overlap, plausible
+from app.detect.base import Face, largest_first, overlap, plausible, scaled
 from data.contract import Array
 
 # (H, W, 3) uint8 RGB -> (N, 15) float32: x, y, width, height, five landmarks (x, y), score; pixels of that picture
@@ -90,8 +90,7 @@ def one_pass(image: Array, network: Network, long_side_px: int) -> list[Face]:
     height, width = image.shape[:2]
     small = _resized(image, long_side_px)
     rows = network(_padded(small))
-    to_original = np.array([width / small.shape[1], height / small.shape[0]])
-    faces = [_face(row, to_original) for row in rows]
+    faces = [scaled(_face(row), width / small.shape[1], height / small.shape[0]) for row in rows]
     return [face for face in faces if plausible(face, width=width, height=height)]
 
 
@@ -115,11 +114,9 @@ def _padded(image: Array) -> Array:
     return cv2.copyMakeBorder(image, 0, below, 0, right, cv2.BORDER_CONSTANT, value=(0, 0, 0))
 
 
-def _face(row: Array, to_original: Array) -> Face:
+def _face(row: Array) -> Face:
     x, y, width, height = (float(value) for value in row[:4])
-    scale_x, scale_y = (float(value) for value in to_original)
-    landmarks = (row[4:14].reshape(5, 2) * to_original).astype(np.float32)
-    return Face((x * scale_x, y * scale_y, width * scale_x, height * scale_y), landmarks, float(row[14]))
+    return Face((x, y, width, height), row[4:14].reshape(5, 2).astype(np.float32), float(row[14]))
 
 
 def merge(faces: list[Face]) -> list[Face]:

@@ -104,7 +104,10 @@ def _cells(cls: Array, obj: Array, bbox: Array, kps: Array, *, stride: int, acro
 def create(settings: Settings) -> YuNet:
     """Build from settings. Raises: DetectorUnavailable, where the file is missing or damaged."""
     plan = Plan(settings.detection_px, settings.detection_max_px, settings.find_turned)
-    path = require_yunet(settings.models_dir)
     return YuNet(
-        path, threshold=settings.detection_threshold, plan=plan, device=settings.device, threads=settings.threads
+        require_yunet(settings.models_dir),
+        threshold=settings.detection_threshold,
+        plan=plan,
+        device=settings.device,
+        threads=settings.threads or 1,  # photos run side by side; more threads for each would fight over the cores
     )

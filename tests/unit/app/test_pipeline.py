@@ -1,7 +1,9 @@
 """One photo through all stages, and what must not differ between training and serving."""
 
+from functools import cache
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 from PIL import Image
@@ -169,3 +171,48 @@ def test_too_many_pixels_are_refused(model: Path) -> None:
 def test_bytes_that_are_no_picture_are_told_apart(model: Path, payload: bytes, kind: type[Exception]) -> None:
     with pytest.raises(kind):
         drawn(model).analyse(payload)
+
+
+@cache
+def large_photo(*, face_px: int) -> bytes:
+    """A JPEG of 4000 pixels with the sample's face, about `face_px` wide."""
+    image = contract.decode(sample_photo().read_bytes())
+    side = round(512 * face_px / 92)
+    canvas = np.full((3000, 4000, 3), 90, np.uint8)
+    grown = cv2.resize(image, (side, side), interpolation=cv2.INTER_CUBIC)[:2900]
+    canvas[50 : 50 + grown.shape[0], 300 : 300 + side] = grown
+    return encoded(canvas, "JPEG", quality=95)
+
+
+@pytest.fixture(scope="module")
+def whole(pipeline: Pipeline) -> Pipeline:
+    """The same pipeline with every photo decoded whole."""
+    settings = pipeline.settings.model_copy(update={"reduced_decode": False})
+    return Pipeline(pipeline.detector, pipeline.classifier, settings)
+
+
+def test_a_large_photo_of_a_large_face_is_read_reduced_and_answered_alike(pipeline: Pipeline, whole: Pipeline) -> None:
+    payload = large_photo(face_px=600)
+    seen, expected = pipeline.see(payload), whole.see(payload)
+    assert (seen.width, seen.height) == (expected.width, expected.height) == (4000, 3000)
+    assert seen.faces[0].box_px == pytest.approx(expected.faces[0].box_px, abs=24)
+    same_landmarks = contract.align(contract.decode(payload), seen.faces[0].landmarks_px)
+    assert not np.array_equal(seen.crops[0], same_landmarks)
+    assert np.abs(seen.crops[0].astype(int) - same_landmarks).mean() < 3
+
+
+def test_crops_of_small_faces_come_from_the_whole_photo(pipeline: Pipeline) -> None:
+    payload = large_photo(face_px=300)
+    seen = pipeline.see(payload)
+    image = contract.decode(payload)
+    assert len(seen.faces) >= 1
+    for face, crop in zip(seen.faces, seen.crops, strict=True):
+        assert np.array_equal(crop, contract.align(image, face.landmarks_px))
+
+
+def test_an_image_that_is_to_be_kept_is_whole(pipeline: Pipeline) -> None:
+    payload = large_photo(face_px=600)
+    assert pipeline.see(payload).image is None
+    kept = pipeline.see(payload, keep_image=True).image
+    assert kept is not None
+    assert np.array_equal(kept, contract.decode(payload))
