@@ -173,8 +173,8 @@ class Journal:
     def counts(self) -> tuple[int, int]:
         """Pictures of this session that are known, and those of them that are done."""
         total, done = self._db.execute(
-            "SELECT COUNT(*), COUNT(status) FROM items WHERE found=? AND (kind NOT IN ('zip', 'tar', 'video') OR "
-            "parent IS NOT NULL)",
+            "SELECT COUNT(*), COUNT(status) FROM items WHERE found=? AND kind != 'none' AND "
+            "(kind NOT IN ('zip', 'tar', 'video') OR parent IS NOT NULL)",
             (self.session,),
         ).fetchone()
         return total, done

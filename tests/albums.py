@@ -1,0 +1,109 @@
+"""A folder as found in the wild, of any size: variants of the sample photos, duplicates, links, odd names, broken files.
+
+The photos are the repository's own, whose licences samples/README names.
+"""
+
+import io
+import os
+import tarfile
+import zipfile
+from pathlib import Path
+
+import cv2
+import numpy as np
+from PIL import Image
+
+from data.contract import Array
+from tests.support import encoded, picture, sample_photo
+
+ODD_NAMES = (
+    "ünï cödé 名前.jpg",
+    'with, comma "quote".jpg',
+    "new\nline.jpg",
+    "-dash.jpg",
+    "=1+1.jpg",
+    "a" * 200 + ".jpg",
+)
+SIDE_PX = 112  # small, so that the embedded detector is quick
+BROKEN = {"empty.jpg": b"", "text.jpg": b"this is no picture", "cut.jpg": b"\xff\xd8\xff\xe0" + b"\0" * 40}
+
+
+def face_photo(side_px: int = SIDE_PX, *, variant: int = 0) -> Array:
+    """The sample portrait, small, mirrored and lit by the number of the variant; (side, side, 3) uint8 RGB."""
+    with Image.open(sample_photo()) as image:
+        face = np.asarray(image.convert("RGB"))
+    face = face[: min(face.shape[:2]), : min(face.shape[:2])]
+    face = cv2.resize(face, (side_px, side_px), interpolation=cv2.INTER_AREA)
+    if variant % 2:
+        face = np.ascontiguousarray(face[:, ::-1])
+    return cv2.convertScaleAbs(face, alpha=0.7 + 0.1 * (variant % 6), beta=float(variant % 5))
+
+
+def make_album(folder: Path, count: int, *, containers: bool = True) -> Path:
+    """Fill `folder` with `count` pictures in folders of 100, and with all that goes wrong beside them."""
+    variants = [encoded(face_photo(variant=number), "JPEG", quality=85) for number in range(30)]
+    no_face = encoded(picture(160, 120), "PNG")
+    for number in range(count):
+        place = folder / f"{number // 100:03d}"
+        place.mkdir(parents=True, exist_ok=True)
+        if number % 7 == 0:
+            (place / f"{number:05d}.png").write_bytes(no_face)
+        else:
+            (place / f"{number:05d}.jpg").write_bytes(variants[number % len(variants)])
+    _odd(folder / "odd", variants)
+    if containers:
+        _containers(folder / "containers", variants)
+    return folder
+
+
+def _odd(folder: Path, variants: list[bytes]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, name in enumerate(ODD_NAMES):
+        (folder / name).write_bytes(variants[number])
+    with open(os.fsencode(folder) + b"/latin-\xe9.jpg", "wb") as file:  # noqa: PTH123  # no UTF-8, so no Path
+        file.write(variants[7])
+    for name, payload in BROKEN.items():
+        (folder / name).write_bytes(payload)
+    (folder / "notes.txt").write_text("no picture, and not meant to be one")
+    (folder / "huge.png").write_bytes(_huge_png())
+    (folder / "linked.jpg").symlink_to(folder / ODD_NAMES[0])
+    (folder / "dangling.jpg").symlink_to(folder / "nowhere.jpg")
+    (folder / "loop").symlink_to(folder, target_is_directory=True)
+    os.mkfifo(folder / "pipe.jpg")
+    (folder / ".hidden.jpg").write_bytes(variants[0])
+
+
+def _huge_png() -> bytes:
+    """A PNG of 9000x9000 pixels in a few kB."""
+    buffer = io.BytesIO()
+    Image.new("1", (9000, 9000)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def _containers(folder: Path, variants: list[bytes]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(folder / "photos.zip", "w") as archive:
+        for number, payload in enumerate(variants[:10]):
+            archive.writestr(zipfile.ZipInfo(f"in/{number:02d}.jpg"), payload)
+        archive.writestr(zipfile.ZipInfo("../climbs.jpg"), variants[0])
+        archive.writestr(zipfile.ZipInfo("broken.jpg"), b"\xff\xd8broken")
+        archive.writestr(zipfile.ZipInfo("inner.zip"), b"PK")
+    with tarfile.open(folder / "photos.tar.gz", "w:gz") as archive:
+        for number, payload in enumerate(variants[:10]):
+            info = tarfile.TarInfo(f"{10 - number:02d}.jpg")
+            info.size = len(payload)
+            archive.addfile(info, io.BytesIO(payload))
+    whole = (folder / "photos.tar.gz").read_bytes()
+    (folder / "cut.tar.gz").write_bytes(whole[: len(whole) * 2 // 3])
+    (folder / "no-archive.zip").write_bytes(b"PK\x03\x04 but not really")
+    write_video(folder / "clip.avi", frames=10)
+
+
+def write_video(path: Path, *, frames: int, rate: float = 8.0) -> None:
+    """A video of the sample portrait, mirrored in every second half, Motion JPEG."""
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"MJPG"), rate, (SIDE_PX, SIDE_PX))
+    try:
+        for number in range(frames):
+            writer.write(cv2.cvtColor(face_photo(variant=number // 4), cv2.COLOR_RGB2BGR))
+    finally:
+        writer.release()

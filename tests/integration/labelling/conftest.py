@@ -1,0 +1,63 @@
+"""Fixtures of the labelling tests: an artefact, an album, and `mien` as a process of its own."""
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.albums import make_album
+from tests.support import tiny_artefact
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@dataclass(frozen=True, slots=True)
+class Mien:
+    """Starts `mien` with a test's artefact and the embedded detector."""
+
+    environment: dict[str, str]
+
+    def start(self, *arguments: str | Path, stdin: int | None = None) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "app", *map(str, arguments)]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, cwd=ROOT, env=self.environment, stdin=stdin, stdout=pipe, stderr=pipe)
+
+    def __call__(self, *arguments: str | Path, given: bytes | None = None) -> subprocess.CompletedProcess[str]:
+        process = self.start(*arguments, stdin=subprocess.PIPE if given is not None else subprocess.DEVNULL)
+        out, err = process.communicate(given, timeout=110)
+        return subprocess.CompletedProcess(process.args, process.returncode, out.decode(), err.decode())
+
+
+@pytest.fixture(scope="session")
+def artefact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_artefact(tmp_path_factory.mktemp("artefacts") / "tiny.test")
+
+
+@pytest.fixture
+def mien(artefact: Path) -> Mien:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MIEN_")}
+    return Mien(environment | {"MIEN_MODEL": str(artefact), "MIEN_DETECTOR": "haar", "MIEN_DEVICE": "cpu"})
+
+
+@pytest.fixture(scope="session")
+def album(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_album(tmp_path_factory.mktemp("album"), 40)
+
+
+def tree(out: Path) -> dict[str, str]:
+    """Hash of every file below `out`, but for the state that the program keeps for itself."""
+    files = (path for path in sorted(out.rglob("*")) if path.is_file() and ".mien" not in path.parts)
+    return {str(path.relative_to(out)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+TreeOf = Callable[[Path], dict[str, str]]
+
+
+@pytest.fixture(scope="session")
+def tree_of() -> TreeOf:
+    return tree
