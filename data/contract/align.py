@@ -23,12 +23,12 @@ class DegenerateLandmarks(ValueError):
     """Five points that fix no similarity transform: not finite, or all in one place."""
 
 
-def _similarity(landmarks_px: Array) -> Array:
+def similarity(landmarks_px: Array, template_px: tuple[tuple[float, float], ...] = TEMPLATE_PX) -> Array:
     """Least-squares similarity from five landmarks to the template, (2, 3) float64. Source: Umeyama 1991."""
     source = np.asarray(landmarks_px, dtype=np.float64)
     if source.shape != (5, 2) or not np.isfinite(source).all():
         raise DegenerateLandmarks(f"landmarks of shape {source.shape}: expected five finite (x, y) points")
-    target = np.asarray(TEMPLATE_PX, dtype=np.float64)
+    target = np.asarray(template_px, dtype=np.float64)
     source_mean, target_mean = source.mean(axis=0), target.mean(axis=0)
     centred, wanted = source - source_mean, target - target_mean
     spread = float((centred**2).sum())
@@ -57,7 +57,7 @@ def align(image: Array, landmarks_px: Array) -> Array:
     Raises: DegenerateLandmarks, when five points fix no similarity.
     Source: Umeyama 1991.
     """
-    matrix = _similarity(landmarks_px)
+    matrix = similarity(landmarks_px)
     region, offset_xy = _region(image, matrix)
     shrink = max(1, int(1.0 / float(np.hypot(matrix[0, 0], matrix[1, 0]))))
     shrink = min(shrink, *region.shape[:2])

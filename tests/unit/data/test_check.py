@@ -27,7 +27,7 @@ def _run(*arguments: object) -> Result:
 def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A drawn RAF-DB that is as large as was published."""
     monkeypatch.setattr(raf_db, "PUBLISHED", {"train": SIX_PER_CLASS, "test": SIX_PER_CLASS})
-    return make_raf_db(tmp_path / "RAF-DB")
+    return make_raf_db(tmp_path / "RAF-DB", originals=False)
 
 
 def test_a_whole_set_has_no_problems(whole: Path) -> None:

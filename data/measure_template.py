@@ -1,0 +1,130 @@
+"""Where do YuNet's landmarks fall on the data sets' faces? The evidence behind `TEMPLATE_PX` in data/contract/align.py.
+
+    python -m data.measure_template --ferplus ROOT --muxspace ROOT --detector face_detection_yunet_2023mar.onnx
+
+FERPlus pictures are ready crops without landmarks: every tenth train picture is enlarged four times, given a border
+(YuNet misses faces that fill the picture) and searched. muxspace crops come with YuNet's landmarks and box. Both are
+compared in units of the face box, and each candidate template is asked how much of the box its crop keeps. The numbers
+and what follows from them: docs/decisions/0002-crop-template.md.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final
+
+import cv2
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from data.contract import CROP_PX, Array
+from data.contract.align import TEMPLATE_PX, similarity
+from data.readers.base import Reader, open_reader
+
+Points = tuple[tuple[float, float], ...]
+POINTS: Final = ("image-left eye", "image-right eye", "nose", "image-left mouth", "image-right mouth")
+ENLARGED_PX: Final = 192
+BORDER_PX: Final = 64
+MIN_SCORE: Final = 0.6
+# insightface, python-package/insightface/utils/face_align.py: the template of ArcFace and its kin
+ARCFACE_PX: Final = ((38.2946, 51.6963), (73.5318, 51.5014), (56.0252, 71.7366), (41.5493, 92.3655), (70.7299, 92.2041))
+
+
+@dataclass(frozen=True, slots=True)
+class Faces:
+    """Measured faces of one set, in pixels of their pictures.
+
+    Attributes:
+        landmarks_px: (N, 5, 2), in the order of `POINTS`.
+        boxes_px: (N, 4), x, y, width, height.
+        searched: how many pictures were looked at.
+    """
+
+    landmarks_px: Array
+    boxes_px: Array
+    searched: int
+
+    def landmarks_in_box(self) -> Array:
+        """Median landmarks from the box's top-left corner in units of its longer side, (5, 2)."""
+        longer = self.boxes_px[:, None, 2:].max(axis=2, keepdims=True)
+        return np.asarray(np.median((self.landmarks_px - self.boxes_px[:, None, :2]) / longer, axis=0))
+
+    def boxes_in_crop(self, template_px: Points) -> Array:
+        """Box edges after aligning to a template: left, top, right, bottom in crop pixels, (N, 4)."""
+        edges = []
+        for landmarks, (x, y, width, height) in zip(self.landmarks_px, self.boxes_px, strict=True):
+            across, down = x + width / 2, y + height / 2
+            middles = np.array([[[x, down], [across, y], [x + width, down], [across, y + height]]])
+            left, top, right, bottom = cv2.transform(middles, similarity(landmarks, template_px))[0]
+            edges.append((left[0], top[1], right[0], bottom[1]))
+        return np.asarray(edges)
+
+
+def detect_on_crops(reader: Reader, detector_file: Path, *, step: int = 10) -> Faces:
+    """Find the most certain face on every `step`-th train picture, in pixels of the enlarged picture."""
+    detector = cv2.FaceDetectorYN.create(str(detector_file), "", (ENLARGED_PX + 2 * BORDER_PX,) * 2, MIN_SCORE)
+    samples = reader.samples("train")[::step]
+    found = []
+    for sample in samples:
+        enlarged = cv2.resize(reader.picture(sample), (ENLARGED_PX, ENLARGED_PX), interpolation=cv2.INTER_CUBIC)
+        framed = cv2.copyMakeBorder(enlarged, BORDER_PX, BORDER_PX, BORDER_PX, BORDER_PX, cv2.BORDER_CONSTANT)
+        _, faces = detector.detect(np.ascontiguousarray(framed[:, :, ::-1]))
+        if faces is not None:
+            found.append(max(faces, key=lambda face: face[-1]))
+    rows = np.asarray(found, dtype=np.float64)
+    return Faces(rows[:, 4:14].reshape(-1, 5, 2) - BORDER_PX, rows[:, :4] - (BORDER_PX, BORDER_PX, 0, 0), len(samples))
+
+
+def published_landmarks(reader: Reader) -> Faces:
+    """Landmarks and boxes that a set comes with."""
+    samples = reader.samples("train")
+    landmarks = np.asarray([sample.landmarks_px for sample in samples], dtype=np.float64)
+    return Faces(landmarks, np.asarray([sample.box_px for sample in samples], dtype=np.float64), len(samples))
+
+
+def main(
+    ferplus: Annotated[Path, typer.Option(help="FERPlus: folder or zip.")],
+    muxspace: Annotated[Path, typer.Option(help="muxspace crops: folder or zip.")],
+    detector: Annotated[Path, typer.Option(help="YuNet's ONNX file.")],
+) -> None:
+    """Print where the landmarks fall, and how much of the face each candidate template keeps."""
+    console = Console()
+    crops = detect_on_crops(open_reader("ferplus", ferplus), detector)
+    photos = published_landmarks(open_reader("muxspace", muxspace))
+    console.print(f"FERPlus train: a face on {len(crops.boxes_px)} of {crops.searched} pictures")
+    console.print(f"muxspace train: {photos.searched} faces")
+    console.print(_landmark_table(crops, photos))
+    console.print(_framing_table(crops, photos))
+
+
+def _landmark_table(crops: Faces, photos: Faces) -> Table:
+    table = Table("point", "template", "FERPlus median", "std", "FERPlus in box", "muxspace in box")
+    in_crop = crops.landmarks_px * CROP_PX / ENLARGED_PX
+    columns = [np.asarray(TEMPLATE_PX), np.median(in_crop, axis=0), in_crop.std(axis=0)]
+    boxes = [crops.landmarks_in_box(), photos.landmarks_in_box()]
+    for number, point in enumerate(POINTS):
+        cells = [f"{x:.1f}, {y:.1f}" for x, y in (column[number] for column in columns)]
+        table.add_row(point, *cells, *(f"{x:.3f}, {y:.3f}" for x, y in (box[number] for box in boxes)))
+    return table
+
+
+def _framing_table(crops: Faces, photos: Faces) -> Table:
+    """Compare templates by the face box in their crops; its top is the brow or hairline, its bottom the chin."""
+    table = Table(
+        "crop", "left", "top", "right", "bottom", "chin cut by 4 px", title="median edges of the face box, px of 112"
+    )
+    # the share of faces whose box reaches at least 4 px below the crop
+    x, y, width, height = (crops.boxes_px * CROP_PX / ENLARGED_PX).T
+    rows = {"FERPlus as it comes": np.stack([x, y, x + width, y + height], axis=1)}
+    for name, template in (("this template", TEMPLATE_PX), ("ArcFace's template", ARCFACE_PX)):
+        rows[f"FERPlus, {name}"] = crops.boxes_in_crop(template)
+        rows[f"muxspace, {name}"] = photos.boxes_in_crop(template)
+    for name, edges in rows.items():
+        cut = np.mean(edges[:, 3] > CROP_PX + 4)
+        table.add_row(name, *(f"{edge:.1f}" for edge in np.median(edges, axis=0)), f"{cut:.1%}")
+    return table
+
+
+if __name__ == "__main__":
+    typer.run(main)
