@@ -1,7 +1,7 @@
 """YuNet, the detector of choice: boxes and five landmarks from a 230 kB network (Wu, Peng, Yu 2023).
 
 It runs in ONNX Runtime, two to four times as fast as in OpenCV's own runner, and its outputs are decoded here; boxes
-equal those of `cv2.FaceDetectorYN` (docs/decisions/0005-yunet-in-onnxruntime.md).
+equal those of `cv2.FaceDetectorYN` (docs/decisions/0003-yunet-in-onnxruntime.md).
 """
 
 from pathlib import Path

@@ -1,0 +1,25 @@
+"""The detection benchmark runs and counts as it says."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import detection
+from tests.support import folder_from_environment, sample_photo
+
+
+def test_the_sample_photo_is_found_in_every_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MIEN_MODELS_DIR", str(folder_from_environment("MIEN_MODELS_DIR")))
+    (tmp_path / "photo.jpg").write_bytes(sample_photo().read_bytes())
+    monkeypatch.setattr(detection, "SIZES", ((160, 160),))
+    out = tmp_path / "out.json"
+    assert detection.main(["--photos", str(tmp_path), "--repeats", "2", "--json", str(out)]) == 0
+    figures = json.loads(out.read_text(encoding="utf-8"))
+    assert json.loads(capsys.readouterr().out) == figures
+    assert set(figures["runners"]["160x160"]) == {"onnxruntime_ms", "opencv_ms"}
+    for turn in ("0", "90", "180", "270"):
+        row = figures["found_by_turn"][turn]
+        assert (row["reference"], row["found"], row["right_roll"], row["others"]) == (1, 1, 1, 0)
