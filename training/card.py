@@ -51,8 +51,8 @@ def _most_confused(evaluation: Evaluation) -> str:
     actual, predicted = np.unravel_index(counts.argmax(), counts.shape)
     share = counts[actual, predicted] / max(1, sum(evaluation.confusion[int(actual)]))
     return (
-        f"The most frequent confusion is {LABELS[int(actual)]} read as {LABELS[int(predicted)]}: {100 * share:.0f} % of "
-        f"its faces on {evaluation.data} {evaluation.split}."
+        f"The most frequent confusion is {LABELS[int(actual)]} read as {LABELS[int(predicted)]}: {100 * share:.0f} % "
+        f"of its faces on {evaluation.data} {evaluation.split}."
     )
 
 

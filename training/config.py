@@ -88,9 +88,7 @@ class DistillationConfig(_Strict):
     @model_validator(mode="after")
     def _teacher_fits_mode(self) -> "DistillationConfig":
         if (self.mode == "none") != (not self.teachers):
-            raise ValueError(
-                f"mode {self.mode!r} with {len(self.teachers)} teachers: distillation needs a teacher, none needs none"
-            )
+            raise ValueError(f"mode {self.mode!r} with {len(self.teachers)} teachers: every mode but none needs one")
         return self
 
 

@@ -23,7 +23,8 @@ from timm.scheduler.cosine_lr import CosineLRScheduler
 from timm.utils.model_ema import ModelEmaV3
 from torch import Tensor, nn
 
-from data.contract import LABELS, Array, contract_id
+from data.contract import LABELS, Array, DegenerateLandmarks, contract_id
+from data.tree import DatasetError
 from models.backbones import PretrainedWeightsUnavailable, UnknownBackbone
 from models.network import FaceNetwork, Head, select_head
 from training import checkpoint, metrics
@@ -311,7 +312,7 @@ def main(arguments: list[str] | None = None) -> int:
         train(recipe, options.out or Path("runs") / recipe.name)
     except (
         RecipeError, RunError, UnknownBackbone, PretrainedWeightsUnavailable, checkpoint.CheckpointError,
-        TrainingDiverged, FileNotFoundError, ValueError,
+        TrainingDiverged, DatasetError, DegenerateLandmarks, ValueError,
     ) as error:  # fmt: skip
         logger.error("%s", error)
         return 1

@@ -1,0 +1,91 @@
+"""A run killed anywhere goes on with the losses that an uninterrupted run has."""
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support_training import TINY_DEIT, drawn_faces, small_recipe
+from training import checkpoint
+from training.config import Recipe
+from training.run import METRICS_NAME
+from training.train import train
+
+KILLS = 10
+
+
+def losses(out: Path) -> dict[int, float]:
+    lines = [json.loads(line) for line in (out / METRICS_NAME).read_text(encoding="utf-8").splitlines()]
+    return {line["step"]: line["loss"] for line in lines if "loss" in line}
+
+
+def start(recipe: Recipe, out: Path) -> multiprocessing.process.BaseProcess:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["training.train"])  # torch is imported once, not once a kill
+    process = context.Process(target=train, args=(recipe, out))
+    process.start()
+    return process
+
+
+def kill_after(process: multiprocessing.process.BaseProcess, out: Path, *, lines: int, delay_s: float) -> bool:
+    """Send SIGKILL once `lines` more lines are logged and `delay_s` has passed; False if the run ended before."""
+    metrics = out / METRICS_NAME
+    goal = (len(metrics.read_bytes().splitlines()) if metrics.exists() else 0) + lines
+    while process.is_alive():
+        if metrics.exists() and len(metrics.read_bytes().splitlines()) >= goal:
+            time.sleep(delay_s)
+            os.kill(process.pid or 0, signal.SIGKILL)
+            process.join()
+            return True
+        time.sleep(0.002)
+    return False
+
+
+@pytest.mark.timeout(600)
+def test_killed_at_ten_random_moments_the_losses_are_those_of_an_uninterrupted_run(tmp_path: Path) -> None:
+    recipe = small_recipe(drawn_faces(tmp_path / "faces"), model=TINY_DEIT, epochs=5)
+    whole = start(recipe, tmp_path / "whole")
+    whole.join()
+    assert whole.exitcode == 0
+    draw, killed, out = random.Random(5), 0, tmp_path / "killed"  # noqa: S311 (no secret)
+    while killed < KILLS:
+        process = start(recipe, out)
+        killed += kill_after(process, out, lines=draw.randint(1, 4), delay_s=draw.uniform(0, 0.05))
+        assert process.exitcode in (-signal.SIGKILL, 0)
+        if process.exitcode == 0:
+            break
+    last = start(recipe, out)
+    last.join()
+    assert last.exitcode == 0
+    assert killed >= 3, "the run was over before it could be killed often enough to mean something"
+    expected = losses(tmp_path / "whole")
+    assert sorted(expected) == list(range(1, 36))
+    assert losses(out) == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_corrupt_last_checkpoint_falls_back_to_the_one_before(tmp_path: Path) -> None:
+    recipe = small_recipe(drawn_faces(tmp_path / "faces"))
+    train(recipe, tmp_path / "run")
+    expected = losses(tmp_path / "run")
+    (tmp_path / "run" / checkpoint.LAST).write_bytes(b"PK\x03\x04 torn")
+    train(recipe, tmp_path / "run")
+    assert losses(tmp_path / "run") == pytest.approx(expected, rel=1e-5)
+
+
+def test_two_runs_of_one_recipe_are_the_same_run_and_another_seed_is_another(tmp_path: Path) -> None:
+    root = drawn_faces(tmp_path / "faces")
+    first = losses(train(small_recipe(root), tmp_path / "first"))
+    assert losses(train(small_recipe(root), tmp_path / "second")) == first
+    assert losses(train(small_recipe(root, seed=1), tmp_path / "third")) != first
+
+
+def test_a_folder_that_holds_another_recipes_run_is_refused(tmp_path: Path) -> None:
+    root = drawn_faces(tmp_path / "faces", train=2, valid=1)
+    train(small_recipe(root, epochs=1), tmp_path / "run")
+    with pytest.raises(RuntimeError, match="another recipe"):
+        train(small_recipe(root, epochs=1, seed=3), tmp_path / "run")

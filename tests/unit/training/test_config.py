@@ -1,0 +1,73 @@
+from pathlib import Path
+
+import pytest
+import yaml
+
+from training.config import RecipeError, parse_recipe, read_recipe
+
+RECIPES = sorted((Path(__file__).parents[3] / "training" / "recipes").glob("*.yaml"))
+
+
+def minimal() -> dict[str, object]:
+    return {
+        "name": "trial",
+        "epochs": 1,
+        "data": {"train": [{"kind": "folders", "split": "train"}], "valid": {"kind": "folders", "split": "valid"}},
+        "model": {"family": "cnn", "name": "resnet18"},
+    }
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_every_recipe_is_valid_opens_with_its_command_and_is_named_as_its_file(path: Path) -> None:
+    recipe = read_recipe(path)
+    assert recipe.name == path.stem
+    head = path.read_text(encoding="utf-8").split("\nname:")[0]
+    assert f"python -m training.train training/recipes/{path.name}" in head
+
+
+@pytest.mark.parametrize(
+    ("change", "nearest"),
+    [
+        ({"epoch": 3}, "epochs"),
+        ({"optim": {"learning_rat": 1e-3}}, "learning_rate"),
+        ({"augment": {"flipp": 0.5}}, "flip"),
+        ({"distillation": {"temprature": 2.0}}, "temperature"),
+    ],
+)
+def test_an_unknown_key_names_the_nearest_known_one(change: dict[str, object], nearest: str) -> None:
+    with pytest.raises(RecipeError, match=f"did you mean '{nearest}'"):
+        parse_recipe(minimal() | change, origin="here")
+
+
+def test_a_test_split_can_neither_train_nor_choose() -> None:
+    values = minimal()
+    values["data"] = {"train": [{"kind": "folders", "split": "train"}], "valid": {"kind": "folders", "split": "test"}}
+    with pytest.raises(RecipeError, match="test split is for one final report"):
+        parse_recipe(values, origin="here")
+
+
+def test_distillation_without_a_teacher_is_refused() -> None:
+    with pytest.raises(RecipeError, match="every mode but none needs one"):
+        parse_recipe(minimal() | {"distillation": {"mode": "token-soft"}}, origin="here")
+
+
+def test_overrides_reach_nested_keys_and_scientific_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "trial.yaml"
+    path.write_text(yaml.safe_dump(minimal()), encoding="utf-8")
+    recipe = read_recipe(path, ["optim.learning_rate=3e-4", "data.train.0.root=/there", "model.pretrained=true"])
+    assert recipe.optim.learning_rate == 3e-4
+    assert recipe.data.train[0].root == Path("/there")
+    assert recipe.model.pretrained is True
+
+
+def test_an_override_without_a_value_says_what_one_looks_like(tmp_path: Path) -> None:
+    path = tmp_path / "trial.yaml"
+    path.write_text(yaml.safe_dump(minimal()), encoding="utf-8")
+    with pytest.raises(RecipeError, match="expected key=value"):
+        read_recipe(path, ["optim.learning_rate"])
+
+
+def test_a_source_without_root_says_which_variable_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MIEN_DATA_DIR", raising=False)
+    with pytest.raises(RecipeError, match="MIEN_DATA_DIR is not set"):
+        parse_recipe(minimal(), origin="here").data.valid.resolved_root()
