@@ -1,13 +1,20 @@
 """How is a record of the pipeline said in JSON? Plain translation, no decisions but the confidence threshold's."""
 
+import base64
+import io
+from dataclasses import replace
 from typing import Any, Final
 
+from PIL import Image
+
+from app.draw import annotate, reduced
 from app.pipeline import Analysis, LabelledFace
-from app.schemas import Box, FaceResult, Landmarks, Point, RankedLabel, TrackedFaceResult
+from app.schemas import Box, FaceResult, Landmarks, Picture, Point, RankedLabel, TrackedFaceResult
 from app.tracking import TrackedFace
 from data.contract import LABELS, Array
 
 UNCERTAIN: Final = "uncertain"
+DRAWN_PX: Final = 2048
 
 
 def face_result(face: LabelledFace, *, threshold: float, top_k: int) -> FaceResult:
@@ -40,6 +47,15 @@ def _landmarks(points_px: Array) -> Landmarks:
     names = ("left_eye", "right_eye", "nose", "mouth_left", "mouth_right")
     points = (Point(x=round(float(x), 2), y=round(float(y), 2)) for x, y in points_px)
     return Landmarks(**dict(zip(names, points, strict=True)))
+
+
+def drawn(image: Array, analysis: Analysis, threshold: float) -> Picture:
+    """The picture (H, W, 3) uint8 RGB with its faces drawn in, as JPEG, at most 2048 pixels on its long side."""
+    faces = tuple(replace(face, uncertain=face.confidence < threshold) for face in analysis.faces)
+    canvas = annotate(reduced(image, DRAWN_PX), replace(analysis, faces=faces))
+    buffer = io.BytesIO()
+    Image.fromarray(canvas).save(buffer, "JPEG", quality=90)
+    return Picture(media_type="image/jpeg", base64=base64.b64encode(buffer.getvalue()).decode("ascii"))
 
 
 def stage_timings(analysis: Analysis) -> dict[str, float]:

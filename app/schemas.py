@@ -90,7 +90,10 @@ class ImageResult(_Record):
     height: int | None = Field(description="pixels, upright; null where the image could not be read")
     faces: list[FaceResult]
     timings_ms: dict[str, float] = Field(description="milliseconds per stage: decode, detect, align, classify")
-    annotated: Picture | None = Field(None, description="the drawn picture, with `annotate=true`")
+    annotated: Picture | None = Field(
+        None,
+        description="with `annotate=true`: the picture with its faces drawn in, at most 2048 pixels on its long side",
+    )
     error: ProblemDetails | None = None
 
 

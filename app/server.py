@@ -1,6 +1,8 @@
 """How is the application put on a port? One call for `mien serve`, with the limits that lie below the application."""
 
 import os
+import signal
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,8 @@ def run(settings: Settings) -> None:
     pipeline = build_pipeline(settings)
     options = uvicorn_options(settings)
     if settings.workers == 1:
+        # uvicorn raises the signal again once it has ended well; with the default handler that would look like a crash
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         uvicorn.run(create_app(settings, pipeline=pipeline), **options)
         return
     del pipeline

@@ -1,22 +1,22 @@
 """How does one process answer many requests? Photos in a bounded pool of threads, off the event loop.
 
-Flow: upload -> turn -> decode, detect, align (a thread per core) -> classify -> record. The pool is as wide as there
-are cores: more threads would only make every photo slower.
+Flow: upload -> turn -> decode, detect, align (a thread per core) -> classify (one thread, the faces of all requests
+joined) -> record. The pool is as wide as there are cores: more threads would only make every photo slower.
 """
 
 import asyncio
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from app.admission import Admission, AdmissionLimits
+from app.batching import Batcher, BatchLimits
 from app.classify import Classifier
-from app.detect import Face
 from app.errors import CapacityError, RequestError
 from app.metrics import Metrics
-from app.pipeline import Analysis, Pipeline, timed
+from app.pipeline import Analysis, Pipeline, Seen, timed
 from app.providers import CPU, cuda_obstacle
 from app.settings import Settings
 from app.upload import Upload, UploadLimits
@@ -41,16 +41,6 @@ class Refused:
 
 
 Answer = Labelled | Refused
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Seen:
-    """A photo after the stages that run in a thread."""
-
-    image: Array
-    faces: list[Face]
-    crops: Array
-    timings_ms: dict[str, float]
 
 
 def cores() -> int:
@@ -81,9 +71,19 @@ class Service:
             AdmissionLimits(
                 concurrent=settings.max_concurrent or max(8, 4 * self.threads),
                 queue=settings.max_queue,
+                wait_s=settings.max_wait_s,
                 per_client=settings.max_per_client,
                 buffered_bytes=settings.max_buffered_bytes,
             )
+        )
+        self.batcher = Batcher(
+            pipeline.classify,
+            BatchLimits(
+                max_faces=settings.max_batch or pipeline.classifier.max_batch,
+                max_wait_s=settings.batch_wait_ms / 1000.0,
+                max_queue=settings.batch_queue,
+            ),
+            on_batch=metrics.batch_faces.observe,
         )
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="mien-photo")
 
@@ -107,30 +107,22 @@ class Service:
 
     async def _answer(self, payload: bytes, min_face_px: float | None, keep_image: bool) -> Answer:
         try:
-            seen = await self.in_thread(self._see, payload, min_face_px)
+            seen = await self.in_thread(self._see, payload, min_face_px, keep_image)
+            with timed(seen.timings_ms, "classify"):
+                probabilities = await self.batcher.classify(seen.crops)
         except (RequestError, CapacityError, DecodeError) as error:
             self.metrics.images.labels("refused").inc()
             return Refused(error)
-        analysis = await self._classify(seen)
+        analysis = self.pipeline.answer(seen, probabilities)
         self._count(analysis)
-        return Labelled(analysis, seen.image if keep_image else None)
+        return Labelled(analysis, seen.image)
 
-    def _see(self, payload: bytes, min_face_px: float | None) -> _Seen:
-        timings: dict[str, float] = {}
-        with timed(timings, "decode"):
-            image = self.pipeline.decode(payload)
-        with timed(timings, "detect"):
-            faces = self.pipeline.detect(image)
-            if min_face_px is not None:
-                faces = [face for face in faces if min(face.box_px[2:]) >= min_face_px]
-        with timed(timings, "align"):
-            crops = self.pipeline.crop(image, faces)
-        return _Seen(image, faces, crops, timings)
-
-    async def _classify(self, seen: _Seen) -> Analysis:
-        with timed(seen.timings_ms, "classify"):
-            probabilities = await self.in_thread(self.pipeline.classify, seen.crops)
-        return self.pipeline.assemble(seen.image, seen.faces, seen.crops, probabilities, seen.timings_ms)
+    def _see(self, payload: bytes, min_face_px: float | None, keep_image: bool) -> Seen:
+        seen = self.pipeline.see(payload, keep_image=keep_image)
+        if min_face_px is None:
+            return seen
+        large = [index for index, face in enumerate(seen.faces) if min(face.box_px[2:]) >= min_face_px]
+        return replace(seen, faces=[seen.faces[index] for index in large], crops=seen.crops[large])
 
     def _count(self, analysis: Analysis) -> None:
         self.metrics.images.labels("labelled" if analysis.faces else "no_face").inc()
@@ -159,3 +151,4 @@ class Service:
     def close(self) -> None:
         """Let running photos finish and drop those that no thread took."""
         self._pool.shutdown(wait=True, cancel_futures=True)
+        self.batcher.close()

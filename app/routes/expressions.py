@@ -2,8 +2,9 @@
 
 import asyncio
 import time
+from collections.abc import Coroutine
 from http import HTTPStatus
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -11,7 +12,7 @@ from starlette.requests import ClientDisconnect
 
 from app import answers
 from app.admission import Visit
-from app.errors import RequestTimeout, problem_for
+from app.errors import InvalidRequest, RequestTimeout, problem_for
 from app.problems import MEDIA_TYPE, problem_body
 from app.routes import service_of
 from app.schemas import ExpressionsResponse, ImageResult, ProblemDetails
@@ -19,6 +20,7 @@ from app.security import client_of
 from app.service import Answer, Refused, Service
 from app.upload import FIELD, Upload, check_head, read_uploads
 
+T = TypeVar("T")
 router = APIRouter()
 _BINARY: Final = {"type": "string", "format": "binary"}
 _REQUEST_BODY: Final[dict[str, Any]] = {
@@ -50,6 +52,8 @@ class Options(BaseModel):
         None, description="below it a label is `uncertain`; the model's own threshold when not given"
     )
     top_k: Annotated[int, Field(ge=1, le=7)] = Field(1, description="how many expressions `top` lists")
+    annotate: bool = Field(False, description="return each picture with its faces drawn in, as JPEG in base64")
+    explain: bool = Field(False, description="return what the model looked at; only where it can tell")
 
 
 def problem_docs(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -79,15 +83,24 @@ async def expressions(
     A request none of whose images can be read is a problem; where some can be read, each other one carries its
     `error`. An image without a face has an empty list of `faces`. Nothing of an image is kept.
     """
+    _check_options(options, service)
     content_type = request.headers.get("content-type")
     check_head(content_type, request.headers.get("content-length"), service.upload_limits)
     clock = _Clock()
     with service.admission.enter(client_of(request)) as visit:
         uploads = await _receive(request, content_type or "", service, visit)
         clock.lap("receive")
-        results = await _until_gone(request, _work(service, uploads, options, clock))
-    body = _response(service, uploads, results, options, clock)
+        images = await _until_gone(request, _work(service, uploads, options, clock))
+    body = _response(service, images, options, clock)
     return Response(body.model_dump_json(), media_type="application/json")
+
+
+def _check_options(options: Options, service: Service) -> None:
+    if options.explain:
+        name = service.pipeline.classifier.manifest.name
+        raise InvalidRequest(
+            f"explain: the model {name} has no graph that tells what it looked at; leave the option out"
+        )
 
 
 class _Clock:
@@ -119,19 +132,37 @@ async def _receive(request: Request, content_type: str, service: Service, visit:
         ) from None
 
 
-async def _work(service: Service, uploads: list[Upload], options: Options, clock: _Clock) -> list[Answer]:
+async def _work(service: Service, uploads: list[Upload], options: Options, clock: _Clock) -> list[ImageResult]:
     timeout_s = service.settings.request_timeout_s
     try:
         async with asyncio.timeout(timeout_s), service.admission.turn():
             clock.lap("wait")
-            results = await service.answer(uploads, min_face_px=options.min_face_px)
+            results = await service.answer(uploads, min_face_px=options.min_face_px, keep_image=options.annotate)
+            _check_any(results)
+            threshold = _threshold(service, options)
+            images = [
+                await _image_result(service, index, upload.name, result, threshold=threshold, options=options)
+                for index, (upload, result) in enumerate(zip(uploads, results, strict=True))
+            ]
             clock.lap("work")
-            return results
+            return images
     except TimeoutError:
         raise RequestTimeout(f"not done within {timeout_s:g} s: send fewer images at once, or try later") from None
 
 
-async def _until_gone(request: Request, work: Any) -> list[Answer]:
+def _check_any(results: list[Answer]) -> None:
+    errors = [result.error for result in results if isinstance(result, Refused)]
+    if len(errors) == len(results):
+        raise errors[0]
+
+
+def _threshold(service: Service, options: Options) -> float:
+    if options.confidence_threshold is None:
+        return service.pipeline.classifier.manifest.abstain_threshold
+    return options.confidence_threshold
+
+
+async def _until_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
     """Do the work, but stop when the client leaves: its place is another's."""
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_disconnect(request))
@@ -139,8 +170,7 @@ async def _until_gone(request: Request, work: Any) -> list[Answer]:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
             raise ClientDisconnect
-        results: list[Answer] = task.result()
-        return results
+        return task.result()
     finally:
         for future in (task, gone):
             future.cancel()
@@ -152,40 +182,34 @@ async def _disconnect(request: Request) -> None:
         pass
 
 
-def _response(
-    service: Service, uploads: list[Upload], results: list[Answer], options: Options, clock: _Clock
-) -> ExpressionsResponse:
-    errors = [result.error for result in results if isinstance(result, Refused)]
-    if len(errors) == len(results):
-        raise errors[0]
+def _response(service: Service, images: list[ImageResult], options: Options, clock: _Clock) -> ExpressionsResponse:
     classifier = service.pipeline.classifier
-    threshold = options.confidence_threshold
-    if threshold is None:
-        threshold = classifier.manifest.abstain_threshold
-    images = [
-        _image_result(index, upload.name, result, threshold=threshold, top_k=options.top_k)
-        for index, (upload, result) in enumerate(zip(uploads, results, strict=True))
-    ]
     return ExpressionsResponse(
         model=classifier.manifest.name,
         provider=classifier.provider,
         detector=service.pipeline.detector.name,
-        confidence_threshold=threshold,
+        confidence_threshold=_threshold(service, options),
         images=images,
         timings_ms=clock.total(),
     )
 
 
-def _image_result(index: int, name: str | None, result: Answer, *, threshold: float, top_k: int) -> ImageResult:
+async def _image_result(
+    service: Service, index: int, name: str | None, result: Answer, *, threshold: float, options: Options
+) -> ImageResult:
     if isinstance(result, Refused):
         error = ProblemDetails.model_validate(problem_body(problem_for(result.error), str(result.error)))
         return ImageResult(index=index, name=name, width=None, height=None, faces=[], timings_ms={}, error=error)
     analysis = result.analysis
+    drawn = None
+    if result.image is not None:
+        drawn = await service.in_thread(answers.drawn, result.image, analysis, threshold)
     return ImageResult(
         index=index,
         name=name,
         width=analysis.width,
         height=analysis.height,
-        faces=[answers.face_result(face, threshold=threshold, top_k=top_k) for face in analysis.faces],
+        faces=[answers.face_result(face, threshold=threshold, top_k=options.top_k) for face in analysis.faces],
         timings_ms=answers.stage_timings(analysis),
+        annotated=drawn,
     )

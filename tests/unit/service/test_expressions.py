@@ -1,14 +1,16 @@
 """`POST /v1/expressions`: what comes back, and what is refused with which problem."""
 
+import base64
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from httpx import Response
 
-from data.contract import LABELS, Array
+from data.contract import LABELS, Array, decode
 from tests.support import encoded, picture
 
 Connect = Callable[..., TestClient]
@@ -95,6 +97,21 @@ def test_the_threshold_of_the_model_holds_when_none_is_given(client: TestClient)
 def test_small_faces_are_left_out_when_asked(client: TestClient) -> None:
     assert len(post(client, PHOTO, min_face_px=80).json()["images"][0]["faces"]) == 1
     assert post(client, PHOTO, min_face_px=81).json()["images"][0]["faces"] == []
+
+
+def test_the_annotated_picture_differs_from_the_photo_at_the_face_only(client: TestClient) -> None:
+    drawn = post(client, PHOTO, annotate="true").json()["images"][0]["annotated"]
+    assert drawn["media_type"] == "image/jpeg"
+    canvas = decode(base64.b64decode(drawn["base64"])).astype(int)
+    changed = np.abs(canvas - decode(PHOTO)).max(axis=2) > 40
+    assert canvas.shape == (480, 640, 3)
+    assert changed[200:280, 278:283].any(), "the left edge of the face's box is drawn"
+    assert not changed[:, :150].any()
+    assert post(client, PHOTO).json()["images"][0]["annotated"] is None
+
+
+def test_an_explanation_is_refused_where_the_model_has_none(client: TestClient) -> None:
+    assert "tiny.test" in problem(post(client, PHOTO, explain="true"), 422, "invalid-request")
 
 
 @pytest.mark.parametrize(

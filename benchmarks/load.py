@@ -1,0 +1,180 @@
+"""How does a service bear a given load? Requests over loopback from a process of their own, bounded in count.
+
+    python -m benchmarks.load 127.0.0.1 8000 samples/photos --count 200 --concurrency 16
+    python -m benchmarks.load 127.0.0.1 8000 samples/photos --count 200 --rate 20
+
+Closed loop (`--concurrency`): that many clients, each sends its next request when the last is answered. Open loop
+(`--rate`): requests start at random moments of that mean rate (Poisson), whether earlier ones are answered or not, as
+independent users do; latency counts from the moment a request was due. Prints one JSON object.
+"""
+
+import argparse
+import asyncio
+import itertools
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+TYPES = {".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".png": "image/png", ".webp": "image/webp"}
+LOST = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One request: HTTP status, or `LOST` where the connection gave none; seconds since the run began, and taken."""
+
+    status: int
+    started_s: float
+    took_s: float
+
+
+def request_bytes(payload: bytes, kind: str, *, host: str, path: str = "/v1/expressions", close: bool = False) -> bytes:
+    """One complete HTTP/1.1 request with an image as its body."""
+    last = "Connection: close\r\n" if close else ""
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: {kind}\r\n{last}Content-Length: {len(payload)}\r\n\r\n"
+    )
+    return head.encode("ascii") + payload
+
+
+def folder_requests(folder: Path, *, host: str, close: bool = False) -> list[bytes]:
+    """A request for every picture of a folder, in the order of their names."""
+    files = sorted(path for path in folder.iterdir() if path.suffix.lower() in TYPES)
+    return [request_bytes(path.read_bytes(), TYPES[path.suffix.lower()], host=host, close=close) for path in files]
+
+
+class Connection:
+    """A client's connection; opened when needed, kept while the server keeps it."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._address = (host, port)
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def send(self, request: bytes) -> int:
+        """Send a request and read its whole answer; returns the status, or `LOST`."""
+        try:
+            if self._reader is None or self._writer is None:
+                self._reader, self._writer = await asyncio.open_connection(*self._address)
+            self._writer.write(request)
+            status, keep = await _read_answer(self._reader)
+        except (OSError, asyncio.IncompleteReadError, ValueError):
+            self.close()
+            return LOST
+        if not keep:
+            self.close()
+        return status
+
+    def close(self) -> None:
+        """Drop the connection."""
+        if self._writer is not None:
+            self._writer.close()
+        self._reader = self._writer = None
+
+
+async def _read_answer(reader: asyncio.StreamReader) -> tuple[int, bool]:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
+    status = int(head.split(" ", 2)[1])
+    length = next(int(line.split(":", 1)[1]) for line in head.split("\r\n") if line.startswith("content-length:"))
+    await reader.readexactly(length)
+    return status, "\r\nconnection: close" not in head
+
+
+async def closed_loop(
+    address: tuple[str, int], requests: Sequence[bytes], *, count: int, concurrency: int
+) -> list[Outcome]:
+    """`concurrency` clients send `count` requests in turn."""
+    left = iter(itertools.islice(itertools.cycle(requests), count))
+    start = time.perf_counter()
+    outcomes: list[Outcome] = []
+
+    async def client() -> None:
+        connection = Connection(*address)
+        for request in left:
+            began = time.perf_counter()
+            status = await connection.send(request)
+            outcomes.append(Outcome(status, began - start, time.perf_counter() - began))
+        connection.close()
+
+    await asyncio.gather(*(client() for _ in range(concurrency)))
+    return outcomes
+
+
+async def open_loop(
+    address: tuple[str, int], requests: Sequence[bytes], *, count: int, rate: float, seed: int = 0
+) -> list[Outcome]:
+    """`count` requests begin at random moments, `rate` a second on average; connections are kept and shared."""
+    chance = random.Random(seed)  # noqa: S311  # a repeatable load, not a secret
+    idle: list[Connection] = []
+    start = time.perf_counter()
+    outcomes: list[Outcome] = []
+
+    async def one(request: bytes, due_s: float) -> None:
+        connection = idle.pop() if idle else Connection(*address)
+        status = await connection.send(request)
+        idle.append(connection)
+        outcomes.append(Outcome(status, due_s, time.perf_counter() - start - due_s))
+
+    due_s, running = 0.0, set()
+    for request in itertools.islice(itertools.cycle(requests), count):
+        due_s += chance.expovariate(rate)
+        await asyncio.sleep(max(0.0, start + due_s - time.perf_counter()))
+        task = asyncio.create_task(one(request, due_s))
+        running.add(task)
+        task.add_done_callback(running.discard)
+    await asyncio.gather(*running)
+    for connection in idle:
+        connection.close()
+    return outcomes
+
+
+def percentile(values: Iterable[float], share: float) -> float:
+    """The value that `share` (0 to 1) of the values do not exceed; NaN of none."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else float("nan")
+
+
+def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Counts by status, answered requests per second, and latency of those answered with 200."""
+    good = [outcome for outcome in outcomes if outcome.status == 200]
+    span_s = max((outcome.started_s + outcome.took_s for outcome in outcomes), default=0.0)
+    return {
+        "requests": len(outcomes),
+        "statuses": {str(status): count for status, count in sorted(Counter(o.status for o in outcomes).items())},
+        "seconds": round(span_s, 3),
+        "requests_per_s": round(len(good) / span_s, 2) if span_s else 0.0,
+        "p50_ms": round(percentile((o.took_s for o in good), 0.5) * 1000, 2),
+        "p99_ms": round(percentile((o.took_s for o in good), 0.99) * 1000, 2),
+        "max_ms": round(percentile((o.took_s for o in good), 1.0) * 1000, 2),
+    }
+
+
+def main() -> None:
+    """Run one load and print what came of it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("host")
+    parser.add_argument("port", type=int)
+    parser.add_argument("folder", type=Path, help="pictures that are sent, over and over")
+    parser.add_argument("--count", type=int, default=200, help="requests in all")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--concurrency", type=int, default=16, help="clients of a closed loop")
+    how.add_argument("--rate", type=float, help="requests a second of an open loop")
+    parser.add_argument("--seed", type=int, default=0, help="of the open loop's moments and of the pictures' order")
+    given = parser.parse_args()
+    requests = folder_requests(given.folder, host=given.host)
+    random.Random(given.seed).shuffle(requests)  # noqa: S311  # as above
+    address = (given.host, given.port)
+    if given.rate:
+        run = open_loop(address, requests, count=given.count, rate=given.rate, seed=given.seed)
+    else:
+        run = closed_loop(address, requests, count=given.count, concurrency=given.concurrency)
+    print(json.dumps(summary(asyncio.run(run))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""Overload, many processes, and memory over many requests: short here, long with `make soak`."""
+
+import asyncio
+import random
+import struct
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from benchmarks.load import Connection, Outcome, closed_loop, open_loop, percentile, request_bytes
+from tests.integration.service.conftest import Server
+from tests.support import encoded, picture
+
+Serve = Callable[..., Server]
+PHOTOS = [encoded(picture(width, 160), "JPEG") for width in (160, 200, 240, 280)]
+REQUESTS = [request_bytes(photo, "image/jpeg", host="localhost") for photo in PHOTOS]
+
+
+def _capacity(server: Server, count: int) -> float:
+    outcomes = asyncio.run(closed_loop(server.address, REQUESTS, count=count, concurrency=8))
+    assert {outcome.status for outcome in outcomes} == {200}
+    return count / max(outcome.started_s + outcome.took_s for outcome in outcomes)
+
+
+def _overload(serve: Serve, seconds: float) -> None:
+    server = serve(max_queue=32, max_per_client=0, max_wait_s=0.8)
+    capacity = _capacity(server, 60)
+    rate = 10 * capacity
+    depths: list[int] = []
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.2):
+            try:
+                depths.append(httpx.get(f"{server.url}/ready", timeout=5).json()["queue_depth"])
+            except httpx.HTTPError:
+                depths.append(-1)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        outcomes = asyncio.run(open_loop(server.address, REQUESTS, count=int(rate * seconds), rate=rate))
+    finally:
+        over.set()
+        watcher.join()
+    statuses = Counter(outcome.status for outcome in outcomes)
+    accepted = [outcome for outcome in outcomes if outcome.status == 200]
+    assert set(statuses) <= {200, 503}, statuses
+    assert statuses[503] > statuses[200] > 0
+    assert 0 < max(depths) <= 32, "the queue is used, and bounded"
+    assert percentile((outcome.took_s for outcome in accepted), 0.99) <= 2
+    time.sleep(1)
+    assert httpx.get(f"{server.url}/ready").json()["queue_depth"] == 0
+    calm = asyncio.run(closed_loop(server.address, REQUESTS, count=20, concurrency=2))
+    assert {outcome.status for outcome in calm} == {200}, "it has recovered"
+
+
+def test_ten_times_overload_is_refused_and_not_queued(serve: Serve) -> None:
+    _overload(serve, 3)
+
+
+@pytest.mark.soak
+def test_a_minute_of_ten_times_overload(serve: Serve) -> None:
+    _overload(serve, 60)
+
+
+def test_worker_processes_share_the_port_and_count_together(serve: Serve) -> None:
+    server = serve(workers=2)
+    for _ in range(12):  # each on a connection of its own, so that both processes get some
+        answer = httpx.post(f"{server.url}/v1/expressions", content=PHOTOS[0], headers={"content-type": "image/jpeg"})
+        assert answer.status_code == 200
+    for _ in range(4):
+        text = httpx.get(f"{server.url}/metrics").text
+        assert 'mien_images_total{outcome="no_face"} 12.0' in text, text
+    assert server.stop() == 0
+    assert not list((server.folder / "tmp").iterdir()), "the folder of the shared counters is gone"
+
+
+async def _abort(address: tuple[str, int], request: bytes) -> None:
+    _, writer = await asyncio.open_connection(*address)
+    writer.write(request[: len(request) // 2])
+    await writer.drain()
+    writer.close()
+
+
+def _mixed(server: Server, count: int) -> Counter[int]:
+    """Good, bad, huge and aborted requests in random order, eight clients."""
+    chance = random.Random(0)  # noqa: S311  # a repeatable load
+    sizes = struct.pack(">II", 30_000, 30_000)  # where a PNG announces its width and height
+    huge = encoded(picture(64, 64))[:16] + sizes + encoded(picture(64, 64))[24:]
+    kinds: dict[str, list[bytes]] = {
+        "good": REQUESTS,
+        "bad": [request_bytes(body, "image/jpeg", host="l") for body in (b"x", PHOTOS[0][:900], b"\x89PNG\r\n\x1a\n")],
+        "huge": [request_bytes(huge, "image/png", host="l"), request_bytes(bytes(3_000_000), "image/png", host="l")],
+        "wrong": [request_bytes(b"{}", "application/json", host="l"), b"GET /nope HTTP/1.1\r\nHost: l\r\n\r\n"],
+    }
+    statuses: Counter[int] = Counter()
+
+    async def client() -> None:
+        connection = Connection(*server.address)
+        for _ in range(count // 8):
+            kind = chance.choices(("good", "bad", "huge", "wrong", "abort"), (60, 15, 5, 10, 10))[0]
+            if kind == "abort":
+                await _abort(server.address, REQUESTS[0])
+            else:
+                statuses[await connection.send(chance.choice(kinds[kind]))] += 1
+        connection.close()
+
+    async def everyone() -> None:
+        await asyncio.gather(*(client() for _ in range(8)))
+
+    asyncio.run(everyone())
+    return statuses
+
+
+def _memory(serve: Serve, *, warm: int, count: int, limit_mb: float) -> None:
+    server = serve()
+    _mixed(server, warm)
+    before = server.memory_mb()
+    statuses = _mixed(server, count)
+    grown = server.memory_mb() - before
+    print(f"{count} requests: {dict(statuses)}, resident {before:.0f} MB, grown {grown:+.1f} MB")
+    assert set(statuses) <= {200, 404, 413, 415, 422, 503}, statuses
+    assert statuses[200] > count / 3
+    assert grown <= limit_mb
+    assert "Traceback" not in server.log.read_text()
+
+
+def test_memory_does_not_grow_over_mixed_requests(serve: Serve) -> None:
+    _memory(serve, warm=200, count=600, limit_mb=50)
+
+
+@pytest.mark.soak
+def test_memory_does_not_grow_over_a_hundred_thousand_mixed_requests(serve: Serve) -> None:
+    _memory(serve, warm=4000, count=100_000, limit_mb=50)
+
+
+def test_concurrent_answers_equal_the_answer_alone(common: Server) -> None:
+    photos = [encoded(picture(300 + 10 * step, 260), "PNG") for step in range(12)]
+
+    def widths(body: dict[str, list[dict[str, int]]]) -> list[int]:
+        return [image["width"] for image in body["images"]]
+
+    async def ask() -> None:
+        async with httpx.AsyncClient(base_url=common.url, timeout=60) as client:
+
+            async def one(step: int) -> None:
+                body = {"content": photos[step], "headers": {"content-type": "image/png"}}
+                answer = await client.post("/v1/expressions", **body)  # type: ignore[arg-type]
+                assert widths(answer.json()) == [300 + 10 * step]
+
+            order = [step for step in range(12) for _ in range(10)]
+            random.Random(1).shuffle(order)  # noqa: S311  # a repeatable order
+            await asyncio.gather(*(one(step) for step in order))
+
+    asyncio.run(ask())
+
+
+def test_the_load_client_tells_lost_from_answered(serve: Serve) -> None:
+    server = serve()
+    outcomes = asyncio.run(closed_loop(server.address, REQUESTS, count=4, concurrency=2))
+    assert [type(outcome) for outcome in outcomes] == [Outcome] * 4
+    server.stop()
+    lost = asyncio.run(closed_loop(server.address, REQUESTS, count=4, concurrency=2))
+    assert {outcome.status for outcome in lost} == {0}

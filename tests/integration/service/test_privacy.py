@@ -1,0 +1,53 @@
+"""Nothing of an image is kept: not in the log, not in the temporary folder, not where the service runs."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import numpy as np
+
+from tests.integration.service.conftest import Server
+from tests.support import encoded
+
+Serve = Callable[..., Server]
+CANARY = b"canary-7d1c9e52-in-the-picture"
+
+
+def _photo_with_canary() -> bytes:
+    """A noisy PNG of 3 MB, beyond what form parsers keep in memory, with a text in its bytes."""
+    noise = np.random.default_rng(0).integers(0, 256, (1000, 1000, 3), dtype=np.uint8)
+    return encoded(noise) + CANARY
+
+
+def _files(*folders: Path) -> Iterator[Path]:
+    for folder in folders:
+        yield from (path for path in folder.rglob("*") if path.is_file())
+
+
+def test_a_canary_image_is_found_nowhere_afterwards(serve: Serve) -> None:
+    server = serve()
+    before = set(_files(server.folder))
+    photo = _photo_with_canary()
+    for name, payload in ((CANARY.decode() + ".png", photo), ("broken.png", photo[:50_000] + CANARY)):
+        httpx.post(f"{server.url}/v1/expressions", files={"images": (name, payload, "image/png")}, timeout=30)
+        httpx.post(f"{server.url}/v1/expressions", content=payload, headers={"content-type": "image/png"}, timeout=30)
+    opened = [path.readlink() for path in Path(f"/proc/{server.process.pid}/fd").iterdir()]
+    assert not [path for path in opened if str(path).startswith(str(server.folder / "tmp"))], "no hidden temporary file"
+    assert server.stop() == 0
+    assert set(_files(server.folder)) == before, "no file is left behind"
+    log = server.log.read_bytes()
+    assert b"/v1/expressions" in log, "the log is the right one"
+    for path in _files(server.folder):
+        content = path.read_bytes()
+        assert CANARY not in content, path
+        assert photo[1000:1032] not in content, path
+
+
+def test_uploads_are_never_written_while_they_are_held(serve: Serve) -> None:
+    """A folder for temporary files that cannot be written to does not matter to the service."""
+    server = serve(max_bytes=8_000_000)
+    (server.folder / "tmp").chmod(0o500)
+    photo = _photo_with_canary()
+    answer = httpx.post(f"{server.url}/v1/expressions", files={"images": ("a.png", photo, "image/png")}, timeout=30)
+    assert answer.status_code == 200
+    assert not list((server.folder / "tmp").iterdir())

@@ -1,0 +1,81 @@
+"""Clients that dawdle, by accident or on purpose, are cut off, and others are served meanwhile."""
+
+import socket
+import time
+from collections.abc import Callable
+
+import httpx
+
+from tests.integration.service.conftest import Server
+
+Serve = Callable[..., Server]
+
+
+def _read_all(client: socket.socket) -> bytes:
+    parts = []
+    while part := client.recv(65536):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def test_a_head_that_never_ends_is_cut_off(common: Server) -> None:
+    with socket.create_connection(common.address, timeout=10) as client:
+        start = time.monotonic()
+        client.sendall(b"POST /v1/expressions HTTP/1.1\r\nHost: localhost\r\n")
+        for _ in range(3):
+            time.sleep(0.2)
+            client.sendall(b"X-Drip: 1\r\n")
+        answer = _read_all(client)
+        assert 0.9 < time.monotonic() - start < 4
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert b"application/problem+json" in answer
+
+
+def test_a_connection_that_says_nothing_is_closed(common: Server) -> None:
+    with socket.create_connection(common.address, timeout=10) as client:
+        assert _read_all(client).startswith(b"HTTP/1.1 408")
+
+
+def test_a_body_that_never_ends_is_cut_off(common: Server) -> None:
+    with socket.create_connection(common.address, timeout=10) as client:
+        client.sendall(
+            b"POST /v1/expressions HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/jpeg\r\n"
+            b"Content-Length: 1000\r\n\r\nabc"
+        )
+        assert httpx.get(f"{common.url}/ready").json()["requests_inside"] == 1
+        answer = _read_all(client)
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert b"request-timeout" in answer
+    assert httpx.get(f"{common.url}/ready").json()["requests_inside"] == 0
+
+
+def test_one_connection_too_many_is_told_so(serve: Serve) -> None:
+    server = serve(max_connections=3)
+    clients = [socket.create_connection(server.address, timeout=10) for _ in range(3)]
+    with socket.create_connection(server.address, timeout=10) as late:
+        assert _read_all(late).startswith(b"HTTP/1.1 503")
+    for client in clients:
+        client.close()
+    time.sleep(0.3)
+    assert httpx.get(f"{server.url}/health").status_code == 200
+
+
+def test_a_malformed_request_is_a_problem(common: Server) -> None:
+    with socket.create_connection(common.address, timeout=10) as client:
+        client.sendall(b"this is no HTTP\r\n\r\n")
+        answer = _read_all(client)
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert b"application/problem+json" in answer
+
+
+def test_a_client_that_leaves_gives_its_place_up(common: Server) -> None:
+    for _ in range(20):
+        with socket.create_connection(common.address, timeout=10) as client:
+            client.sendall(
+                b"POST /v1/expressions HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/jpeg\r\n"
+                b"Content-Length: 100000\r\n\r\n" + bytes(500)
+            )
+    time.sleep(0.5)
+    ready = httpx.get(f"{common.url}/ready").json()
+    assert (ready["requests_inside"], ready["queue_depth"]) == (0, 0)
+    assert "Traceback" not in common.log.read_text()

@@ -1,0 +1,100 @@
+"""SIGTERM: readiness goes off, accepted requests finish, none is lost."""
+
+import asyncio
+import re
+import socket
+import time
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from benchmarks.load import LOST, Outcome, open_loop, request_bytes
+from tests.integration.service.conftest import Server
+from tests.support import encoded, picture
+
+Serve = Callable[..., Server]
+PHOTOS = [encoded(picture(width, 240), "JPEG") for width in (320, 400, 480)]
+
+
+async def _load_and_stop(server: Server, *, rate: float, seconds: float) -> list[Outcome]:
+    requests = [request_bytes(photo, "image/jpeg", host="localhost", close=True) for photo in PHOTOS]
+    load = asyncio.create_task(open_loop(server.address, requests, count=int(rate * seconds), rate=rate))
+    await asyncio.sleep(seconds / 2)
+    assert await asyncio.to_thread(server.stop) == 0
+    return await load
+
+
+def _logged(server: Server) -> int:
+    return len(re.findall(r'"POST /v1/expressions HTTP/1.1" 200', server.log.read_text()))
+
+
+def _stop_under_load(serve: Serve) -> None:
+    server = serve(max_queue=1000, max_per_client=0)
+    outcomes = asyncio.run(_load_and_stop(server, rate=60, seconds=2))
+    answered = [outcome for outcome in outcomes if outcome.status == 200]
+    lost = [outcome for outcome in outcomes if outcome.status == LOST]
+    assert len(answered) >= 20
+    assert lost, "the load went on after the server had stopped, so that some were refused at the door"
+    assert len(answered) + len(lost) == len(outcomes), "nothing but an answer, or a closed door"
+    assert _logged(server) == len(answered), "every request that the server took was answered, to the last byte"
+    last_answer = max(outcome.started_s for outcome in answered)
+    first_lost = min(outcome.started_s for outcome in lost)
+    assert first_lost > last_answer - 0.5, "requests were refused only once the door had closed"
+
+
+def test_no_accepted_request_is_lost_when_the_service_stops(serve: Serve) -> None:
+    for _ in range(2):
+        _stop_under_load(serve)
+
+
+@pytest.mark.soak
+def test_no_accepted_request_is_lost_in_twenty_stops(serve: Serve) -> None:
+    for _ in range(20):
+        _stop_under_load(serve)
+
+
+def test_readiness_goes_off_before_the_door_closes(serve: Serve) -> None:
+    server = serve(drain_s=1.5)
+    server.process.terminate()
+    time.sleep(0.3)
+    assert httpx.get(f"{server.url}/ready").status_code == 503
+    answer = httpx.post(f"{server.url}/v1/expressions", content=PHOTOS[0], headers={"content-type": "image/jpeg"})
+    assert (answer.status_code, answer.headers["connection"]) == (200, "close")
+    assert server.process.wait(20) == 0
+
+
+def _answer(client: socket.socket) -> bytes:
+    """One answer of `/health`, head and body, in lower case."""
+    answer = b""
+    while not answer.endswith(b"}") and (part := client.recv(4096)):
+        answer += part
+    return answer.lower()
+
+
+def test_a_request_on_a_kept_connection_is_still_answered_while_stopping(serve: Serve) -> None:
+    server = serve()
+    with socket.create_connection(server.address, timeout=10) as kept:
+        ask = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        kept.sendall(ask)
+        assert _answer(kept).startswith(b"http/1.1 200")
+        server.process.terminate()
+        time.sleep(0.5)
+        kept.sendall(ask)
+        answer = _answer(kept)
+        assert answer.startswith(b"http/1.1 200")
+        assert b"connection: close" in answer
+    assert server.process.wait(20) == 0
+
+
+def test_a_half_sent_request_is_finished_while_stopping(serve: Serve) -> None:
+    server = serve()
+    request = request_bytes(PHOTOS[0], "image/jpeg", host="localhost")
+    with socket.create_connection(server.address, timeout=10) as client:
+        client.sendall(request[: len(request) // 2])
+        time.sleep(0.2)
+        server.process.terminate()
+        time.sleep(0.4)
+        client.sendall(request[len(request) // 2 :])
+        assert client.recv(4096).startswith(b"HTTP/1.1 200")
+    assert server.process.wait(20) == 0

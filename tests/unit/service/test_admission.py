@@ -1,0 +1,100 @@
+"""Who comes in, who waits, who is refused: counted, at once."""
+
+import asyncio
+from contextlib import ExitStack
+
+import pytest
+
+from app.admission import Admission, AdmissionLimits
+from app.errors import QueueFull, TooManyRequests
+
+
+def admission(**changes: float) -> Admission:
+    limits = {"concurrent": 2, "queue": 3, "wait_s": 10.0, "per_client": 0, "buffered_bytes": 1000} | changes
+    return Admission(AdmissionLimits(**limits))  # type: ignore[arg-type]
+
+
+def test_the_house_is_full_at_its_limit_and_has_room_again_afterwards() -> None:
+    house = admission()
+    with ExitStack() as visits:
+        for number in range(5):
+            visits.enter_context(house.enter(f"client {number}"))
+        with pytest.raises(QueueFull, match="2 requests at work and 3 waiting"):
+            visits.enter_context(house.enter("one more"))
+        assert house.inside == 5
+    assert house.inside == 0
+    with house.enter("one more"):
+        assert house.inside == 1
+
+
+def test_a_caller_has_its_own_limit() -> None:
+    house = admission(per_client=1)
+    with house.enter("a"), house.enter("b"), pytest.raises(TooManyRequests), house.enter("a"):
+        pass
+    with house.enter("a"):
+        pass
+
+
+def test_reserved_bytes_come_back_when_the_request_leaves() -> None:
+    house = admission()
+    with house.enter("a") as first, house.enter("b") as second:
+        first.reserve(600)
+        second.reserve(400)
+        with pytest.raises(QueueFull):
+            second.reserve(1)
+    assert house.buffered_bytes == 0
+
+
+def test_turns_are_taken_in_order_and_a_cancelled_wait_gives_its_place_up() -> None:
+    async def scene() -> None:
+        house = admission(concurrent=1)
+        order: list[str] = []
+        done = asyncio.Event()
+
+        async def work(name: str) -> None:
+            async with house.turn():
+                order.append(name)
+                await done.wait()
+
+        tasks = [asyncio.create_task(work(name)) for name in "abc"]
+        await asyncio.sleep(0.01)
+        assert (order, house.waiting, house.working) == (["a"], 2, 1)
+        tasks[1].cancel()
+        await asyncio.sleep(0.01)
+        assert house.waiting == 1
+        done.set()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert (order, house.waiting, house.working) == (["a", "c"], 0, 0)
+
+    asyncio.run(scene())
+
+
+def test_who_would_wait_too_long_is_refused_before_the_queue_is_full() -> None:
+    async def scene() -> None:
+        house = admission(concurrent=1, queue=100, wait_s=0.5)
+        for _ in range(40):
+            async with house.turn():
+                await asyncio.sleep(0.01)
+        assert 0.008 < house.expected_s() < 0.05
+        with ExitStack() as visits:
+
+            def crowd() -> None:
+                for number in range(101):
+                    visits.enter_context(house.enter(str(number)))
+
+            with pytest.raises(QueueFull, match=r"would take about 0\.5 s"):
+                crowd()
+            assert 10 < house.inside < 60
+
+    asyncio.run(scene())
+
+
+def test_nobody_is_refused_for_slowness_while_there_is_a_free_turn() -> None:
+    async def scene() -> None:
+        house = admission(concurrent=2, wait_s=0.001)
+        async with house.turn():
+            await asyncio.sleep(0.05)
+        with house.enter("a"), house.enter("b"), pytest.raises(QueueFull), house.enter("c"):
+            pass
+
+    asyncio.run(scene())
