@@ -5,7 +5,9 @@ CUDA's libraries quietly runs on the CPU. So a session is believed only after a 
 node of its optimised graph was given.
 """
 
+import contextlib
 import ctypes
+import io
 import logging
 from collections import Counter
 from dataclasses import dataclass
@@ -127,12 +129,15 @@ def cuda_obstacle() -> str | None:
 
 
 def _missing_libraries() -> str | None:
-    major = int(str(onnxruntime.cuda_version).split(".")[0])
-    libraries = (f"libcudart.so.{major}", f"libcublas.so.{major}", "libcudnn.so.9")
-    if not any(_loads(name) for name in libraries):
-        onnxruntime.preload_dlls()  # from the nvidia-* wheels of the `gpu` extra
+    """Which libraries that the CUDA provider is linked to cannot be loaded, in words; None where all can."""
+    major = str(onnxruntime.cuda_version).partition(".")[0]
+    libraries = (f"libcudart.so.{major}", f"libcublasLt.so.{major}", f"libcublas.so.{major}", "libcurand.so.10")
+    if not all(_loads(name) for name in libraries):
+        # From the nvidia-* wheels of the `gpu` extra. It prints what it does not find; this is told below, in one line.
+        with contextlib.redirect_stdout(io.StringIO()):
+            onnxruntime.preload_dlls()
     missing = [name for name in libraries if not _loads(name)]
-    return f"these CUDA libraries are missing: {', '.join(missing)}" if missing else None
+    return f"these CUDA {major} libraries are missing: {', '.join(missing)}" if missing else None
 
 
 def _loads(library: str) -> bool:
