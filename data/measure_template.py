@@ -50,6 +50,16 @@ class Faces:
         longer = self.boxes_px[:, None, 2:].max(axis=2, keepdims=True)
         return np.asarray(np.median((self.landmarks_px - self.boxes_px[:, None, :2]) / longer, axis=0))
 
+    def landmarks_in_square(self) -> Array:
+        """Landmarks after cutting a square around the box's centre, without a turn: crop pixels, (N, 5, 2)."""
+        side = self.boxes_px[:, 2:].max(axis=1)
+        corner = self.boxes_px[:, :2] + self.boxes_px[:, 2:] / 2 - side[:, None] / 2
+        return np.asarray((self.landmarks_px - corner[:, None]) / side[:, None, None] * CROP_PX)
+
+    def landmarks_aligned(self) -> Array:
+        """Landmarks after aligning to the template: crop pixels, (N, 5, 2)."""
+        return np.asarray([cv2.transform(face[None], similarity(face))[0] for face in self.landmarks_px])
+
     def boxes_in_crop(self, template_px: Points) -> Array:
         """Box edges after aligning to a template: left, top, right, bottom in crop pixels, (N, 4)."""
         edges = []
@@ -96,6 +106,12 @@ def main(
     console.print(f"muxspace train: {photos.searched} faces")
     console.print(_landmark_table(crops, photos))
     console.print(_framing_table(crops, photos))
+    console.print(_spread_table(crops, photos))
+    zoom = [CROP_PX / ENLARGED_PX / np.hypot(*similarity(face)[:, 0]) for face in crops.landmarks_px]
+    low, middle, high = np.percentile(zoom, (5, 50, 95))
+    console.print(
+        f"FERPlus faces, size as they come over size aligned: {middle:.2f} (5 to 95 %: {low:.2f} to {high:.2f})"
+    )
 
 
 def _landmark_table(crops: Faces, photos: Faces) -> Table:
@@ -123,6 +139,18 @@ def _framing_table(crops: Faces, photos: Faces) -> Table:
     for name, edges in rows.items():
         cut = np.mean(edges[:, 3] > CROP_PX + 4)
         table.add_row(name, *(f"{edge:.1f}" for edge in np.median(edges, axis=0)), f"{cut:.1%}")
+    return table
+
+
+def _spread_table(crops: Faces, photos: Faces) -> Table:
+    table = Table("crop", "x", "y", title="standard deviation of the landmarks, mean of five, px of 112")
+    rows = {"FERPlus as it comes": crops.landmarks_px * CROP_PX / ENLARGED_PX}
+    for name, faces in (("FERPlus", crops), ("muxspace", photos)):
+        rows[f"{name}, square around the box"] = faces.landmarks_in_square()
+        rows[f"{name}, this template"] = faces.landmarks_aligned()
+    for name, landmarks in rows.items():
+        x, y = landmarks.std(axis=0).mean(axis=0)
+        table.add_row(name, f"{x:.1f}", f"{y:.1f}")
     return table
 
 

@@ -29,6 +29,11 @@ def test_a_box_lands_where_the_template_puts_it() -> None:
     assert arcface[0, 3] > 108  # ArcFace puts the face lower, and the chin nearer to the edge
 
 
+def test_faces_that_are_the_template_do_not_spread_once_aligned() -> None:
+    assert _faces().landmarks_aligned() == pytest.approx(np.tile(TEMPLATE, (5, 1, 1)))
+    assert _faces().landmarks_in_square().std(axis=0) == pytest.approx(np.zeros((5, 2)), abs=1e-9)
+
+
 def test_the_template_is_the_median_of_ferplus_faces_within_a_pixel() -> None:
     data, models = folder_from_environment("MIEN_DATA_DIR"), folder_from_environment("MIEN_MODELS_DIR")
     detector = models / "face_detection_yunet_2023mar.onnx"

@@ -115,6 +115,7 @@ def _wrong_reads(tree: ZipTree, contents: dict[str, bytes]) -> int:
         return sum(found != contents[name] for name, found in zip(contents, pool.map(tree.read, contents), strict=True))
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")  # Python 3.12 on fork
 def test_a_zip_is_read_by_threads_of_forked_processes_at_once(tmp_path: Path) -> None:
     contents = _many(tmp_path / "set.zip")
     tree = ZipTree(tmp_path / "set.zip")
