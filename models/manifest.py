@@ -50,6 +50,14 @@ class GraphOutput(_Strict):
     dtype: Literal["float32"] = "float32"
 
 
+class Relevance(_Strict):
+    """The graph's optional second output: where in the crop the answer came from, each map summing to 1."""
+
+    name: str = "relevance"
+    shape: tuple[int, int, int]
+    dtype: Literal["float32"] = "float32"
+
+
 class Interval(_Strict):
     """A measured figure with its 95 % interval; fractions from 0 to 1."""
 
@@ -79,6 +87,7 @@ class Manifest(_Strict):
     contract_id: str = Field(description="id of the crop and label contract it was trained under")
     input: GraphInput
     output: GraphOutput
+    explain: Relevance | None = Field(None, description="attention rollout over the patch grid, where the graph has it")
     graphs: dict[Literal["fp32", "fp16", "int8"], GraphFile]
     opset: int
     head: Literal["class", "distillation", "mean"] = Field(description="which head's logits the graph returns")

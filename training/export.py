@@ -30,10 +30,12 @@ from models.manifest import (
     GraphInput,
     GraphOutput,
     Manifest,
+    Relevance,
     sha256_of,
     write_manifest,
 )
 from models.network import FaceNetwork, Head, select_head
+from models.rollout import has_attention, recorded_attention, rollout
 from training import card, checkpoint, metrics
 from training.config import DataSource, Recipe, RecipeError
 from training.evaluate import Evaluation, open_graph, read_split, run_graph, score
@@ -55,7 +57,10 @@ class ExportError(RuntimeError):
 
 
 class _Graph(nn.Module):
-    """What is exported: uint8 crops to float32 logits of the chosen head, the backbone in one precision."""
+    """What is exported: uint8 crops to float32 logits of the chosen head, the backbone in one precision.
+
+    A transformer also answers with its attention rollout, which costs next to nothing beside the logits.
+    """
 
     def __init__(self, network: FaceNetwork, head: Head, dtype: torch.dtype) -> None:
         super().__init__()
@@ -63,9 +68,15 @@ class _Graph(nn.Module):
         self.backbone = network.backbone.to(dtype)
         self.head: Head = head
         self.dtype = dtype
+        self.explains = has_attention(network.backbone)
 
-    def forward(self, crops: Tensor) -> Tensor:  # (N, 112, 112, 3) uint8
-        return select_head(self.backbone(self.preprocess(crops).to(self.dtype)), self.head)  # (N, 7) float32
+    def forward(self, crops: Tensor) -> tuple[Tensor, ...]:  # (N, 112, 112, 3) uint8
+        pixels = self.preprocess(crops).to(self.dtype)
+        if not self.explains:
+            return (select_head(self.backbone(pixels), self.head),)  # (N, 7) float32
+        with recorded_attention(self.backbone) as attentions:
+            logits = select_head(self.backbone(pixels), self.head)
+        return logits, rollout(attentions, head=self.head)  # (N, 7), (N, side, side) float32
 
 
 def write_graph(network: FaceNetwork, head: Head, path: Path, *, dtype: torch.dtype = torch.float32) -> None:
@@ -79,7 +90,7 @@ def write_graph(network: FaceNetwork, head: Head, path: Path, *, dtype: torch.dt
             (example,),
             str(path),
             input_names=["crops"],
-            output_names=["logits"],
+            output_names=["logits", "relevance"] if graph.explains else ["logits"],
             opset_version=OPSET,
             dynamic_shapes={"crops": {0: torch.export.Dim("faces", min=1, max=4096)}},
             dynamo=True,
@@ -190,6 +201,7 @@ def _fill(folder: Path, name: str, run: Path, recipe: Recipe, also: tuple[str, .
         contract_id=contract_id(),
         input=GraphInput(),
         output=GraphOutput(),
+        explain=_relevance(folder / "model.onnx"),
         graphs={
             "fp32": GraphFile(file="model.onnx", sha256=sha256_of(folder / "model.onnx")),
             "fp16": GraphFile(file="model.fp16.onnx", sha256=sha256_of(folder / "model.fp16.onnx")),
@@ -223,6 +235,14 @@ def _write_and_check(network: FaceNetwork, head: Head, folder: Path, crops: Arra
     agreement = check_fp16(fp32, run_graph(open_graph(folder / "model.fp16.onnx"), both))
     logger.info("onnx against torch: fp32 max |dp| %.1e, fp16 same label on %.2f %%", difference, 100 * agreement)
     return fp32[: len(crops)]
+
+
+def _relevance(graph: Path) -> Relevance | None:
+    outputs = open_graph(graph).get_outputs()
+    if len(outputs) == 1:
+        return None
+    rows, columns = outputs[1].shape[1:]
+    return Relevance(name=outputs[1].name, shape=(-1, rows, columns))
 
 
 def _evaluate_also(folder: Path, text: str, temperature: float) -> Evaluation:

@@ -11,6 +11,7 @@ import torch
 from data.contract import LABELS
 from models.manifest import load_artefact
 from models.network import select_head
+from models.rollout import recorded_attention, rollout
 from tests.data_sets import make_raf_db
 from tests.support_training import TINY_CNN, TINY_DEIT, drawn_faces, small_recipe
 from training import evaluate, export
@@ -51,6 +52,20 @@ def test_the_released_graph_answers_as_torch_does_for_any_batch_and_colour(relea
             expected = select_head(network(torch.from_numpy(batch)), state["head"]).softmax(-1).numpy()
         found = torch.from_numpy(evaluate.run_graph(session, batch)).softmax(-1).numpy()
         np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_the_released_graph_also_tells_where_it_looked(released: tuple[Path, Path, Path]) -> None:
+    root, run, folder = released
+    explain = load_artefact(folder).explain
+    assert explain is not None
+    assert explain.shape == (-1, 7, 7)
+    crops, _, _ = evaluate.read_split("folders", root, "valid", {})
+    network, state = load_best(run)
+    with torch.no_grad(), recorded_attention(network.backbone) as attentions:
+        network(torch.from_numpy(crops[:3]))
+    (found,) = evaluate.open_graph(folder / "model.onnx").run([explain.name], {"crops": crops[:3]})
+    np.testing.assert_allclose(found, rollout(attentions, head=state["head"]).numpy(), atol=1e-4)
+    np.testing.assert_allclose(found.sum(axis=(1, 2)), 1.0, atol=1e-4)
 
 
 def test_training_sees_the_luminance_of_the_crop_that_serving_sees(released: tuple[Path, Path, Path]) -> None:

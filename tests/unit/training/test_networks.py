@@ -5,6 +5,7 @@ import torch
 from data.contract import CROP_PX
 from models.backbones import BackboneConfig, UnknownBackbone, create_backbone, families
 from models.network import FaceNetwork, Preprocess, select_head
+from models.rollout import recorded_attention, rollout
 
 SMALL = {"embed_dim": 32, "depth": 2, "num_heads": 2}
 DEIT = "deit_tiny_distilled_patch16_224"
@@ -102,3 +103,23 @@ def test_a_cnn_has_no_distillation_head_and_says_so() -> None:
     network = FaceNetwork("cnn", config("resnet10t", input_px=32), colour="luminance").eval()
     with torch.no_grad(), pytest.raises(ValueError, match="no distillation token"):
         select_head(network(crops(1)), "distillation")
+
+
+def test_recording_attention_does_not_change_the_answer_and_rows_sum_to_one() -> None:
+    network = FaceNetwork("deit", config(DEIT, **SMALL), colour="luminance").eval()
+    with torch.no_grad():
+        expected = network(crops(2)).class_logits
+        with recorded_attention(network.backbone) as attentions:
+            found = network(crops(2)).class_logits
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+    assert [tuple(attention.shape) for attention in attentions] == [(2, 2, 51, 51)] * 2
+    torch.testing.assert_close(attentions[0].sum(-1), torch.ones(2, 2, 51), atol=1e-5, rtol=0)
+
+
+def test_rollout_follows_the_token_of_the_chosen_head_to_the_patch_it_looked_at() -> None:
+    attention = torch.eye(6).repeat(1, 3, 1, 1)  # two prefix tokens, a 2x2 grid; every token looks at itself
+    attention[:, :, 0] = torch.nn.functional.one_hot(torch.tensor(3), 6)  # the class token at the second patch
+    attention[:, :, 1] = torch.nn.functional.one_hot(torch.tensor(5), 6)  # the distillation token at the last
+    torch.testing.assert_close(rollout([attention] * 2, head="class"), torch.tensor([[[0.0, 1.0], [0.0, 0.0]]]))
+    torch.testing.assert_close(rollout([attention], head="distillation"), torch.tensor([[[0.0, 0.0], [0.0, 1.0]]]))
+    torch.testing.assert_close(rollout([attention], head="mean"), torch.tensor([[[0.0, 0.5], [0.0, 0.5]]]))
