@@ -33,6 +33,13 @@ def test_the_face_of_a_photo_is_found_with_its_eyes() -> None:
     assert align(image, faces[0].landmarks_px).shape == (CROP_PX, CROP_PX, 3)
 
 
+def test_the_threshold_of_the_settings_is_the_least_score() -> None:
+    image = contract.decode(sample_photo().read_bytes())
+    (face,) = create(load_settings(detector="haar", detection_threshold=0.3)).detect(image)
+    above = load_settings(detector="haar", detection_threshold=min(0.999, face.score + 0.001))
+    assert create(above).detect(image) == []
+
+
 def test_a_leaning_head_has_its_roll_from_the_eyes() -> None:
     image = contract.decode(sample_photo().read_bytes())
     height, width = image.shape[:2]
