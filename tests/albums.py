@@ -1,4 +1,4 @@
-"""A folder as found in the wild, of any size: variants of the sample photos, duplicates, links, odd names, broken files.
+"""A folder as found in the wild: variants of the sample photos, duplicates, links, odd names, broken files.
 
 The photos are the repository's own, whose licences samples/README names.
 """
@@ -29,10 +29,11 @@ BROKEN = {"empty.jpg": b"", "text.jpg": b"this is no picture", "cut.jpg": b"\xff
 
 
 def face_photo(side_px: int = SIDE_PX, *, variant: int = 0) -> Array:
-    """The sample portrait, small, mirrored and lit by the number of the variant; (side, side, 3) uint8 RGB."""
+    """The face of the sample portrait, mirrored and lit by the number of the variant; (side, side, 3) uint8 RGB."""
     with Image.open(sample_photo()) as image:
         face = np.asarray(image.convert("RGB"))
-    face = face[: min(face.shape[:2]), : min(face.shape[:2])]
+    height, width = face.shape[:2]
+    face = face[: height * 6 // 10, width // 5 : width // 5 + height * 6 // 10]
     face = cv2.resize(face, (side_px, side_px), interpolation=cv2.INTER_AREA)
     if variant % 2:
         face = np.ascontiguousarray(face[:, ::-1])

@@ -172,7 +172,7 @@ class Bar:
 
     def say(self, message: str, **facts: Any) -> None:
         """Print above the bar."""
-        self._console.print(message, highlight=False, markup=False)
+        self._console.print(message, highlight=False, markup=False, soft_wrap=True)
 
     def scanned(self, count: int) -> None:
         """Show how many were found."""

@@ -64,12 +64,16 @@ class Request:
 
 @dataclass(slots=True)
 class Outcome:
-    """How a run ended, for the summary and the exit code."""
+    """How a run ended, for the summary and the exit code.
+
+    seconds: labelling alone; total_seconds: with finding the files and writing the outputs.
+    """
 
     tally: Tally
     total: int
     before: int
     seconds: float = 0.0
+    total_seconds: float = 0.0
     stopped: str | None = None
     statuses: dict[str, int] = field(default_factory=dict)
     labels: dict[str, int] = field(default_factory=dict)
@@ -111,9 +115,12 @@ def label(request: Request, settings: Settings, report: Reporter) -> Outcome:
         pipelines = open_pipelines(settings, workers)
         clear_parts(request.out)
         journal = _open_journal(request.out, facts_of(pipelines[0]), report)
+        began = time.perf_counter()
         try:
             _scan(journal, request, sources, report)
-            return _label(journal, request, pipelines, report)
+            outcome = _label(journal, request, pipelines, report)
+            outcome.total_seconds = time.perf_counter() - began
+            return outcome
         finally:
             journal.close()
 

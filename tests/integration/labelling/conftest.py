@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from click.testing import Result
+from typer.testing import CliRunner
 
+from app.cli import app
 from tests.albums import make_album
 from tests.support import tiny_artefact
 
@@ -27,10 +30,11 @@ class Mien:
         pipe = subprocess.PIPE
         return subprocess.Popen(command, cwd=ROOT, env=self.environment, stdin=stdin, stdout=pipe, stderr=pipe)
 
-    def __call__(self, *arguments: str | Path, given: bytes | None = None) -> subprocess.CompletedProcess[str]:
-        process = self.start(*arguments, stdin=subprocess.PIPE if given is not None else subprocess.DEVNULL)
-        out, err = process.communicate(given, timeout=110)
-        return subprocess.CompletedProcess(process.args, process.returncode, out.decode(), err.decode())
+    def __call__(self, *arguments: str | Path, given: bytes | None = None) -> Result:
+        """Call the program within this process, which saves its start; `start` makes a process of its own."""
+        missing = {name: None for name in os.environ if name not in self.environment}
+        runner = CliRunner(env=self.environment | missing)
+        return runner.invoke(app, [str(argument) for argument in arguments], input=given, catch_exceptions=False)
 
 
 @pytest.fixture(scope="session")

@@ -43,7 +43,7 @@ def test_a_run_killed_again_and_again_ends_in_the_same_bytes(
     mien: Mien, album: Path, tmp_path: Path, tree_of: TreeOf
 ) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    assert mien("label", album, "--out", whole, "--write", EVERYTHING, "--quiet").returncode == 3
+    assert mien("label", album, "--out", whole, "--write", EVERYTHING, "--quiet").exit_code == 3
     killed_runs(mien, album, broken, kills=6, seed=1)
     assert tree_of(broken) == tree_of(whole)
 
@@ -77,7 +77,7 @@ def test_a_run_stopped_by_a_signal_says_so_and_goes_on_later(
     assert "Stopped by SIGTERM" in out.decode()
     assert not (stopped / "labels.csv").exists()
     again = mien("label", album, "--out", stopped)
-    assert again.returncode == 3
+    assert again.exit_code == 3
     assert "are done already" in again.stderr
     assert tree_of(stopped) == tree_of(whole)
 
@@ -92,7 +92,7 @@ def test_labelling_with_other_threads_gives_the_same_bytes(
 
 def test_a_limited_run_goes_on_where_it_stopped(mien: Mien, album: Path, tmp_path: Path, tree_of: TreeOf) -> None:
     out = tmp_path / "out"
-    assert mien("label", album, "--out", out, "--limit", "20", "--quiet").returncode == 3  # the dead link
+    assert mien("label", album, "--out", out, "--limit", "20", "--quiet").exit_code == 3  # the dead link
     with (out / "labels.csv").open(encoding="utf-8", newline="") as file:
         named = {row["file"] for row in csv.DictReader(file) if row["reason"] not in ("not_found", "special_file")}
     assert len(named) == 20

@@ -1,0 +1,227 @@
+"""How fast is `mien label`, and how much of it is the machinery? Ours against a bare loop of the same stages.
+
+`python -m benchmarks.labelling --json OUT` labels 350x350 one-face photos (or copies of `--photos FOLDER`), with and
+without the machinery, and writes `efficiency`, `images_per_s`, `peak_rss_mb` and the time of every stage.
+
+The bare loop decodes, detects, aligns and classifies photo by photo, in as many threads as we use workers, and does
+nothing else: no journal, no hashes, no outputs, one inference per photo. Both read the same files with the same
+pipelines; rounds alternate, and the best of each is taken, as other programs on the machine can only slow them down.
+Ours counts everything from finding the files to the finished `labels.csv`; `_with_pictures` adds the default outputs,
+annotated copies and report, which the bare loop has no counterpart for. `cpu_efficiency` compares processor time.
+"""
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+import cv2
+from PIL import Image
+
+from app.labelling.outputs import DEFAULT
+from app.labelling.progress import Quiet
+from app.labelling.run import Outcome, Request, label, open_pipelines
+from app.labelling.scan import PICTURES
+from app.pipeline import Pipeline
+from app.settings import Settings, load_settings
+
+SAMPLES: Final = Path(__file__).resolve().parent.parent / "samples" / "photos"
+_FACE_PX: Final = 350
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What was measured; rates in pictures per second, times in milliseconds of one worker's time a picture."""
+
+    efficiency: float
+    cpu_efficiency: float
+    efficiency_with_pictures: float
+    images_per_s: float
+    images_per_s_with_pictures: float
+    bare_images_per_s: float
+    peak_rss_mb: float
+    peak_rss_mb_half: float
+    scan_seconds: float
+    pictures: int
+    faces: int
+    workers: int
+    cores: int
+    stage_ms: dict[str, float]
+    detector: str
+    model: str
+    provider: str
+
+
+def make_photos(folder: Path, source: Path | None, count: int) -> list[Path]:
+    """Fill `folder` with `count` files: hard links to the pictures of `source`, or 350x350 one-face photos."""
+    if source is None:
+        originals = [_portrait(folder.parent / "portrait.jpg")]
+    else:
+        originals = sorted(path for path in source.rglob("*") if path.suffix.lower() in PICTURES)
+    paths = []
+    for number in range(count):
+        original = originals[number % len(originals)]
+        path = folder / f"{number // 1000:04d}" / f"{number:07d}{original.suffix}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(original, path)
+        except OSError:  # another disk, or too many links
+            shutil.copyfile(original, path)
+        paths.append(path)
+    return paths
+
+
+def _portrait(path: Path) -> Path:
+    """The face of the sample portrait, 350x350, as data sets of aligned faces have it."""
+    with Image.open(SAMPLES / "astronaut.jpg") as image:
+        width, height = image.size
+        side = min(width, height) * 6 // 10
+        box = (width // 5, 0, width // 5 + side, side)
+        image.convert("RGB").crop(box).resize((_FACE_PX, _FACE_PX)).save(path, "JPEG", quality=90)
+    return path
+
+
+def bare_loop(paths: list[Path], pipelines: list[Pipeline]) -> float:
+    """Seconds for the four stages alone over all files."""
+    cv2.setNumThreads(1)
+    local = threading.local()
+    spare = iter(pipelines)
+    lock = threading.Lock()
+
+    def own() -> None:
+        with lock:
+            local.pipeline = next(spare)
+
+    def one(path: Path) -> None:
+        pipeline: Pipeline = local.pipeline
+        image = pipeline.decode(path.read_bytes())
+        faces = pipeline.detect(image)
+        pipeline.classify(pipeline.crop(image, faces))
+
+    with ThreadPoolExecutor(len(pipelines), initializer=own) as pool:
+        began = time.perf_counter()
+        for _ in pool.map(one, paths, chunksize=16):
+            pass
+        return time.perf_counter() - began
+
+
+def peak_rss_mb() -> float:
+    """Largest resident size of this process so far, megabytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    """Wall and processor seconds of one pass."""
+
+    seconds: float
+    cpu_seconds: float
+    outcome: Outcome | None = None
+
+
+def _bare(paths: list[Path], pipelines: list[Pipeline]) -> _Timed:
+    cpu = time.process_time()
+    seconds = bare_loop(paths, pipelines)
+    return _Timed(seconds, time.process_time() - cpu)
+
+
+def _ours(
+    folder: Path, out: Path, outputs: tuple[str, ...], workers: int, settings: Settings, limit: int | None = None
+) -> _Timed:
+    request = Request(out, (str(folder),), outputs=outputs, workers=workers, limit=limit)
+    cpu = time.process_time()
+    outcome = label(request, settings, Quiet())
+    # opening the models is a cost of the start, which the bare loop has before its clock begins
+    return _Timed(outcome.total_seconds, time.process_time() - cpu, outcome)
+
+
+def measure(source: Path | None, *, count: int, rounds: int, workers: int, settings: Settings) -> Result:
+    """Alternate our run and the bare loop; see the module's head."""
+    with tempfile.TemporaryDirectory(prefix="mien-bench-") as place:
+        folder = Path(place) / "photos"
+        paths = make_photos(folder, source, count)
+        pipelines = open_pipelines(settings, workers)
+        bare_loop(paths[: 8 * workers], pipelines)  # warm
+        ours: list[_Timed] = []
+        pictures: list[_Timed] = []
+        bare: list[_Timed] = []
+        half_peak = 0.0
+        for number in range(rounds):
+            out = Path(place) / f"out{number}"
+            if number == 0:
+                _ours(folder, out / "half", ("csv",), workers, settings, limit=count // 2)
+                half_peak = peak_rss_mb()
+            bare.append(_bare(paths, pipelines))
+            ours.append(_ours(folder, out / "csv", ("csv",), workers, settings))
+            pictures.append(_ours(folder, out / "all", DEFAULT, workers, settings))
+            shutil.rmtree(out)
+        peak = peak_rss_mb()
+        scan = _scan_seconds(folder)
+    outcome = pictures[-1].outcome
+    if outcome is None:
+        raise ValueError("the last run has no outcome")
+    best, best_bare, best_pictures = (min(one.seconds for one in kind) for kind in (ours, bare, pictures))
+    return Result(
+        efficiency=best_bare / best,
+        cpu_efficiency=min(one.cpu_seconds for one in bare) / min(one.cpu_seconds for one in ours),
+        efficiency_with_pictures=best_bare / best_pictures,
+        images_per_s=count / best,
+        images_per_s_with_pictures=count / best_pictures,
+        bare_images_per_s=count / best_bare,
+        peak_rss_mb=peak,
+        peak_rss_mb_half=half_peak,
+        scan_seconds=scan,
+        pictures=count,
+        faces=sum(outcome.labels.values()),
+        workers=workers,
+        cores=os.cpu_count() or 1,
+        stage_ms={stage: 1000 * value / count for stage, value in outcome.tally.seconds.items()},
+        detector=outcome.detector,
+        model=outcome.model,
+        provider=outcome.provider,
+    )
+
+
+def _scan_seconds(folder: Path) -> float:
+    from app.labelling.scan import Root, ScanOptions, scan_roots
+
+    def found() -> Iterator[int]:
+        yield from (source.size for source in scan_roots([Root(str(folder), "")], ScanOptions()))
+
+    began = time.perf_counter()
+    sum(found())
+    return time.perf_counter() - began
+
+
+def main() -> None:
+    """Measure, print, and write JSON where asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, help="file for the result")
+    parser.add_argument("--photos", type=Path, help="folder of photos; else 350x350 one-face photos are made")
+    parser.add_argument("--count", type=int, default=2000, help="files to label (2000)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of each (3)")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="threads (one per core)")
+    options = parser.parse_args()
+    settings = load_settings()
+    result = measure(
+        options.photos, count=options.count, rounds=options.rounds, workers=options.workers, settings=settings
+    )
+    text = json.dumps(asdict(result), indent=2)
+    print(text)
+    if options.json:
+        options.json.write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
