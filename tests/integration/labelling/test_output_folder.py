@@ -31,8 +31,6 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     place.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", SMALL_DISK, "tmpfs", place]
     mounted = subprocess.run(command, capture_output=True, check=False)
-        ["mount", "-t", "tmpfs", "-o", SMALL_DISK, "tmpfs", place], capture_output=True, check=False
-    )
     if mounted.returncode != 0:
         pytest.skip(f"a small disk needs the right to mount: {mounted.stderr.decode().strip()}")
     yield place

@@ -15,11 +15,11 @@ def test_it_writes_efficiency_rate_and_memory(
     monkeypatch.setenv("MIEN_MODEL", str(tiny_artefact(tmp_path / "tiny.test")))
     monkeypatch.setenv("MIEN_DETECTOR", "haar")
     out = tmp_path / "out.json"
-    monkeypatch.setattr("sys.argv", ["labelling", "--count", "24", "--rounds", "1", "--json", str(out)])
+    monkeypatch.setattr("sys.argv", ["labelling", "--count", "6", "--rounds", "1", "--json", str(out)])
     labelling.main()
     figures = json.loads(out.read_text(encoding="utf-8"))
     assert json.loads(capsys.readouterr().out) == figures
     assert figures["efficiency"] == pytest.approx(figures["images_per_s"] / figures["bare_images_per_s"])
-    assert figures["faces"] == figures["pictures"] == 24
+    assert figures["faces"] == figures["pictures"] == 6
     assert figures["peak_rss_mb"] >= figures["peak_rss_mb_half"] > 20
     assert set(figures["stage_ms"]) == {"read", "decode", "detect", "align", "classify", "write"}
