@@ -20,6 +20,7 @@ CPU_BATCH: Final = 64
 class Classifier:
     """Seven calibrated probabilities per crop; safe to call from several threads at once."""
 
+    folder: Path
     manifest: Manifest
     provider: str
     precision: str
@@ -30,7 +31,7 @@ class Classifier:
 
         Raises: ArtefactError, where a byte of it differs; ProviderUnavailable, where `cuda` cannot run it.
         """
-        self.manifest = load_artefact(folder)
+        self.folder, self.manifest = folder, load_artefact(folder)
         self._session, self.precision = self._open(folder, device, precision, threads)
         self.provider = self._session.provider
         self._buckets = self._bound() if self._session.device == "cuda" else None

@@ -16,7 +16,7 @@ from app.metrics import Metrics
 from app.middleware import REQUEST_ID, Envelope
 from app.pipeline import Pipeline, build_pipeline
 from app.protocol import STATE_KEY, ConnectionLimits
-from app.routes import docs, expressions, health, metrics, models, stream
+from app.routes import docs, expressions, health, metrics, models, page, stream
 from app.security import ApiKeys
 from app.service import Service
 from app.settings import Settings, load_settings
@@ -49,8 +49,9 @@ def create_app(settings: Settings | None = None, *, pipeline: Pipeline | None = 
     )
     app.state.settings, app.state.pipeline = chosen, pipeline
     problems.install(app)
-    for resource in (expressions, stream, models, health, metrics, docs):
+    for resource in (expressions, stream, models, health, metrics, docs, page):
         app.include_router(resource.router)
+    app.mount("/page", page.Assets())
     return app
 
 

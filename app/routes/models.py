@@ -1,8 +1,9 @@
 """`GET /v1/models`: which model answers, and what its manifest says of it."""
 
-from typing import Annotated
+from http import HTTPStatus
+from typing import Annotated, Final
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Depends, HTTPException, Response
 
 from app.routes import service_of
 from app.routes.expressions import problem_docs
@@ -10,6 +11,7 @@ from app.schemas import ModelInfo, ModelsResponse
 from app.service import Service
 
 router = APIRouter()
+CARD_NAME: Final = "card.md"
 
 
 @router.get("/v1/models", tags=["models"], summary="Served models", responses=problem_docs(401, 500))
@@ -33,3 +35,19 @@ async def models(service: Annotated[Service, Depends(service_of)]) -> ModelsResp
         metrics=[score.model_dump() for score in manifest.metrics],
     )
     return ModelsResponse(models=[info])
+
+
+@router.get(
+    "/v1/models/{name}/card",
+    tags=["models"],
+    summary="Model card",
+    response_class=Response,
+    responses={200: {"content": {"text/markdown": {"schema": {"type": "string"}}}}, **problem_docs(401, 404, 500)},
+)
+async def model_card(name: str, service: Annotated[Service, Depends(service_of)]) -> Response:
+    """What the model is for, what it learned from, how well it does, and where it fails: Markdown, as released."""
+    classifier = service.pipeline.classifier
+    if name != classifier.manifest.name:
+        raise HTTPException(HTTPStatus.NOT_FOUND)
+    text = await service.in_thread((classifier.folder / CARD_NAME).read_bytes)
+    return Response(text, media_type="text/markdown")

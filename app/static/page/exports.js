@@ -1,0 +1,37 @@
+// Results as files. The CSV has the first columns of `mien label`'s table, in its order.
+
+import { LABELS, UNCERTAIN, likeliest } from "./labels.js";
+
+const COLUMNS = ["file", "status", "face", "x", "y", "width", "height", "label", "confidence",
+  ...LABELS.map((label) => `p_${label}`), "detector", "model", "reason", "error", "uncertain"];
+
+/** One cell. A name that a spreadsheet would take for a formula is led in by an apostrophe. */
+function cell(value) {
+  if (value == null) return "";
+  let text = String(value);
+  if (typeof value === "string" && /^[=+\-@\t\r]/.test(text)) text = `'${text}`;
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+}
+
+function rowsOf({ name, answer, error }) {
+  if (error) return [{ file: name, status: "error", reason: error.type?.split(":").pop(), error: error.detail }];
+  const [image] = answer.images;
+  const shared = { file: name, detector: answer.detector, model: answer.model };
+  if (!image.faces.length) return [{ ...shared, status: "no_face" }];
+  return image.faces.map((face, number) => ({
+    ...shared, ...face.box, status: "ok", face: number, label: likeliest(face), confidence: face.confidence,
+    uncertain: face.label === UNCERTAIN,
+    ...Object.fromEntries(LABELS.map((label) => [`p_${label}`, face.probabilities[label]])),
+  }));
+}
+
+export function asCsv(results) {
+  const rows = results.flatMap(rowsOf);
+  const lines = [COLUMNS, ...rows.map((row) => COLUMNS.map((column) => row[column]))];
+  return new Blob([lines.map((line) => `${line.map(cell).join(",")}\r\n`).join("")], { type: "text/csv" });
+}
+
+export function asJson(results) {
+  const plain = results.map(({ name, answer, error }) => ({ file: name, ...(error ? { error } : answer) }));
+  return new Blob([`${JSON.stringify(plain, null, 2)}\n`], { type: "application/json" });
+}

@@ -1,0 +1,54 @@
+// Frames per second, round trip, and when a change is worth saying aloud.
+
+import { announce, setText } from "./dom.js";
+import { spoken } from "./labels.js";
+
+const WINDOW_MS = 2000;
+const REFRESH_MS = 500;
+
+export class Figures {
+  constructor() {
+    this.clear();
+  }
+
+  clear() {
+    this.answers = []; // [when it came, milliseconds from taking the frame to having its answer]
+    this.shownAt = 0;
+  }
+
+  add(now, latencyMs) {
+    this.answers.push([now, latencyMs]);
+    while (now - this.answers[0][0] > WINDOW_MS) this.answers.shift();
+  }
+
+  show(fps, latency, now) {
+    if (now - this.shownAt < REFRESH_MS) return;
+    this.shownAt = now;
+    while (this.answers.length && now - this.answers[0][0] > WINDOW_MS) this.answers.shift();
+    const span = this.answers.length > 1 ? this.answers.at(-1)[0] - this.answers[0][0] : 0;
+    const sorted = this.answers.map(([, ms]) => ms).sort((one, other) => one - other);
+    setText(fps, span ? ((this.answers.length - 1) / span * 1000).toFixed(1) : "–");
+    setText(latency, sorted.length ? `${Math.round(sorted[Math.floor(sorted.length / 2)])} ms` : "–");
+  }
+}
+
+const STEADY_MS = 1200;
+const QUIET_MS = 5000;
+
+/** Says who shows what when it has held for a moment, and not more often than every few seconds. */
+export class Announcer {
+  constructor() {
+    this.said = "";
+    this.saidAt = -QUIET_MS;
+    this.scene = "";
+    this.since = 0;
+  }
+
+  consider(faces, now) {
+    const scene = faces.map((face) => `${face.track} ${face.label}`).sort().join();
+    if (scene !== this.scene) Object.assign(this, { scene, since: now });
+    if (scene === this.said || now - this.since < STEADY_MS || now - this.saidAt < QUIET_MS) return;
+    Object.assign(this, { said: scene, saidAt: now });
+    announce(faces.map((face) => `Person ${face.track}: ${spoken(face)}`).join(". ") || "No face in view");
+  }
+}

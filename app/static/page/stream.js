@@ -1,0 +1,102 @@
+// Frames out, answers in: one WebSocket that is opened again whenever it is lost.
+//
+// At most two frames are on their way, and the second leaves only when the first has been away for half of a usual
+// round trip: the service is never idle, and a frame never waits long behind another.
+
+const IN_FLIGHT = 2;
+const SILENT_MS = 8000;
+const FIRST_RETRY_MS = 400;
+const LAST_RETRY_MS = 5000;
+
+export class FrameStream {
+  /** `on.answer(result, sentAt)`, `on.open()`, `on.lost(retryMs, everOpen)`; times as of performance.now(). */
+  constructor(url, on) {
+    Object.assign(this, { url, on });
+    this.socket = null;
+    this.wanted = false;
+    this.everOpen = false;
+    this.retryMs = FIRST_RETRY_MS;
+    this.usualMs = 100;
+    this.reset();
+  }
+
+  reset() {
+    this.sent = new Map(); // number of the frame on this connection -> when it left
+    this.next = 0;
+  }
+
+  open() {
+    if (this.wanted) return;
+    this.wanted = true;
+    this.connect();
+  }
+
+  close() {
+    this.wanted = false;
+    clearTimeout(this.timer);
+    clearInterval(this.watch);
+    const socket = this.socket;
+    this.socket = null;
+    this.reset();
+    socket?.close(1000);
+  }
+
+  connect() {
+    this.reset();
+    const socket = new WebSocket(this.url);
+    socket.binaryType = "arraybuffer";
+    this.socket = socket;
+    socket.onopen = () => {
+      if (socket !== this.socket) return;
+      this.retryMs = FIRST_RETRY_MS;
+      this.everOpen = true;
+      this.on.open();
+    };
+    socket.onmessage = (event) => socket === this.socket && this.receive(JSON.parse(event.data));
+    socket.onclose = () => socket === this.socket && this.lose();
+    clearInterval(this.watch);
+    this.watch = setInterval(() => this.checkSilence(), 1000);
+  }
+
+  lose() {
+    this.socket = null;
+    this.reset();
+    clearInterval(this.watch);
+    if (!this.wanted) return;
+    this.on.lost(this.retryMs, this.everOpen);
+    this.timer = setTimeout(() => this.connect(), this.retryMs);
+    this.retryMs = Math.min(this.retryMs * 1.8, LAST_RETRY_MS);
+  }
+
+  /** A connection may die without a word: nobody answers and nobody closes it. */
+  checkSilence() {
+    const [oldest] = this.sent.values();
+    if (oldest !== undefined && performance.now() - oldest > SILENT_MS) {
+      const socket = this.socket;
+      this.lose();
+      socket.close();
+    }
+  }
+
+  /** Whether a frame may leave now. */
+  ready(now) {
+    if (this.socket?.readyState !== WebSocket.OPEN || this.socket.bufferedAmount > 0) return false;
+    if (this.sent.size === 0) return true;
+    const [oldest] = this.sent.values();
+    return this.sent.size < IN_FLIGHT && now - oldest > this.usualMs / 2;
+  }
+
+  send(payload, now) {
+    if (this.socket?.readyState !== WebSocket.OPEN) return;
+    this.socket.send(payload);
+    this.sent.set(this.next++, now);
+  }
+
+  receive(result) {
+    const sentAt = this.sent.get(result.frame);
+    for (const number of this.sent.keys()) if (number <= result.frame) this.sent.delete(number);
+    if (sentAt === undefined) return;
+    this.usualMs += 0.2 * (performance.now() - sentAt - this.usualMs);
+    this.on.answer(result, sentAt);
+  }
+}
