@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from app import bombs
 from app.admission import Admission, AdmissionLimits
 from app.batching import Batcher, BatchLimits
 from app.classify import Classifier
@@ -85,6 +86,7 @@ class Service:
             ),
             on_batch=metrics.batch_faces.observe,
         )
+        self._pixels = bombs.PixelBudget(settings.max_pixels_at_once)
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="mien-photo")
 
     async def in_thread(self, function: Callable[..., T], *args: object) -> T:
@@ -118,7 +120,9 @@ class Service:
         return Labelled(analysis, seen.image)
 
     def _see(self, payload: bytes, min_face_px: float | None, keep_image: bool) -> Seen:
-        seen = self.pipeline.see(payload, keep_image=keep_image)
+        pixels = bombs.check(payload, max_pixels=self.settings.max_pixels)
+        with self._pixels.hold(pixels):
+            seen = self.pipeline.see(payload, keep_image=keep_image)
         if min_face_px is None:
             return seen
         large = [index for index, face in enumerate(seen.faces) if min(face.box_px[2:]) >= min_face_px]

@@ -73,6 +73,9 @@ class Settings(BaseSettings):
     max_buffered_bytes: Annotated[int, Field(ge=1024)] = Field(
         512_000_000, description="bytes held for all requests together"
     )
+    max_pixels_at_once: Annotated[int, Field(ge=1024)] = Field(
+        100_000_000, description="pixels that all requests together hold decoded; about 15 bytes each"
+    )
     max_connections: Annotated[int, Field(ge=1, le=100_000)] = Field(1024, description="open connections")
     max_frame_bytes: Annotated[int, Field(ge=1024)] = Field(2_000_000, description="bytes of one webcam frame")
     max_streams: Annotated[int, Field(ge=0, le=1024)] = Field(8, description="open webcam streams")

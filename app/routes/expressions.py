@@ -19,10 +19,12 @@ from app.schemas import ExpressionsResponse, ImageResult, ProblemDetails
 from app.security import client_of
 from app.service import Answer, Refused, Service
 from app.upload import FIELD, Upload, check_head, read_uploads
+from data.contract.decode import FORMATS
 
 T = TypeVar("T")
 router = APIRouter()
 _BINARY: Final = {"type": "string", "format": "binary"}
+_KINDS: Final = tuple(f"image/{name.lower()}" for name in FORMATS)
 _REQUEST_BODY: Final[dict[str, Any]] = {
     "required": True,
     "content": {
@@ -32,9 +34,10 @@ _REQUEST_BODY: Final[dict[str, Any]] = {
                 "required": [FIELD],
                 "additionalProperties": False,
                 "properties": {FIELD: {"type": "array", "minItems": 1, "items": _BINARY}},
-            }
+            },
+            "encoding": {FIELD: {"contentType": ", ".join(_KINDS)}},
         },
-        "image/*": {"schema": _BINARY},
+        **{kind: {"schema": _BINARY} for kind in _KINDS},
     },
 }
 _PROBLEMS: Final = (400, 401, 408, 413, 415, 422, 429, 500, 503)

@@ -1,0 +1,214 @@
+"""A thousand and more files that try to crash, stall or bloat a decoder; the same ones every time."""
+
+import io
+import random
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from PIL import Image
+
+from data.contract import Array
+from tests.support import picture
+
+SEED: Final = 20_26
+_SMALL: Final = picture(96, 64)
+
+
+@dataclass(frozen=True, slots=True)
+class Hostile:
+    """A file, what is wrong with it, and the media type it claims."""
+
+    name: str
+    payload: bytes
+    kind: str = "image/jpeg"
+
+
+def corpus() -> Iterator[Hostile]:
+    """All files, at least 1,000."""
+    sound = dict(_sound())
+    for name, payload in sound.items():
+        yield Hostile(f"sound {name}", payload)
+    yield from _cut(sound)
+    yield from _flipped(sound)
+    yield from _lying_sizes(sound)
+    yield from _bombs()
+    yield from _polyglots(sound)
+    yield from _odd()
+
+
+def _saved(image: Image.Image, kind: str, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def _sound() -> Iterator[tuple[str, bytes]]:
+    """One small picture in every format and mode that is decoded, and in every extreme shape."""
+    rgb = Image.fromarray(_SMALL)
+    for kind in ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF"):
+        yield kind, _saved(rgb, kind)
+        yield f"{kind} 1x1", _saved(rgb.resize((1, 1)), kind)
+        if kind != "WEBP":  # whose sides end at 16383
+            yield f"{kind} 20000x1", _saved(rgb.resize((20_000, 1)), kind)
+            yield f"{kind} 1x20000", _saved(rgb.resize((1, 20_000)), kind)
+    yield "JPEG progressive", _saved(rgb, "JPEG", progressive=True)
+    yield "JPEG CMYK", _saved(rgb.convert("CMYK"), "JPEG")
+    yield "JPEG gray", _saved(rgb.convert("L"), "JPEG")
+    yield "PNG alpha", _saved(rgb.convert("RGBA"), "PNG")
+    yield "PNG palette", _saved(rgb.convert("P"), "PNG", transparency=3)
+    yield "PNG 1 bit", _saved(rgb.convert("1"), "PNG")
+    deep: Array = np.asarray(rgb.convert("L")).astype(np.uint16) * 257
+    yield "PNG 16 bit", _saved(Image.fromarray(deep), "PNG")
+    yield "TIFF 16 bit", _saved(Image.fromarray(deep), "TIFF")
+    yield "TIFF float", _saved(Image.fromarray(deep.astype(np.float32) / 65535), "TIFF")
+    yield "TIFF CMYK", _saved(rgb.convert("CMYK"), "TIFF", compression="tiff_lzw")
+    yield "TIFF deflate", _saved(rgb, "TIFF", compression="tiff_deflate")
+    yield "WEBP lossless alpha", _saved(rgb.convert("RGBA"), "WEBP", lossless=True)
+    frames = [rgb.rotate(angle) for angle in range(0, 360, 6)]
+    for kind in ("GIF", "WEBP", "PNG"):
+        yield f"{kind} animated", _saved(rgb, kind, save_all=True, append_images=frames)
+
+
+def _cut(sound: dict[str, bytes]) -> Iterator[Hostile]:
+    for name, payload in sound.items():
+        for step in range(10):
+            end = len(payload) * step // 10 if step else min(4, len(payload))
+            yield Hostile(f"{name} cut {step} at {end}", payload[:end])
+
+
+def _flipped(sound: dict[str, bytes]) -> Iterator[Hostile]:
+    chance = random.Random(SEED)  # noqa: S311  # the same damage every time
+    for name, payload in sound.items():
+        for number in range(16):
+            broken = bytearray(payload)
+            # half of the damage goes to the head, where sizes and offsets are
+            reach = min(len(broken), 64) if number % 2 else len(broken)
+            for _ in range(1 + number // 4):
+                broken[chance.randrange(reach)] ^= 1 << chance.randrange(8)
+            yield Hostile(f"{name} flipped {number}", bytes(broken))
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def _png(width: int, height: int, data: bytes, *extra: bytes, depth: int = 1, colour: int = 0) -> bytes:
+    head = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
+    parts = (b"\x89PNG\r\n\x1a\n", _chunk(b"IHDR", head), *extra, _chunk(b"IDAT", data), _chunk(b"IEND", b""))
+    return b"".join(parts)
+
+
+def _zeros(count: int) -> bytes:
+    packer = zlib.compressobj(9)
+    parts = [packer.compress(bytes(1 << 20)) for _ in range(count >> 20)]
+    return b"".join([*parts, packer.compress(bytes(count & 0xFFFFF)), packer.flush()])
+
+
+def _lying_sizes(sound: dict[str, bytes]) -> Iterator[Hostile]:
+    """Sizes that the pixels do not bear out, where each format keeps them."""
+    sides = (0, 1, 0x7FFF, 0xFFFF, 0x7FFF_FFFF, 0xFFFF_FFFF)
+    for width in sides:
+        for height in (1, 0xFFFF, 0xFFFF_FFFF):
+            data = zlib.compress(bytes(100))
+            yield Hostile(f"PNG says {width}x{height}", _png(width, height, data), "image/png")
+            bmp = sound["BMP"]
+            yield Hostile(f"BMP says {width}x{height}", bmp[:18] + struct.pack("<II", width, height) + bmp[26:])
+            for kind, offset, form in (("GIF", 6, "<HH"),):
+                sized = struct.pack(form, width & 0xFFFF, height & 0xFFFF)
+                payload = sound[kind][:offset] + sized + sound[kind][offset + 4 :]
+                yield Hostile(f"{kind} says {width}x{height}", payload, "image/gif")
+            frame = sound["JPEG"].index(b"\xff\xc0") + 5
+            sized = struct.pack(">HH", height & 0xFFFF, width & 0xFFFF)
+            yield Hostile(f"JPEG says {width}x{height}", sound["JPEG"][:frame] + sized + sound["JPEG"][frame + 4 :])
+            lossless = b"/" + struct.pack("<I", (width & 0x3FFF) | (height & 0x3FFF) << 14) + bytes(20)
+            body = b"WEBPVP8L" + struct.pack("<I", len(lossless)) + lossless
+            yield Hostile(f"WEBP says {width}x{height}", b"RIFF" + struct.pack("<I", len(body)) + body, "image/webp")
+
+
+def _bombs() -> Iterator[Hostile]:
+    """Little to send, much to unpack: above every limit, just below, and beside the pixels."""
+    row = 7000 // 8 + 1
+    yield Hostile("PNG 30000x30000 black", _png(30_000, 30_000, _zeros(30_000 * 3751)), "image/png")
+    yield Hostile("PNG 7000x7000 black", _png(7000, 7000, _zeros(7000 * row)), "image/png")
+    yield Hostile("PNG RGBA 2200x2200", _png(2200, 2200, _zeros(2200 * 8801), depth=8, colour=6), "image/png")
+    yield Hostile("PNG with more data than pixels", _png(10, 10, _zeros(200 << 20)), "image/png")
+    black = _zeros(100 * 14)
+    for kind, data in ((b"zTXt", b"Comment\0\0"), (b"iCCP", b"profile\0\0"), (b"iTXt", b"Comment\0\1\0\0\0")):
+        bomb = _chunk(kind, data + _zeros(300 << 20))
+        yield Hostile(f"PNG {kind.decode()} of 300 MB", _png(100, 100, black, bomb), "image/png")
+    many = (_chunk(b"tEXt", b"k\0" + bytes(200)) for _ in range(20_000))
+    yield Hostile("PNG of 20000 texts", _png(100, 100, black, *many), "image/png")
+    for compression in ("tiff_deflate", "tiff_lzw", "packbits"):
+        image = Image.new("1", (7000, 7000))
+        yield Hostile(f"TIFF 7000x7000 {compression}", _saved(image, "TIFF", compression=compression), "image/tiff")
+    yield Hostile("GIF 7000x7000", _saved(Image.new("P", (7000, 7000)), "GIF"), "image/gif")
+    yield Hostile("WEBP 3000x3000", _saved(Image.new("RGB", (3000, 3000)), "WEBP", method=0), "image/webp")
+    yield Hostile("JPEG 7000x7000", _saved(Image.new("L", (7000, 7000)), "JPEG"))
+    yield Hostile("JPEG of 3000 scans", _many_scans(3000))
+    still = Image.new("P", (64, 64))
+    many_frames = [still.rotate(number) for number in range(800)]
+    yield Hostile("GIF of 800 frames", _saved(still, "GIF", save_all=True, append_images=many_frames), "image/gif")
+    yield Hostile("TIFF that points to itself", _looped_tiff(), "image/tiff")
+    yield Hostile("TIFF of 60000 tags", b"II*\0\x08\0\0\0" + struct.pack("<H", 60_000) + bytes(12 * 60_000))
+
+
+def _many_scans(count: int) -> bytes:
+    """A progressive JPEG that passes over the whole picture again and again; each pass costs a few bytes."""
+    whole = _saved(Image.new("L", (2000, 2000), 90), "JPEG", progressive=True)
+    last = whole.rindex(b"\xff\xda")
+    scan = whole[last:-2]
+    return whole[:last] + scan * count + whole[-2:]
+
+
+def _looped_tiff() -> bytes:
+    tags = struct.pack("<HHII", 256, 3, 1, 50) + struct.pack("<HHII", 257, 3, 1, 50)
+    return b"II*\0" + struct.pack("<I", 8) + struct.pack("<H", 2) + tags + struct.pack("<I", 8)
+
+
+def _polyglots(sound: dict[str, bytes]) -> Iterator[Hostile]:
+    """Files of two kinds at once, and files that claim to be another kind."""
+    page = b"<html><script>alert(1)</script></html>"
+    archive = b"PK\x05\x06" + bytes(18)
+    program = b"\x7fELF\x02\x01\x01" + bytes(57)
+    for name, payload in sound.items():
+        if " " in name:
+            continue
+        yield Hostile(f"{name} with a page after it", payload + page)
+        yield Hostile(f"{name} with an archive after it", payload + archive)
+        yield Hostile(f"a page before {name}", page + payload)
+        yield Hostile(f"{name} in {name}", payload + payload)
+        for kind in ("image/png", "image/svg+xml", "image/x-unknown"):
+            yield Hostile(f"{name} as {kind}", payload, kind)
+    for kind, payload in (("page", page), ("archive", archive), ("program", program), ("nothing", b"\0" * 5000)):
+        yield Hostile(f"a {kind}", payload)
+    drawing = b'<svg xmlns="http://www.w3.org/2000/svg"><image href="file:///etc/passwd"/></svg>'
+    yield Hostile("SVG that reads a file", drawing, "image/svg+xml")
+    yield Hostile("EPS with a program", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n(%pipe%id)(r)file\n")
+    yield Hostile("PPM", b"P6 10 10 255\n" + bytes(300), "image/x-portable-pixmap")
+    yield Hostile("ICO", b"\0\0\1\0\1\0\x10\x10\0\0\1\0\x20\0" + bytes(100), "image/x-icon")
+
+
+def _odd() -> Iterator[Hostile]:
+    """EXIF that lies, and noise behind each format's first bytes."""
+    for orientation in (0, 9, 255, 65535):
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        yield Hostile(f"EXIF turn {orientation}", _saved(Image.fromarray(_SMALL), "JPEG", exif=exif))
+    broken = b"Exif\0\0II*\0\xff\xff\xff\xff" + bytes(range(256))
+    yield Hostile("EXIF that points nowhere", _saved(Image.fromarray(_SMALL), "JPEG", exif=broken))
+    chance = random.Random(SEED + 1)  # noqa: S311  # the same noise every time
+    heads: dict[str, Callable[[], bytes]] = {
+        "JPEG": lambda: b"\xff\xd8\xff\xe0",
+        "PNG": lambda: b"\x89PNG\r\n\x1a\n",
+        "GIF": lambda: b"GIF89a",
+        "TIFF": lambda: chance.choice((b"II*\0", b"MM\0*")),
+        "BMP": lambda: b"BM",
+        "WEBP": lambda: b"RIFF\0\0\1\0WEBPVP8 ",
+    }
+    for name, head in heads.items():
+        for number in range(8):
+            yield Hostile(f"{name} noise {number}", head() + chance.randbytes(chance.randrange(1, 3000)))
