@@ -9,6 +9,7 @@ from typing import Final, Literal
 import numpy as np
 
 from app.buckets import BucketRunner
+from app.errors import InvalidRequest
 from app.providers import Session, open_session
 from app.settings import Device, Precision, Settings
 from data.contract import CROP_PX, LABELS, Array
@@ -68,20 +69,39 @@ class Classifier:
         Returns: (N, 7) float32, calibrated probabilities in the order of `data.contract.LABELS`; rows sum to 1.
         Raises: ValueError, for another shape or type.
         """
-        if crops.shape[1:] != (CROP_PX, CROP_PX, 3) or crops.dtype != np.uint8:
-            raise ValueError(f"crops {crops.shape} {crops.dtype}: expected (N, {CROP_PX}, {CROP_PX}, 3) uint8")
+        _check(crops)
         return calibrated(self._logits(crops), self.manifest.temperature)
+
+    def explain(self, crops: Array) -> Array:
+        """Where in each crop the answer came from: (N, rows, columns) float32 over the patch grid, each summing to 1.
+
+        Takes crops as `classify` does. Raises: InvalidRequest, where the artefact's graph cannot tell.
+        """
+        output = self.manifest.explain
+        if output is None:
+            raise InvalidRequest(
+                f"explain: model {self.manifest.name} cannot tell where it looked; leave it out"
+            )
+        _check(crops)
+        parts = [self._part(crops[start : start + CPU_BATCH], output.name) for start in range(0, len(crops), CPU_BATCH)]
+        return np.concatenate(parts) if parts else np.empty((0, *output.shape[1:]), np.float32)
 
     def _logits(self, crops: Array) -> Array:
         if self._buckets is not None:
             return self._buckets.run(crops)
-        parts = [self._part(crops[start : start + CPU_BATCH]) for start in range(0, len(crops), CPU_BATCH)]
+        name = self.manifest.output.name
+        parts = [self._part(crops[start : start + CPU_BATCH], name) for start in range(0, len(crops), CPU_BATCH)]
         return np.concatenate(parts) if parts else np.empty((0, len(LABELS)), np.float32)
 
-    def _part(self, crops: Array) -> Array:
+    def _part(self, crops: Array, output: str) -> Array:
         feed = {self.manifest.input.name: np.ascontiguousarray(crops)}
-        logits: Array = self._session.inference.run([self.manifest.output.name], feed)[0]
-        return logits
+        values: Array = self._session.inference.run([output], feed)[0]
+        return values
+
+
+def _check(crops: Array) -> None:
+    if crops.shape[1:] != (CROP_PX, CROP_PX, 3) or crops.dtype != np.uint8:
+        raise ValueError(f"crops {crops.shape} {crops.dtype}: expected (N, {CROP_PX}, {CROP_PX}, 3) uint8")
 
 
 def calibrated(logits: Array, temperature: float) -> Array:

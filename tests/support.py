@@ -13,16 +13,20 @@ from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
 from data.contract import CROP_PX, LABELS, Array, contract_id
-from models.manifest import GraphFile, GraphInput, GraphOutput, Manifest, sha256_of, write_manifest
+from models.manifest import GraphFile, GraphInput, GraphOutput, Manifest, Relevance, sha256_of, write_manifest
 
 OPSET = 17
 _POOL_PX = 16
+RELEVANCE_GRID = (CROP_PX // _POOL_PX, CROP_PX // _POOL_PX)
 _FEATURES = 3 * (CROP_PX // _POOL_PX) ** 2
 _ROOT = Path(__file__).resolve().parent.parent
 
 
-def tiny_graph(*, half: bool = False, seed: int = 0) -> onnx.ModelProto:
-    """A graph with the released signature: mean colour of a 7x7 grid of tiles, one linear layer, seven logits."""
+def tiny_graph(*, half: bool = False, explain: bool = False, seed: int = 0) -> onnx.ModelProto:
+    """A graph with the released signature: mean colour of a 7x7 grid of tiles, one linear layer, seven logits.
+
+    With `explain` it has a second output, `relevance`: the brightness of each tile, as a share of the crop's.
+    """
     kind, dtype = (TensorProto.FLOAT16, np.float16) if half else (TensorProto.FLOAT, np.float32)
     random = np.random.default_rng(seed)
     constants: dict[str, Array] = {
@@ -41,11 +45,21 @@ def tiny_graph(*, half: bool = False, seed: int = 0) -> onnx.ModelProto:
         helper.make_node("Add", ["products", "bias"], ["sums"]),
         helper.make_node("Cast", ["sums"], ["logits"], to=TensorProto.FLOAT),
     ]
+    outputs = [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["N", len(LABELS)])]
+    if explain:
+        nodes += [
+            helper.make_node("Cast", ["tiles"], ["tiles32"], to=TensorProto.FLOAT),
+            helper.make_node("ReduceMean", ["tiles32"], ["brightness"], axes=[1], keepdims=0),
+            helper.make_node("ReduceSum", ["brightness", "grid"], ["whole"], keepdims=1),
+            helper.make_node("Div", ["brightness", "whole"], ["relevance"]),
+        ]
+        constants["grid"] = np.array([1, 2], np.int64)
+        outputs.append(helper.make_tensor_value_info("relevance", TensorProto.FLOAT, ["N", *RELEVANCE_GRID]))
     graph = helper.make_graph(
         nodes,
         "tiny",
         [helper.make_tensor_value_info("crops", TensorProto.UINT8, ["N", CROP_PX, CROP_PX, 3])],
-        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["N", len(LABELS)])],
+        outputs,
         [numpy_helper.from_array(value, name) for name, value in constants.items()],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9)
@@ -53,13 +67,16 @@ def tiny_graph(*, half: bool = False, seed: int = 0) -> onnx.ModelProto:
     return model
 
 
-def tiny_artefact(folder: Path, **changes: object) -> Path:
-    """Write a small but valid artefact into `folder`; `changes` replace fields of its manifest. Returns `folder`."""
+def tiny_artefact(folder: Path, *, explain: bool = False, **changes: object) -> Path:
+    """Write a small but valid artefact into `folder`; `changes` replace fields of its manifest. Returns `folder`.
+
+    With `explain` its graphs also tell where they looked.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     graphs = {}
     for precision in ("fp32", "fp16"):
         path = folder / f"model.{precision}.onnx"
-        path.write_bytes(tiny_graph(half=precision == "fp16").SerializeToString())
+        path.write_bytes(tiny_graph(half=precision == "fp16", explain=explain).SerializeToString())
         graphs[precision] = GraphFile(file=path.name, sha256=sha256_of(path))
     (folder / "card.md").write_text("# Tiny\n\nA test's artefact; its labels mean nothing.\n", encoding="utf-8")
     fields: dict[str, object] = {
@@ -68,6 +85,7 @@ def tiny_artefact(folder: Path, **changes: object) -> Path:
         "contract_id": contract_id(),
         "input": GraphInput(),
         "output": GraphOutput(),
+        "explain": Relevance(shape=(-1, *RELEVANCE_GRID)) if explain else None,
         "graphs": graphs,
         "opset": OPSET,
         "head": "mean",

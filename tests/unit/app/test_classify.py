@@ -11,12 +11,12 @@ import pytest
 
 from app import providers
 from app.classify import CPU_BATCH, Classifier, calibrated, create_classifier
-from app.errors import ProviderUnavailable
+from app.errors import InvalidRequest, ProviderUnavailable
 from app.providers import CPU
 from app.settings import load_settings
 from data.contract import CROP_PX, LABELS
 from models.manifest import ArtefactError
-from tests.support import random_crops, tiny_artefact
+from tests.support import RELEVANCE_GRID, random_crops, tiny_artefact
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +96,23 @@ def test_the_half_precision_graph_agrees(folder: Path, classifier: Classifier) -
     assert half.precision == "fp16"
     crops = random_crops(16)
     assert np.abs(half.classify(crops) - classifier.classify(crops)).max() < 5e-3
+
+
+def test_a_graph_that_can_tell_says_where_it_looked(tmp_path: Path) -> None:
+    classifier = Classifier(tiny_artefact(tmp_path / "tiny.explains", explain=True), device="cpu")
+    crops = random_crops(CPU_BATCH + 2)
+    crops[0, 16:32, 32:48] = 255
+    maps = classifier.explain(crops)
+    assert maps.shape == (CPU_BATCH + 2, *RELEVANCE_GRID)
+    assert maps.sum(axis=(1, 2)) == pytest.approx(1, abs=1e-5)
+    assert np.unravel_index(maps[0].argmax(), RELEVANCE_GRID) == (1, 2)
+    assert classifier.explain(crops[:0]).shape == (0, *RELEVANCE_GRID)
+    assert classifier.classify(crops).sum(axis=1) == pytest.approx(1, abs=1e-6)
+
+
+def test_a_graph_that_cannot_tell_is_the_callers_mistake(classifier: Classifier) -> None:
+    with pytest.raises(InvalidRequest, match=r"tiny\.test cannot tell where it looked"):
+        classifier.explain(random_crops(1))
 
 
 def test_a_damaged_graph_is_refused_by_name(tmp_path: Path) -> None:
