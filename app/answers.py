@@ -5,11 +5,14 @@ import io
 from dataclasses import replace
 from typing import Any, Final
 
+import numpy as np
 from PIL import Image
 
+from app.classify import Classifier
 from app.draw import annotate, reduced
+from app.explain import explanation
 from app.pipeline import Analysis, LabelledFace
-from app.schemas import Box, FaceResult, Landmarks, Picture, Point, RankedLabel, TrackedFaceResult
+from app.schemas import Box, Explanation, FaceResult, Landmarks, Picture, Point, RankedLabel, TrackedFaceResult
 from app.tracking import TrackedFace
 from data.contract import LABELS, Array
 
@@ -17,9 +20,17 @@ UNCERTAIN: Final = "uncertain"
 DRAWN_PX: Final = 2048
 
 
-def face_result(face: LabelledFace, *, threshold: float, top_k: int) -> FaceResult:
+def face_result(face: LabelledFace, *, threshold: float, top_k: int, told: Explanation | None = None) -> FaceResult:
     """One face of an image; its label is `uncertain` where the confidence is below `threshold`."""
-    return FaceResult(**_fields(face, uncertain=face.confidence < threshold, top_k=top_k))
+    return FaceResult(**_fields(face, uncertain=face.confidence < threshold, top_k=top_k), explanation=told)
+
+
+def explanations(classifier: Classifier, analysis: Analysis) -> list[Explanation]:
+    """What the model looked at, for every face, in order."""
+    if not analysis.faces:
+        return []
+    maps = classifier.explain(np.stack([face.crop for face in analysis.faces]))
+    return [explanation(face.crop, relevance) for face, relevance in zip(analysis.faces, maps, strict=True)]
 
 
 def tracked_result(tracked: TrackedFace) -> TrackedFaceResult:

@@ -84,20 +84,6 @@ class Classifier:
         parts = [self._part(crops[start : start + CPU_BATCH], output.name) for start in range(0, len(crops), CPU_BATCH)]
         return np.concatenate(parts) if parts else np.empty((0, *output.shape[1:]), np.float32)
 
-    def explain(self, crops: Array) -> Array:
-        """Say where in each crop the answer came from.
-
-        Args:
-            crops: (N, 112, 112, 3) uint8, RGB; N at least 1.
-        Returns: (N, rows, columns) float32 over the model's grid of patches; each map sums to 1.
-        Raises: ValueError, where the model's manifest has no `explain`.
-        """
-        if self.manifest.explain is None:
-            raise ValueError(f"artefact {self.manifest.name}: its graph does not tell what it looked at")
-        starts = range(0, len(crops), CPU_BATCH)
-        parts = [self._part(crops[start : start + CPU_BATCH], self.manifest.explain.name) for start in starts]
-        return np.concatenate(parts)
-
     def _logits(self, crops: Array) -> Array:
         if self._buckets is not None:
             return self._buckets.run(crops)

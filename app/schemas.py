@@ -51,6 +51,13 @@ class Picture(_Record):
     base64: str
 
 
+class Explanation(_Record):
+    """What the model looked at: a hint, no proof."""
+
+    map: list[list[float]] = Field(description="rows over the crop's patches, from the top; all values add up to 1")
+    overlay: Picture = Field(description="the same laid over the face, 224x224 pixels")
+
+
 class FaceResult(_Record):
     """One face."""
 
@@ -62,6 +69,7 @@ class FaceResult(_Record):
     confidence: Fraction = Field(description="probability of the likeliest expression, calibrated on validation data")
     probabilities: dict[str, Fraction] = Field(description="all seven expressions; they add up to 1")
     top: list[RankedLabel] = Field(description="the `top_k` likeliest expressions, likeliest first")
+    explanation: Explanation | None = Field(None, description="with `explain=true`")
 
 
 class TrackedFaceResult(FaceResult):

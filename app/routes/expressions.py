@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Coroutine
 from http import HTTPStatus
+from itertools import zip_longest
 from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
@@ -99,7 +100,7 @@ async def expressions(
 
 
 def _check_options(options: Options, service: Service) -> None:
-    if options.explain:
+    if options.explain and service.pipeline.classifier.manifest.explain is None:
         name = service.pipeline.classifier.manifest.name
         raise InvalidRequest(
             f"explain: the model {name} has no graph that tells what it looked at; leave the option out"
@@ -204,15 +205,20 @@ async def _image_result(
         error = ProblemDetails.model_validate(problem_body(problem_for(result.error), str(result.error)))
         return ImageResult(index=index, name=name, width=None, height=None, faces=[], timings_ms={}, error=error)
     analysis = result.analysis
-    drawn = None
+    drawn, told = None, []
     if result.image is not None:
         drawn = await service.in_thread(answers.drawn, result.image, analysis, threshold)
+    if options.explain:
+        told = await service.in_thread(answers.explanations, service.pipeline.classifier, analysis)
     return ImageResult(
         index=index,
         name=name,
         width=analysis.width,
         height=analysis.height,
-        faces=[answers.face_result(face, threshold=threshold, top_k=options.top_k) for face in analysis.faces],
+        faces=[
+            answers.face_result(face, threshold=threshold, top_k=options.top_k, told=one)
+            for face, one in zip_longest(analysis.faces, told)
+        ],
         timings_ms=answers.stage_timings(analysis),
         annotated=drawn,
     )

@@ -31,7 +31,7 @@ async def models(service: Annotated[Service, Depends(service_of)]) -> ModelsResp
         temperature=manifest.temperature,
         licence=manifest.licence,
         commit=manifest.commit,
-        explain=False,
+        explain=manifest.explain is not None,
         metrics=[score.model_dump() for score in manifest.metrics],
     )
     return ModelsResponse(models=[info])

@@ -1,7 +1,6 @@
-"""What schemathesis cannot know: which bytes are a picture, and that this model has no explanation to give."""
+"""What schemathesis cannot know: which bytes are a picture."""
 
 import io
-from typing import Any
 
 import schemathesis
 from hypothesis import strategies as st
@@ -21,11 +20,3 @@ def _pictures() -> list[bytes]:
 schemathesis.openapi.format("binary", st.sampled_from(_pictures()))
 for name in ("jpeg", "png", "webp", "bmp", "gif", "tiff"):
     schemathesis.openapi.media_type(f"image/{name}", st.sampled_from(_pictures()))
-
-
-@schemathesis.hook
-def map_query(context: Any, query: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Explanations are refused by a model that has none: that is tested elsewhere."""
-    if query and query.get("explain") in (True, "true"):
-        query["explain"] = "false"
-    return query

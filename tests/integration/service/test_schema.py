@@ -1,0 +1,45 @@
+"""Schemathesis: every check, against a real server, from the service's own description."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.explaining import explaining_artefact
+from tests.integration.service.conftest import Server
+
+Serve = Callable[..., Server]
+_ROOT = Path(__file__).resolve().parents[3]
+
+
+def _examine(server: Server, examples: int, seconds: float) -> None:
+    program = Path(sys.executable).parent / "schemathesis"
+    command = [str(program), "run", f"{server.url}/openapi.json", "--checks", "all"]
+    command += ["--max-examples", str(examples), "--seed", "20", "--no-color"]
+    environment = os.environ | {
+        "PYTHONPATH": str(_ROOT),
+        "SCHEMATHESIS_HOOKS": "tests.integration.service.schemathesis_hooks",
+    }
+    done = subprocess.run(
+        command, env=environment, cwd=server.folder, capture_output=True, text=True, timeout=seconds, check=False
+    )
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    print(done.stdout[-400:])
+    assert "Traceback" not in server.log.read_text()
+
+
+def _server(serve: Serve, tmp_path: Path) -> Server:
+    artefact = explaining_artefact(tmp_path / "explaining.test")
+    return serve(model=artefact, body_timeout_s=2, header_timeout_s=2, max_per_client=0)
+
+
+def test_the_service_keeps_to_its_description(serve: Serve, tmp_path: Path) -> None:
+    _examine(_server(serve, tmp_path), 15, 110)
+
+
+@pytest.mark.soak
+def test_the_service_keeps_to_its_description_for_a_thousand_examples(serve: Serve, tmp_path: Path) -> None:
+    _examine(_server(serve, tmp_path), 1000, 7200)
