@@ -1,0 +1,52 @@
+"""What only a GPU can show; skipped, with the reason, where there is none."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.classify import Classifier
+from app.detect.search import Plan
+from app.detect.yunet import YuNet
+from app.providers import CUDA, cuda_obstacle
+from data import contract
+from tests.support import folder_from_environment, random_crops, sample_photo, tiny_artefact
+
+
+@pytest.fixture(scope="module", autouse=True)
+def gpu() -> None:
+    obstacle = cuda_obstacle()
+    if obstacle is not None:
+        pytest.skip(f"no GPU to test: {obstacle}")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_artefact(tmp_path_factory.mktemp("artefacts") / "tiny.test")
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-4), ("fp16", 5e-3)])
+@pytest.mark.parametrize("count", [0, 1, 3, 64, 257])
+def test_the_gpu_answers_as_the_cpu_does(folder: Path, precision: str, tolerance: float, count: int) -> None:
+    on_gpu = Classifier(folder, device="cuda", precision=precision)  # type: ignore[arg-type]  # one of two literals
+    assert on_gpu.provider == CUDA
+    crops = random_crops(count)
+    expected = Classifier(folder, device="cpu", precision="fp32").classify(crops)
+    assert np.abs(on_gpu.classify(crops) - expected).max(initial=0) < tolerance
+
+
+def test_auto_takes_the_gpu_in_half_precision(folder: Path) -> None:
+    classifier = Classifier(folder, device="auto")
+    assert (classifier.provider, classifier.precision, classifier.max_batch) == (CUDA, "fp16", 256)
+
+
+def test_yunet_on_the_gpu_finds_what_it_finds_on_the_cpu() -> None:
+    path = folder_from_environment("MIEN_MODELS_DIR") / "face_detection_yunet_2023mar.onnx"
+    plan = Plan(640, 1600, turned=False)
+    image = contract.decode(sample_photo().read_bytes())
+    on_gpu = YuNet(path, threshold=0.6, plan=plan, device="cuda")
+    assert on_gpu.provider == CUDA
+    expected = YuNet(path, threshold=0.6, plan=plan).rows(image)
+    rows = on_gpu.rows(image)
+    assert rows.shape == expected.shape
+    assert np.abs(rows - expected).max() < 1
