@@ -27,6 +27,8 @@ _CUDA_OPTIONS: Final = {
     # grow the arena by what is asked for: the default doubles it, and a service shares its GPU
     "arena_extend_strategy": "kSameAsRequested",
     "cudnn_conv_algo_search": "HEURISTIC",
+    # fp32 means fp32: with TF32 an answer on the GPU differs from the CPU's by more than 1e-4; fp16 is the fast graph
+    "use_tf32": "0",
 }
 
 _log = logging.getLogger(__name__)
