@@ -14,6 +14,8 @@ from app import VERSION
 
 # Documented in docs/labelling.md
 FAILED, USAGE, SOME_ERRORS, STOPPED, LOCKED, DISK_FULL = 1, 2, 3, 4, 5, 6
+# Headings of the help
+IN, OUTS, RUN, LOG, WITH = "Inputs", "Outputs", "Run", "Messages", "Model"
 
 _EPILOG = "Labels name expressions as they look, not what people feel. Settings: the environment variables MIEN_*."
 app = typer.Typer(
@@ -45,9 +47,15 @@ class Symlinks(StrEnum):
     skip = "skip"
 
 
-Model = Annotated[Path | None, typer.Option(help="Artefact folder; the released default when not given.")]
-OnDevice = Annotated[Device | None, typer.Option(help="auto may fall back to the CPU, cuda refuses to.")]
-DetectorName = Annotated[str | None, typer.Option(metavar="auto|yunet|haar", help="How faces are found.")]
+Model = Annotated[
+    Path | None, typer.Option(help="Artefact folder; the released default when not given.", rich_help_panel=WITH)
+]
+OnDevice = Annotated[
+    Device | None, typer.Option(help="auto may fall back to the CPU, cuda refuses to.", rich_help_panel=WITH)
+]
+DetectorName = Annotated[
+    str | None, typer.Option(metavar="auto|yunet|haar", help="How faces are found.", rich_help_panel=WITH)
+]
 
 
 def _version(asked: bool) -> None:
@@ -78,48 +86,74 @@ def label(
     ),
     write: Annotated[
         list[str] | None,
-        typer.Option("--write", "-w", metavar="NAME,...", help="Outputs: see --list-outputs. [csv,annotated,report]"),
+        typer.Option(
+            "--write",
+            "-w",
+            metavar="NAME,...",
+            help="Outputs: see --list-outputs. (csv,annotated,report)",
+            rich_help_panel=OUTS,
+        ),
     ] = None,
     list_outputs: Annotated[
-        bool, typer.Option("--list-outputs", help="List the outputs there are, and leave.")
+        bool, typer.Option("--list-outputs", help="List the outputs there are, and leave.", rich_help_panel=OUTS)
     ] = False,
     files_from: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Read names, one a line, from a file or - for standard input.")
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Read names, one a line, from a file or - for standard input.", rich_help_panel=IN
+        ),
     ] = None,
     null: Annotated[
-        bool, typer.Option("--null", "-0", help="Names of --files-from end in NUL, as of find -print0.")
+        bool,
+        typer.Option("--null", "-0", help="Names of --files-from end in NUL, as of find -print0.", rich_help_panel=IN),
     ] = False,
-    recursive: Annotated[bool, typer.Option(help="Enter folders within folders.")] = True,
+    recursive: Annotated[bool, typer.Option(help="Enter folders within folders.", rich_help_panel=IN)] = True,
     ignore: Annotated[
-        list[str] | None, typer.Option(metavar="PATTERN", help="Leave out what matches, such as '*.tif' or 'raw/*'.")
+        list[str] | None,
+        typer.Option(metavar="PATTERN", help="Leave out what matches, such as '*.tif' or 'raw/*'.", rich_help_panel=IN),
     ] = None,
-    hidden: Annotated[bool, typer.Option("--hidden", help="Take files whose names begin with a dot, too.")] = False,
-    symlinks: Annotated[Symlinks, typer.Option(help="files: links to files; follow: to folders too; skip: none.")] = (
-        Symlinks.files
-    ),
-    every: Annotated[int, typer.Option(min=1, metavar="N", help="Of a video, take every N-th frame.")] = 1,
-    per_second: Annotated[
-        float | None, typer.Option(min=0.001, metavar="N", help="Of a video, take N frames per second of its time.")
-    ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Label at most so many pictures in this call.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be labelled, and write nothing.")] = False,
-    check_hashes: Annotated[
-        bool, typer.Option("--check-hashes", help="Notice changes that kept a file's size and time.")
+    hidden: Annotated[
+        bool, typer.Option("--hidden", help="Take files whose names begin with a dot, too.", rich_help_panel=IN)
     ] = False,
-    annotated_px: Annotated[int, typer.Option(min=64, help="Long side of annotated copies at most, pixels.")] = 1600,
-    workers: Annotated[int, typer.Option(min=0, max=256, help="Threads; 0: one per core.")] = 0,
+    symlinks: Annotated[
+        Symlinks, typer.Option(help="files: links to files; follow: to folders too; skip: none.", rich_help_panel=IN)
+    ] = (Symlinks.files),
+    every: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Of a video, take every N-th frame.", rich_help_panel=IN)
+    ] = 1,
+    per_second: Annotated[
+        float | None,
+        typer.Option(
+            min=0.001, metavar="N", help="Of a video, take N frames per second of its time.", rich_help_panel=IN
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Label at most so many pictures in this call.", rich_help_panel=RUN)
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be labelled, and write nothing.", rich_help_panel=RUN)
+    ] = False,
+    check_hashes: Annotated[
+        bool,
+        typer.Option("--check-hashes", help="Notice changes that kept a file's size and time.", rich_help_panel=RUN),
+    ] = False,
+    annotated_px: Annotated[
+        int, typer.Option(min=64, help="Long side of annotated copies at most, pixels.", rich_help_panel=OUTS)
+    ] = 1600,
+    workers: Annotated[int, typer.Option(min=0, max=256, help="Threads; 0: one per core.", rich_help_panel=RUN)] = 0,
     model: Model = None,
     device: OnDevice = None,
     detector: DetectorName = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.", rich_help_panel=LOG)] = False,
     json_log: Annotated[
-        bool, typer.Option("--json-log", help="Log JSON lines to standard error; summary too.")
+        bool, typer.Option("--json-log", help="Log JSON lines to standard error; summary too.", rich_help_panel=LOG)
     ] = False,
 ) -> None:
     """Label every face in folders of photos.
 
-    Writes a table, annotated copies and a report into one folder. Stopped at any point, even killed, the same command
-    goes on where it was. A file that cannot be read is a row with its reason.
+    Writes a table, annotated copies and a report into one folder.
+    Stopped at any point, even killed, the same command goes on where it was.
+    A file that cannot be read is a row with its reason.
     """
     if list_outputs:
         from app.labelling.command import print_outputs
@@ -170,13 +204,13 @@ def review(
 
     The page is served to this machine only. Corrections are kept in corrections.jsonl, beside the predictions.
     """
-    from app.labelling import review as page
-
     with _spoken_errors():
+        from app.labelling.review import serve_review, write_export
+
         if export is None:
-            page.serve(out, port)
+            serve_review(out, port)
         else:
-            typer.echo(page.export(out, export, everything=everything))
+            typer.echo(write_export(out, export, everything=everything))
 
 
 @app.command()
@@ -195,6 +229,41 @@ def serve(
 
         chosen = device.value if device else None
         server.run(load_settings(host=host, port=port, workers=workers, model=model, device=chosen, detector=detector))
+
+
+@app.command()
+def webcam(
+    source: Annotated[
+        str | None,
+        typer.Option("--source", "-s", metavar="0|FILE|URL", help="Label a camera, video or stream here."),
+    ] = None,
+    write: Annotated[
+        Path | None, typer.Option("--write", "-w", metavar="FILE.mp4", help="Write the annotated video of --source.")
+    ] = None,
+    window: Annotated[bool, typer.Option(help="Show --source in a window where there is a display.")] = True,
+    browser: Annotated[bool, typer.Option(help="Open the page in the browser.")] = True,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port of the page; 8000 or a free one.")] = None,
+    model: Model = None,
+    device: OnDevice = None,
+    detector: DetectorName = None,
+) -> None:
+    """Read expressions live: a page with your camera, or --source in a window or the terminal.
+
+    The page is served to this machine only. Nothing is stored but what --write asks for.
+    """
+    if write is not None and source is None:
+        _fail("--write needs --source.", USAGE)
+    with _spoken_errors():
+        from app import webcam as live
+        from app.pipeline import build_pipeline
+        from app.settings import load_settings
+
+        chosen = device.value if device else None
+        settings = load_settings(port=port, model=model, device=chosen, detector=detector)
+        if source is None:
+            live.serve(settings, browser=browser)
+        else:
+            live.run(build_pipeline(settings), source, write=write, window=window)
 
 
 @app.command()
@@ -239,6 +308,23 @@ def models_verify(
 
         sound = verify_models(folder)
     raise typer.Exit(0 if sound else FAILED)
+
+
+@models.command("triton")
+def models_triton(
+    out: Annotated[Path, typer.Argument(help="Model repository; only this model in it is replaced.")],
+    model: Model = None,
+    half: Annotated[bool, typer.Option("--half", help="The fp16 graph, for GPUs.")] = False,
+    gpu: Annotated[bool, typer.Option("--gpu", help="Have Triton run it on a GPU.")] = False,
+) -> None:
+    """Write the classifier as a model repository for NVIDIA Triton Inference Server."""
+    with _spoken_errors():
+        from app.triton import write_repository
+        from models.manifest import default_artefact_dir
+
+        chosen = model or default_artefact_dir()
+        folder = write_repository(chosen, out, precision="fp16" if half else "fp32", device="gpu" if gpu else "cpu")
+        typer.echo(f"Triton's model is at {folder}")
 
 
 class _spoken_errors:  # noqa: N801  # read as a statement

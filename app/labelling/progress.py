@@ -159,6 +159,7 @@ class Bar:
             TimeLeft(),
             console=console,
             transient=True,
+            disable=not console.is_terminal,  # a log file needs no bar
         )
         self._task: TaskID = self._bar.add_task("looking for files", total=None, faces=0, errors=0, new=0)
         self._new = self._faces = self._errors = 0

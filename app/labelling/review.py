@@ -56,7 +56,7 @@ class Decision(BaseModel):
     label: str
 
 
-def serve(out: Path, port: int) -> None:
+def serve_review(out: Path, port: int) -> None:
     """Serve the page until Ctrl-C. Raises: FileNotFoundError, where `out` holds no run."""
     app = create_review_app(out)
     config = uvicorn.Config(app, host=HOST, port=port, log_level="warning", server_header=False)
@@ -112,7 +112,7 @@ def _add_faces(app: FastAPI, view: View, out: Path) -> None:
         return Response(jpeg, media_type="image/jpeg", headers={"Cache-Control": "max-age=3600"})
 
     @app.get("/api/photo")
-    def photo(file: str, frame: int = STILL) -> Response:
+    def photo(file: str, frame: int = STILL, face: int | None = None) -> Response:
         picture = view.picture(file, frame)
         if picture is None:
             return JSONResponse({"detail": "no such picture"}, status_code=404)
@@ -120,7 +120,7 @@ def _add_faces(app: FastAPI, view: View, out: Path) -> None:
             pixels = source_pixels(picture)
         except LabellingError as error:
             return JSONResponse({"detail": str(error)}, status_code=410)
-        drawn = annotate(reduced(pixels, _VIEW_PX), _analysis(view, picture))
+        drawn = annotate(reduced(pixels, _VIEW_PX), _analysis(view, picture, face))
         return Response(encode_jpeg(drawn, 88), media_type="image/jpeg")
 
 
@@ -192,7 +192,9 @@ def source_pixels(picture: Picture) -> Array:
     return pixels
 
 
-def _analysis(view: View, picture: Picture) -> Analysis:
+def _analysis(view: View, picture: Picture, only: int | None) -> Analysis:
+    """What was stored of a picture, for drawing: all faces, or one of them."""
+    chosen = picture.faces if only is None else picture.faces[only : only + 1]
     faces = tuple(
         LabelledFace(
             face=Face(one.box_px, one.landmarks_px, one.score),
@@ -203,12 +205,12 @@ def _analysis(view: View, picture: Picture) -> Analysis:
             roll_degrees=one.roll_degrees,
             crop=np.empty((0, 0, 3), np.uint8),
         )
-        for one in picture.faces
+        for one in chosen
     )
     return Analysis(picture.width or 1, picture.height or 1, faces, view.detector, view.model, "", {})
 
 
-def export(out: Path, target: Path, *, everything: bool) -> str:
+def write_export(out: Path, target: Path, *, everything: bool) -> str:
     """Write reviewed faces as class folders (all faces with `everything`, unreviewed ones by the model's label).
 
     Crops are those in `crops/` where they were written, else they are cut from the sources again, by the same function.
