@@ -1,0 +1,65 @@
+# Two images from one file:
+#   docker build --target cpu -t mien:cpu .
+#   docker build --target gpu -t mien:gpu .
+# Packages come with their hashes from requirements/, YuNet with its own from `mien models pull`, which needs the network;
+# everything else is in the build's context. Neither image needs the network, or a writable file system, when it runs.
+
+FROM python:3.12.12-slim-bookworm AS base
+ENV PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PIP_NO_CACHE_DIR=1 \
+    PIP_DISABLE_PIP_VERSION_CHECK=1
+# OpenCV's wheel is linked to these two.
+# hadolint ignore=DL3008
+RUN apt-get update \
+ && apt-get install --no-install-recommends --yes libgl1 libglib2.0-0 \
+ && rm -rf /var/lib/apt/lists/*
+
+FROM base AS build
+WORKDIR /src
+COPY requirements/ requirements/
+RUN python -m venv /opt/mien
+ENV PATH=/opt/mien/bin:$PATH
+RUN pip install --require-hashes -r requirements/build.txt -r requirements/serve.txt
+COPY pyproject.toml README.md LICENSE ./
+COPY app/ app/
+COPY data/ data/
+COPY models/ models/
+COPY training/ training/
+COPY benchmarks/ benchmarks/
+RUN pip install --no-deps --no-build-isolation . \
+ && mien models pull --to /opt/models \
+ && MIEN_MODELS_DIR=/opt/models mien models verify \
+ && python -m compileall -q /opt/mien/lib
+
+FROM build AS build-gpu
+RUN pip install --require-hashes -r requirements/build.txt -r requirements/gpu.txt
+
+FROM base AS run
+RUN groupadd --gid 10001 mien && useradd --uid 10001 --gid mien --no-create-home --shell /usr/sbin/nologin mien
+COPY --from=build /opt/models /opt/models
+ENV PATH=/opt/mien/bin:$PATH \
+    ORT_DISABLE_TELEMETRY=1 \
+    MIEN_MODELS_DIR=/opt/models \
+    MIEN_DETECTOR=yunet \
+    MIEN_HOST=0.0.0.0 \
+    MIEN_PORT=8000 \
+    MIEN_DRAIN_S=5
+USER 10001:10001
+WORKDIR /tmp
+EXPOSE 8000
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=15s --timeout=5s --start-period=60s --retries=3 \
+  CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:8000/health', timeout=4)"]
+CMD ["mien", "serve"]
+
+# The CUDA libraries come from pip; the driver comes from NVIDIA's container runtime.
+FROM run AS gpu
+ENV NVIDIA_VISIBLE_DEVICES=all \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility \
+    MIEN_DEVICE=cuda
+COPY --from=build-gpu /opt/mien /opt/mien
+
+FROM run AS cpu
+ENV MIEN_DEVICE=cpu
+COPY --from=build /opt/mien /opt/mien
