@@ -14,6 +14,7 @@ from app.pipeline import Analysis, Pipeline, build_pipeline
 from app.settings import load_settings
 from data import contract
 from data.contract import CROP_PX, LABELS, Array, DecodeError, ImageTooLarge, UnsupportedImage
+from data.readers.base import Sample, frame
 from tests.support import encoded, folder_from_environment, picture, sample_photo, tiny_artefact
 
 
@@ -100,10 +101,14 @@ def test_all_eight_exif_orientations_give_the_same_box_and_label(pipeline: Pipel
 
 
 def test_crops_of_serving_equal_those_of_training_byte_for_byte(pipeline: Pipeline) -> None:
-    """Training aligns a decoded photo by landmarks through the contract; serving must give the same bytes."""
+    """The same photo and landmarks, once through the service and once through a data reader's own crop."""
     payload = sample_photo().read_bytes()
-    for labelled in pipeline.analyse(payload).faces:
-        assert np.array_equal(labelled.crop, contract.align(contract.decode(payload), labelled.face.landmarks_px))
+    analysis = pipeline.analyse(payload)
+    assert len(analysis.faces) == 1
+    for labelled in analysis.faces:
+        points = tuple((float(x), float(y)) for x, y in labelled.face.landmarks_px)
+        sample = Sample(key="photo.jpg", split="train", label=None, landmarks_px=points)
+        assert np.array_equal(labelled.crop, frame(contract.decode(payload), sample))
 
 
 def test_a_picture_without_a_face_is_an_answer(pipeline: Pipeline) -> None:
