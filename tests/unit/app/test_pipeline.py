@@ -180,11 +180,11 @@ def test_bytes_that_are_no_picture_are_told_apart(model: Path, payload: bytes, k
 
 @cache
 def large_photo(*, face_px: int) -> bytes:
-    """A JPEG of 4000 pixels with the sample's face, about `face_px` wide."""
+    """A JPEG of 3300 pixels with the sample's face, about `face_px` wide."""
     image = contract.decode(sample_photo().read_bytes())
     side = round(512 * face_px / 92)
-    canvas = np.full((3000, 4000, 3), 90, np.uint8)
-    grown = cv2.resize(image, (side, side), interpolation=cv2.INTER_CUBIC)[:2900]
+    canvas = np.full((2500, 3300, 3), 90, np.uint8)
+    grown = cv2.resize(image, (side, side), interpolation=cv2.INTER_CUBIC)[:2400]
     canvas[50 : 50 + grown.shape[0], 300 : 300 + side] = grown
     return encoded(canvas, "JPEG", quality=95)
 
@@ -197,9 +197,9 @@ def whole(pipeline: Pipeline) -> Pipeline:
 
 
 def test_a_large_photo_of_a_large_face_is_read_reduced_and_answered_alike(pipeline: Pipeline, whole: Pipeline) -> None:
-    payload = large_photo(face_px=600)
+    payload = large_photo(face_px=500)
     seen, expected = pipeline.see(payload), whole.see(payload)
-    assert (seen.width, seen.height) == (expected.width, expected.height) == (4000, 3000)
+    assert (seen.width, seen.height) == (expected.width, expected.height) == (3300, 2500)
     assert seen.faces[0].box_px == pytest.approx(expected.faces[0].box_px, abs=24)
     same_landmarks = contract.align(contract.decode(payload), seen.faces[0].landmarks_px)
     assert not np.array_equal(seen.crops[0], same_landmarks)
@@ -207,7 +207,7 @@ def test_a_large_photo_of_a_large_face_is_read_reduced_and_answered_alike(pipeli
 
 
 def test_crops_of_small_faces_come_from_the_whole_photo(pipeline: Pipeline) -> None:
-    payload = large_photo(face_px=300)
+    payload = large_photo(face_px=250)
     seen = pipeline.see(payload)
     image = contract.decode(payload)
     assert len(seen.faces) >= 1
@@ -216,7 +216,7 @@ def test_crops_of_small_faces_come_from_the_whole_photo(pipeline: Pipeline) -> N
 
 
 def test_an_image_that_is_to_be_kept_is_whole(pipeline: Pipeline) -> None:
-    payload = large_photo(face_px=600)
+    payload = large_photo(face_px=500)
     assert pipeline.see(payload).image is None
     kept = pipeline.see(payload, keep_image=True).image
     assert kept is not None
