@@ -327,23 +327,6 @@ def models_triton(
         typer.echo(f"Triton's model is at {folder}")
 
 
-@models.command("triton")
-def models_triton(
-    out: Annotated[Path, typer.Argument(help="Model repository; only this model in it is replaced.")],
-    model: Model = None,
-    half: Annotated[bool, typer.Option("--half", help="The fp16 graph, for GPUs.")] = False,
-    gpu: Annotated[bool, typer.Option("--gpu", help="Have Triton run it on a GPU.")] = False,
-) -> None:
-    """Write the classifier as a model repository for NVIDIA Triton Inference Server."""
-    with _spoken_errors():
-        from app.triton import write_repository
-        from models.manifest import default_artefact_dir
-
-        chosen = model or default_artefact_dir()
-        folder = write_repository(chosen, out, precision="fp16" if half else "fp32", device="gpu" if gpu else "cpu")
-        typer.echo(f"Triton's model is at {folder}")
-
-
 class _spoken_errors:  # noqa: N801  # read as a statement
     """Print an error that was raised on purpose as one line, and leave with its exit code."""
 
