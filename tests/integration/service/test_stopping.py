@@ -55,7 +55,7 @@ def test_no_accepted_request_is_lost_in_twenty_stops(serve: Serve) -> None:
 
 
 def test_readiness_goes_off_before_the_door_closes(serve: Serve) -> None:
-    server = serve(drain_s=1.5)
+    server = serve(drain_s=4)
     server.process.terminate()
     time.sleep(0.3)
     assert httpx.get(f"{server.url}/ready").status_code == 503
@@ -79,7 +79,7 @@ def test_a_request_on_a_kept_connection_is_still_answered_while_stopping(serve: 
         kept.sendall(ask)
         assert _answer(kept).startswith(b"http/1.1 200")
         server.process.terminate()
-        time.sleep(0.5)
+        time.sleep(0.3)
         kept.sendall(ask)
         answer = _answer(kept)
         assert answer.startswith(b"http/1.1 200")

@@ -1,0 +1,68 @@
+"""The examples of the guides run, word for word, against a real service."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.service.conftest import Server
+
+_ROOT = Path(__file__).resolve().parents[3]
+_GUIDES = ("api.md", "deployment.md")
+_SERVED_AT = "127.0.0.1:8000"
+_NEEDED = {"sh": "curl", "js": "node"}
+
+
+def _examples() -> list[tuple[str, str]]:
+    documents = ((_ROOT / "docs" / name).read_text(encoding="utf-8") for name in _GUIDES)
+    return [
+        block
+        for document in documents
+        for block in re.findall(r"^```(\w+) test\n(.*?)^```", document, flags=re.MULTILINE | re.DOTALL)
+    ]
+
+
+def test_the_guide_has_examples_in_three_languages() -> None:
+    assert {language for language, _ in _examples()} == {"sh", "python", "js"}
+
+
+@pytest.mark.parametrize(("language", "text"), _examples())
+def test_an_example_runs(language: str, text: str, common: Server) -> None:
+    program = _NEEDED.get(language)
+    if program and not shutil.which(program):
+        pytest.skip(f"this example needs {program}, which is not installed here")
+    run = {
+        "sh": ["sh", "-eu", "-c"],
+        "python": [sys.executable, "-c"],
+        "js": ["node", "--input-type=module", "-e"],
+    }[language]
+    text = text.replace(_SERVED_AT, f"127.0.0.1:{common.port}")
+    environment = os.environ | {"PYTHONPATH": ""}
+    done = subprocess.run(
+        [*run, text], cwd=_ROOT, env=environment, capture_output=True, text=True, timeout=90, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.strip(), "an example shows something"
+
+
+def test_every_problem_of_the_service_is_in_the_guide() -> None:
+    from app.errors import INTERNAL, PROBLEMS
+
+    guide = (_ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    for problem in (*(row for _, row in PROBLEMS), INTERNAL):
+        assert f"`{problem.slug}`" in guide, problem
+        assert re.search(rf"^\| [\d, ]*\b{problem.status}\b", guide, flags=re.MULTILINE), problem
+
+
+def test_every_setting_that_the_guide_names_exists_with_its_default() -> None:
+    from app.settings import Settings
+
+    guide = (_ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`MIEN_(\w+)", guide))
+    fields = {name.upper() for name in Settings.model_fields}
+    assert len(named) >= 20
+    assert named <= fields

@@ -1,0 +1,35 @@
+"""`python -m benchmarks.serving` runs and writes its figures; their worth is for a quiet machine to tell."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support import encoded, picture
+
+_ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_the_benchmark_writes_every_figure(artefact: Path, tmp_path: Path) -> None:
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for step in range(4):
+        (photos / f"{step}.jpg").write_bytes(encoded(picture(120 + 20 * step, 100), "JPEG"))
+    command = [sys.executable, "-m", "benchmarks.serving", "--photos", str(photos), "--json", str(tmp_path / "f.json")]
+    environment = os.environ | {"MIEN_MODEL": str(artefact), "MIEN_DEVICE": "cpu", "MIEN_DETECTOR": "haar"}
+    done = subprocess.run(
+        [*command, "--rounds", "1", "--passes", "2", "--steady", "10"],
+        cwd=_ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    figures = json.loads((tmp_path / "f.json").read_text())
+    assert figures["efficiency"] > 0
+    assert figures["requests_per_s"] > 0
+    assert 0 < figures["p50_ms"] <= figures["p99_ms"]
+    assert (figures["provider"], figures["detector"]) == ("CPUExecutionProvider", "haar")

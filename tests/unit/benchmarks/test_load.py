@@ -1,0 +1,38 @@
+"""The load that the service is measured with: what it sends, and how it counts."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from benchmarks.load import Outcome, folder_requests, percentile, request_bytes, summary
+
+
+def test_a_request_is_complete_and_says_its_length() -> None:
+    head, body = request_bytes(b"12345", "image/png", host="here", close=True).split(b"\r\n\r\n")
+    assert head.split(b"\r\n")[0] == b"POST /v1/expressions HTTP/1.1"
+    assert {b"Content-Length: 5", b"Content-Type: image/png", b"Connection: close", b"Host: here"} <= set(
+        head.split(b"\r\n")
+    )
+    assert body == b"12345"
+
+
+def test_a_folder_gives_one_request_per_picture(tmp_path: Path) -> None:
+    for name in ("b.jpg", "a.PNG", "notes.txt"):
+        (tmp_path / name).write_bytes(name.encode())
+    assert [request[-5:] for request in folder_requests(tmp_path, host="here")] == [b"a.PNG", b"b.jpg"]
+
+
+def test_percentiles_are_values_that_occurred() -> None:
+    assert percentile([3, 1, 2], 0.5) == 2
+    assert percentile(range(100), 0.99) == 99
+    assert math.isnan(percentile([], 0.5))
+
+
+def test_the_summary_counts_by_status_and_times_the_answered_alone() -> None:
+    outcomes = [Outcome(200, 0.0, 0.010), Outcome(200, 1.0, 0.030), Outcome(503, 1.5, 0.5), Outcome(0, 1.0, 9.0)]
+    told = summary(outcomes)
+    assert told["statuses"] == {"0": 1, "200": 2, "503": 1}
+    assert told["p50_ms"] == pytest.approx(30)
+    assert told["requests_per_s"] == pytest.approx(0.2)
+    assert told["seconds"] == 10
