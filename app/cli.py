@@ -3,19 +3,27 @@
 python -m app --help
 """
 
-import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
 from app import VERSION
-
-# Documented in docs/labelling.md
-FAILED, USAGE, SOME_ERRORS, STOPPED, LOCKED, DISK_FULL = 1, 2, 3, 4, 5, 6
-# Headings of the help
-IN, OUTS, RUN, LOG, WITH = "Inputs", "Outputs", "Run", "Messages", "Model"
+from app.cli_models import models
+from app.cli_support import (
+    FAILED,
+    IN,
+    LOG,
+    OUTS,
+    RUN,
+    USAGE,
+    DetectorName,
+    Model,
+    OnDevice,
+    Symlinks,
+    fail,
+    spoken_errors,
+)
 
 _EPILOG = "Labels name expressions as they look, not what people feel. Settings: the environment variables MIEN_*."
 app = typer.Typer(
@@ -27,35 +35,7 @@ app = typer.Typer(
     epilog=_EPILOG,
     help="Find the faces in photos and label their expressions, with calibrated probabilities.",
 )
-models = typer.Typer(no_args_is_help=True, help="Fetch, list and verify the models.")
 app.add_typer(models, name="models")
-
-
-class Device(StrEnum):
-    """Where the model runs."""
-
-    auto = "auto"
-    cpu = "cpu"
-    cuda = "cuda"
-
-
-class Symlinks(StrEnum):
-    """What is done with symbolic links."""
-
-    files = "files"
-    follow = "follow"
-    skip = "skip"
-
-
-Model = Annotated[
-    Path | None, typer.Option(help="Artefact folder; the released default when not given.", rich_help_panel=WITH)
-]
-OnDevice = Annotated[
-    Device | None, typer.Option(help="auto may fall back to the CPU, cuda refuses to.", rich_help_panel=WITH)
-]
-DetectorName = Annotated[
-    str | None, typer.Option(metavar="auto|yunet|haar", help="How faces are found.", rich_help_panel=WITH)
-]
 
 
 def _version(asked: bool) -> None:
@@ -161,9 +141,9 @@ def label(
         print_outputs()
         return
     if bool(inputs) == bool(files_from):
-        _fail("give either FOLDER... or --files-from.", USAGE)
+        fail("give either FOLDER... or --files-from.", USAGE)
     if per_second is not None and every != 1:
-        _fail("--every and --per-second exclude each other.", USAGE)
+        fail("--every and --per-second exclude each other.", USAGE)
     from app.labelling.command import Call, run
 
     call = Call(
@@ -204,7 +184,7 @@ def review(
 
     The page is served to this machine only. Corrections are kept in corrections.jsonl, beside the predictions.
     """
-    with _spoken_errors():
+    with spoken_errors():
         from app.labelling.review import serve_review, write_export
 
         if export is None:
@@ -223,7 +203,7 @@ def serve(
     detector: DetectorName = None,
 ) -> None:
     """Answer uploads over HTTP: POST /v1/expressions; guide at /docs."""
-    with _spoken_errors():
+    with spoken_errors():
         from app import server
         from app.settings import load_settings
 
@@ -252,8 +232,8 @@ def webcam(
     The page is served to this machine only. Nothing is stored but what --write asks for.
     """
     if write is not None and source is None:
-        _fail("--write needs --source.", USAGE)
-    with _spoken_errors():
+        fail("--write needs --source.", USAGE)
+    with spoken_errors():
         from app import webcam as live
         from app.pipeline import build_pipeline
         from app.settings import load_settings
@@ -269,84 +249,12 @@ def webcam(
 @app.command()
 def doctor(model: Model = None, device: OnDevice = None, detector: DetectorName = None) -> None:
     """Say what is installed, what really runs, and whether it is sound. Exit code 1 where something is off."""
-    with _spoken_errors():
+    with spoken_errors():
         from app.doctor import examine
 
         chosen = device.value if device else None
         sound = examine({"model": model, "device": chosen, "detector": detector})
     raise typer.Exit(0 if sound else FAILED)
-
-
-@models.command("pull")
-def models_pull(
-    to: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder; MIEN_MODELS_DIR or the user cache.")] = None,
-) -> None:
-    """Fetch YuNet, the face detector, once; it is checked against its pinned hash."""
-    with _spoken_errors():
-        from app.detect.weights import fetch_yunet
-        from app.settings import load_settings
-
-        typer.echo(f"YuNet is at {fetch_yunet(to or load_settings().models_dir)}")
-
-
-@models.command("list")
-def models_list() -> None:
-    """List the released artefacts and the detectors."""
-    with _spoken_errors():
-        from app.doctor import list_models
-
-        list_models()
-
-
-@models.command("verify")
-def models_verify(
-    folder: Annotated[Path | None, typer.Argument(help="Artefact folder; all released ones when not given.")] = None,
-) -> None:
-    """Compare every file of the artefacts and the detector with its pinned hash."""
-    with _spoken_errors():
-        from app.doctor import verify_models
-
-        sound = verify_models(folder)
-    raise typer.Exit(0 if sound else FAILED)
-
-
-@models.command("triton")
-def models_triton(
-    out: Annotated[Path, typer.Argument(help="Model repository; only this model in it is replaced.")],
-    model: Model = None,
-    half: Annotated[bool, typer.Option("--half", help="The fp16 graph, for GPUs.")] = False,
-    gpu: Annotated[bool, typer.Option("--gpu", help="Have Triton run it on a GPU.")] = False,
-) -> None:
-    """Write the classifier as a model repository for NVIDIA Triton Inference Server."""
-    with _spoken_errors():
-        from app.triton import write_repository
-        from models.manifest import default_artefact_dir
-
-        chosen = model or default_artefact_dir()
-        folder = write_repository(chosen, out, precision="fp16" if half else "fp32", device="gpu" if gpu else "cpu")
-        typer.echo(f"Triton's model is at {folder}")
-
-
-class _spoken_errors:  # noqa: N801  # read as a statement
-    """Print an error that was raised on purpose as one line, and leave with its exit code."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        if isinstance(error, KeyboardInterrupt):
-            raise SystemExit(130)
-        if isinstance(error, Exception) and not isinstance(error, typer.Exit):
-            from app.errors import MienError
-            from models.manifest import ArtefactError
-
-            if isinstance(error, MienError | ArtefactError | FileNotFoundError):
-                _fail(str(error), FAILED)
-
-
-def _fail(message: str, code: int) -> NoReturn:
-    sys.stderr.write(f"mien: {message}\n")
-    raise SystemExit(code)
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from app import cli
+from app.cli_support import DISK_FULL, FAILED, LOCKED, SOME_ERRORS, STOPPED
 from app.errors import MienError
 from app.labelling.containers import Sampling
 from app.labelling.files import DiskFull, LabellingError, OutputLocked
@@ -69,11 +69,11 @@ def run(call: Call) -> int:
             return _dry_run(request, call.mode)
         return _run(request, call)
     except OutputLocked as error:
-        return _failed(error, cli.LOCKED, call.mode)
+        return _failed(error, LOCKED, call.mode)
     except DiskFull as error:
-        return _failed(error, cli.DISK_FULL, call.mode)
+        return _failed(error, DISK_FULL, call.mode)
     except (MienError, ArtefactError) as error:
-        return _failed(error, cli.FAILED, call.mode)
+        return _failed(error, FAILED, call.mode)
     except KeyboardInterrupt:
         return 130
 
@@ -93,8 +93,8 @@ def _run(request: Request, call: Call) -> int:
 def exit_code(outcome: Outcome) -> int:
     """0, or why it is not: stopped before the end, or some files have errors."""
     if outcome.stopped:
-        return cli.STOPPED
-    return cli.SOME_ERRORS if outcome.statuses.get("error") else 0
+        return STOPPED
+    return SOME_ERRORS if outcome.statuses.get("error") else 0
 
 
 def _request(call: Call) -> Request:

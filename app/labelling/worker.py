@@ -17,7 +17,6 @@ import numpy as np
 
 from app.detect import Face
 from app.draw import annotate, reduced
-from app.errors import MienError
 from app.labelling.files import disk_errors, write_picture
 from app.labelling.products import (
     ANNOTATED,
@@ -33,10 +32,9 @@ from app.labelling.products import (
 from app.labelling.records import FaceRecord, Failure, Item, PictureRecord, Status, sha256_hex
 from app.labelling.scan import PICTURES
 from app.pipeline import Analysis, LabelledFace, Pipeline
-from data.contract import CROP_PX, Array, DecodeError, DegenerateLandmarks, ImageTooLarge, UnsupportedImage
+from data.contract import CROP_PX, Array, DecodeError, ImageTooLarge, UnsupportedImage
 
 STAGES: Final = ("read", "decode", "detect", "align", "classify", "write")
-_UNREADABLE: Final = (MienError, DecodeError, DegenerateLandmarks, OSError, cv2.error, MemoryError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +101,7 @@ class Worker:
                 image = self._pipeline.decode(payload) if payload is not None else item.pixels
             assert image is not None  # noqa: S101  # an item has bytes, pixels or a failure
             return self._faces(item, sha256, image)
-        except _UNREADABLE as error:
+        except Exception as error:  # noqa: BLE001  # one poisoned picture must not end a run over a million others
             return _Prepared(_emptied(item), sha256, failure=failure_of(error, item.name))
 
     def _payload(self, item: Item) -> bytes | None:
