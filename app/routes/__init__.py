@@ -6,8 +6,8 @@ from starlette.requests import HTTPConnection
 from app.service import Service
 
 
-def service_of(request: Request) -> Service:
-    """The process's service, which start-up put into the application's state."""
+async def service_of(request: Request) -> Service:
+    """The process's service; async, as the framework would send another function to a thread and back."""
     return service_behind(request)
 
 
