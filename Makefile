@@ -19,8 +19,9 @@ help: ## list these commands
 	@echo
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-8s  %s\n", $$1, $$2}' Makefile
 
+# Status 3 tells a script that some file could not be read; to a person the summary has said so, and the rest is labelled.
 label: $(ENV_SERVE)/.installed ## label a folder of photos: PHOTOS=folder (samples/photos), OUT=folder (out)
-	@"$(ENV_SERVE)/bin/python" -m app label "$$PHOTOS" --out "$$OUT"
+	@"$(ENV_SERVE)/bin/python" -m app label "$$PHOTOS" --out "$$OUT" || test $$? -eq 3
 
 serve: $(ENV_SERVE)/.installed ## answer REST requests and show the webcam page; MIEN_HOST and MIEN_PORT say where
 	@"$(ENV_SERVE)/bin/python" -m app serve
