@@ -1,5 +1,6 @@
 // One face in words and bars; the same block for a person in the live view and for a face of a photo.
 
+import { showAttention } from "./attention.js";
 import { element, setText } from "./dom.js";
 import { LABELS, likeliest, percent, spoken } from "./labels.js";
 import { Timeline } from "./timeline.js";
@@ -26,7 +27,7 @@ export class FaceBlock {
     setText(this.label, spoken(face));
     for (const [label, row] of this.rows) {
       const value = face.probabilities[label];
-      row.fill.style.transform = `scaleX(${value.toFixed(3)})`;
+      row.fill.style.width = `${(100 * value).toFixed(1)}%`;
       row.item.classList.toggle("lead", label === lead);
       setText(row.value, percent(value));
     }
@@ -55,8 +56,9 @@ class Person {
     this.timeline.add(face.label, face.probabilities[likeliest(face)], at);
   }
 
-  refresh(now) {
-    const away = now - this.seenAt > AWAY_MS;
+  /** `answeredAt`: when the newest answer came; as long as none comes, nobody has left. */
+  refresh(now, answeredAt) {
+    const away = answeredAt - this.seenAt > AWAY_MS;
     this.block.root.classList.toggle("away", away);
     this.block.show(this.face);
     if (away) setText(this.block.label, "out of view");
@@ -76,11 +78,18 @@ export class People {
   }
 
   update(faces, now) {
+    this.answeredAt = now;
     for (const face of faces) {
       if (!this.people.has(face.track)) this.people.set(face.track, new Person(face.track));
       this.people.get(face.track).seen(face, now);
     }
     this.forget(now);
+  }
+
+  /** Put a figure beside a person. */
+  attach(track, figure) {
+    const person = this.people.get(track);
+    if (person) showAttention(person.block.root, figure);
   }
 
   /** A person out of view for a minute has an empty timeline; beyond eight, those away the longest leave first. */
@@ -100,7 +109,7 @@ export class People {
     this.refreshedAt = now;
     for (const [, person] of this.people) {
       if (!person.block.root.isConnected) this.list.prepend(person.block.root);
-      person.refresh(now);
+      person.refresh(now, this.answeredAt);
     }
     this.nobody.hidden = this.people.size > 0;
   }

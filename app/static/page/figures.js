@@ -4,6 +4,7 @@ import { announce, setText } from "./dom.js";
 import { spoken } from "./labels.js";
 
 const WINDOW_MS = 2000;
+const STALE_MS = 10_000;
 const REFRESH_MS = 500;
 
 export class Figures {
@@ -18,13 +19,18 @@ export class Figures {
 
   add(now, latencyMs) {
     this.answers.push([now, latencyMs]);
-    while (now - this.answers[0][0] > WINDOW_MS) this.answers.shift();
+  }
+
+  /** Keep the answers of the last two seconds; of a slow service the last two. */
+  trim(now) {
+    const age = () => now - this.answers[0][0];
+    while (this.answers.length && (age() > STALE_MS || (this.answers.length > 2 && age() > WINDOW_MS))) this.answers.shift();
   }
 
   show(fps, latency, now) {
     if (now - this.shownAt < REFRESH_MS) return;
     this.shownAt = now;
-    while (this.answers.length && now - this.answers[0][0] > WINDOW_MS) this.answers.shift();
+    this.trim(now);
     const span = this.answers.length > 1 ? this.answers.at(-1)[0] - this.answers[0][0] : 0;
     const sorted = this.answers.map(([, ms]) => ms).sort((one, other) => one - other);
     setText(fps, span ? ((this.answers.length - 1) / span * 1000).toFixed(1) : "–");

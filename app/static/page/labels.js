@@ -19,14 +19,14 @@ export const colourOnPicture = (label) => ON_PICTURE[label] ?? ON_PICTURE.neutra
 export const colourOnPage = (label) =>
   getComputedStyle(document.documentElement).getPropertyValue(`--${LABELS.includes(label) ? label : "neutral"}`).trim();
 
-export const percent = (fraction) => `${Math.round(fraction * 100)} %`;
+export const percent = (fraction) => `${Math.round(fraction * 100)}%`;
 
 /** The likeliest expression of a face, also where its label is `uncertain`. */
 export function likeliest(face) {
   return LABELS.reduce((best, label) => (face.probabilities[label] > face.probabilities[best] ? label : best));
 }
 
-/** What is said of a face in words: "happiness 92 %", or "uncertain (sadness 31 %)". */
+/** What is said of a face in words: "happiness 92%", or "uncertain (sadness 31%)". */
 export function spoken(face) {
   const words = `${likeliest(face)} ${percent(face.probabilities[likeliest(face)])}`;
   return face.label === UNCERTAIN ? `${UNCERTAIN} (${words})` : `${face.label} ${percent(face.confidence)}`;

@@ -1,11 +1,13 @@
 // The live view: camera -> frames -> stream -> boxes on the picture, people beside it.
 
+import { attentionFigure, overlapOf } from "./attention.js";
 import { CameraTrouble, listCameras, openCamera } from "./camera.js";
 import { announce, byId, element, setText } from "./dom.js";
 import { drawFace } from "./draw.js";
 import { People } from "./faces.js";
 import { Announcer, Figures } from "./figures.js";
 import { Motion } from "./motion.js";
+import { ask } from "./photos.js";
 import { FrameStream } from "./stream.js";
 
 const FRAME_PX = 640; // long side of a frame on its way: what the detector looks at first
@@ -37,6 +39,7 @@ export class Live {
     byId("start").addEventListener("click", () => this.start());
     byId("stop").addEventListener("click", () => this.stop());
     byId("pause").addEventListener("click", () => this.pause(this.state !== "paused"));
+    byId("look").addEventListener("click", () => this.tellWhereItLooked());
     byId("mirror").addEventListener("change", () => this.video.classList.toggle("mirrored", byId("mirror").checked));
     byId("camera").addEventListener("change", () => this.start(byId("camera").value));
     document.addEventListener("visibilitychange", () => this.attend());
@@ -135,7 +138,7 @@ export class Live {
     this.turn = null;
     this.stream.close();
     this.media?.getTracks().forEach((track) => track.stop());
-    this.media = null;
+    this.media = this.lastFrame = null;
     this.video.srcObject = null;
     this.clear();
     this.people.clear();
@@ -231,6 +234,7 @@ export class Live {
     this.encoding = true;
     try {
       const blob = await new Promise((done) => this.frame.toBlob(done, "image/jpeg", QUALITY));
+      this.lastFrame = blob;
       if (blob && this.state === "live") this.stream.send(await blob.arrayBuffer(), takenAt);
     } finally {
       this.encoding = false;
@@ -244,9 +248,28 @@ export class Live {
     this.frameSize = { width: result.width, height: result.height };
     this.motion.update(result.faces, takenAt, now);
     this.people.update(result.faces, now);
+    this.people.refresh(now);
     this.figures.add(now, now - takenAt);
     this.announcer.consider(result.faces, now);
     setText(byId("count"), String(result.faces.length));
+  }
+
+  /** Ask once more for the newest frame, with the map of each face, and put it beside the person it belongs to. */
+  async tellWhereItLooked() {
+    if (!this.lastFrame) return;
+    byId("look").disabled = true;
+    try {
+      const { images: [{ faces }] } = await ask(this.lastFrame, { explain: true });
+      for (const face of faces) {
+        const track = this.motion.nearest((box) => overlapOf(box, face.box));
+        if (track !== undefined) this.people.attach(track, await attentionFigure(face.explanation));
+      }
+      announce(faces.length ? "The picture beside each person shows where the model looked" : "No face in this frame");
+    } catch (error) {
+      announce(`The service did not say: ${error.detail ?? error.message}`);
+    } finally {
+      byId("look").disabled = false;
+    }
   }
 
   drawOn() {

@@ -35,6 +35,9 @@ async function tellWhatRuns() {
   const ready = answer?.ok ? await answer.json() : null;
   setText(byId("card"), ready?.model ?? "unknown");
   const device = ready?.provider.replace("ExecutionProvider", "");
+  const models = ready && await fetch("v1/models").then((found) => found.json()).catch(() => null);
+  const explains = Boolean(models?.models?.[0]?.explain);
+  byId("look").hidden = byId("attention-field").hidden = !explains;
   setText(byId("runs"), ready ? ` on ${device}, faces by ${ready.detector}` : "");
 }
 

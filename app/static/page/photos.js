@@ -1,5 +1,6 @@
 // Photos: dropped, pasted or chosen; answered one after the other; drawn here, as the service keeps nothing.
 
+import { attentionFigure, showAttention } from "./attention.js";
 import { announce, byId, download, element, setText } from "./dom.js";
 import { drawFace } from "./draw.js";
 import { asCsv, asJson } from "./exports.js";
@@ -102,7 +103,8 @@ export class Photos {
   async work(result) {
     try {
       let picture = await readable(result.file);
-      result.answer = await ask(result.file, picture === null);
+      const options = { annotate: picture === null, explain: byId("attention").checked };
+      result.answer = await ask(result.file, options);
       const [image] = result.answer.images;
       const drawn = image.annotated;
       delete image.annotated;
@@ -123,6 +125,7 @@ export class Photos {
     const people = image.faces.map((face, place) => {
       const block = new FaceBlock(`Face ${place + 1}`, "h4", "div");
       block.show(face);
+      if (face.explanation) attentionFigure(face.explanation).then((figure) => showAttention(block.root, figure));
       return block.root;
     });
     result.summary = summaryOf(image.faces);
@@ -188,11 +191,12 @@ function paint(canvas, picture, faces, width) {
   }
 }
 
-/** Send one photo. A service that is full says when to come back. */
-async function ask(file, annotate) {
+/** Send one photo; `options` are those of the service. A service that is full says when to come back. */
+export async function ask(file, options) {
   const type = file.type.startsWith("image/") ? file.type : "image/jpeg"; // the bytes decide; the header must be an image's
   for (let attempt = 1; ; attempt++) {
-    const answer = await fetch(`v1/expressions${annotate ? "?annotate=true" : ""}`, {
+    const wanted = Object.keys(options).filter((name) => options[name]);
+    const answer = await fetch(`v1/expressions?${wanted.map((name) => `${name}=true`).join("&")}`, {
       method: "POST", headers: { "Content-Type": type, Accept: "application/json" }, body: file,
     });
     const body = await answer.json();

@@ -3,7 +3,7 @@
 import { LABELS, UNCERTAIN, colourOnPage } from "./labels.js";
 
 export const SPAN_MS = 60_000;
-const GAP_MS = 1500;
+const GAP_MS = 2500;
 
 export class Timeline {
   constructor(canvas) {
