@@ -5,7 +5,8 @@ from typing import Protocol
 
 import numpy as np
 
-from data.contract import Array
+from data.contract import Array, DegenerateLandmarks
+from data.contract.align import similarity
 
 Box = tuple[float, float, float, float]
 _MIN_EYE_DISTANCE_PX = 1.0
@@ -49,7 +50,7 @@ def plausible(face: Face, *, width: int, height: int) -> bool:
 
     A network that sees a picture far from what it learned from may answer with numbers that are no coordinates
     (boxes of 1e12 px with a score of 1.0 have been seen on pictures of 32 px): finite, overlapping the picture, at most
-    three times its size, and with eyes that are apart.
+    three times its size, and with eyes that are apart and landmarks that a crop can be framed by.
     """
     x, y, box_width, box_height = face.box_px
     eyes = face.landmarks_px[1].astype(np.float64) - face.landmarks_px[0]
@@ -62,7 +63,16 @@ def plausible(face: Face, *, width: int, height: int) -> bool:
         and min(x + box_width, width) > max(x, 0.0)
         and min(y + box_height, height) > max(y, 0.0)
         and np.hypot(*eyes) >= _MIN_EYE_DISTANCE_PX
+        and _can_be_framed(face)
     )
+
+
+def _can_be_framed(face: Face) -> bool:
+    try:
+        similarity(face.landmarks_px)
+    except DegenerateLandmarks:
+        return False
+    return True
 
 
 def largest_first(faces: list[Face]) -> list[Face]:

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from app.detect.base import Box, Face, largest_first, overlap, plausible
+from data.contract import DegenerateLandmarks
+from data.contract.align import TEMPLATE_PX, similarity
 
 EYES_APART = np.array([[30, 40], [70, 40], [50, 60], [35, 80], [65, 80]], np.float32)
 
@@ -53,3 +55,13 @@ def test_overlap_is_intersection_over_union() -> None:
     assert overlap((0, 0, 10, 10), (0, 0, 10, 10)) == 1.0
     assert overlap((0, 0, 10, 10), (5, 0, 10, 10)) == pytest.approx(50 / 150)
     assert overlap((0, 0, 10, 10), (10, 0, 10, 10)) == 0.0
+
+
+def test_landmarks_that_frame_no_crop_are_no_face() -> None:
+    centred = EYES_APART - EYES_APART.mean(axis=0)
+    target = np.asarray(TEMPLATE_PX) - np.mean(TEMPLATE_PX, axis=0)
+    mixed = (centred * target).sum(axis=0)
+    mirrored = centred * (1, -mixed[0] / mixed[1]) + 50  # as much upside down as upright: no rotation fits better
+    with pytest.raises(DegenerateLandmarks):
+        similarity(mirrored)
+    assert not plausible(face((10, 10, 80, 80), mirrored.astype(np.float64)), width=100, height=100)
