@@ -60,7 +60,7 @@ def train(recipe: Recipe, out: Path) -> Path:
         session.run_epoch(epoch)
         if session.validate(epoch, valid):
             break
-    logger.info("best: epoch %d, validation %s %.2f %%", session.best_epoch, recipe.select, 100 * session.best)
+    logger.info("best: epoch %d, validation %s %.2f %%", session.best_epoch + 1, recipe.select, 100 * session.best)
     return out
 
 
