@@ -178,7 +178,7 @@ export class Live {
   /** A view that nobody sees sends nothing; it goes on when it is seen again. */
   attend() {
     if (this.state !== "live") return;
-    if (document.hidden || byId("live").hidden) return this.stream.close();
+    if (document.hidden || byId("panel-live").hidden) return this.stream.close();
     if (this.stream.wanted) return;
     this.motion.clear();
     this.figures.clear();

@@ -12,7 +12,7 @@ function choose(name, { focus = false } = {}) {
     const button = byId(`tab-${tab}`);
     button.setAttribute("aria-selected", String(tab === name));
     button.tabIndex = tab === name ? 0 : -1;
-    byId(tab).hidden = tab !== name;
+    byId(`panel-${tab}`).hidden = tab !== name;
   }
   if (focus) byId(`tab-${name}`).focus();
   live.attend();
@@ -24,7 +24,7 @@ function listenToTabs() {
   document.querySelector("[role=tablist]").addEventListener("keydown", (event) => {
     if (!["ArrowLeft", "ArrowRight", "Home", "End"].includes(event.key)) return;
     event.preventDefault();
-    const open = TABS.findIndex((tab) => !byId(tab).hidden);
+    const open = TABS.findIndex((tab) => !byId(`panel-${tab}`).hidden);
     const place = { ArrowLeft: open - 1, ArrowRight: open + 1, Home: 0, End: TABS.length - 1 }[event.key];
     choose(TABS[(place + TABS.length) % TABS.length], { focus: true });
   });

@@ -1,0 +1,224 @@
+"""A real browser with a camera that shows real faces, and a service that can be stopped and started again.
+
+The camera is a file of JPEG pictures, one after the other, that Chromium plays in place of a device.
+"""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from playwright.sync_api import Browser, BrowserType, ConsoleMessage, Page, WebSocket
+
+from data.contract import Array
+from models.manifest import ArtefactError, default_artefact_dir
+from tests.support import tiny_artefact
+
+ROOT = Path(__file__).resolve().parent.parent
+FRAME_PX = (640, 480)
+WAIT_MS = 60_000
+_FACE = (150, 30, 210, 210)  # of samples/photos/astronaut.jpg: x, y, width, height around the head, pixels
+_QUIET = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+CAMERA = "--use-fake-device-for-media-stream"
+ALLOWED = "--use-fake-ui-for-media-stream"
+
+
+def chromium() -> Path:
+    """The browser's program; skips the test, saying so, where there is none."""
+    named = os.environ.get("MIEN_CHROMIUM")
+    names = [named] if named else ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"]
+    found = next((path for name in names if (path := shutil.which(name))), None)
+    if found is None:
+        pytest.skip("no Chromium is installed: `apt-get install chromium`, or name one in MIEN_CHROMIUM")
+    return Path(found)
+
+
+def launch(browsers: BrowserType, *extra: str) -> Browser:
+    """Start the browser without a window."""
+    program = chromium()
+    return browsers.launch(executable_path=program, args=[*_QUIET, *extra], timeout=90_000)
+
+
+def camera_frames(count: int = 180, *, side_px: int = 230) -> Iterator[Array]:
+    """A face that moves through the left half of a picture and comes back: (480, 640, 3) uint8 RGB, `count` times."""
+    photo = cv2.cvtColor(cv2.imread(str(ROOT / "samples/photos/astronaut.jpg")), cv2.COLOR_BGR2RGB)
+    x, y, width, height = _FACE
+    wide, tall = FRAME_PX
+    room = cv2.GaussianBlur(cv2.resize(photo[300:, 300:], FRAME_PX), (0, 0), 15)
+    head = cv2.resize(photo[y : y + height, x : x + width], (side_px, side_px), interpolation=cv2.INTER_CUBIC)
+    for angle in np.linspace(0, 2 * np.pi, count, endpoint=False):
+        frame = room.copy()
+        left = round(wide * 0.25 - side_px / 2 + 30 * np.sin(angle))
+        top = round(tall * 0.5 - side_px / 2 + 40 * np.cos(angle))
+        frame[top : top + side_px, left : left + side_px] = head
+        yield frame
+
+
+def photo_frames(count: int = 180) -> Iterator[Array]:
+    """The whole sample photo, as if a hand held the camera: (480, 640, 3) uint8 RGB, `count` times."""
+    photo = cv2.cvtColor(cv2.imread(str(ROOT / "samples/photos/astronaut.jpg")), cv2.COLOR_BGR2RGB)
+    grown = cv2.resize(photo, (720, 720), interpolation=cv2.INTER_CUBIC)
+    wide, tall = FRAME_PX
+    for angle in np.linspace(0, 2 * np.pi, count, endpoint=False):
+        x, y = round(40 + 20 * np.sin(angle)), round(20 + 15 * np.cos(angle))
+        yield grown[y : y + tall, x : x + wide]
+
+
+def write_camera(path: Path, frames: Iterator[Array]) -> Path:
+    """Write frames as Motion JPEG. Returns `path`."""
+    with path.open("wb") as file:
+        for frame in frames:
+            _, payload = cv2.imencode(".jpg", cv2.cvtColor(frame, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, 92])
+            file.write(payload.tobytes())
+    return path
+
+
+def any_artefact(folder: Path) -> Path:
+    """The released model where there is one, else a tiny one in `folder`."""
+    named = os.environ.get("MIEN_MODEL")
+    if named:
+        return Path(named).resolve()
+    try:
+        released = default_artefact_dir()
+    except ArtefactError:
+        return tiny_artefact(folder / "tiny.test")
+    return released if released.is_dir() else tiny_artefact(folder / "tiny.test")
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass
+class Site:
+    """A service on a port of its own, in a process of its own, that can be stopped and started."""
+
+    folder: Path
+    artefact: Path
+    port: int = field(default_factory=free_port)
+    process: "subprocess.Popen[bytes] | None" = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        program = "from app.server import run; from app.settings import load_settings; run(load_settings())"
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("MIEN_")}
+        kept = {name: os.environ[name] for name in ("MIEN_MODELS_DIR",) if name in os.environ}
+        chosen = {"MIEN_MODEL": str(self.artefact), "MIEN_DEVICE": "cpu", "MIEN_PORT": str(self.port)}
+        chosen |= {"MIEN_FIND_TURNED": "false"}  # no test turns its head, and Haar's cascades are slow
+        environment |= kept | chosen | {"PYTHONPATH": str(ROOT), "HOME": str(self.folder)}
+        with (self.folder / "server.log").open("ab") as log:
+            command = [sys.executable, "-c", program]
+            self.process = subprocess.Popen(command, env=environment, cwd=self.folder, stdout=log, stderr=log)
+        self._wait_until_ready()
+
+    def _wait_until_ready(self, timeout_s: float = 90) -> None:
+        end = time.monotonic() + timeout_s
+        while time.monotonic() < end and self.process is not None and self.process.poll() is None:
+            try:
+                with urllib.request.urlopen(f"{self.url}/ready", timeout=5):  # noqa: S310  # our own address
+                    return
+            except OSError:
+                time.sleep(0.1)
+        raise AssertionError(f"the service did not start:\n{(self.folder / 'server.log').read_text()}")
+
+    def stop(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait(20)
+
+    def ask(self, payload: bytes) -> dict[str, Any]:
+        """What REST answers for one JPEG."""
+        headers = {"Content-Type": "image/jpeg"}
+        request = urllib.request.Request(f"{self.url}/v1/expressions", payload, headers)  # noqa: S310  # as above
+        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
+            body: dict[str, Any] = json.load(answer)
+            return body
+
+
+@contextmanager
+def serving(folder: Path, artefact: Path | None = None) -> Iterator[Site]:
+    """A running service; ended with the block."""
+    site = Site(folder, artefact or any_artefact(folder))
+    try:
+        site.start()
+        yield site
+    finally:
+        site.stop()
+
+
+@dataclass
+class Tab:
+    """A page, what it complained of, and what went over its streams, in order."""
+
+    page: Page
+    complaints: list[str] = field(default_factory=list)
+    streams: list[WebSocket] = field(default_factory=list)
+    sent: list[bytes] = field(default_factory=list)
+    answers: list[str] = field(default_factory=list)
+
+    def watch(self) -> None:
+        self.page.on("console", self._heard)
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("websocket", self._connected)
+
+    def _heard(self, message: ConsoleMessage) -> None:
+        own = "willReadFrequently" in message.text  # a test that reads what is drawn is told how to read faster
+        if message.type in {"error", "warning"} and not own:
+            self.complaints.append(f"{message.text} ({message.location.get('url')})")
+
+    def _connected(self, stream: WebSocket) -> None:
+        self.streams.append(stream)
+        stream.on("framesent", lambda payload: self.sent.append(bytes(payload)))
+        stream.on("framereceived", lambda payload: self.answers.append(str(payload)))
+
+    def start_camera(self) -> None:
+        self.page.click("#start")
+        self.page.wait_for_selector(".face-label:not(:empty)", timeout=WAIT_MS)
+
+    def wait_until(self, expression: str) -> None:
+        """Wait until a JavaScript expression holds; asked from outside, as the page's policy lets nothing evaluate."""
+        for _ in range(WAIT_MS // 50):
+            if self.page.evaluate(expression):
+                return
+            self.page.wait_for_timeout(50)
+        raise AssertionError(f"did not come true: {expression}")
+
+    def wait_for_answers(self, count: int) -> None:
+        """Wait until so many more answers have come."""
+        goal = len(self.answers) + count
+        for _ in range(WAIT_MS // 50):
+            if len(self.answers) >= goal:
+                return
+            self.page.wait_for_timeout(50)
+        raise AssertionError(f"{goal - len(self.answers)} of {count} answers did not come")

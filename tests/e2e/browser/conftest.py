@@ -1,0 +1,62 @@
+"""Chromium with a camera that plays a moving face, a service beside it, and pages that must not complain."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, BrowserType, sync_playwright
+
+from tests.browser import ALLOWED, CAMERA, WAIT_MS, Site, Tab, camera_frames, chromium, launch, serving, write_camera
+
+Open = Callable[..., "Tab"]
+
+
+@pytest.fixture(scope="session")
+def browsers() -> Iterator[BrowserType]:
+    chromium()
+    with sync_playwright() as driver:
+        yield driver.chromium
+
+
+@pytest.fixture(scope="session")
+def camera(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_camera(tmp_path_factory.mktemp("camera") / "face.mjpeg", camera_frames())
+
+
+@pytest.fixture(scope="session")
+def browser(browsers: BrowserType, camera: Path) -> Iterator[Browser]:
+    """A browser whose camera is allowed and shows the moving face."""
+    with launch(browsers, CAMERA, ALLOWED, f"--use-file-for-fake-video-capture={camera}") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def site(browsers: BrowserType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """One service for all tests that leave it running."""
+    with serving(tmp_path_factory.mktemp("site")) as running:
+        yield running
+
+
+@pytest.fixture
+def open_tab(browser: Browser, site: Site) -> Iterator[Open]:
+    """Open the page in a context of its own. After the test no page may have complained."""
+    tabs: list[Tab] = []
+
+    def opened(
+        path: str = "/", *, inside: Browser | None = None, at: str | None = None, script: str = "", **options: object
+    ) -> Tab:
+        context = (inside or browser).new_context(accept_downloads=True, **options)  # type: ignore[arg-type]
+        if script:
+            context.add_init_script(script)
+        tab = Tab(context.new_page())
+        tab.watch()
+        tabs.append(tab)
+        tab.page.goto((at or site.url) + path, timeout=WAIT_MS)
+        tab.page.wait_for_load_state("networkidle")
+        return tab
+
+    yield opened
+    complaints = [complaint for tab in tabs for complaint in tab.complaints]
+    for tab in tabs:
+        tab.page.context.close()
+    assert not complaints

@@ -1,0 +1,249 @@
+"""The live view in a real browser: every state, the right label at once, and nothing that throws it off for good."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import BrowserType, Page
+
+from tests.browser import CAMERA, WAIT_MS, Site, Tab, launch
+
+pytestmark = pytest.mark.timeout(240)
+Open = Callable[..., Tab]
+
+# Notes when the first answer came, and when a label was first shown.
+CLOCK = """
+window.clock = {};
+const Plain = window.WebSocket;
+window.WebSocket = class extends Plain {
+  constructor(...given) {
+    super(...given);
+    this.addEventListener("message", () => { window.clock.answer ??= performance.now(); });
+  }
+};
+new MutationObserver(() => {
+  const label = document.querySelector(".face-label");
+  if (label?.textContent) window.clock.label ??= performance.now();
+}).observe(document, {subtree: true, childList: true, characterData: true});
+"""
+HIDE = "document.dispatchEvent(new Event('visibilitychange'))"
+# Mean column of what is drawn over the picture, 0 to 1; null where nothing is drawn.
+DRAWN_AT = """() => {
+  const canvas = document.getElementById('overlay');
+  const {data, width, height} = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+  let sum = 0, count = 0;
+  for (let y = 0; y < height; y += 2) for (let x = 0; x < width; x += 2)
+    if (data[4 * (y * width + x) + 3] > 0) { sum += x; count++; }
+  return count ? sum / count / width : null;
+}"""
+
+
+def title(page: Page) -> str:
+    return page.inner_text("#state-title")
+
+
+def wait_for_state(page: Page, state: str) -> None:
+    page.wait_for_selector(f"#stage[data-state={state}]", timeout=WAIT_MS)
+
+
+def first_faces(tab: Tab) -> list[dict[str, Any]]:
+    faces: list[dict[str, Any]] = json.loads(tab.answers[0])["faces"]
+    return faces
+
+
+def test_the_right_label_is_shown_within_a_second_of_the_first_answer(open_tab: Open, site: Site) -> None:
+    tab = open_tab(script=CLOCK)
+    assert title(tab.page) == "Try it with your camera"
+    tab.start_camera()
+    clock = tab.page.evaluate("window.clock")
+    assert 0 <= clock["label"] - clock["answer"] < 1000
+    (image,) = site.ask(tab.sent[0])["images"]
+    assert len(image["faces"]) == 1, "the frame shows one face"
+    (face,) = first_faces(tab)
+    assert face["label"] == image["faces"][0]["label"]
+    assert face["probabilities"] == image["faces"][0]["probabilities"]
+    shown = tab.page.inner_text(".face-label")
+    assert face["label"] in shown
+    assert tab.page.locator(".face").first.locator(".bars li").count() == 7
+
+
+def test_at_most_two_frames_are_in_flight(open_tab: Open) -> None:
+    tab = open_tab()
+    order: list[str] = []
+    tab.page.on("websocket", lambda stream: stream.on("framesent", lambda _: order.append("sent")))
+    tab.page.on("websocket", lambda stream: stream.on("framereceived", lambda _: order.append("answer")))
+    tab.start_camera()
+    tab.wait_for_answers(20)
+    waiting, most = 0, 0
+    for event in order:
+        waiting += 1 if event == "sent" else -1
+        most = max(most, waiting)
+    assert 1 <= most <= 2
+    assert json.loads(tab.answers[-1])["dropped"] == 0
+
+
+def test_boxes_follow_the_face_and_the_mirror(open_tab: Open) -> None:
+    tab = open_tab()
+    tab.start_camera()
+    tab.wait_for_answers(3)
+    assert tab.page.is_checked("#mirror")
+    mirrored = tab.page.evaluate(DRAWN_AT)
+    tab.page.uncheck("#mirror")
+    tab.page.wait_for_timeout(200)
+    plain = tab.page.evaluate(DRAWN_AT)
+    box = json.loads(tab.answers[-1])["faces"][0]["box"]
+    assert plain == pytest.approx((box["x"] + box["width"] / 2) / 640, abs=0.12)
+    assert mirrored == pytest.approx(1 - plain, abs=0.12)
+
+
+def test_figures_and_timeline_are_told(open_tab: Open) -> None:
+    tab = open_tab()
+    tab.start_camera()
+    tab.wait_for_answers(5)
+    tab.wait_until("parseFloat(document.getElementById('fps').textContent) > 0")
+    assert tab.page.inner_text("#latency").endswith(" ms")
+    assert tab.page.inner_text("#count") == "1"
+    label = json.loads(tab.answers[-1])["faces"][0]["label"]
+    summary = tab.page.get_attribute(".timeline", "aria-label") or ""
+    assert summary.startswith("Last 60 seconds: ")
+    tab.wait_until(f"document.querySelector('.timeline').ariaLabel.includes('{label} ')")
+
+
+def test_pausing_sends_nothing_and_stopping_lets_go_of_the_camera(open_tab: Open) -> None:
+    tab = open_tab()
+    tab.start_camera()
+    tab.page.click("#pause")
+    assert tab.page.inner_text("#badge") == "Paused: nothing is sent"
+    tab.page.wait_for_timeout(300)
+    before = len(tab.sent)
+    tab.page.wait_for_timeout(1000)
+    assert len(tab.sent) == before
+    tab.page.click("#pause")
+    tab.wait_for_answers(2)
+    track = "() => window.track.readyState"
+    tab.page.evaluate("() => { window.track = document.getElementById('video').srcObject.getVideoTracks()[0]; }")
+    assert tab.page.evaluate(track) == "live"
+    tab.page.click("#stop")
+    assert tab.page.evaluate(track) == "ended"
+    assert title(tab.page) == "Camera off"
+
+
+def test_a_hidden_tab_sends_nothing_and_goes_on_when_seen(open_tab: Open) -> None:
+    script = "window.away = false; Object.defineProperty(document, 'hidden', {get: () => window.away});"
+    tab = open_tab(script=script)
+    tab.start_camera()
+    tab.page.evaluate(f"window.away = true; {HIDE}")
+    tab.page.wait_for_timeout(300)
+    assert tab.streams[-1].is_closed()
+    before = len(tab.sent)
+    tab.page.wait_for_timeout(1000)
+    assert len(tab.sent) == before
+    tab.page.evaluate(f"window.away = false; {HIDE}")
+    tab.wait_for_answers(3)
+    assert len(tab.streams) == 2
+
+
+def test_leaving_for_the_photos_and_coming_back(open_tab: Open) -> None:
+    tab = open_tab()
+    tab.start_camera()
+    tab.page.click("#tab-photos")
+    tab.page.wait_for_timeout(300)
+    assert tab.streams[-1].is_closed()
+    tab.page.keyboard.press("ArrowLeft")
+    tab.wait_for_answers(3)
+    assert tab.page.is_visible("#panel-live")
+
+
+def test_a_restarted_service_is_found_again(open_tab: Open, site: Site) -> None:
+    tab = open_tab()
+    tab.start_camera()
+    site.stop()
+    try:
+        tab.wait_until("document.getElementById('badge').textContent.includes('lost')")
+        assert tab.page.evaluate(DRAWN_AT) is None
+    finally:
+        site.start()
+    tab.wait_for_answers(3)
+    assert not tab.page.is_visible("#badge")
+    refused = ("ERR_CONNECTION_REFUSED", "WebSocket connection to", "503")
+    # the browser itself notes every attempt that fails; nothing else may have been said
+    tab.complaints[:] = [text for text in tab.complaints if not any(part in text for part in refused)]
+
+
+@pytest.mark.parametrize("size", [(360, 740), (844, 390), (1920, 1080)], ids=lambda size: f"{size[0]}x{size[1]}")
+def test_a_resized_window_keeps_all_in_view(open_tab: Open, size: tuple[int, int]) -> None:
+    tab = open_tab()
+    tab.start_camera()
+    tab.page.set_viewport_size({"width": size[0], "height": size[1]})
+    tab.wait_for_answers(2)
+    tab.page.wait_for_timeout(200)
+    assert tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing sticks out sideways"
+    fits = "(() => { const c = document.getElementById('overlay'); return Math.abs(c.width - c.clientWidth) <= 1; })()"
+    assert tab.page.evaluate(fits)
+    box = json.loads(tab.answers[-1])["faces"][0]["box"]
+    aspect = tab.page.evaluate(
+        "(() => { const c = document.getElementById('overlay'); return [c.clientWidth, c.clientHeight]; })()"
+    )
+    width = min(aspect[0], aspect[1] * 4 / 3)
+    centre = (aspect[0] - width) / 2 + width * (1 - (box["x"] + box["width"] / 2) / 640)
+    assert tab.page.evaluate(DRAWN_AT) == pytest.approx(centre / aspect[0], abs=0.12)
+
+
+def test_an_unplugged_camera_is_told_and_taken_up_again(open_tab: Open) -> None:
+    tab = open_tab()
+    tab.start_camera()
+    tab.page.evaluate(
+        "() => document.getElementById('video').srcObject.getVideoTracks()[0].dispatchEvent(new Event('ended'))"
+    )
+    wait_for_state(tab.page, "lost")
+    assert title(tab.page) == "The camera is gone"
+    tab.page.evaluate("() => navigator.mediaDevices.dispatchEvent(new Event('devicechange'))")
+    wait_for_state(tab.page, "live")
+    tab.wait_for_answers(2)
+
+
+def test_a_refused_camera_is_told(open_tab: Open, browsers: BrowserType) -> None:
+    with launch(browsers, CAMERA) as refusing:
+        tab = open_tab(inside=refusing)
+        tab.page.click("#start")
+        wait_for_state(tab.page, "refused")
+        assert title(tab.page) == "The camera is not allowed"
+        assert tab.page.inner_text("#start") == "Try again"
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "words"),
+    [
+        ("NotFoundError", "none", "No camera found"),
+        ("NotReadableError", "busy", "The camera is in use"),
+        ("TypeError", "failed", "The camera did not start"),
+    ],
+)
+def test_every_trouble_with_a_camera_has_its_words(open_tab: Open, name: str, state: str, words: str) -> None:
+    fail = f"navigator.mediaDevices.getUserMedia = () => Promise.reject(new DOMException('as a test', '{name}'));"
+    tab = open_tab(script=fail)
+    tab.page.click("#start")
+    wait_for_state(tab.page, state)
+    assert title(tab.page) == words
+    assert words in tab.page.inner_text("#announce")
+
+
+def test_an_insecure_page_says_why_there_is_no_camera(open_tab: Open, browsers: BrowserType, site: Site) -> None:
+    with launch(browsers, "--host-resolver-rules=MAP mien.test 127.0.0.1") as plain:
+        tab = open_tab(inside=plain, at=f"http://mien.test:{site.port}")
+        tab.page.click("#start")
+        wait_for_state(tab.page, "insecure")
+        assert "HTTPS" in tab.page.inner_text("#state-text")
+        tab.complaints[:] = [text for text in tab.complaints if "Cross-Origin-Opener-Policy" not in text]
+
+
+def test_a_full_service_is_told(open_tab: Open) -> None:
+    # a stream that is refused before it opens: the page learns no reason, but finds that the service is well
+    script = (
+        "window.WebSocket = class extends WebSocket { constructor(url) { super(url.replace('stream', 'nothing')); } };"
+    )
+    tab = open_tab(script=script)
+    tab.page.click("#start")
+    tab.wait_until("document.getElementById('badge').textContent.includes('no more streams')")
+    tab.complaints[:] = [text for text in tab.complaints if "WebSocket connection to" not in text]

@@ -1,0 +1,146 @@
+"""Photos in a real browser: chosen, dropped and pasted; drawn as REST answers; downloaded as JSON, CSV and picture."""
+
+import base64
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from playwright.sync_api import Page
+
+from data.contract import LABELS, decode
+from tests.browser import ROOT, WAIT_MS, Site, Tab, serving
+from tests.explaining import explaining_artefact
+from tests.support import tiny_artefact
+
+pytestmark = pytest.mark.timeout(240)
+Open = Callable[..., Tab]
+PHOTOS = sorted((ROOT / "samples" / "photos").glob("*.jpg"))
+ASTRONAUT = ROOT / "samples" / "photos" / "astronaut.jpg"
+# Gives a file to the page as a drop or a paste does.
+GIVE = """([kind, name, text]) => {
+  const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+  const transfer = new DataTransfer();
+  transfer.items.add(new File([bytes], name, {type: 'image/jpeg'}));
+  const event = kind === 'paste'
+    ? new ClipboardEvent('paste', {clipboardData: transfer, bubbles: true, cancelable: true})
+    : new DragEvent(kind, {dataTransfer: transfer, bubbles: true, cancelable: true});
+  document.body.dispatchEvent(event);
+}"""
+
+
+def wait_until_done(tab: Tab, count: int) -> None:
+    words = f"{count} photo{'s' if count > 1 else ''} done"
+    tab.wait_until(f"document.getElementById('progress').textContent === '{words}'")
+
+
+def downloaded(page: Page, button: str) -> bytes:
+    with page.expect_download() as waiting:
+        page.click(button)
+    return Path(waiting.value.path()).read_bytes()
+
+
+def test_photos_are_answered_drawn_and_downloaded(open_tab: Open, site: Site) -> None:
+    tab = open_tab("/#photos")
+    tab.page.set_input_files("#files", PHOTOS)
+    wait_until_done(tab, len(PHOTOS))
+    assert tab.page.locator(".result canvas").count() == len(PHOTOS)
+
+    answers = {entry["file"]: entry for entry in json.loads(downloaded(tab.page, "#json"))}
+    table = list(csv.DictReader(io.StringIO(downloaded(tab.page, "#csv").decode())))
+    for photo in PHOTOS:
+        expected = site.ask(photo.read_bytes())["images"][0]["faces"]
+        assert answers[photo.name]["images"][0]["faces"] == expected
+        rows = [row for row in table if row["file"] == photo.name]
+        assert [row["status"] for row in rows] == (["ok"] * len(expected) or ["no_face"])
+        for row, face in zip(rows, expected, strict=False):
+            assert float(row["x"]) == face["box"]["x"]
+            assert row["label"] == face["top"][0]["label"]
+            assert [float(row[f"p_{label}"]) for label in LABELS] == [face["probabilities"][label] for label in LABELS]
+
+
+def test_the_downloaded_picture_is_the_photo_with_its_boxes(open_tab: Open) -> None:
+    tab = open_tab("/#photos")
+    tab.page.set_input_files("#files", ASTRONAUT)
+    wait_until_done(tab, 1)
+    drawn = decode(downloaded(tab.page, ".result .bar button")).astype(np.int16)
+    plain = decode(ASTRONAUT.read_bytes()).astype(np.int16)
+    assert drawn.shape == plain.shape
+    changed = np.abs(drawn - plain).max(axis=2) > 60
+    rows, columns = np.nonzero(changed)
+    assert 0.001 < changed.mean() < 0.1
+    assert 150 < np.median(columns) < 300, "around the face, and there alone"
+    assert np.median(rows) < 250
+
+
+@pytest.mark.parametrize("kind", ["drop", "paste"])
+def test_a_photo_can_be_dropped_and_pasted_from_either_tab(open_tab: Open, kind: str) -> None:
+    tab = open_tab()
+    payload = base64.b64encode(ASTRONAUT.read_bytes()).decode()
+    tab.page.evaluate(GIVE, ["dragover", "a.jpg", payload] if kind == "drop" else [kind, "a.jpg", payload])
+    if kind == "drop":
+        tab.page.evaluate(GIVE, [kind, "a.jpg", payload])
+    assert tab.page.is_visible("#panel-photos")
+    wait_until_done(tab, 1)
+    assert "1 face" in tab.page.inner_text(".result")
+    assert "1 photo done. 1 face" in tab.page.inner_text("#announce")
+
+
+def test_a_broken_file_is_told_and_does_not_stop_the_others(open_tab: Open, tmp_path: Path) -> None:
+    broken = tmp_path / "=broken.jpg"
+    broken.write_bytes(ASTRONAUT.read_bytes()[:2000])
+    tab = open_tab("/#photos")
+    tab.page.set_input_files("#files", [broken, ASTRONAUT])
+    wait_until_done(tab, 2)
+    assert tab.page.locator(".result .error").count() == 1
+    assert "1 face" in tab.page.locator(".result").nth(1).inner_text()
+    rows = list(csv.DictReader(io.StringIO(downloaded(tab.page, "#csv").decode())))
+    assert [row["status"] for row in rows] == ["error", "ok"]
+    assert rows[0]["file"] == "'=broken.jpg", "a spreadsheet must not take it for a formula"
+    tab.page.click("text=Try again")
+    wait_until_done(tab, 2)
+    tab.page.click("#clear")
+    assert tab.page.locator(".result").count() == 0
+    # the browser itself notes answers that refuse
+    tab.complaints[:] = [text for text in tab.complaints if "status of 4" not in text]
+
+
+def test_a_format_that_the_browser_cannot_read_is_drawn_by_the_service(open_tab: Open, tmp_path: Path) -> None:
+    tiff = tmp_path / "astronaut.tiff"
+    with Image.open(ASTRONAUT) as photo:
+        photo.save(tiff)
+    tab = open_tab("/#photos")
+    tab.page.set_input_files("#files", tiff)
+    wait_until_done(tab, 1)
+    size = tab.page.evaluate("[document.querySelector('.picture').width, document.querySelector('.picture').height]")
+    assert tuple(size) == photo.size
+
+
+def test_what_the_model_looked_at_is_shown_where_it_can_tell(
+    open_tab: Open, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("explaining")
+    with serving(folder, explaining_artefact(folder / "explaining.test")) as telling:
+        tab = open_tab("/#photos", at=telling.url)
+        tab.page.check("#attention")
+        tab.page.set_input_files("#files", ASTRONAUT)
+        tab.page.wait_for_selector(".result .attention canvas", timeout=WAIT_MS)
+        tab.page.click("#tab-live")
+        tab.start_camera()
+        tab.wait_for_answers(2)
+        tab.page.click("#look")
+        tab.page.wait_for_selector(".face .attention canvas", timeout=WAIT_MS)
+        tab.page.click("#stop")
+
+
+def test_nothing_is_offered_that_the_model_cannot_tell(
+    open_tab: Open, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("silent")
+    with serving(folder, tiny_artefact(folder / "tiny.test")) as silent:
+        tab = open_tab("/#photos", at=silent.url)
+        assert tab.page.is_hidden("#attention-field")

@@ -1,0 +1,60 @@
+"""Take the pictures of docs/webcam.md anew: the page with the repository's own photo, in a real browser.
+
+    python -m tests.screenshots docs/images
+
+The model is the released one, or the one that MIEN_MODEL names.
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Page, sync_playwright
+
+from tests.browser import ALLOWED, CAMERA, ROOT, WAIT_MS, launch, photo_frames, serving, write_camera
+
+DESKTOP = {"width": 1280, "height": 860}
+PHONE = {"width": 360, "height": 740}
+
+
+def live(page: Page) -> None:
+    """Let the camera run until the timeline shows something."""
+    page.click("#start")
+    page.wait_for_selector(".face-label:not(:empty)", timeout=WAIT_MS)
+    page.wait_for_timeout(12_000)
+
+
+def photos(page: Page) -> None:
+    """Two photos, one with a face and one without."""
+    page.click("#tab-photos")
+    page.set_input_files("#files", [ROOT / "samples/photos/astronaut.jpg", ROOT / "samples/photos/chelsea.jpg"])
+    page.wait_for_selector(".result:nth-child(2) canvas", timeout=WAIT_MS)
+    page.wait_for_timeout(500)
+
+
+SHOTS: dict[str, tuple[Any, dict[str, int], str, bool]] = {
+    "webcam-live-dark": (live, DESKTOP, "dark", False),
+    "webcam-live-light": (live, DESKTOP, "light", False),
+    "webcam-photos-light": (photos, DESKTOP, "light", True),
+    "webcam-live-phone": (live, PHONE, "dark", True),
+}
+
+
+def main(folder: Path) -> None:
+    """Write every picture as PNG into `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as place, sync_playwright() as driver, serving(Path(place)) as site:
+        camera = write_camera(Path(place) / "camera.mjpeg", photo_frames())
+        with launch(driver.chromium, CAMERA, ALLOWED, f"--use-file-for-fake-video-capture={camera}") as browser:
+            for name, (act, viewport, colours, whole) in SHOTS.items():
+                context = browser.new_context(viewport=viewport, color_scheme=colours)  # type: ignore[arg-type]
+                page = context.new_page()
+                page.goto(site.url, timeout=WAIT_MS)
+                act(page)
+                page.screenshot(path=folder / f"{name}.png", full_page=whole)
+                context.close()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
