@@ -108,7 +108,11 @@ async def _serve(websocket: WebSocket, service: Service, options: StreamOptions)
     finally:
         for task in (look, listen):
             task.cancel()
-        await asyncio.gather(look, listen, return_exceptions=True)
+        # wait, not gather: cancelled itself, gather raises anew and drops the word of who cancelled, which anyio needs
+        ended, _ = await asyncio.wait({look, listen})
+        for task in ended:
+            if not task.cancelled():
+                task.exception()  # looked at, so that asyncio does not warn of one that nobody saw
     if code is not None:
         with suppress(RuntimeError, WebSocketDisconnect):  # the client may have left meanwhile
             await websocket.close(code)
