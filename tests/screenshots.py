@@ -23,6 +23,9 @@ def live(page: Page) -> None:
     page.click("#start")
     page.wait_for_selector(".face-label:not(:empty)", timeout=WAIT_MS)
     page.wait_for_timeout(12_000)
+    if page.is_visible("#look"):
+        page.click("#look")
+        page.wait_for_selector(".attention canvas", timeout=WAIT_MS)
 
 
 def photos(page: Page) -> None:
@@ -35,14 +38,13 @@ def photos(page: Page) -> None:
 
 SHOTS: dict[str, tuple[Any, dict[str, int], str, bool]] = {
     "webcam-live-dark": (live, DESKTOP, "dark", False),
-    "webcam-live-light": (live, DESKTOP, "light", False),
     "webcam-photos-light": (photos, DESKTOP, "light", True),
     "webcam-live-phone": (live, PHONE, "dark", True),
 }
 
 
 def main(folder: Path) -> None:
-    """Write every picture as PNG into `folder`."""
+    """Write every picture as JPEG into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as place, sync_playwright() as driver, serving(Path(place)) as site:
         camera = write_camera(Path(place) / "camera.mjpeg", photo_frames())
@@ -52,7 +54,7 @@ def main(folder: Path) -> None:
                 page = context.new_page()
                 page.goto(site.url, timeout=WAIT_MS)
                 act(page)
-                page.screenshot(path=folder / f"{name}.png", full_page=whole)
+                page.screenshot(path=folder / f"{name}.jpg", full_page=whole, type="jpeg", quality=88)
                 context.close()
 
 

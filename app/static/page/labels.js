@@ -19,7 +19,8 @@ export const colourOnPicture = (label) => ON_PICTURE[label] ?? ON_PICTURE.neutra
 export const colourOnPage = (label) =>
   getComputedStyle(document.documentElement).getPropertyValue(`--${LABELS.includes(label) ? label : "neutral"}`).trim();
 
-export const percent = (fraction) => `${Math.round(fraction * 100)}%`;
+/** Whole percent; what rounds to certainty is not called that. */
+export const percent = (fraction) => (fraction > 0.995 ? ">99%" : `${Math.round(fraction * 100)}%`);
 
 /** The likeliest expression of a face, also where its label is `uncertain`. */
 export function likeliest(face) {
