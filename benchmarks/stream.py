@@ -1,11 +1,12 @@
 """How many webcam frames a second does the service answer, how late, and does it stay so?
 
     python -m benchmarks.stream --json out/stream.json
-    python -m benchmarks.stream --seconds 600 --json out/stream.json
+    python -m benchmarks.stream --seconds 600 --rate 15 --json out/stream.json
 
 This process is the client of `WS /v1/stream` on loopback; the service runs in a process of its own on the same cores.
 Frames of 640 x 480 with one face that moves are sent as the page sends them: at most two in flight, and the second only
-when the first has been away for half of a usual round trip. A latency counts from sending a frame to having its
+when the first has been away for half of a usual round trip; with `--rate` not more often than that, as from a camera. A
+latency counts from sending a frame to having its
 answer; a browser adds a few milliseconds to encode and to draw. Queue growth would show as a last tenth later than the
 first, a leak as memory. Model, detector and device are those that the environment says (`MIEN_*`). Run it on a quiet
 machine.
@@ -41,6 +42,7 @@ _PHOTO: Final = Path(__file__).resolve().parent.parent / "samples" / "photos" / 
 _PHOTO_PX: Final = 760
 _FRAMES: Final = 60
 _QUALITY: Final = 80
+_PATIENCE_S: Final = 30.0
 _SERVER: Final = "from app.server import run; from app.settings import load_settings; run(load_settings())"
 
 
@@ -70,23 +72,30 @@ def camera(photo: Path = _PHOTO) -> list[bytes]:
     return frames
 
 
-def stream(socket_: ClientConnection, frames: Sequence[bytes], *, seconds: float, in_flight: int) -> list[Answer]:
-    """Send frames for so long, as the page does; returns every answer in order."""
-    start = time.perf_counter()
+def stream(
+    socket_: ClientConnection, frames: Sequence[bytes], *, seconds: float, in_flight: int, rate: float = math.inf
+) -> list[Answer]:
+    """Send frames for so long, as the page does, at most `rate` a second; returns every answer in order."""
+    start = due = time.perf_counter()
     waiting: deque[float] = deque()  # when each frame that has no answer yet left
     usual_s, answers, source = 0.1, [], cycle(frames)
     while (now := time.perf_counter()) - start < seconds:
-        if len(waiting) < in_flight and (not waiting or now - waiting[-1] >= usual_s / 2):
+        may_leave = max(due, waiting[-1] + usual_s / 2 if waiting else due)
+        if len(waiting) < in_flight and now >= may_leave:
             socket_.send(next(source))
             waiting.append(now)
+            due = max(due + 1 / rate, now - 1 / rate)
             continue
-        patience_s = 30.0 if len(waiting) == in_flight else max(0.0, waiting[-1] + usual_s / 2 - now)
+        patience_s = _PATIENCE_S if len(waiting) == in_flight else may_leave - now
+        if not waiting:
+            time.sleep(patience_s)
+            continue
         try:
             result = json.loads(socket_.recv(timeout=patience_s))
         except TimeoutError:
-            if patience_s < 30.0:
+            if patience_s < _PATIENCE_S:
                 continue
-            raise SystemExit("the service has not answered a frame for 30 s") from None
+            raise SystemExit(f"the service has not answered a frame for {_PATIENCE_S:g} s") from None
         came = time.perf_counter()
         if result["error"] is not None:
             raise SystemExit(f"the service refuses the frames: {result['error']['detail']}")
@@ -154,7 +163,9 @@ def _memory_mb(process: "subprocess.Popen[bytes]") -> float | None:
     return round(int(line.split()[1]) / 1000, 1)
 
 
-def measure(*, seconds: float, in_flight: int = IN_FLIGHT, warm_s: float = 2.0) -> dict[str, Any]:
+def measure(
+    *, seconds: float, in_flight: int = IN_FLIGHT, rate: float = math.inf, warm_s: float = 2.0
+) -> dict[str, Any]:
     """Start a service, warm it, stream for `seconds`, and say what came of it."""
     frames = camera()
     with service() as (process, port):
@@ -163,12 +174,13 @@ def measure(*, seconds: float, in_flight: int = IN_FLIGHT, warm_s: float = 2.0) 
             stream(socket_, frames, seconds=warm_s, in_flight=1)
         memory = _memory_mb(process)
         with connect(f"ws://127.0.0.1:{port}/v1/stream", compression=None) as socket_:
-            answers = stream(socket_, frames, seconds=seconds, in_flight=in_flight)
+            answers = stream(socket_, frames, seconds=seconds, in_flight=in_flight, rate=rate)
         return {
             **figures(answers, seconds),
             "memory_first_mb": memory,
             "memory_last_mb": _memory_mb(process),
             "in_flight": in_flight,
+            "asked_frames_per_s": rate if math.isfinite(rate) else None,
             "frame_px": FRAME_PX,
             **{name: ready[name] for name in ("model", "provider", "precision", "detector")},
             "cores": os.cpu_count(),
@@ -183,8 +195,9 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="file for the figures")
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--in-flight", type=int, choices=(1, 2), default=IN_FLIGHT, help="frames without an answer")
+    parser.add_argument("--rate", type=float, default=math.inf, help="frames a second at most; as fast as it goes")
     given = parser.parse_args()
-    text = json.dumps(measure(seconds=given.seconds, in_flight=given.in_flight), indent=2)
+    text = json.dumps(measure(seconds=given.seconds, in_flight=given.in_flight, rate=given.rate), indent=2)
     print(text)
     if given.json is not None:
         given.json.parent.mkdir(parents=True, exist_ok=True)
