@@ -3,6 +3,7 @@
 A detector is one file of this folder with a function `create(settings) -> Detector`; its file name is its name.
 """
 
+import functools
 import importlib
 import logging
 import pkgutil
@@ -43,8 +44,13 @@ def create_detector(settings: Settings) -> Detector:
 def _best(settings: Settings) -> str:
     if find_yunet(settings.models_dir) is not None:
         return "yunet"
+    _warn_of_haar()
+    return "haar"
+
+
+@functools.cache  # once a process: every worker opens a detector of its own
+def _warn_of_haar() -> None:
     _log.warning(
         "YuNet's file was not found: faces are looked for with OpenCV's bundled Haar cascades, which miss small, "
         "turned and shaded faces. Run `mien models pull` once, or set MIEN_MODELS_DIR to the folder that holds it."
     )
-    return "haar"

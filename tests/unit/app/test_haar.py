@@ -82,14 +82,15 @@ def test_an_unknown_detector_is_refused_with_those_there_are() -> None:
         create_detector(load_settings(detector="hog"))
 
 
-def test_auto_without_yunet_says_which_detector_it_takes_and_how_to_get_the_better(
+def test_auto_without_yunet_says_once_which_detector_it_takes_and_how_to_get_the_better(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(weights, "cache_dir", lambda: tmp_path / "none")
+    detect._warn_of_haar.cache_clear()
     with caplog.at_level(logging.WARNING, logger=detect.__name__):
-        detector = create_detector(load_settings(models_dir=tmp_path))
-    assert detector.name == "haar"
-    assert "mien models pull" in caplog.text
+        detectors = [create_detector(load_settings(models_dir=tmp_path)) for _ in range(2)]
+    assert [detector.name for detector in detectors] == ["haar", "haar"]
+    assert caplog.text.count("mien models pull") == 1
 
 
 def test_auto_refuses_a_damaged_yunet_rather_than_take_the_weaker(tmp_path: Path) -> None:
