@@ -35,10 +35,13 @@ def problem_response(
     head = dict(headers or {})
     if problem.retry_after_s is not None:
         head["Retry-After"] = str(problem.retry_after_s)
-    if problem.status == HTTPStatus.UNAUTHORIZED:
-        head["WWW-Authenticate"] = 'Bearer realm="mien", Basic realm="mien", charset="UTF-8"'
     body = json.dumps(problem_body(problem, detail, **extra))
-    return Response(body, status_code=problem.status, headers=head, media_type=MEDIA_TYPE)
+    response = Response(body, status_code=problem.status, headers=head, media_type=MEDIA_TYPE)
+    if problem.status == HTTPStatus.UNAUTHORIZED:
+        # two lines: of two challenges in one, Chromium reads the first alone, and asks nobody for a password
+        for challenge in ('Basic realm="mien", charset="UTF-8"', 'Bearer realm="mien"'):
+            response.headers.append("WWW-Authenticate", challenge)
+    return response
 
 
 def detail_of(error: Exception) -> str:

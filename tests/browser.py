@@ -119,6 +119,7 @@ class Site:
 
     folder: Path
     artefact: Path
+    settings: dict[str, str] = field(default_factory=dict)
     port: int = field(default_factory=free_port)
     process: "subprocess.Popen[bytes] | None" = None
 
@@ -132,7 +133,7 @@ class Site:
         kept = {name: os.environ[name] for name in ("MIEN_MODELS_DIR",) if name in os.environ}
         chosen = {"MIEN_MODEL": str(self.artefact), "MIEN_DEVICE": "cpu", "MIEN_PORT": str(self.port)}
         chosen |= {"MIEN_FIND_TURNED": "false"}  # no test turns its head, and Haar's cascades are slow
-        environment |= kept | chosen | {"PYTHONPATH": str(ROOT), "HOME": str(self.folder)}
+        environment |= kept | chosen | self.settings | {"PYTHONPATH": str(ROOT), "HOME": str(self.folder)}
         with (self.folder / "server.log").open("ab") as log:
             command = [sys.executable, "-c", program]
             self.process = subprocess.Popen(command, env=environment, cwd=self.folder, stdout=log, stderr=log)
@@ -167,9 +168,9 @@ class Site:
 
 
 @contextmanager
-def serving(folder: Path, artefact: Path | None = None) -> Iterator[Site]:
-    """A running service; ended with the block."""
-    site = Site(folder, artefact or any_artefact(folder))
+def serving(folder: Path, artefact: Path | None = None, **settings: str) -> Iterator[Site]:
+    """A running service, with further environment variables where given; ended with the block."""
+    site = Site(folder, artefact or any_artefact(folder), settings)
     try:
         site.start()
         yield site

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import BrowserType, Page
 
-from tests.browser import CAMERA, WAIT_MS, Site, Tab, launch
+from app.security import key_hash
+from tests.browser import CAMERA, WAIT_MS, Site, Tab, launch, serving
 
 pytestmark = pytest.mark.timeout(240)
 Open = Callable[..., Tab]
@@ -247,3 +248,13 @@ def test_a_full_service_is_told(open_tab: Open) -> None:
     tab.page.click("#start")
     tab.wait_until("document.getElementById('badge').textContent.includes('no more streams')")
     tab.complaints[:] = [text for text in tab.complaints if "WebSocket connection to" not in text]
+
+
+def test_a_guarded_service_asks_the_browser_for_its_key(
+    open_tab: Open, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    with serving(tmp_path_factory.mktemp("guarded"), MIEN_API_KEY_SHA256=key_hash("sesame")) as guarded:
+        tab = open_tab(at=guarded.url, http_credentials={"username": "anyone", "password": "sesame"})
+        tab.start_camera()
+        tab.wait_for_answers(2)
+        tab.page.click("#stop")
