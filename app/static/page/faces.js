@@ -108,8 +108,11 @@ export class People {
     if (now - this.refreshedAt < REFRESH_MS) return;
     this.refreshedAt = now;
     for (const [, person] of this.people) {
-      if (!person.block.root.isConnected) this.list.prepend(person.block.root);
+      const { root } = person.block;
+      const wasAway = root.classList.contains("away");
+      if (!root.isConnected) this.list.insertBefore(root, this.list.querySelector(".away")); // who is in view comes first
       person.refresh(now, this.answeredAt);
+      if (!wasAway && root.classList.contains("away")) this.list.append(root);
     }
     this.nobody.hidden = this.people.size > 0;
   }

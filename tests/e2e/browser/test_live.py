@@ -211,6 +211,11 @@ def test_a_refused_camera_is_told(open_tab: Open, browsers: BrowserType) -> None
         wait_for_state(tab.page, "refused")
         assert title(tab.page) == "The camera is not allowed"
         assert tab.page.inner_text("#start") == "Try again"
+        tab.page.set_viewport_size({"width": 360, "height": 740})
+        stage, button = (tab.page.locator(name).bounding_box() for name in ("#stage", "#start"))
+        assert stage is not None
+        assert button is not None
+        assert button["y"] + button["height"] < stage["y"] + stage["height"], "the button is not cut off"
 
 
 @pytest.mark.parametrize(
