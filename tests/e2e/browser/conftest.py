@@ -11,6 +11,15 @@ from tests.browser import ALLOWED, CAMERA, WAIT_MS, Site, Tab, camera_frames, ch
 Open = Callable[..., "Tab"]
 
 
+_HERE = Path(__file__).parent
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the browser's tests last: Playwright keeps an event loop running, in which no other test can start its own."""
+    items.sort(key=lambda item: _HERE in item.path.parents)
+
+
 @pytest.fixture(scope="session")
 def browsers() -> Iterator[BrowserType]:
     chromium()
