@@ -16,7 +16,7 @@ _HERE = Path(__file__).parent
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the browser's tests last: Playwright keeps an event loop running, in which no other test can start its own."""
+    """Run the browser's tests last: while Playwright lives, its event loop runs and no other test can start its own."""
     items.sort(key=lambda item: _HERE in item.path.parents)
 
 
