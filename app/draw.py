@@ -59,8 +59,13 @@ def _draw_face(canvas: Array, face: LabelledFace, scale: float) -> None:
     _draw_label(canvas, _text(face), (left, top, right, bottom), colour)
 
 
+def percent(probability: float) -> str:
+    """A probability in whole per cent, for people; never a certainty: 0.998 is `>99%`."""
+    return ">99%" if probability >= 0.995 else f"{probability:.0%}"
+
+
 def _text(face: LabelledFace) -> str:
-    return f"{face.label}{'?' if face.uncertain else ''} {face.confidence:.0%}"
+    return f"{face.label}{'?' if face.uncertain else ''} {percent(face.confidence)}"
 
 
 def _draw_label(canvas: Array, text: str, box: tuple[int, int, int, int], colour: tuple[int, int, int]) -> None:

@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from app.draw import annotate
+from app.draw import annotate, percent
 from app.errors import StartupError
 from app.pipeline import Analysis, Pipeline
 from app.settings import Settings
@@ -148,14 +148,14 @@ class TableView:
 def _row(tracked: TrackedFace) -> tuple[str, str, str, str]:
     face = tracked.face
     order = sorted(zip(LABELS, face.probabilities.tolist(), strict=True), key=lambda pair: -pair[1])
-    others = ", ".join(f"{label} {value:.0%}" for label, value in order if label != face.label and value >= 0.05)
+    others = ", ".join(f"{label} {percent(value)}" for label, value in order if label != face.label and value >= 0.05)
     bar = "\u2588" * round(face.confidence * _BAR)
     return str(tracked.track), spoken(tracked), bar, others
 
 
 def spoken(tracked: TrackedFace) -> str:
     """A face in words: `happiness 92%`, or `uncertain (sadness 31%)`."""
-    words = f"{tracked.face.label} {tracked.face.confidence:.0%}"
+    words = f"{tracked.face.label} {percent(tracked.face.confidence)}"
     return f"uncertain ({words})" if tracked.face.uncertain else words
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from string import Template
 from typing import Final
 
-from app.draw import COLOURS
+from app.draw import COLOURS, percent
 from app.labelling.records import FaceRecord, uncertainty
 from app.labelling.view import Picture, View
 from data.contract import LABELS
@@ -175,14 +175,14 @@ def _card(view: View, one: Shown) -> str:
     thumb = view.thumb(one.row, one.number)
     source = f"data:image/jpeg;base64,{base64.b64encode(thumb).decode()}" if thumb else ""
     order = sorted(zip(LABELS, one.face.probabilities.tolist(), strict=True), key=lambda pair: -pair[1])
-    second = f"{order[1][0]} {order[1][1]:.0%}"
+    second = f"{order[1][0]} {percent(order[1][1])}"
     where = one.name if one.frame is None else f"{one.name}, frame {one.frame}"
     mark = " class=doubt" if one.face.uncertain else ""
     title = escape(f"{where}, face {one.number}: " + ", ".join(f"{name} {p:.1%}" for name, p in order), quote=True)
     note = escape(one.note) if one.note else f"then {second}"
     return (
         f'<figure{mark} title="{title}"><img loading=lazy alt="" src="{source}"><figcaption>'
-        f"<b>{one.face.label} {one.face.confidence:.0%}</b><span>{note}</span>"
+        f"<b>{one.face.label} {percent(one.face.confidence)}</b><span>{note}</span>"
         f"<span class=file>{escape(where)}</span></figcaption></figure>"
     )
 
