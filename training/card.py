@@ -77,15 +77,7 @@ def _sources(manifest: Manifest) -> str:
 
 
 def _figures(evaluation: Evaluation) -> str:
-    rows: list[tuple[str, Estimate | None]] = [
-        ("accuracy", evaluation.accuracy),
-        ("mean class accuracy", evaluation.mean_class_accuracy),
-        ("macro-F1", evaluation.macro_f1),
-        ("ECE, 15 bins", evaluation.ece),
-        ("happiness against neutral", evaluation.happiness_against_neutral),
-        *((f"recall, {label}", estimate) for label, estimate in evaluation.recall.items()),
-    ]
-    lines = [f"| {name} | {_percent(estimate)} |" for name, estimate in rows if estimate is not None]
+    lines = [f"| {name} | {_percent(estimate)} |" for name, estimate in evaluation.shares()]
     title = f"{evaluation.data}, {evaluation.split} split, {evaluation.faces:,} faces"
     command = f"`python -m training.evaluate --artefact DIR --data {evaluation.data}=ROOT --split {evaluation.split}`"
     return f"{title}, by {command}:\n\n| figure | % (95 % interval) |\n| --- | --- |\n" + "\n".join(lines)

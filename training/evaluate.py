@@ -46,6 +46,18 @@ class Evaluation:
     happiness_against_neutral: Estimate | None
     confusion: list[list[int]]
 
+    def shares(self) -> list[tuple[str, Estimate]]:
+        """The figures that are shares of 1, by the names that people read, without those the split cannot give."""
+        named: list[tuple[str, Estimate | None]] = [
+            ("accuracy", self.accuracy),
+            ("mean class accuracy", self.mean_class_accuracy),
+            ("macro-F1", self.macro_f1),
+            (f"ECE, {metrics.ECE_BINS} bins", self.ece),
+            ("happiness against neutral", self.happiness_against_neutral),
+            *((f"recall, {label}", estimate) for label, estimate in self.recall.items()),
+        ]
+        return [(name, estimate) for name, estimate in named if estimate is not None]
+
     def for_manifest(self) -> SplitMetrics:
         """The part that the manifest carries."""
         return SplitMetrics(
@@ -141,29 +153,26 @@ def read_split(kind: str, root: Path, split: str, options: dict[str, Any]) -> tu
     return crops, labels, votes
 
 
+def calibrated(logits: Array, temperature: float) -> Array:
+    """Probabilities (N, 7) float64 of logits (N, 7), as the service gives them."""
+    probabilities: Array = softmax(logits.astype(np.float64) / temperature, axis=1)
+    return probabilities
+
+
 def evaluate(folder: Path, kind: str, root: Path, split: str, options: dict[str, Any]) -> tuple[Manifest, Evaluation]:
     """Verify an artefact and score its fp32 graph on one split. Raises: ArtefactError, DatasetError."""
     manifest = load_artefact(folder)
     crops, labels, votes = read_split(kind, root, split, options)
     logits = run_graph(open_graph(folder / manifest.graph("fp32").file), crops)
-    probabilities = softmax(logits.astype(np.float64) / manifest.temperature, axis=1)
+    probabilities = calibrated(logits, manifest.temperature)
     return manifest, score(probabilities, labels, votes=votes, data=kind, split=split)
 
 
 def print_evaluation(evaluation: Evaluation, *, title: str) -> None:
     """Print the figures as a table, in per cent."""
     table = Table("figure", "value", "95 % interval", title=title)
-    rows: list[tuple[str, Estimate | None]] = [
-        ("accuracy", evaluation.accuracy),
-        ("mean class accuracy", evaluation.mean_class_accuracy),
-        ("macro-F1", evaluation.macro_f1),
-        (f"ECE, {metrics.ECE_BINS} bins", evaluation.ece),
-        *((f"recall {label}", estimate) for label, estimate in evaluation.recall.items()),
-        ("happiness against neutral", evaluation.happiness_against_neutral),
-    ]
-    for name, estimate in rows:
-        if estimate is not None:
-            table.add_row(name, f"{100 * estimate.value:.2f}", f"{100 * estimate.low:.2f} to {100 * estimate.high:.2f}")
+    for name, estimate in evaluation.shares():
+        table.add_row(name, f"{100 * estimate.value:.2f}", f"{100 * estimate.low:.2f} to {100 * estimate.high:.2f}")
     if evaluation.kl_to_votes is not None:
         kl = evaluation.kl_to_votes
         table.add_row("KL to votes (nats)", f"{kl.value:.3f}", f"{kl.low:.3f} to {kl.high:.3f}")

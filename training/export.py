@@ -38,7 +38,7 @@ from models.network import FaceNetwork, Head, select_head
 from models.rollout import has_attention, recorded_attention, rollout
 from training import card, checkpoint, metrics
 from training.config import DataSource, Recipe, RecipeError
-from training.evaluate import Evaluation, open_graph, read_split, run_graph, score
+from training.evaluate import Evaluation, calibrated, open_graph, read_split, run_graph, score
 from training.run import RunError, load_best, parameters, read_facts, read_run
 
 logger = logging.getLogger("training")
@@ -189,7 +189,7 @@ def _fill(folder: Path, name: str, run: Path, recipe: Recipe, also: tuple[str, .
     count = parameters(network)
     logits = _write_and_check(network, head, folder, crops)
     calibration = calibrate(logits, labels)
-    probabilities = softmax(logits.astype(np.float64) / calibration.temperature, axis=1)
+    probabilities = calibrated(logits, calibration.temperature)
     own = score(
         probabilities, labels, votes=votes, data=valid.kind, split=valid.split, calibrated=calibration.cross_fitted
     )
@@ -250,7 +250,7 @@ def _evaluate_also(folder: Path, text: str, temperature: float) -> Evaluation:
     root = DataSource(kind=kind, split=split).resolved_root()
     crops, labels, votes = read_split(kind, root, split, {})
     logits = run_graph(open_graph(folder / "model.onnx"), crops)
-    probabilities = softmax(logits.astype(np.float64) / temperature, axis=1)
+    probabilities = calibrated(logits, temperature)
     return score(probabilities, labels, votes=votes, data=kind, split=split)
 
 
