@@ -14,25 +14,21 @@ import argparse
 import json
 import os
 import platform
-import signal
-import socket
 import statistics
 import subprocess
 import sys
 import time
-import urllib.request
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.background import service
 from benchmarks.load import TYPES
 
 CONCURRENCY: Final = 16
 SHARE: Final = 0.7
 _SAMPLES: Final = Path(__file__).resolve().parent.parent / "samples" / "photos"
-_SERVER: Final = "from app.server import run; from app.settings import load_settings; run(load_settings())"
+_PATIENT: Final = {"MIEN_MAX_WAIT_S": "60"}  # the question is how fast, not who is refused
 
 
 def bare_rate(photos: Path, passes: int) -> float:
@@ -72,46 +68,18 @@ def _load(port: int, photos: Path, count: int, **how: float) -> dict[str, Any]:
     return answer
 
 
-@contextmanager
-def _service() -> Iterator[tuple[int, dict[str, Any]]]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
-    given = {"MIEN_PORT": str(port), "MIEN_HOST": "127.0.0.1", "MIEN_WORKERS": "1"}
-    environment = {"MIEN_MAX_WAIT_S": "60", **os.environ, **given}  # the question is how fast, not who is refused
-    quiet = subprocess.DEVNULL
-    process = subprocess.Popen([sys.executable, "-c", _SERVER], env=environment, stdout=quiet, stderr=quiet)
-    try:
-        yield port, _ready(process, port)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(40)
-
-
-def _ready(process: "subprocess.Popen[bytes]", port: int) -> dict[str, Any]:
-    for _ in range(600):
-        if process.poll() is not None:
-            raise SystemExit("the service did not start; `mien serve` says why")
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/ready", timeout=5) as answer:
-                ready: dict[str, Any] = json.load(answer)
-                return ready
-        except OSError:
-            time.sleep(0.1)
-    raise SystemExit("the service was not ready within a minute")
-
-
 def measure(photos: Path, *, rounds: int, passes: int, steady: int) -> dict[str, Any]:
     """Alternate bare loop and service `rounds` times, then hold 70 % of the median for `steady` requests."""
     count = len(_pictures(photos)) * passes
     bare, full = [], []
-    with _service() as (port, ready):
-        _load(port, photos, count, concurrency=CONCURRENCY)
+    with service(_PATIENT) as running:
+        _load(running.port, photos, count, concurrency=CONCURRENCY)
         for _ in range(rounds):
             bare.append(_bare_in_process(photos, passes))
-            full.append(_load(port, photos, count, concurrency=CONCURRENCY)["requests_per_s"])
+            full.append(_load(running.port, photos, count, concurrency=CONCURRENCY)["requests_per_s"])
         rate = SHARE * statistics.median(full)
-        calm = _load(port, photos, steady, rate=rate)
+        calm = _load(running.port, photos, steady, rate=rate)
+    ready = running.ready
     return {
         "efficiency": round(statistics.median(full) / statistics.median(bare), 3),
         "requests_per_s": statistics.median(full),

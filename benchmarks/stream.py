@@ -17,15 +17,10 @@ import json
 import math
 import os
 import platform
-import signal
-import socket
 import subprocess
-import sys
 import time
-import urllib.request
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
@@ -34,6 +29,7 @@ from typing import Any, Final
 import cv2
 from websockets.sync.client import ClientConnection, connect
 
+from benchmarks.background import service
 from benchmarks.load import percentile
 
 FRAME_PX: Final = (640, 480)
@@ -43,7 +39,6 @@ _PHOTO_PX: Final = 760
 _FRAMES: Final = 60
 _QUALITY: Final = 80
 _PATIENCE_S: Final = 30.0
-_SERVER: Final = "from app.server import run; from app.settings import load_settings; run(load_settings())"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,35 +121,6 @@ def _ms(answers: Sequence[Answer], share: float) -> float:
     return round(percentile((answer.latency_s for answer in answers), share) * 1000, 2)
 
 
-@contextmanager
-def service() -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
-    """A service on a free port of this machine; ended with the block."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
-    environment = os.environ | {"MIEN_PORT": str(port), "MIEN_HOST": "127.0.0.1", "MIEN_WORKERS": "1"}
-    quiet = subprocess.DEVNULL
-    process = subprocess.Popen([sys.executable, "-c", _SERVER], env=environment, stdout=quiet, stderr=quiet)
-    try:
-        yield process, port
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(40)
-
-
-def _ready(process: "subprocess.Popen[bytes]", port: int) -> dict[str, Any]:
-    for _ in range(900):
-        if process.poll() is not None:
-            raise SystemExit("the service did not start; `mien serve` says why")
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/ready", timeout=5) as answer:
-                ready: dict[str, Any] = json.load(answer)
-                return ready
-        except OSError:
-            time.sleep(0.1)
-    raise SystemExit("the service was not ready within 90 s")
-
-
 def _memory_mb(process: "subprocess.Popen[bytes]") -> float | None:
     status = Path(f"/proc/{process.pid}/status")
     if not status.exists():
@@ -168,8 +134,8 @@ def measure(
 ) -> dict[str, Any]:
     """Start a service, warm it, stream for `seconds`, and say what came of it."""
     frames = camera()
-    with service() as (process, port):
-        ready = _ready(process, port)
+    with service() as running:
+        process, port, ready = running.process, running.port, running.ready
         with connect(f"ws://127.0.0.1:{port}/v1/stream", compression=None) as socket_:
             stream(socket_, frames, seconds=warm_s, in_flight=1)
         memory = _memory_mb(process)

@@ -1,0 +1,60 @@
+"""A service beside the program that measures it, on a free port of this machine, from start to end of a block."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+_SERVER: Final = "from app.server import run; from app.settings import load_settings; run(load_settings())"
+_NO_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A service that is ready: its process, its port on 127.0.0.1, and what `/ready` answered."""
+
+    process: "subprocess.Popen[bytes]"
+    port: int
+    ready: dict[str, Any]
+
+
+@contextmanager
+def service(defaults: Mapping[str, str] = _NO_DEFAULTS) -> Iterator[Service]:
+    """Start a service of one worker as the environment says, over `defaults`; ended with the block.
+
+    Raises: SystemExit, when it does not start or is not ready within 90 s.
+    """
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    given = {"MIEN_PORT": str(port), "MIEN_HOST": "127.0.0.1", "MIEN_WORKERS": "1"}
+    environment = {**defaults, **os.environ, **given}
+    quiet = subprocess.DEVNULL
+    process = subprocess.Popen([sys.executable, "-c", _SERVER], env=environment, stdout=quiet, stderr=quiet)
+    try:
+        yield Service(process, port, _ready(process, port))
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(40)
+
+
+def _ready(process: "subprocess.Popen[bytes]", port: int) -> dict[str, Any]:
+    for _ in range(900):
+        if process.poll() is not None:
+            raise SystemExit("the service did not start; `mien serve` says why")
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/ready", timeout=5) as answer:
+                ready: dict[str, Any] = json.load(answer)
+                return ready
+        except OSError:
+            time.sleep(0.1)
+    raise SystemExit("the service was not ready within 90 s")
