@@ -1,0 +1,230 @@
+"""Which choice is better, and by how much: rows of one recipe with changes, trained alike and compared in one table.
+
+    python -m training.experiment training/recipes/experiments/distillation.yaml [--reduced] [--rows none,soft]
+
+Each row and seed is a run folder under runs/experiments, trained if it is not finished; then every head is scored on
+the validation split that its recipe names. Intervals are over faces; gains over the first row are paired by face.
+"""
+
+import argparse
+import json
+import logging
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from rich.logging import RichHandler
+
+from data.contract import Array
+from data.tree import DatasetError
+from models.network import Head
+from training import metrics
+from training.checkpoint import CheckpointError
+from training.config import Recipe, RecipeError, read_recipe
+from training.loader import load_faces
+from training.metrics import Estimate
+from training.run import METRICS_NAME, RunError, load_best, parameters
+from training.train import TrainingDiverged, predict, train
+
+logger = logging.getLogger("training")
+RUNS: Final = Path("runs/experiments")
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Budget(_Strict):
+    """A smaller form of the experiment, for a machine without an accelerator."""
+
+    seeds: tuple[int, ...] = Field(min_length=1)
+    overrides: tuple[str, ...]
+
+
+class Experiment(_Strict):
+    """Rows to compare; the first is what the others are compared with."""
+
+    base: Path = Field(description="recipe that every row changes, relative to the experiment's file")
+    seeds: tuple[int, ...] = Field(min_length=1)
+    reduced: Budget
+    rows: dict[str, tuple[str, ...]] = Field(min_length=2)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One head of one row: figures over all its seeds."""
+
+    row: str
+    head: Head
+    chosen: bool  # the head that validation chose, for the first seed
+    parameters: int
+    seeds: int
+    accuracy: Estimate
+    mean_class_accuracy: Estimate
+    gain: Estimate  # of accuracy, over the first row's chosen head
+    minutes: float  # of training, for one seed
+
+
+def read_experiment(path: Path) -> Experiment:
+    """Read an experiment's YAML. Raises: RecipeError."""
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return Experiment.model_validate(values)
+    except (OSError, yaml.YAMLError, ValidationError) as error:
+        raise RecipeError(f"experiment {path}: {error}") from error
+
+
+def recipes_of(path: Path, *, reduced: bool, rows: list[str] | None = None) -> dict[str, list[Recipe]]:
+    """Recipes by row, one a seed, each named after the experiment, its row and seed. Raises: RecipeError.
+
+    Args:
+        path: the experiment's file.
+        reduced: apply its smaller budget.
+        rows: only these; the first row always belongs to them, as the others are compared with it.
+    """
+    experiment = read_experiment(path)
+    unknown = set(rows or []) - set(experiment.rows)
+    if unknown:
+        raise RecipeError(
+            f"experiment {path}: no row {', '.join(sorted(unknown))}; it has {', '.join(experiment.rows)}"
+        )
+    first = next(iter(experiment.rows))
+    chosen = {row: changes for row, changes in experiment.rows.items() if rows is None or row in (first, *rows)}
+    seeds = experiment.reduced.seeds if reduced else experiment.seeds
+    budget = experiment.reduced.overrides if reduced else ()
+    base = (path.parent / experiment.base).resolve()
+    return {
+        row: [
+            read_recipe(base, [*budget, *changes, f"seed={seed}", f"name={path.stem}_{row}_{seed}"]) for seed in seeds
+        ]
+        for row, changes in chosen.items()
+    }
+
+
+def run_rows(recipes: dict[str, list[Recipe]], runs: Path) -> dict[str, list[Path]]:
+    """Train every run that is not finished; returns the run folders. Raises: as `train`."""
+    folders: dict[str, list[Path]] = {}
+    for row, of_seeds in recipes.items():
+        for recipe in of_seeds:
+            folders.setdefault(row, []).append(train(recipe, runs / recipe.name))
+    return folders
+
+
+def compare(recipes: dict[str, list[Recipe]], folders: dict[str, list[Path]]) -> list[Result]:
+    """Score every head of every row on its validation split. Raises: RunError, DatasetError."""
+    scored = {row: [_score(r, f) for r, f in zip(recipes[row], folders[row], strict=True)] for row in recipes}
+    first = next(iter(scored.values()))
+    reference = [run.right[run.chosen] for run in first]
+    return [_result(row, head, runs, reference) for row, runs in scored.items() for head in runs[0].right]
+
+
+@dataclass(frozen=True, slots=True)
+class _Scored:
+    right: dict[Head, Array]  # (N,) bool by head
+    labels: Array  # (N,)
+    chosen: Head
+    parameters: int
+    minutes: float
+
+
+def _score(recipe: Recipe, folder: Path) -> _Scored:
+    network, state = load_best(folder)
+    valid = load_faces(recipe.data.valid, colour=recipe.model.colour, cache_dir=recipe.data.cache_dir)
+    exact = torch.autocast("cpu", enabled=False)
+    heads = predict(network, valid.crops, device=torch.device("cpu"), autocast=exact)
+    right = {head: logits.argmax(axis=1) == valid.labels for head, logits in heads.items()}
+    return _Scored(right, valid.labels, state["head"], parameters(network), _minutes(folder))
+
+
+def _minutes(folder: Path) -> float:
+    """Minutes of training steps, from the speed that the run logged: the last figure of each epoch is the epoch's."""
+    lines = [json.loads(line) for line in (folder / METRICS_NAME).read_text(encoding="utf-8").splitlines()]
+    batch = read_batch_size(folder)
+    seconds, speed, previous = 0.0, 0.0, 0
+    for line in lines:
+        speed = line.get("faces_per_s", speed)
+        if "epoch" in line and speed:
+            seconds += (line["step"] - previous) * batch / speed
+            previous = line["step"]
+    return seconds / 60
+
+
+def read_batch_size(folder: Path) -> int:
+    """Batch size of a run folder's recipe."""
+    values: dict[str, Any] = yaml.safe_load((folder / "recipe.yaml").read_text(encoding="utf-8"))
+    return int(values["batch_size"])
+
+
+def _result(row: str, head: Head, runs: list[_Scored], reference: list[Array]) -> Result:
+    labels, faces = runs[0].labels, len(runs[0].labels)
+    right = np.stack([run.right[head] for run in runs]).mean(axis=0)  # (N,) share of the seeds that are right
+    base = np.stack(reference).mean(axis=0) if len(reference[0]) == faces else None
+
+    def mean_class(chosen: Array) -> float:
+        present = np.unique(labels[chosen])
+        return float(np.mean([right[chosen][labels[chosen] == label].mean() for label in present]))
+
+    return Result(
+        row=row,
+        head=head,
+        chosen=head == runs[0].chosen,
+        parameters=runs[0].parameters,
+        seeds=len(runs),
+        accuracy=metrics.bootstrap(lambda i: float(right[i].mean()), faces),
+        mean_class_accuracy=metrics.bootstrap(mean_class, faces),
+        gain=Estimate(float("nan"), float("nan"), float("nan"))
+        if base is None
+        else metrics.bootstrap(lambda i: float((right[i] - base[i]).mean()), faces),
+        minutes=float(np.mean([run.minutes for run in runs])),
+    )
+
+
+def as_markdown(results: list[Result]) -> str:
+    """The table that docs/experiments.md holds, in per cent; `*` marks the head that validation chose."""
+    lines = [
+        "| row | head | parameters | seeds | accuracy | mean class accuracy | gain over the first row | minutes |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for result in results:
+        head = f"{result.head}{' *' if result.chosen else ''}"
+        cells = [
+            result.row, head, f"{result.parameters / 1e6:.2f} M", str(result.seeds), _percent(result.accuracy),
+            _percent(result.mean_class_accuracy), _percent(result.gain, sign="+"), f"{result.minutes:.0f}",
+        ]  # fmt: skip
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _percent(estimate: Estimate, *, sign: str = "") -> str:
+    value, low, high = (f"{100 * number:{sign}.1f}" for number in (estimate.value, estimate.low, estimate.high))
+    return f"{value} ({low} to {high})"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Command line; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m training.experiment", description="Train rows and compare them.")
+    parser.add_argument("experiment", type=Path, help="a file of training/recipes/experiments/")
+    parser.add_argument("--reduced", action="store_true", help="the smaller budget that the file names")
+    parser.add_argument(
+        "--rows", help="only these, separated by commas; the first row of the file always belongs to them"
+    )
+    parser.add_argument("--runs", type=Path, default=RUNS, help="where the run folders lie (default: %(default)s)")
+    options = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[RichHandler(show_path=False)])
+    rows = options.rows.split(",") if options.rows else None
+    try:
+        recipes = recipes_of(options.experiment, reduced=options.reduced, rows=rows)
+        print(as_markdown(compare(recipes, run_rows(recipes, options.runs))))
+    except (RecipeError, RunError, CheckpointError, DatasetError, TrainingDiverged) as error:
+        logger.error("%s", error)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
