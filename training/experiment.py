@@ -51,6 +51,7 @@ class Experiment(_Strict):
 
     base: Path = Field(description="recipe that every row changes, relative to the experiment's file")
     seeds: tuple[int, ...] = Field(min_length=1)
+    common: tuple[str, ...] = Field((), description="changes to every row")
     reduced: Budget
     rows: dict[str, tuple[str, ...]] = Field(min_length=2)
 
@@ -100,7 +101,8 @@ def recipes_of(path: Path, *, reduced: bool, rows: list[str] | None = None) -> d
     base = (path.parent / experiment.base).resolve()
     return {
         row: [
-            read_recipe(base, [*budget, *changes, f"seed={seed}", f"name={path.stem}_{row}_{seed}"]) for seed in seeds
+            read_recipe(base, [*experiment.common, *budget, *changes, f"seed={seed}", f"name={path.stem}_{row}_{seed}"])
+            for seed in seeds
         ]
         for row, changes in chosen.items()
     }
