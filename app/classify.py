@@ -9,7 +9,7 @@ from typing import Final, Literal
 import numpy as np
 
 from app.buckets import BucketRunner
-from app.errors import InvalidRequest
+from app.errors import InvalidRequest, ProviderUnavailable
 from app.providers import Session, open_session
 from app.settings import Device, Precision, Settings
 from data.contract import CROP_PX, LABELS, Array
@@ -30,7 +30,8 @@ class Classifier:
     def __init__(self, folder: Path, *, device: Device, precision: Precision = "auto", threads: int = 0) -> None:
         """Verify the artefact in `folder` and open its graph.
 
-        Raises: ArtefactError, where a byte of it differs; ProviderUnavailable, where `cuda` cannot run it.
+        Raises: ArtefactError, where a byte of it differs or it has no such precision; ProviderUnavailable, where
+            `cuda` cannot run it.
         """
         self.folder, self.manifest = folder, load_artefact(folder)
         self._session, self.precision = self._open(folder, device, precision, threads)
@@ -41,9 +42,13 @@ class Classifier:
     def _open(self, folder: Path, device: Device, precision: Precision, threads: int) -> tuple[Session, str]:
         warm_up = {self.manifest.input.name: np.zeros((1, CROP_PX, CROP_PX, 3), np.uint8)}
 
-        def opened(name: Literal["fp32", "fp16"], on: Device) -> Session:
+        def opened(name: Literal["fp32", "fp16", "int8"], on: Device) -> Session:
             return open_session(folder / self.manifest.graph(name).file, on, threads=threads, warm_up=warm_up)
 
+        if precision == "int8":
+            if device == "cuda":
+                raise ProviderUnavailable("precision int8 is for CPUs: choose MIEN_DEVICE=cpu, or MIEN_PRECISION=auto")
+            device = "cpu"
         if precision != "auto":
             return opened(precision, device), precision
         if device != "cpu" and "fp16" in self.manifest.graphs:

@@ -14,7 +14,7 @@ from data.contract.decode import MAX_PIXELS
 
 ENV_PREFIX = "MIEN_"
 Device = Literal["auto", "cpu", "cuda"]
-Precision = Literal["auto", "fp32", "fp16"]
+Precision = Literal["auto", "fp32", "fp16", "int8"]
 ApiKeyHash = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
@@ -27,7 +27,7 @@ class Settings(BaseSettings):
     models_dir: Path | None = Field(None, description="folder with YuNet's file; before the user cache")
     model: Path | None = Field(None, description="artefact folder; the released default when unset")
     device: Device = Field("auto", description="auto may fall back to the CPU, cuda refuses to")
-    precision: Precision = Field("auto", description="auto: fp16 on a GPU, fp32 on a CPU")
+    precision: Precision = Field("auto", description="auto: fp16 on a GPU, fp32 on a CPU; int8 is for CPUs")
     threads: Annotated[int, Field(ge=0, le=256)] = Field(
         0, description="threads per inference; 0: one to detect, as many as cores to classify"
     )

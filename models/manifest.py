@@ -26,13 +26,6 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class GraphFile(_Strict):
-    """One ONNX graph of the artefact, and what proves its bytes."""
-
-    file: str = Field(pattern=r"^[A-Za-z0-9._-]+\.onnx$")
-    sha256: Sha256
-
-
 class GraphInput(_Strict):
     """The graph's only input; the batch dimension is dynamic and written -1."""
 
@@ -77,6 +70,14 @@ class SplitMetrics(_Strict):
     macro_f1: Interval
     ece: Interval
     recall: dict[str, Interval]
+
+
+class GraphFile(_Strict):
+    """One ONNX graph of the artefact, and what proves its bytes."""
+
+    file: str = Field(pattern=r"^[A-Za-z0-9._-]+\.onnx$")
+    sha256: Sha256
+    metrics: tuple[SplitMetrics, ...] = Field((), description="what this graph scored, where it is not fp32's score")
 
 
 class Manifest(_Strict):

@@ -45,6 +45,14 @@ def render(manifest: Manifest, evaluations: list[Evaluation]) -> str:
     return "\n\n".join(sections) + "\n"
 
 
+def with_int8(text: str, evaluation: Evaluation) -> str:
+    """Add the int8 graph's figures to a card, before its limits."""
+    table = _table(evaluation, f"training.quantise DIR --data {evaluation.data}=ROOT")
+    section = f"## Figures in int8\n\nWith the temperature that was fitted to fp32's answers. {table}\n\n"
+    before, limits, after = text.partition("## Known limits")
+    return before + section + limits + after
+
+
 def _most_confused(evaluation: Evaluation) -> str:
     counts = np.array(evaluation.confusion)
     np.fill_diagonal(counts, 0)
@@ -77,10 +85,14 @@ def _sources(manifest: Manifest) -> str:
 
 
 def _figures(evaluation: Evaluation) -> str:
+    command = f"training.evaluate --artefact DIR --data {evaluation.data}=ROOT --split {evaluation.split}"
+    return _table(evaluation, command)
+
+
+def _table(evaluation: Evaluation, command: str) -> str:
     lines = [f"| {name} | {_percent(estimate)} |" for name, estimate in evaluation.shares()]
     title = f"{evaluation.data}, {evaluation.split} split, {evaluation.faces:,} faces"
-    command = f"`python -m training.evaluate --artefact DIR --data {evaluation.data}=ROOT --split {evaluation.split}`"
-    return f"{title}, by {command}:\n\n| figure | % (95 % interval) |\n| --- | --- |\n" + "\n".join(lines)
+    return f"{title}, by `python -m {command}`:\n\n| figure | % (95 % interval) |\n| --- | --- |\n" + "\n".join(lines)
 
 
 def _percent(estimate: Estimate) -> str:

@@ -76,10 +76,11 @@ def _interval(estimate: Estimate) -> Interval:
     return Interval(value=estimate.value, low=estimate.low, high=estimate.high)
 
 
-def open_graph(path: Path, *, threads: int = 0) -> onnxruntime.InferenceSession:
-    """Open an ONNX graph on the CPU; `threads` 0 takes every core."""
+def open_graph(path: Path, *, threads: int = 0, spinning: bool = True) -> onnxruntime.InferenceSession:
+    """Open an ONNX graph on the CPU; `threads` 0 takes every core, and serving lets idle ones rest instead of spin."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
+    options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 

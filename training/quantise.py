@@ -1,0 +1,262 @@
+"""Does the CPU answer faster in 8-bit integers, and as well? A released artefact, quantised, measured and perhaps kept.
+
+    python -m training.quantise models/artefacts/NAME --data ferplus=path/to/ferplus [--out models/artefacts/NAME]
+
+Static quantisation: the ranges of activations come from train crops, and validation only judges. With --out the int8
+graph is added to the artefact if it keeps the release rule: faster than fp32 on two cores at every batch, and at most
+half a point of mean class accuracy lost.
+"""
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantFormat, QuantType, quantize_static
+from rich.console import Console
+from rich.table import Table
+
+from data.contract import LABELS, Array
+from data.readers.base import open_reader
+from data.tree import DatasetError
+from models.manifest import ArtefactError, GraphFile, Manifest, load_artefact, sha256_of, write_manifest
+from training import card, metrics
+from training.evaluate import Evaluation, calibrated, open_graph, read_split, run_graph, score
+from training.metrics import Estimate
+
+GRAPH_NAME: Final = "model.int8.onnx"
+CALIBRATION_FACES: Final = 512
+MAX_LOSS: Final = 0.005  # of mean class accuracy
+THREADS: Final = 2
+BATCHES: Final = (1, 8, 32)
+ROUNDS: Final = 60
+_CALIBRATION_BATCH: Final = 64
+
+
+class QuantisationError(RuntimeError):
+    """An int8 graph that must not be released, or an artefact that has one already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What fp32 and int8 score on the same faces, and how long they take."""
+
+    fp32: Evaluation
+    int8: Evaluation
+    agreement: float  # share of faces with the same top label
+    change: Estimate  # of mean class accuracy, int8 less fp32, paired by face
+    median_ms: dict[int, tuple[float, float]]  # by batch: fp32, int8
+
+    def obstacles(self) -> list[str]:
+        """Why the release rule is not kept, in words; empty where it is."""
+        slow = [batch for batch, (fp32_ms, int8_ms) in self.median_ms.items() if int8_ms >= fp32_ms]
+        found = [f"not faster than fp32 at batch {batch}" for batch in slow]
+        if self.change.value < -MAX_LOSS:
+            found.append(f"mean class accuracy falls by {-100 * self.change.value:.2f} points, 0.5 are allowed")
+        return found
+
+
+class _Crops(CalibrationDataReader):  # type: ignore[misc]  # the library has no types
+    def __init__(self, crops: Array) -> None:
+        starts = range(0, len(crops), _CALIBRATION_BATCH)
+        self._batches: Iterator[Array] = (crops[start : start + _CALIBRATION_BATCH] for start in starts)
+
+    def get_next(self) -> dict[str, Array] | None:
+        batch = next(self._batches, None)
+        return None if batch is None else {"crops": batch}
+
+
+def calibration_crops(
+    kind: str, root: Path, options: dict[str, Any], *, faces: int = CALIBRATION_FACES, seed: int = 0
+) -> Array:
+    """Draw labelled train crops, (N, 112, 112, 3) uint8 RGB with N at most `faces`. Raises: DatasetError."""
+    reader = open_reader(kind, root, **options)
+    samples = [sample for sample in reader.samples("train") if sample.label in LABELS]
+    chosen = np.random.default_rng(seed).choice(len(samples), min(faces, len(samples)), replace=False)
+    return np.stack([reader.crop(samples[int(index)]) for index in chosen])
+
+
+def quantise(source: Path, target: Path, crops: Array) -> None:
+    """Write the int8 form of an exported fp32 graph.
+
+    Convolutions but the first, and products with weights, as far as the logits depend on them; attention's own
+    products, norms, the head and the rollout stay in fp32.
+
+    Args:
+        source: an ONNX file, as training.export writes it.
+        target: where the new one goes.
+        crops: (N, 112, 112, 3) uint8 RGB, whose activations set the ranges.
+    """
+    quantize_static(
+        str(source),
+        str(target),
+        _Crops(crops),
+        quant_format=QuantFormat.QDQ,
+        op_types_to_quantize=["Conv", "MatMul"],
+        nodes_to_quantize=weighted_nodes(onnx.load(str(source))),
+        per_channel=True,
+        # 7-bit weights: a CPU without VNNI adds products of 8 bits in 16, where 8-bit weights would overflow
+        reduce_range=True,
+        activation_type=QuantType.QUInt8,
+        weight_type=QuantType.QInt8,
+        calibrate_method=CalibrationMethod.MinMax,
+    )
+    onnx.checker.check_model(str(target), full_check=True)
+
+
+def weighted_nodes(model: onnx.ModelProto) -> list[str]:
+    """Names, in the graph's order, of what the logits depend on: products with weights, and convolutions but the first.
+
+    The first convolution sees few channels: it takes little time, and its error goes through all the others.
+    """
+    constants = {tensor.name for tensor in model.graph.initializer}
+    producers = {name: node for node in model.graph.node for name in node.output}
+    needed, waiting = set[str](), ["logits"]
+    while waiting:
+        node = producers.get(waiting.pop())
+        if node is not None and node.name not in needed:
+            needed.add(node.name)
+            waiting.extend(node.input)
+    weighted = [node for node in model.graph.node if node.name in needed and set(node.input[1:]) & constants]
+    convolutions = [node.name for node in weighted if node.op_type == "Conv"]
+    return convolutions[1:] + [node.name for node in weighted if node.op_type == "MatMul"]
+
+
+def median_ms(sessions: list[onnxruntime.InferenceSession], crops: Array, *, rounds: int) -> tuple[float, ...]:
+    """Median milliseconds of one inference of `crops` (N, 112, 112, 3), by session.
+
+    The sessions take turns, so that whatever else the machine does slows all of them alike.
+    """
+    for session in sessions:
+        session.run(None, {"crops": crops})
+    taken = np.empty((rounds, len(sessions)))
+    for number in range(rounds):
+        for column, session in enumerate(sessions):
+            started = time.perf_counter()
+            session.run(None, {"crops": crops})
+            taken[number, column] = time.perf_counter() - started
+    return tuple(float(1000 * median) for median in np.median(taken, axis=0))
+
+
+def compare(
+    manifest: Manifest, fp32: Path, int8: Path, kind: str, root: Path, *, split: str = "valid", rounds: int = ROUNDS
+) -> Comparison:
+    """Score both graphs on one split, and time them on two threads. Raises: DatasetError."""
+    crops, labels, votes = read_split(kind, root, split, options_of(manifest, kind))
+    sessions = [open_graph(path, threads=THREADS, spinning=False) for path in (fp32, int8)]
+    logits = [run_graph(session, crops) for session in sessions]
+    evaluations = [
+        score(calibrated(one, manifest.temperature), labels, votes=votes, data=kind, split=split) for one in logits
+    ]
+    predicted = [one.argmax(axis=1) for one in logits]
+
+    def change(faces: Array) -> float:
+        before, after = (metrics.confusion(one[faces], labels[faces]) for one in predicted)
+        return metrics.mean_class_accuracy(after) - metrics.mean_class_accuracy(before)
+
+    timed = {batch: median_ms(sessions, np.ascontiguousarray(crops[:batch]), rounds=rounds) for batch in BATCHES}
+    return Comparison(
+        fp32=evaluations[0],
+        int8=evaluations[1],
+        agreement=float((predicted[0] == predicted[1]).mean()),
+        change=metrics.bootstrap(change, len(labels)),
+        median_ms={batch: (times[0], times[1]) for batch, times in timed.items()},
+    )
+
+
+def options_of(manifest: Manifest, kind: str) -> dict[str, Any]:
+    """The reader's options under which the artefact saw a data set; none where it did not learn from it."""
+    recipe: dict[str, Any] = dict(manifest.recipe)
+    sources = recipe.get("data", {}).get("train", [])
+    return next((dict(source["options"]) for source in sources if source["kind"] == kind), {})
+
+
+def release(artefact: Path, manifest: Manifest, graph: Path, comparison: Comparison, out: Path) -> None:
+    """Write the artefact with its int8 graph to `out`, which may be the artefact itself.
+
+    Raises: QuantisationError, where the release rule is not kept; FileExistsError, where `out` is another's folder.
+    """
+    obstacles = comparison.obstacles()
+    if obstacles:
+        raise QuantisationError(f"{manifest.name}: int8 is not released: {'; '.join(obstacles)}")
+    if out.resolve() != artefact.resolve():
+        shutil.copytree(artefact, out)
+    shutil.copyfile(graph, out / GRAPH_NAME)
+    page = out / "card.md"
+    page.write_text(card.with_int8(page.read_text(encoding="utf-8"), comparison.int8), encoding="utf-8")
+    entry = GraphFile(file=GRAPH_NAME, sha256=sha256_of(graph), metrics=(comparison.int8.for_manifest(),))
+    graphs = {**manifest.graphs, "int8": entry}
+    files = {**manifest.files, page.name: sha256_of(page)}
+    write_manifest(out, manifest.model_copy(update={"graphs": graphs, "files": files}))
+
+
+def print_comparison(comparison: Comparison, *, title: str) -> None:
+    """Print figures in per cent with 95 % intervals, and median milliseconds."""
+    table = Table("figure", "fp32", "int8", title=title)
+    for (name, before), (_, after) in zip(comparison.fp32.shares(), comparison.int8.shares(), strict=True):
+        table.add_row(name, _percent(before), _percent(after))
+    for batch, (fp32_ms, int8_ms) in comparison.median_ms.items():
+        speedup = f"{int8_ms:.2f} ms, {fp32_ms / int8_ms:.2f} times as fast"
+        table.add_row(f"{batch} faces, {THREADS} threads, median", f"{fp32_ms:.2f} ms", speedup)
+    table.add_row("same label as fp32", "", f"{100 * comparison.agreement:.2f}")
+    table.add_row("change of mean class accuracy", "", _percent(comparison.change))
+    Console().print(table)
+
+
+def _percent(estimate: Estimate) -> str:
+    return f"{100 * estimate.value:.2f} ({100 * estimate.low:.2f} to {100 * estimate.high:.2f})"
+
+
+def run(artefact: Path, kind: str, root: Path, *, out: Path | None, rounds: int = ROUNDS) -> Comparison:
+    """Quantise, compare, print, and write to `out` where one is given.
+
+    Raises: ArtefactError, DatasetError; with `out` also FileExistsError, and QuantisationError where the rule is not
+        kept or the artefact has an int8 graph.
+    """
+    manifest = load_artefact(artefact)
+    if out is not None and "int8" in manifest.graphs:
+        raise QuantisationError(f"{manifest.name} has an int8 graph: a released artefact is not overwritten")
+    source = artefact / manifest.graph("fp32").file
+    with tempfile.TemporaryDirectory() as folder:
+        graph = Path(folder) / GRAPH_NAME
+        quantise(source, graph, calibration_crops(kind, root, options_of(manifest, kind)))
+        comparison = compare(manifest, source, graph, kind, root, rounds=rounds)
+        print_comparison(comparison, title=f"{manifest.name} on {kind} valid, {comparison.fp32.faces} faces")
+        if out is not None:
+            release(artefact, manifest, graph, comparison, out)
+    return comparison
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Command line; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m training.quantise", description="Quantise an artefact's graph to int8 and compare it with fp32."
+    )
+    parser.add_argument("artefact", type=Path, help="folder with manifest.json")
+    parser.add_argument("--data", required=True, metavar="KIND=ROOT", help="a data set, e.g. ferplus=path/to/ferplus")
+    parser.add_argument("--out", type=Path, help="write the artefact with its int8 graph here; it may be the artefact")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="timed inferences of each graph and batch")
+    chosen = parser.parse_args(arguments)
+    kind, equals, root = chosen.data.partition("=")
+    if not equals:
+        parser.error(f"--data {chosen.data!r}: expected KIND=ROOT, for example ferplus=path/to/ferplus")
+    try:
+        comparison = run(chosen.artefact, kind, Path(root), out=chosen.out, rounds=chosen.rounds)
+    except (ArtefactError, DatasetError, QuantisationError, FileExistsError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    kept = "; ".join(comparison.obstacles()) or "kept"
+    print(f"release rule: {kept}" + (f"; wrote {chosen.out}" if chosen.out else ""))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
