@@ -40,21 +40,46 @@ def face_photo(side_px: int = SIDE_PX, *, variant: int = 0) -> Array:
     return cv2.convertScaleAbs(face, alpha=0.7 + 0.1 * (variant % 6), beta=float(variant % 5))
 
 
-def make_album(folder: Path, count: int, *, containers: bool = True) -> Path:
-    """Fill `folder` with `count` pictures in folders of 100, and with all that goes wrong beside them."""
-    variants = [encoded(face_photo(variant=number), "JPEG", quality=85) for number in range(30)]
-    no_face = encoded(picture(160, 120), "PNG")
+def make_album(folder: Path, count: int, *, containers: bool = True, photos: Path | None = None) -> Path:
+    """Fill `folder` with `count` pictures in folders of 100, and with all that goes wrong beside them.
+
+    photos: a folder whose photos are varied; else a few faces of the sample portrait and pictures without a face.
+    """
+    faces = [encoded(face_photo(variant=number), "JPEG", quality=85) for number in range(30)]
+    pictures = _plain(faces) if photos is None else varied(photos)
     for number in range(count):
         place = folder / f"{number // 100:03d}"
         place.mkdir(parents=True, exist_ok=True)
-        if number % 7 == 0:
-            (place / f"{number:05d}.png").write_bytes(no_face)
-        else:
-            (place / f"{number:05d}.jpg").write_bytes(variants[number % len(variants)])
-    _odd(folder / "odd", variants)
+        suffix, payload = pictures[number % len(pictures)]
+        (place / f"{number:05d}{suffix}").write_bytes(payload)
+    _odd(folder / "odd", faces)
     if containers:
-        _containers(folder / "containers", variants)
+        _containers(folder / "containers", faces)
     return folder
+
+
+def _plain(faces: list[bytes]) -> list[tuple[str, bytes]]:
+    """210 pictures, every seventh without a face; ending and encoded bytes of each."""
+    no_face = (".png", encoded(picture(160, 120), "PNG"))
+    return [(".jpg", faces[number % 30]) if number % 7 else no_face for number in range(210)]
+
+
+def varied(photos: Path, *, long_side_px: int = 240) -> list[tuple[str, bytes]]:
+    """Each photo of a folder six times: mirrored, lit, turned by its EXIF, in several formats; ending and bytes."""
+    found: list[tuple[str, bytes]] = []
+    for path in sorted(photos.glob("*.jpg")):
+        with Image.open(path) as image:
+            image.thumbnail((long_side_px, long_side_px))
+            pixels = np.asarray(image.convert("RGB"))
+        found += [
+            (".jpg", encoded(pixels, "JPEG", quality=90)),
+            (".png", encoded(np.ascontiguousarray(pixels[:, ::-1]), "PNG")),
+            (".webp", encoded(cv2.convertScaleAbs(pixels, alpha=0.6), "WEBP")),
+            (".jpeg", encoded(np.ascontiguousarray(np.rot90(pixels)), "JPEG", orientation=6)),
+            (".bmp", encoded(cv2.GaussianBlur(pixels, (0, 0), 1.5), "BMP")),
+            (".TIFF", encoded(cv2.convertScaleAbs(pixels, alpha=1.2, beta=10.0), "TIFF")),
+        ]
+    return found
 
 
 def _odd(folder: Path, variants: list[bytes]) -> None:
@@ -67,6 +92,10 @@ def _odd(folder: Path, variants: list[bytes]) -> None:
         (folder / name).write_bytes(payload)
     (folder / "notes.txt").write_text("no picture, and not meant to be one")
     (folder / "huge.png").write_bytes(_huge_png())
+    (folder / "twice.jpg").write_bytes(variants[0])
+    (folder / "once.jpg").hardlink_to(folder / "twice.jpg")
+    (folder / "locked.jpg").write_bytes(variants[8])
+    (folder / "locked.jpg").chmod(0)  # an error, but to root
     (folder / "linked.jpg").symlink_to(folder / ODD_NAMES[0])
     (folder / "dangling.jpg").symlink_to(folder / "nowhere.jpg")
     (folder / "loop").symlink_to(folder, target_is_directory=True)

@@ -48,6 +48,14 @@ def mien(artefact: Path) -> Mien:
     return Mien(environment | {"MIEN_MODEL": str(artefact), "MIEN_DETECTOR": "haar", "MIEN_DEVICE": "cpu"})
 
 
+@pytest.fixture
+def released_mien() -> Mien:
+    """`mien` with the released model, and with YuNet where `MIEN_MODELS_DIR` names the folder of its file."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MIEN_")}
+    given = {name: os.environ[name] for name in ("MIEN_MODELS_DIR",) if name in os.environ}
+    return Mien(environment | given | {"MIEN_DEVICE": "cpu"})
+
+
 @pytest.fixture(scope="session")
 def album(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_album(tmp_path_factory.mktemp("album"), 40)

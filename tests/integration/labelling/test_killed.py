@@ -1,10 +1,13 @@
 """Killed at any point, the same command goes on, and ends in the bytes of a run that nobody disturbed."""
 
 import csv
+import json
+import os
 import random
 import signal
 import subprocess
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -15,28 +18,35 @@ from tests.integration.labelling.conftest import Mien, TreeOf
 EVERYTHING = "csv,files,jsonl,parquet,annotated,crops,classes,coco,label-studio,fiftyone,report"
 
 
-def killed_runs(mien: Mien, album: Path, out: Path, *, kills: int, seed: int) -> int:
-    """Run until done, killing the process `kills` times at random moments; returns how many runs it took."""
+def killed_runs(mien: Mien, album: Path, out: Path, *, kills: int, seed: int, longest_s: float) -> Counter[str]:
+    """Kill the program `kills` times at random moments, then let it end; what it was doing at each kill, counted.
+
+    longest_s: it is killed that long after its start at the latest, or earlier once all is labelled.
+    """
     dice = random.Random(seed)  # noqa: S311  # moments to kill at, no secret
-    runs = 0
-    span_s = 1.0
-    while True:
-        runs += 1
+    doing: Counter[str] = Counter()
+    while doing.total() < kills:
         began = time.monotonic()
-        process = mien.start("label", album, "--out", out, "--write", EVERYTHING, "--quiet")
-        if runs <= kills:
-            try:
-                process.communicate(timeout=dice.uniform(0.2, span_s))
-                span_s = time.monotonic() - began  # it ended before the kill: aim earlier
-            except subprocess.TimeoutExpired:
-                process.send_signal(signal.SIGKILL)
-                process.communicate()
-                span_s += 0.5
-                continue
-        _, err = process.communicate()
-        assert process.returncode == 3, err.decode()
-        if runs > kills:
-            return runs
+        process = mien.start("label", album, "--out", out, "--write", EVERYTHING, "--json-log")
+        try:
+            process.communicate(timeout=dice.uniform(0.2, longest_s))
+            longest_s = time.monotonic() - began  # it ended before the kill: aim earlier
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            doing[phase_of(process.communicate()[1])] += 1
+            assert process.returncode == -signal.SIGKILL
+    process = mien.start("label", album, "--out", out, "--write", EVERYTHING, "--quiet")
+    _, err = process.communicate()
+    assert process.returncode == 3, err.decode()
+    return doing
+
+
+def phase_of(log: bytes) -> str:
+    """What a killed run was doing: its last event; a line that was cut off does not count."""
+    events = [json.loads(line)["event"] for line in log.splitlines(keepends=True) if line.endswith(b"\n")]
+    if "writing" in events:
+        return "writing"
+    return "labelling" if "start" in events else "starting"
 
 
 def test_a_run_killed_again_and_again_ends_in_the_same_bytes(
@@ -44,20 +54,26 @@ def test_a_run_killed_again_and_again_ends_in_the_same_bytes(
 ) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     assert mien("label", album, "--out", whole, "--write", EVERYTHING, "--quiet").exit_code == 3
-    killed_runs(mien, album, broken, kills=6, seed=1)
+    killed_runs(mien, album, broken, kills=6, seed=1, longest_s=3.0)
     assert tree_of(broken) == tree_of(whole)
 
 
 @pytest.mark.soak
 def test_ten_thousand_files_and_a_hundred_kills_end_in_the_same_bytes(
-    mien: Mien, tmp_path: Path, tree_of: TreeOf
+    released_mien: Mien, tmp_path: Path, tree_of: TreeOf
 ) -> None:
-    album = make_album(tmp_path / "album", 10_000)
+    given = os.environ.get("MIEN_PHOTOS_DIR")
+    album = make_album(tmp_path / "album", 10_000, photos=Path(given) if given else None)
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    process = mien.start("label", album, "--out", whole, "--write", EVERYTHING, "--quiet")
+    began = time.monotonic()
+    process = released_mien.start("label", album, "--out", whole, "--write", EVERYTHING, "--quiet")
     _, err = process.communicate()
     assert process.returncode == 3, err.decode()
-    killed_runs(mien, album, broken, kills=100, seed=2)
+    whole_s = time.monotonic() - began
+    # every kill but the last few meets pictures that are not labelled yet
+    doing = killed_runs(released_mien, album, broken, kills=100, seed=2, longest_s=5.0 + whole_s / 35)
+    print(f"killed while {dict(doing)}; {len(tree_of(whole)):,} files alike; undisturbed run {whole_s:.0f} s")
+    assert min(doing["starting"], doing["labelling"], doing["writing"]) > 5
     assert tree_of(broken) == tree_of(whole)
 
 
