@@ -59,6 +59,8 @@ class Connection:
     async def send(self, request: bytes) -> int:
         """Send a request and read its whole answer; returns the status, or `LOST`."""
         try:
+            if self._reader is not None and self._reader.at_eof():
+                self.close()  # the server has closed it in an idle moment, as it may
             if self._reader is None or self._writer is None:
                 self._reader, self._writer = await asyncio.open_connection(*self._address)
             self._writer.write(request)

@@ -6,8 +6,10 @@
 Three programs take turns on the same cores: a bare loop of decode, detect, align, classify in one process, as many
 threads as there are cores; the service under 16 clients; the service at 70 % of what it has just borne, with requests
 at random moments (Poisson). Load comes from a process of its own over loopback, so the service pays for that one, too.
-`efficiency` is requests per second of the service over photos per second of the bare loop. Model, detector and device
-are those that the environment says (`MIEN_*`). Run it on a quiet machine.
+`efficiency` is requests per second of the service over photos per second of the bare loop. `ideal` says how steady a
+queue could be at the same load with the times that the bare loop took for each photo (benchmarks/ideal.py), and
+`p99_over_ideal` how far the service is from it. Model, detector and device are those that the environment says
+(`MIEN_*`). Run it on a quiet machine.
 """
 
 import argparse
@@ -20,10 +22,14 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.background import service
+from benchmarks.ideal import references
 from benchmarks.load import TYPES
+
+if TYPE_CHECKING:
+    from app.pipeline import Pipeline
 
 CONCURRENCY: Final = 16
 SHARE: Final = 0.7
@@ -31,31 +37,45 @@ _SAMPLES: Final = Path(__file__).resolve().parent.parent / "samples" / "photos"
 _PATIENT: Final = {"MIEN_MAX_WAIT_S": "60"}  # the question is how fast, not who is refused
 
 
-def bare_rate(photos: Path, passes: int) -> float:
-    """Photos per second of a loop over the pipeline in this process; the better of two ways to use the cores."""
+def bare(photos: Path, passes: int) -> dict[str, Any]:
+    """A loop over the pipeline in this process, all cores busy.
+
+    Returns: `photos_per_s` of the better of two ways to use the cores; `photo_s`, the mean seconds of every photo in
+        one thread of its own, in the order of their names.
+    """
     from app.pipeline import build_pipeline
     from app.service import cores
     from app.settings import load_settings
 
     payloads = [path.read_bytes() for path in _pictures(photos)]
-    best = 0.0
-    for loops, threads in ((cores(), 1), (1, 0)):
-        pipeline = build_pipeline(load_settings(threads=threads))
-        with ThreadPoolExecutor(loops) as pool:
-            list(pool.map(pipeline.analyse, payloads))
-            start = time.perf_counter()
-            list(pool.map(pipeline.analyse, payloads * passes))
-            best = max(best, len(payloads) * passes / (time.perf_counter() - start))
-    return best
+    side_by_side = build_pipeline(load_settings(threads=1))
+    rate, photo_s = _loop(side_by_side, payloads, passes, loops=cores())
+    joined, _ = _loop(build_pipeline(load_settings(threads=0)), payloads, passes, loops=1)
+    return {"photos_per_s": max(rate, joined), "photo_s": photo_s, "cores": cores()}
+
+
+def _loop(pipeline: "Pipeline", payloads: list[bytes], passes: int, *, loops: int) -> tuple[float, list[float]]:
+    def timed(payload: bytes) -> float:
+        start = time.perf_counter()
+        pipeline.analyse(payload)
+        return time.perf_counter() - start
+
+    with ThreadPoolExecutor(loops) as pool:
+        list(pool.map(timed, payloads))
+        start = time.perf_counter()
+        taken = list(pool.map(timed, payloads * passes))
+        rate = len(taken) / (time.perf_counter() - start)
+    return rate, [statistics.fmean(taken[index :: len(payloads)]) for index in range(len(payloads))]
 
 
 def _pictures(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.suffix.lower() in TYPES)
 
 
-def _bare_in_process(photos: Path, passes: int) -> float:
+def _bare_in_process(photos: Path, passes: int) -> dict[str, Any]:
     command = [sys.executable, "-m", "benchmarks.serving", "--bare", "--photos", str(photos), "--passes", str(passes)]
-    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    answer: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return answer
 
 
 def _load(port: int, photos: Path, count: int, **how: float) -> dict[str, Any]:
@@ -71,25 +91,31 @@ def _load(port: int, photos: Path, count: int, **how: float) -> dict[str, Any]:
 def measure(photos: Path, *, rounds: int, passes: int, steady: int) -> dict[str, Any]:
     """Alternate bare loop and service `rounds` times, then hold 70 % of the median for `steady` requests."""
     count = len(_pictures(photos)) * passes
-    bare, full = [], []
+    loops, full = [], []
     with service(_PATIENT) as running:
         _load(running.port, photos, count, concurrency=CONCURRENCY)
         for _ in range(rounds):
-            bare.append(_bare_in_process(photos, passes))
+            loops.append(_bare_in_process(photos, passes))
             full.append(_load(running.port, photos, count, concurrency=CONCURRENCY)["requests_per_s"])
         rate = SHARE * statistics.median(full)
         calm = _load(running.port, photos, steady, rate=rate)
     ready = running.ready
+    bare_rates = [loop["photos_per_s"] for loop in loops]
+    photo_s = [statistics.median(times) for times in zip(*(loop["photo_s"] for loop in loops), strict=True)]
+    ideal = references(photo_s, servers=loops[0]["cores"], rate=rate)
     return {
-        "efficiency": round(statistics.median(full) / statistics.median(bare), 3),
+        "efficiency": round(statistics.median(full) / statistics.median(bare_rates), 3),
         "requests_per_s": statistics.median(full),
-        "bare_photos_per_s": round(statistics.median(bare), 2),
+        "bare_photos_per_s": round(statistics.median(bare_rates), 2),
         "p50_ms": calm["p50_ms"],
         "p99_ms": calm["p99_ms"],
         "p99_over_p50": round(calm["p99_ms"] / calm["p50_ms"], 2),
+        "p99_over_ideal": round(calm["p99_ms"] / ideal["queue"]["p99_ms"], 2),
+        "ideal": ideal,
+        "arrivals": "Poisson, open loop",
         "steady_rate_per_s": round(rate, 2),
         "steady_requests": calm["requests"],
-        "rounds": {"bare_photos_per_s": [round(value, 2) for value in bare], "requests_per_s": full},
+        "rounds": {"bare_photos_per_s": [round(value, 2) for value in bare_rates], "requests_per_s": full},
         "concurrency": CONCURRENCY,
         "photos": len(_pictures(photos)),
         "provider": ready["provider"],
@@ -110,10 +136,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--passes", type=int, default=5, help="over the photos, in every round")
     parser.add_argument("--steady", type=int, default=1000, help="requests at 70 percent of the load")
-    parser.add_argument("--bare", action="store_true", help="only the bare loop: print its photos per second")
+    parser.add_argument("--bare", action="store_true", help="only the bare loop: print its figures")
     given = parser.parse_args()
     if given.bare:
-        print(bare_rate(given.photos, given.passes))
+        print(json.dumps(bare(given.photos, given.passes)))
         return
     figures = measure(given.photos, rounds=given.rounds, passes=given.passes, steady=given.steady)
     text = json.dumps(figures, indent=2)

@@ -31,5 +31,7 @@ def test_the_benchmark_writes_every_figure(artefact: Path, tmp_path: Path) -> No
     figures = json.loads((tmp_path / "f.json").read_text())
     assert figures["efficiency"] > 0
     assert figures["requests_per_s"] > 0
+    assert figures["p99_over_ideal"] > 0
+    assert figures["ideal"]["queue"]["p99_ms"] >= figures["ideal"]["alone"]["p50_ms"] > 0
     assert 0 < figures["p50_ms"] <= figures["p99_ms"]
     assert (figures["provider"], figures["detector"]) == ("CPUExecutionProvider", "haar")

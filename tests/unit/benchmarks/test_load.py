@@ -1,11 +1,12 @@
 """The load that the service is measured with: what it sends, and how it counts."""
 
+import asyncio
 import math
 from pathlib import Path
 
 import pytest
 
-from benchmarks.load import Outcome, folder_requests, percentile, request_bytes, summary
+from benchmarks.load import Connection, Outcome, folder_requests, percentile, request_bytes, summary
 
 
 def test_a_request_is_complete_and_says_its_length() -> None:
@@ -36,3 +37,23 @@ def test_the_summary_counts_by_status_and_times_the_answered_alone() -> None:
     assert told["p50_ms"] == pytest.approx(30)
     assert told["requests_per_s"] == pytest.approx(0.2)
     assert told["seconds"] == 10
+
+
+def test_a_kept_connection_that_the_server_has_closed_is_opened_anew() -> None:
+    """A server may close an idle connection at any time; a request that was never sent on it is not lost."""
+
+    async def answer_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        writer.close()
+
+    async def twice() -> list[int]:
+        async with await asyncio.start_server(answer_once, "127.0.0.1", 0) as server:
+            connection = Connection("127.0.0.1", server.sockets[0].getsockname()[1])
+            first = await connection.send(b"GET / HTTP/1.1\r\n\r\n")
+            await asyncio.sleep(0.1)
+            second = await connection.send(b"GET / HTTP/1.1\r\n\r\n")
+            connection.close()
+            return [first, second]
+
+    assert asyncio.run(twice()) == [200, 200]

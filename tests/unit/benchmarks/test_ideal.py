@@ -1,0 +1,43 @@
+"""The ideal queue against what queueing theory says of it."""
+
+import math
+import random
+import statistics
+
+import pytest
+
+from benchmarks.ideal import references, sojourn_s, steadiness
+
+COUNT = 200_000
+
+
+def test_a_lone_request_takes_its_own_time() -> None:
+    assert sojourn_s([0.5], servers=1, rate=1e-6, count=3) == pytest.approx([0.5] * 3)
+
+
+def test_equal_requests_wait_as_long_as_pollaczek_and_khinchine_say() -> None:
+    load = 0.7
+    taken = sojourn_s([1.0], servers=1, rate=load, count=COUNT)
+    assert statistics.fmean(taken) == pytest.approx(1 + load / (2 * (1 - load)), rel=0.03)
+
+
+def test_random_requests_have_the_tail_of_an_exponential() -> None:
+    chance = random.Random(3)  # noqa: S311  # a repeatable sample
+    service_s = [chance.expovariate(1.0) for _ in range(COUNT)]
+    told = steadiness(sojourn_s(service_s, servers=1, rate=0.5, count=COUNT))
+    assert told["p50_ms"] == pytest.approx(2000 * math.log(2), rel=0.05)
+    assert told["p99_over_p50"] == pytest.approx(math.log(100) / math.log(2), rel=0.05)
+
+
+def test_two_servers_wait_less_than_one_at_the_same_load() -> None:
+    one = statistics.fmean(sojourn_s([1.0], servers=1, rate=0.7, count=COUNT))
+    two = statistics.fmean(sojourn_s([1.0], servers=2, rate=1.4, count=COUNT))
+    assert 1 < two < one
+
+
+def test_the_references_say_what_comes_from_the_photos_and_what_from_chance() -> None:
+    told = references([0.01] * 9 + [0.1], servers=2, rate=70.0, count=20_000)
+    assert told["load"] == pytest.approx(0.665)
+    assert told["alone"] == {"p50_ms": 10.0, "p99_ms": 100.0, "p99_over_p50": 10.0}
+    assert told["queue"]["p99_ms"] > told["alone"]["p99_ms"]
+    assert told["queue_of_equal_photos"]["p99_over_p50"] < told["queue"]["p99_over_p50"]
