@@ -47,6 +47,7 @@ def small_recipe(root: Path, *, model: dict[str, object] = TINY_CNN, **changes: 
             "device": "cpu",
             "precision": "fp32",
             "workers": 0,
+            "threads": 1,
             "checkpoint_every_steps": 2,
             "log_every_steps": 1,
         },

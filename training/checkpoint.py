@@ -14,6 +14,8 @@ logger = logging.getLogger(__name__)
 LAST: Final = "last.pt"
 PREVIOUS: Final = "previous.pt"
 BEST: Final = "best.pt"
+# a kill between the two renames of `save_last` leaves next.pt as the newest
+_NEWEST_FIRST: Final = ("next.pt", LAST, PREVIOUS)
 
 
 class CheckpointError(RuntimeError):
@@ -58,13 +60,17 @@ def read(path: Path) -> dict[str, Any]:
     return state
 
 
+def exists(folder: Path) -> bool:
+    """Whether a run has written a checkpoint to resume from, whole or not."""
+    return any((folder / name).exists() for name in _NEWEST_FIRST)
+
+
 def read_newest(folder: Path) -> dict[str, Any] | None:
     """Return the newest whole checkpoint, or None where there is none; a damaged one is named and passed over.
 
     Raises: CheckpointError, when there are checkpoints and none can be read.
     """
-    # a kill between the two renames of `save_last` leaves next.pt as the newest
-    candidates = [folder / name for name in ("next.pt", LAST, PREVIOUS) if (folder / name).exists()]
+    candidates = [folder / name for name in _NEWEST_FIRST if (folder / name).exists()]
     problems = []
     for path in candidates:
         try:

@@ -74,7 +74,16 @@ class ModelConfig(_Strict):
     drop_path_rate: float = Field(0.0, ge=0, lt=1)
     pretrained: bool = False
     scratch_if_unavailable: bool = False
+    init_from: Path | None = Field(
+        None, description="run folder, supervised or pretrained, whose weights to start from"
+    )
     options: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _one_start(self) -> "ModelConfig":
+        if self.pretrained and self.init_from is not None:
+            raise ValueError("pretrained and init_from both say where the first weights come from: choose one")
+        return self
 
 
 class DistillationConfig(_Strict):
@@ -150,7 +159,7 @@ def read_recipe(path: Path, overrides: list[str] | None = None) -> Recipe:
     if not isinstance(values, dict):
         raise RecipeError(f"recipe {path}: expected keys and values, found {type(values).__name__}")
     for override in overrides or []:
-        _apply(values, override)
+        apply_override(values, override)
     return parse_recipe(values, origin=str(path))
 
 
@@ -163,7 +172,8 @@ def parse_recipe(values: dict[str, Any], *, origin: str) -> Recipe:
         raise RecipeError(f"recipe {origin}: " + "; ".join(lines)) from error
 
 
-def _apply(values: dict[str, Any], override: str) -> None:
+def apply_override(values: dict[str, Any], override: str) -> None:
+    """Change one value of a recipe in place, as `key.sub=value` says. Raises: RecipeError."""
     key, equals, text = override.partition("=")
     if not equals or not key:
         raise RecipeError(f"override {override!r}: expected key=value, for example optim.learning_rate=3e-4")

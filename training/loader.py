@@ -38,15 +38,25 @@ class Faces:
         return len(self.keys)
 
 
-def load_faces(source: DataSource, *, colour: Colour, cache_dir: Path) -> Faces:
+def load_faces(source: DataSource, *, colour: Colour, cache_dir: Path, labelled: bool = True) -> Faces:
     """Read one split, from the cache where its index and the crop contract are unchanged.
 
+    Args:
+        source: which split of which set.
+        colour: what the network sees.
+        cache_dir: where decoded crops are kept.
+        labelled: False takes every sample that the reader lists; those without one of the seven labels get label -1
+            and a target of zeros.
     Raises: what the reader raises on a set that is missing or damaged; RecipeError without a root.
     """
     reader = open_reader(source.kind, source.resolved_root(), **source.options)
-    samples = [sample for sample in reader.samples(source.split) if sample.label in LABELS]
+    samples = [sample for sample in reader.samples(source.split) if not labelled or sample.label in LABELS]
     index = index_sha256(reader, source.split)
-    labels = np.array([label_index(str(sample.label)) for sample in samples], dtype=np.int64)
+    known = [sample.label in LABELS for sample in samples]
+    labels = np.array(
+        [label_index(str(s.label)) if is_known else -1 for s, is_known in zip(samples, known, strict=True)],
+        dtype=np.int64,
+    )
     name = hashlib.sha256(f"{index} {contract_id()} {colour} {len(samples)}".encode()).hexdigest()[:16]
     path = cache_dir / f"{source.kind}-{source.split}-{name}.npy"
     if not path.exists():
@@ -62,6 +72,8 @@ def _crop(crop: Array, channels: int) -> Array:
 
 
 def _target(sample: Sample, source: DataSource) -> Array:
+    if sample.label not in LABELS:
+        return np.zeros(len(LABELS), dtype=np.float32)
     if source.target == "votes" and sample.distribution is not None:
         return np.asarray(sample.distribution, dtype=np.float32)
     target: Array = np.eye(len(LABELS), dtype=np.float32)[label_index(str(sample.label))]

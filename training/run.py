@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import torch
 import yaml
+from pydantic import BaseModel, ValidationError
 from torch import Tensor, nn
 
 from data.contract import LABELS, contract_id
@@ -46,20 +47,27 @@ def parameters(network: nn.Module) -> int:
     return sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad)
 
 
-def start_run(folder: Path, recipe: Recipe, facts: dict[str, Any]) -> None:
+def start_run(folder: Path, recipe: BaseModel, facts: dict[str, Any]) -> None:
     """Write what the run depends on. Raises: RunError, when the folder holds another recipe's run."""
     folder.mkdir(parents=True, exist_ok=True)
-    text = yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False)
     path = folder / RECIPE_NAME
-    if path.exists() and _without_runtime(yaml.safe_load(path.read_text())) != _without_runtime(yaml.safe_load(text)):
+    if path.exists() and _stored(path, type(recipe)) != _without_runtime(recipe):
         raise RunError(f"{folder} holds a run of another recipe: choose another --out, or remove it")
-    path.write_text(text, encoding="utf-8")
+    path.write_text(yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False), encoding="utf-8")
     everything = {"contract_id": contract_id(), "commit": commit(), **environment(), **facts}
     (folder / FACTS_NAME).write_text(json.dumps(everything, indent=2) + "\n", encoding="utf-8")
 
 
-def _without_runtime(values: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if key != "runtime"}
+def _stored(path: Path, schema: type[BaseModel]) -> dict[str, Any] | None:
+    """A folder's recipe with today's defaults for keys that are younger than it; None where it is no such recipe."""
+    try:
+        return _without_runtime(schema.model_validate(yaml.safe_load(path.read_text(encoding="utf-8"))))
+    except ValidationError:
+        return None
+
+
+def _without_runtime(recipe: BaseModel) -> dict[str, Any]:
+    return recipe.model_dump(mode="json", exclude={"runtime"})
 
 
 def commit() -> str:

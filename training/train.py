@@ -7,7 +7,6 @@ weights are chosen on validation; no test split is ever read. Running the same c
 """
 
 import argparse
-import json
 import logging
 import math
 import sys
@@ -18,8 +17,6 @@ from typing import Any
 import numpy as np
 import torch
 from rich.logging import RichHandler
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from timm.scheduler.cosine_lr import CosineLRScheduler
 from timm.utils.model_ema import ModelEmaV3
 from torch import Tensor, nn
 
@@ -30,7 +27,10 @@ from models.network import FaceNetwork, Head, select_head
 from training import checkpoint, metrics
 from training.config import Recipe, RecipeError, read_recipe
 from training.distill import distillation_loss
+from training.engine import append_metrics, choose_device, progress_bar, truncate_metrics
+from training.initial import load_initial
 from training.loader import Faces, JoinedFaces, epoch_order, load_faces, steps_per_epoch, train_batches
+from training.optim import build_optimizer, build_scheduler
 from training.run import METRICS_NAME, RunError, Teachers, build_network, parameters, start_run
 
 logger = logging.getLogger("training")
@@ -45,13 +45,16 @@ def train(recipe: Recipe, out: Path) -> Path:
 
     Raises: RecipeError, RunError, CheckpointError, TrainingDiverged; readers' errors for missing or damaged data.
     """
-    device, autocast = _device(recipe)
+    device, autocast = choose_device(recipe.runtime)
     torch.manual_seed(recipe.seed)
     data = recipe.data
     train_parts = [load_faces(part, colour=recipe.model.colour, cache_dir=data.cache_dir) for part in data.train]
     faces = JoinedFaces(train_parts)
     valid = load_faces(data.valid, colour=recipe.model.colour, cache_dir=data.cache_dir)
-    network = build_network(recipe.model).to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    network = build_network(recipe.model)
+    if recipe.model.init_from is not None and not checkpoint.exists(out):
+        load_initial(network, recipe.model.init_from)
+    network = network.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     teachers = Teachers(recipe.distillation).to(device) if recipe.distillation.teachers else None
     start_run(out, recipe, _facts(recipe, train_parts, valid, network))
     session = Session(recipe, out, network, faces, device=device, autocast=autocast, teachers=teachers)
@@ -73,16 +76,6 @@ def _facts(recipe: Recipe, train_parts: list[Faces], valid: Faces, network: nn.M
     }
 
 
-def _device(recipe: Recipe) -> tuple[torch.device, torch.autocast]:
-    runtime = recipe.runtime
-    wanted = ("cuda" if torch.cuda.is_available() else "cpu") if runtime.device == "auto" else runtime.device
-    if wanted == "cuda" and not torch.cuda.is_available():
-        raise RecipeError("runtime.device cuda: torch sees no GPU here; use auto or cpu")
-    if runtime.threads:
-        torch.set_num_threads(runtime.threads)
-    return torch.device(wanted), torch.autocast(wanted, torch.bfloat16, enabled=runtime.precision == "bf16")
-
-
 class Session:
     """The state that a checkpoint keeps, and the three things that change it: resume, an epoch, a validation."""
 
@@ -102,17 +95,8 @@ class Session:
         self.steps = steps_per_epoch(len(faces), recipe.batch_size)
         if self.steps == 0:
             raise RecipeError(f"batch_size {recipe.batch_size}: larger than the {len(faces)} training faces")
-        self.optimizer = torch.optim.AdamW(
-            _decay_groups(network, recipe.optim.weight_decay), lr=recipe.optim.learning_rate
-        )
-        self.scheduler = CosineLRScheduler(
-            self.optimizer,
-            t_initial=recipe.epochs * self.steps,
-            lr_min=recipe.optim.min_learning_rate,
-            warmup_t=round(recipe.optim.warmup_epochs * self.steps),
-            warmup_lr_init=recipe.optim.min_learning_rate,
-            t_in_epochs=False,
-        )
+        self.optimizer = build_optimizer(network, recipe.optim)
+        self.scheduler = build_scheduler(self.optimizer, recipe.optim, epochs=recipe.epochs, steps_per_epoch=self.steps)
         self.ema = ModelEmaV3(network, decay=recipe.optim.ema_decay, use_warmup=True)
         self.log_prior = _log_prior(faces.targets, recipe.loss.logit_adjustment).to(device)
         self.step, self.best, self.best_epoch = 0, -1.0, -1
@@ -149,7 +133,7 @@ class Session:
                 torch.cuda.set_rng_state_all(state["cuda_rng"])
             self.step, self.best, self.best_epoch = state["step"], state["best"], state["best_epoch"]
             logger.info("resumed at step %d of %d", self.step, self.steps * self.recipe.epochs)
-        _truncate_metrics(self.out / METRICS_NAME, self.step)
+        truncate_metrics(self.out / METRICS_NAME, self.step)
 
     def run_epoch(self, epoch: int) -> None:
         """Train from the next step to the end of `epoch`."""
@@ -165,7 +149,7 @@ class Session:
             workers=self.recipe.runtime.workers,
         )
         started, waited, asked = time.perf_counter(), 0.0, time.perf_counter()
-        with _progress() as progress:
+        with progress_bar() as progress:
             bar = progress.add_task(
                 f"epoch {epoch + 1}/{self.recipe.epochs}", total=self.steps, completed=first, note=""
             )
@@ -242,17 +226,7 @@ class Session:
         return patience is not None and epoch - self.best_epoch >= patience
 
     def _log(self, values: dict[str, Any]) -> None:
-        with (self.out / METRICS_NAME).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(values) + "\n")
-
-
-def _decay_groups(network: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Matrices and kernels decay; biases, norms, tokens and position embeddings do not."""
-    trained = [(name, p) for name, p in network.named_parameters() if p.requires_grad]
-    plain = [p for name, p in trained if p.ndim <= 1 or name.endswith(("cls_token", "dist_token", "pos_embed"))]
-    chosen = {id(p) for p in plain}
-    decayed = [p for _, p in trained if id(p) not in chosen]
-    return [{"params": decayed, "weight_decay": weight_decay}, {"params": plain, "weight_decay": 0.0}]
+        append_metrics(self.out / METRICS_NAME, values)
 
 
 def _log_prior(targets: Array, tau: float) -> Tensor:
@@ -279,24 +253,6 @@ def predict(
 def _score(logits: Array, labels: Array) -> dict[str, float]:
     counts = metrics.confusion(logits.argmax(axis=1), labels)
     return {"accuracy": metrics.accuracy(counts), "mean_class_accuracy": metrics.mean_class_accuracy(counts)}
-
-
-def _truncate_metrics(path: Path, step: int) -> None:
-    if not path.exists():
-        return
-    kept = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            if json.loads(line)["step"] <= step:
-                kept.append(line + "\n")
-        except json.JSONDecodeError:
-            break  # the line that a kill cut short
-    path.write_text("".join(kept), encoding="utf-8")
-
-
-def _progress() -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, TextColumn("{task.fields[note]}"), disable=not sys.stderr.isatty())
 
 
 def main(arguments: list[str] | None = None) -> int:

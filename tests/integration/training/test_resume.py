@@ -9,11 +9,12 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.support_training import TINY_DEIT, drawn_faces, small_recipe
 from training import checkpoint
 from training.config import Recipe
-from training.run import METRICS_NAME
+from training.run import METRICS_NAME, RECIPE_NAME
 from training.train import train
 
 KILLS = 10
@@ -89,3 +90,12 @@ def test_a_folder_that_holds_another_recipes_run_is_refused(tmp_path: Path) -> N
     train(small_recipe(root, epochs=1), tmp_path / "run")
     with pytest.raises(RuntimeError, match="another recipe"):
         train(small_recipe(root, epochs=1, seed=3), tmp_path / "run")
+
+
+def test_a_run_made_before_a_recipe_key_existed_goes_on_with_its_default(tmp_path: Path) -> None:
+    recipe = small_recipe(drawn_faces(tmp_path / "faces", train=2, valid=1), epochs=1)
+    out = train(recipe, tmp_path / "run")
+    stored = yaml.safe_load((out / RECIPE_NAME).read_text(encoding="utf-8"))
+    del stored["model"]["init_from"]
+    (out / RECIPE_NAME).write_text(yaml.safe_dump(stored), encoding="utf-8")
+    assert train(recipe, out) == out

@@ -1,0 +1,160 @@
+"""Masked autoencoding learns, resumes, and a student starts from its encoder; so does one from a finished run."""
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.support_training import TINY_CNN, TINY_DEIT, drawn_faces, small_recipe
+from training import checkpoint
+from training.config import RecipeError
+from training.initial import ENCODER_NAME, InitialWeightsError, load_initial
+from training.pretrain import MaskConfig, MaskedAutoencoder, PretrainRecipe, pretrain, read_pretrain_recipe
+from training.run import METRICS_NAME, build_network, load_best
+from training.train import train
+
+PLAIN: dict[str, object] = {
+    "family": "deit",
+    "name": "deit_tiny_patch16_224",
+    "arch": "tiny",
+    "input_px": 56,
+    "options": {"embed_dim": 32, "depth": 2, "num_heads": 2, "patch_px": 8},
+}
+DISTILLED = PLAIN | {"name": "deit_tiny_distilled_patch16_224"}
+POSITIONS = "backbone.network.pos_embed"
+
+
+def pretrain_recipe(root: Path, **changes: object) -> PretrainRecipe:
+    values = small_recipe(root, model=PLAIN).model_dump(mode="json")
+    shared = {key: values[key] for key in ("name", "epochs", "batch_size", "model", "optim", "runtime")}
+    shared["data"] = {key: values["data"][key] for key in ("train", "cache_dir")}
+    shared["mask"] = {"decoder_width": 32, "decoder_depth": 1, "decoder_heads": 2}
+    return PretrainRecipe.model_validate(shared | changes)
+
+
+def losses(out: Path) -> list[float]:
+    return [json.loads(line)["loss"] for line in (out / METRICS_NAME).read_text(encoding="utf-8").splitlines()]
+
+
+def state_of(folder: Path, model: dict[str, object], root: Path) -> dict[str, torch.Tensor]:
+    network = build_network(small_recipe(root, model=model).model)
+    load_initial(network, folder)
+    return network.state_dict()
+
+
+def masked(root: Path, share: float = 0.75) -> MaskedAutoencoder:
+    torch.manual_seed(0)
+    return MaskedAutoencoder(build_network(pretrain_recipe(root).model), MaskConfig(share=share)).eval()
+
+
+def test_the_loss_falls_and_a_resumed_run_has_the_losses_of_an_uninterrupted_one(tmp_path: Path) -> None:
+    recipe = pretrain_recipe(drawn_faces(tmp_path / "faces"), epochs=4)
+    whole = losses(pretrain(recipe, tmp_path / "run"))
+    assert len(whole) == 28
+    assert sum(whole[-7:]) < 0.95 * sum(whole[:7])
+    (tmp_path / "run" / checkpoint.LAST).unlink()
+    assert losses(pretrain(recipe, tmp_path / "run")) == pytest.approx(whole, rel=1e-5)
+
+
+def test_hidden_patches_never_reach_the_encoder(tmp_path: Path) -> None:
+    model = masked(tmp_path)
+    pixels = torch.randn(1, 1, 56, 56)
+    changed = pixels.clone()
+    changed[:, :, :8, :8] += 1.0  # the first patch
+    visible = torch.arange(1, 13)[None]
+    torch.testing.assert_close(model._encode(pixels, visible), model._encode(changed, visible))
+    assert model._encode(pixels, visible).shape == (1, 13, 32)
+    assert not torch.equal(model._encode(pixels, visible - 1), model._encode(changed, visible - 1))
+
+
+def test_only_hidden_patches_count_and_each_is_judged_by_its_own_contrast(tmp_path: Path) -> None:
+    model = masked(tmp_path)
+    targets = model._targets(torch.randn(2, 1, 56, 56) * 5 + 3)
+    assert targets.shape == (2, 49, 64)
+    torch.testing.assert_close(targets.mean(-1), torch.zeros(2, 49), atol=1e-5, rtol=0)
+    torch.testing.assert_close(targets.var(-1), torch.ones(2, 49), atol=1e-3, rtol=0)
+    with torch.no_grad():
+        model.paint.weight.zero_()
+        model.paint.bias.zero_()
+        crops = torch.randint(0, 256, (2, 112, 112, 1), dtype=torch.uint8)
+        # nothing painted on patches of variance 1: the mean square over 64 pixels is 63/64
+        assert float(model(crops, torch.rand(2, 49))) == pytest.approx(63 / 64, rel=1e-3)
+
+
+def test_a_convolutional_stem_cannot_be_masked_and_says_why(tmp_path: Path) -> None:
+    for model in (TINY_DEIT, TINY_CNN):
+        with pytest.raises(RecipeError, match="stem patch"):
+            MaskedAutoencoder(build_network(small_recipe(tmp_path, model=model).model), MaskConfig())
+
+
+@pytest.mark.parametrize("split", ["valid", "test"])
+def test_faces_that_measure_are_never_learned_from(tmp_path: Path, split: str) -> None:
+    path = tmp_path / "mae.yaml"
+    source = f"{{kind: folders, split: {split}}}"
+    path.write_text(f"{{name: mae, epochs: 1, data: {{train: [{source}]}}, model: {{family: deit, name: x}}}}")
+    with pytest.raises(RecipeError, match="never to learn from"):
+        read_pretrain_recipe(path, [])
+
+
+def test_a_student_starts_from_a_pretrained_encoder_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = drawn_faces(tmp_path / "faces")
+    folder = pretrain(pretrain_recipe(root, epochs=1), tmp_path / "mae")
+    encoder = checkpoint.read(folder / ENCODER_NAME)["weights"]
+    with caplog.at_level(logging.INFO):
+        found = state_of(folder, PLAIN, root)
+    assert "fresh: backbone.network.head.bias, backbone.network.head.weight" in caplog.text
+    assert all(torch.equal(found[key], value) for key, value in encoder.items())
+    train(small_recipe(root, model=PLAIN | {"init_from": str(folder)}, epochs=1), tmp_path / "student")
+    assert load_best(tmp_path / "student")[1]["epoch"] == 0
+
+
+def test_a_distilled_student_takes_over_all_but_its_own_token(tmp_path: Path) -> None:
+    root = drawn_faces(tmp_path / "faces", train=2, valid=1)
+    folder = pretrain(pretrain_recipe(root, epochs=1), tmp_path / "mae")
+    encoder = checkpoint.read(folder / ENCODER_NAME)["weights"]
+    found = state_of(folder, DISTILLED, root)
+    assert found[POSITIONS].shape == (1, 51, 32)
+    torch.testing.assert_close(found[POSITIONS][:, 2:], encoder[POSITIONS][:, 1:])
+    torch.testing.assert_close(found[POSITIONS][:, :1], encoder[POSITIONS][:, :1])
+
+
+def test_positions_are_resized_where_the_grid_differs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    root = drawn_faces(tmp_path / "faces", train=2, valid=1)
+    folder = pretrain(pretrain_recipe(root, epochs=1), tmp_path / "mae")
+    with caplog.at_level(logging.INFO):
+        found = state_of(folder, PLAIN | {"input_px": 112}, root)
+    assert found[POSITIONS].shape == (1, 197, 32)
+    assert "positions from 7x7 to 14x14" in caplog.text
+
+
+def test_a_run_goes_on_from_a_finished_run_on_other_faces_with_its_heads(tmp_path: Path) -> None:
+    root = drawn_faces(tmp_path / "faces", train=2, valid=1)
+    first = train(small_recipe(root, model=TINY_DEIT, epochs=1), tmp_path / "first")
+    weights = load_best(first)[0].state_dict()
+    found = state_of(first, TINY_DEIT, root)
+    assert all(torch.equal(found[key], value) for key, value in weights.items())
+    other = drawn_faces(tmp_path / "reviewed", train=3, valid=1)
+    tuned = small_recipe(other, model=TINY_DEIT | {"init_from": str(first)}, epochs=1)
+    train(tuned, tmp_path / "tuned")
+    train(tuned.model_copy(update={"epochs": 1}), tmp_path / "tuned")  # a finished run is left as it is
+
+
+def test_weights_of_another_network_are_refused_by_name_and_shape(tmp_path: Path) -> None:
+    root = drawn_faces(tmp_path / "faces", train=2, valid=1)
+    folder = pretrain(pretrain_recipe(root, epochs=1), tmp_path / "mae")
+    wider = PLAIN | {"options": {"embed_dim": 48, "depth": 2, "num_heads": 2, "patch_px": 8}}
+    with pytest.raises(InitialWeightsError, match=r"cls_token \(1, 1, 32\), expected \(1, 1, 48\)"):
+        state_of(folder, wider, root)
+    with pytest.raises(InitialWeightsError, match="another network"):
+        state_of(folder, TINY_CNN, root)
+    with pytest.raises(InitialWeightsError, match="neither encoder"):
+        state_of(tmp_path / "nowhere", PLAIN, root)
+
+
+def test_two_starts_are_refused() -> None:
+    with pytest.raises(RecipeError, match="choose one"):
+        small_recipe(Path("faces"), model=PLAIN | {"init_from": "runs/mae", "pretrained": True})

@@ -1,0 +1,116 @@
+"""Start a network from another run's weights: an encoder of training/pretrain.py, or a finished supervised run."""
+
+import logging
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+from timm.layers.pos_embed import resample_abs_pos_embed
+from torch import Tensor
+
+from data.contract import contract_id
+from models.network import FaceNetwork
+from training import checkpoint
+from training.run import RECIPE_NAME, RunError
+
+logger = logging.getLogger("training")
+
+ENCODER_NAME: Final = "encoder.pt"
+_MAY_START_FRESH: Final = ("head.", "head_dist.", "dist_token")
+_POSITIONS: Final = "backbone.network.pos_embed"
+
+
+class InitialWeightsError(RunError):
+    """Weights that do not fit the network that is to start from them."""
+
+
+def load_initial(network: FaceNetwork, folder: Path) -> None:
+    """Copy a run's weights into `network`, and log what was loaded.
+
+    Position embeddings are resized where the grids differ. Heads and the distillation token may be absent and then
+    start fresh; everything else must fit.
+    Raises: InitialWeightsError; CheckpointError, for a file that cannot be read.
+    """
+    name = ENCODER_NAME if (folder / ENCODER_NAME).exists() else checkpoint.BEST
+    if not (folder / name).exists():
+        raise InitialWeightsError(f"model.init_from {folder}: neither {ENCODER_NAME} nor {checkpoint.BEST} is there")
+    state = checkpoint.read(folder / name)
+    _warn_of_other_input(network, folder, state)
+    weights = dict(state["weights"])
+    own = network.state_dict()
+    resized = _fit_positions(network, weights, own)
+    _check(folder, weights, own)
+    network.load_state_dict(weights, strict=False)
+    fresh = sorted(own.keys() - weights.keys())
+    logger.info(
+        "started from %s: %d tensors%s; fresh: %s",
+        folder / name, len(weights), resized, ", ".join(fresh) or "none",
+    )  # fmt: skip
+
+
+def _warn_of_other_input(network: FaceNetwork, folder: Path, state: dict[str, Any]) -> None:
+    if state["contract_id"] != contract_id():
+        raise InitialWeightsError(
+            f"model.init_from {folder}: trained under contract {state['contract_id']}, this build has {contract_id()}"
+        )
+    before = yaml.safe_load((folder / RECIPE_NAME).read_text(encoding="utf-8"))["model"]
+    here = network.preprocess
+    for key, value in (("colour", here.colour), ("normalisation", here.normalisation), ("input_px", here.input_px)):
+        if before.get(key, value) != value:
+            logger.warning("model.init_from %s: it had %s %s, this recipe has %s", folder, key, before[key], value)
+
+
+def _fit_positions(network: FaceNetwork, weights: dict[str, Tensor], own: dict[str, Tensor]) -> str:
+    """Resize position embeddings in place to the grid of `network`; returns a note on what was done."""
+    if _POSITIONS not in weights or _POSITIONS not in own or weights[_POSITIONS].shape == own[_POSITIONS].shape:
+        return ""
+    transformer: Any = network.backbone.network
+    has_token = "backbone.network.dist_token" in weights
+    prefix = 2 if has_token else 1
+    found = weights[_POSITIONS]  # (1, prefix + side * side, dim)
+    side, new_side = round((found.shape[1] - prefix) ** 0.5), transformer.patch_embed.grid_size[0]
+    if side**2 != found.shape[1] - prefix or found.shape[2] != own[_POSITIONS].shape[2]:
+        return ""  # `_check` words the mismatch
+    patches = resample_abs_pos_embed(found[:, prefix:], [new_side, new_side], [side, side], num_prefix_tokens=0)
+    fitted = own[_POSITIONS].clone()
+    kept = min(prefix, transformer.num_prefix_tokens)
+    fitted[:, :kept] = found[:, :kept]
+    fitted[:, transformer.num_prefix_tokens :] = patches
+    weights[_POSITIONS] = fitted
+    if not hasattr(transformer, "dist_token"):
+        weights.pop("backbone.network.dist_token", None)
+    return f", positions from {side}x{side} to {new_side}x{new_side}" if side != new_side else ""
+
+
+def _check(folder: Path, weights: dict[str, Tensor], own: dict[str, Tensor]) -> None:
+    missing = [key for key in own if key not in weights and not _may_start_fresh(key)]
+    for key in [key for key in weights if key not in own and _may_start_fresh(key)]:
+        del weights[key]
+    unknown = [key for key in weights if key not in own]
+    shapes = [
+        f"{key} {tuple(weights[key].shape)}, expected {tuple(own[key].shape)}"
+        for key in own
+        if key in weights and weights[key].shape != own[key].shape
+    ]
+    problems = [
+        f"{name} {len(found)}, first {found[0]}"
+        for name, found in (("missing", missing), ("not of this network", unknown), ("of another shape", shapes))
+        if found
+    ]
+    if problems:
+        raise InitialWeightsError(
+            f"model.init_from {folder}: the weights are of another network ({'; '.join(problems)}). Give model the "
+            "same family, options and colour as that run's recipe.yaml."
+        )
+
+
+def _may_start_fresh(key: str) -> bool:
+    return key.removeprefix("backbone.network.").startswith(_MAY_START_FRESH)
+
+
+def encoder_state(network: FaceNetwork) -> dict[str, Any]:
+    """What `encoder.pt` holds: the weights without the heads, which pretraining never used."""
+    weights = {
+        k: v.detach().cpu() for k, v in network.state_dict().items() if ".head." not in k and ".head_dist." not in k
+    }
+    return {"weights": weights, "contract_id": contract_id()}

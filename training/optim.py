@@ -1,0 +1,38 @@
+"""What moves the weights: AdamW with decay where it belongs, one cosine with warm-up, an average of the weights."""
+
+from typing import Any, Final
+
+import torch
+from timm.scheduler.cosine_lr import CosineLRScheduler
+from torch import nn
+
+from training.config import OptimConfig
+
+_PLAIN_ENDINGS: Final = ("cls_token", "dist_token", "pos_embed", "mask_token")
+
+
+def build_optimizer(network: nn.Module, config: OptimConfig) -> torch.optim.AdamW:
+    """AdamW over what is trained; matrices and kernels decay; biases, norms, tokens and position embeddings do not."""
+    return torch.optim.AdamW(_decay_groups(network, config.weight_decay), lr=config.learning_rate)
+
+
+def build_scheduler(
+    optimizer: torch.optim.Optimizer, config: OptimConfig, *, epochs: int, steps_per_epoch: int
+) -> CosineLRScheduler:
+    """One cosine over all steps, after a warm-up from the lowest rate; call `step_update(step)` before each step."""
+    return CosineLRScheduler(
+        optimizer,
+        t_initial=epochs * steps_per_epoch,
+        lr_min=config.min_learning_rate,
+        warmup_t=round(config.warmup_epochs * steps_per_epoch),
+        warmup_lr_init=config.min_learning_rate,
+        t_in_epochs=False,
+    )
+
+
+def _decay_groups(network: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    trained = [(name, p) for name, p in network.named_parameters() if p.requires_grad]
+    plain = [p for name, p in trained if p.ndim <= 1 or name.endswith(_PLAIN_ENDINGS)]
+    chosen = {id(p) for p in plain}
+    decayed = [p for _, p in trained if id(p) not in chosen]
+    return [{"params": decayed, "weight_decay": weight_decay}, {"params": plain, "weight_decay": 0.0}]
