@@ -3,19 +3,23 @@
 Normalisation is inside the graph. Here the logits are divided by the manifest's temperature and go through softmax.
 """
 
+import logging
 from pathlib import Path
 from typing import Final, Literal
 
 import numpy as np
+import platformdirs
 
-from app.buckets import BucketRunner
+from app.buckets import SIZES, BucketRunner
 from app.errors import InvalidRequest, ProviderUnavailable
-from app.providers import Session, open_session
+from app.providers import CUDA, Session, open_session, tensorrt_options
 from app.settings import Device, Precision, Settings
 from data.contract import CROP_PX, LABELS, Array
 from models.manifest import Manifest, default_artefact_dir, load_artefact
 
 CPU_BATCH: Final = 64
+
+_log = logging.getLogger(__name__)
 
 
 class Classifier:
@@ -27,44 +31,73 @@ class Classifier:
     precision: str
     max_batch: int
 
-    def __init__(self, folder: Path, *, device: Device, precision: Precision = "auto", threads: int = 0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        device: Device,
+        precision: Precision = "auto",
+        threads: int = 0,
+        cuda_graphs: bool = True,
+        engine_cache: Path | None = None,
+    ) -> None:
         """Verify the artefact in `folder` and open its graph.
 
+        `cuda_graphs` lets a GPU replay batches where that is faster; `engine_cache` is TensorRT's folder, in the user
+        cache when not given.
+
         Raises: ArtefactError, where a byte of it differs or it has no such precision; ProviderUnavailable, where
-            `cuda` cannot run it.
+            `cuda` or `tensorrt` cannot run it.
         """
         self.folder, self.manifest = folder, load_artefact(folder)
-        self._session, self.precision = self._open(folder, device, precision, threads)
+        self._threads, self._engine_cache = threads, engine_cache
+        self._session, self.precision = self._open(device, precision)
         self.provider = self._session.provider
-        self._buckets = self._bound() if self._session.device == "cuda" else None
+        self._buckets = self._bound(cuda_graphs) if self._session.device == "cuda" else None
         self.max_batch = CPU_BATCH if self._buckets is None else self._buckets.max_batch
 
-    def _open(self, folder: Path, device: Device, precision: Precision, threads: int) -> tuple[Session, str]:
-        warm_up = {self.manifest.input.name: np.zeros((1, CROP_PX, CROP_PX, 3), np.uint8)}
-
-        def opened(name: Literal["fp32", "fp16", "int8"], on: Device) -> Session:
-            return open_session(folder / self.manifest.graph(name).file, on, threads=threads, warm_up=warm_up)
-
+    def _open(self, device: Device, precision: Precision) -> tuple[Session, str]:
         if precision == "int8":
-            if device == "cuda":
+            if device in ("cuda", "tensorrt"):
                 raise ProviderUnavailable("precision int8 is for CPUs: choose MIEN_DEVICE=cpu, or MIEN_PRECISION=auto")
             device = "cpu"
         if precision != "auto":
-            return opened(precision, device), precision
+            return self._opened(precision, device), precision
         if device != "cpu" and "fp16" in self.manifest.graphs:
-            session = opened("fp16", device)
+            session = self._opened("fp16", device)
             if session.device == "cuda":
                 return session, "fp16"
             device = "cpu"  # the fall-back has been logged; half precision is slower than fp32 on a CPU
-        return opened("fp32", device), "fp32"
+        return self._opened("fp32", device), "fp32"
 
-    def _bound(self) -> BucketRunner:
+    def _opened(self, name: Literal["fp32", "fp16", "int8"], on: Device, *, captured: bool = False) -> Session:
+        options = {"enable_cuda_graph": "1"} if captured else {}
+        if on == "tensorrt":
+            cache = self._engine_cache or platformdirs.user_cache_path("mien", appauthor=False) / "tensorrt"
+            shape = {self.manifest.input.name: (CROP_PX, CROP_PX, 3)}
+            options = tensorrt_options(cache, shape, largest=max(SIZES), half=name == "fp16")
+        warm_up = {self.manifest.input.name: np.zeros((1, CROP_PX, CROP_PX, 3), np.uint8)}
+        graph = self.folder / self.manifest.graph(name).file
+        return open_session(graph, on, threads=self._threads, warm_up=warm_up, options=options)
+
+    def _bound(self, cuda_graphs: bool) -> BucketRunner:
+        captured = self._captured() if cuda_graphs and self.provider == CUDA else None
         return BucketRunner(
             self._session.inference,
             device=self._session.device,
             input_name=self.manifest.input.name,
             output_name=self.manifest.output.name,
+            captured=None if captured is None else captured.inference,
         )
+
+    def _captured(self) -> Session | None:
+        """A second session, for CUDA graphs alone: one that captures may not be used in any other way meanwhile."""
+        name: Literal["fp32", "fp16"] = "fp16" if self.precision == "fp16" else "fp32"
+        try:
+            return self._opened(name, "cuda", captured=True)
+        except ProviderUnavailable as error:
+            _log.info("CUDA graphs are not used: %s", error)
+            return None
 
     def classify(self, crops: Array) -> Array:
         """Classify N crops.
@@ -118,4 +151,11 @@ def calibrated(logits: Array, temperature: float) -> Array:
 def create_classifier(settings: Settings) -> Classifier:
     """Open the artefact that the settings name, or the released default. Raises: as `Classifier`."""
     folder = settings.model or default_artefact_dir()
-    return Classifier(folder, device=settings.device, precision=settings.precision, threads=settings.threads)
+    return Classifier(
+        folder,
+        device=settings.device,
+        precision=settings.precision,
+        threads=settings.threads,
+        cuda_graphs=settings.cuda_graphs,
+        engine_cache=settings.tensorrt_cache,
+    )

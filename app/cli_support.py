@@ -19,6 +19,7 @@ class Device(StrEnum):
     auto = "auto"
     cpu = "cpu"
     cuda = "cuda"
+    tensorrt = "tensorrt"
 
 
 class Symlinks(StrEnum):
@@ -33,7 +34,8 @@ Model = Annotated[
     Path | None, typer.Option(help="Artefact folder; the released default when not given.", rich_help_panel=WITH)
 ]
 OnDevice = Annotated[
-    Device | None, typer.Option(help="auto may fall back to the CPU, cuda refuses to.", rich_help_panel=WITH)
+    Device | None,
+    typer.Option(help="auto may fall back to the CPU, the others refuse to.", rich_help_panel=WITH),
 ]
 DetectorName = Annotated[
     str | None, typer.Option(metavar="auto|yunet|haar", help="How faces are found.", rich_help_panel=WITH)

@@ -7,11 +7,15 @@ node of its optimised graph was given.
 
 import contextlib
 import ctypes
+import importlib.util
 import io
 import logging
+import os
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import onnxruntime
@@ -21,6 +25,10 @@ from app.settings import Device
 
 CPU: Final = "CPUExecutionProvider"
 CUDA: Final = "CUDAExecutionProvider"
+TENSORRT: Final = "TensorrtExecutionProvider"
+GRAPH_ID: Final = "gpu_graph_id"  # key of a run's options: which CUDA graph it captures or replays
+NO_GRAPH: Final = "-1"
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 _ERRORS_ONLY: Final = 3
 _FATAL_ONLY: Final = 4
 _CUDA_OPTIONS: Final = {
@@ -31,6 +39,15 @@ _CUDA_OPTIONS: Final = {
     "use_tf32": "0",
 }
 
+_NAMES: Final = {CPU: "cpu", CUDA: "cuda", TENSORRT: "tensorrt"}
+_TENSORRT_LIBRARIES: Final = ("libnvinfer.so.10", "libnvonnxparser.so.10")
+_REMEDIES: Final = {
+    "cuda": "Install the GPU libraries (`pip install mien[gpu]`) and an NVIDIA driver, or choose MIEN_DEVICE=auto or "
+    "cpu.",
+    "tensorrt": "Install TensorRT 10 (`pip install 'tensorrt-cu13<11'`) beside the GPU libraries (`pip install "
+    "mien[gpu]`) and an NVIDIA driver, or choose MIEN_DEVICE=cuda.",
+}
+
 _log = logging.getLogger(__name__)
 # On machines without a GPU the runtime warns of every device file it did not find.
 onnxruntime.set_default_logger_severity(_ERRORS_ONLY)
@@ -38,7 +55,7 @@ onnxruntime.set_default_logger_severity(_ERRORS_ONLY)
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """An inference session and the proof of where it runs: nodes per provider."""
+    """An inference session, whose memory it computes in (cpu or cuda), and the proof of where: nodes per provider."""
 
     inference: onnxruntime.InferenceSession
     device: str
@@ -50,36 +67,55 @@ class Session:
         return max(self.nodes, key=lambda name: self.nodes[name])
 
 
-def open_session(graph: Path | bytes, device: Device, *, threads: int, warm_up: dict[str, Any]) -> Session:
+def open_session(
+    graph: Path | bytes,
+    device: Device,
+    *,
+    threads: int,
+    warm_up: dict[str, Any],
+    options: Mapping[str, str] = _NOTHING,
+) -> Session:
     """Open a session on a device and run it once.
 
     Args:
         graph: an ONNX file, verified by the caller, or its bytes.
-        device: `cuda` refuses to run elsewhere; `auto` takes a GPU where one works, and logs why not.
+        device: `cuda` and `tensorrt` refuse to run elsewhere; `auto` takes a GPU where one works, and logs why not.
         threads: threads per inference; 0 means as many as cores.
         warm_up: input name to array, for the run that proves the provider.
-    Raises: ProviderUnavailable, when `cuda` runs no node of the graph; it names the reason.
+        options: of the GPU's provider, over those that every session has.
+    Raises: ProviderUnavailable, when `cuda` or `tensorrt` runs no node of the graph; it names the reason.
     """
     if device == "cpu":
         return _open(graph, CPU, threads, warm_up)
+    if device == "tensorrt":
+        _refuse(device, tensorrt_obstacle())
+        return _open(graph, TENSORRT, threads, warm_up, options)
     obstacle = cuda_obstacle()
     if obstacle is None:
         try:
-            return _open(graph, CUDA, threads, warm_up)
+            return _open(graph, CUDA, threads, warm_up, options)
         except ProviderUnavailable as error:
             if device == "cuda":
                 raise
             obstacle = str(error)
     if device == "cuda":
-        raise ProviderUnavailable(
-            f"device cuda: {obstacle}. Install the GPU libraries (`pip install mien[gpu]`) and an NVIDIA driver, or "
-            "choose MIEN_DEVICE=auto or cpu."
-        )
+        _refuse(device, obstacle)
     _log.info("device auto: the CPU is used, as %s", obstacle)
     return _open(graph, CPU, threads, warm_up)
 
 
-def _open(graph: Path | bytes, provider: str, threads: int, warm_up: dict[str, Any]) -> Session:
+def _refuse(device: str, obstacle: str | None) -> None:
+    if obstacle is not None:
+        raise ProviderUnavailable(f"device {device}: {obstacle}. {_REMEDIES[device]}")
+
+
+def _open(
+    graph: Path | bytes,
+    provider: str,
+    threads: int,
+    warm_up: dict[str, Any],
+    extra: Mapping[str, str] = _NOTHING,
+) -> Session:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
@@ -87,19 +123,70 @@ def _open(graph: Path | bytes, provider: str, threads: int, warm_up: dict[str, A
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     # Idle threads that spin take cores from decoding and detection.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    providers: list[Any] = [(CUDA, _CUDA_OPTIONS), CPU] if provider == CUDA else [CPU]
     source = graph if isinstance(graph, bytes) else str(graph)
     try:
-        session = onnxruntime.InferenceSession(source, options, providers=providers)
+        session = onnxruntime.InferenceSession(source, options, providers=_providers(provider, extra))
         session.disable_fallback()  # or a failing run would be repeated on the CPU, in silence
-        session.run(None, warm_up)
+        session.run(None, warm_up, without_graph())
     except Exception as error:  # the runtime raises its own classes, which share no base but Exception
-        raise ProviderUnavailable(f"device {_device(provider)}: the model does not run there ({error})") from error
+        raise ProviderUnavailable(f"device {_NAMES[provider]}: the model does not run there ({error})") from error
     nodes = _nodes(session)
     if not nodes.get(provider):
         ran = ", ".join(f"{count} on {name}" for name, count in sorted(nodes.items()))
-        raise ProviderUnavailable(f"device {_device(provider)}: none of the model's nodes runs there ({ran})")
-    return Session(session, _device(provider), nodes)
+        raise ProviderUnavailable(f"device {_NAMES[provider]}: none of the model's nodes runs there ({ran})")
+    return Session(session, "cpu" if provider == CPU else "cuda", nodes)
+
+
+def _providers(first: str, extra: Mapping[str, str]) -> list[Any]:
+    """The provider that is wanted, and behind it those for the nodes that it does not take."""
+    if first == CPU:
+        return [CPU]
+    if first == CUDA:
+        return [(CUDA, {**_CUDA_OPTIONS, **extra}), CPU]
+    return [(TENSORRT, dict(extra)), (CUDA, _CUDA_OPTIONS), CPU]
+
+
+def without_graph() -> onnxruntime.RunOptions:
+    """Options of a run that neither captures a CUDA graph nor replays one: its arrays are not those of a graph."""
+    options = onnxruntime.RunOptions()
+    options.add_run_config_entry(GRAPH_ID, NO_GRAPH)
+    return options
+
+
+def tensorrt_options(cache: Path, sizes: Mapping[str, tuple[int, ...]], *, largest: int, half: bool) -> dict[str, str]:
+    """Options of the TensorRT provider: engines are built once for all batch sizes, and kept.
+
+    Args:
+        cache: folder for engines and timings; made where it is missing. What lies there is run: keep it to yourself.
+        sizes: per input, its shape behind the batch.
+        largest: batch size up to which the engine is built; it is tuned for a quarter of it.
+        half: whether the graph computes in fp16.
+    Raises: ProviderUnavailable, where the folder cannot be written.
+    """
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        writable = os.access(cache, os.W_OK)
+    except OSError:
+        writable = False
+    if not writable:
+        raise ProviderUnavailable(
+            f"device tensorrt: engines cannot be kept in {cache}. Set MIEN_TENSORRT_CACHE to a folder that this user "
+            "can write."
+        )
+
+    def shapes(batch: int) -> str:
+        return ",".join(f"{name}:{'x'.join(map(str, (batch, *rest)))}" for name, rest in sizes.items())
+
+    return {
+        "trt_engine_cache_enable": "1",
+        "trt_engine_cache_path": str(cache),
+        "trt_timing_cache_enable": "1",
+        "trt_timing_cache_path": str(cache),
+        "trt_fp16_enable": "1" if half else "0",
+        "trt_profile_min_shapes": shapes(1),
+        "trt_profile_opt_shapes": shapes(max(1, largest // 4)),
+        "trt_profile_max_shapes": shapes(largest),
+    }
 
 
 def _nodes(session: onnxruntime.InferenceSession) -> dict[str, int]:
@@ -107,10 +194,6 @@ def _nodes(session: onnxruntime.InferenceSession) -> dict[str, int]:
     for part in session.get_provider_graph_assignment_info():
         counts[part.ep_name] += len(part.get_nodes())
     return dict(counts)
-
-
-def _device(provider: str) -> str:
-    return {CPU: "cpu", CUDA: "cuda"}[provider]
 
 
 def cuda_obstacle() -> str | None:
@@ -128,6 +211,26 @@ def cuda_obstacle() -> str | None:
     if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0 or count.value == 0:
         return "the NVIDIA driver sees no GPU"
     return _missing_libraries()
+
+
+def tensorrt_obstacle() -> str | None:
+    """Why TensorRT cannot run here, in words; None where nothing stands against trying."""
+    if TENSORRT not in onnxruntime.get_available_providers():
+        return f"this build of onnxruntime ({onnxruntime.__version__}) has no TensorRT provider"
+    if (obstacle := cuda_obstacle()) is not None:
+        return obstacle
+    _preload_tensorrt()
+    missing = [name for name in _TENSORRT_LIBRARIES if not _loads(name)]
+    return f"these TensorRT libraries are missing: {', '.join(missing)}" if missing else None
+
+
+def _preload_tensorrt() -> None:
+    """Load TensorRT from its pip wheel, where it is installed: the loader does not look there."""
+    found = importlib.util.find_spec("tensorrt_libs")
+    for folder in (found.submodule_search_locations or ()) if found else ():
+        for name in _TENSORRT_LIBRARIES:
+            with contextlib.suppress(OSError):
+                ctypes.CDLL(str(Path(folder) / name), mode=ctypes.RTLD_GLOBAL)
 
 
 def _missing_libraries() -> str | None:

@@ -13,7 +13,7 @@ from app.errors import SettingsError
 from data.contract.decode import MAX_PIXELS
 
 ENV_PREFIX = "MIEN_"
-Device = Literal["auto", "cpu", "cuda"]
+Device = Literal["auto", "cpu", "cuda", "tensorrt"]
 Precision = Literal["auto", "fp32", "fp16", "int8"]
 ApiKeyHash = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
@@ -26,10 +26,14 @@ class Settings(BaseSettings):
     # What runs
     models_dir: Path | None = Field(None, description="folder with YuNet's file; before the user cache")
     model: Path | None = Field(None, description="artefact folder; the released default when unset")
-    device: Device = Field("auto", description="auto may fall back to the CPU, cuda refuses to")
+    device: Device = Field("auto", description="auto may fall back to the CPU; cuda and tensorrt refuse to")
     precision: Precision = Field("auto", description="auto: fp16 on a GPU, fp32 on a CPU; int8 is for CPUs")
     threads: Annotated[int, Field(ge=0, le=256)] = Field(
         0, description="threads per inference; 0: one to detect, as many as cores to classify"
+    )
+    cuda_graphs: bool = Field(True, description="replay batches on the GPU as CUDA graphs, where that is faster")
+    tensorrt_cache: Path | None = Field(
+        None, description="folder for the engines of device tensorrt; the user cache when unset"
     )
 
     max_batch: Annotated[int, Field(ge=0, le=4096)] = Field(0, description="faces of one inference; 0: by device")

@@ -108,6 +108,7 @@ def create(settings: Settings) -> YuNet:
         require_yunet(settings.models_dir),
         threshold=settings.detection_threshold,
         plan=plan,
-        device=settings.device,
+        # Pictures come in any size, and TensorRT would build an engine for each.
+        device="cuda" if settings.device == "tensorrt" else settings.device,
         threads=settings.threads or 1,  # photos run side by side; more threads for each would fight over the cores
     )

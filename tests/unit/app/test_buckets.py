@@ -1,12 +1,15 @@
 """Fixed batch sizes with bound memory against the plain session, on the CPU."""
 
 import threading
+import time
+from typing import Any
 
 import numpy as np
 import onnxruntime
 import pytest
 
 from app.buckets import BucketRunner
+from app.providers import GRAPH_ID
 from data.contract import CROP_PX, LABELS, Array
 from tests.support import random_crops, tiny_graph
 
@@ -67,3 +70,74 @@ def test_threads_take_turns(runner: BucketRunner) -> None:
     for thread in threads:
         thread.join()
     assert all(np.array_equal(answers[index], expected[index]) for index in range(6))
+
+
+class Captured:
+    """A session beside the plain one that stands for one with CUDA graphs: it notes which graph each run asks for."""
+
+    def __init__(self, session: Any, *, error: float = 0.0, breaks: bool = False) -> None:
+        self._session, self._error, self._breaks = session, error, breaks
+        self.asked: list[str] = []
+
+    def io_binding(self) -> Any:
+        return self._session.io_binding()
+
+    def run_with_iobinding(self, binding: Any, options: Any = None) -> None:
+        if self._breaks:
+            raise RuntimeError("operation not permitted when stream is capturing")
+        self.asked.append(options.get_run_config_entry(GRAPH_ID))
+        self._session.run_with_iobinding(binding, None)
+        if self._error:
+            logits = binding.get_outputs()[0]
+            logits.update_inplace((logits.numpy() + self._error).astype(np.float32))
+
+
+class Slow(Captured):
+    """The plain session, two milliseconds late, so that the other one wins."""
+
+    def run_with_iobinding(self, binding: Any, options: Any = None) -> None:
+        assert options is None, "the plain session captures nothing"
+        time.sleep(0.002)
+        self._session.run_with_iobinding(binding, None)
+
+
+def chosen(plain: Any, captured: Any) -> BucketRunner:
+    return BucketRunner(plain, device="cpu", input_name="crops", output_name="logits", sizes=(1, 4), captured=captured)
+
+
+def test_a_graph_that_is_faster_is_replayed_under_a_number_of_its_own(session: onnxruntime.InferenceSession) -> None:
+    captured = Captured(session)
+    runner = chosen(Slow(session), captured)
+    assert runner.captured_sizes == (1, 4)
+    captured.asked.clear()
+    crops = random_crops(5)
+    assert np.abs(runner.run(crops) - session.run(None, {"crops": crops})[0]).max() < 1e-5
+    assert captured.asked == ["4", "1"]
+
+
+def test_a_graph_that_is_no_faster_is_left(session: onnxruntime.InferenceSession) -> None:
+    runner = chosen(session, SlowCaptured(session))
+    assert runner.captured_sizes == ()
+
+
+class SlowCaptured(Captured):
+    """Graphs that take longer than the plain run."""
+
+    def run_with_iobinding(self, binding: Any, options: Any = None) -> None:
+        time.sleep(0.002)
+        super().run_with_iobinding(binding, options)
+
+
+def test_a_graph_that_answers_otherwise_is_never_used(
+    session: onnxruntime.InferenceSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    runner = chosen(Slow(session), Captured(session, error=0.1))
+    assert runner.captured_sizes == ()
+    assert "answers differ by 0.1" in caplog.text
+
+
+def test_a_graph_that_cannot_be_captured_leaves_the_plain_run(session: onnxruntime.InferenceSession) -> None:
+    runner = chosen(session, Captured(session, breaks=True))
+    assert runner.captured_sizes == ()
+    crops = random_crops(3)
+    assert np.abs(runner.run(crops) - session.run(None, {"crops": crops})[0]).max() < 1e-5

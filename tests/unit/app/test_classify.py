@@ -171,6 +171,19 @@ def test_auto_falls_back_and_says_so(
     assert "no NVIDIA driver" in caplog.text
 
 
+def test_tensorrt_refuses_where_it_cannot_run_and_says_why(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_gpu(monkeypatch)
+    with pytest.raises(ProviderUnavailable, match=r"device tensorrt: no NVIDIA driver .* TensorRT 10"):
+        Classifier(folder, device="tensorrt", engine_cache=tmp_path)
+
+
+def test_int8_is_refused_on_tensorrt(folder: Path) -> None:
+    with pytest.raises(ProviderUnavailable, match="int8 is for CPUs"):
+        Classifier(folder, device="tensorrt", precision="int8")
+
+
 def test_cuda_that_silently_runs_on_the_cpu_is_found_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The session opens and answers, but every node was given to the CPU: what a missing library looks like."""
     monkeypatch.setattr(providers, "cuda_obstacle", lambda: None)
