@@ -1,0 +1,109 @@
+"""What a transformer does inside with a face: its tokens after every block, its attention, its position embedding.
+
+Read by training's report and by the pictures of docs/how-it-works.md; models/rollout.py holds what the released graph
+answers itself.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from models.network import FaceNetwork
+from models.rollout import has_attention, recorded_attention
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What one pass leaves behind.
+
+    Attributes:
+        attention: one (B, heads, tokens, tokens) per block, after softmax; the prefix tokens come first.
+        prefix: (B, blocks + 1, prefix, dim): the class token, and the distillation token if there is one, after each
+            block and after the last norm.
+    """
+
+    attention: list[Tensor]
+    prefix: Tensor
+
+
+def has_class_token(network: FaceNetwork) -> bool:
+    """Whether the network is a transformer whose class token can be followed."""
+    inner = getattr(network.backbone, "network", None)
+    return has_attention(network.backbone) and getattr(inner, "cls_token", None) is not None
+
+
+def has_distillation_token(network: FaceNetwork) -> bool:
+    """Whether the network is a transformer with a distillation token beside its class token."""
+    return has_class_token(network) and bool(network.backbone.distilled)
+
+
+def grid_side(network: FaceNetwork) -> int:
+    """How many patches lie along a side of the crop."""
+    inner: Any = network.backbone.network
+    return int(inner.patch_embed.grid_size[0])
+
+
+@torch.no_grad()
+def trace(network: FaceNetwork, crops: Tensor) -> Trace:
+    """Run a transformer with a class token on crops (B, 112, 112, C) uint8 and keep what it did."""
+    inner: Any = network.backbone.network
+    states: list[Tensor] = []
+
+    def keep(_module: nn.Module, _inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        states.append(output[:, : inner.num_prefix_tokens].float())
+
+    hooks = [module.register_forward_hook(keep) for module in (*inner.blocks, inner.norm)]
+    try:
+        with recorded_attention(network.backbone) as attention:
+            network(crops)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return Trace([weights.float() for weights in attention], torch.stack(states, dim=1))
+
+
+def learned_token_cosine(network: FaceNetwork) -> float:
+    """Cosine between the learned class and distillation tokens, before any face; DeiT section 5.2 reports 0.06."""
+    inner: Any = network.backbone.network
+    with torch.no_grad():
+        return float(torch.cosine_similarity(inner.cls_token.flatten(), inner.dist_token.flatten(), dim=0))
+
+
+def token_cosines(prefix: Tensor) -> Tensor:
+    """Cosine between class and distillation token, (B, blocks + 1), of a trace's (B, blocks + 1, 2, dim)."""
+    return torch.cosine_similarity(prefix[:, :, 0], prefix[:, :, 1], dim=-1)
+
+
+def position_similarity(network: FaceNetwork) -> Tensor | None:
+    """Cosine between the position embeddings of all patches; None for a network that has none.
+
+    Returns: (side, side, side, side): of the patch at the first two, row then column, to the one at the last two.
+    Source: Dosovitskiy et al. 2021, figure 7.
+    """
+    inner: Any = network.backbone.network
+    if inner.pos_embed is None:
+        return None
+    side = grid_side(network)
+    places = torch.nn.functional.normalize(inner.pos_embed.detach()[0, -side * side :].float(), dim=-1)
+    return (places @ places.T).reshape(side, side, side, side)
+
+
+def attention_distances(attention: Tensor, *, patch_px: float) -> Tensor:
+    """How far a patch looks on average: distance of patches weighted by attention, in pixels.
+
+    Args:
+        attention: (B, heads, tokens, tokens) of one block; what goes to prefix tokens is left out.
+        patch_px: side of a patch, in pixels of the crop.
+    Returns: (heads,).
+    Source: Dosovitskiy et al. 2021, appendix D.7.
+    """
+    tokens = attention.shape[-1]
+    side = int((tokens - 1) ** 0.5)
+    prefix = tokens - side * side
+    rows, columns = torch.meshgrid(torch.arange(side), torch.arange(side), indexing="ij")
+    places = torch.stack([rows.flatten(), columns.flatten()], dim=-1).float() * patch_px
+    between = attention[:, :, prefix:, prefix:]
+    shares = between / between.sum(dim=-1, keepdim=True)
+    return (shares * torch.cdist(places, places)).sum(dim=-1).mean(dim=(0, 2))

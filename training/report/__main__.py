@@ -1,0 +1,100 @@
+"""Write the report: `python -m training.report RUN... [--data KIND=ROOT] [--out report.html] [--markdown]`."""
+
+import argparse
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from data.tree import DatasetError
+from training.checkpoint import CheckpointError
+from training.config import DataSource, Recipe, RecipeError
+from training.report.faces import TEST, FaceSet, read_faces
+from training.report.overview import as_markdown
+from training.report.page import page
+from training.report.results import RunResult, measure, names_of
+from training.run import RunError, read_run
+
+
+def gather(folders: list[Path], source: DataSource, *, root: Path) -> tuple[list[RunResult], FaceSet]:
+    """Measure every run on one split.
+
+    Args:
+        folders: the runs.
+        source: what to show; on a test split, temperature and threshold come from each recipe's validation split.
+        root: where the set lies.
+    Raises: RunError, CheckpointError, RecipeError, DatasetError.
+    """
+    recipes = [read_run(folder) for folder in folders]
+    faces = read_faces(source.kind, root, source.split, source.options)
+    known: dict[str, FaceSet] = {}
+    results = []
+    for folder, recipe, name in zip(folders, recipes, names_of(folders, recipes), strict=True):
+        fitting = None
+        if source.split == TEST:
+            valid = recipe.data.valid
+            if valid.model_dump_json() not in known:
+                known[valid.model_dump_json()] = _read_validation(valid, source, root)
+            fitting = known[valid.model_dump_json()]
+        results.append(measure(folder, name, faces, fitting=fitting))
+    return results, faces
+
+
+def _read_validation(valid: DataSource, shown: DataSource, root: Path) -> FaceSet:
+    """Read a recipe's validation split, from the same copy of the set where it is the same set."""
+    place = root if valid.kind == shown.kind else valid.resolved_root()
+    return read_faces(valid.kind, place, valid.split, valid.options)
+
+
+def choose(
+    recipe: Recipe, *, data: str | None, split: str | None, options: Mapping[str, Any]
+) -> tuple[DataSource, Path]:
+    """Decide what is shown: by default the validation split that the first run's recipe names.
+
+    Raises: RecipeError, for a `data` that is not KIND=ROOT, or without one where the recipe names no root.
+    """
+    valid = recipe.data.valid
+    if data is None:
+        kind, root = valid.kind, valid.resolved_root()
+    else:
+        kind, equals, text = data.partition("=")
+        if not equals:
+            raise RecipeError(f"--data {data!r}: expected KIND=ROOT, for example ferplus=path/to/ferplus")
+        root = Path(text)
+    same = kind == valid.kind
+    wanted = split or (valid.split if same else "valid")
+    known = {**(valid.options if same else {}), **options}
+    return DataSource(kind=kind, split=wanted, root=root, options=known), root
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Command line; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m training.report", description="Show what runs learned.")
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders")
+    parser.add_argument("--data", metavar="KIND=ROOT", help="what to show them on (default: the first recipe's valid)")
+    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="an option of the reader")
+    parser.add_argument("--split", help="default: the recipe's validation split; `test` must be asked for by name")
+    parser.add_argument("--out", type=Path, help="the page (default: report.html, or none with --markdown)")
+    parser.add_argument("--markdown", action="store_true", help="print the table of the runs as Markdown")
+    parser.add_argument(
+        "--without-faces", action="store_true", help="leave the set's pictures out, to pass the page on"
+    )
+    chosen = parser.parse_args(arguments)
+    options = dict(option.partition("=")[::2] for option in chosen.option)
+    try:
+        source, root = choose(read_run(chosen.runs[0]), data=chosen.data, split=chosen.split, options=options)
+        results, faces = gather(chosen.runs, source, root=root)
+    except (RunError, CheckpointError, RecipeError, DatasetError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    if chosen.markdown:
+        print(as_markdown(results, faces))
+    if chosen.out or not chosen.markdown:
+        out = chosen.out or Path("report.html")
+        out.write_text(page(results, faces, show_faces=not chosen.without_faces), encoding="utf-8")
+        print(f"wrote {out}", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

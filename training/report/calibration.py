@@ -1,0 +1,118 @@
+"""Does 80 % mean 80 %? Reliability before and after temperature scaling, and accuracy where the run may abstain."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from markupsafe import Markup
+
+from data.contract import Array
+from training import metrics
+from training.metrics import Estimate
+from training.report import plot
+from training.report.render import Section, interval, percent, side_by_side
+from training.report.results import RunResult
+
+WANTED_ACCURACY = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Bins:
+    """Faces by confidence of the top class, in equal-width bins: (bins,) each; means of an empty bin are nan."""
+
+    edges: Array  # (bins + 1,)
+    counts: Array
+    confidence: Array
+    accuracy: Array
+
+
+def bins_of(probabilities: Array, labels: Array, *, bins: int = metrics.ECE_BINS) -> Bins:
+    """Bins as `metrics.ece` makes them, (N, 7) probabilities against (N,) class indices."""
+    confidence = probabilities.max(axis=1)
+    right = probabilities.argmax(axis=1) == labels
+    index = np.minimum((confidence * bins).astype(int), bins - 1)
+    counts = np.bincount(index, minlength=bins)
+    with np.errstate(invalid="ignore"):
+        means = [np.bincount(index, weights=values, minlength=bins) / counts for values in (confidence, right)]
+    return Bins(np.linspace(0, 1, bins + 1), counts, *means)
+
+
+def reliability(result: RunResult, labels: Array, *, key: str) -> Section:
+    """Two diagrams, before and after."""
+    body = side_by_side(
+        _diagram(bins_of(result.raw, labels), "before", result.ece_raw, f"{key}-before"),
+        _diagram(bins_of(result.probabilities, labels), "after", result.evaluation.ece, f"{key}-after"),
+    )
+    note = (
+        f"Accuracy of the faces in each of {metrics.ECE_BINS} bins of confidence; a calibrated model follows the "
+        f"diagonal. Below it, how many faces a bin has. Temperature {result.temperature:.3f}, fitted on {result.fitted_on}."
+    )
+    return Section("reliability", "Reliability before and after temperature scaling", note, body)
+
+
+def _diagram(bins: Bins, when: str, ece: Estimate, name: str) -> Markup:
+    width = np.diff(bins.edges)
+    used = bins.counts > 0
+    with plot.style():
+        drawn = plot.figure(3.6, 3.4)
+        axes, below = drawn.subplots(2, 1, sharex=True, height_ratios=[4, 1])
+        place = bins.edges[:-1][used]
+        bar = {"width": width[used], "align": "edge"}
+        axes.bar(place, bins.accuracy[used], color=plot.SERIES[0], alpha=0.55, **bar)
+        gap = bins.confidence[used] - bins.accuracy[used]
+        axes.bar(place, gap, bottom=bins.accuracy[used], color=plot.SERIES[1], alpha=0.35, label="gap", **bar)
+        axes.plot([0, 1], [0, 1], color=plot.MUTED, linestyle="--", linewidth=1)
+        axes.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy, %", title=f"{when}: ECE {interval(ece)} %")
+        axes.legend(loc="upper left")
+        below.bar(place, bins.counts[used], color=plot.MUTED, alpha=0.6, **bar)
+        below.set(xlabel="confidence, %", ylabel="faces")
+        plot.percent_axis(axes.yaxis)
+        plot.percent_axis(below.xaxis)
+    return plot.svg(drawn, name=name, label=f"Reliability {when} temperature scaling: ECE {interval(ece)} per cent")
+
+
+@dataclass(frozen=True, slots=True)
+class RiskCoverage:
+    """Error of the answered faces as more are answered, the most confident first; (N,) each."""
+
+    coverage: Array
+    risk: Array
+
+
+def risk_coverage(probabilities: Array, labels: Array) -> RiskCoverage:
+    """Answer the faces from the most confident on. Source: Geifman and El-Yaniv 2017."""
+    order = np.argsort(-probabilities.max(axis=1), kind="stable")
+    wrong = (probabilities.argmax(axis=1) != labels)[order]
+    answered = np.arange(1, len(labels) + 1)
+    return RiskCoverage(answered / len(labels), np.cumsum(wrong) / answered)
+
+
+def abstaining(result: RunResult, labels: Array, *, key: str) -> Section:
+    """The curve, with the threshold for 95 % selective accuracy."""
+    curve = risk_coverage(result.probabilities, labels)
+    answered = result.confidence >= result.threshold
+    covered = float(answered.mean())
+    with plot.style():
+        drawn = plot.figure(4.6, 3.0)
+        axes = drawn.subplots()
+        axes.plot(curve.coverage, curve.risk, **plot.series(0))
+        axes.axhline(1 - WANTED_ACCURACY, color=plot.MUTED, linestyle="--", linewidth=1)
+        axes.axvline(covered, color=plot.SERIES[1], linestyle=":", linewidth=1.4)
+        axes.set(xlim=(0, 1), xlabel="answered faces, %", ylabel="wrong among them, %")
+        axes.set_ylim(bottom=0)
+        plot.percent_axis(axes.xaxis)
+        plot.percent_axis(axes.yaxis)
+    sentence = _sentence(result, labels, answered)
+    figure = plot.svg(drawn, name=f"{key}-risk", label=f"Risk against coverage. {sentence}")
+    return Section("abstaining", "Accuracy when the model may abstain", sentence, side_by_side(figure))
+
+
+def _sentence(result: RunResult, labels: Array, answered: Array) -> str:
+    everything = f"Answering every face, {percent(result.evaluation.accuracy.value)} % are right."
+    if not answered.any():
+        return f"{everything} No confidence gives {percent(WANTED_ACCURACY, 0)} % right answers."
+    right = (result.predicted == labels)[answered].mean()
+    return (
+        f"{everything} From a confidence of {percent(result.threshold)} % on, {percent(answered.mean())} % of the "
+        f"faces are answered and {percent(float(right))} % of the answers are right (threshold for "
+        f"{percent(WANTED_ACCURACY, 0)} %, fitted on {result.fitted_on.split(';')[0]})."
+    )

@@ -1,0 +1,89 @@
+"""Learning curves: of one run, and of several over each other."""
+
+from markupsafe import Markup
+from matplotlib.axes import Axes
+
+from training.report import plot
+from training.report.history import History, smooth
+from training.report.render import Section, percent, side_by_side
+from training.report.results import RunResult
+
+
+def section(result: RunResult, *, key: str) -> Section:
+    """Loss by part, and both validation accuracies by epoch."""
+    history = result.history
+    body = side_by_side(_loss(history, key), _validation(result, key))
+    note = (
+        f"Loss as a running mean over 15 logged steps; validation after each epoch, of the averaged weights (EMA) "
+        f"and the head that was best. Epoch {result.best_epoch} was kept: the highest {result.recipe.select.replace('_', ' ')}."
+    )
+    return Section("curves", "Learning curves", note, body)
+
+
+def _loss(history: History, key: str) -> Markup:
+    with plot.style():
+        drawn = plot.figure()
+        axes = drawn.subplots()
+        for number, (part, values) in enumerate(history.loss.items()):
+            axes.plot(history.position, values, color=plot.SERIES[number], alpha=0.2, linewidth=0.8)
+            axes.plot(history.position, smooth(values), label=part, **plot.series(number))
+        _finish(axes, "training loss", legend=len(history.loss) > 1)
+    last = ", ".join(f"{part} {smooth(values)[-1]:.3f}" for part, values in history.loss.items())
+    return plot.svg(drawn, name=f"{key}-loss", label=f"Training loss by epoch; at the end {last}")
+
+
+def _validation(result: RunResult, key: str) -> Markup:
+    history = result.history
+    with plot.style():
+        drawn = plot.figure()
+        axes = drawn.subplots()
+        for number, (name, values) in enumerate(
+            {"accuracy": history.accuracy, "mean class accuracy": history.mean_class_accuracy}.items()
+        ):
+            axes.plot(history.epochs, values, marker="o", markersize=3, label=name, **plot.series(number))
+        axes.axvline(result.best_epoch, color=plot.MUTED, linewidth=0.8, linestyle=":")
+        plot.percent_axis(axes.yaxis)
+        _finish(axes, "validation, %", legend=True)
+    label = f"Validation accuracy by epoch, {percent(history.accuracy.max())} per cent at best"
+    return plot.svg(drawn, name=f"{key}-validation", label=label)
+
+
+def overlaid(results: list[RunResult]) -> Markup:
+    """Curves of all runs over each other: loss, accuracy, mean class accuracy."""
+    losses = _overlay(results, "loss")
+    accuracy = _overlay(results, "accuracy")
+    mean_class = _overlay(results, "mean_class_accuracy")
+    return side_by_side(accuracy, mean_class, losses)
+
+
+_TITLES = {
+    "loss": "training loss",
+    "accuracy": "validation accuracy, %",
+    "mean_class_accuracy": "validation mean class accuracy, %",
+}
+
+
+def _overlay(results: list[RunResult], what: str) -> Markup:
+    with plot.style():
+        drawn = plot.figure(4.0, 2.7 + 0.2 * ((len(results) + 1) // 2))
+        axes = drawn.subplots()
+        for number, result in enumerate(results):
+            history, line = result.history, plot.series(number)
+            if what == "loss":
+                axes.plot(history.position, smooth(history.loss["loss"]), label=result.name, **line)
+            else:
+                axes.plot(history.epochs, getattr(history, what), marker="o", markersize=3, label=result.name, **line)
+        if what != "loss":
+            plot.percent_axis(axes.yaxis)
+        _finish(axes, _TITLES[what], legend=False)
+        drawn.legend(loc="outside lower left", ncols=2)
+    label = f"{_TITLES[what]} by epoch, of {len(results)} runs"
+    return plot.svg(drawn, name=f"all-{what.replace('_', '-')}", label=label)
+
+
+def _finish(axes: Axes, title: str, *, legend: bool) -> None:
+    axes.set_title(title)
+    axes.set_xlabel("epoch")
+    axes.set_xlim(left=0)
+    if legend:
+        axes.legend()

@@ -1,0 +1,60 @@
+"""The faces that a report is about: one split of one data set, with what the set says of each face."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from data.contract import LABELS, Array, label_index
+from data.readers.base import open_reader
+from data.tree import DatasetError
+
+TEST: Final = "test"
+
+
+@dataclass(frozen=True, slots=True)
+class FaceSet:
+    """One split, in the order of its keys.
+
+    Attributes:
+        crops: (N, 112, 112, 3) uint8, RGB.
+        labels: (N,) class indices.
+        votes: (N, 7) shares of the votes, or None where the set has none.
+        attributes: what else the set says of each face, such as gender or age_band.
+    """
+
+    kind: str
+    split: str
+    crops: Array
+    labels: Array
+    votes: Array | None
+    keys: tuple[str, ...]
+    attributes: tuple[Mapping[str, str], ...]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @property
+    def title(self) -> str:
+        """Set, split and number of faces, for people."""
+        return f"{self.kind}, {self.split} split, {len(self):,} faces"
+
+
+def read_faces(kind: str, root: Path, split: str, options: Mapping[str, Any]) -> FaceSet:
+    """Decode one split. Raises: DatasetError; what the reader raises on a damaged set."""
+    reader = open_reader(kind, root, **options)
+    samples = [sample for sample in reader.samples(split) if sample.label in LABELS]
+    if not samples:
+        raise DatasetError(f"{kind}: split {split!r} has no face with one of {', '.join(LABELS)}")
+    shares = [sample.distribution for sample in samples]
+    return FaceSet(
+        kind=kind,
+        split=split,
+        crops=np.stack([reader.crop(sample) for sample in samples]),
+        labels=np.array([label_index(str(sample.label)) for sample in samples]),
+        votes=None if any(share is None for share in shares) else np.array(shares, dtype=np.float64),
+        keys=tuple(sample.key for sample in samples),
+        attributes=tuple(sample.attributes for sample in samples),
+    )

@@ -1,0 +1,87 @@
+"""How a run went: the curves, time and speed that its metrics.jsonl holds."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from data.contract import Array
+from training.run import METRICS_NAME, RunError
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """A run over its epochs.
+
+    Attributes:
+        position: (T,) where each logged step stands, in epochs.
+        loss: (T,) what was minimised, by part: loss, supervised and, with a teacher, distillation.
+        epochs: (E,) position of each validation, in epochs.
+        accuracy, mean_class_accuracy: (E,) of the head that was best on validation at that epoch.
+        minutes: of training steps, without validation.
+        faces_per_s: over the whole run.
+    """
+
+    position: Array
+    loss: dict[str, Array]
+    epochs: Array
+    accuracy: Array
+    mean_class_accuracy: Array
+    minutes: float
+    faces_per_s: float
+
+
+def read_history(folder: Path, *, batch_size: int) -> History:
+    """Read a run's metrics file. Raises: RunError, when it is missing, damaged or has no finished epoch."""
+    lines = _read_lines(folder / METRICS_NAME)
+    steps = [line for line in lines if "loss" in line]
+    epochs = [line for line in lines if "epoch" in line]
+    if not epochs or not steps:
+        raise RunError(f"{folder / METRICS_NAME}: no epoch is finished, there is nothing to report yet")
+    steps_per_epoch = epochs[-1]["step"] / (epochs[-1]["epoch"] + 1)
+    parts = [part for part in ("loss", "supervised", "distillation") if all(part in line for line in steps)]
+    loss = {part: np.array([line[part] for line in steps], np.float64) for part in parts}
+    if "distillation" in loss and not loss["distillation"].any():
+        loss = {"loss": loss["loss"]}  # no teacher: the supervised part is the whole
+    seconds = _seconds(lines, batch_size)
+    return History(
+        position=np.array([line["step"] for line in steps]) / steps_per_epoch,
+        loss=loss,
+        epochs=np.array([line["epoch"] + 1 for line in epochs]),
+        accuracy=np.array([line["valid_accuracy"] for line in epochs]),
+        mean_class_accuracy=np.array([line["valid_mean_class_accuracy"] for line in epochs]),
+        minutes=seconds / 60,
+        faces_per_s=epochs[-1]["step"] * batch_size / seconds if seconds else float("nan"),
+    )
+
+
+def _read_lines(path: Path) -> list[dict[str, Any]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        return [json.loads(line) for line in text.splitlines()]
+    except OSError as error:
+        raise RunError(f"{path}: cannot be read ({error.strerror}); a report needs the run's whole folder") from error
+    except json.JSONDecodeError as error:
+        raise RunError(f"{path}: damaged ({error}); run the training command again, it repairs the file") from error
+
+
+def _seconds(lines: list[dict[str, Any]], batch_size: int) -> float:
+    """Time of the training steps, from the speed that was logged: the last figure of an epoch is the epoch's mean."""
+    seconds, speed, previous = 0.0, 0.0, 0
+    for line in lines:
+        speed = line.get("faces_per_s", speed)
+        if "epoch" in line and speed:
+            seconds += (line["step"] - previous) * batch_size / speed
+            previous = line["step"]
+    return seconds
+
+
+def smooth(values: Array, *, window: int = 15) -> Array:
+    """Running mean over the last `window` values, (T,)."""
+    sums = np.cumsum(np.concatenate([[0.0], values]))
+    ends = np.arange(1, len(values) + 1)
+    starts = np.maximum(0, ends - window)
+    mean: Array = (sums[ends] - sums[starts]) / (ends - starts)
+    return mean

@@ -1,0 +1,55 @@
+"""Where a transformer looked: attention rollout on a few faces."""
+
+import numpy as np
+import torch
+
+from data.contract import LABELS, Array
+from models.attention import has_class_token, trace
+from models.network import Head
+from models.rollout import rollout
+from training.report.faces import FaceSet
+from training.report.plot import heat, picture
+from training.report.render import Section, percent, render
+from training.report.results import RunResult
+
+
+def section(result: RunResult, faces: FaceSet) -> Section | None:
+    """Maps of two faces per class; None for a network without a class token."""
+    if not has_class_token(result.network):
+        return None
+    chosen = examples(result.predicted, result.confidence, faces.labels)
+    attention = trace(result.network, torch.from_numpy(faces.crops[chosen])).attention
+    tokens: list[Head] = ["class", "distillation"] if result.network.backbone.distilled else ["class"]
+    maps = {token: rollout(attention, head=token).numpy() for token in tokens}
+    cards = [
+        {
+            "images": [
+                ("face", picture(faces.crops[index])),
+                *((f"{token} token", picture(heat(faces.crops[index], maps[token][place]))) for token in tokens),
+            ],
+            "key": faces.keys[index],
+            "actual": LABELS[faces.labels[index]],
+            "predicted": LABELS[result.predicted[index]],
+            "probability": percent(result.confidence[index], 0),
+        }
+        for place, index in enumerate(chosen)
+    ]
+    note = (
+        "Attention followed through all layers from the token to the patches (Abnar and Zuidema 2020), bright where "
+        "much comes from; each map has its own scale. It tells where information came from, not why a label won. For each "
+        "expression: the right face of middle confidence, and the most confidently wrong one."
+    )
+    return Section("rollout", "Where it looked", note, render("looking.html", cards=cards, columns=1 + len(tokens)))
+
+
+def examples(predicted: Array, confidence: Array, labels: Array) -> Array:
+    """Indices of the faces that are shown: for each class a right one of middle confidence and the surest mistake."""
+    chosen: list[int] = []
+    for label in np.unique(labels):
+        right = np.flatnonzero((labels == label) & (predicted == label))
+        wrong = np.flatnonzero((labels == label) & (predicted != label))
+        if len(right):
+            chosen.append(int(right[np.argsort(confidence[right], kind="stable")[len(right) // 2]]))
+        if len(wrong):
+            chosen.append(int(wrong[np.argmax(confidence[wrong])]))
+    return np.array(chosen)

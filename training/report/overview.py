@@ -1,0 +1,49 @@
+"""The plain table: a line for each run, on the page and as Markdown."""
+
+from markupsafe import Markup
+
+from training.report.faces import FaceSet
+from training.report.render import interval, render
+from training.report.results import RunResult
+
+_HEADINGS = (
+    "run", "parameters", "epochs", "head", "accuracy", "mean class accuracy", "macro-F1", "ECE", "ECE, uncalibrated",
+    "minutes", "images/s", "seed",
+)  # fmt: skip
+
+
+def rows(results: list[RunResult]) -> list[tuple[str, ...]]:
+    """Cells as text, in the order of the headings; shares in per cent with their intervals."""
+    return [_row(result) for result in results]
+
+
+def _row(result: RunResult) -> tuple[str, ...]:
+    figures, history = result.evaluation, result.history
+    done = int(history.epochs[-1])
+    epochs = f"{done}" if done == result.recipe.epochs else f"{done} of {result.recipe.epochs}"
+    return (
+        result.name,
+        f"{result.parameters / 1e6:.2f} M",
+        epochs,
+        result.head,
+        interval(figures.accuracy),
+        interval(figures.mean_class_accuracy),
+        interval(figures.macro_f1),
+        interval(figures.ece),
+        interval(result.ece_raw),
+        f"{history.minutes:.1f}",
+        f"{history.faces_per_s:.0f}",
+        str(result.recipe.seed),
+    )
+
+
+def as_html(results: list[RunResult]) -> Markup:
+    """The table for the page."""
+    return render("overview.html", headings=_HEADINGS, rows=rows(results))
+
+
+def as_markdown(results: list[RunResult], faces: FaceSet) -> str:
+    """The table for a document."""
+    lines = ["| " + " | ".join(_HEADINGS) + " |", "|" + "---|" * len(_HEADINGS)]
+    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows(results)]
+    return "\n".join([f"{faces.title}; shares in % with 95 % intervals over faces:", "", *lines])

@@ -1,0 +1,56 @@
+"""The page as a whole: what it is about, the table, the curves, then a part for each run."""
+
+import yaml
+from markupsafe import Markup
+
+from data.contract import contract_id
+from training.report import calibration, confusion, curves, looking, mistakes, overview, slices, tokens
+from training.report.faces import TEST, FaceSet
+from training.report.render import Section, render
+from training.report.results import RunResult
+
+
+def sections(result: RunResult, faces: FaceSet, *, key: str, show_faces: bool) -> list[Section]:
+    """Everything about one run, in reading order."""
+    made = [
+        curves.section(result, key=key),
+        confusion.recall(result, key=key),
+        confusion.matrix(result),
+        calibration.reliability(result, faces.labels, key=key),
+        calibration.abstaining(result, faces.labels, key=key),
+        mistakes.section(result, faces) if show_faces else None,
+        looking.section(result, faces) if show_faces else None,
+        tokens.section(result, faces, key=key),
+        slices.section(result, faces, key=key),
+    ]
+    return [section for section in made if section is not None]
+
+
+def page(results: list[RunResult], faces: FaceSet, *, show_faces: bool = True) -> str:
+    """One self-contained HTML document.
+
+    Args:
+        results: the runs, measured on `faces`.
+        faces: the split that is shown.
+        show_faces: whether pictures of the set's faces are in it; a set's terms may forbid to pass them on.
+    """
+    runs = [
+        {
+            "key": f"run-{number}",
+            "result": result,
+            "sections": sections(result, faces, key=f"run-{number}", show_faces=show_faces),
+            "recipe": yaml.safe_dump(result.recipe.model_dump(mode="json"), sort_keys=False),
+            "facts": yaml.safe_dump(result.facts, sort_keys=False),
+        }
+        for number, result in enumerate(results, start=1)
+    ]
+    return render(
+        "page.html",
+        faces=faces,
+        is_test=faces.split == TEST,
+        show_faces=show_faces,
+        contract=contract_id(),
+        table=overview.as_html(results),
+        overlaid=curves.overlaid(results) if len(results) > 1 else Markup(""),
+        runs=runs,
+    )

@@ -1,0 +1,167 @@
+"""Figures as inline SVG whose colours are the page's: matplotlib draws with stand-ins that become CSS variables."""
+
+import base64
+import io
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import cv2
+import matplotlib as mpl
+import numpy as np
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from data.contract import Array
+from training.metrics import Estimate
+
+INK: Final = "#010101"
+MUTED: Final = "#020202"
+GRID: Final = "#030303"
+SERIES: Final = ("#040401", "#040402", "#040403", "#040404", "#040405", "#040406")
+_STYLES: Final = ("-", "--", ":", "-.")
+_VARIABLES: Final = {INK: "currentColor", MUTED: "var(--muted)", GRID: "var(--line)"} | {
+    colour: f"var(--series-{number})" for number, colour in enumerate(SERIES, start=1)
+}
+_RC: Final[Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "mien",
+    "text.parse_math": False,  # a name with two dollar signs is a name
+    "axes.unicode_minus": False,
+    "font.size": 9,
+    "text.color": INK,
+    "axes.labelcolor": MUTED,
+    "axes.titlesize": 9.5,
+    "axes.titlelocation": "left",
+    "axes.edgecolor": GRID,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.6,
+    "xtick.color": GRID,
+    "ytick.color": GRID,
+    "xtick.labelcolor": MUTED,
+    "ytick.labelcolor": MUTED,
+    "lines.linewidth": 1.8,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "figure.constrained_layout.use": True,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a figure of intervals; `estimates` are shares of 1, drawn in the order of the series."""
+
+    name: str
+    note: str
+    estimates: tuple[Estimate, ...]
+
+
+def figure(width_in: float = 4.0, height_in: float = 2.7) -> Figure:
+    """An empty figure in the page's style; draw into it within `style()`."""
+    return Figure(figsize=(width_in, height_in))
+
+
+def style() -> Any:
+    """Context in which figures are made and drawn."""
+    return mpl.rc_context(_RC)
+
+
+def series(number: int) -> dict[str, str]:
+    """Colour and dash of the n-th line, so that many lines stay apart and none by colour alone when they repeat."""
+    return {"color": SERIES[number % len(SERIES)], "linestyle": _STYLES[number // len(SERIES) % len(_STYLES)]}
+
+
+def svg(drawn: Figure, *, name: str, label: str) -> Markup:
+    """Inline SVG of a figure.
+
+    Args:
+        drawn: the figure.
+        name: distinguishes its ids from those of the page's other figures; letters, digits and hyphens.
+        label: says in words what the figure shows, for those who do not see it.
+    """
+    buffer = io.StringIO()
+    with style():
+        drawn.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    for stand_in, variable in _VARIABLES.items():
+        text = text.replace(stand_in, variable)
+    text = re.sub(r'\bid="', f'id="{name}-', text)
+    text = text.replace("url(#", f"url(#{name}-").replace('href="#', f'href="#{name}-')
+    text = re.sub(r'<svg (.*?)width="[^"]*"', r"<svg \1", text, count=1, flags=re.DOTALL)
+    text = re.sub(r'<svg (.*?)height="[^"]*"', r"<svg \1", text, count=1, flags=re.DOTALL)
+    described = Markup('<svg role="img" aria-label="{}" ').format(label)
+    return Markup(text.replace("<svg ", str(described), 1))  # noqa: S704 (matplotlib escapes what it is given)
+
+
+def percent_axis(axis: Any) -> None:
+    """Label an axis of shares in per cent."""
+    axis.set_major_formatter(lambda value, _position: f"{100 * value:.0f}")
+
+
+def intervals(rows: Sequence[Row], *, name: str, label: str, legend: Iterable[str] = ()) -> Markup:
+    """Points with their 95 % intervals, one line for each row, in per cent."""
+    with style():
+        drawn = figure(4.2, 0.55 + 0.3 * len(rows))
+        axes = drawn.subplots()
+        for place, row in enumerate(rows):
+            _draw_row(axes, place, row)
+        axes.set_yticks(range(len(rows)), [row.name for row in rows], color=INK)
+        axes.set_ylim(len(rows) - 0.4, -0.6)
+        axes.tick_params(axis="y", length=0)
+        axes.set_xlim(0, 1)
+        percent_axis(axes.xaxis)
+        axes.grid(visible=False, axis="y")
+        notes = axes.secondary_yaxis("right")
+        notes.set_yticks(range(len(rows)), [row.note for row in rows])
+        notes.tick_params(length=0)
+        notes.spines["right"].set_visible(False)
+        for number, text in enumerate(legend):
+            axes.plot([], [], _MARKERS[number], color=SERIES[number], label=text, markersize=5)
+        if axes.get_legend_handles_labels()[1]:
+            drawn.legend(loc="outside lower left", ncols=2)
+    return svg(drawn, name=name, label=label)
+
+
+_MARKERS: Final = ("o", "s")
+
+
+def _draw_row(axes: Axes, place: int, row: Row) -> None:
+    for number, estimate in enumerate(row.estimates):
+        height = place + 0.22 * (number - (len(row.estimates) - 1) / 2)
+        axes.plot([estimate.low, estimate.high], [height, height], color=SERIES[number], linewidth=2)
+        axes.plot(estimate.value, height, _MARKERS[number], color=SERIES[number], markersize=5)
+
+
+def picture(image: Array, *, quality: int = 85) -> str:
+    """Data URI of an image (H, W, 3) uint8, RGB."""
+    done, data = cv2.imencode(".webp", image[:, :, ::-1], [cv2.IMWRITE_WEBP_QUALITY, quality])
+    if not done:
+        raise RuntimeError("OpenCV cannot write WebP here")
+    return "data:image/webp;base64," + base64.b64encode(data.tobytes()).decode()
+
+
+def heat(crop: Array, relevance: Array) -> Array:
+    """Lay a map over a face: bright where it is large, the brightest being its own maximum.
+
+    Args:
+        crop: (H, W, 3) uint8, RGB.
+        relevance: (side, side), not negative.
+    Returns: (H, W, 3) uint8, RGB.
+    """
+    height, width = crop.shape[:2]
+    enlarged = cv2.resize(
+        (relevance / relevance.max()).astype(np.float32), (width, height), interpolation=cv2.INTER_CUBIC
+    )
+    shares = np.clip(enlarged, 0, 1)
+    colours = mpl.colormaps["inferno"](shares)[..., :3]
+    gray = cv2.cvtColor(crop, cv2.COLOR_RGB2GRAY)[..., None] / 255.0
+    mixed = 0.45 * gray + 0.55 * colours
+    return np.asarray(np.rint(255 * mixed), np.uint8)

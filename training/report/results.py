@@ -1,0 +1,126 @@
+"""One run on one set of faces: everything that the page's sections show is computed from this record."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from data.contract import Array
+from models.network import FaceNetwork, Head
+from training import metrics
+from training.config import Recipe
+from training.evaluate import Evaluation, calibrated, score
+from training.metrics import Estimate
+from training.report.faces import TEST, FaceSet
+from training.report.history import History, read_history
+from training.run import load_best, parameters, read_facts, read_run
+from training.train import predict
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """A run and what its chosen weights answer.
+
+    Attributes:
+        name: the recipe's name, told apart from other runs of the page.
+        best_epoch: counted from 1.
+        head: the one that validation chose.
+        raw: (N, 7) probabilities before temperature scaling.
+        probabilities: (N, 7) after it, by temperatures that were not fitted on the face.
+        temperature: what a release would carry.
+        threshold: confidence from which 95 % of the answered faces are right, where it was fitted.
+        ece_raw: calibration error of `raw`.
+        evaluation: figures of `probabilities`.
+        fitted_on: where temperature and threshold come from, in words.
+    """
+
+    folder: Path
+    name: str
+    recipe: Recipe
+    facts: dict[str, Any]
+    history: History
+    network: FaceNetwork
+    parameters: int
+    best_epoch: int
+    head: Head
+    raw: Array
+    probabilities: Array
+    temperature: float
+    threshold: float
+    ece_raw: Estimate
+    evaluation: Evaluation
+    fitted_on: str
+
+    @property
+    def predicted(self) -> Array:
+        """(N,) class indices."""
+        return np.asarray(self.probabilities.argmax(axis=1))
+
+    @property
+    def confidence(self) -> Array:
+        """(N,) calibrated probability of the predicted class."""
+        return np.asarray(self.probabilities.max(axis=1))
+
+
+def measure(folder: Path, name: str, faces: FaceSet, *, fitting: FaceSet | None) -> RunResult:
+    """Score a run's best weights.
+
+    Args:
+        folder: the run.
+        name: what to call it.
+        faces: what is shown.
+        fitting: where temperature and threshold are fitted; None fits them on `faces` themselves, the temperature
+            across folds so that no face is scored by one that saw it. A test split always comes with one.
+    Raises: RunError, CheckpointError.
+    """
+    if faces.split == TEST and fitting is None:
+        raise ValueError("nothing is fitted on a test split: say which faces to fit on")
+    recipe = read_run(folder)
+    network, state = load_best(folder)
+    head: Head = state["head"]
+    logits = _logits(network, head, faces.crops)
+    raw = calibrated(logits, 1.0)
+    if fitting is None:
+        probabilities = metrics.cross_fitted_probabilities(logits, faces.labels)
+        temperature = metrics.fit_temperature(logits, faces.labels)
+        threshold = metrics.abstain_threshold(probabilities, faces.labels)
+        fitted_on = "these faces; the temperature on five folds, each face scored by one that was fitted without it"
+    else:
+        known = _logits(network, head, fitting.crops)
+        temperature = metrics.fit_temperature(known, fitting.labels)
+        threshold = metrics.abstain_threshold(calibrated(known, temperature), fitting.labels)
+        probabilities = calibrated(logits, temperature)
+        fitted_on = fitting.title
+    return RunResult(
+        folder=folder,
+        name=name,
+        recipe=recipe,
+        facts=read_facts(folder),
+        history=read_history(folder, batch_size=recipe.batch_size),
+        network=network,
+        parameters=parameters(network),
+        best_epoch=state["epoch"] + 1,
+        head=head,
+        raw=raw,
+        probabilities=probabilities,
+        temperature=temperature,
+        threshold=threshold,
+        ece_raw=metrics.bootstrap(lambda i: metrics.ece(raw[i], faces.labels[i]), len(faces)),
+        evaluation=score(probabilities, faces.labels, votes=faces.votes, data=faces.kind, split=faces.split),
+        fitted_on=fitted_on,
+    )
+
+
+def _logits(network: FaceNetwork, head: Head, crops: Array) -> Array:
+    exact = torch.autocast("cpu", enabled=False)
+    return predict(network, crops, device=torch.device("cpu"), autocast=exact)[head]
+
+
+def names_of(folders: list[Path], recipes: list[Recipe]) -> list[str]:
+    """Recipe names, with the folder behind those that occur twice."""
+    names = [recipe.name for recipe in recipes]
+    return [
+        f"{name} ({folder})" if names.count(name) > 1 else name for name, folder in zip(names, folders, strict=True)
+    ]

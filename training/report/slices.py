@@ -1,0 +1,87 @@
+"""Is it as good for everyone? Accuracy by what the set says of the person, where it says anything."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import binomtest
+
+from data.contract import Array
+from training import metrics
+from training.metrics import Estimate
+from training.report import plot
+from training.report.faces import FaceSet
+from training.report.render import Section, render
+from training.report.results import RunResult
+
+ATTRIBUTES = ("gender", "race", "age_band")
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """The faces that share a value of an attribute; `classes` of the seven occur among them."""
+
+    attribute: str
+    value: str
+    faces: int
+    classes: int
+    accuracy: Estimate
+    mean_class_accuracy: Estimate
+
+
+def share(right: int, faces: int) -> Estimate:
+    """A share with Wilson's interval, which stays honest for a handful of faces. Source: Wilson 1927."""
+    bounds = binomtest(right, faces).proportion_ci(0.95, method="wilson")
+    return Estimate(right / faces, float(bounds.low), float(bounds.high))
+
+
+def slices_of(attributes: Sequence[Mapping[str, str]], predicted: Array, labels: Array) -> list[Slice]:
+    """Every value of the known attributes, in the order of attribute and value; [] where the set says nothing."""
+    found = []
+    for attribute in ATTRIBUTES:
+        values = np.array([known.get(attribute, "") for known in attributes])
+        found += [
+            _slice(attribute, value, np.flatnonzero(values == value), predicted, labels)
+            for value in sorted({str(text) for text in values if text})
+        ]
+    return found
+
+
+def _slice(attribute: str, value: str, chosen: Array, predicted: Array, labels: Array) -> Slice:
+    mine, said = labels[chosen], predicted[chosen]
+    return Slice(
+        attribute=attribute,
+        value=value,
+        faces=len(chosen),
+        classes=len(np.unique(mine)),
+        accuracy=share(int((mine == said).sum()), len(chosen)),
+        mean_class_accuracy=metrics.bootstrap(
+            lambda i: metrics.mean_class_accuracy(metrics.confusion(said[i], mine[i])), len(chosen)
+        ),
+    )
+
+
+def section(result: RunResult, faces: FaceSet, *, key: str) -> Section | None:
+    """A figure per attribute and a table; None where the set says nothing of its people."""
+    found = slices_of(faces.attributes, result.predicted, faces.labels)
+    if not found:
+        return None
+    figures = [_figure([part for part in found if part.attribute == name], key) for name in _named(found)]
+    note = (
+        "By the set's own annotation of the person, which is a stranger's guess. Accuracy with Wilson's 95 % interval; "
+        "mean class accuracy with a bootstrap interval, over the expressions that occur in the slice: slices with different "
+        "expressions cannot be compared by it. A wide interval means too few faces to say."
+    )
+    return Section("slices", "Slices by attribute", note, render("slices.html", figures=figures, slices=found))
+
+
+def _named(found: list[Slice]) -> list[str]:
+    return list(dict.fromkeys(part.attribute for part in found))
+
+
+def _figure(found: list[Slice], key: str) -> object:
+    attribute = found[0].attribute
+    rows = [plot.Row(part.value, f"n {part.faces:,}", (part.accuracy, part.mean_class_accuracy)) for part in found]
+    label = f"Accuracy and mean class accuracy by {attribute.replace('_', ' ')}"
+    names = ("accuracy, %", "mean class accuracy, %")
+    return plot.intervals(rows, name=f"{key}-{attribute.replace('_', '-')}", label=label, legend=names)
