@@ -13,6 +13,7 @@ from app.labelling.view import View
 HELP: Final = "labels.parquet and files.parquet (extra `parquet`)"
 PRODUCTS: Final = 0
 _ROWS_PER_GROUP: Final = 50_000
+_ROWS_AT_ONCE: Final = 2_000
 
 
 def check() -> str | None:
@@ -49,16 +50,24 @@ def schema(columns: Sequence[Column]) -> Any:
 
 def write_table(file: Any, columns: Sequence[Column], rows: Iterable[Row]) -> None:
     """Stream rows into a Parquet file."""
-    import pyarrow as pa
     from pyarrow import parquet
 
     kind = schema(columns)
     with parquet.ParquetWriter(file, kind, compression="zstd") as writer:
-        for batch in _batches(rows):
-            writer.write_table(pa.Table.from_pylist(batch, schema=kind))
+        for group in row_groups(kind, rows):
+            writer.write_table(group)
 
 
-def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
+def row_groups(kind: Any, rows: Iterable[Row]) -> Iterator[Any]:
+    """Arrow tables of 50,000 rows; few of them at once are Python objects, which take twenty times the space."""
+    import pyarrow as pa
+
     iterator = iter(rows)
-    while batch := list(itertools.islice(iterator, _ROWS_PER_GROUP)):
-        yield batch
+    parts: list[Any] = []
+    while batch := list(itertools.islice(iterator, _ROWS_AT_ONCE)):
+        parts.append(pa.Table.from_pylist(batch, schema=kind))
+        if len(parts) == _ROWS_PER_GROUP // _ROWS_AT_ONCE:
+            yield pa.concat_tables(parts).combine_chunks()
+            parts = []
+    if parts:
+        yield pa.concat_tables(parts).combine_chunks()

@@ -1,0 +1,151 @@
+"""Does memory stay flat while a folder is labelled? One run in a process of its own, its resident size sampled.
+
+`python -m benchmarks.labelling_memory FOLDER --json OUT` labels a folder and writes `rss_mb_fifth` and `rss_mb_end`
+(resident when a fifth, and when all of the pictures were labelled), `growth_mb_per_10000` (a line fitted to all samples
+between the two), `writing_mb` (the most while outputs were written) and `peak_rss_mb`.
+
+The first fifth is left out of the growth: until then ONNX Runtime meets new batch sizes, and SQLite fills its caches.
+"""
+
+import argparse
+import json
+import resource
+import sys
+import tempfile
+import threading
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final, Self
+
+import numpy as np
+
+from app.labelling.outputs import DEFAULT
+from app.labelling.progress import Quiet
+from app.labelling.records import PictureRecord
+from app.labelling.run import Request, label
+from app.settings import Settings, load_settings
+
+_PAGE_BYTES: Final = resource.getpagesize()
+_PERIOD_S: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Resident size over one run, megabytes; growth in megabytes per 10,000 pictures."""
+
+    pictures: int
+    faces: int
+    images_per_s: float
+    rss_mb_fifth: float
+    rss_mb_end: float
+    growth_mb_per_10000: float
+    writing_mb: float
+    peak_rss_mb: float
+
+
+class Watch(Quiet):
+    """Samples the resident size of this process by a clock: at how many pictures, how many bytes."""
+
+    def __init__(self) -> None:
+        """Nothing is sampled before the block is entered."""
+        self.done = 0
+        self._writing = threading.Event()
+        self._ended = threading.Event()
+        self._at, self._labelling, self._rendering = array("q"), array("q"), array("q")
+        self._thread = threading.Thread(target=self._sample, name="memory", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def picture(self, record: PictureRecord) -> None:
+        """Count it."""
+        self.done += 1
+
+    def writing(self, output: str) -> None:
+        """From here on samples belong to the outputs."""
+        self._writing.set()
+
+    def _sample(self) -> None:
+        while not self._ended.wait(_PERIOD_S):
+            if self._writing.is_set():
+                self._rendering.append(resident_bytes())
+            elif self.done:
+                self._at.append(self.done)
+                self._labelling.append(resident_bytes())
+
+    def curve(self) -> tuple[list[float], list[float], float]:
+        """Pictures and megabytes of every sample while labelling, and the most megabytes while writing."""
+        most = max(self._rendering, default=resident_bytes())
+        return [float(at) for at in self._at], [size / 1e6 for size in self._labelling], most / 1e6
+
+
+def resident_bytes() -> int:
+    """What this process holds in memory now; read from /proc, so only on Linux."""
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * _PAGE_BYTES
+
+
+def peak_rss_mb() -> float:
+    """Largest resident size of this process so far, megabytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
+
+
+def growth(at: Sequence[float], sizes_mb: Sequence[float]) -> tuple[float, float, float]:
+    """Megabytes at a fifth and at the end, and per 10,000 pictures between them by least squares.
+
+    Raises: ValueError, for fewer than ten samples after the first fifth: the run is too short to say.
+    """
+    pictures, sizes = np.asarray(at), np.asarray(sizes_mb)
+    late = pictures >= at[-1] / 5 if len(at) else np.zeros(0, bool)
+    if late.sum() < 10:
+        raise ValueError(f"{int(late.sum())} samples after the first fifth: label more pictures to see growth")
+    slope = float(np.polyfit(pictures[late], sizes[late], 1)[0]) * 10_000
+    return float(sizes[late][0]), float(sizes[-1]), slope
+
+
+def measure(
+    folder: Path, out: Path, settings: Callable[[], Settings], *, outputs: tuple[str, ...], workers: int
+) -> Memory:
+    """Label a folder into a new `out` and say what the run held. Raises: ValueError, when it was too short."""
+    with Watch() as watch:
+        outcome = label(Request(out, (str(folder),), outputs=outputs, workers=workers), settings(), watch)
+    at, sizes, writing = watch.curve()
+    fifth, end, slope = growth(at, sizes)
+    return Memory(
+        pictures=outcome.tally.pictures,
+        faces=outcome.tally.faces,
+        images_per_s=outcome.tally.pictures / outcome.seconds,
+        rss_mb_fifth=fifth,
+        rss_mb_end=end,
+        growth_mb_per_10000=slope,
+        writing_mb=writing,
+        peak_rss_mb=peak_rss_mb(),
+    )
+
+
+def main() -> None:
+    """Measure, print, and write JSON where asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="folder of photos")
+    parser.add_argument("--write", default=",".join(DEFAULT), help=f"outputs ({','.join(DEFAULT)})")
+    parser.add_argument("--workers", type=int, default=0, help="threads (one per core)")
+    parser.add_argument("--json", type=Path, help="file for the result")
+    options = parser.parse_args()
+    outputs = tuple(options.write.split(","))
+    with tempfile.TemporaryDirectory(prefix="mien-memory-") as place:
+        memory = measure(options.folder, Path(place) / "out", load_settings, outputs=outputs, workers=options.workers)
+    text = json.dumps(asdict(memory), indent=2)
+    print(text)
+    if options.json:
+        options.json.write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
