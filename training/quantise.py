@@ -8,6 +8,7 @@ half a point of mean class accuracy lost.
 """
 
 import argparse
+import logging
 import shutil
 import sys
 import tempfile
@@ -248,6 +249,7 @@ def main(arguments: list[str] | None = None) -> int:
     kind, equals, root = chosen.data.partition("=")
     if not equals:
         parser.error(f"--data {chosen.data!r}: expected KIND=ROOT, for example ferplus=path/to/ferplus")
+    logging.basicConfig(level=logging.ERROR)  # the library advises a preparation that the exporter has done
     try:
         comparison = run(chosen.artefact, kind, Path(root), out=chosen.out, rounds=chosen.rounds)
     except (ArtefactError, DatasetError, QuantisationError, FileExistsError) as error:
