@@ -99,6 +99,11 @@ class Classifier:
             _log.info("CUDA graphs are not used: %s", error)
             return None
 
+    @property
+    def graph_sizes(self) -> tuple[int, ...]:
+        """Batch sizes that run as CUDA graphs; none on a CPU."""
+        return () if self._buckets is None else self._buckets.captured_sizes
+
     def classify(self, crops: Array) -> Array:
         """Classify N crops.
 
