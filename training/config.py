@@ -29,7 +29,10 @@ class DataSource(_Strict):
     split: str
     root: Path | None = Field(None, description=f"folder or zip; without it ${DATA_DIR_VARIABLE}/<kind>")
     options: dict[str, Any] = Field(default_factory=dict, description="the reader's options")
-    target: Literal["votes", "label"] = Field("label", description="what the loss sees: vote shares or one class")
+    target: Literal["votes", "label", "teacher"] = Field(
+        "label", description="what the loss sees: vote shares, one class, or nothing but the teacher's answer"
+    )
+    fraction: float = Field(1.0, gt=0, le=1, description="share of each class, always the same faces of it; less nests")
 
     def resolved_root(self) -> Path:
         """Where the set lies. Raises: RecipeError, when neither root nor the environment says so."""
@@ -146,6 +149,14 @@ class Recipe(_Strict):
     runtime: RuntimeConfig = RuntimeConfig()
     select: Literal["accuracy", "mean_class_accuracy"] = "accuracy"
     patience_epochs: int | None = Field(None, ge=1, description="stop when validation has not risen for so many epochs")
+
+    @model_validator(mode="after")
+    def _unlabelled_faces_have_a_teacher(self) -> "Recipe":
+        if all(source.target != "teacher" for source in self.data.train):
+            return self
+        if self.distillation.mode == "none" or self.loss.label_smoothing > 0:
+            raise ValueError("target teacher needs a distillation mode, and label_smoothing 0: it would invent labels")
+        return self
 
 
 def read_recipe(path: Path, overrides: list[str] | None = None) -> Recipe:

@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 from data.augment import Augment, AugmentConfig
 from data.contract import CROP_PX, LABELS, Array, contract_id, label_index
 from data.readers.base import Sample, index_sha256, open_reader
+from data.split import hold_out
 from models.network import Colour
 from training.config import DataSource
 
@@ -50,14 +51,16 @@ def load_faces(source: DataSource, *, colour: Colour, cache_dir: Path, labelled:
     Raises: what the reader raises on a set that is missing or damaged; RecipeError without a root.
     """
     reader = open_reader(source.kind, source.resolved_root(), **source.options)
-    samples = [sample for sample in reader.samples(source.split) if not labelled or sample.label in LABELS]
+    all_samples = [sample for sample in reader.samples(source.split) if not labelled or sample.label in LABELS]
+    samples = _part(all_samples, source.fraction)
     index = index_sha256(reader, source.split)
     known = [sample.label in LABELS for sample in samples]
     labels = np.array(
         [label_index(str(s.label)) if is_known else -1 for s, is_known in zip(samples, known, strict=True)],
         dtype=np.int64,
     )
-    name = hashlib.sha256(f"{index} {contract_id()} {colour} {len(samples)}".encode()).hexdigest()[:16]
+    part = "" if source.fraction == 1 else f" {source.fraction:g}"
+    name = hashlib.sha256(f"{index} {contract_id()} {colour} {len(samples)}{part}".encode()).hexdigest()[:16]
     path = cache_dir / f"{source.kind}-{source.split}-{name}.npy"
     if not path.exists():
         channels = 1 if colour == "luminance" else 3
@@ -67,12 +70,21 @@ def load_faces(source: DataSource, *, colour: Colour, cache_dir: Path, labelled:
     return Faces(np.load(path, mmap_mode="r"), targets, labels, keys, index)
 
 
+def _part(samples: list[Sample], fraction: float) -> list[Sample]:
+    """`fraction` of each class (rounded down), in the order given."""
+    by_label: dict[str | None, list[str]] = {}
+    for sample in samples:
+        by_label.setdefault(sample.label, []).append(sample.key)
+    kept = set[str]().union(*(hold_out(keys, fraction) for keys in by_label.values()))
+    return [sample for sample in samples if sample.key in kept]
+
+
 def _crop(crop: Array, channels: int) -> Array:
     return crop if channels == 3 else cv2.cvtColor(crop, cv2.COLOR_RGB2GRAY)[..., None]
 
 
 def _target(sample: Sample, source: DataSource) -> Array:
-    if sample.label not in LABELS:
+    if source.target == "teacher" or sample.label not in LABELS:  # without a share, cross entropy adds nothing
         return np.zeros(len(LABELS), dtype=np.float32)
     if source.target == "votes" and sample.distribution is not None:
         return np.asarray(sample.distribution, dtype=np.float32)
