@@ -43,8 +43,9 @@ def reliability(result: RunResult, labels: Array, *, key: str) -> Section:
         _diagram(bins_of(result.probabilities, labels), "after", result.evaluation.ece, f"{key}-after"),
     )
     note = (
-        f"Accuracy of the faces in each of {metrics.ECE_BINS} bins of confidence; a calibrated model follows the "
-        f"diagonal. Below it, how many faces a bin has. Temperature {result.temperature:.3f}, fitted on {result.fitted_on}."
+        f"Accuracy (top of the blue and green) of the faces in each of {metrics.ECE_BINS} bins of confidence; a "
+        f"calibrated model follows the diagonal. Below it, how many faces a bin has. Temperature "
+        f"{result.temperature:.3f}, fitted on {result.fitted_on}."
     )
     return Section("reliability", "Reliability before and after temperature scaling", note, body)
 
@@ -57,9 +58,13 @@ def _diagram(bins: Bins, when: str, ece: Estimate, name: str) -> Markup:
         axes, below = drawn.subplots(2, 1, sharex=True, height_ratios=[4, 1])
         place = bins.edges[:-1][used]
         bar = {"width": width[used], "align": "edge"}
-        axes.bar(place, bins.accuracy[used], color=plot.SERIES[0], alpha=0.55, **bar)
-        gap = bins.confidence[used] - bins.accuracy[used]
-        axes.bar(place, gap, bottom=bins.accuracy[used], color=plot.SERIES[1], alpha=0.35, label="gap", **bar)
+        accuracy, confidence = bins.accuracy[used], bins.confidence[used]
+        both, gap = np.minimum(accuracy, confidence), confidence - accuracy
+        axes.bar(place, both, color=plot.SERIES[0], alpha=0.5, **bar)
+        axes.bar(place, np.maximum(gap, 0), bottom=both, color=plot.SERIES[1], alpha=0.6, label="too sure", **bar)
+        axes.bar(
+            place, np.maximum(-gap, 0), bottom=both, color=plot.SERIES[2], alpha=0.6, label="not sure enough", **bar
+        )
         axes.plot([0, 1], [0, 1], color=plot.MUTED, linestyle="--", linewidth=1)
         axes.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy, %", title=f"{when}: ECE {interval(ece)} %")
         axes.legend(loc="upper left")

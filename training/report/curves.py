@@ -15,7 +15,8 @@ def section(result: RunResult, *, key: str) -> Section:
     body = side_by_side(_loss(history, key), _validation(result, key))
     note = (
         f"Loss as a running mean over 15 logged steps; validation after each epoch, of the averaged weights (EMA) "
-        f"and the head that was best. Epoch {result.best_epoch} was kept: the highest {result.recipe.select.replace('_', ' ')}."
+        f"and the head that was best. Epoch {result.best_epoch} was kept, for the highest "
+        f"{result.recipe.select.replace('_', ' ')}."
     )
     return Section("curves", "Learning curves", note, body)
 

@@ -72,7 +72,7 @@ def style() -> Any:
     return mpl.rc_context(_RC)
 
 
-def series(number: int) -> dict[str, str]:
+def series(number: int) -> dict[str, Any]:
     """Colour and dash of the n-th line, so that many lines stay apart and none by colour alone when they repeat."""
     return {"color": SERIES[number % len(SERIES)], "linestyle": _STYLES[number // len(SERIES) % len(_STYLES)]}
 

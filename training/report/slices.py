@@ -69,8 +69,8 @@ def section(result: RunResult, faces: FaceSet, *, key: str) -> Section | None:
     figures = [_figure([part for part in found if part.attribute == name], key) for name in _named(found)]
     note = (
         "By the set's own annotation of the person, which is a stranger's guess. Accuracy with Wilson's 95 % interval; "
-        "mean class accuracy with a bootstrap interval, over the expressions that occur in the slice: slices with different "
-        "expressions cannot be compared by it. A wide interval means too few faces to say."
+        "mean class accuracy with a bootstrap interval, over the expressions that occur in the slice: slices with "
+        "different expressions cannot be compared by it. A wide interval means too few faces to say."
     )
     return Section("slices", "Slices by attribute", note, render("slices.html", figures=figures, slices=found))
 

@@ -1,0 +1,184 @@
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import yaml
+from playwright.sync_api import sync_playwright
+
+from data.contract import LABELS
+from tests.browser import launch
+from tests.data_sets import make_folders, make_raf_db
+from tests.support_training import TINY_CNN, TINY_DEIT, small_recipe
+from training.report.__main__ import main
+from training.train import train
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small RAF-DB, and under `runs` a teacher and a student whose distillation token it taught."""
+    root = tmp_path_factory.mktemp("report")
+    make_raf_db(root / "raf_db", dict.fromkeys(LABELS, 20), dict.fromkeys(LABELS, 3), originals=False)
+    sources = {
+        "train": [{"kind": "raf_db", "split": "train", "root": str(root / "raf_db")}],
+        "valid": {"kind": "raf_db", "split": "valid", "root": str(root / "raf_db")},
+        "cache_dir": str(root / "cache"),
+    }
+    taught = {"mode": "token-soft", "teachers": [str(root / "runs" / "teacher")], "temperature": 2.0}
+    train(small_recipe(root, model=TINY_CNN, data=sources, name="teacher"), root / "runs" / "teacher")
+    student = small_recipe(root, model=TINY_DEIT, data=sources, name="student", distillation=taught)
+    train(student, root / "runs" / "student")
+    return root
+
+
+def report(place: Path, *arguments: str, runs: tuple[str, ...] = ("teacher", "student"), kind: str = "raf_db") -> str:
+    """The page as text, written by the command."""
+    out = place / "report.html"
+    out.unlink(missing_ok=True)
+    folders = [str(place / "runs" / run) for run in runs]
+    assert main([*folders, "--data", f"{kind}={place / kind}", "--out", str(out), *arguments]) == 0
+    return out.read_text(encoding="utf-8")
+
+
+class Links(HTMLParser):
+    """Every address that a page would ask for, and every tag."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+        self.tags: list[str] = []
+        self.ids: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        for name, value in attributes:
+            if name in ("src", "href", "xlink:href", "srcset", "action", "data", "poster"):
+                self.addresses.append(value or "")
+            if name == "id":
+                self.ids.append(value or "")
+
+
+def brightness(colour: str) -> int:
+    return sum(int(channel) for channel in re.findall(r"\d+", colour)[:3])
+
+
+def parts(page: str, run: int) -> set[str]:
+    return set(re.findall(rf'<h3 id="run-{run}-(\w+)"', page))
+
+
+def test_the_page_is_one_file_that_asks_for_nothing_else(place: Path) -> None:
+    links = Links(report(place))
+    assert len(links.addresses) > 20
+    assert all(address.startswith(("#", "data:image/webp;base64,")) for address in links.addresses)
+    assert not {"script", "link", "iframe", "object"} & set(links.tags)
+    assert len(links.ids) == len(set(links.ids))
+    assert {address[1:] for address in links.addresses if address.startswith("#")} <= set(links.ids)
+
+
+def test_every_part_is_there_for_a_student_and_what_needs_tokens_is_missing_for_a_cnn(place: Path) -> None:
+    page = report(place)
+    common = {"curves", "recall", "confusion", "reliability", "abstaining", "mistakes", "slices"}
+    assert parts(page, 1) == common
+    assert parts(page, 2) == common | {"rollout", "tokens"}
+    assert "Learning curves of all runs" in page
+    assert "Learning curves of all runs" not in report(place, runs=("student",))
+
+
+def test_the_same_runs_give_the_same_page(place: Path) -> None:
+    assert report(place, runs=("student",)) == report(place, runs=("student",))
+
+
+def test_slices_of_an_attribute_hold_every_face(place: Path) -> None:
+    page = report(place, runs=("teacher",))
+    rows = re.findall(r'<tr><td>(gender|race|age band)</td><th scope="row">([^<]+)</th><td>(\d+)</td>', page)
+    assert {name for name, _, _ in rows} == {"gender", "race", "age band"}
+    for attribute in ("gender", "race", "age band"):
+        assert sum(int(faces) for name, _, faces in rows if name == attribute) == 14
+
+
+def test_pictures_of_faces_are_left_out_on_request(place: Path) -> None:
+    page = report(place, "--without-faces")
+    assert "<img" not in page
+    assert "data:image" not in page
+    assert parts(page, 2) >= {"curves", "tokens", "slices"}
+
+
+def test_the_test_split_is_shown_only_when_asked_for_and_nothing_is_fitted_on_it(place: Path) -> None:
+    assert "This is the test split" not in report(place)
+    page = report(place, "--split", "test", runs=("student",))
+    assert "This is the test split" in page
+    assert "raf_db, test split, 21 faces" in page
+    assert "fitted on raf_db, valid split, 14 faces" in page
+    on_validation = re.search(r"Temperature ([\d.]+)", report(place, runs=("student",)))
+    assert on_validation is not None
+    assert on_validation[0] in page
+
+
+def test_markdown_is_the_plain_table_with_a_line_for_each_run(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folders = [str(place / "runs" / run) for run in ("teacher", "student")]
+    assert main([*folders, "--data", f"raf_db={place / 'raf_db'}", "--markdown"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("raf_db, valid split, 14 faces")
+    assert [line.split(" | ")[0] for line in lines[2:]] == [
+        "| run",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+        "| teacher",
+        "| student",
+    ]
+    assert len({line.count("|") for line in lines[2:]}) == 1
+
+
+def test_names_from_files_are_text_on_the_page(place: Path) -> None:
+    hostile = "<img src=x onerror=alert(1)>$a$"
+    make_folders(place / "folders", {"valid": dict.fromkeys(LABELS, 2)})
+    for file in list((place / "folders").rglob("*.png")):
+        file.rename(file.with_name(f"{file.stem}{hostile}.png"))
+    twin = place / "runs" / "<b>twin<script>"
+    twin.mkdir(exist_ok=True)
+    for file in (place / "runs" / "student").iterdir():
+        (twin / file.name).write_bytes(file.read_bytes())
+    page = report(place, runs=("student", "<b>twin<script>"), kind="folders")
+    assert "&lt;img src=x onerror" in page
+    assert "<img src=x" not in page
+    assert "<script" not in page
+    assert "<b>twin" not in page
+    assert 'onerror="' not in page
+
+
+def test_a_folder_without_a_finished_run_is_a_clear_error(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(place / "absent"), "--data", f"raf_db={place / 'raf_db'}"]) == 1
+    assert "no run here" in capsys.readouterr().err
+    begun = place / "runs" / "begun"
+    begun.mkdir()
+    (begun / "recipe.yaml").write_bytes((place / "runs" / "student" / "recipe.yaml").read_bytes())
+    assert main([str(begun), "--data", f"raf_db={place / 'raf_db'}"]) == 1
+    assert "best.pt" in capsys.readouterr().err
+    assert main([str(place / "runs" / "student"), "--data", "raf_db"]) == 1
+    assert "expected KIND=ROOT" in capsys.readouterr().err
+
+
+def test_without_data_the_recipe_says_which_split_is_shown(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recipe = yaml.safe_load((place / "runs" / "student" / "recipe.yaml").read_text(encoding="utf-8"))
+    assert recipe["data"]["valid"]["split"] == "valid"
+    assert main([str(place / "runs" / "student"), "--markdown"]) == 0
+    assert "raf_db, valid split, 14 faces" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1280])
+def test_the_page_fits_the_window_and_asks_for_nothing(place: Path, scheme: str, width: int) -> None:
+    out = place / "shown.html"
+    if not out.exists():
+        out.write_text(report(place), encoding="utf-8")
+    with sync_playwright() as playwright, launch(playwright.chromium) as browser:
+        page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(out.as_uri())
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+        assert [url for url in asked if not url.startswith("data:")] == [out.as_uri()]
+        shown = page.evaluate("[...document.images].every(image => image.naturalWidth > 0)")
+        assert shown
+        ground, ink = page.evaluate("(s => [s.backgroundColor, s.color])(getComputedStyle(document.body))")
+        assert (brightness(ground) < brightness(ink)) == (scheme == "dark")
