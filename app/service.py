@@ -50,8 +50,8 @@ def cores() -> int:
 
 
 def fallback(classifier: Classifier, settings: Settings) -> str | None:
-    """Why `auto` took the CPU, in words; None where the model runs on a GPU, or was meant for the CPU."""
-    if settings.device != "auto" or classifier.provider != CPU:
+    """Why `auto` took the CPU, in words; None where the model runs on a GPU, or was meant for the CPU, as int8 is."""
+    if settings.device != "auto" or settings.precision == "int8" or classifier.provider != CPU:
         return None
     return cuda_obstacle() or "the model does not run on the GPU that is there: the log of the start says why"
 
