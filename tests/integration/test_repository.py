@@ -14,8 +14,14 @@ from app import VERSION
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-PIN_FILES = ("serve.txt", "gpu.txt", "train.txt", "test.txt", "build.txt")
-EXTRAS = {"serve.txt": (), "gpu.txt": ("gpu",), "train.txt": ("train",), "test.txt": ("train", "test")}
+PIN_FILES = ("serve.txt", "gpu.txt", "ray.txt", "train.txt", "test.txt", "build.txt")
+EXTRAS = {
+    "serve.txt": (),
+    "gpu.txt": ("gpu",),
+    "ray.txt": ("ray",),
+    "train.txt": ("train",),
+    "test.txt": ("train", "test"),
+}
 TRAINING_ONLY = {"torch", "torchvision", "timm", "albumentations", "onnx", "opencv-python-headless", "scikit-learn"}
 PLATFORMS = {
     f"{system}-{machine}-{python}": {

@@ -52,13 +52,13 @@ def make_photos(folder: Path, count: int) -> None:
     """Small photos of 30 kinds, in folders of 1,000; hard links, as a disk has no use for a hundred thousand copies."""
     variants = [encoded(face_photo(variant=number), "JPEG") for number in range(30)]
     for number in range(count):
-        place = folder / f"{number // 1000:03d}"
-        place.mkdir(parents=True, exist_ok=True)
-        path, original = place / f"{number:06d}.jpg", place / f"{number // 1000 * 1000 + number % 30:06d}.jpg"
-        if path == original:
-            path.write_bytes(variants[number % 30])
+        thousand, place = divmod(number, 1000)
+        path = folder / f"{thousand:03d}" / f"{place:03d}.jpg"
+        if place < len(variants):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(variants[place])
         else:
-            os.link(original, path)
+            os.link(path.with_name(f"{place % len(variants):03d}.jpg"), path)
 
 
 def memory_of_run(folder: Path, out: Path, artefact: Path, count: int) -> dict[str, float]:
