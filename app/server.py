@@ -1,5 +1,7 @@
 """How is the application put on a port? One call for `mien serve`, with the limits that lie below the application."""
 
+import copy
+import logging.config
 import os
 import signal
 import sys
@@ -8,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
+from uvicorn.config import LOGGING_CONFIG
 
 from app.main import create_app
 from app.pipeline import build_pipeline
@@ -23,8 +26,9 @@ def run(settings: Settings) -> None:
 
     Raises: StartupError and its kinds, ArtefactError.
     """
-    pipeline = build_pipeline(settings)
     options = uvicorn_options(settings)
+    logging.config.dictConfig(options["log_config"])  # what opening the pipeline has to tell is heard
+    pipeline = build_pipeline(settings)
     if settings.workers == 1:
         # uvicorn raises the signal again once it has ended well; with the default handler that would look like a crash
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -50,7 +54,15 @@ def uvicorn_options(settings: Settings) -> dict[str, Any]:
         "timeout_graceful_shutdown": settings.shutdown_timeout_s + 2,
         "server_header": False,
         "proxy_headers": False,
+        "log_config": _log_config(),
     }
+
+
+def _log_config() -> dict[str, Any]:
+    """Uvicorn's own, with the loggers of this package beside it."""
+    chosen: dict[str, Any] = copy.deepcopy(LOGGING_CONFIG)
+    chosen["loggers"]["app"] = {"handlers": ["default"], "level": "INFO", "propagate": False}
+    return chosen
 
 
 def _export(settings: Settings) -> None:
