@@ -2,6 +2,7 @@
 
 from markupsafe import Markup
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from training.report import plot
 from training.report.history import History, smooth
@@ -86,5 +87,6 @@ def _finish(axes: Axes, title: str, *, legend: bool) -> None:
     axes.set_title(title)
     axes.set_xlabel("epoch")
     axes.set_xlim(left=0)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if legend:
         axes.legend()

@@ -36,7 +36,7 @@ def section(result: RunResult, faces: FaceSet) -> Section | None:
     ]
     note = (
         "Attention followed through all layers from the token to the patches (Abnar and Zuidema 2020), bright where "
-        "much comes from; each map has its own scale. It tells where information came from, not why a label won. For "
+        "most comes from; each map has its own scale. It tells where information came from, not why a label won. For "
         "each expression: the right face of middle confidence, and the most confidently wrong one."
     )
     return Section("rollout", "Where it looked", note, render("looking.html", cards=cards, columns=1 + len(tokens)))

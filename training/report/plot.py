@@ -149,17 +149,16 @@ def picture(image: Array, *, quality: int = 85) -> str:
 
 
 def heat(crop: Array, relevance: Array) -> Array:
-    """Lay a map over a face: bright where it is large, the brightest being its own maximum.
+    """Lay a map over a face: dark at the map's smallest value, bright at its largest.
 
     Args:
         crop: (H, W, 3) uint8, RGB.
-        relevance: (side, side), not negative.
+        relevance: (side, side).
     Returns: (H, W, 3) uint8, RGB.
     """
     height, width = crop.shape[:2]
-    enlarged = cv2.resize(
-        (relevance / relevance.max()).astype(np.float32), (width, height), interpolation=cv2.INTER_CUBIC
-    )
+    scaled = (relevance - relevance.min()) / max(float(np.ptp(relevance)), 1e-12)
+    enlarged = cv2.resize(scaled.astype(np.float32), (width, height), interpolation=cv2.INTER_CUBIC)
     shares = np.clip(enlarged, 0, 1)
     colours = mpl.colormaps["inferno"](shares)[..., :3]
     gray = cv2.cvtColor(crop, cv2.COLOR_RGB2GRAY)[..., None] / 255.0
