@@ -192,6 +192,9 @@ def main(arguments: list[str] | None = None) -> int:
     kind, equals, root = chosen.data.partition("=")
     if not equals:
         parser.error(f"--data {chosen.data!r}: expected KIND=ROOT, for example ferplus=path/to/ferplus")
+    for option in chosen.option:
+        if "=" not in option:
+            parser.error(f"--option {option!r}: expected KEY=VALUE, for example exclude_pixels_of=valid")
     options = dict(option.split("=", 1) for option in chosen.option)
     try:
         manifest, evaluation = evaluate(chosen.artefact, kind, Path(root), chosen.split, options)
