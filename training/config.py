@@ -53,6 +53,7 @@ class DataConfig(_Strict):
     train: tuple[DataSource, ...] = Field(min_length=1)
     valid: DataSource
     cache_dir: Path = Path("cache")
+    allow_missing_classes: bool = Field(False, description="train although a class has no face")
 
     @model_validator(mode="after")
     def _no_test_split(self) -> "DataConfig":
@@ -93,7 +94,9 @@ class DistillationConfig(_Strict):
     """DeiT's distillation (Touvron et al. 2021, section 4)."""
 
     mode: DistillationMode = "none"
-    teachers: tuple[Path, ...] = Field((), description="run folders; several are an ensemble by mean probability")
+    teachers: tuple[Path, ...] = Field(
+        (), description="run or artefact folders; several are an ensemble by mean probability"
+    )
     weight: float = Field(0.5, ge=0, le=1, description="lambda, the teacher's share of the loss")
     temperature: float = Field(3.0, gt=0, description="tau of the soft modes")
 
@@ -109,6 +112,24 @@ class LossConfig(_Strict):
 
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     logit_adjustment: float = Field(0.0, ge=0, description="tau of Menon et al. 2021: weight of log class frequency")
+    class_balance: float | None = Field(
+        None, gt=0, lt=1, description="beta of Cui et al. 2019: classes weigh by their effective number of faces"
+    )
+
+    @model_validator(mode="after")
+    def _one_remedy(self) -> "LossConfig":
+        if self.logit_adjustment and self.class_balance is not None:
+            raise ValueError("logit_adjustment and class_balance both make up for rare classes: choose one")
+        return self
+
+
+class MixConfig(_Strict):
+    """Mixup and cutmix by batch, as timm.data.Mixup; the teacher sees the mixed faces too."""
+
+    mixup: float = Field(0.0, ge=0, description="alpha of its Beta distribution; 0 is off")
+    cutmix: float = Field(0.0, ge=0, description="alpha of its Beta distribution; 0 is off")
+    probability: float = Field(1.0, ge=0, le=1, description="that a batch is mixed at all")
+    switch_probability: float = Field(0.5, ge=0, le=1, description="of cutmix, where both are on")
 
 
 class OptimConfig(_Strict):
@@ -120,17 +141,23 @@ class OptimConfig(_Strict):
     warmup_epochs: float = Field(1.0, ge=0)
     clip_grad_norm: float | None = Field(1.0, gt=0)
     ema_decay: float = Field(0.998, ge=0, lt=1)
+    layer_decay: float | None = Field(
+        None, gt=0, le=1, description="each layer learns by this factor slower than the one after it"
+    )
 
 
 class RuntimeConfig(_Strict):
     """How it runs; nothing here changes what is learned, but for the rounding of reduced precision."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    precision: Literal["fp32", "bf16"] = "bf16"
+    precision: Literal["fp32", "bf16", "fp16"] = Field("bf16", description="fp16 scales its losses, and needs cuda")
+    compile: bool = Field(False, description="torch.compile: minutes to start, then faster steps; needs a C compiler")
+    accumulate: int = Field(1, ge=1, description="a batch is learned in so many parts; the gradients are the same")
     workers: int = Field(1, ge=0)
     threads: int | None = Field(None, ge=1)
     checkpoint_every_steps: int = Field(200, ge=1)
     log_every_steps: int = Field(10, ge=1)
+    tensorboard: bool = Field(False, description="also write what metrics.jsonl holds as TensorBoard events")
 
 
 class Recipe(_Strict):
@@ -144,6 +171,7 @@ class Recipe(_Strict):
     model: ModelConfig
     distillation: DistillationConfig = DistillationConfig()
     loss: LossConfig = LossConfig()
+    mix: MixConfig = MixConfig()
     optim: OptimConfig = OptimConfig()
     augment: AugmentConfig = AugmentConfig()
     runtime: RuntimeConfig = RuntimeConfig()
@@ -220,6 +248,7 @@ def _known_keys(path: tuple[Any, ...]) -> list[str]:
         ("model",): ModelConfig,
         ("distillation",): DistillationConfig,
         ("loss",): LossConfig,
+        ("mix",): MixConfig,
         ("optim",): OptimConfig,
         ("runtime",): RuntimeConfig,
         ("augment",): AugmentConfig,

@@ -4,7 +4,8 @@ Touvron et al. 2021, "Training data-efficient image transformers & distillation 
 are returned by name so that a run logs what it minimises.
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,7 +23,35 @@ class LossParts(NamedTuple):
     distillation: Tensor
 
 
-def cross_entropy(logits: Tensor, target: Tensor, *, log_prior: Tensor | None = None, smoothing: float = 0.0) -> Tensor:
+@dataclass(frozen=True, slots=True)
+class ClassTerms:
+    """What the train split's class frequencies change in the supervised loss, (7,) each or nothing."""
+
+    log_prior: Tensor | None = None
+    weight: Tensor | None = None
+
+
+_NO_TERMS: Final = ClassTerms()
+
+
+def class_weights(counts: Tensor, *, beta: float) -> Tensor:
+    """Weights (7,) by effective number of faces, mean 1; `counts` (7,) may be vote shares summed.
+
+    Source: Cui et al. 2019, eq. 2. A class without a face has weight 0.
+    """
+    effective = (1 - beta ** counts.double()) / (1 - beta)
+    weights = torch.where(effective > 0, 1 / effective.clamp_min(1e-12), 0.0)
+    return (weights * len(weights) / weights.sum()).float()
+
+
+def cross_entropy(
+    logits: Tensor,
+    target: Tensor,
+    *,
+    log_prior: Tensor | None = None,
+    weight: Tensor | None = None,
+    smoothing: float = 0.0,
+) -> Tensor:
     """Mean cross entropy against class shares (votes, mixed labels or one-hot).
 
     Args:
@@ -30,10 +59,11 @@ def cross_entropy(logits: Tensor, target: Tensor, *, log_prior: Tensor | None = 
         target: (B, 7), rows sum to 1.
         log_prior: (7,) tau times log class frequency, added to the logits while training, so that rare classes are not
             suppressed when serving leaves it out. Source: Menon et al. 2021, eq. 10.
+        weight: (7,) factor of each class's term; the mean is still over B.
         smoothing: share of the target spread evenly over the classes.
     """
     adjusted = logits.float() if log_prior is None else logits.float() + log_prior
-    return functional.cross_entropy(adjusted, target, label_smoothing=smoothing)
+    return functional.cross_entropy(adjusted, target, weight=weight, label_smoothing=smoothing)
 
 
 def soft_distillation(student_logits: Tensor, teacher_logits: Tensor, *, temperature: float) -> Tensor:
@@ -66,7 +96,7 @@ def distillation_loss(
     teacher_logits: Tensor | None,
     config: DistillationConfig,
     *,
-    log_prior: Tensor | None = None,
+    terms: ClassTerms = _NO_TERMS,
     smoothing: float = 0.0,
 ) -> LossParts:
     """(1 - lambda) * supervised + lambda * distillation; the token modes give the teacher its own head.
@@ -76,9 +106,11 @@ def distillation_loss(
         target: (B, 7) class shares.
         teacher_logits: (B, 7), or None with mode `none`.
         config: mode, lambda (`weight`) and tau (`temperature`).
-        log_prior, smoothing: as `cross_entropy`.
+        terms, smoothing: as `cross_entropy`.
     """
-    supervised = cross_entropy(heads.class_logits, target, log_prior=log_prior, smoothing=smoothing)
+    supervised = cross_entropy(
+        heads.class_logits, target, log_prior=terms.log_prior, weight=terms.weight, smoothing=smoothing
+    )
     if config.mode == "none" or teacher_logits is None:
         return LossParts(supervised, supervised, torch.zeros_like(supervised))
     student = _student_logits(heads, config.mode)

@@ -40,6 +40,7 @@ from training import card, checkpoint, metrics
 from training.config import DataSource, Recipe, RecipeError
 from training.evaluate import Evaluation, calibrated, open_graph, read_split, run_graph, score
 from training.run import RunError, load_best, parameters, read_facts, read_run
+from training.teachers import teacher_sha256
 
 logger = logging.getLogger("training")
 
@@ -264,7 +265,7 @@ def _shareable(recipe: Recipe) -> dict[str, object]:
 
 def _teacher_sha256(recipe: Recipe) -> str | None:
     teachers = recipe.distillation.teachers
-    return sha256_of(teachers[0] / checkpoint.BEST) if teachers else None
+    return teacher_sha256(teachers[0]) if teachers else None
 
 
 def main(arguments: list[str] | None = None) -> int:

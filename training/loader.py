@@ -19,6 +19,7 @@ from data.augment import Augment, AugmentConfig
 from data.contract import CROP_PX, LABELS, Array, contract_id, label_index
 from data.readers.base import Sample, index_sha256, open_reader
 from data.split import hold_out
+from data.tree import DatasetError
 from models.network import Colour
 from training.config import DataSource
 
@@ -87,9 +88,20 @@ def _target(sample: Sample, source: DataSource) -> Array:
     if source.target == "teacher" or sample.label not in LABELS:  # without a share, cross entropy adds nothing
         return np.zeros(len(LABELS), dtype=np.float32)
     if source.target == "votes" and sample.distribution is not None:
-        return np.asarray(sample.distribution, dtype=np.float32)
+        return _shares(sample, source)
     target: Array = np.eye(len(LABELS), dtype=np.float32)[label_index(str(sample.label))]
     return target
+
+
+def _shares(sample: Sample, source: DataSource) -> Array:
+    """Vote shares, (7,) float32. Raises: DatasetError, for anything but seven shares that sum to 1."""
+    shares = np.asarray(sample.distribution, dtype=np.float32)
+    if shares.shape != (len(LABELS),) or not (shares >= 0).all() or abs(float(shares.sum()) - 1) > 1e-3:
+        raise DatasetError(
+            f"{source.kind}: {sample.key} has vote shares {shares.tolist()}, expected {len(LABELS)} that sum to 1, in "
+            f"the order {', '.join(LABELS)}. Open the set with seven classes, or use target: label."
+        )
+    return shares
 
 
 def _write_cache(path: Path, crops: Iterator[Array], count: int, channels: int) -> None:
@@ -123,25 +135,47 @@ class JoinedFaces:
         return np.asarray(self.parts[part].crops[index - self.starts[part]])
 
 
+@dataclass(frozen=True, slots=True)
+class EpochPlan:
+    """Which batches of an epoch are asked for, and which part of each is this process's."""
+
+    seed: int
+    epoch: int
+    batch_size: int  # of all processes together
+    first: int = 0  # batch to begin with
+    rank: int = 0
+    world: int = 1
+
+    def mine(self, batch: Array) -> Array:
+        """This process's part of a batch of indices, (batch_size / world,).
+
+        A run of faces and its mirror image: what mixing joins, i and B - 1 - i, stays within one process.
+        """
+        if self.world == 1:
+            return batch
+        half = self.batch_size // (2 * self.world)
+        start, end = self.rank * half, (self.rank + 1) * half
+        return np.concatenate([batch[start:end], batch[self.batch_size - end : self.batch_size - start]])
+
+
 class _Batches(Dataset[tuple[Tensor, Tensor]]):
     """Map-style over batches of one epoch; item b is the b-th batch, made from (seed, epoch, index) alone."""
 
-    def __init__(
-        self, faces: JoinedFaces, augment: AugmentConfig, order: Array, *, batch: int, seed: int, epoch: int
-    ) -> None:
-        self.faces, self.config, self.order = faces, augment, order
-        self.batch, self.seed, self.epoch = batch, seed, epoch
+    def __init__(self, faces: JoinedFaces, augment: AugmentConfig, plan: EpochPlan) -> None:
+        self.faces, self.config, self.plan = faces, augment, plan
+        self.order = epoch_order(len(faces), seed=plan.seed, epoch=plan.epoch)
         self._augment: Augment | None = None
 
     def __len__(self) -> int:
-        return len(self.order) // self.batch
+        return len(self.order) // self.plan.batch_size
 
     def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
         if self._augment is None:  # built in the worker that uses it
             cv2.setNumThreads(0)
             self._augment = Augment(self.config)
-        chosen = self.order[number * self.batch : (number + 1) * self.batch]
-        crops = [self._augment(self.faces.crop(int(i)), seed=_face_seed(self.seed, self.epoch, int(i))) for i in chosen]
+        plan = self.plan
+        chosen = plan.mine(self.order[number * plan.batch_size : (number + 1) * plan.batch_size])
+        crops = [self._augment(self.faces.crop(int(i)), seed=_face_seed(plan.seed, plan.epoch, int(i))) for i in chosen]
         return torch.from_numpy(np.stack(crops)), torch.from_numpy(self.faces.targets[chosen])
 
 
@@ -160,18 +194,17 @@ def steps_per_epoch(faces: int, batch_size: int) -> int:
 
 
 def train_batches(
-    faces: JoinedFaces, augment: AugmentConfig, *, batch_size: int, seed: int, epoch: int, first: int, workers: int
+    faces: JoinedFaces, augment: AugmentConfig, plan: EpochPlan, *, workers: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield (crops (B, 112, 112, C) uint8, targets (B, 7) float32) of one epoch from batch `first` on."""
-    order = epoch_order(len(faces), seed=seed, epoch=epoch)
-    batches = _Batches(faces, augment, order, batch=batch_size, seed=seed, epoch=epoch)
+    """Yield (crops (B, 112, 112, C) uint8, targets (B, 7) float32) as `plan` says; B is this process's share."""
+    batches = _Batches(faces, augment, plan)
     # its own generator: the loader would otherwise draw from the global one, which dropout uses and checkpoints keep
     loader: DataLoader[tuple[Tensor, Tensor]] = DataLoader(
         batches,
         batch_size=None,
-        sampler=range(first, len(batches)),
+        sampler=range(plan.first, len(batches)),
         num_workers=workers,
         prefetch_factor=4 if workers else None,
-        generator=torch.Generator().manual_seed(seed),
+        generator=torch.Generator().manual_seed(plan.seed),
     )
     yield from loader

@@ -3,17 +3,25 @@
 from typing import Any, Final
 
 import torch
+from timm.optim._param_groups import param_groups_layer_decay
 from timm.scheduler.cosine_lr import CosineLRScheduler
 from torch import nn
 
-from training.config import OptimConfig
+from training.config import OptimConfig, RecipeError
 
 _PLAIN_ENDINGS: Final = ("cls_token", "dist_token", "pos_embed", "mask_token")
 
 
 def build_optimizer(network: nn.Module, config: OptimConfig) -> torch.optim.AdamW:
-    """AdamW over what is trained; matrices and kernels decay; biases, norms, tokens and position embeddings do not."""
-    return torch.optim.AdamW(_decay_groups(network, config.weight_decay), lr=config.learning_rate)
+    """AdamW over what is trained; matrices and kernels decay; biases, norms, tokens and position embeddings do not.
+
+    Raises: RecipeError, for `layer_decay` on a network that is not one of timm's and so names no layers.
+    """
+    if config.layer_decay is None:
+        groups = _decay_groups(network, config.weight_decay)
+    else:
+        groups = _layer_groups(network, config.weight_decay, config.layer_decay)
+    return torch.optim.AdamW(groups, lr=config.learning_rate)
 
 
 def build_scheduler(
@@ -27,6 +35,17 @@ def build_scheduler(
         warmup_t=round(config.warmup_epochs * steps_per_epoch),
         warmup_lr_init=config.min_learning_rate,
         t_in_epochs=False,
+    )
+
+
+def _layer_groups(network: nn.Module, weight_decay: float, layer_decay: float) -> list[dict[str, Any]]:
+    """Groups of timm by layer, each with the `lr_scale` that its scheduler multiplies by; the heads' is 1."""
+    layered: Any = getattr(getattr(network, "backbone", None), "network", None)
+    if not hasattr(layered, "group_matcher"):
+        raise RecipeError("optim.layer_decay: this network names no layers; leave it out, or choose a timm family")
+    plain = [name for name, _ in layered.named_parameters() if name.endswith(_PLAIN_ENDINGS)]
+    return param_groups_layer_decay(  # type: ignore[no-any-return]
+        layered, weight_decay=weight_decay, no_weight_decay_list=plain, layer_decay=layer_decay
     )
 
 

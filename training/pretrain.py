@@ -33,7 +33,7 @@ from training import checkpoint
 from training.config import DataSource, ModelConfig, OptimConfig, RecipeError, RuntimeConfig, apply_override
 from training.engine import append_metrics, choose_device, progress_bar, truncate_metrics
 from training.initial import ENCODER_NAME, encoder_state
-from training.loader import Faces, JoinedFaces, load_faces, steps_per_epoch, train_batches
+from training.loader import EpochPlan, Faces, JoinedFaces, load_faces, steps_per_epoch, train_batches
 from training.optim import build_optimizer, build_scheduler
 from training.run import METRICS_NAME, RunError, build_network, parameters, start_run
 
@@ -236,10 +236,8 @@ class _Session:
         self.model.train()
         recipe, runtime = self.recipe, self.recipe.runtime
         first = self.step - epoch * self.steps
-        batches = train_batches(
-            self.faces, recipe.augment, batch_size=recipe.batch_size, seed=recipe.seed, epoch=epoch, first=first,
-            workers=runtime.workers,
-        )  # fmt: skip
+        plan = EpochPlan(recipe.seed, epoch, recipe.batch_size, first)
+        batches = train_batches(self.faces, recipe.augment, plan, workers=runtime.workers)
         started, losses = time.perf_counter(), []
         with progress_bar() as progress:
             bar = progress.add_task(f"epoch {epoch + 1}/{recipe.epochs}", total=self.steps, completed=first, note="")

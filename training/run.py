@@ -9,13 +9,13 @@ from typing import Any, Final
 import torch
 import yaml
 from pydantic import BaseModel, ValidationError
-from torch import Tensor, nn
+from torch import nn
 
 from data.contract import LABELS, contract_id
 from models.backbones import BackboneConfig
-from models.network import FaceNetwork, Head, select_head
+from models.network import FaceNetwork
 from training import checkpoint
-from training.config import DistillationConfig, ModelConfig, Recipe, parse_recipe
+from training.config import ModelConfig, Recipe, parse_recipe
 
 RECIPE_NAME: Final = "recipe.yaml"
 METRICS_NAME: Final = "metrics.jsonl"
@@ -123,20 +123,3 @@ def load_best(folder: Path) -> tuple[FaceNetwork, dict[str, Any]]:
     network = build_network(recipe.model.model_copy(update={"pretrained": False}))
     network.load_state_dict(state["weights"])
     return network.eval(), state
-
-
-class Teachers(nn.Module):
-    """One or several frozen runs; an ensemble answers with the log of its mean probability."""
-
-    def __init__(self, config: DistillationConfig) -> None:
-        super().__init__()
-        loaded = [load_best(folder) for folder in config.teachers]
-        self.networks = nn.ModuleList(network for network, _ in loaded)
-        self.heads: list[Head] = [state.get("head", "class") for _, state in loaded]
-        self.requires_grad_(False)
-
-    def forward(self, crops: Tensor) -> Tensor:  # (B, 112, 112, C) uint8
-        logits = [select_head(net(crops), head) for net, head in zip(self.networks, self.heads, strict=True)]
-        if len(logits) == 1:
-            return logits[0]  # (B, 7)
-        return torch.stack(logits).softmax(dim=-1).mean(dim=0).clamp_min(1e-12).log()

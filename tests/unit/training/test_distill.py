@@ -5,7 +5,7 @@ from scipy.special import log_softmax, softmax
 
 from models.backbones import Heads
 from training.config import DistillationConfig
-from training.distill import cross_entropy, distillation_loss, hard_distillation, soft_distillation
+from training.distill import class_weights, cross_entropy, distillation_loss, hard_distillation, soft_distillation
 
 RNG = np.random.default_rng(0)
 STUDENT, TEACHER = RNG.normal(size=(5, 7)), RNG.normal(size=(5, 7)) * 3
@@ -68,3 +68,22 @@ def test_token_mode_without_a_distillation_token_says_which_models_have_one() ->
 
 def test_a_student_equal_to_its_teacher_has_no_soft_loss() -> None:
     assert float(soft_distillation(tensor(TEACHER), tensor(TEACHER), temperature=3.0)) == pytest.approx(0.0, abs=1e-6)
+
+
+def test_class_balance_weighs_by_the_effective_number_of_faces() -> None:
+    counts = np.array([8000, 1000, 200, 5000, 40, 600, 9])
+    effective = 1 - 0.999**counts
+    expected = (1 / effective) / (1 / effective).sum() * 7
+    found = class_weights(tensor(counts), beta=0.999).numpy()
+    assert found == pytest.approx(expected, rel=1e-5)
+    weighted = -(VOTES * expected * log_softmax(STUDENT, axis=1)).sum(axis=1).mean()
+    assert float(cross_entropy(tensor(STUDENT), tensor(VOTES), weight=tensor(found))) == pytest.approx(
+        weighted, rel=1e-5
+    )
+
+
+def test_a_class_without_a_face_weighs_nothing() -> None:
+    found = class_weights(tensor([100, 0, 10, 10, 10, 10, 10]), beta=0.99)
+    assert float(found[1]) == 0.0
+    assert torch.isfinite(found).all()
+    assert float(found.sum()) == pytest.approx(7.0)

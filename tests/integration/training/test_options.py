@@ -1,0 +1,256 @@
+"""What a recipe can switch on in a run, and what a run refuses."""
+
+import json
+import math
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from timm import create_model
+
+from data.contract import LABELS
+from data.readers.base import Sample
+from data.tree import DatasetError
+from models.backbones import BackboneConfig, create_backbone
+from models.manifest import default_artefact_dir
+from tests.data_sets import make_folders
+from tests.support_training import TINY_CNN, TINY_DEIT, drawn_faces, small_recipe
+from training import checkpoint
+from training.config import DataSource, DistillationConfig, Recipe, RecipeError, RuntimeConfig
+from training.engine import BOARD_FOLDER, Clock, choose_device, flops_per_face, matmul_flops_per_s
+from training.evaluate import main as evaluate_main
+from training.loader import JoinedFaces, _target, load_faces
+from training.run import METRICS_NAME, RunError, build_network, load_best
+from training.teachers import Teachers, teacher_sha256
+from training.train import Machine, Session, train
+
+PLAIN: dict[str, Any] = {
+    "family": "deit",
+    "name": "deit_tiny_patch16_224",
+    "arch": "tiny",
+    "input_px": 56,
+    "options": {"embed_dim": 32, "depth": 2, "num_heads": 2, "patch_px": 8},
+}
+
+
+def lines(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / METRICS_NAME).read_text(encoding="utf-8").splitlines()]
+
+
+def losses(out: Path) -> dict[int, float]:
+    return {line["step"]: line["loss"] for line in lines(out) if "loss" in line}
+
+
+def with_runtime(recipe: Recipe, **changes: object) -> Recipe:
+    return recipe.model_copy(update={"runtime": recipe.runtime.model_copy(update=changes)})
+
+
+def session_of(recipe: Recipe, out: Path) -> Session:
+    torch.manual_seed(0)
+    faces = load_faces(recipe.data.train[0], colour="luminance", cache_dir=recipe.data.cache_dir)
+    machine = Machine(torch.device("cpu"), torch.autocast("cpu", enabled=False))
+    return Session(recipe, out, build_network(recipe.model), JoinedFaces([faces]), machine=machine, teachers=None)
+
+
+def crops(count: int = 4, *, channels: int = 1) -> torch.Tensor:
+    shape = (count, 112, 112, channels)
+    return torch.from_numpy(np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8))
+
+
+@pytest.mark.parametrize("parts", [2, 3, 8])
+def test_a_batch_learned_in_parts_has_the_gradients_of_the_whole(tmp_path: Path, parts: int) -> None:
+    recipe = small_recipe(drawn_faces(tmp_path / "faces", train=2), model=PLAIN, loss={"class_balance": 0.9})
+    targets = torch.eye(7)[torch.arange(8) % 7]
+    found = []
+    for count in (1, parts):
+        session = session_of(with_runtime(recipe, accumulate=count), tmp_path)
+        report = session._gradients(crops(8), targets)
+        gradients = torch.cat([p.grad.flatten() for p in session.network.parameters() if p.grad is not None])
+        found.append((report, gradients))
+    torch.testing.assert_close(found[1][0], found[0][0], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(found[1][1], found[0][1], atol=1e-5, rtol=1e-3)
+
+
+def test_a_run_that_mixes_resumes_with_the_same_losses_and_logs_accuracy(tmp_path: Path) -> None:
+    root = drawn_faces(tmp_path / "faces")
+    recipe = small_recipe(
+        root, mix={"mixup": 0.8, "cutmix": 1.0}, optim={"learning_rate": 3e-3, "layer_decay": 0.8}, epochs=2
+    )
+    expected = losses(train(recipe, tmp_path / "run"))
+    assert expected != losses(train(small_recipe(root, optim={"learning_rate": 3e-3}), tmp_path / "plain"))
+    (tmp_path / "run" / checkpoint.LAST).unlink()
+    train(recipe, tmp_path / "run")
+    assert losses(tmp_path / "run") == pytest.approx(expected, rel=1e-5)
+    assert all(0 <= line["accuracy"] <= 1 for line in lines(tmp_path / "run") if "loss" in line)
+
+
+def test_each_epoch_reports_its_speed_its_waiting_and_its_share_of_the_matrix_product_rate(tmp_path: Path) -> None:
+    out = train(small_recipe(drawn_faces(tmp_path / "faces")), tmp_path / "run")
+    reports = [line for line in lines(out) if "matmul_share" in line]
+    assert [line["step"] for line in reports] == [7, 14]
+    for line in reports:
+        assert 0 < line["matmul_share"] < 1
+        assert 0 < line["data_wait_share"] < 1
+        reached = line["faces_per_s"] * line["step_gflops_per_face"] / 1e3 / line["matmul_tflops_per_s"]
+        assert line["matmul_share"] == pytest.approx(reached, rel=0.2, abs=2e-4)
+
+
+def test_a_transformers_arithmetic_is_counted_with_its_attention(tmp_path: Path) -> None:
+    network = build_network(small_recipe(tmp_path, model=PLAIN).model)
+    tokens, dim = 50, 32
+    per_block = 2 * tokens * (4 * dim * dim + 2 * dim * 4 * dim) + 2 * 2 * tokens * tokens * dim
+    expected = 2 * per_block + 2 * 49 * 64 * dim + 2 * dim * 7
+    assert flops_per_face(network, torch.device("cpu"), channels=1) == expected
+    assert network.training
+
+
+def test_the_matrix_product_rate_is_measured_once() -> None:
+    rate = matmul_flops_per_s(torch.device("cpu"), "fp32")
+    assert rate > 1e8
+    assert matmul_flops_per_s(torch.device("cpu"), "fp32") == rate
+
+
+def test_waiting_is_what_passes_between_asking_and_getting(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter([0.0, 3.0, 4.0, 10.0])
+    monkeypatch.setattr("time.perf_counter", lambda: next(now))
+    clock = Clock()
+    clock.batch_came()
+    clock.step_done(50)
+    assert clock.rates() == {"faces_per_s": 5.0, "data_wait_share": 0.3}
+
+
+def test_half_precision_on_the_cpu_is_refused_and_says_what_to_use() -> None:
+    with pytest.raises(RecipeError, match="use bf16 or fp32"):
+        choose_device(RuntimeConfig(device="cpu", precision="fp16"))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="fp16 needs a GPU, and torch sees none")
+def test_half_precision_trains_on_a_gpu(tmp_path: Path) -> None:
+    recipe = with_runtime(small_recipe(drawn_faces(tmp_path / "faces")), device="cuda", precision="fp16")
+    out = train(recipe, tmp_path / "run")
+    assert all(math.isfinite(loss) for loss in losses(out).values())
+    assert "scaler" in checkpoint.read(out / checkpoint.LAST)
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None or sys.platform != "linux", reason="torch.compile needs a C compiler")
+@pytest.mark.timeout(600)
+def test_a_compiled_network_has_the_losses_of_the_plain_one(tmp_path: Path) -> None:
+    recipe = small_recipe(drawn_faces(tmp_path / "faces"), model=PLAIN, epochs=1)
+    expected = losses(train(recipe, tmp_path / "plain"))
+    out = train(with_runtime(recipe, compile=True), tmp_path / "compiled")
+    assert losses(out) == pytest.approx(expected, abs=1e-3)
+    assert not any("_orig_mod" in name for name in checkpoint.read(out / checkpoint.BEST)["weights"])
+
+
+def test_tensorboard_shows_what_the_metrics_file_holds(tmp_path: Path) -> None:
+    recipe = small_recipe(drawn_faces(tmp_path / "faces", train=2, valid=1), epochs=1)
+    out = train(with_runtime(recipe, tensorboard=True), tmp_path / "run")
+    content = b"".join(path.read_bytes() for path in (out / BOARD_FOLDER).iterdir())
+    assert all(name in content for name in (b"loss", b"valid_accuracy", b"matmul_share"))
+    assert not (train(recipe, tmp_path / "without") / BOARD_FOLDER).exists()
+
+
+@pytest.mark.parametrize(("patch_px", "input_px", "side"), [(16, 112, 7), (8, 64, 8)])
+def test_pretrained_positions_are_resized_to_the_grid(tmp_path: Path, patch_px: int, input_px: int, side: int) -> None:
+    small = {"embed_dim": 32, "depth": 1, "num_heads": 2}
+    torch.manual_seed(1)
+    published = create_model("deit_tiny_patch16_224", pretrained=False, **small)
+    with torch.no_grad():
+        published.pos_embed.copy_(torch.linspace(0, 1, 197)[None, :, None].expand(-1, -1, 32))
+    save_file(published.state_dict(), tmp_path / "model.safetensors")
+    options = small | {"patch_px": patch_px, "pretrained_cfg_overlay": {"file": str(tmp_path / "model.safetensors")}}
+    config = BackboneConfig("deit_tiny_patch16_224", 7, 1, input_px, pretrained=True, options=options)
+    network: Any = create_backbone("deit", config).network
+    assert network.pos_embed.shape == (1, 1 + side * side, 32)
+    places = network.pos_embed[0, 1:, 0].reshape(side, side)
+    assert bool((places.diff(dim=0) > 0).all())  # the published ones rise from the first patch to the last
+    torch.testing.assert_close(network.blocks[0].attn.qkv.weight, published.blocks[0].attn.qkv.weight)
+    assert network(torch.zeros(1, 1, input_px, input_px)).shape == (1, 7)
+
+
+def test_a_class_without_a_training_face_is_named_unless_the_recipe_allows_it(tmp_path: Path) -> None:
+    counts = dict.fromkeys(LABELS, 3)
+    root = make_folders(tmp_path / "faces", {"train": counts | {"disgust": 0}, "valid": dict.fromkeys(LABELS, 1)})
+    recipe = small_recipe(root, epochs=1)
+    with pytest.raises(RecipeError, match="no face of disgust among 18"):
+        train(recipe, tmp_path / "run")
+    allowed = recipe.model_copy(update={"data": recipe.data.model_copy(update={"allow_missing_classes": True})})
+    assert losses(train(allowed, tmp_path / "run"))
+
+
+@pytest.mark.parametrize(
+    "shares", [(0.1,) * 8, (0.5,) * 7, (1.5, -0.5, 0, 0, 0, 0, 0), (float("nan"),) * 7], ids=["8", "sum", "sign", "nan"]
+)
+def test_vote_shares_that_are_none_are_refused_with_the_faces_name(shares: tuple[float, ...]) -> None:
+    sample = Sample("train/1.png", "train", LABELS[0], shares)
+    with pytest.raises(DatasetError, match=r"train/1\.png has vote shares"):
+        _target(sample, DataSource(kind="votes", split="train", target="votes"))
+
+
+def test_a_label_out_of_range_never_reaches_training(tmp_path: Path) -> None:
+    root = drawn_faces(tmp_path / "faces", train=2, valid=1)
+    (root / "train" / "9").mkdir()
+    shutil.copy(next((root / "valid").rglob("*.png")), root / "train" / "9" / "x.png")
+    with pytest.raises(DatasetError, match="9"):
+        train(small_recipe(root, epochs=1), tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("labels", ["joy", *LABELS[1:]]), ("labels", list(reversed(LABELS))), ("contract_id", "0000")]
+)
+def test_a_teacher_of_other_labels_or_another_contract_is_refused(tmp_path: Path, key: str, value: object) -> None:
+    root = drawn_faces(tmp_path / "faces", train=2, valid=1)
+    teacher = train(small_recipe(root, epochs=1), tmp_path / "teacher")
+    state = checkpoint.read(teacher / checkpoint.BEST)
+    checkpoint.save(teacher / checkpoint.BEST, state | {key: value})
+    recipe = small_recipe(root, epochs=1, distillation={"mode": "soft", "teachers": [str(teacher)]})
+    with pytest.raises(RunError, match="this build has"):
+        train(recipe, tmp_path / "student")
+
+
+def test_a_released_artefact_teaches_alone_and_beside_a_run(tmp_path: Path) -> None:
+    root = drawn_faces(tmp_path / "faces", train=2, valid=1)
+    run = train(small_recipe(root, epochs=1), tmp_path / "cnn")
+    artefact = default_artefact_dir()
+    alone = Teachers(DistillationConfig(mode="soft", teachers=(artefact,))).eval()
+    gray = crops(4)
+    with torch.no_grad():
+        logits = alone(gray)
+        torch.testing.assert_close(alone(gray.expand(-1, -1, -1, 3)), logits)
+        network, state = load_best(run)
+        both = Teachers(DistillationConfig(mode="soft", teachers=(run, artefact))).eval()(gray)
+        expected = (logits.softmax(-1) + network(gray).class_logits.softmax(-1)) / 2
+    assert state["head"] == "class"
+    assert logits.shape == (4, 7)
+    torch.testing.assert_close(both.softmax(-1), expected, atol=1e-5, rtol=1e-4)
+    distillation = {"mode": "token-hard", "teachers": [str(artefact)]}
+    assert losses(train(small_recipe(root, model=TINY_DEIT, epochs=1, distillation=distillation), tmp_path / "student"))
+    assert len(teacher_sha256(artefact)) == len(teacher_sha256(run)) == 64
+
+
+def test_a_damaged_artefact_does_not_teach(tmp_path: Path) -> None:
+    copy = shutil.copytree(default_artefact_dir(), tmp_path / "artefact")
+    graph = next(path for path in copy.glob("*.onnx") if "." not in path.stem)
+    graph.write_bytes(graph.read_bytes()[:-1] + b"x")
+    with pytest.raises(RunError, match=r"distillation\.teachers.*damaged or was replaced"):
+        Teachers(DistillationConfig(mode="soft", teachers=(copy,)))
+
+
+def test_a_teacher_that_sees_colour_is_shown_gray_faces_in_three_channels(tmp_path: Path) -> None:
+    root = drawn_faces(tmp_path / "faces", train=2, valid=1)
+    run = train(small_recipe(root, model=TINY_CNN | {"colour": "RGB"}, epochs=1), tmp_path / "rgb")
+    teachers = Teachers(DistillationConfig(mode="soft", teachers=(run,))).eval()
+    with torch.no_grad():
+        torch.testing.assert_close(teachers(crops(2)), teachers(crops(2).expand(-1, -1, -1, 3)))
+
+
+def test_a_reader_option_without_a_value_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        evaluate_main(["--artefact", "a", "--data", "folders=b", "--option", "ignore"])
+    assert exit_.value.code == 2
+    assert "--option 'ignore': expected KEY=VALUE" in capsys.readouterr().err

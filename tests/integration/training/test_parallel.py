@@ -1,0 +1,77 @@
+"""Two processes over gloo train the network that one trains on the same global batches."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from tests.support_training import drawn_faces, small_recipe
+from training import checkpoint
+from training.config import Recipe, RecipeError
+from training.loader import JoinedFaces, load_faces
+from training.parallel import World
+from training.run import FACTS_NAME, METRICS_NAME, build_network
+from training.train import Machine, Session, train
+
+# no BatchNorm, whose statistics are each process's own on the CPU, and nothing random inside the network
+STEADY: dict[str, object] = {
+    "family": "deit",
+    "name": "deit_tiny_distilled_patch16_224",
+    "arch": "tiny",
+    "input_px": 56,
+    "options": {"embed_dim": 32, "depth": 2, "num_heads": 2, "patch_px": 8},
+}
+ROOT = Path(__file__).parents[3]
+
+
+def recipe_of(root: Path, **changes: object) -> Recipe:
+    mixed = {"mix": {"mixup": 0.4, "cutmix": 1.0, "probability": 0.5}}
+    return small_recipe(root, model=STEADY, epochs=8, **(mixed | changes))
+
+
+def losses(out: Path) -> dict[int, float]:
+    lines = [json.loads(line) for line in (out / METRICS_NAME).read_text(encoding="utf-8").splitlines()]
+    return {line["step"]: line["loss"] for line in lines if "loss" in line}
+
+
+def train_in_two(recipe: Recipe, out: Path) -> None:
+    path = out.parent / "recipe.yaml"
+    path.write_text(yaml.safe_dump(recipe.model_dump(mode="json")), encoding="utf-8")
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command = [*launcher, "-m", "training.train", str(path), "--out", str(out)]
+    done = subprocess.run(
+        command, cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.timeout(600)
+def test_two_processes_have_the_losses_of_one_and_go_on_where_they_stopped(tmp_path: Path) -> None:
+    recipe = recipe_of(drawn_faces(tmp_path / "faces"))
+    expected = losses(train(recipe, tmp_path / "one"))
+    assert len(expected) == 56
+    out = tmp_path / "two"
+    train_in_two(recipe, out)
+    found = losses(out)
+    assert found == pytest.approx(expected, abs=1e-3)
+    assert json.loads((out / FACTS_NAME).read_text())["processes"] == 2
+    one, two = (checkpoint.read(folder / checkpoint.LAST) for folder in (tmp_path / "one", out))
+    for name, weight in one["ema"].items():
+        torch.testing.assert_close(two["ema"][name], weight, atol=1e-3, rtol=1e-2)
+    (out / checkpoint.LAST).unlink()  # as if killed after the checkpoint before
+    train_in_two(recipe, out)
+    assert losses(out) == pytest.approx(found, rel=1e-5)
+
+
+@pytest.mark.parametrize("changes", [{"batch_size": 10}, {"batch_size": 9}])
+def test_a_batch_that_processes_cannot_share_evenly_is_refused(tmp_path: Path, changes: dict[str, object]) -> None:
+    recipe = recipe_of(drawn_faces(tmp_path / "faces", train=2, valid=1), **changes)
+    faces = load_faces(recipe.data.train[0], colour="luminance", cache_dir=tmp_path / "cache")
+    machine = Machine(torch.device("cpu"), torch.autocast("cpu", enabled=False), World(0, 2))
+    with pytest.raises(RecipeError, match="a multiple of 4"):
+        Session(recipe, tmp_path, build_network(recipe.model), JoinedFaces([faces]), machine=machine, teachers=None)

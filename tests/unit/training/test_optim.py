@@ -1,0 +1,67 @@
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from models.backbones import BackboneConfig
+from models.network import FaceNetwork
+from tests.support_training import TINY_CNN, TINY_DEIT, small_recipe
+from training.config import OptimConfig, RecipeError
+from training.optim import build_optimizer, build_scheduler
+from training.run import build_network
+
+
+def tiny(model: dict[str, object] = TINY_DEIT) -> FaceNetwork:
+    return build_network(small_recipe(Path("faces"), model=model).model)
+
+
+def rate_of(network: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, float]:
+    by_id = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
+    return {name: by_id[id(p)] for name, p in network.named_parameters() if p.requires_grad}
+
+
+def test_each_layer_learns_slower_than_the_one_after_it_and_all_are_trained() -> None:
+    network = tiny()
+    config = OptimConfig(learning_rate=1e-2, layer_decay=0.5, warmup_epochs=0)
+    optimizer = build_optimizer(network, config)
+    build_scheduler(optimizer, config, epochs=2, steps_per_epoch=4).step_update(0)
+    rates = rate_of(network, optimizer)
+    assert set(rates) == {name for name, p in network.named_parameters() if p.requires_grad}
+    inside = "backbone.network."
+    chain = ["patch_embed.layers.0.weight", "blocks.0.attn.qkv.weight", "blocks.1.attn.qkv.weight", "head.weight"]
+    found = [rates[inside + name] for name in chain]
+    assert found == pytest.approx([1e-2 / 8, 1e-2 / 4, 1e-2 / 2, 1e-2])
+    assert rates[inside + "head_dist.weight"] == rates[inside + "head.weight"]
+    assert rates[inside + "dist_token"] == rates[inside + "pos_embed"] == rates[inside + chain[0]]
+
+
+@pytest.mark.parametrize("layer_decay", [None, 0.75])
+def test_matrices_decay_and_norms_biases_and_tokens_do_not(layer_decay: float | None) -> None:
+    network = tiny()
+    optimizer = build_optimizer(network, OptimConfig(weight_decay=0.1, layer_decay=layer_decay))
+    decay = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
+    for name, parameter in network.named_parameters():
+        plain = parameter.ndim <= 1 or name.endswith(("cls_token", "dist_token", "pos_embed"))
+        assert decay[id(parameter)] == (0.0 if plain else 0.1), name
+
+
+def test_a_cnn_has_layers_too() -> None:
+    network = tiny(TINY_CNN)
+    optimizer = build_optimizer(network, OptimConfig(layer_decay=0.5))
+    assert len({group["lr_scale"] for group in optimizer.param_groups}) > 2
+
+
+def test_a_network_without_named_layers_is_refused() -> None:
+    with pytest.raises(RecipeError, match="names no layers"):
+        build_optimizer(nn.Linear(2, 2), OptimConfig(layer_decay=0.5))
+
+
+def test_positions_that_are_fixed_are_not_trained_by_layers_either() -> None:
+    config = BackboneConfig(
+        name="deit_tiny_patch16_224", classes=7, channels=1, input_px=32,
+        options={"embed_dim": 32, "depth": 1, "num_heads": 2, "position": "sinusoidal"},
+    )  # fmt: skip
+    network = FaceNetwork("deit", config, colour="luminance")
+    optimizer = build_optimizer(network, OptimConfig(layer_decay=0.5))
+    assert all(p.requires_grad for group in optimizer.param_groups for p in group["params"])

@@ -1,0 +1,99 @@
+"""One process or several that train one network together, started by torchrun.
+
+    torchrun --nproc-per-node=2 -m training.train RECIPE
+
+Rank 0 alone writes. The global batch is split so that a run's losses do not depend on the number of processes.
+"""
+
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch import Tensor, distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+
+Value = TypeVar("Value")
+
+
+class Trained(Protocol):
+    """A network as the steps call it: wrapped or not."""
+
+    def __call__(self, crops: Tensor) -> Any:
+        """Heads of a batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Which of how many processes this is."""
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def writes(self) -> bool:
+        """Whether this process writes files and talks."""
+        return self.rank == 0
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Mean of `values` over the processes; all must call it."""
+        if self.size > 1:
+            distributed.all_reduce(values)
+            values = values / self.size
+        return values
+
+    def gather(self, value: Value) -> list[Value]:
+        """Everybody's value, by rank; all must call it."""
+        found: list[Value] = [value] * self.size
+        if self.size > 1:
+            distributed.all_gather_object(found, value)
+        return found
+
+    def from_first(self, value: Value) -> Value:
+        """Rank 0's value; all must call it."""
+        box = [value]
+        if self.size > 1:
+            distributed.broadcast_object_list(box)
+        return box[0]
+
+    def first_alone(self, work: Callable[[], Value]) -> Value:
+        """Do `work` on rank 0, then on the others, which find what it left on disk."""
+        if not self.writes:
+            distributed.barrier()
+            return work()
+        done = work()
+        if self.size > 1:
+            distributed.barrier()
+        return done
+
+    def wrap(self, network: nn.Module, *, all_used: bool) -> Trained:
+        """Let gradients be averaged over the processes; `all_used` says that each step reaches every weight."""
+        if self.size == 1:
+            return network
+        return DistributedDataParallel(network, find_unused_parameters=not all_used)
+
+
+def without_sync(trained: Trained) -> AbstractContextManager[object]:
+    """Keep this backward's gradients at home: a later one of the same step will average them."""
+    return trained.no_sync() if isinstance(trained, DistributedDataParallel) else nullcontext()
+
+
+def join(device: torch.device) -> tuple[World, torch.device]:
+    """Meet the processes that torchrun started, if it did; returns the device of this one."""
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    if size == 1:
+        return World(), device
+    if device.type == "cuda":
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
+    if not distributed.is_initialized():
+        distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    return World(distributed.get_rank(), size), device
+
+
+def leave() -> None:
+    """Part from the others; nothing where there are none."""
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
