@@ -1,0 +1,80 @@
+"""Every recipe of the folder: what its head says is true, and its network learns from a batch."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from data.contract import CROP_PX
+from training.config import Recipe, read_recipe
+from training.distill import distillation_loss
+from training.experiment import recipes_of
+from training.run import build_network, parameters
+
+FOLDER = Path(__file__).parents[3] / "training" / "recipes"
+RECIPES = sorted(FOLDER.glob("*.yaml"))
+EXPERIMENTS = sorted((FOLDER / "experiments").glob("*.yaml"))
+BOUNDS = {"tiny": 6e6, "swin": 6e6, "small": 23e6, "base": 90e6, "teacher": 23e6}
+
+
+def read(path: Path) -> Recipe:
+    return read_recipe(path, ["model.pretrained=false"])
+
+
+def crops(recipe: Recipe) -> torch.Tensor:
+    shape = (2, CROP_PX, CROP_PX, 1 if recipe.model.colour == "luminance" else 3)
+    return torch.from_numpy(np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8))
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_a_recipe_says_how_it_is_run_and_what_it_costs(path: Path) -> None:
+    head = path.read_text(encoding="utf-8").partition("\nname:")[0]
+    name = read(path).name
+    assert name == path.stem
+    assert f"python -m training.train training/recipes/{path.name}" in head
+    assert "minutes" in head or "ot run" in head
+    for needed in re.findall(r"training/recipes/(\w+\.yaml)", head):
+        assert (FOLDER / needed).exists(), needed
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_a_recipe_builds_a_network_of_the_size_it_states_that_learns(path: Path) -> None:
+    recipe = read(path)
+    network = build_network(recipe.model).train()
+    count = parameters(network)
+    stated = re.search(r"([\d.]+) M parameters", " ".join(path.read_text(encoding="utf-8").split("\n# ")))
+    assert stated is not None
+    assert float(stated[1]) == pytest.approx(count / 1e6, abs=0.051)
+    assert count <= min(bound for word, bound in BOUNDS.items() if word in recipe.name)
+    teacher_logits = torch.randn(2, 7) if recipe.distillation.teachers else None
+    parts = distillation_loss(network(crops(recipe)), torch.eye(7)[:2], teacher_logits, recipe.distillation)
+    parts.total.backward()  # type: ignore[no-untyped-call]
+    assert torch.isfinite(parts.total)
+    silent = [name for name, weight in network.named_parameters() if weight.requires_grad and weight.grad is None]
+    assert silent == []
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_every_row_of_an_experiment_builds_a_network_that_fits_its_distillation(path: Path) -> None:
+    for row, (recipe, *_) in recipes_of(path, reduced=False).items():
+        with torch.device("meta"):
+            network = build_network(recipe.model.model_copy(update={"pretrained": False}))
+            channels = 1 if recipe.model.colour == "luminance" else 3
+            heads = network.backbone(torch.empty(2, channels, recipe.model.input_px, recipe.model.input_px))
+        assert heads.class_logits.shape == (2, 7), row
+        assert (heads.distillation_logits is not None) == recipe.distillation.mode.startswith("token-"), row
+
+
+def test_a_student_on_a_part_of_the_data_has_a_teacher_of_the_same_part() -> None:
+    rows = recipes_of(FOLDER / "experiments" / "data_amount.yaml", reduced=False)
+    runs = {f"runs/experiments/{recipe.name}": recipe for recipes in rows.values() for recipe in recipes}
+    taught = [recipe for recipes in rows.values() for recipe in recipes if recipe.distillation.teachers]
+    assert len(taught) == 9
+    for student in taught:
+        teacher = runs[str(student.distillation.teachers[0])]
+        assert [part.fraction for part in teacher.data.train] == [part.fraction for part in student.data.train]
+        assert list(runs).index(f"runs/experiments/{teacher.name}") < list(runs).index(
+            f"runs/experiments/{student.name}"
+        )
