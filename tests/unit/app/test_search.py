@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from app.detect.base import Face
-from app.detect.search import Plan, find_faces, merge, one_pass, unturned
+from app.detect.search import Plan, _halved, find_faces, merge, one_pass, unturned
 from data.contract import Array, roll_degrees
 
 PLAN = Plan(640, 1600, turned=True)
@@ -122,3 +122,35 @@ def test_of_two_detections_of_one_face_the_better_stays() -> None:
     better, worse = Face((0, 0, 100, 100), landmarks, 0.9), Face((5, 5, 100, 100), landmarks, 0.8)
     apart = Face((300, 0, 100, 100), landmarks, 0.7)
     assert merge([worse, apart, better]) == [better, apart]
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "size", "halved"),
+    [
+        (2400, 1600, (640, 427), (1200, 800)),
+        (2400, 1600, (160, 107), (300, 200)),
+        (2401, 1600, (640, 426), (2401, 1600)),  # an odd side has no exact half
+        (1200, 801, (640, 427), (1200, 801)),
+        (1200, 800, (640, 427), (1200, 800)),  # a half would be smaller than what is wanted
+        (1280, 800, (640, 400), (640, 400)),
+    ],
+)
+def test_a_picture_is_halved_exactly_and_never_too_far(
+    width: int, height: int, size: tuple[int, int], halved: tuple[int, int]
+) -> None:
+    image = np.random.default_rng(0).integers(0, 256, (height, width, 3), np.uint8)
+    result = _halved(image, size)
+    assert (result.shape[1], result.shape[0]) == halved
+    times = width // halved[0]
+    blocks = image.reshape(halved[1], times, halved[0], times, 3).mean(axis=(1, 3))
+    assert np.abs(result - blocks).max() <= 1.5, "the mean of the pixels behind each pixel"
+
+
+def test_halving_before_reducing_keeps_the_picture() -> None:
+    """Of a smooth picture, as photos are at the scale of single pixels; within a few of 256 levels, on average one."""
+    image = cv2.GaussianBlur(np.random.default_rng(1).integers(0, 256, (1600, 2400, 3), np.uint8), (0, 0), 4)
+    for size in ((1600, 1067), (640, 427), (160, 107)):
+        once = cv2.resize(image, size, interpolation=cv2.INTER_AREA).astype(int)
+        twice = cv2.resize(_halved(image, size), size, interpolation=cv2.INTER_AREA).astype(int)
+        assert np.abs(once - twice).mean() < 1
+        assert np.abs(once - twice).max() <= 6
