@@ -35,6 +35,25 @@ def test_two_servers_wait_less_than_one_at_the_same_load() -> None:
     assert 1 < two < one
 
 
+def test_shortest_first_serves_the_same_work_sooner_on_average_and_the_long_ones_later() -> None:
+    service_s = [0.01] * 19 + [0.2]
+    first_come, shortest = (
+        sojourn_s(service_s, servers=2, rate=70.0, count=COUNT, shortest_first=order) for order in (False, True)
+    )
+    assert len(first_come) == len(shortest) == COUNT
+    assert statistics.fmean(shortest) < statistics.fmean(first_come)
+    assert statistics.median(shortest) <= statistics.median(first_come)
+    assert max(shortest) > max(first_come)
+
+
+def test_shortest_first_of_three_that_wait() -> None:
+    """All but at once: the first is served, then the others by their work."""
+    order = random.Random(0).sample([1.0, 5.0, 3.0, 2.0], 4)  # noqa: S311  # the order of the arrivals, as the queue has it
+    taken = sojourn_s([1.0, 5.0, 3.0, 2.0], servers=1, rate=1e9, count=4, shortest_first=True)
+    served = [order[0], *sorted(order[1:])]
+    assert taken == pytest.approx([sum(served[: place + 1]) for place in range(4)], abs=1e-6)
+
+
 def test_the_references_say_what_comes_from_the_photos_and_what_from_chance() -> None:
     told = references([0.01] * 9 + [0.1], servers=2, rate=70.0, count=20_000)
     assert told["load"] == pytest.approx(0.665)
