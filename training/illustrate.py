@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import cv2
 import matplotlib as mpl
 import numpy as np
 import torch
@@ -130,7 +131,9 @@ def position(subject: Subject) -> Figure:
     grid = drawn.subplots(side, side)
     for row in range(side):
         for column in range(side):
-            image = grid[row, column].imshow(similarity[row, column], vmin=-largest, vmax=largest, cmap="RdBu_r")
+            image = grid[row, column].imshow(
+                similarity[row, column].numpy(), vmin=-largest, vmax=largest, cmap="RdBu_r"
+            )
             grid[row, column].set(xticks=[], yticks=[])
             grid[row, column].spines[:].set_visible(False)
     drawn.colorbar(image, ax=grid, label="cosine", shrink=0.6)
@@ -149,7 +152,7 @@ def attention(subject: Subject) -> Figure:
     for column, layer in enumerate(chosen):
         for head in range(heads):
             seen = layers[layer][0, head, 0, -side * side :].reshape(side, side).numpy()
-            _show(grid[head, column], heat(crop, seen), f"block {layer + 1}" if head == 0 else "")
+            _show(grid[head, column], heat(crop, seen), _first(head, f"block {layer + 1}"))
             if column == 0:
                 grid[head, column].text(-0.08, 0.5, f"head {head + 1}", rotation=90, va="center", ha="right",
                                         transform=grid[head, column].transAxes)  # fmt: skip
@@ -211,10 +214,17 @@ def looks(subject: Subject) -> Figure:
     drawn = Figure(figsize=(4.9, 3.4))
     grid = drawn.subplots(len(crops), 3)
     for row, crop in enumerate(crops):
-        _show(grid[row, 0], crop, "face" if row == 0 else "")
+        _show(
+            grid[row, 0], cv2.cvtColor(cv2.cvtColor(crop, cv2.COLOR_RGB2GRAY), cv2.COLOR_GRAY2RGB), _first(row, "face")
+        )
         for column, (name, seen) in enumerate(maps.items(), start=1):
-            _show(grid[row, column], heat(crop, seen[row].numpy()), name if row == 0 else "")
+            _show(grid[row, column], heat(crop, seen[row].numpy()), _first(row, name))
     return drawn
+
+
+def _first(number: int, title: str) -> str:
+    """The title of the first row or column; the others go without."""
+    return title if number == 0 else ""
 
 
 def curves(subject: Subject) -> Figure:
@@ -273,7 +283,7 @@ def _compress(path: Path) -> None:
         whole = image.convert("RGB")
     whole.save(path, optimize=True)
     if path.stat().st_size > MAX_BYTES:
-        whole.quantize(256).save(path, optimize=True)
+        whole.quantize(palette=whole.quantize(256), dither=Image.Dither.FLOYDSTEINBERG).save(path, optimize=True)
     if path.stat().st_size > MAX_BYTES:
         raise IllustrationError(f"{path}: {path.stat().st_size:,} bytes, {MAX_BYTES:,} are allowed in a document")
 

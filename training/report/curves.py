@@ -39,13 +39,16 @@ def _validation(result: RunResult, key: str) -> Markup:
     with plot.style():
         drawn = plot.figure()
         axes = drawn.subplots()
+        if history.training_accuracy is not None:
+            seen = smooth(history.training_accuracy)
+            axes.plot(history.position, seen, label="accuracy on augmented training faces", **plot.series(5))
         for number, (name, values) in enumerate(
             {"accuracy": history.accuracy, "mean class accuracy": history.mean_class_accuracy}.items()
         ):
             axes.plot(history.epochs, values, marker="o", markersize=3, label=name, **plot.series(number))
         axes.axvline(result.best_epoch, color=plot.MUTED, linewidth=0.8, linestyle=":")
         plot.percent_axis(axes.yaxis)
-        _finish(axes, "validation, %", legend=True)
+        _finish(axes, "validation accuracy, %", legend=True)
     label = f"Validation accuracy by epoch, {percent(history.accuracy.max())} per cent at best"
     return plot.svg(drawn, name=f"{key}-validation", label=label)
 

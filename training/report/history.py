@@ -3,12 +3,14 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from data.contract import Array
 from training.run import METRICS_NAME, RunError
+
+_WAIT: Final = "data_wait_share"
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,19 +20,23 @@ class History:
     Attributes:
         position: (T,) where each logged step stands, in epochs.
         loss: (T,) what was minimised, by part: loss, supervised and, with a teacher, distillation.
+        training_accuracy: (T,) of the augmented batches against their labels; None where the run did not log it.
         epochs: (E,) position of each validation, in epochs.
         accuracy, mean_class_accuracy: (E,) of the head that was best on validation at that epoch.
         minutes: of training steps, without validation.
         faces_per_s: over the whole run.
+        data_wait_share: share of the last epoch's time spent waiting for the loader; nan where it was not logged.
     """
 
     position: Array
     loss: dict[str, Array]
+    training_accuracy: Array | None
     epochs: Array
     accuracy: Array
     mean_class_accuracy: Array
     minutes: float
     faces_per_s: float
+    data_wait_share: float
 
 
 def read_history(folder: Path, *, batch_size: int) -> History:
@@ -45,15 +51,18 @@ def read_history(folder: Path, *, batch_size: int) -> History:
     loss = {part: np.array([line[part] for line in steps], np.float64) for part in parts}
     if "distillation" in loss and not loss["distillation"].any():
         loss = {"loss": loss["loss"]}  # no teacher: the supervised part is the whole
+    known = np.array([line["accuracy"] for line in steps if "accuracy" in line], np.float64)
     seconds = _seconds(lines, batch_size)
     return History(
         position=np.array([line["step"] for line in steps]) / steps_per_epoch,
         loss=loss,
+        training_accuracy=known if known.size == len(steps) else None,
         epochs=np.array([line["epoch"] + 1 for line in epochs]),
         accuracy=np.array([line["valid_accuracy"] for line in epochs]),
         mean_class_accuracy=np.array([line["valid_mean_class_accuracy"] for line in epochs]),
         minutes=seconds / 60,
         faces_per_s=epochs[-1]["step"] * batch_size / seconds if seconds else float("nan"),
+        data_wait_share=next((line[_WAIT] for line in reversed(lines) if _WAIT in line), float("nan")),
     )
 
 

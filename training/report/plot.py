@@ -3,7 +3,7 @@
 import base64
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -106,11 +106,12 @@ def percent_axis(axis: Any) -> None:
     axis.set_major_formatter(lambda value, _position: f"{100 * value:.0f}")
 
 
-def intervals(rows: Sequence[Row], *, name: str, label: str, legend: Iterable[str] = ()) -> Markup:
+def intervals(rows: Sequence[Row], *, name: str, label: str, title: str = "", legend: Sequence[str] = ()) -> Markup:
     """Points with their 95 % intervals, one line for each row, in per cent."""
     with style():
-        drawn = figure(4.2, 0.55 + 0.3 * len(rows))
+        drawn = figure(4.2, 0.55 + 0.3 * len(rows) + 0.25 * bool(title) + 0.25 * bool(legend))
         axes = drawn.subplots()
+        axes.set_title(title)
         for place, row in enumerate(rows):
             _draw_row(axes, place, row)
         axes.set_yticks(range(len(rows)), [row.name for row in rows], color=INK)

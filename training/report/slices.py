@@ -1,5 +1,6 @@
 """Is it as good for everyone? Accuracy by what the set says of the person, where it says anything."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -42,9 +43,15 @@ def slices_of(attributes: Sequence[Mapping[str, str]], predicted: Array, labels:
         values = np.array([known.get(attribute, "") for known in attributes])
         found += [
             _slice(attribute, value, np.flatnonzero(values == value), predicted, labels)
-            for value in sorted({str(text) for text in values if text})
+            for value in sorted({str(text) for text in values if text}, key=_natural)
         ]
     return found
+
+
+def _natural(value: str) -> tuple[float, str]:
+    """Order of values: by the number they start with, as age bands do, then by their text."""
+    number = re.match(r"\d+", value)
+    return (float(number[0]) if number else float("inf"), value)
 
 
 def _slice(attribute: str, value: str, chosen: Array, predicted: Array, labels: Array) -> Slice:
@@ -84,4 +91,5 @@ def _figure(found: list[Slice], key: str) -> object:
     rows = [plot.Row(part.value, f"n {part.faces:,}", (part.accuracy, part.mean_class_accuracy)) for part in found]
     label = f"Accuracy and mean class accuracy by {attribute.replace('_', ' ')}"
     names = ("accuracy, %", "mean class accuracy, %")
-    return plot.intervals(rows, name=f"{key}-{attribute.replace('_', '-')}", label=label, legend=names)
+    kind = attribute.replace("_", "-")
+    return plot.intervals(rows, name=f"{key}-{kind}", label=label, title=attribute.replace("_", " "), legend=names)

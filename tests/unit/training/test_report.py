@@ -88,6 +88,18 @@ def test_time_is_that_of_the_steps_at_the_speed_of_each_epoch(tmp_path: Path) ->
     assert history.faces_per_s == pytest.approx(20 * 60 / 9)
     assert history.position.tolist() == [0.5, 1.0, 2.0]
     assert history.epochs.tolist() == [1, 2]
+    assert history.training_accuracy is None
+    assert np.isnan(history.data_wait_share)
+
+
+def test_figures_that_newer_runs_log_are_read_where_they_are(tmp_path: Path) -> None:
+    lines = [line | {"accuracy": 0.25, "data_wait_share": 0.5} if "loss" in line else line for line in two_epochs()]
+    engine = {"step": 20, "faces_per_s": 150.0, "data_wait_share": 0.125, "matmul_share": 0.3}
+    history = read_history(write_metrics(tmp_path, [*lines[:-1], engine, lines[-1]]), batch_size=60)
+    assert history.training_accuracy is not None
+    assert history.training_accuracy.tolist() == [0.25] * 3
+    assert history.data_wait_share == 0.125
+    assert history.minutes == pytest.approx((10 * 60 / 100 + 10 * 60 / 150) / 60)
 
 
 def test_the_loss_is_split_only_where_a_teacher_has_a_part_in_it(tmp_path: Path) -> None:
@@ -125,6 +137,8 @@ def test_slices_hold_each_face_once_and_leave_out_what_the_set_does_not_know() -
         ("gender", "female", 2, 0.5),
         ("gender", "male", 1, 1.0),
     ]
+    ages = [{"age_band": band} for band in ("70+", "4-19", "20-39", "0-3")]
+    assert [part.value for part in slices_of(ages, np.arange(4), np.arange(4))] == ["0-3", "4-19", "20-39", "70+"]
     assert slices_of([{"gray": "1"}] * 4, np.arange(4), np.arange(4)) == []
 
 
