@@ -1,7 +1,7 @@
 """timm's `create_model`, with errors that say what to do and weights fetched only where a recipe asks."""
 
 import logging
-from typing import Any
+from typing import Any, cast
 
 import timm
 from torch import nn
@@ -28,7 +28,7 @@ def create_timm(config: BackboneConfig, **arguments: Any) -> nn.Module:
     }
     if config.pretrained:
         try:
-            return timm.create_model(config.name, pretrained=True, **common)
+            network: Any = timm.create_model(config.name, pretrained=True, **common)
         except (OSError, RuntimeError) as error:
             if not config.scratch_if_unavailable:
                 raise PretrainedWeightsUnavailable(
@@ -36,6 +36,13 @@ def create_timm(config: BackboneConfig, **arguments: Any) -> nn.Module:
                     "to the model hub, or set model.scratch_if_unavailable=true to train from random weights."
                 ) from error
             logger.warning("%s: pretrained weights cannot be fetched (%s); random weights", config.name, error)
+        else:
+            published_px = network.pretrained_cfg["input_size"][-1]
+            logger.info(
+                "%s: started from pretrained weights for %d px, seen at %d px here; positions are resized to fit",
+                config.name, published_px, config.input_px,
+            )  # fmt: skip
+            return cast(nn.Module, network)
     try:
         return timm.create_model(config.name, pretrained=False, **common)
     except TypeError as error:

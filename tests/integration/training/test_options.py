@@ -1,6 +1,7 @@
 """What a recipe can switch on in a run, and what a run refuses."""
 
 import json
+import logging
 import math
 import shutil
 import sys
@@ -156,7 +157,9 @@ def test_tensorboard_shows_what_the_metrics_file_holds(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("patch_px", "input_px", "side"), [(16, 112, 7), (8, 64, 8)])
-def test_pretrained_positions_are_resized_to_the_grid(tmp_path: Path, patch_px: int, input_px: int, side: int) -> None:
+def test_pretrained_positions_are_resized_to_the_grid(
+    tmp_path: Path, patch_px: int, input_px: int, side: int, caplog: pytest.LogCaptureFixture
+) -> None:
     small = {"embed_dim": 32, "depth": 1, "num_heads": 2}
     torch.manual_seed(1)
     published = create_model("deit_tiny_patch16_224", pretrained=False, **small)
@@ -165,7 +168,9 @@ def test_pretrained_positions_are_resized_to_the_grid(tmp_path: Path, patch_px: 
     save_file(published.state_dict(), tmp_path / "model.safetensors")
     options = small | {"patch_px": patch_px, "pretrained_cfg_overlay": {"file": str(tmp_path / "model.safetensors")}}
     config = BackboneConfig("deit_tiny_patch16_224", 7, 1, input_px, pretrained=True, options=options)
-    network: Any = create_backbone("deit", config).network
+    with caplog.at_level(logging.INFO):
+        network: Any = create_backbone("deit", config).network
+    assert f"for 224 px, seen at {input_px} px here" in caplog.text
     assert network.pos_embed.shape == (1, 1 + side * side, 32)
     places = network.pos_embed[0, 1:, 0].reshape(side, side)
     assert bool((places.diff(dim=0) > 0).all())  # the published ones rise from the first patch to the last
