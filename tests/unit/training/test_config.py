@@ -32,6 +32,9 @@ def test_every_recipe_is_valid_opens_with_its_command_and_is_named_as_its_file(p
         ({"optim": {"learning_rat": 1e-3}}, "learning_rate"),
         ({"augment": {"flipp": 0.5}}, "flip"),
         ({"distillation": {"temprature": 2.0}}, "temperature"),
+        ({"mix": {"cut_mix": 1.0}}, "cutmix"),
+        ({"runtime": {"compil": True}}, "compile"),
+        ({"loss": {"class_balanced": 0.99}}, "class_balance"),
     ],
 )
 def test_an_unknown_key_names_the_nearest_known_one(change: dict[str, object], nearest: str) -> None:
@@ -71,3 +74,8 @@ def test_a_source_without_root_says_which_variable_to_set(monkeypatch: pytest.Mo
     monkeypatch.delenv("MIEN_DATA_DIR", raising=False)
     with pytest.raises(RecipeError, match="MIEN_DATA_DIR is not set"):
         parse_recipe(minimal(), origin="here").data.valid.resolved_root()
+
+
+def test_two_remedies_for_rare_classes_are_refused() -> None:
+    with pytest.raises(RecipeError, match="choose one"):
+        parse_recipe(minimal() | {"loss": {"logit_adjustment": 1.0, "class_balance": 0.99}}, origin="here")
