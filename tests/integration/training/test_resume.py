@@ -15,7 +15,7 @@ from tests.support_training import TINY_DEIT, drawn_faces, small_recipe
 from training import checkpoint
 from training.config import Recipe
 from training.run import METRICS_NAME, RECIPE_NAME
-from training.train import train
+from training.train import Session, train
 
 KILLS = 10
 
@@ -99,3 +99,16 @@ def test_a_run_made_before_a_recipe_key_existed_goes_on_with_its_default(tmp_pat
     del stored["model"]["init_from"]
     (out / RECIPE_NAME).write_text(yaml.safe_dump(stored), encoding="utf-8")
     assert train(recipe, out) == out
+
+
+def test_a_run_killed_while_it_validates_still_scores_that_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = small_recipe(drawn_faces(tmp_path / "faces"), runtime={"checkpoint_every_steps": 7, "device": "cpu"})
+    with monkeypatch.context() as stopped:
+        stopped.setattr(Session, "validate", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            train(recipe, tmp_path / "run")
+    train(recipe, tmp_path / "run")
+    lines = [json.loads(line) for line in (tmp_path / "run" / METRICS_NAME).read_text(encoding="utf-8").splitlines()]
+    assert [line["epoch"] for line in lines if "epoch" in line] == [0, 1]
