@@ -4,6 +4,8 @@
 # Packages come with their hashes from requirements/, YuNet with its own from `mien models pull`, which needs the network;
 # everything else is in the build's context. Neither image needs the network, or a writable file system, when it runs.
 
+# An exact tag, which its publisher may still rebuild. Where builds must be the same to the byte, append the digest that
+# `docker buildx imagetools inspect python:3.12.12-slim-bookworm` prints: python:3.12.12-slim-bookworm@sha256:...
 FROM python:3.12.12-slim-bookworm AS base
 ENV PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1 \

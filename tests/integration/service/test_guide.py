@@ -58,11 +58,43 @@ def test_every_problem_of_the_service_is_in_the_guide() -> None:
         assert re.search(rf"^\| [\d, ]*\b{problem.status}\b", guide, flags=re.MULTILINE), problem
 
 
+# What the table of settings says in words.
+_WORDS = {"none": (), "true": True, "auto": "auto", "127.0.0.1": "127.0.0.1", "the user's cache": None}
+_WORDS |= {"the released one": None, "4 per core (at least 8)": 0}
+_UNITS = {"": 1, "M": 1_000_000, "MB": 1_000_000}
+
+
+def _default(text: str) -> object:
+    if text in _WORDS:
+        return _WORDS[text]
+    number, _, unit = text.partition(" ")
+    return float(number) * _UNITS[unit]
+
+
 def test_every_setting_that_the_guide_names_exists_with_its_default() -> None:
     from app.settings import Settings
 
     guide = (_ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"`MIEN_(\w+)", guide))
-    fields = {name.upper() for name in Settings.model_fields}
-    assert len(named) >= 20
-    assert named <= fields
+    fields = {f"MIEN_{name.upper()}": field.default for name, field in Settings.model_fields.items()}
+    assert set(re.findall(r"`(MIEN_\w+)", guide)) <= set(fields)
+    rows = re.findall(r"^\| (`MIEN.*?) \| (.*?) \|", guide, flags=re.MULTILINE)
+    told = [(name, _default(text)) for names, texts in rows for name, text in _pairs(names, texts)]
+    assert len(told) >= 25
+    assert told == [(name, fields[name]) for name, _ in told]
+
+
+def _pairs(names: str, texts: str) -> list[tuple[str, str]]:
+    """Settings of a row with their defaults; one text stands for all of them or each has its own."""
+    found = re.findall(r"`(MIEN_\w+)`", names)
+    each = texts.split(", ") if len(found) > 1 else [texts]
+    return list(zip(found, each, strict=True))
+
+
+def test_every_metric_that_the_guide_names_exists() -> None:
+    from app.metrics import Metrics
+
+    guide = (_ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(mien_\w+)", guide))
+    families = {family.name for family in Metrics().registry.collect()}
+    assert len(named) >= 9
+    assert {name.removesuffix("_total") for name in named} <= families
