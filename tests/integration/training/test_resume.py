@@ -104,7 +104,9 @@ def test_a_run_made_before_a_recipe_key_existed_goes_on_with_its_default(tmp_pat
 def test_a_run_killed_while_it_validates_still_scores_that_epoch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recipe = small_recipe(drawn_faces(tmp_path / "faces"), runtime={"checkpoint_every_steps": 7, "device": "cpu"})
+    recipe = small_recipe(drawn_faces(tmp_path / "faces"))
+    runtime = recipe.runtime.model_copy(update={"checkpoint_every_steps": 7})
+    recipe = recipe.model_copy(update={"runtime": runtime})
     with monkeypatch.context() as stopped:
         stopped.setattr(Session, "validate", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
