@@ -15,9 +15,11 @@ from app.cli_support import (
     IN,
     LOG,
     OUTS,
+    RAY,
     RUN,
     USAGE,
     DetectorName,
+    EngineName,
     Model,
     OnDevice,
     Symlinks,
@@ -128,6 +130,16 @@ def label(
     json_log: Annotated[
         bool, typer.Option("--json-log", help="Log JSON lines to standard error; summary too.", rich_help_panel=LOG)
     ] = False,
+    engine: Annotated[
+        EngineName, typer.Option(help="ray: partitioned Parquet, on a cluster (extra `ray`).", rich_help_panel=RAY)
+    ] = EngineName.local,
+    ray_address: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT|auto", help="An existing cluster; else one is started.", rich_help_panel=RAY),
+    ] = None,
+    partition_files: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Files in each partition (256).", rich_help_panel=RAY)
+    ] = None,
 ) -> None:
     """Label every face in folders of photos.
 
@@ -165,6 +177,9 @@ def label(
         workers=workers,
         settings={"model": model, "device": device.value if device else None, "detector": detector},
         mode="json" if json_log else "quiet" if quiet else "bar",
+        engine=engine.value,
+        ray_address=ray_address,
+        partition_files=partition_files,
     )
     raise typer.Exit(run(call))
 

@@ -10,7 +10,7 @@ import typer
 # Documented in docs/labelling.md
 FAILED, USAGE, SOME_ERRORS, STOPPED, LOCKED, DISK_FULL = 1, 2, 3, 4, 5, 6
 # Headings of the help
-IN, OUTS, RUN, LOG, WITH = "Inputs", "Outputs", "Run", "Messages", "Model"
+IN, OUTS, RUN, LOG, WITH, RAY = "Inputs", "Outputs", "Run", "Messages", "Model", "Past one machine"
 
 
 class Device(StrEnum):
@@ -20,6 +20,13 @@ class Device(StrEnum):
     cpu = "cpu"
     cuda = "cuda"
     tensorrt = "tensorrt"
+
+
+class EngineName(StrEnum):
+    """Where a folder is labelled."""
+
+    local = "local"
+    ray = "ray"
 
 
 class Symlinks(StrEnum):

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from rich.console import Console
 
@@ -17,11 +17,11 @@ from app.labelling.containers import Sampling
 from app.labelling.files import DiskFull, LabellingError, OutputLocked
 from app.labelling.outputs import DEFAULT, load_output, output_names
 from app.labelling.products import ProductOptions
-from app.labelling.progress import Mode, reporter
+from app.labelling.progress import Mode, Reporter, reporter
 from app.labelling.run import Outcome, Request, check_outputs, label, sources_of
 from app.labelling.scan import ScanOptions, Symlinks
 from app.labelling.summary import print_summary, summary_facts
-from app.settings import load_settings
+from app.settings import Settings, load_settings
 from models.manifest import ArtefactError
 
 _LIST_ENCODING: Final = "utf-8"
@@ -49,6 +49,9 @@ class Call:
     workers: int
     settings: dict[str, Any]
     mode: Mode
+    engine: Literal["local", "ray"] = "local"
+    ray_address: str | None = None
+    partition_files: int | None = None
 
 
 def print_outputs() -> None:
@@ -65,6 +68,7 @@ def run(call: Call) -> int:
     logging.basicConfig(level=logging.ERROR if call.mode == "quiet" else logging.WARNING, format="mien: %(message)s")
     try:
         request = _request(call)
+        _check_engine(call)
         if call.dry_run:
             return _dry_run(request, call.mode)
         return _run(request, call)
@@ -82,12 +86,31 @@ def _run(request: Request, call: Call) -> int:
     console = Console(stderr=True)
     settings = load_settings(**call.settings)
     with reporter(call.mode, console) as report:
-        outcome = label(request, settings, report)
+        outcome = _on_ray(request, settings, report, call) if call.engine == "ray" else label(request, settings, report)
     if call.mode == "json":
         _log("summary", **summary_facts(outcome))
     elif call.mode == "bar":
         print_summary(outcome, Console())
     return exit_code(outcome)
+
+
+def _on_ray(request: Request, settings: Settings, report: Reporter, call: Call) -> Outcome:
+    from app.labelling.ray_engine import PARTITION, Cluster, label_on_ray
+
+    return label_on_ray(request, settings, report, Cluster(call.ray_address, call.partition_files or PARTITION))
+
+
+def _check_engine(call: Call) -> None:
+    """Refuse options that the engine has no use for. Raises: LabellingError."""
+    if call.engine == "local":
+        if call.ray_address is not None or call.partition_files is not None:
+            raise LabellingError("--ray-address and --partition-files are for --engine ray.")
+        return
+    from app.labelling.ray_engine import check
+
+    check(call.write, asked=bool(call.write))
+    if call.limit is not None or call.check_hashes:
+        raise LabellingError("--engine ray knows neither --limit nor --check-hashes: leave them out.")
 
 
 def exit_code(outcome: Outcome) -> int:
@@ -103,7 +126,7 @@ def _request(call: Call) -> Request:
         out=call.out,
         inputs=call.inputs,
         listed=None if call.files_from is None else lambda: _listed(str(call.files_from), null=call.null),
-        outputs=tuple(dict.fromkeys(call.write)) or DEFAULT,
+        outputs=tuple(dict.fromkeys(call.write)) or (("parquet",) if call.engine == "ray" else DEFAULT),
         scan=ScanOptions(
             recursive=call.recursive,
             hidden=call.hidden,

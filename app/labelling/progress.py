@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any, Final, Literal, Protocol, Self
 
 from rich.console import Console
@@ -43,6 +44,10 @@ class Reporter(Protocol):
         """One picture is labelled and committed."""
         ...
 
+    def partition(self, files: int, faces: int, errors: Sequence[tuple[str, str, str]]) -> None:
+        """So many files are labelled and committed together; of each error file, reason and message."""
+        ...
+
     def writing(self, output: str) -> None:
         """An output is being rendered."""
         ...
@@ -70,6 +75,9 @@ class Quiet:
         """Nothing."""
 
     def picture(self, record: PictureRecord) -> None:
+        """Nothing."""
+
+    def partition(self, files: int, faces: int, errors: Sequence[tuple[str, str, str]]) -> None:
         """Nothing."""
 
     def writing(self, output: str) -> None:
@@ -103,8 +111,22 @@ class JsonLog(Quiet):
         self._new += 1
         self._faces += len(record.faces)
         if record.status == "error" and record.failure is not None:
-            self._errors += 1
-            self._log("error", file=record.item.name, reason=record.failure.reason, error=record.failure.message)
+            self._error(record.item.name, record.failure.reason, record.failure.message)
+        self._now_and_then()
+
+    def partition(self, files: int, faces: int, errors: Sequence[tuple[str, str, str]]) -> None:
+        """Log its errors, and progress now and then."""
+        self._new += files
+        self._faces += faces
+        for error in errors:
+            self._error(*error)
+        self._now_and_then()
+
+    def _error(self, name: str, reason: str, message: str) -> None:
+        self._errors += 1
+        self._log("error", file=name, reason=reason, error=message)
+
+    def _now_and_then(self) -> None:
         if time.monotonic() - self._logged >= _LOG_EVERY_S:
             self._logged = time.monotonic()
             self._progress()
@@ -192,7 +214,17 @@ class Bar:
         self._new += 1
         self._faces += len(record.faces)
         self._errors += record.status == "error"
-        self._bar.update(self._task, advance=1, faces=self._faces, errors=self._errors, new=self._new)
+        self._advance(1)
+
+    def partition(self, files: int, faces: int, errors: Sequence[tuple[str, str, str]]) -> None:
+        """Advance by many."""
+        self._new += files
+        self._faces += faces
+        self._errors += len(errors)
+        self._advance(files)
+
+    def _advance(self, files: int) -> None:
+        self._bar.update(self._task, advance=files, faces=self._faces, errors=self._errors, new=self._new)
 
     def writing(self, output: str) -> None:
         """Say what is written."""

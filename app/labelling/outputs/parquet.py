@@ -48,11 +48,15 @@ def schema(columns: Sequence[Column]) -> Any:
     )
 
 
-def write_table(file: Any, columns: Sequence[Column], rows: Iterable[Row]) -> None:
-    """Stream rows into a Parquet file."""
+def write_table(
+    file: Any, columns: Sequence[Column], rows: Iterable[Row], metadata: dict[bytes, bytes] | None = None
+) -> None:
+    """Stream rows into a Parquet file, with `metadata` in its footer."""
     from pyarrow import parquet
 
     kind = schema(columns)
+    if metadata:
+        kind = kind.with_metadata(metadata)
     with parquet.ParquetWriter(file, kind, compression="zstd") as writer:
         for group in row_groups(kind, rows):
             writer.write_table(group)
