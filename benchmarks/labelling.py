@@ -1,20 +1,24 @@
 """How fast is `mien label`, and how much of it is the machinery? Ours against a bare loop of the same stages.
 
 `python -m benchmarks.labelling --json OUT` labels 350x350 one-face photos (or copies of `--photos FOLDER`), with and
-without the machinery, and writes `efficiency`, `images_per_s`, `peak_rss_mb` and the time of every stage.
+without the machinery, and writes `efficiency`, `images_per_s`, `peak_rss_mb` and the time of every stage. With `--ray`
+the same photos also go through `--engine ray` on a cluster of this machine. `taskset -c 0 ... --workers 1` measures one
+core.
 
 The bare loop decodes, detects, aligns and classifies photo by photo, in as many threads as we use workers, and does
 nothing else: no journal, no hashes, no outputs, one inference per photo. Both read the same files with the same
 pipelines; rounds alternate, and the best of each is taken, as other programs on the machine can only slow them down.
 Ours counts everything from finding the files to the finished `labels.csv`; `_with_pictures` adds the default outputs,
 annotated copies and report, which the bare loop has no counterpart for. `cpu_efficiency` compares processor time.
+Memory is that of one run in a process of its own, see `benchmarks.labelling_memory`: a process that labels again and
+again, in several ways, holds more than any run needs. `ray_images_per_s` counts from the start of Ray's workers.
 """
 
 import argparse
 import json
 import os
-import resource
 import shutil
+import subprocess
 import sys
 import tempfile
 import threading
@@ -23,7 +27,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import cv2
 from PIL import Image
@@ -50,13 +54,17 @@ class Result:
     images_per_s_with_pictures: float
     bare_images_per_s: float
     peak_rss_mb: float
-    peak_rss_mb_half: float
+    rss_mb_fifth: float
+    rss_mb_end: float
+    growth_mb_per_10000: float | None
     scan_seconds: float
     pictures: int
     faces: int
     workers: int
     cores: int
     stage_ms: dict[str, float]
+    ray_images_per_s: float | None
+    ray_stage_ms: dict[str, float] | None
     detector: str
     model: str
     provider: str
@@ -115,12 +123,6 @@ def bare_loop(paths: list[Path], pipelines: list[Pipeline]) -> float:
         return time.perf_counter() - began
 
 
-def peak_rss_mb() -> float:
-    """Largest resident size of this process so far, megabytes."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
-
-
 @dataclass(frozen=True, slots=True)
 class _Timed:
     """Wall and processor seconds of one pass."""
@@ -136,17 +138,36 @@ def _bare(paths: list[Path], pipelines: list[Pipeline]) -> _Timed:
     return _Timed(seconds, time.process_time() - cpu)
 
 
-def _ours(
-    folder: Path, out: Path, outputs: tuple[str, ...], workers: int, settings: Settings, limit: int | None = None
-) -> _Timed:
-    request = Request(out, (str(folder),), outputs=outputs, workers=workers, limit=limit)
+def _ours(folder: Path, out: Path, outputs: tuple[str, ...], workers: int, settings: Settings) -> _Timed:
+    request = Request(out, (str(folder),), outputs=outputs, workers=workers)
     cpu = time.process_time()
     outcome = label(request, settings, Quiet())
     # opening the models is a cost of the start, which the bare loop has before its clock begins
     return _Timed(outcome.total_seconds, time.process_time() - cpu, outcome)
 
 
-def measure(source: Path | None, *, count: int, rounds: int, workers: int, settings: Settings) -> Result:
+def _memory(folder: Path, place: Path, workers: int) -> dict[str, Any]:
+    """What `benchmarks.labelling_memory` says of a run with the default outputs. Raises: CalledProcessError."""
+    target = place / "memory.json"
+    command = [sys.executable, "-m", "benchmarks.labelling_memory", str(folder), "--workers", str(workers)]
+    subprocess.run([*command, "--json", str(target)], check=True, stdout=subprocess.DEVNULL)
+    figures: dict[str, Any] = json.loads(target.read_text(encoding="utf-8"))
+    return figures
+
+
+def _on_ray(folder: Path, place: Path, workers: int) -> dict[str, Any]:
+    """The summary of `mien label --engine ray` on a cluster of this machine. Raises: CalledProcessError."""
+    command = [sys.executable, "-m", "app", "label", str(folder), "--out", str(place / "ray"), "--engine", "ray"]
+    done = subprocess.run(
+        [*command, "--workers", str(workers), "--json-log"], check=True, stderr=subprocess.PIPE, text=True
+    )
+    summary: dict[str, Any] = json.loads(done.stderr.splitlines()[-1])
+    return summary
+
+
+def measure(  # every argument is an option of the command
+    source: Path | None, *, count: int, rounds: int, workers: int, settings: Settings, ray: bool = False
+) -> Result:
     """Alternate our run and the bare loop; see the module's head."""
     with tempfile.TemporaryDirectory(prefix="mien-bench-") as place:
         folder = Path(place) / "photos"
@@ -156,17 +177,14 @@ def measure(source: Path | None, *, count: int, rounds: int, workers: int, setti
         ours: list[_Timed] = []
         pictures: list[_Timed] = []
         bare: list[_Timed] = []
-        half_peak = 0.0
         for number in range(rounds):
             out = Path(place) / f"out{number}"
-            if number == 0:
-                _ours(folder, out / "half", ("csv",), workers, settings, limit=count // 2)
-                half_peak = peak_rss_mb()
             bare.append(_bare(paths, pipelines))
             ours.append(_ours(folder, out / "csv", ("csv",), workers, settings))
             pictures.append(_ours(folder, out / "all", DEFAULT, workers, settings))
             shutil.rmtree(out)
-        peak = peak_rss_mb()
+        memory = _memory(folder, Path(place), workers)
+        on_ray = _on_ray(folder, Path(place), workers) if ray else None
         scan = _scan_seconds(folder)
     outcome = pictures[-1].outcome
     if outcome is None:
@@ -179,18 +197,23 @@ def measure(source: Path | None, *, count: int, rounds: int, workers: int, setti
         images_per_s=count / best,
         images_per_s_with_pictures=count / best_pictures,
         bare_images_per_s=count / best_bare,
-        peak_rss_mb=peak,
-        peak_rss_mb_half=half_peak,
+        **{name: memory[name] for name in ("peak_rss_mb", "rss_mb_fifth", "rss_mb_end", "growth_mb_per_10000")},
         scan_seconds=scan,
         pictures=count,
         faces=sum(outcome.labels.values()),
         workers=workers,
         cores=os.cpu_count() or 1,
-        stage_ms={stage: 1000 * value / count for stage, value in outcome.tally.seconds.items()},
+        stage_ms=_stage_ms(outcome.tally.seconds, count),
+        ray_images_per_s=on_ray["images_per_s"] if on_ray else None,
+        ray_stage_ms=_stage_ms(on_ray["stage_seconds"], count) if on_ray else None,
         detector=outcome.detector,
         model=outcome.model,
         provider=outcome.provider,
     )
+
+
+def _stage_ms(seconds: dict[str, float], count: int) -> dict[str, float]:
+    return {stage: 1000 * value / count for stage, value in seconds.items()}
 
 
 def _scan_seconds(folder: Path) -> float:
@@ -212,10 +235,15 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=2000, help="files to label (2000)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each (3)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="threads (one per core)")
+    parser.add_argument("--ray", action="store_true", help="measure --engine ray as well")
     options = parser.parse_args()
-    settings = load_settings()
     result = measure(
-        options.photos, count=options.count, rounds=options.rounds, workers=options.workers, settings=settings
+        options.photos,
+        count=options.count,
+        rounds=options.rounds,
+        workers=options.workers,
+        settings=load_settings(),
+        ray=options.ray,
     )
     text = json.dumps(asdict(result), indent=2)
     print(text)

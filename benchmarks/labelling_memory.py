@@ -2,7 +2,7 @@
 
 `python -m benchmarks.labelling_memory FOLDER --json OUT` labels a folder and writes `rss_mb_fifth` and `rss_mb_end`
 (resident when a fifth, and when all of the pictures were labelled), `growth_mb_per_10000` (a line fitted to all samples
-between the two), `writing_mb` (the most while outputs were written) and `peak_rss_mb`.
+between the two; null for a run of a second or less), `writing_mb` (the most while outputs were written), `peak_rss_mb`.
 
 The first fifth is left out of the growth: until then ONNX Runtime meets new batch sizes, and SQLite fills its caches.
 """
@@ -40,7 +40,7 @@ class Memory:
     images_per_s: float
     rss_mb_fifth: float
     rss_mb_end: float
-    growth_mb_per_10000: float
+    growth_mb_per_10000: float | None
     writing_mb: float
     peak_rss_mb: float
 
@@ -82,7 +82,10 @@ class Watch(Quiet):
 
     def curve(self) -> tuple[list[float], list[float], float]:
         """Pictures and megabytes of every sample while labelling, and the most megabytes while writing."""
-        most = max(self._rendering, default=resident_bytes())
+        now = resident_bytes()
+        if not self._at:  # over before the first sample
+            return [float(self.done)], [now / 1e6], now / 1e6
+        most = max(self._rendering, default=now)
         return [float(at) for at in self._at], [size / 1e6 for size in self._labelling], most / 1e6
 
 
@@ -97,23 +100,21 @@ def peak_rss_mb() -> float:
     return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
 
 
-def growth(at: Sequence[float], sizes_mb: Sequence[float]) -> tuple[float, float, float]:
+def growth(at: Sequence[float], sizes_mb: Sequence[float]) -> tuple[float, float, float | None]:
     """Megabytes at a fifth and at the end, and per 10,000 pictures between them by least squares.
 
-    Raises: ValueError, for fewer than ten samples after the first fifth: the run is too short to say.
+    The last is None for fewer than ten samples after the first fifth, which say nothing of growth.
     """
     pictures, sizes = np.asarray(at), np.asarray(sizes_mb)
-    late = pictures >= at[-1] / 5 if len(at) else np.zeros(0, bool)
-    if late.sum() < 10:
-        raise ValueError(f"{int(late.sum())} samples after the first fifth: label more pictures to see growth")
-    slope = float(np.polyfit(pictures[late], sizes[late], 1)[0]) * 10_000
+    late = pictures >= at[-1] / 5
+    slope = float(np.polyfit(pictures[late], sizes[late], 1)[0]) * 10_000 if late.sum() >= 10 else None
     return float(sizes[late][0]), float(sizes[-1]), slope
 
 
 def measure(
     folder: Path, out: Path, settings: Callable[[], Settings], *, outputs: tuple[str, ...], workers: int
 ) -> Memory:
-    """Label a folder into a new `out` and say what the run held. Raises: ValueError, when it was too short."""
+    """Label a folder into a new `out` and say what the run held."""
     with Watch() as watch:
         outcome = label(Request(out, (str(folder),), outputs=outputs, workers=workers), settings(), watch)
     at, sizes, writing = watch.curve()

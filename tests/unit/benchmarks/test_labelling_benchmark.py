@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import labelling
+from benchmarks.labelling_memory import growth
 from tests.support import tiny_artefact
 
 
@@ -21,5 +22,14 @@ def test_it_writes_efficiency_rate_and_memory(
     assert json.loads(capsys.readouterr().out) == figures
     assert figures["efficiency"] == pytest.approx(figures["images_per_s"] / figures["bare_images_per_s"])
     assert figures["faces"] == figures["pictures"] == 6
-    assert figures["peak_rss_mb"] >= figures["peak_rss_mb_half"] > 20
+    assert figures["peak_rss_mb"] >= figures["rss_mb_end"] > 20
     assert set(figures["stage_ms"]) == {"read", "decode", "detect", "align", "classify", "write"}
+
+
+def test_growth_is_the_slope_after_the_first_fifth() -> None:
+    pictures = [float(number) for number in range(100, 10_001, 100)]
+    warming = [50.0 + min(number, 1000) / 100 for number in pictures]
+    assert growth(pictures, warming) == (60.0, 60.0, pytest.approx(0.0, abs=1e-9))
+    leaking = [60.0 + number / 1000 for number in pictures]
+    assert growth(pictures, leaking)[2] == pytest.approx(10.0)
+    assert growth([1.0, 2.0], [50.0, 60.0]) == (50.0, 60.0, None)
