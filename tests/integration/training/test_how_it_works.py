@@ -1,0 +1,93 @@
+import ast
+import re
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from data.contract import LABELS
+from tests.data_sets import make_folders
+from tests.support_training import TINY_CNN, TINY_DEIT, drawn_faces, small_recipe
+from training.illustrate import FACES, MAX_BYTES, PHOTOS, PICTURES, main, sample_faces
+from training.train import train
+
+ROOT = Path(__file__).parents[3]
+GUIDE = ROOT / "docs" / "how-it-works.md"
+TEXT = GUIDE.read_text(encoding="utf-8")
+PLAIN = {**TINY_DEIT, "name": "deit_tiny_patch16_224"}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs of a teacher, a student with a distillation token that it taught, and a plain student."""
+    root = tmp_path_factory.mktemp("pictures")
+    faces = drawn_faces(root / "folders")
+    taught = {"mode": "token-soft", "teachers": [str(root / "teacher")], "temperature": 2.0}
+    train(small_recipe(faces, model=TINY_CNN), root / "teacher")
+    train(small_recipe(faces, model=TINY_DEIT, distillation=taught), root / "student")
+    train(small_recipe(faces, model=PLAIN), root / "plain")
+    return root
+
+
+def test_every_function_that_the_guide_links_is_in_the_file_that_it_links() -> None:
+    links = re.findall(r"\[`(\w+)`\]\(\.\./([\w/]+\.py)\)", TEXT)
+    assert len(links) >= 15
+    for name, file in links:
+        tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+        assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}, name
+
+
+def test_every_picture_that_can_be_drawn_is_shown_and_is_small() -> None:
+    shown = re.findall(r"\]\(images/how-it-works/(\w+)\.png\)", TEXT)
+    assert sorted(shown) == sorted(PICTURES)
+    for name in shown:
+        assert (GUIDE.parent / "images" / "how-it-works" / f"{name}.png").stat().st_size < MAX_BYTES
+
+
+def test_all_pictures_are_drawn_from_a_student_with_two_tokens(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = place / "both"
+    assert main([str(place / "student"), "--beside", str(place / "plain"), "--out", str(out)]) == 0
+    assert {path.stem for path in out.iterdir()} == set(PICTURES)
+    assert capsys.readouterr().out.count("KB") == len(PICTURES)
+    for path in out.iterdir():
+        picture = cv2.imread(str(path))
+        assert picture is not None
+        assert picture.std() > 10
+        assert path.stat().st_size < MAX_BYTES
+
+
+def test_a_plain_student_gives_what_needs_no_second_token(place: Path) -> None:
+    out = place / "one"
+    assert main([str(place / "plain"), "--out", str(out)]) == 0
+    assert {path.stem for path in out.iterdir()} == {"patches", "positions", "attention", "distance"}
+
+
+def test_a_cnn_is_refused_with_its_name(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(place / "teacher"), "--out", str(place / "none")]) == 1
+    assert "not a transformer with a class token, but test_resnet" in capsys.readouterr().err
+
+
+def test_no_face_of_the_data_set_is_drawn(place: Path) -> None:
+    make_folders(place / "others", {"valid": dict.fromkeys(LABELS, 2)})
+    for number, data in enumerate(("folders", "others")):
+        out = place / f"data{number}"
+        assert main([str(place / "student"), "--data", f"folders={place / data}", "--out", str(out)]) == 0
+    for name in ("patches", "attention", "looks"):
+        assert (place / "data0" / f"{name}.png").read_bytes() == (place / "data1" / f"{name}.png").read_bytes()
+
+
+def test_the_faces_that_are_shown_are_cut_as_the_service_cuts_them() -> None:
+    from app.detect import create_detector
+    from app.detect.weights import find_yunet
+    from app.settings import Settings
+    from data.contract import align, decode
+
+    settings = Settings()
+    if find_yunet(settings.models_dir) is None:
+        pytest.skip("YuNet's file is not here: name its folder in MIEN_MODELS_DIR")
+    detector = create_detector(settings.model_copy(update={"detector": "yunet"}))
+    for crop, name in zip(sample_faces(), FACES, strict=True):
+        photo = decode((PHOTOS / name).read_bytes())
+        found = align(photo, detector.detect(photo)[0].landmarks_px)
+        assert np.abs(crop.astype(int) - found.astype(int)).mean() < 2
