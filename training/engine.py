@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import torch
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from timm.layers.config import set_fused_attn
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -21,7 +22,7 @@ _MATMUL_SIDE: Final = 2048
 
 
 def choose_device(runtime: RuntimeConfig) -> tuple[torch.device, torch.autocast]:
-    """Device and precision of a run; also sets the number of threads. Raises: RecipeError."""
+    """Device and precision of a run; also sets the number of threads and how attention runs. Raises: RecipeError."""
     wanted = ("cuda" if torch.cuda.is_available() else "cpu") if runtime.device == "auto" else runtime.device
     if wanted == "cuda" and not torch.cuda.is_available():
         raise RecipeError("runtime.device cuda: torch sees no GPU here; use auto or cpu")
@@ -29,6 +30,8 @@ def choose_device(runtime: RuntimeConfig) -> tuple[torch.device, torch.autocast]
         raise RecipeError("runtime.precision fp16: only on a GPU, the CPU has no fast fp16; use bf16 or fp32")
     if runtime.threads:
         torch.set_num_threads(runtime.threads)
+    # torch's fused attention is slow for 50 tokens on a CPU: 0.65 s a step of the tiny hybrid with it, 0.46 s without
+    set_fused_attn(wanted == "cuda")
     return torch.device(wanted), torch.autocast(wanted, _DTYPES[runtime.precision], enabled=runtime.precision != "fp32")
 
 

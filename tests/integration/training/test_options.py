@@ -259,3 +259,15 @@ def test_a_reader_option_without_a_value_is_a_usage_error(capsys: pytest.Capture
         evaluate_main(["--artefact", "a", "--data", "folders=b", "--option", "ignore"])
     assert exit_.value.code == 2
     assert "--option 'ignore': expected KEY=VALUE" in capsys.readouterr().err
+
+
+def test_attention_is_not_fused_on_a_cpu_and_answers_alike() -> None:
+    recipe = small_recipe(Path("faces"), model=PLAIN)
+    fused = build_network(recipe.model).eval()
+    choose_device(RuntimeConfig(device="cpu", precision="fp32"))
+    plain = build_network(recipe.model).eval()
+    plain.load_state_dict(fused.state_dict())
+    flags = {bool(module.fused_attn) for module in plain.modules() if hasattr(module, "fused_attn")}
+    assert flags == {False}
+    crops = torch.randint(0, 256, (3, 112, 112, 1), dtype=torch.uint8)
+    torch.testing.assert_close(plain(crops).class_logits, fused(crops).class_logits, rtol=1e-4, atol=1e-5)
