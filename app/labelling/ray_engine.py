@@ -48,7 +48,7 @@ from app.labelling.partitions import (
 from app.labelling.products import ProductOptions
 from app.labelling.progress import Reporter
 from app.labelling.records import TRANSIENT, Source, Tally
-from app.labelling.run import Outcome, Request, facts_of, open_pipelines, sources_of
+from app.labelling.run import Outcome, Request, cores, facts_of, open_pipelines, sources_of
 from app.labelling.view import View
 from app.labelling.worker import Job
 from app.settings import Settings
@@ -59,6 +59,7 @@ OUTPUTS: Final = ("parquet",)
 PARTITION: Final = 16 * GROUP
 _ATTEMPTS: Final = 5
 _LOCAL_STORE_BYTES: Final = 200 * 1024 * 1024
+_STARTS: Final = 3
 _ROLL_CALL_S: Final = 300.0
 _MAX_BLOCKS: Final = 2_000
 
@@ -200,19 +201,9 @@ def _connected(address: str | None, workers: int) -> Iterator[Any]:
     from ray.data import DataContext
     from ray.data.exceptions import SystemException
 
-    logging.getLogger("ray").setLevel(logging.ERROR)
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
-    quiet = {"logging_level": logging.ERROR, "log_to_driver": False}
-    try:
-        if address is None:
-            cores = workers or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-            options = {"num_cpus": cores, "include_dashboard": False, "object_store_memory": _LOCAL_STORE_BYTES}
-            ray.init("local", **options, **quiet)
-        else:
-            ray.init(address, **quiet)
-    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-        where = "a cluster on this machine" if address is None else f"the cluster at {address}"
-        raise Unready(f"--engine ray: cannot reach {where}: {error}") from error
+    for name in ("ray", "ray.data"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    _start(ray, address, workers)
     context = DataContext.get_current()
     context.enable_progress_bars = False
     context.print_on_execution_start = False
@@ -222,6 +213,28 @@ def _connected(address: str | None, workers: int) -> Iterator[Any]:
         raise Unready(f"the cluster could not finish: {_first_line(error)}. Run the same command again.") from error
     finally:
         ray.shutdown()
+
+
+def _start(ray: Any, address: str | None, workers: int) -> None:
+    """Connect, or start a cluster; on a busy machine its parts may miss each other, so this is tried more than once.
+
+    Raises: Unready.
+    """
+    options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+    if address is None:
+        options |= {"num_cpus": workers or cores(), "include_dashboard": False}
+        options |= {"object_store_memory": _LOCAL_STORE_BYTES}
+    tries = 1 if address else _STARTS
+    for number in range(1, tries + 1):
+        try:
+            ray.init(address or "local", **options)
+        except Exception as error:  # Ray raises plain Exception where its parts do not start in time
+            ray.shutdown()
+            if number == tries:
+                where = f"reach the cluster at {address}" if address else "start a cluster on this machine"
+                raise Unready(f"--engine ray: cannot {where}: {_first_line(error)}") from error
+        else:
+            return
 
 
 def _first_line(error: Exception) -> str:

@@ -111,7 +111,7 @@ def label(request: Request, settings: Settings, report: Reporter) -> Outcome:
     check_outputs(request.outputs)
     sources = sources_of(request)
     with output_lock(request.out), disk_errors(request.out):
-        workers = request.workers or _cores()
+        workers = request.workers or cores()
         pipelines = open_pipelines(settings, workers)
         clear_parts(request.out)
         journal = _open_journal(request.out, facts_of(pipelines[0]), report)
@@ -125,7 +125,8 @@ def label(request: Request, settings: Settings, report: Reporter) -> Outcome:
             journal.close()
 
 
-def _cores() -> int:
+def cores() -> int:
+    """Cores that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on every system

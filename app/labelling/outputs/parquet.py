@@ -12,7 +12,7 @@ from app.labelling.view import View
 
 HELP: Final = "labels.parquet and files.parquet (extra `parquet`)"
 PRODUCTS: Final = 0
-_ROWS_PER_GROUP: Final = 50_000
+_ROWS_PER_GROUP: Final = 16_000
 _ROWS_AT_ONCE: Final = 2_000
 
 
@@ -24,7 +24,7 @@ def check() -> str | None:
 
 
 def render(view: View, out: Path) -> Sequence[Path]:
-    """Write both tables, in row groups of 50,000."""
+    """Write both tables, in row groups of 16,000."""
     tables = (("labels", FACE_COLUMNS, face_rows), ("files", FILE_COLUMNS, file_rows))
     targets = []
     for name, columns, rows in tables:
@@ -63,7 +63,7 @@ def write_table(
 
 
 def row_groups(kind: Any, rows: Iterable[Row]) -> Iterator[Any]:
-    """Arrow tables of 50,000 rows; few of them at once are Python objects, which take twenty times the space."""
+    """Arrow tables of 16,000 rows; few of them at once are Python objects, which take twenty times the space."""
     import pyarrow as pa
 
     iterator = iter(rows)
