@@ -15,7 +15,6 @@ from models.rollout import recorded_attention, rollout
 from tests.data_sets import make_raf_db
 from tests.support_training import TINY_CNN, TINY_DEIT, drawn_faces, small_recipe
 from training import evaluate, export
-from training.config import read_recipe
 from training.loader import load_faces
 from training.run import load_best, read_facts
 from training.train import TrainingDiverged, train
@@ -160,20 +159,3 @@ def test_raf_db_trains_on_a_stratified_validation_split_and_leaves_test_sealed(
     folder = export.export(run, "drawn", artefacts_dir=tmp_path / "artefacts")
     assert [entry.split for entry in load_artefact(folder).metrics] == ["valid"]
     assert not list((tmp_path / "cache").glob("*test*"))
-
-
-def test_the_raf_db_recipes_train_and_release_a_distilled_student(tmp_path: Path) -> None:
-    """As a user runs them, but for the size of the set, one epoch, and no pretrained weights."""
-    root = make_raf_db(tmp_path / "rafdb", train=dict.fromkeys(LABELS, 20), originals=False)
-    small = [
-        "epochs=1", "batch_size=42", "model.pretrained=false", "runtime.workers=0", "runtime.device=cpu",
-        f"data.cache_dir={tmp_path}/cache", f"data.valid.root={root}", f"data.train.0.root={root}",
-    ]  # fmt: skip
-    recipes = Path(__file__).parents[3] / "training" / "recipes"
-    teacher = train(read_recipe(recipes / "rafdb_teacher.yaml", [*small, "model.name=resnet10t"]), tmp_path / "teacher")
-    taught = [*small, f"distillation.teachers=[{teacher}]", "model.options.depth=2"]
-    run = train(read_recipe(recipes / "rafdb_deit_tiny.yaml", taught), tmp_path / "student")
-    manifest = load_artefact(export.export(run, "drawn", artefacts_dir=tmp_path / "artefacts"))
-    assert manifest.name == "deit_tiny_112.drawn"
-    assert manifest.colour == "RGB"
-    assert manifest.recipe["distillation"]["mode"] == "token-hard"

@@ -1,0 +1,68 @@
+"""The RAF-DB recipes as a user runs them, from pictures to report: but a drawn set, one epoch, few blocks, no hub."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from data.contract import LABELS
+from models.manifest import load_artefact
+from tests.data_sets import make_raf_db
+from training import evaluate, export
+from training.config import read_recipe
+from training.report.__main__ import main as report
+from training.train import train
+
+RECIPES = Path(__file__).parents[3] / "training" / "recipes"
+STUDENTS = ["rafdb_deit_tiny", "rafdb_deit_small", "rafdb_deit_base", "rafdb_hybrid_tiny"]
+
+
+def reduced(root: Path, cache: Path) -> list[str]:
+    return [
+        "epochs=1", "batch_size=42", "optim.warmup_epochs=0.5", "model.pretrained=false",
+        "runtime.workers=0", "runtime.device=cpu", "runtime.precision=fp32", "runtime.log_every_steps=1",
+        f"data.cache_dir={cache}", f"data.valid.root={root}", f"data.train.0.root={root}",
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def taught(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """The set, and what makes a recipe small enough for a test; its teacher has been trained."""
+    folder = tmp_path_factory.mktemp("rafdb")
+    root = make_raf_db(folder / "raf_db", train=dict.fromkeys(LABELS, 20), originals=False)
+    small = reduced(root, folder / "cache")
+    teacher = train(read_recipe(RECIPES / "rafdb_teacher.yaml", [*small, "model.name=resnet10t"]), folder / "teacher")
+    return root, [*small, f"distillation.teachers=[{teacher}]", "model.options.depth=1"]
+
+
+@pytest.mark.timeout(600)  # two exports a student; a machine that trains meanwhile takes its time
+@pytest.mark.parametrize("name", STUDENTS)
+def test_a_raf_db_student_is_trained_released_scored_and_reported(
+    name: str, taught: tuple[Path, list[str]], tmp_path: Path
+) -> None:
+    root, changes = taught
+    path = RECIPES / f"{name}.yaml"
+    if read_recipe(path).model.init_from is not None:
+        changes = [*changes, f"model.init_from={_started_on_gray_faces(root, changes, tmp_path)}"]
+    run = train(read_recipe(path, changes), tmp_path / name)
+
+    folder = export.export(run, "drawn", artefacts_dir=tmp_path / "artefacts")
+    manifest = load_artefact(folder)
+    assert manifest.name == f"{read_recipe(path).model.arch}.drawn"
+    assert manifest.colour == read_recipe(path).model.colour
+    assert [entry.split for entry in manifest.metrics] == ["valid"]
+
+    figures = tmp_path / "figures.json"
+    test = ["--artefact", str(folder), "--data", f"raf_db={root}", "--split", "test", "--json", str(figures)]
+    assert evaluate.main(test) == 0
+    assert json.loads(figures.read_text(encoding="utf-8"))["faces"] > 0
+
+    page = tmp_path / "report.html"
+    assert report([str(run), "--out", str(page)]) == 0
+    assert f"{name}" in page.read_text(encoding="utf-8")
+
+
+def _started_on_gray_faces(root: Path, changes: list[str], folder: Path) -> Path:
+    """A run of the FERPlus recipe's network, as `model.init_from` wants; on the drawn set, which is at hand."""
+    drawn = [f"data.train=[{{kind: raf_db, split: train, root: {root}}}]", "data.valid.kind=raf_db"]
+    return train(read_recipe(RECIPES / "ferplus_hybrid_tiny.yaml", [*drawn, *changes]), folder / "start")
