@@ -7,12 +7,11 @@ the validation split that its recipe names. Intervals are over faces; gains over
 """
 
 import argparse
-import json
 import logging
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import torch
@@ -28,7 +27,8 @@ from training.checkpoint import CheckpointError
 from training.config import Recipe, RecipeError, read_recipe
 from training.loader import load_faces
 from training.metrics import Estimate
-from training.run import METRICS_NAME, RunError, load_best, parameters
+from training.report.history import read_history
+from training.run import RunError, load_best, parameters
 from training.train import TrainingDiverged, predict, train
 
 logger = logging.getLogger("training")
@@ -137,29 +137,11 @@ class _Scored:
 def _score(recipe: Recipe, folder: Path) -> _Scored:
     network, state = load_best(folder)
     valid = load_faces(recipe.data.valid, colour=recipe.model.colour, cache_dir=recipe.data.cache_dir)
+    minutes = read_history(folder, batch_size=recipe.batch_size).minutes
     exact = torch.autocast("cpu", enabled=False)
     heads = predict(network, valid.crops, device=torch.device("cpu"), autocast=exact)
     right = {head: logits.argmax(axis=1) == valid.labels for head, logits in heads.items()}
-    return _Scored(right, valid.labels, state["head"], parameters(network), _minutes(folder))
-
-
-def _minutes(folder: Path) -> float:
-    """Minutes of training steps, from the speed that the run logged: the last figure of each epoch is the epoch's."""
-    lines = [json.loads(line) for line in (folder / METRICS_NAME).read_text(encoding="utf-8").splitlines()]
-    batch = read_batch_size(folder)
-    seconds, speed, previous = 0.0, 0.0, 0
-    for line in lines:
-        speed = line.get("faces_per_s", speed)
-        if "epoch" in line and speed:
-            seconds += (line["step"] - previous) * batch / speed
-            previous = line["step"]
-    return seconds / 60
-
-
-def read_batch_size(folder: Path) -> int:
-    """Batch size of a run folder's recipe."""
-    values: dict[str, Any] = yaml.safe_load((folder / "recipe.yaml").read_text(encoding="utf-8"))
-    return int(values["batch_size"])
+    return _Scored(right, valid.labels, state["head"], parameters(network), minutes)
 
 
 def _result(row: str, head: Head, runs: list[_Scored], reference: list[Array]) -> Result:
