@@ -109,7 +109,9 @@ def create(config: BackboneConfig) -> nn.Module:
         arguments["pos_embed"] = "none"
     network = create_timm(config, **arguments)
     if position == "sinusoidal":
-        _fix_sinusoidal(network)
+        _fix_positions(network, _sinusoidal(network))
+    if position == "none" and network.pos_embed is not None:
+        _fix_positions(network, 0.0)  # timm's distilled models have positions whatever they are asked
     return _Transformer(network)
 
 
@@ -126,10 +128,14 @@ def _stem(stem: str, patch_px: int, options: dict[str, Any]) -> partial[Convolut
     return partial(ConvolutionalStem, widths=tuple(options.get("stem_widths", default_widths)), blocks=tuple(blocks))
 
 
-def _fix_sinusoidal(network: Any) -> None:
-    """Replace the learned position embedding by two-dimensional sines and cosines that are not trained."""
+def _sinusoidal(network: Any) -> Tensor:
+    """Two-dimensional sines and cosines for the patches, (tokens, dim)."""
     grid = list(network.patch_embed.grid_size)
-    patches = build_sincos2d_pos_embed(grid, dim=network.embed_dim, interleave_sin_cos=True)  # (tokens, dim)
+    return build_sincos2d_pos_embed(grid, dim=network.embed_dim, interleave_sin_cos=True)
+
+
+def _fix_positions(network: Any, patches: Tensor | float) -> None:
+    """Replace the learned position embedding by one that is not trained; prefix tokens get none."""
     with torch.no_grad():
         network.pos_embed.zero_()
         network.pos_embed[0, network.num_prefix_tokens :] = patches

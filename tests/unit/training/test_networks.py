@@ -60,6 +60,17 @@ def test_sinusoidal_positions_are_not_trained_and_differ_by_place() -> None:
     assert len(torch.unique(places, dim=0)) == 49
 
 
+@pytest.mark.parametrize("name", ["deit_tiny_patch16_224", "deit_tiny_distilled_patch16_224"])
+def test_without_positions_shuffled_patches_give_the_same_answer(name: str) -> None:
+    backbone = create_backbone("deit", config(name, position="none", **SMALL)).eval()
+    picture = torch.rand(1, 1, 112, 112)
+    patches = picture.unfold(2, 16, 16).unfold(3, 16, 16).reshape(49, 16, 16)
+    shuffled = patches[torch.randperm(49)].reshape(7, 7, 16, 16).permute(0, 2, 1, 3).reshape(1, 1, 112, 112)
+    assert not torch.equal(shuffled, picture)
+    torch.testing.assert_close(backbone(shuffled).class_logits, backbone(picture).class_logits)
+    assert not any(parameter.requires_grad for key, parameter in backbone.named_parameters() if "pos_embed" in key)
+
+
 def test_a_stem_that_does_not_reach_the_patch_size_says_how_many_steps_it_takes() -> None:
     options = {"patch_px": 8, "stem": "hybrid", "stem_widths": [8], "stem_blocks": [1, 1]}
     with pytest.raises(UnknownBackbone, match="3 stride-2 convolutions"):
