@@ -60,6 +60,7 @@ PARTITION: Final = 16 * GROUP
 _ATTEMPTS: Final = 5
 _LOCAL_STORE_BYTES: Final = 200 * 1024 * 1024
 _STARTS: Final = 3
+_KNOCK_S: Final = 10.0
 _ROLL_CALL_S: Final = 300.0
 _MAX_BLOCKS: Final = 2_000
 
@@ -196,7 +197,7 @@ def _signals(received: list[str]) -> Iterator[None]:
 def _connected(address: str | None, workers: int) -> Iterator[Any]:
     """Ray, connected to a cluster or to one started here for this run alone, which ends with it. Raises: Unready."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # before Ray is imported: nothing is reported to anybody
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # else it writes between the lines of --json-log
+    os.environ.setdefault("RAY_agent_register_timeout_ms", "100000")  # of a cluster started here, on a busy machine
     import ray
     from ray.data import DataContext
     from ray.data.exceptions import SystemException
@@ -224,6 +225,8 @@ def _start(ray: Any, address: str | None, workers: int) -> None:
     if address is None:
         options |= {"num_cpus": workers or cores(), "include_dashboard": False}
         options |= {"object_store_memory": _LOCAL_STORE_BYTES}
+    else:
+        _knock(address)
     tries = 1 if address else _STARTS
     for number in range(1, tries + 1):
         try:
@@ -235,6 +238,17 @@ def _start(ray: Any, address: str | None, workers: int) -> None:
                 raise Unready(f"--engine ray: cannot {where}: {_first_line(error)}") from error
         else:
             return
+
+
+def _knock(address: str) -> None:
+    """Refuse an address at which nothing listens: Ray itself would try for minutes. Raises: Unready."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not (host and port.isdigit()):  # `auto`, which Ray resolves
+        return
+    try:
+        socket.create_connection((host, int(port)), _KNOCK_S).close()
+    except OSError as error:
+        raise Unready(f"--engine ray: cannot reach the cluster at {address}: {error.strerror or error}") from error
 
 
 def _first_line(error: Exception) -> str:

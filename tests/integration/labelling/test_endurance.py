@@ -86,7 +86,7 @@ def test_memory_stays_flat_over_a_hundred_thousand_files(tmp_path: Path, artefac
     figures = memory_of_run(tmp_path / "photos", tmp_path / "out", artefact, 100_000)
     assert abs(figures["growth_mb_per_10000"]) < 1.0
     assert figures["rss_mb_end"] - figures["rss_mb_fifth"] < 15
-    assert figures["writing_mb"] - figures["rss_mb_end"] < 60
+    assert figures["writing_mb"] - figures["rss_mb_end"] < 120  # Parquet: the library, and groups of 16,000 rows
 
 
 class Poisoned:
