@@ -19,7 +19,7 @@ EVERYTHING = "csv,files,jsonl,parquet,annotated,crops,classes,coco,label-studio,
 
 
 def killed_runs(mien: Mien, album: Path, out: Path, *, kills: int, seed: int, longest_s: float) -> Counter[str]:
-    """Kill the program `kills` times at random moments, then let it end; what it was doing at each kill, counted.
+    """Kill the program `kills` times at random moments; what it was doing at each kill, counted.
 
     longest_s: it is killed that long after its start at the latest, or earlier once all is labelled.
     """
@@ -35,10 +35,33 @@ def killed_runs(mien: Mien, album: Path, out: Path, *, kills: int, seed: int, lo
             process.send_signal(signal.SIGKILL)
             doing[phase_of(process.communicate()[1])] += 1
             assert process.returncode == -signal.SIGKILL
+    return doing
+
+
+def killed_while_writing(mien: Mien, album: Path, out: Path, *, kills: int, seed: int) -> Counter[str]:
+    """Kill the program `kills` times while it writes its outputs; which output it was at, counted."""
+    dice = random.Random(seed)  # noqa: S311  # moments to kill at, no secret
+    outputs = EVERYTHING.split(",")
+    at: Counter[str] = Counter()
+    for _ in range(kills):
+        process = mien.start("label", album, "--out", out, "--write", EVERYTHING, "--json-log")
+        assert process.stderr is not None
+        aim = dice.choice(outputs)
+        for line in process.stderr:
+            if f'"output": "{aim}"'.encode() in line:
+                break
+        time.sleep(dice.uniform(0.0, 0.5))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        at[aim] += process.returncode == -signal.SIGKILL
+    return at
+
+
+def finished(mien: Mien, album: Path, out: Path) -> None:
+    """Run the same command to its end."""
     process = mien.start("label", album, "--out", out, "--write", EVERYTHING, "--quiet")
     _, err = process.communicate()
     assert process.returncode == 3, err.decode()
-    return doing
 
 
 def phase_of(log: bytes) -> str:
@@ -54,7 +77,9 @@ def test_a_run_killed_again_and_again_ends_in_the_same_bytes(
 ) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     assert mien("label", album, "--out", whole, "--write", EVERYTHING, "--quiet").exit_code == 3
-    killed_runs(mien, album, broken, kills=6, seed=1, longest_s=3.0)
+    killed_runs(mien, album, broken, kills=5, seed=1, longest_s=3.0)
+    killed_while_writing(mien, album, broken, kills=1, seed=1)
+    finished(mien, album, broken)
     assert tree_of(broken) == tree_of(whole)
 
 
@@ -66,15 +91,18 @@ def test_ten_thousand_files_and_a_hundred_kills_end_in_the_same_bytes(
     album = make_album(tmp_path / "album", 10_000, photos=Path(given) if given else None)
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     began = time.monotonic()
-    process = released_mien.start("label", album, "--out", whole, "--write", EVERYTHING, "--quiet")
-    _, err = process.communicate()
-    assert process.returncode == 3, err.decode()
+    finished(released_mien, album, whole)
     whole_s = time.monotonic() - began
-    # every kill but the last few meets pictures that are not labelled yet
-    doing = killed_runs(released_mien, album, broken, kills=100, seed=2, longest_s=5.0 + whole_s / 35)
-    print(f"killed while {dict(doing)}; {len(tree_of(whole)):,} files alike; undisturbed run {whole_s:.0f} s")
-    assert min(doing["starting"], doing["labelling"], doing["writing"]) > 5
-    assert tree_of(broken) == tree_of(whole)
+    # four kills in five meet pictures that are not labelled yet, the others outputs that are not written yet
+    doing = killed_runs(released_mien, album, broken, kills=80, seed=2, longest_s=5.0 + whole_s / 35)
+    at = killed_while_writing(released_mien, album, broken, kills=20, seed=3)
+    finished(released_mien, album, broken)
+    files = tree_of(whole)
+    print(
+        f"killed while {dict(doing)}, while writing {dict(at)}; {len(files):,} files; undisturbed run {whole_s:.0f} s"
+    )
+    assert min(doing["starting"], doing["labelling"], at.total()) > 5
+    assert tree_of(broken) == files
 
 
 def test_a_run_stopped_by_a_signal_says_so_and_goes_on_later(
