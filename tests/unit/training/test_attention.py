@@ -41,9 +41,11 @@ def test_a_trace_ends_with_the_very_tokens_that_the_heads_read() -> None:
 
 def test_tracing_leaves_no_hook_behind_even_after_an_error() -> None:
     student = network()
+    inner = student.backbone.network
+    for block in inner.blocks:
+        block.attn.fused_attn = True
     with pytest.raises(RuntimeError):
         trace(student, crops(1)[..., :2])
-    inner = student.backbone.network
     hooked = [*inner.blocks, inner.norm, *(block.attn.attn_drop for block in inner.blocks)]
     assert not any(module._forward_hooks for module in hooked)
     assert all(block.attn.fused_attn for block in inner.blocks)
