@@ -5,23 +5,12 @@ There is no distillation token: a teacher is heard by the class head, with mode 
 Source: Liu et al. 2021.
 """
 
-from typing import cast
+from torch import nn
 
-from torch import Tensor, nn
-
-from models.backbones import BackboneConfig, Heads
-from models.backbones._timm import create_timm
-
-
-class _OneHead(nn.Module):
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, pixels: Tensor) -> Heads:  # (B, C, P, P)
-        return Heads(cast(Tensor, self.network(pixels)))  # (B, classes)
+from models.backbones import BackboneConfig
+from models.backbones._timm import OneHead, create_timm
 
 
 def create(config: BackboneConfig) -> nn.Module:
     """Build a timm Swin at `config.input_px`; a stage whose grid is not whole windows is padded, as timm does."""
-    return _OneHead(create_timm(config, img_size=config.input_px, **config.options))
+    return OneHead(create_timm(config, img_size=config.input_px, **config.options))
