@@ -13,7 +13,6 @@ runtime. It refuses to run where the GPU runs no node of the model: a figure of 
 import argparse
 import asyncio
 import itertools
-import json
 import platform
 import shutil
 import statistics
@@ -32,6 +31,7 @@ from app.classify import Classifier, create_classifier
 from app.errors import StartupError
 from app.providers import CPU, open_session
 from app.settings import Device, load_settings
+from benchmarks.figures import publish
 from data.contract import CROP_PX, Array
 from models.manifest import ArtefactError
 
@@ -215,11 +215,7 @@ def main() -> None:
     # the product runs on CUDA in either case: it is the measure, not what is measured
     figures = measure(classifier, "cuda", batch=BATCH, concurrency=CONCURRENCY, matmul_size=MATMUL_SIZE)
     figures |= {"gpu": _gpu_name(), "device": device, "onnxruntime": onnxruntime.__version__}
-    text = json.dumps(figures | {"python": platform.python_version()}, indent=2)
-    print(text)
-    if given.json is not None:
-        given.json.parent.mkdir(parents=True, exist_ok=True)
-        given.json.write_text(text + "\n", encoding="utf-8")
+    publish(figures | {"python": platform.python_version()}, given.json)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.background import service
+from benchmarks.figures import publish
 from benchmarks.ideal import references
 from benchmarks.load import TYPES
 
@@ -142,11 +143,7 @@ def main() -> None:
         print(json.dumps(bare(given.photos, given.passes)))
         return
     figures = measure(given.photos, rounds=given.rounds, passes=given.passes, steady=given.steady)
-    text = json.dumps(figures, indent=2)
-    print(text)
-    if given.json is not None:
-        given.json.parent.mkdir(parents=True, exist_ok=True)
-        given.json.write_text(text + "\n", encoding="utf-8")
+    publish(figures, given.json)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ import cv2
 from websockets.sync.client import ClientConnection, connect
 
 from benchmarks.background import service
+from benchmarks.figures import publish
 from benchmarks.load import percentile
 
 FRAME_PX: Final = (640, 480)
@@ -163,11 +164,7 @@ def main() -> None:
     parser.add_argument("--in-flight", type=int, choices=(1, 2), default=IN_FLIGHT, help="frames without an answer")
     parser.add_argument("--rate", type=float, default=math.inf, help="frames a second at most; as fast as it goes")
     given = parser.parse_args()
-    text = json.dumps(measure(seconds=given.seconds, in_flight=given.in_flight, rate=given.rate), indent=2)
-    print(text)
-    if given.json is not None:
-        given.json.parent.mkdir(parents=True, exist_ok=True)
-        given.json.write_text(text + "\n", encoding="utf-8")
+    publish(measure(seconds=given.seconds, in_flight=given.in_flight, rate=given.rate), given.json)
 
 
 if __name__ == "__main__":
