@@ -79,7 +79,7 @@ class ModelConfig(_Strict):
     pretrained: bool = False
     scratch_if_unavailable: bool = False
     init_from: Path | None = Field(
-        None, description="run folder, supervised or pretrained, whose weights to start from"
+        None, description="run folder (supervised or pretrained) or artefact folder, whose weights to start from"
     )
     options: dict[str, Any] = Field(default_factory=dict)
 

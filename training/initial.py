@@ -1,21 +1,25 @@
-"""Start a network from another run's weights: an encoder of training/pretrain.py, or a finished supervised run."""
+"""Start a network from other weights: an encoder of training/pretrain.py, a finished run, or a released artefact."""
 
 import logging
 from pathlib import Path
 from typing import Any, Final
 
+import torch
 import yaml
 from timm.layers.pos_embed import resample_abs_pos_embed
 from torch import Tensor
 
-from data.contract import contract_id
+from data.contract import Array, contract_id
+from models.manifest import MANIFEST_NAME, ArtefactError, load_artefact
 from models.network import FaceNetwork
 from training import checkpoint
+from training.released import graph_weights, restate, unfold
 from training.run import RECIPE_NAME, RunError
 
 logger = logging.getLogger("training")
 
 ENCODER_NAME: Final = "encoder.pt"
+_FACES_SEEN: Final = 512
 _MAY_START_FRESH: Final = ("head.", "head_dist.", "dist_token")
 _POSITIONS: Final = "backbone.network.pos_embed"
 
@@ -24,36 +28,58 @@ class InitialWeightsError(RunError):
     """Weights that do not fit the network that is to start from them."""
 
 
-def load_initial(network: FaceNetwork, folder: Path) -> None:
-    """Copy a run's weights into `network`, and log what was loaded.
+def load_initial(network: FaceNetwork, folder: Path, crops: Array) -> None:
+    """Copy the weights of a run or of a released artefact into `network`, and log what was loaded.
 
     Position embeddings are resized where the grids differ. Heads and the distillation token may be absent and then
-    start fresh; everything else must fit.
+    start fresh; everything else must fit. `crops`, (N, 112, 112, C) uint8, are training faces: a released graph has its
+    batch normalisations folded away, and gets their statistics back from the first few hundred.
     Raises: InitialWeightsError; CheckpointError, for a file that cannot be read.
     """
-    name = ENCODER_NAME if (folder / ENCODER_NAME).exists() else checkpoint.BEST
-    if not (folder / name).exists():
-        raise InitialWeightsError(f"model.init_from {folder}: neither {ENCODER_NAME} nor {checkpoint.BEST} is there")
-    state = checkpoint.read(folder / name)
-    _warn_of_other_input(network, folder, state)
-    weights = dict(state["weights"])
+    released = (folder / MANIFEST_NAME).exists()
+    source, weights, model = _from_artefact(folder) if released else _from_run(folder)
+    _warn_of_other_input(network, folder, model)
+    seen = torch.from_numpy(crops[:_FACES_SEEN].copy())
+    if released:
+        unfold(network, weights, seen)
     own = network.state_dict()
     resized = _fit_positions(network, weights, own)
     _check(folder, weights, own)
     network.load_state_dict(weights, strict=False)
+    if released:
+        restate(network, seen)
     fresh = sorted(own.keys() - weights.keys())
-    logger.info(
-        "started from %s: %d tensors%s; fresh: %s",
-        folder / name, len(weights), resized, ", ".join(fresh) or "none",
-    )  # fmt: skip
+    logger.info("started from %s: %d tensors%s; fresh: %s", source, len(weights), resized, ", ".join(fresh) or "none")
 
 
-def _warn_of_other_input(network: FaceNetwork, folder: Path, state: dict[str, Any]) -> None:
+def _from_run(folder: Path) -> tuple[Path, dict[str, Tensor], dict[str, Any]]:
+    """Where the weights are, the weights, and the recipe's model."""
+    name = ENCODER_NAME if (folder / ENCODER_NAME).exists() else checkpoint.BEST
+    if not (folder / name).exists():
+        raise InitialWeightsError(
+            f"model.init_from {folder}: neither {ENCODER_NAME}, {checkpoint.BEST} nor {MANIFEST_NAME} is there"
+        )
+    state = checkpoint.read(folder / name)
     if state["contract_id"] != contract_id():
         raise InitialWeightsError(
             f"model.init_from {folder}: trained under contract {state['contract_id']}, this build has {contract_id()}"
         )
-    before = yaml.safe_load((folder / RECIPE_NAME).read_text(encoding="utf-8"))["model"]
+    recipe = yaml.safe_load((folder / RECIPE_NAME).read_text(encoding="utf-8"))
+    return folder / name, dict(state["weights"]), recipe["model"]
+
+
+def _from_artefact(folder: Path) -> tuple[Path, dict[str, Tensor], dict[str, Any]]:
+    """As `_from_run`, of the fp32 graph."""
+    try:
+        manifest = load_artefact(folder)
+        graph = folder / manifest.graph("fp32").file
+    except ArtefactError as error:
+        raise InitialWeightsError(f"model.init_from {folder}: {error}") from error
+    model: Any = manifest.recipe["model"]
+    return graph, graph_weights(graph), model
+
+
+def _warn_of_other_input(network: FaceNetwork, folder: Path, before: dict[str, Any]) -> None:
     here = network.preprocess
     for key, value in (("colour", here.colour), ("normalisation", here.normalisation), ("input_px", here.input_px)):
         if before.get(key, value) != value:

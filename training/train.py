@@ -76,7 +76,7 @@ def _train(recipe: Recipe, out: Path, machine: Machine) -> Path:
     _check_classes(faces, recipe)
     network = build_network(recipe.model)
     if recipe.model.init_from is not None and not checkpoint.exists(out):
-        load_initial(network, recipe.model.init_from)
+        load_initial(network, recipe.model.init_from, train_parts[0].crops)
     if world.size > 1 and machine.device.type == "cuda":
         # on the CPU, where there is none, each process normalises by its own part of the batch
         network = nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]
