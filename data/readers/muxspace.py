@@ -12,12 +12,13 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
 from data.contract import LABELS, UnknownLabel, parse_label
 from data.readers.base import Reader, Sample
+from data.tree import DatasetError
 
 # "right" and "left" are the person's own there, so right comes first in an image that is not mirrored
 _POINTS: Final = ("right_eye", "left_eye", "nose", "right_mouth", "left_mouth")
@@ -28,7 +29,11 @@ _PUBLISHED: Final = {
 
 
 class Muxspace(Reader):
-    """Reader of the muxspace crops. It has no options."""
+    """Reader of the muxspace crops.
+
+    Options:
+        keep: the labels whose faces count; [happiness, neutral] leaves the doubtful rare ones out.
+    """
 
     kind: ClassVar[str] = "muxspace"
     title: ClassVar[str] = "muxspace faces"
@@ -37,8 +42,12 @@ class Muxspace(Reader):
         "YuNet in a labels.csv"
     )
 
-    def __init__(self, root: Path | str) -> None:
+    def __init__(self, root: Path | str, *, keep: Sequence[str] = LABELS) -> None:
         super().__init__(root)
+        unknown = sorted(set(keep) - set(LABELS))
+        if unknown or not keep:
+            raise DatasetError(f"muxspace: keep={list(keep)}: expected some of {', '.join(LABELS)}")
+        self.keep = frozenset(keep)
         prefix = self.tree.prefix_of("labels.csv")
         if prefix is None:
             raise self.error(f"no labels.csv in {root}")
@@ -52,11 +61,11 @@ class Muxspace(Reader):
         return tuple(split for split, samples in self._by_split.items() if samples)
 
     def expected_counts(self) -> Mapping[str, Mapping[str, int]]:
-        """Return the counts of the published train and valid splits, without contempt."""
-        return _PUBLISHED
+        """Return the counts of the published train and valid splits, without contempt; {} under `keep`."""
+        return _PUBLISHED if self.keep == set(LABELS) else {}
 
     def left_out(self, split: str) -> Mapping[str, int]:
-        """Return how many crops have a label that is none of the seven."""
+        """Return how many crops have a label that is none of the seven, or none of `keep`."""
         self.samples(split)
         return dict(self._left_out[split])
 
@@ -84,7 +93,10 @@ class Muxspace(Reader):
                 raise
             self._left_out[split]["contempt"] += 1
         else:
-            self._by_split[split].append(_sample(row, label))
+            if label in self.keep:
+                self._by_split[split].append(_sample(row, label))
+            else:
+                self._left_out[split][label] += 1
 
 
 def _sample(row: Mapping[str, str], label: str) -> Sample:
