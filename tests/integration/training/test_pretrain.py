@@ -4,6 +4,7 @@ import json
 import logging
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -40,7 +41,7 @@ def losses(out: Path) -> list[float]:
 
 def state_of(folder: Path, model: dict[str, object], root: Path) -> dict[str, torch.Tensor]:
     network = build_network(small_recipe(root, model=model).model)
-    load_initial(network, folder)
+    load_initial(network, folder, np.zeros((2, 112, 112, 1), dtype=np.uint8))
     return network.state_dict()
 
 

@@ -41,6 +41,17 @@ def test_contempt_is_left_out_and_counted(tmp_path: Path) -> None:
     assert reader.left_out("train") == {"contempt": 3}
 
 
+def test_doubtful_labels_can_be_left_out(tmp_path: Path) -> None:
+    root = make_muxspace(tmp_path, {"train": {"fear": 2, "neutral": 3, "happiness": 1, "contempt": 1}})
+    reader = open_reader("muxspace", root, keep=["happiness", "neutral"])
+    assert Counter(sample.label for sample in reader.samples("train")) == {"neutral": 3, "happiness": 1}
+    assert reader.left_out("train") == {"fear": 2, "contempt": 1}
+    assert reader.expected_counts() == {}
+    for wrong in ([], ["happy"]):
+        with pytest.raises(DatasetError, match="keep"):
+            open_reader("muxspace", root, keep=wrong)
+
+
 def test_a_test_split_is_there_when_the_csv_lists_one(tmp_path: Path) -> None:
     assert open_reader("muxspace", make_muxspace(tmp_path / "a")).splits() == ("train", "valid")
     three = {split: {"fear": 1} for split in ("test", "train", "valid")}
