@@ -18,6 +18,7 @@ from app.detect import create_detector, detector_names
 from app.detect.weights import find_yunet
 from app.errors import MienError
 from app.providers import CPU, CUDA, cuda_obstacle
+from app.service import fallback
 from app.settings import Settings, load_settings
 from data.contract import CROP_PX, contract_id
 from models.manifest import ARTEFACTS_DIR, ArtefactError, default_artefact_dir, load_artefact
@@ -102,7 +103,7 @@ def _device(settings: Settings) -> str:
         raise ArtefactError(f"the model answered {rows.shape} with sums {rows.sum(axis=1)}: expected (2, 7), each 1")
     text = f"{classifier.provider} runs the model in {classifier.precision}"
     if classifier.provider == CPU:
-        obstacle = cuda_obstacle()
+        obstacle = cuda_obstacle() or fallback(classifier, settings)
         text += f"; {CUDA}: {obstacle}" if obstacle else f"; {CUDA} was not asked for"
     return text
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from app import providers, service
+from app import doctor, providers, service
 from app.classify import Classifier, create_classifier
 from app.main import create_app
 from app.pipeline import Pipeline
@@ -81,3 +81,13 @@ def test_a_service_that_was_meant_for_the_cpu_has_not_fallen_back(connect: Conne
 def test_what_was_chosen_is_no_fall_back(settings: dict[str, Any], provider: str) -> None:
     classifier: Any = SimpleNamespace(provider=provider)
     assert service.fallback(classifier, Settings(**settings)) is None
+
+
+def test_doctor_tells_a_gpu_that_does_not_run_the_model_from_one_that_nobody_asked_for(
+    artefact: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (doctor, service):
+        monkeypatch.setattr(module, "cuda_obstacle", lambda: None)
+    told = {device: doctor._device(Settings(device=device, model=artefact)) for device in ("auto", "cpu")}
+    assert "does not run on the GPU that is there" in told["auto"]
+    assert told["cpu"].endswith("was not asked for")
