@@ -3,7 +3,7 @@
 import difflib
 import os
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from data.augment import AugmentConfig
 
 DistillationMode = Literal["none", "soft", "hard", "token-soft", "token-hard"]
+S = TypeVar("S", bound=BaseModel)
 DATA_DIR_VARIABLE: Final = "MIEN_DATA_DIR"
 
 
@@ -189,6 +190,11 @@ class Recipe(_Strict):
 
 def read_recipe(path: Path, overrides: list[str] | None = None) -> Recipe:
     """Read a YAML recipe and apply `key.sub=value` overrides. Raises: RecipeError."""
+    return read_as(Recipe, path, overrides or [])
+
+
+def read_as(schema: type[S], path: Path, overrides: list[str]) -> S:
+    """Read a YAML recipe of any kind, as `read_recipe`. Raises: RecipeError."""
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -197,17 +203,21 @@ def read_recipe(path: Path, overrides: list[str] | None = None) -> Recipe:
         raise RecipeError(f"recipe {path}: not YAML ({error})") from error
     if not isinstance(values, dict):
         raise RecipeError(f"recipe {path}: expected keys and values, found {type(values).__name__}")
-    for override in overrides or []:
+    for override in overrides:
         apply_override(values, override)
-    return parse_recipe(values, origin=str(path))
+    return _parse_as(schema, values, origin=str(path))
 
 
 def parse_recipe(values: dict[str, Any], *, origin: str) -> Recipe:
     """Validate a recipe's values. Raises: RecipeError, with the nearest known key for an unknown one."""
+    return _parse_as(Recipe, values, origin=origin)
+
+
+def _parse_as(schema: type[S], values: dict[str, Any], *, origin: str) -> S:
     try:
-        return Recipe.model_validate(values)
+        return schema.model_validate(values)
     except ValidationError as error:
-        lines = [_explain(problem) for problem in error.errors()]
+        lines = [_explain(schema, problem) for problem in error.errors()]
         raise RecipeError(f"recipe {origin}: " + "; ".join(lines)) from error
 
 
@@ -231,26 +241,20 @@ def _scalar(text: str) -> Any:
         return yaml.safe_load(text)
 
 
-def _explain(problem: Any) -> str:
+def _explain(schema: type[BaseModel], problem: Any) -> str:
     where = ".".join(str(part) for part in problem["loc"])
     if problem["type"] not in ("extra_forbidden", "unexpected_keyword_argument"):
         return f"{where}: {problem['msg']}"
-    known = _known_keys(problem["loc"][:-1])
+    known = _known_keys(schema, problem["loc"][:-1])
     nearest = difflib.get_close_matches(str(problem["loc"][-1]), known, n=1, cutoff=0.4)
     hint = f"did you mean {nearest[0]!r}?" if nearest else f"known: {', '.join(known)}"
     return f"unknown key {where!r}: {hint}"
 
 
-def _known_keys(path: tuple[Any, ...]) -> list[str]:
-    owner: Any = {
-        (): Recipe,
-        ("data",): DataConfig,
-        ("model",): ModelConfig,
-        ("distillation",): DistillationConfig,
-        ("loss",): LossConfig,
-        ("mix",): MixConfig,
-        ("optim",): OptimConfig,
-        ("runtime",): RuntimeConfig,
-        ("augment",): AugmentConfig,
-    }.get(path, DataSource)
-    return sorted(owner.model_fields if hasattr(owner, "model_fields") else owner.__dataclass_fields__)
+def _known_keys(schema: Any, path: tuple[Any, ...]) -> list[str]:
+    """Names of the fields of what lies at `path` in a schema, whose parts are models, dataclasses or tuples of them."""
+    for part in path:
+        if isinstance(part, str):
+            annotation: Any = schema.model_fields[part].annotation
+            schema = next(iter(get_args(annotation)), annotation)
+    return sorted(schema.model_fields if hasattr(schema, "model_fields") else schema.__dataclass_fields__)

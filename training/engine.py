@@ -21,6 +21,10 @@ _DTYPES: Final = {"fp32": torch.bfloat16, "bf16": torch.bfloat16, "fp16": torch.
 _MATMUL_SIDE: Final = 2048
 
 
+class TrainingDiverged(RuntimeError):
+    """The loss is no longer a number."""
+
+
 def choose_device(runtime: RuntimeConfig) -> tuple[torch.device, torch.autocast]:
     """Device and precision of a run; also sets the number of threads and how attention runs. Raises: RecipeError."""
     wanted = ("cuda" if torch.cuda.is_available() else "cpu") if runtime.device == "auto" else runtime.device

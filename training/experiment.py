@@ -25,11 +25,12 @@ from models.network import Head
 from training import metrics
 from training.checkpoint import CheckpointError
 from training.config import Recipe, RecipeError, read_recipe
+from training.engine import TrainingDiverged
 from training.loader import load_faces
 from training.metrics import Estimate
 from training.report.history import read_history
 from training.run import RunError, load_best, parameters
-from training.train import TrainingDiverged, predict, train
+from training.train import predict, train
 
 logger = logging.getLogger("training")
 RUNS: Final = Path("runs/experiments")

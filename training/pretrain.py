@@ -7,7 +7,6 @@ Writes a run folder as training/train.py does, with `encoder.pt`; a recipe start
 `model.init_from: runs/NAME`. Running the same command again resumes.
 """
 
-import argparse
 import logging
 import math
 import sys
@@ -17,20 +16,17 @@ from typing import Any
 
 import numpy as np
 import torch
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from rich.logging import RichHandler
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from timm.layers.pos_embed_sincos import build_sincos2d_pos_embed
 from timm.models.vision_transformer import Block
 from torch import Tensor, nn
 
 from data.augment import AugmentConfig
-from data.contract import LABELS, DegenerateLandmarks, contract_id
-from data.tree import DatasetError
-from models.backbones import PretrainedWeightsUnavailable, UnknownBackbone
+from data.contract import LABELS, contract_id
 from models.network import FaceNetwork
 from training import checkpoint
-from training.config import DataSource, ModelConfig, OptimConfig, RecipeError, RuntimeConfig, apply_override
+from training.command import run_command
+from training.config import DataSource, ModelConfig, OptimConfig, RecipeError, RuntimeConfig, read_as
 from training.engine import append_metrics, choose_device, progress_bar, truncate_metrics
 from training.initial import ENCODER_NAME, encoder_state
 from training.loader import EpochPlan, Faces, JoinedFaces, load_faces, steps_per_epoch, train_batches
@@ -89,13 +85,7 @@ class PretrainRecipe(BaseModel):
 
 def read_pretrain_recipe(path: Path, overrides: list[str]) -> PretrainRecipe:
     """Read a YAML recipe and apply `key.sub=value` overrides. Raises: RecipeError."""
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-        for override in overrides:
-            apply_override(values, override)
-        return PretrainRecipe.model_validate(values)
-    except (OSError, yaml.YAMLError, ValidationError) as error:
-        raise RecipeError(f"recipe {path}: {error}") from error
+    return read_as(PretrainRecipe, path, overrides)
 
 
 class MaskedAutoencoder(nn.Module):
@@ -291,22 +281,9 @@ class _Session:
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m training.pretrain", description="Masked autoencoding of faces.")
-    parser.add_argument("recipe", type=Path, help="a pretraining recipe")
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes, e.g. optim.learning_rate=3e-4")
-    parser.add_argument("--out", type=Path, help="run folder (default: runs/<name>); an interrupted run there goes on")
-    options = parser.parse_intermixed_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[RichHandler(show_path=False)])
-    try:
-        recipe = read_pretrain_recipe(options.recipe, options.overrides)
-        pretrain(recipe, options.out or Path("runs") / recipe.name)
-    except (
-        RecipeError, RunError, UnknownBackbone, PretrainedWeightsUnavailable, checkpoint.CheckpointError, DatasetError,
-        DegenerateLandmarks,
-    ) as error:  # fmt: skip
-        logger.error("%s", error)
-        return 1
-    return 0
+    return run_command(
+        "python -m training.pretrain", "Masked autoencoding of faces.", read_pretrain_recipe, pretrain, arguments
+    )
 
 
 if __name__ == "__main__":

@@ -7,10 +7,8 @@ Reads crops (training/loader.py), writes a run folder: recipe.yaml, run.json, me
 weights are chosen on validation; no test split is ever read. Running the same command again resumes.
 """
 
-import argparse
 import logging
 import math
-import os
 import sys
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -19,31 +17,34 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.logging import RichHandler
 from timm.utils.model_ema import ModelEmaV3
 from torch import Tensor, nn
 
-from data.contract import LABELS, Array, DegenerateLandmarks, contract_id
-from data.tree import DatasetError
-from models.backbones import Heads, PretrainedWeightsUnavailable, UnknownBackbone
+from data.contract import LABELS, Array, contract_id
+from models.backbones import Heads
 from models.network import FaceNetwork, Head, select_head
 from training import checkpoint, metrics, parallel
+from training.command import run_command
 from training.config import LossConfig, Recipe, RecipeError, read_recipe
 from training.distill import ClassTerms, LossParts, class_weights, distillation_loss
-from training.engine import Clock, Figures, choose_device, flops_per_face, matmul_flops_per_s, progress_bar
+from training.engine import (
+    Clock,
+    Figures,
+    TrainingDiverged,
+    choose_device,
+    flops_per_face,
+    matmul_flops_per_s,
+    progress_bar,
+)
 from training.initial import load_initial
 from training.loader import EpochPlan, Faces, JoinedFaces, epoch_order, load_faces, steps_per_epoch, train_batches
 from training.mix import mix
 from training.optim import build_optimizer, build_scheduler
 from training.parallel import Trained, World
-from training.run import METRICS_NAME, RunError, build_network, parameters, start_run
+from training.run import METRICS_NAME, build_network, parameters, start_run
 from training.teachers import Teachers
 
 logger = logging.getLogger("training")
-
-
-class TrainingDiverged(RuntimeError):
-    """The loss is no longer a number."""
 
 
 def train(recipe: Recipe, out: Path) -> Path:
@@ -417,23 +418,7 @@ def _score(logits: Array, labels: Array) -> dict[str, float]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m training.train", description="Train one network as a recipe says.")
-    parser.add_argument("recipe", type=Path, help="a file of training/recipes/")
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes, e.g. optim.learning_rate=3e-4")
-    parser.add_argument("--out", type=Path, help="run folder (default: runs/<name>); an interrupted run there goes on")
-    options = parser.parse_intermixed_args(arguments)
-    level = logging.INFO if os.environ.get("RANK", "0") == "0" else logging.ERROR
-    logging.basicConfig(level=level, format="%(message)s", handlers=[RichHandler(show_path=False)])
-    try:
-        recipe = read_recipe(options.recipe, options.overrides)
-        train(recipe, options.out or Path("runs") / recipe.name)
-    except (
-        RecipeError, RunError, UnknownBackbone, PretrainedWeightsUnavailable, checkpoint.CheckpointError,
-        TrainingDiverged, DatasetError, DegenerateLandmarks, ValueError,
-    ) as error:  # fmt: skip
-        logger.error("%s", error)
-        return 1
-    return 0
+    return run_command("python -m training.train", "Train one network as a recipe says.", read_recipe, train, arguments)
 
 
 if __name__ == "__main__":

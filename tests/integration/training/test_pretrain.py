@@ -99,6 +99,17 @@ def test_faces_that_measure_are_never_learned_from(tmp_path: Path, split: str) -
         read_pretrain_recipe(path, [])
 
 
+@pytest.mark.parametrize(
+    ("override", "nearest"), [("mask.shares=0.5", "share"), ("optim.learning_rat=1", "learning_rate")]
+)
+def test_an_unknown_key_names_the_nearest_known_one(tmp_path: Path, override: str, nearest: str) -> None:
+    path = tmp_path / "mae.yaml"
+    source = "{kind: folders, split: train}"
+    path.write_text(f"{{name: mae, epochs: 1, data: {{train: [{source}]}}, model: {{family: deit, name: x}}}}")
+    with pytest.raises(RecipeError, match=f"did you mean '{nearest}'"):
+        read_pretrain_recipe(path, [override])
+
+
 def test_a_student_starts_from_a_pretrained_encoder_and_says_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

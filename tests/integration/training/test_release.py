@@ -15,9 +15,10 @@ from models.rollout import recorded_attention, rollout
 from tests.data_sets import make_raf_db
 from tests.support_training import TINY_CNN, TINY_DEIT, drawn_faces, small_recipe
 from training import evaluate, export
+from training.engine import TrainingDiverged
 from training.loader import load_faces
 from training.run import load_best, read_facts
-from training.train import TrainingDiverged, train
+from training.train import train
 
 
 @pytest.fixture(scope="module")

@@ -35,6 +35,7 @@ def test_every_recipe_is_valid_opens_with_its_command_and_is_named_as_its_file(p
         ({"mix": {"cut_mix": 1.0}}, "cutmix"),
         ({"runtime": {"compil": True}}, "compile"),
         ({"loss": {"class_balanced": 0.99}}, "class_balance"),
+        ({"data": {"train": [{"kind": "folders", "splits": "train"}]}}, "split"),
     ],
 )
 def test_an_unknown_key_names_the_nearest_known_one(change: dict[str, object], nearest: str) -> None:
