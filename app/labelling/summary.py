@@ -13,7 +13,7 @@ def summary_facts(outcome: Outcome) -> dict[str, Any]:
     """The summary as data, for `--json-log`."""
     new = outcome.tally.pictures
     return {
-        "pictures": sum(outcome.statuses.values()),
+        "pictures": _pictures(outcome),
         "new": new,
         "faces": sum(outcome.labels.values()),
         "labels": {label: outcome.labels.get(label, 0) for label in LABELS},
@@ -32,16 +32,16 @@ def summary_facts(outcome: Outcome) -> dict[str, Any]:
 def print_summary(outcome: Outcome, console: Console) -> None:
     """Print the summary for people."""
     faces = sum(outcome.labels.values())
-    pictures = sum(outcome.statuses.values())
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     for label in LABELS:
         count = outcome.labels.get(label, 0)
         share = count / faces if faces else 0.0
         table.add_row(label, f"{count:,}", f"{share:.0%}", "\N{FULL BLOCK}" * round(share * 40))
     console.print(table)
+    found = {status: f"{outcome.statuses.get(status, 0):,}" for status in ("no_face", "error", "skipped")}
     console.print(
-        f"\n{faces:,} faces in {pictures:,} pictures; {outcome.statuses.get('no_face', 0):,} without a face, "
-        f"{outcome.statuses.get('error', 0):,} with an error, {outcome.statuses.get('skipped', 0):,} no pictures",
+        f"\n{faces:,} faces in {_pictures(outcome):,} pictures; {found['no_face']} without a face, "
+        f"{found['error']} with an error; {found['skipped']} files are no pictures",
         highlight=False,
     )
     console.print(f"detector {outcome.detector}, model {outcome.model} on {outcome.provider}", highlight=False)
@@ -54,6 +54,10 @@ def print_summary(outcome: Outcome, console: Console) -> None:
         )
     for path in outcome.written:
         console.print(f"  {path}", highlight=False, soft_wrap=True)
+
+
+def _pictures(outcome: Outcome) -> int:
+    return sum(count for status, count in outcome.statuses.items() if status != "skipped")
 
 
 def _speed(outcome: Outcome) -> str:
