@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import onnxruntime
 
+from app.cores import cores, cpu_quota
 from app.errors import ProviderUnavailable
 from app.settings import Device
 
@@ -80,7 +81,7 @@ def open_session(
     Args:
         graph: an ONNX file, verified by the caller, or its bytes.
         device: `cuda` and `tensorrt` refuse to run elsewhere; `auto` takes a GPU where one works, and logs why not.
-        threads: threads per inference; 0 means as many as cores.
+        threads: threads per inference; 0 means as many as cores, or as the container's CPU quota grants.
         warm_up: input name to array, for the run that proves the provider.
         options: of the GPU's provider, over those that every session has.
     Raises: ProviderUnavailable, when `cuda` or `tensorrt` runs no node of the graph; it names the reason.
@@ -117,7 +118,7 @@ def _open(
     extra: Mapping[str, str] = _NOTHING,
 ) -> Session:
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
+    options.intra_op_num_threads = threads or (cores() if cpu_quota() else 0)
     options.inter_op_num_threads = 1
     options.log_severity_level = _ERRORS_ONLY if provider == CPU else _FATAL_ONLY
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")

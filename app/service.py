@@ -5,7 +5,6 @@ joined) -> record. The pool is as wide as there are cores: more threads would on
 """
 
 import asyncio
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from app import bombs
 from app.admission import Admission, AdmissionLimits
 from app.batching import Batcher, BatchLimits
 from app.classify import Classifier
+from app.cores import cores
 from app.errors import CapacityError, RequestError
 from app.metrics import Metrics
 from app.pipeline import Analysis, Pipeline, Seen, timed
@@ -42,11 +42,6 @@ class Refused:
 
 
 Answer = Labelled | Refused
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def fallback(classifier: Classifier, settings: Settings) -> str | None:

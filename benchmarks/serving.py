@@ -44,8 +44,8 @@ def bare(photos: Path, passes: int) -> dict[str, Any]:
     Returns: `photos_per_s` of the better of two ways to use the cores; `photo_s`, the mean seconds of every photo in
         one thread of its own, in the order of their names.
     """
+    from app.cores import cores
     from app.pipeline import build_pipeline
-    from app.service import cores
     from app.settings import load_settings
 
     payloads = [path.read_bytes() for path in _pictures(photos)]

@@ -24,6 +24,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
+from app.cores import cores
 from app.errors import MienError
 from app.labelling.containers import Sampling
 from app.labelling.engine import GROUP, Engine, Limits, Watcher
@@ -48,7 +49,7 @@ from app.labelling.partitions import (
 from app.labelling.products import ProductOptions
 from app.labelling.progress import Reporter
 from app.labelling.records import TRANSIENT, Source, Tally
-from app.labelling.run import Outcome, Request, cores, facts_of, open_pipelines, sources_of
+from app.labelling.run import Outcome, Request, facts_of, open_pipelines, sources_of
 from app.labelling.view import View
 from app.labelling.worker import Job
 from app.settings import Settings

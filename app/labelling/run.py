@@ -6,7 +6,6 @@ python -m app label samples/photos --out out
 import contextlib
 import hashlib
 import json
-import os
 import signal
 import sqlite3
 import threading
@@ -21,6 +20,7 @@ import cv2
 
 from app import VERSION
 from app.classify import create_classifier
+from app.cores import cores
 from app.detect import create_detector
 from app.detect.weights import find_yunet
 from app.labelling.containers import Sampling
@@ -123,14 +123,6 @@ def label(request: Request, settings: Settings, report: Reporter) -> Outcome:
             return outcome
         finally:
             journal.close()
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on every system
-        return os.cpu_count() or 1
 
 
 def open_pipelines(settings: Settings, workers: int) -> list[Pipeline]:
