@@ -44,8 +44,13 @@ def read_history(folder: Path, *, batch_size: int) -> History:
     lines = _read_lines(folder / METRICS_NAME)
     steps = [line for line in lines if "loss" in line]
     epochs = [line for line in lines if "epoch" in line]
-    if not epochs or not steps:
+    if not epochs:
         raise RunError(f"{folder / METRICS_NAME}: no epoch is finished, there is nothing to report yet")
+    if not steps:
+        raise RunError(
+            f"{folder / METRICS_NAME}: no step was logged, so there is no curve to draw; this run is shorter than its "
+            "runtime.log_every_steps"
+        )
     steps_per_epoch = epochs[-1]["step"] / (epochs[-1]["epoch"] + 1)
     parts = [part for part in ("loss", "supervised", "distillation") if all(part in line for line in steps)]
     loss = {part: np.array([line[part] for line in steps], np.float64) for part in parts}

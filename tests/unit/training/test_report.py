@@ -112,6 +112,9 @@ def test_a_run_without_a_finished_epoch_or_with_a_damaged_file_says_so(tmp_path:
     write_metrics(tmp_path, two_epochs()[:2])
     with pytest.raises(RunError, match="no epoch is finished"):
         read_history(tmp_path, batch_size=8)
+    write_metrics(tmp_path, [line for line in two_epochs() if "loss" not in line])
+    with pytest.raises(RunError, match="log_every_steps"):
+        read_history(tmp_path, batch_size=8)
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "lo', encoding="utf-8")
     with pytest.raises(RunError, match="damaged"):
         read_history(tmp_path, batch_size=8)
