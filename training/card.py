@@ -5,6 +5,7 @@ from typing import Final
 import numpy as np
 
 from data.contract import LABELS
+from data.readers.base import readers
 from models.manifest import Manifest
 from training.evaluate import Evaluation
 from training.metrics import Estimate
@@ -22,11 +23,6 @@ _CHOSEN_ON: Final = (
     "The validation split chose the epoch, the head, the temperature and the abstain threshold; its ECE is measured on "
     "folds that the temperature was not fitted on."
 )
-_LIMITS: Final = (
-    "FERPlus faces are 48-pixel gray web pictures of 2013: skin tones, ages, cameras and cultures beyond them are "
-    "under-represented, and no slice by group could be measured on it. Disgust and fear are rare in it, so their "
-    "intervals are wide."
-)
 
 
 def render(manifest: Manifest, evaluations: list[Evaluation]) -> str:
@@ -39,7 +35,7 @@ def render(manifest: Manifest, evaluations: list[Evaluation]) -> str:
         f"## Learned from\n\n{_sources(manifest)}",
         "## Figures\n\n" + "\n\n".join(_figures(evaluation) for evaluation in evaluations),
         _CHOSEN_ON,
-        f"## Known limits\n\n{_LIMITS} {_most_confused(evaluations[0])}",
+        f"## Known limits\n\n{_limits(manifest)} {_most_confused(evaluations[0])}",
         f"## Terms\n\n{manifest.licence}",
     ]
     return "\n\n".join(sections) + "\n"
@@ -82,6 +78,12 @@ def _summary(manifest: Manifest) -> str:
 def _sources(manifest: Manifest) -> str:
     lines = [f"- {name}, index sha256 `{sha256[:16]}`" for name, sha256 in manifest.data_index_sha256.items()]
     return "\n".join(lines)
+
+
+def _limits(manifest: Manifest) -> str:
+    """What the sets that it learned from say of themselves."""
+    kinds = dict.fromkeys(name.split("/")[0] for name in manifest.data_index_sha256 if name.endswith("/train"))
+    return " ".join(readers()[kind].limits for kind in kinds if kind in readers())
 
 
 def _figures(evaluation: Evaluation) -> str:

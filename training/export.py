@@ -23,6 +23,7 @@ from scipy.special import softmax
 from torch import Tensor, nn
 
 from data.contract import CROP_PX, LABELS, Array, contract_id
+from data.readers.base import readers
 from data.tree import DatasetError
 from models.manifest import (
     ARTEFACTS_DIR,
@@ -47,10 +48,6 @@ logger = logging.getLogger("training")
 OPSET: Final = 20
 MAX_FP32_DIFFERENCE: Final = 1e-4  # largest difference of a probability
 MIN_FP16_AGREEMENT: Final = 0.999  # share of faces with the same top label
-WEIGHTS_LICENCE: Final = (
-    "Weights: Apache-2.0 as far as Mien's authors hold rights. Learned from FERPlus: votes MIT (Microsoft); images are "
-    "FER2013's, web pictures whose copyright stays with their owners, collected for research."
-)
 
 
 class ExportError(RuntimeError):
@@ -218,7 +215,7 @@ def _fill(folder: Path, name: str, run: Path, recipe: Recipe, also: tuple[str, .
         commit=facts["commit"],
         data_index_sha256=facts["data"],
         teacher_sha256=_teacher_sha256(recipe),
-        licence=WEIGHTS_LICENCE,
+        licence=_licence(recipe),
         files={},
     )
     (folder / "card.md").write_text(card.render(manifest, evaluations), encoding="utf-8")
@@ -261,6 +258,13 @@ def _shareable(recipe: Recipe) -> dict[str, object]:
     for source in (*values["data"]["train"], values["data"]["valid"]):
         source["root"] = None
     return values
+
+
+def _licence(recipe: Recipe) -> str:
+    """Terms of the weights: their own, and those of every set that they learned from."""
+    kinds = dict.fromkeys(source.kind for source in recipe.data.train)
+    sets = "; ".join(f"{readers()[kind].title}: {readers()[kind].terms}" for kind in kinds)
+    return f"Weights: Apache-2.0 as far as those who trained them hold rights. Learned from {sets}."
 
 
 def _teacher_sha256(recipe: Recipe) -> str | None:

@@ -151,7 +151,7 @@ def compare(
     manifest: Manifest, fp32: Path, int8: Path, kind: str, root: Path, *, split: str = "valid", rounds: int = ROUNDS
 ) -> Comparison:
     """Score both graphs on one split, and time them on two threads. Raises: DatasetError."""
-    crops, labels, votes = read_split(kind, root, split, options_of(manifest, kind))
+    crops, labels, votes = read_split(kind, root, split, options_of(manifest, kind, split))
     sessions = [open_graph(path, threads=THREADS, spinning=False) for path in (fp32, int8)]
     logits = [run_graph(session, crops) for session in sessions]
     evaluations = [
@@ -173,11 +173,16 @@ def compare(
     )
 
 
-def options_of(manifest: Manifest, kind: str) -> dict[str, Any]:
-    """The reader's options under which the artefact saw a data set; none where it did not learn from it."""
+def options_of(manifest: Manifest, kind: str, split: str) -> dict[str, Any]:
+    """The reader's options under which the artefact saw a split; those of its training part for one it did not see.
+
+    So a split held out of class folders stays the same, and train's protocol does not change what validation holds.
+    """
     recipe: dict[str, Any] = dict(manifest.recipe)
-    sources = recipe.get("data", {}).get("train", [])
-    return next((dict(source["options"]) for source in sources if source["kind"] == kind), {})
+    data = recipe.get("data", {})
+    sources = [source for source in (*data.get("train", []), data.get("valid", {})) if source.get("kind") == kind]
+    chosen: dict[str, Any] = next((source for source in sources if source["split"] == split), next(iter(sources), {}))
+    return dict(chosen.get("options", {}))
 
 
 def release(artefact: Path, manifest: Manifest, graph: Path, comparison: Comparison, out: Path) -> None:
@@ -228,7 +233,7 @@ def run(artefact: Path, kind: str, root: Path, *, out: Path | None, rounds: int 
     source = artefact / manifest.graph("fp32").file
     with tempfile.TemporaryDirectory() as folder:
         graph = Path(folder) / GRAPH_NAME
-        quantise(source, graph, calibration_crops(kind, root, options_of(manifest, kind)))
+        quantise(source, graph, calibration_crops(kind, root, options_of(manifest, kind, "train")))
         comparison = compare(manifest, source, graph, kind, root, rounds=rounds)
         print_comparison(comparison, title=f"{manifest.name} on {kind} valid, {comparison.fp32.faces} faces")
         if out is not None:

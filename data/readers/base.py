@@ -55,13 +55,16 @@ class Sample:
 class Reader(ABC):
     """Base of all readers.
 
-    A subclass names its `kind`, its `title` and `where_to_get` the set, opens its files in `__init__` with typed
-    keyword-only options, and lists its splits and samples. Instances may be forked, pickled and shared by threads.
+    A subclass names its `kind`, its `title` and `where_to_get` the set, its `terms` and the `limits` of what can be
+    learned from it, opens its files in `__init__` with typed keyword-only options, and lists its splits and samples.
+    Instances may be forked, pickled and shared by threads.
     """
 
     kind: ClassVar[str]
     title: ClassVar[str]
     where_to_get: ClassVar[str]
+    terms: ClassVar[str] = "the terms of its owners"  # of pictures and labels, which weights learned from them inherit
+    limits: ClassVar[str] = ""  # whole sentences for the card of a model that learned from it
     on_duplicates: ClassVar[str] = ""  # what to do about pictures that stand in two splits
 
     def __init__(self, root: Path | str) -> None:

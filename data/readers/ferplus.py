@@ -58,6 +58,15 @@ class FerPlus(Reader):
         "Images: FER2013 on Kaggle (msambare/fer2013 or the 2013 challenge); votes: github.com/microsoft/FERPlus, "
         "whose src/generate_training_data.py writes this layout"
     )
+    terms: ClassVar[str] = (
+        "votes MIT (Microsoft); images are FER2013's, web pictures whose copyright stays with their owners, collected "
+        "for research"
+    )
+    limits: ClassVar[str] = (
+        "FERPlus faces are 48-pixel gray web pictures of 2013: skin tones, ages, cameras and cultures beyond them are "
+        "under-represented, and no slice by group could be measured on it. Disgust and fear are rare in it, so their "
+        "intervals are wide."
+    )
     on_duplicates: ClassVar[str] = "Open the set with exclude_pixels_of=valid to leave them out of train"
 
     def __init__(

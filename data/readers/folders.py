@@ -41,6 +41,8 @@ class Folders(Reader):
         "Expected split/class/*.jpg or class/*.jpg with pictures that show one face, brow to chin; give class folders "
         "that are none of the seven expressions with ignore=name,name"
     )
+    terms: ClassVar[str] = "those of whoever owns the pictures"
+    limits: ClassVar[str] = "What was learned from class folders is measured on pictures like those in them alone."
 
     def __init__(
         self, root: Path | str, *, valid_share: float = 0.0, test_share: float = 0.0, ignore: str = ""

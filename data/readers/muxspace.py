@@ -32,7 +32,7 @@ class Muxspace(Reader):
     """Reader of the muxspace crops.
 
     Options:
-        keep: the labels whose faces count; [happiness, neutral] leaves the doubtful rare ones out.
+        keep: the labels whose faces count, as a list or with commas; happiness,neutral leaves the doubtful ones out.
     """
 
     kind: ClassVar[str] = "muxspace"
@@ -41,13 +41,19 @@ class Muxspace(Reader):
         "Source pictures and labels: github.com/muxspace/facial_expressions; this layout adds crops and landmarks by "
         "YuNet in a labels.csv"
     )
+    terms: ClassVar[str] = (
+        "labels Apache-2.0; pictures are press photos and film stills whose copyright stays with their owners"
+    )
+    limits: ClassVar[str] = (
+        "muxspace faces are mostly gray press photos of well-known people, each labelled by one person; its labels of "
+        "rare expressions are mostly wrong."
+    )
 
     def __init__(self, root: Path | str, *, keep: Sequence[str] = LABELS) -> None:
         super().__init__(root)
-        unknown = sorted(set(keep) - set(LABELS))
-        if unknown or not keep:
-            raise DatasetError(f"muxspace: keep={list(keep)}: expected some of {', '.join(LABELS)}")
-        self.keep = frozenset(keep)
+        self.keep = frozenset(keep.split(",") if isinstance(keep, str) else keep)
+        if not self.keep or not self.keep <= set(LABELS):
+            raise DatasetError(f"muxspace: {keep=}: expected some of {', '.join(LABELS)}")
         prefix = self.tree.prefix_of("labels.csv")
         if prefix is None:
             raise self.error(f"no labels.csv in {root}")

@@ -28,6 +28,14 @@ WHERE_TO_GET: Final = (
     "RAF-DB is free for research after a request from an academic address: http://www.whdeng.cn/RAF/model1.html. "
     "Unpack Image/aligned.zip, Image/original.zip and Annotation/manual.zip in place"
 )
+TERMS: Final = (
+    "for non-commercial research under an agreement with its authors, which binds what was learned from it; pictures "
+    "are web pictures whose copyright stays with their owners"
+)
+LIMITS: Final = (
+    "RAF-DB faces are web pictures, each labelled by about 40 people; fear and disgust are rare in it, so their "
+    "intervals are wide, and gender, race and age are what annotators saw in the picture."
+)
 _LABEL_FILES: Final = ("EmoLabel/list_patition_label.txt", "EmoLabel/list_partition_label.txt")
 # Codes of the set's own readme.
 _ATTRIBUTES: Final = {
@@ -67,6 +75,8 @@ class RafDb(Reader):
     kind: ClassVar[str] = "raf_db"
     title: ClassVar[str] = "RAF-DB"
     where_to_get: ClassVar[str] = WHERE_TO_GET
+    terms: ClassVar[str] = TERMS
+    limits: ClassVar[str] = LIMITS
 
     def __init__(
         self,

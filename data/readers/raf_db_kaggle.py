@@ -18,7 +18,7 @@ from typing import ClassVar, Final
 
 from data.contract import LABELS, RAF_DB_IDS
 from data.readers.base import Reader, Sample
-from data.readers.raf_db import WHERE_TO_GET, published_counts, split_of
+from data.readers.raf_db import LIMITS, TERMS, WHERE_TO_GET, published_counts, split_of
 
 _PICTURE: Final = re.compile(r"(?P<prefix>(?:.*/)?)(?P<key>(?:train|test)/(?P<number>[^/]+)/[^/]+\.jpe?g)")
 _NUMBER_BY_LABEL: Final = {label: number for number, label in RAF_DB_IDS.items()}
@@ -36,6 +36,8 @@ class RafDbKaggle(Reader):
     where_to_get: ClassVar[str] = (
         f"This layout is shuvoalok/raf-db-dataset on Kaggle; the rights are those of the original. {WHERE_TO_GET}"
     )
+    terms: ClassVar[str] = TERMS
+    limits: ClassVar[str] = LIMITS
 
     def __init__(self, root: Path | str, *, hold_out_valid: bool = True) -> None:
         super().__init__(root)

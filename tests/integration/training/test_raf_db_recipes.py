@@ -53,6 +53,7 @@ def test_a_raf_db_student_is_trained_released_scored_and_reported(
     assert manifest.name == f"{read_recipe(path).model.arch}.drawn"
     assert manifest.colour == read_recipe(path).model.colour
     assert [entry.split for entry in manifest.metrics] == ["valid"]
+    assert "non-commercial research" in manifest.licence
 
     figures = tmp_path / "figures.json"
     test = ["--artefact", str(folder), "--data", f"raf_db={root}", "--split", "test", "--json", str(figures)]

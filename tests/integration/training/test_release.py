@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from data.contract import LABELS
+from data.readers.folders import Folders
 from models.manifest import load_artefact
 from models.network import select_head
 from models.rollout import recorded_attention, rollout
@@ -39,6 +40,8 @@ def test_the_artefact_verifies_and_says_what_it_is(released: tuple[Path, Path, P
     assert manifest.labels == LABELS
     assert manifest.colour == "luminance"
     assert manifest.teacher_sha256 is not None
+    assert "class folders: those of whoever owns the pictures" in manifest.licence
+    assert Folders.limits in (folder / "card.md").read_text(encoding="utf-8")
     assert manifest.commit == read_facts(run)["commit"]
     assert {path.name for path in folder.iterdir()} == {"model.onnx", "model.fp16.onnx", "manifest.json", "card.md"}
 

@@ -89,6 +89,20 @@ def test_ranges_come_from_train_faces_alone_and_the_same_ones_each_time(
     assert len(quantise.calibration_crops("folders", faces, {}, faces=1000)) == 4 * len(LABELS)
 
 
+def test_a_split_is_read_under_the_options_that_it_was_learned_or_judged_with() -> None:
+    train = [{"kind": "ferplus", "split": "train", "options": {"protocol": "probability"}}]
+    valid = {"kind": "ferplus", "split": "valid", "options": {}}
+    manifest = load_artefact(default_artefact_dir()).model_copy(
+        update={"recipe": {"data": {"train": train, "valid": valid}}}
+    )
+    assert quantise.options_of(manifest, "ferplus", "train") == {"protocol": "probability"}
+    assert quantise.options_of(manifest, "ferplus", "valid") == {}
+    held_out = {"kind": "folders", "split": "train", "options": {"valid_share": 0.2}}
+    other = manifest.model_copy(update={"recipe": {"data": {"train": [held_out], "valid": valid}}})
+    assert quantise.options_of(other, "folders", "valid") == {"valid_share": 0.2}
+    assert quantise.options_of(other, "muxspace", "valid") == {}
+
+
 @pytest.mark.usefixtures("quick")
 def test_an_int8_graph_becomes_part_of_the_artefact_and_serves(
     faces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
