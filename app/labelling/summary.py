@@ -39,9 +39,10 @@ def print_summary(outcome: Outcome, console: Console) -> None:
         table.add_row(label, f"{count:,}", f"{share:.0%}", "\N{FULL BLOCK}" * round(share * 40))
     console.print(table)
     found = {status: f"{outcome.statuses.get(status, 0):,}" for status in ("no_face", "error", "skipped")}
+    others = f"; {found['skipped']} files are no pictures" if outcome.statuses.get("skipped") else ""
     console.print(
         f"\n{faces:,} faces in {_pictures(outcome):,} pictures; {found['no_face']} without a face, "
-        f"{found['error']} with an error; {found['skipped']} files are no pictures",
+        f"{found['error']} with an error{others}",
         highlight=False,
     )
     console.print(f"detector {outcome.detector}, model {outcome.model} on {outcome.provider}", highlight=False)
