@@ -103,7 +103,7 @@ def _device(settings: Settings) -> str:
         raise ArtefactError(f"the model answered {rows.shape} with sums {rows.sum(axis=1)}: expected (2, 7), each 1")
     text = f"{classifier.provider} runs the model in {classifier.precision}"
     if classifier.provider == CPU:
-        obstacle = cuda_obstacle() or fallback(classifier, settings)
+        obstacle = fallback(classifier, settings) or cuda_obstacle()
         text += f"; {CUDA}: {obstacle}" if obstacle else f"; {CUDA} was not asked for"
     return text
 

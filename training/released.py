@@ -47,7 +47,6 @@ def unfold(network: nn.Module, weights: dict[str, Tensor], crops: Tensor) -> Non
             follows which convolution.
         weights: as `graph_weights` returns them; changed in place.
     """
-    own = network.state_dict()
     for convolution, (name, norm) in _norm_behind(network, crops).items():
         shift = weights.pop(f"{convolution}{_FOLDED}", None)
         if shift is None:
@@ -57,7 +56,7 @@ def unfold(network: nn.Module, weights: dict[str, Tensor], crops: Tensor) -> Non
             f"{name}.bias": shift,
             f"{name}.running_mean": torch.zeros_like(shift),
             f"{name}.running_var": torch.ones_like(shift),
-            f"{name}.num_batches_tracked": torch.zeros_like(own[f"{name}.num_batches_tracked"]),
+            f"{name}.num_batches_tracked": torch.tensor(0),
         }
 
 

@@ -11,7 +11,7 @@ import importlib
 import inspect
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -195,6 +195,7 @@ _PARSERS: Mapping[object, Callable[[str], object]] = {
     bool: lambda text: {"true": True, "false": False}[text.lower()],
     int: int,
     float: float,
+    Sequence[str]: lambda text: [part.strip() for part in text.split(",")],
 }
 
 

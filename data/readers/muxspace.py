@@ -51,7 +51,7 @@ class Muxspace(Reader):
 
     def __init__(self, root: Path | str, *, keep: Sequence[str] = LABELS) -> None:
         super().__init__(root)
-        self.keep = frozenset(keep.split(",") if isinstance(keep, str) else keep)
+        self.keep = frozenset(keep)
         if not self.keep or not self.keep <= set(LABELS):
             raise DatasetError(f"muxspace: {keep=}: expected some of {', '.join(LABELS)}")
         prefix = self.tree.prefix_of("labels.csv")
