@@ -1,1 +1,1 @@
-"""What a pixel and a label mean: the contract, the readers of data sets, the augmentation."""
+"""Data: the contract of pixels and labels, the readers of data sets, the augmentation."""

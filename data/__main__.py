@@ -14,10 +14,10 @@ from rich.progress import Progress
 from rich.table import Column, Table
 
 from data.check import Report, check
-from data.readers.base import Reader, open_reader, readers
+from data.readers.base import Reader, open_reader, parse_options, readers
 from data.tree import DatasetError
 
-app = typer.Typer(help="Look at facial-expression data sets.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(help="Inspect facial-expression data sets.", no_args_is_help=True, add_completion=False)
 
 
 @app.callback()
@@ -28,11 +28,11 @@ def _commands() -> None:
 @app.command("check")
 def check_command(
     kind: Annotated[str, typer.Argument(help=f"One of: {', '.join(readers())}.")],
-    root: Annotated[Path, typer.Argument(help="The set's folder, its zip, or a folder that holds the one zip.")],
+    root: Annotated[Path, typer.Argument(help="Folder of the set, its zip, or a folder with one zip.")],
     option: Annotated[list[str] | None, typer.Option(help="Reader option, name=value; may be repeated.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Count, decode and compare every picture of a data set; exit with 1 when something is wrong."""
+    """Count, decode and compare every image of a data set; exit with status 1 if anything is wrong."""
     console, errors = Console(), Console(stderr=True)
     try:
         reader = open_reader(kind, root, **parse_options(option or []))
@@ -45,14 +45,6 @@ def check_command(
     else:
         _print_report(console, reader, report)
     raise typer.Exit(1 if report.problems else 0)
-
-
-def parse_options(texts: list[str]) -> dict[str, str]:
-    """Split `name=value` texts. Raises: DatasetError, naming a text without `=`."""
-    for text in texts:
-        if "=" not in text:
-            raise DatasetError(f"option {text!r}: expected name=value")
-    return dict(text.split("=", 1) for text in texts)
 
 
 def _check_with_progress(reader: Reader, console: Console) -> Report:

@@ -32,7 +32,7 @@ class AugmentConfig:
     noise: float = 0.1  # probability
     compression: float = 0.1  # probability
     erase: float = 0.25  # probability
-    colour_jitter: float = 0.0  # hue and saturation; for RGB crops only
+    color_jitter: float = 0.0  # hue and saturation; for RGB crops only
 
 
 class Augment:
@@ -67,6 +67,6 @@ def _steps(config: AugmentConfig) -> list[A.BasicTransform]:
         A.ImageCompression(quality_range=(40, 90), p=config.compression),
         A.Erasing(scale=(0.02, 0.2), ratio=(0.4, 2.5), fill="random_uniform", p=config.erase),
     ]
-    if config.colour_jitter:
-        steps.insert(2, A.HueSaturationValue(hue_shift_limit=10, sat_shift_limit=40, p=config.colour_jitter))
+    if config.color_jitter:
+        steps.insert(2, A.HueSaturationValue(hue_shift_limit=10, sat_shift_limit=40, p=config.color_jitter))
     return [step for step in steps if step.p > 0]

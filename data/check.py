@@ -1,6 +1,6 @@
-"""Is this copy of a data set whole, and is it what was published?
+"""Check of a data set: whether this copy is complete, readable and the one that was published.
 
-Every picture is read, decoded and framed once; counts are held against the published ones; pictures that stand in two
+Every image is read, decoded and cropped once; counts are compared with the published ones; images that occur in two
 splits are found by their pixels. Called by `python -m data check`.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from data.contract import DecodeError, DegenerateLandmarks
+from data.errors import MienError
 from data.readers.base import Reader, Sample, frame, pixel_sha256
 from data.tree import DatasetError
 
@@ -85,7 +85,7 @@ def _look(reader: Reader, sample: Sample) -> _Look:
     try:
         picture = reader.picture(sample)
         frame(picture, sample)
-    except (DatasetError, DecodeError, DegenerateLandmarks) as error:
+    except MienError as error:
         return _Look(sample, None, error=str(error))
     return _Look(sample, pixel_sha256(picture))
 

@@ -1,4 +1,4 @@
-"""Which pictures are held out? The same ones on every machine and in every year, whatever the order of the files.
+"""Held-out splits by hash: the same images on every machine, whatever the order of the files.
 
 Names are ranked by their SHA-256 and the first ones are taken, class by class. A name's place does not depend on a
 random generator, its version or a seed.

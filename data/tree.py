@@ -1,4 +1,4 @@
-"""Where do a data set's files lie: in a folder, in a zip, or in a folder that holds the one zip?
+"""Files of a data set: in a folder, in a zip, or in a folder that holds one zip.
 
 Readers ask a `FileTree` by relative name and never learn the difference. A zip is read in place: the shipped sets store
 their entries uncompressed, so reading from the zip costs no more than reading from a folder.
@@ -11,9 +11,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from data.errors import MienError
 
-class DatasetError(Exception):
-    """A data set that is absent, incomplete or not in the layout its reader expects; says what to do next."""
+
+class DatasetError(MienError):
+    """A data set that is missing, incomplete or not in the layout that its reader expects."""
 
 
 class FileTree(ABC):

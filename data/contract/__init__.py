@@ -1,13 +1,15 @@
 """The few torch-free functions that serving and training share, so that no crop and no label differs between them."""
 
-from data.contract.align import CROP_PX, Array, DegenerateLandmarks, align, fit, roll_degrees
+from data.contract.align import CROP_PX, LANDMARKS, Array, DegenerateLandmarks, align, fit, roll_degrees
 from data.contract.decode import DecodeError, ImageTooLarge, UnsupportedImage, decode, probe
 from data.contract.identity import contract_id
 from data.contract.labels import LABELS, RAF_DB_IDS, UnknownLabel, label_index, parse_label
+from data.contract.probabilities import softmax
 
 __all__ = [
     "CROP_PX",
     "LABELS",
+    "LANDMARKS",
     "RAF_DB_IDS",
     "Array",
     "DecodeError",
@@ -23,4 +25,5 @@ __all__ = [
     "parse_label",
     "probe",
     "roll_degrees",
+    "softmax",
 ]

@@ -1,4 +1,4 @@
-"""What a face crop is: 112x112 RGB uint8, brow to chin with a margin.
+"""Face crops: 112x112 RGB uint8, brow to chin with a margin.
 
 One function warps a face found in a photo, one fits a picture that already is a face crop. The template is where
 OpenCV's YuNet finds the five landmarks on FERPlus faces (median of each point, made symmetric), so that a warped face
@@ -11,15 +11,19 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from data.errors import MienError
+
 Array = npt.NDArray[Any]
 
 CROP_PX: Final = 112
 # image-left eye, image-right eye, nose, image-left mouth corner, image-right mouth corner; x then y, in crop pixels
+# Names of the five landmarks, in order; left and right as seen in the image.
+LANDMARKS: Final = ("left_eye", "right_eye", "nose", "mouth_left", "mouth_right")
 TEMPLATE_PX: Final = ((35.0, 42.3), (77.0, 42.3), (56.0, 65.5), (39.1, 84.6), (72.9, 84.6))
 _MIN_SPREAD_PX: Final = 1.0
 
 
-class DegenerateLandmarks(ValueError):
+class DegenerateLandmarks(MienError, ValueError):
     """Five points that fix no similarity transform: not finite, or all in one place."""
 
 
@@ -30,13 +34,13 @@ def similarity(landmarks_px: Array, template_px: tuple[tuple[float, float], ...]
         raise DegenerateLandmarks(f"landmarks of shape {source.shape}: expected five finite (x, y) points")
     target = np.asarray(template_px, dtype=np.float64)
     source_mean, target_mean = source.mean(axis=0), target.mean(axis=0)
-    centred, wanted = source - source_mean, target - target_mean
-    spread = float((centred**2).sum())
+    centerd, wanted = source - source_mean, target - target_mean
+    spread = float((centerd**2).sum())
     if spread < _MIN_SPREAD_PX:
         raise DegenerateLandmarks(f"landmarks within {spread**0.5:.2f} px of each other: no face can be framed")
     # In two dimensions the rotation without reflection has this closed form; no singular value decomposition needed.
-    a = float((centred * wanted).sum()) / spread
-    b = float((centred[:, 0] * wanted[:, 1] - centred[:, 1] * wanted[:, 0]).sum()) / spread
+    a = float((centerd * wanted).sum()) / spread
+    b = float((centerd[:, 0] * wanted[:, 1] - centerd[:, 1] * wanted[:, 0]).sum()) / spread
     linear = np.array([[a, -b], [b, a]])
     if a * a + b * b < 1e-12:
         raise DegenerateLandmarks("landmarks whose best similarity has no extent: mirrored or scrambled points")
@@ -68,7 +72,7 @@ def align(image: Array, landmarks_px: Array) -> Array:
             (width, height),
             interpolation=cv2.INTER_AREA,
         )
-    # A reduced pixel i covers source pixels shrink*i .. shrink*i+shrink-1, so its centre is shrink*i + (shrink-1)/2.
+    # A reduced pixel i covers source pixels shrink*i .. shrink*i+shrink-1, so its center is shrink*i + (shrink-1)/2.
     start = np.asarray(offset_xy, dtype=np.float64) + (shrink - 1) / 2
     warp = np.hstack([matrix[:, :2] * shrink, (matrix[:, :2] @ start + matrix[:, 2])[:, None]])
     return cv2.warpAffine(region, warp, (CROP_PX, CROP_PX), flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)

@@ -1,21 +1,24 @@
-"""Bytes of a picture to upright RGB pixels; the one decoder of serving, labelling and the data readers.
+"""Image decoding: bytes to upright RGB pixels, for serving, labeling and the data readers alike.
 
 Formats come from an allow-list, and limits are checked on the header, before a pixel is decoded.
 """
 
+import importlib.util
 import io
 import re
 import struct
 import warnings
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from data.contract.align import Array
+from data.errors import MienError
 
-FORMATS: Final = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
+FORMATS: Final = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "AVIF")
 MAX_PIXELS: Final = 50_000_000
 _EXIF_ORIENTATION: Final = 0x0112
 _PILLOW: Final = re.compile(r"PIL\.")
@@ -37,7 +40,7 @@ _BROKEN: Final = (
 )
 
 
-class DecodeError(ValueError):
+class DecodeError(MienError, ValueError):
     """The bytes are no readable picture: truncated, corrupt or empty."""
 
 
@@ -67,13 +70,24 @@ def _hush_pillow() -> None:
         warnings.filterwarnings("ignore", module=_PILLOW.pattern)
 
 
+@cache
+def formats() -> tuple[str, ...]:
+    """Formats that are read: those of Pillow, and HEIC where pillow-heif is installed."""
+    if importlib.util.find_spec("pillow_heif") is None:
+        return FORMATS
+    import pillow_heif
+
+    pillow_heif.register_heif_opener()
+    return (*FORMATS, "HEIF")
+
+
 def _open(payload: bytes) -> Image.Image:
     if not payload:
         raise DecodeError("empty file: no bytes to decode")
     try:
-        return Image.open(io.BytesIO(payload), formats=FORMATS)
+        return Image.open(io.BytesIO(payload), formats=formats())
     except UnidentifiedImageError:
-        raise UnsupportedImage(f"not a picture in a supported format ({', '.join(FORMATS)})") from None
+        raise UnsupportedImage(f"not a picture in a supported format ({', '.join(formats())})") from None
     except _BROKEN as error:
         raise DecodeError(f"unreadable picture header: {error}") from error
 
@@ -121,7 +135,7 @@ def decode(payload: bytes, *, max_pixels: int = MAX_PIXELS, reduce_to_px: int | 
     8, CMYK is converted.
 
     Args:
-        payload: the file's bytes: JPEG, PNG, WebP, BMP, GIF or TIFF.
+        payload: the file's bytes: JPEG, PNG, WebP, BMP, GIF, TIFF, AVIF, or HEIC where pillow-heif is installed.
         max_pixels: width times height above this is refused from the header.
         reduce_to_px: a JPEG may be decoded at 1/2, 1/4 or 1/8 as long as its long side keeps at least this many pixels.
     Returns: (H, W, 3) uint8, RGB, C-contiguous and read-only: copy it to draw on it.

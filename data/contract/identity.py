@@ -1,8 +1,8 @@
-"""One id for what a label and a crop are.
+"""Id of the contract: what a label and a crop are.
 
-An artefact carries the id of the contract it was trained under; loading it under another is refused. The numbers below
-`rules` stand for the behaviour of a function: raise one whenever the function's output changes for any input
-(tests/unit/data/test_contract.py holds golden crops that notice).
+An artifact carries the id of the contract it was trained under; loading it under another is refused. The numbers below
+`rules` stand for the behavior of a function: raise one whenever the function's output changes for any input
+(tests/unit/data/contract/test_contract.py holds golden crops that notice).
 """
 
 import hashlib

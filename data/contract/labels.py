@@ -1,11 +1,13 @@
-"""Which expressions exist, in which order, and how people spell them.
+"""Labels: the expressions, their order, and their usual spellings.
 
 The order is RAF-DB's (Li et al. 2017): its file ids 1 to 7 are indices 0 to 6 here. Every probability vector in the
-project, its artefacts and its outputs has this order.
+project, its artifacts and its outputs has this order.
 """
 
 import re
 from typing import Final
+
+from data.errors import MienError
 
 LABELS: Final = ("surprise", "fear", "disgust", "happiness", "sadness", "anger", "neutral")
 RAF_DB_IDS: Final = dict(enumerate(LABELS, start=1))
@@ -25,7 +27,7 @@ _PADDING: Final = frozenset(("class", "emotion", "emotions", "expression", "expr
 _BY_SPELLING: Final = {spelling: label for label, spellings in _SPELLINGS.items() for spelling in spellings}
 
 
-class UnknownLabel(ValueError):
+class UnknownLabel(MienError, ValueError):
     """A class name or number that is none of the seven expressions."""
 
 

@@ -1,1 +1,1 @@
-"""One file per data set; `base.py` says what a reader is and finds them."""
+"""Readers of data sets, one file each; `base.py` defines the interface and finds them."""

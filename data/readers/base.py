@@ -1,4 +1,4 @@
-"""What does a data set look like to the rest of the project, and which sets are there?
+"""Base of all readers: the records that a data set becomes, and the registry of readers.
 
 A reader turns one set's layout into `Sample` records and 112x112 crops. One file in this folder is one reader: put a
 `Reader` subclass with a `kind` into `data/readers/<name>.py` and every command, recipe and test finds it.
@@ -20,7 +20,7 @@ from typing import ClassVar, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from data.contract import LABELS, Array, align, decode, fit
+from data.contract import LABELS, Array, DecodeError, DegenerateLandmarks, align, decode, fit
 from data.tree import DatasetError, FileTree, open_tree
 
 Point = tuple[float, float]
@@ -29,7 +29,7 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One labelled face picture.
+    """One labeled face picture.
 
     Attributes:
         key: stable id, the file's path inside the set.
@@ -101,6 +101,10 @@ class Reader(ABC):
             self._samples[split] = tuple(sorted(self._read_split(split), key=lambda sample: sample.key))
         return list(self._samples[split])
 
+    def clean_options(self, split: str) -> Mapping[str, object]:
+        """Return the options under which a split holds no face that resembles one of train; {} where none are."""
+        return {}
+
     def path_of(self, sample: Sample) -> str:
         """Return the name of a sample's file in the tree; its key, unless the set keeps several pictures of a face."""
         return sample.key
@@ -116,9 +120,15 @@ class Reader(ABC):
     def crop(self, sample: Sample) -> Array:
         """Return the face, (112, 112, 3) uint8, RGB: aligned by its landmarks where there are any, else fitted.
 
-        Raises: DatasetError, data.contract.DecodeError, data.contract.DegenerateLandmarks.
+        Raises: DatasetError, naming a file that cannot be read, decoded or aligned.
         """
-        return frame(self.picture(sample), sample)
+        try:
+            return frame(self.picture(sample), sample)
+        except (DecodeError, DegenerateLandmarks) as error:
+            raise DatasetError(
+                f"{self.kind}: {sample.key}: {error}. Replace or remove it; `python -m data check {self.kind} "
+                f"{self.root}` lists all such files."
+            ) from error
 
     def findings(self) -> list[str]:
         """Return what is wrong beyond counts, files and duplicates, which `data.check` looks at for every set."""
@@ -164,6 +174,14 @@ def open_reader(kind: str, root: Path | str, **options: object) -> Reader:
     except KeyError:
         raise DatasetError(f"no reader {kind!r}: expected one of {', '.join(readers())}") from None
     return reader(root, **_typed(reader, options))
+
+
+def parse_options(texts: list[str]) -> dict[str, str]:
+    """Split `name=value` texts. Raises: DatasetError, naming a text without `=`."""
+    for text in texts:
+        if "=" not in text:
+            raise DatasetError(f"option {text!r}: expected name=value")
+    return dict(text.split("=", 1) for text in texts)
 
 
 def _typed(reader: type[Reader], options: Mapping[str, object]) -> dict[str, object]:

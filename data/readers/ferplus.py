@@ -1,4 +1,4 @@
-"""FERPlus: 48x48 gray web faces of FER2013, each labelled by ten people (Barsoum et al. 2016).
+"""FERPlus: 48x48 gray web faces of FER2013, each labeled by ten people (Barsoum et al. 2016).
 
 Layout, the standard one of github.com/microsoft/FERPlus: `FER2013Train/`, `FER2013Valid/`, `FER2013Test/`, each with
 its PNG files and a `label.csv` without header: file, face box, then the votes of `COLUMNS`.
@@ -23,8 +23,9 @@ from typing import ClassVar, Final, Literal
 
 import numpy as np
 
-from data.contract import LABELS, DecodeError, decode
-from data.readers.base import Reader, Sample, pixel_sha256
+from data.contract import LABELS, Array, DecodeError, decode
+from data.near_duplicates import near_duplicates, thumbnails
+from data.readers.base import Reader, Sample
 from data.tree import DatasetError
 
 COLUMNS: Final = (
@@ -47,7 +48,8 @@ class FerPlus(Reader):
     Options:
         protocol: which images count and how their votes become a distribution; see the module.
         classes: 7, or 8 with contempt last in `labels`.
-        exclude_pixels_of: a split whose pixels no image of another split may repeat ("valid" cleans train).
+        exclude_near_duplicates_of: splits, as a list or with commas, whose images no image of another split may
+            resemble: valid cleans train, valid,test cleans it of both; see `data.near_duplicates`.
 
     Under the majority protocol `distribution` holds the votes that remain after single ones are dropped.
     """
@@ -67,7 +69,7 @@ class FerPlus(Reader):
         "under-represented, and no slice by group could be measured on it. Disgust and fear are rare in it, so their "
         "intervals are wide."
     )
-    on_duplicates: ClassVar[str] = "Open the set with exclude_pixels_of=valid to leave them out of train"
+    on_duplicates: ClassVar[str] = "Open the set with exclude_near_duplicates_of=valid to leave them out of train"
 
     def __init__(
         self,
@@ -75,19 +77,24 @@ class FerPlus(Reader):
         *,
         protocol: Protocol = "majority",
         classes: Literal[7, 8] = 7,
-        exclude_pixels_of: Literal["", "train", "valid", "test"] = "",
+        exclude_near_duplicates_of: Sequence[str] = (),
     ) -> None:
         super().__init__(root)
         if protocol not in ("majority", "probability") or classes not in (7, 8):
             raise DatasetError(f"ferplus: {protocol=}, {classes=}: expected majority or probability, 7 or 8")
         self.protocol = protocol
         self.labels = LABELS if classes == 7 else (*LABELS, "contempt")
-        self.exclude_pixels_of = exclude_pixels_of
+        self.exclude_near_duplicates_of = tuple(exclude_near_duplicates_of)
         self._left_out: dict[str, Counter[str]] = {}
         found = [self.tree.prefix_of(f"{folder}/label.csv") for folder in _FOLDERS.values()]
         if all(prefix is None for prefix in found):
             raise self.error(f"no FER2013Train/label.csv, FER2013Valid/label.csv or FER2013Test/label.csv in {root}")
         self._prefix = next(prefix for prefix in found if prefix is not None)
+        absent = set(self.exclude_near_duplicates_of) - set(self.splits())
+        if absent:
+            raise self.error(
+                f"exclude_near_duplicates_of names {', '.join(sorted(absent))}, which {root} does not have"
+            )
 
     def splits(self) -> tuple[str, ...]:
         """Return the splits whose label.csv is there."""
@@ -95,13 +102,18 @@ class FerPlus(Reader):
 
     def expected_counts(self) -> Mapping[str, Mapping[str, int]]:
         """Return the counts of the majority protocol for train and valid; {} under options that change them."""
-        if self.protocol != "majority" or self.exclude_pixels_of:
+        if self.protocol != "majority" or self.exclude_near_duplicates_of:
             return {}
         published = {split: dict(zip(COLUMNS, counts, strict=False)) for split, counts in _PUBLISHED.items()}
         return {split: {label: counts[label] for label in self.labels} for split, counts in published.items()}
 
+    def clean_options(self, split: str) -> Mapping[str, object]:
+        """Return the option that leaves near-duplicates of train out, where there is a train split beside this one."""
+        others = {"train"} & set(self.splits()) - {split}
+        return {"exclude_near_duplicates_of": sorted({*self.exclude_near_duplicates_of, *others})} if others else {}
+
     def left_out(self, split: str) -> Mapping[str, int]:
-        """Return the images that are no samples, by the column that won them or the reason."""
+        """Return the images that are not samples, by majority column or reason."""
         self.samples(split)
         return dict(self._left_out[split])
 
@@ -133,33 +145,36 @@ class FerPlus(Reader):
 
     def _read_split(self, split: str) -> list[Sample]:
         rule = majority_shares if self.protocol == "majority" else probability_shares
-        barred = self._barred_pixels(split)
         samples, left_out = [], Counter[str]()
         for key, votes in self._rows(split):
             label, shares = rule(votes)
-            if label not in self.labels:
-                left_out["no majority" if label is None else label] += 1
-            elif barred and self._pixels(key) in barred:
-                left_out[f"pixels repeat in {self.exclude_pixels_of}"] += 1
-            else:
+            if label in self.labels:
                 samples.append(self._sample(key, split, label, shares, votes))
+            else:
+                left_out["no majority" if label is None else label] += 1
+        for other in self.exclude_near_duplicates_of:
+            if other != split:
+                resembling = self._near_duplicates(samples, other)
+                left_out[f"near-duplicates of {other}"] = len(resembling)
+                samples = [sample for sample in samples if sample.key not in resembling]
         self._left_out[split] = left_out
         return samples
+
+    def _near_duplicates(self, samples: Sequence[Sample], split: str) -> frozenset[str]:
+        """Keys of the samples that resemble any image of a split, also one that the protocol leaves out there."""
+        own = thumbnails(self._picture(sample.key) for sample in samples)
+        others = thumbnails(self._picture(key) for key, _ in self._rows(split))
+        near = near_duplicates(own, others)
+        return frozenset(sample.key for sample, is_near in zip(samples, near, strict=True) if is_near)
 
     def _sample(self, key: str, split: str, label: str, shares: Mapping[str, float], votes: Sequence[int]) -> Sample:
         kept = [shares[name] for name in self.labels]
         distribution = tuple(share / sum(kept) for share in kept)
         return Sample(key, split, label, distribution, votes=sum(votes), attributes={"gray": "1"})
 
-    def _barred_pixels(self, split: str) -> frozenset[str]:
-        if not self.exclude_pixels_of or self.exclude_pixels_of == split:
-            return frozenset()
-        # every listed image, also those that the protocol leaves out: the face was seen either way
-        return frozenset(self._pixels(key) for key, _ in self._rows(self.exclude_pixels_of))
-
-    def _pixels(self, key: str) -> str:
+    def _picture(self, key: str) -> Array:
         try:
-            return pixel_sha256(decode(self.tree.read(self._prefix + key)))
+            return decode(self.tree.read(self._prefix + key))
         except DecodeError as error:
             raise self.error(f"{key} is unreadable: {error}") from error
 

@@ -1,4 +1,4 @@
-"""Class folders: anybody's own pictures, already cropped to faces, as `split/class/*.jpg` or `class/*.jpg`.
+"""Class folders: your own face crops, as `split/class/*.jpg` or `class/*.jpg`.
 
 Class names are read in any usual spelling (`happy`, `4_Happiness`, a RAF-DB number), split names too (`training`,
 `val`). A root without split folders is one split, `all`. FER2013 and AffectNet as spread on Kaggle have this layout.
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Final
 
-from data.contract import UnknownLabel, parse_label
+from data.contract import LABELS, RAF_DB_IDS, UnknownLabel, parse_label
 from data.readers.base import Reader, Sample
 from data.split import hold_out
 from data.tree import DatasetError
@@ -24,6 +24,7 @@ _SPLITS: Final = {
 }  # fmt: skip
 _PICTURE: Final = re.compile(r"\.(jpe?g|png|webp|bmp|gif|tiff?)$", re.IGNORECASE)
 _ALL: Final = "all"
+_RAF_DB_NUMBERS: Final = frozenset(map(str, RAF_DB_IDS))
 
 
 class Folders(Reader):
@@ -32,7 +33,7 @@ class Folders(Reader):
     Options:
         valid_share, test_share: what part of each class of `all` (or, where there is no such split, of train) is held
             out, by the SHA-256 of the file's name; the same files every time. `all` then becomes train.
-        ignore: class folders to leave out, comma-separated, spelt as on disk.
+        ignore: class folders to leave out, comma-separated, spelled as on disk.
     """
 
     kind: ClassVar[str] = "folders"
@@ -41,7 +42,7 @@ class Folders(Reader):
         "Expected split/class/*.jpg or class/*.jpg with pictures that show one face, brow to chin; give class folders "
         "that are none of the seven expressions with ignore=name,name"
     )
-    terms: ClassVar[str] = "those of whoever owns the pictures"
+    terms: ClassVar[str] = "those of the owner of the pictures"
     limits: ClassVar[str] = "What was learned from class folders is measured on pictures like those in them alone."
 
     def __init__(
@@ -82,14 +83,23 @@ class Folders(Reader):
         self._prefix = _common_folder(pictures, self._ignored)
         keys = [name.removeprefix(self._prefix) for name in pictures]
         has_splits = any(key.split("/")[0].lower() in _SPLITS for key in keys)
+        self._refuse_other_numbers({key.split("/")[has_splits] for key in keys if key.count("/") > has_splits})
         for key in keys:
             self._take(key, has_splits=has_splits)
+
+    def _refuse_other_numbers(self, classes: set[str]) -> None:
+        """Numbers from 0 are not RAF-DB's, even where 0 is ignored. Raises: DatasetError."""
+        if "0" in classes and classes & _RAF_DB_NUMBERS:
+            raise self.error(
+                f"class folders {', '.join(sorted(classes & set('0123456789')))}: numbers from 0 are in an order that "
+                f"this reader cannot know; RAF-DB's are 1 to {len(RAF_DB_IDS)}. Rename them to {', '.join(LABELS)}"
+            )
 
     def _take(self, key: str, *, has_splits: bool) -> None:
         folders = key.split("/")[:-1]
         split = _SPLITS.get(folders[0].lower()) if has_splits else _ALL
         if split is None:
-            raise self.error(f"{key} lies beside the split folders, expected it in train, valid or test")
+            raise self.error(f"{key} is beside the split folders; move it into train, valid or test")
         name = folders[1 if has_splits else 0] if len(folders) > has_splits else ""
         if name in self._ignored:
             self._left_out[split, name] += 1
@@ -108,6 +118,12 @@ class Folders(Reader):
         taken: set[str] = set()
         for label in self.labels:
             taken |= hold_out([key for key, known in pool.items() if known == label], share)
+        if not taken:
+            counts = Counter(pool.values())
+            raise self.error(
+                f"{split}_share={share:g} of {max(counts.values())} pictures in the largest class is less than one, so "
+                f"there is no {split} split. Add pictures, or raise {split}_share to {1 / max(counts.values()):.2g}"
+            )
         self._by_split["train"] = {key: label for key, label in pool.items() if key not in taken}
         self._by_split[split] = {key: label for key, label in pool.items() if key in taken}
 

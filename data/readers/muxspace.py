@@ -45,7 +45,7 @@ class Muxspace(Reader):
         "labels Apache-2.0; pictures are press photos and film stills whose copyright stays with their owners"
     )
     limits: ClassVar[str] = (
-        "muxspace faces are mostly gray press photos of well-known people, each labelled by one person; its labels of "
+        "muxspace faces are mostly gray press photos of well-known people, each labeled by one person; its labels of "
         "rare expressions are mostly wrong."
     )
 

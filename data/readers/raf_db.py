@@ -1,6 +1,6 @@
-"""RAF-DB, basic emotions, as its authors ship it (Li et al. 2017): 15,339 web faces, labelled by about 40 people each.
+"""RAF-DB, basic emotions, as its authors ship it (Li et al. 2017): 15,339 web faces, labeled by about 40 people each.
 
-Layout, below the root or its `basic/`: `EmoLabel/list_patition_label.txt` (misspelt like this), whose lines are
+Layout, below the root or its `basic/`: `EmoLabel/list_patition_label.txt` (misspelled like this), whose lines are
 `train_00001.jpg 5`; `Image/aligned/train_00001_aligned.jpg` (100x100); `Image/original/train_00001.jpg`; and optionally
 `Annotation/manual/train_00001_manu_attri.txt` (five landmarks of the original image, then gender, race and age band).
 
@@ -33,7 +33,7 @@ TERMS: Final = (
     "are web pictures whose copyright stays with their owners"
 )
 LIMITS: Final = (
-    "RAF-DB faces are web pictures, each labelled by about 40 people; fear and disgust are rare in it, so their "
+    "RAF-DB faces are web pictures, each labeled by about 40 people; fear and disgust are rare in it, so their "
     "intervals are wide, and gender, race and age are what annotators saw in the picture."
 )
 _LABEL_FILES: Final = ("EmoLabel/list_patition_label.txt", "EmoLabel/list_partition_label.txt")

@@ -1,4 +1,4 @@
-"""RAF-DB as it is spread on Kaggle: the aligned 100x100 pictures sorted into numbered folders.
+"""RAF-DB in its Kaggle layout: the aligned 100x100 images in numbered folders.
 
 Layout: `DATASET/train/1/train_00001_aligned.jpg` to `DATASET/train/7/...`, `DATASET/test/1` to `7`, and beside or above
 them `train_labels.csv` and `test_labels.csv` (columns image, label). Where a csv is there it decides, else the folder.

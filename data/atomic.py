@@ -1,0 +1,61 @@
+"""Atomic writes: a file appears under its name whole, or not at all.
+
+The one writer of the project: outputs of labeling, manifests, checkpoints, downloads.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+from uuid import uuid4
+
+
+@contextlib.contextmanager
+def atomic_path(target: Path, *, staging: Path | None = None, durable: bool = True) -> Iterator[Path]:
+    """A temporary path, renamed to `target` when the block ends without an error and removed when it does not.
+
+    For writers that open a path themselves, such as `numpy.save`; `atomic_file` opens the file.
+
+    Args:
+        target: an existing file of this name is replaced, and kept as it is when the block raises.
+        staging: folder on the same file system to write in; the folder of `target` when not given.
+        durable: whether the bytes reach the disk before the rename: a power cut may leave an empty file otherwise.
+    Raises: OSError.
+    """
+    folder = target.parent if staging is None else staging
+    folder.mkdir(parents=True, exist_ok=True)
+    part = folder / f".{uuid4().hex}.part{target.suffix[:16]}"
+    try:
+        yield part
+        if durable:
+            with part.open("r+b") as file:
+                os.fsync(file.fileno())
+        _rename(part, target)
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def atomic_file(
+    target: Path, mode: str = "wb", *, staging: Path | None = None, durable: bool = True, newline: str | None = ""
+) -> Iterator[IO[Any]]:
+    """Open a file that appears at `target` when the block ends without an error. Text is UTF-8. See `atomic_path`."""
+    text = {} if "b" in mode else {"encoding": "utf-8", "newline": newline}
+    with atomic_path(target, staging=staging, durable=durable) as part, part.open(mode, **text) as file:  # type: ignore[call-overload]  # the mode decides
+        yield file
+
+
+def write_atomic(target: Path, payload: bytes | str, *, staging: Path | None = None, durable: bool = True) -> None:
+    """Write a whole file at once; see `atomic_path`."""
+    with atomic_file(target, staging=staging, durable=durable) as file:
+        file.write(payload.encode("utf-8") if isinstance(payload, str) else payload)
+
+
+def _rename(part: Path, target: Path) -> None:
+    try:
+        part.replace(target)
+    except FileNotFoundError:  # the folder is made only when it is missing: pictures come by the million
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part.replace(target)

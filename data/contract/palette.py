@@ -1,0 +1,19 @@
+"""One color per expression, for pictures, reports, the review tool and the page alike."""
+
+from typing import Final
+
+# RGB; distinguishable with the common color-vision deficiencies (after Okabe and Ito 2008).
+COLORS: Final = {
+    "surprise": (240, 228, 66),
+    "fear": (204, 121, 167),
+    "disgust": (0, 158, 115),
+    "happiness": (230, 159, 0),
+    "sadness": (86, 180, 233),
+    "anger": (213, 94, 0),
+    "neutral": (200, 200, 200),
+}
+
+
+def hex_color(label: str) -> str:
+    """Return the color of an expression as CSS and Label Studio write it: `#e69f00`."""
+    return "#{:02x}{:02x}{:02x}".format(*COLORS[label])

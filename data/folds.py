@@ -1,0 +1,66 @@
+"""Cross-validation folds by hash: the same on every machine, whole groups in one fold.
+
+A group is a person, a photo, or images that are near-duplicates of each other. Without groups, each class is spread
+evenly over the folds.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from data.contract import Array
+from data.near_duplicates import near_duplicate_groups, thumbnails
+from data.readers.base import Reader, Sample
+from data.tree import DatasetError
+
+Grouping = Literal["none", "person", "photo", "near_duplicates"]
+
+
+def folds_of(reader: Reader, samples: Sequence[Sample], *, folds: int, group_by: Grouping = "none") -> Array:
+    """Fold of each sample, (N,) from 0 to `folds` - 1.
+
+    Args:
+        reader: the opened set, whose images near-duplicates are found among.
+        samples: of one split.
+        folds: how many.
+        group_by: what must not be torn apart; `photo` is the part of a key before `#`.
+    Raises: DatasetError, for a grouping that the set says nothing of, or with fewer groups than folds.
+    """
+    groups = _groups(reader, samples, group_by)
+    labels = [str(sample.label) if group_by == "none" else "" for sample in samples]
+    if len(set(groups)) < folds:
+        raise DatasetError(f"{reader.kind}: {len(set(groups))} groups by {group_by} make no {folds} folds")
+    place = _assign(groups, labels, folds)
+    return np.array([place[group] for group in groups])
+
+
+def _groups(reader: Reader, samples: Sequence[Sample], group_by: Grouping) -> list[str]:
+    if group_by == "none":
+        return [sample.key for sample in samples]
+    if group_by == "photo":
+        return [sample.key.split("#")[0] for sample in samples]
+    if group_by == "near_duplicates":
+        numbers = near_duplicate_groups(thumbnails(reader.picture(sample) for sample in samples))
+        return [samples[int(number)].key for number in numbers]
+    if any("person" not in sample.attributes for sample in samples):
+        raise DatasetError(f"{reader.kind}: names no persons; group by photo or near_duplicates")
+    return [sample.attributes["person"] for sample in samples]
+
+
+def _assign(groups: Sequence[str], labels: Sequence[str], folds: int) -> dict[str, int]:
+    """Fold by group: the largest groups first, each into the fold with the fewest images of its class so far."""
+    sizes: dict[str, int] = {}
+    label_of: dict[str, str] = {}
+    for group, label in zip(groups, labels, strict=True):
+        sizes[group] = sizes.get(group, 0) + 1
+        label_of[group] = label
+    ranked = sorted(sizes, key=lambda group: (-sizes[group], hashlib.sha256(group.encode()).digest()))
+    filled: dict[str, list[int]] = {label: [0] * folds for label in set(labels)}
+    place = {}
+    for group in ranked:
+        counts = filled[label_of[group]]
+        place[group] = counts.index(min(counts))
+        counts[place[group]] += sizes[group]
+    return place

@@ -1,0 +1,64 @@
+"""Near-duplicate images: the same photo except for compression, brightness, contrast or a few pixels.
+
+Two pictures are near-duplicates when the Pearson correlation of their 16x16 gray thumbnails is above 0.95; neither
+brightness nor contrast changes it.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import cv2
+import numpy as np
+
+from data.contract import Array
+
+THUMBNAIL_PX: Final = 16
+MIN_CORRELATION: Final = 0.95
+_ROWS_AT_ONCE: Final = 2048
+
+
+def thumbnails(pictures: Iterable[Array]) -> Array:
+    """Centered thumbnails of length 1, so that a dot product is their correlation; a flat picture's is all zeros.
+
+    Args:
+        pictures: (H, W, 3) uint8 each, RGB.
+    Returns: (N, 256) float32.
+    """
+    rows = [_thumbnail(picture) for picture in pictures]
+    return np.stack(rows) if rows else np.zeros((0, THUMBNAIL_PX**2), np.float32)
+
+
+def _thumbnail(picture: Array) -> Array:
+    gray = cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY).astype(np.float32)
+    small = cv2.resize(gray, (THUMBNAIL_PX, THUMBNAIL_PX), interpolation=cv2.INTER_AREA).reshape(-1)
+    centered = small - small.mean()
+    return np.asarray(centered / max(float(np.linalg.norm(centered)), 1e-6), dtype=np.float32)
+
+
+def near_duplicate_groups(rows: Array) -> Array:
+    """Group images that resemble each other, also by way of others: (N,) index of each group's first image.
+
+    Args:
+        rows: (N, 256), from `thumbnails`.
+    """
+    first = np.arange(len(rows))
+    for start in range(0, len(rows), _ROWS_AT_ONCE):
+        alike = rows[start : start + _ROWS_AT_ONCE] @ rows.T > MIN_CORRELATION
+        for own, other in np.argwhere(alike):
+            low, high = sorted((_root(first, own + start), _root(first, other)))
+            first[high] = low
+    return np.array([_root(first, index) for index in range(len(rows))])
+
+
+def _root(first: Array, index: int) -> int:
+    while first[index] != index:
+        index = int(first[index])
+    return int(index)
+
+
+def near_duplicates(own: Array, others: Array) -> Array:
+    """Which rows of `own`, (N, 256), resemble any row of `others`, (M, 256), both from `thumbnails`; (N,) bool."""
+    if not len(others):
+        return np.zeros(len(own), dtype=bool)
+    parts = [own[start : start + _ROWS_AT_ONCE] @ others.T for start in range(0, len(own), _ROWS_AT_ONCE)]
+    return np.concatenate([part.max(axis=1) > MIN_CORRELATION for part in parts] or [np.zeros(0, dtype=bool)])

@@ -1,0 +1,174 @@
+"""AffectNet, manually annotated: 287,651 training and 4,000 validation faces from the web (Mollahosseini et al. 2017).
+
+Two layouts are read. The original release: `training.csv` and `validation.csv` (columns subDirectory_filePath,
+facial_landmarks, expression, ...) above the folders of images, whose faces are cut out by the annotated landmarks.
+Class folders: `train/0/*.jpg` and `val/0/*.jpg`, numbered as AffectNet numbers its expressions or named, already crops.
+
+    python -m data check affectnet path/to/affectnet --option classes=8
+
+The test split was never published and papers report on the official validation split. It is therefore `test` here, and
+`valid` is a twentieth of each training class, held out by the SHA-256 of the file's name.
+"""
+
+import csv
+import io
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import ClassVar, Final, Literal
+
+import numpy as np
+
+from data.contract import LABELS, UnknownLabel, parse_label
+from data.readers.base import Point, Reader, Sample
+from data.split import hold_out
+
+EXPRESSIONS: Final = ("neutral", "happiness", "sadness", "surprise", "fear", "disgust", "anger", "contempt")
+_NOT_EXPRESSIONS: Final = {8: "none", 9: "uncertain", 10: "no face"}
+_CSV: Final = {"train": "training.csv", "test": "validation.csv"}
+_FOLDERS: Final = {"train": "train", "training": "train", "val": "test", "valid": "test", "validation": "test"}
+_PICTURE: Final = re.compile(
+    r"(?P<prefix>(?:.*/)?)(?P<key>(?P<split>[^/]+)/(?P<label>[^/]+)/[^/]+\.(?:jpe?g|png))", re.IGNORECASE
+)
+# of the 68 annotated points: each eye by its six, the tip of the nose, the corners of the mouth; image-left first
+_POINTS: Final = (slice(36, 42), slice(42, 48), slice(30, 31), slice(48, 49), slice(54, 55))
+VALID_SHARE: Final = 0.05
+# Table 3 of the paper, in the order of EXPRESSIONS.
+_PUBLISHED: Final = {
+    "train": (74874, 134415, 25459, 14090, 6378, 3803, 24882, 3750),
+    "test": (500, 500, 500, 500, 500, 500, 500, 500),
+}
+
+
+class AffectNet(Reader):
+    """Reader of AffectNet.
+
+    Options:
+        classes: 7, or 8 with contempt last in `labels`.
+        hold_out_valid: false leaves all of train in train; there is then no valid split.
+    """
+
+    kind: ClassVar[str] = "affectnet"
+    title: ClassVar[str] = "AffectNet"
+    where_to_get: ClassVar[str] = (
+        "Ask at mohammadmahoor.com/pages/databases/affectnet, from an academic address; the layout is training.csv and "
+        "validation.csv above the images, or train/0/*.jpg and val/0/*.jpg"
+    )
+    terms: ClassVar[str] = (
+        "for non-commercial research under an agreement with its authors, which binds what was learned from it; "
+        "pictures are web pictures whose copyright stays with their owners"
+    )
+    limits: ClassVar[str] = (
+        "AffectNet faces are web pictures, each labeled by one person; its authors found two annotators to agree on "
+        "61 % of them. Training is dominated by happiness and neutral."
+    )
+
+    def __init__(self, root: Path | str, *, classes: Literal[7, 8] = 7, hold_out_valid: bool = True) -> None:
+        super().__init__(root)
+        self.labels = LABELS if classes == 7 else (*LABELS, "contempt")
+        self.hold_out_valid = hold_out_valid
+        self._prefix = ""
+        self._path_by_file = {"/".join(name.split("/")[-2:]): name for name in self.tree.names}
+        self._left_out: dict[str, Counter[str]] = {"train": Counter(), "test": Counter()}
+        self._from_csv = any(self.tree.prefix_of(name) is not None for name in _CSV.values())
+        found = self._listed() if self._from_csv else self._in_folders()
+        self._by_split: dict[str, list[Sample]] = {"train": [], "valid": [], "test": []}
+        self._take(found)
+        if not any(self._by_split.values()):
+            raise self.error(f"neither training.csv nor train/0/*.jpg in {root}")
+
+    def splits(self) -> tuple[str, ...]:
+        """Return the splits that are there."""
+        return tuple(split for split, samples in self._by_split.items() if samples)
+
+    def expected_counts(self) -> Mapping[str, Mapping[str, int]]:
+        """Return the paper's counts, less what is held out; {} for class folders, which are copies of a part."""
+        if not self._from_csv:
+            return {}
+        found = {split: dict(zip(EXPRESSIONS, counts, strict=True)) for split, counts in _PUBLISHED.items()}
+        train, test = ({label: counts[label] for label in self.labels} for counts in (found["train"], found["test"]))
+        if not self.hold_out_valid:
+            return {"train": train, "test": test}
+        valid = {label: int(count * VALID_SHARE) for label, count in train.items()}
+        return {"train": {label: train[label] - valid[label] for label in train}, "valid": valid, "test": test}
+
+    def left_out(self, split: str) -> Mapping[str, int]:
+        """Return how many images show none of the expressions, by what they were annotated as."""
+        self.samples(split)
+        return dict(self._left_out.get(split, {}))
+
+    def path_of(self, sample: Sample) -> str:
+        """Return the name of a sample's file in the tree."""
+        return self._path_by_file.get(sample.key, sample.key) if self._from_csv else self._prefix + sample.key
+
+    def _read_split(self, split: str) -> list[Sample]:
+        return self._by_split[split]
+
+    def _take(self, samples: Iterable[Sample]) -> None:
+        by_label: dict[str | None, list[Sample]] = {}
+        for sample in samples:
+            if sample.label not in self.labels:
+                self._left_out[sample.split][str(sample.label)] += 1
+            elif sample.split == "train":
+                by_label.setdefault(sample.label, []).append(sample)
+            else:
+                self._by_split["test"].append(sample)
+        for members in by_label.values():
+            held = hold_out([one.key for one in members], VALID_SHARE) if self.hold_out_valid else frozenset()
+            for one in members:
+                split = "valid" if one.key in held else "train"
+                self._by_split[split].append(_with_split(one, split))
+
+    def _listed(self) -> Iterator[Sample]:
+        for split, name in _CSV.items():
+            prefix = self.tree.prefix_of(name)
+            if prefix is None:
+                continue
+            text = self.tree.read(f"{prefix}{name}").decode("utf-8-sig")
+            for line, row in enumerate(csv.DictReader(io.StringIO(text, newline="")), start=2):
+                yield self._row(row, split, where=f"{name} line {line}")
+
+    def _row(self, row: Mapping[str, str], split: str, *, where: str) -> Sample:
+        try:
+            number, file = int(row["expression"]), row["subDirectory_filePath"]
+            label = _NOT_EXPRESSIONS[number] if number in _NOT_EXPRESSIONS else EXPRESSIONS[number]
+            landmarks_px = five_points(row["facial_landmarks"])
+        except (KeyError, IndexError, ValueError) as error:
+            raise self.error(
+                f"{where}: {error!r}; expected subDirectory_filePath, 68 facial_landmarks as x;y;..., "
+                "expression 0 to 10"
+            ) from error
+        return Sample(file, split, label, landmarks_px=landmarks_px)
+
+    def _in_folders(self) -> Iterator[Sample]:
+        for name in self.tree.names:
+            match = _PICTURE.fullmatch(name)
+            split = _FOLDERS.get(match["split"].lower()) if match else None
+            if match is None or split is None:
+                continue
+            self._prefix = match["prefix"]
+            yield Sample(match["key"], split, self._folder_label(match["label"], name))
+
+    def _folder_label(self, folder: str, where: str) -> str:
+        if folder.isdecimal() and int(folder) < len(EXPRESSIONS):
+            return EXPRESSIONS[int(folder)]
+        if folder.lower() == "contempt":
+            return "contempt"
+        try:
+            if not folder.isdecimal():
+                return parse_label(folder)
+        except UnknownLabel:
+            pass
+        raise self.error(f"{where}: class folder {folder!r}, expected 0 to 7 or one of {', '.join(EXPRESSIONS)}")
+
+
+def _with_split(sample: Sample, split: str) -> Sample:
+    return Sample(sample.key, split, sample.label, landmarks_px=sample.landmarks_px)
+
+
+def five_points(text: str) -> tuple[Point, ...]:
+    """Eyes, nose and mouth corners of 68 annotated points, `x;y;x;y;...`. Raises: ValueError, for another number."""
+    points = np.array([float(number) for number in text.split(";")]).reshape(68, 2)
+    means = [points[chosen].mean(axis=0) for chosen in _POINTS]
+    return tuple((float(x), float(y)) for x, y in means)

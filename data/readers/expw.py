@@ -1,0 +1,121 @@
+"""ExpW, Expression in the Wild: 91,793 faces in web photos, one label each (Zhang et al. 2018).
+
+Layout: `label/label.lst`, a line per face (image, face number, box top, left, right, bottom, detector's confidence,
+expression from 0 to 6), and the photos in `image/origin/`. The face is cut out by its box.
+
+    python -m data check expw path/to/expw --option min_confidence=60
+
+The set has no splits. A tenth of the photos is held out as `valid` and a tenth as `test`, by the SHA-256 of the photo's
+name, so that the faces of one photo stay together.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar, Final
+
+import cv2
+import numpy as np
+
+from data.contract import LABELS, Array
+from data.readers.base import Reader, Sample
+from data.split import hold_out
+
+EXPRESSIONS: Final = ("anger", "disgust", "fear", "happiness", "sadness", "surprise", "neutral")
+_LIST: Final = "label.lst"
+_SHARE: Final = 0.1
+_FIELDS: Final = 8
+_MARGIN: Final = 0.1  # share of the side added around the box, whose detector cuts at the brows
+
+
+class ExpW(Reader):
+    """Reader of ExpW.
+
+    Options:
+        min_confidence: leave out faces whose box the set's detector was less sure of, 0 to 100.
+    """
+
+    kind: ClassVar[str] = "expw"
+    title: ClassVar[str] = "ExpW"
+    where_to_get: ClassVar[str] = (
+        "mmlab.ie.cuhk.edu.hk/projects/socialrelation, Expression in-the-Wild; unpack the image archives to "
+        "image/origin/ beside label/label.lst"
+    )
+    terms: ClassVar[str] = (
+        "for non-commercial research; pictures are web pictures whose copyright stays with their owners"
+    )
+    limits: ClassVar[str] = (
+        "ExpW faces are web photos found by emotion keywords, each labeled by one person; fear is rare in it."
+    )
+
+    def __init__(self, root: Path | str, *, min_confidence: float = 0.0) -> None:
+        super().__init__(root)
+        self.min_confidence = min_confidence
+        self._left_out: dict[str, int] = dict.fromkeys(("train", "valid", "test"), 0)
+        self._by_split: dict[str, list[Sample]] = {"train": [], "valid": [], "test": []}
+        prefix = self.tree.prefix_of(_LIST)
+        if prefix is None:
+            raise self.error(f"no label/{_LIST} in {root}")
+        self._path_by_name = {name.rsplit("/", 1)[-1]: name for name in self.tree.names}
+        self._read_list(f"{prefix}{_LIST}")
+
+    def splits(self) -> tuple[str, ...]:
+        """Return the splits that are there."""
+        return tuple(split for split, samples in self._by_split.items() if samples)
+
+    def left_out(self, split: str) -> Mapping[str, int]:
+        """Return how many faces the detector was not sure enough of."""
+        self.samples(split)
+        return {"below min_confidence": self._left_out[split]} if self._left_out[split] else {}
+
+    def path_of(self, sample: Sample) -> str:
+        """Return the name of the photo in the tree."""
+        name = sample.key.rpartition("#")[0]
+        return self._path_by_name.get(name, name)
+
+    def picture(self, sample: Sample) -> Array:
+        """Return the square around a face's box, (S, S, 3) uint8, RGB. Raises: DatasetError, DecodeError."""
+        return _square(super().picture(sample), sample)
+
+    def _read_split(self, split: str) -> list[Sample]:
+        return self._by_split[split]
+
+    def _read_list(self, name: str) -> None:
+        text = self.tree.read(name).decode("utf-8-sig")
+        rows = [self._row(line, f"{name} line {number}") for number, line in enumerate(text.splitlines(), 1) if line]
+        photos = sorted({photo for photo, _, _ in rows})
+        test = hold_out(photos, _SHARE)
+        valid = hold_out([photo for photo in photos if photo not in test], _SHARE / (1 - _SHARE))
+        for photo, confidence, sample in rows:
+            split = "test" if photo in test else "valid" if photo in valid else "train"
+            if confidence < self.min_confidence:
+                self._left_out[split] += 1
+            else:
+                self._by_split[split].append(Sample(sample.key, split, sample.label, box_px=sample.box_px))
+
+    def _row(self, line: str, where: str) -> tuple[str, float, Sample]:
+        """Photo, confidence and sample of one line. Raises: DatasetError, naming it."""
+        words = line.split()
+        try:
+            if len(words) != _FIELDS:
+                raise ValueError(f"{len(words)} fields")
+            number, top, left, right, bottom = (int(word) for word in words[1:6])
+            label = EXPRESSIONS[int(words[7])]
+            if right <= left or bottom <= top:
+                raise ValueError(f"box from {left},{top} to {right},{bottom}")
+        except (ValueError, IndexError) as error:
+            raise self.error(
+                f"{where}: {error}; expected image, face number, top, left, right, bottom, confidence, label 0 to "
+                f"{len(LABELS) - 1}, got {line!r}"
+            ) from error
+        box = (float(left), float(top), float(right - left), float(bottom - top))
+        return words[0], float(words[6]), Sample(f"{words[0]}#{number}", "train", label, box_px=box)
+
+
+def _square(photo: Array, sample: Sample) -> Array:
+    """Cut the square around a sample's box with a margin; beyond the photo its edge is repeated."""
+    x, y, width, height = sample.box_px or (0.0, 0.0, float(photo.shape[1]), float(photo.shape[0]))
+    side = round(max(width, height) * (1 + 2 * _MARGIN))
+    left, top = round(x + width / 2 - side / 2), round(y + height / 2 - side / 2)
+    pad = max(0, -left, -top, left + side - photo.shape[1], top + side - photo.shape[0])
+    padded = cv2.copyMakeBorder(photo, pad, pad, pad, pad, cv2.BORDER_REPLICATE)
+    return np.ascontiguousarray(padded[top + pad : top + pad + side, left + pad : left + pad + side])

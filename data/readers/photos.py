@@ -1,0 +1,90 @@
+"""Photos whose faces `mien label` has found: aligned by their landmarks, without labels, for teachers to label.
+
+    mien label path/to/photos --out found --write csv && cp found/labels.csv path/to/photos/
+
+Layout: any folder of images with that `labels.csv` at its root; its `file` column is relative to the root. What the
+model of that run made of a face is not a label: every sample has none, and a recipe takes them with `target: teacher`.
+"""
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar, Final
+
+from data.readers.base import Reader, Sample
+
+_TABLE: Final = "labels.csv"
+_POINTS: Final = ("left_eye", "right_eye", "nose", "left_mouth", "right_mouth")  # left and right as in the image
+
+
+class Photos(Reader):
+    """Reader of photos with the table that `mien label` wrote.
+
+    Options:
+        min_face_px: shorter side of the smallest face box, pixels.
+        min_score: least score of the detector.
+    """
+
+    kind: ClassVar[str] = "photos"
+    title: ClassVar[str] = "photos without labels"
+    where_to_get: ClassVar[str] = (
+        "Any folder of photos: run `mien label FOLDER --out found --write csv` and copy found/labels.csv into FOLDER"
+    )
+    terms: ClassVar[str] = "those of whoever owns the photos"
+    limits: ClassVar[str] = "Photos without labels teach what their teacher believes, right or wrong."
+
+    def __init__(self, root: Path | str, *, min_face_px: float = 32.0, min_score: float = 0.8) -> None:
+        super().__init__(root)
+        self.min_face_px, self.min_score = min_face_px, min_score
+        prefix = self.tree.prefix_of(_TABLE)
+        if prefix is None:
+            raise self.error(f"no {_TABLE} in {root}")
+        self._prefix = prefix
+        self._left_out = Counter[str]()
+
+    def splits(self) -> tuple[str, ...]:
+        """Return train: what has no label cannot judge."""
+        return ("train",)
+
+    def left_out(self, split: str) -> Mapping[str, int]:
+        """Return how many faces are too small or too doubtful, and how many images have none."""
+        self.samples(split)
+        return dict(self._left_out)
+
+    def path_of(self, sample: Sample) -> str:
+        """Return the name of the image that the face is in."""
+        return self._prefix + sample.key.rpartition("#")[0]
+
+    def _read_split(self, split: str) -> list[Sample]:
+        name = self._prefix + _TABLE
+        rows = csv.DictReader(io.StringIO(self.tree.read(name).decode("utf-8-sig"), newline=""))
+        found, self._left_out = [], Counter[str]()
+        for line, row in enumerate(rows, start=2):
+            try:
+                reason = self._reason_against(row)
+                found += [] if reason else [_sample(row, split)]
+            except (KeyError, TypeError, ValueError) as error:
+                raise self.error(f"{name} line {line}: {error!r} in {row}") from error
+            self._left_out[reason] += bool(reason)
+        self._left_out += Counter()  # drops what never happened
+        return found
+
+    def _reason_against(self, row: Mapping[str, str]) -> str:
+        if not row["face"]:
+            return "no face"
+        if min(float(row["width"]), float(row["height"])) < self.min_face_px:
+            return f"smaller than {self.min_face_px:g} px"
+        return "" if float(row["detection_score"]) >= self.min_score else f"score below {self.min_score:g}"
+
+
+def _sample(row: Mapping[str, str], split: str) -> Sample:
+    return Sample(
+        f"{row['file']}#{int(row['face']):03}",
+        split,
+        None,
+        landmarks_px=tuple((float(row[f"{point}_x"]), float(row[f"{point}_y"])) for point in _POINTS),
+        attributes={"score": row["detection_score"]},
+        box_px=(float(row["x"]), float(row["y"]), float(row["width"]), float(row["height"])),
+    )
