@@ -1,1 +1,1 @@
-"""What is computed: backbones over timm, and the manifest of a released artefact."""
+"""Networks: backbones over timm, preprocessing, and the manifest of released artifacts."""

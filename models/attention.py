@@ -1,7 +1,7 @@
-"""What a transformer does inside with a face: its tokens after every block, its attention, its position embedding.
+"""Internals of a transformer for analysis: tokens after each block, attention and position embedding.
 
-Read by training's report and by the pictures of docs/how-it-works.md; models/rollout.py holds what the released graph
-answers itself.
+Used by the training report and the figures of docs/how-it-works.md. models/rollout.py holds the part that is exported
+with the graph.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from models.rollout import has_attention, recorded_attention
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What one pass leaves behind.
+    """Intermediate results of a forward pass.
 
     Attributes:
         attention: one (B, heads, tokens, tokens) per block, after softmax; the prefix tokens come first.
@@ -29,25 +29,25 @@ class Trace:
 
 
 def has_class_token(network: FaceNetwork) -> bool:
-    """Whether the network is a transformer whose class token can be followed."""
+    """Whether the network is a transformer with a class token."""
     inner = getattr(network.backbone, "network", None)
     return has_attention(network.backbone) and getattr(inner, "cls_token", None) is not None
 
 
 def has_distillation_token(network: FaceNetwork) -> bool:
-    """Whether the network is a transformer with a distillation token beside its class token."""
+    """Whether the network is a transformer with a distillation token."""
     return has_class_token(network) and bool(network.backbone.distilled)
 
 
 def grid_side(network: FaceNetwork) -> int:
-    """How many patches lie along a side of the crop."""
+    """Number of patches along one side of the crop."""
     inner: Any = network.backbone.network
     return int(inner.patch_embed.grid_size[0])
 
 
 @torch.no_grad()
 def trace(network: FaceNetwork, crops: Tensor) -> Trace:
-    """Run a transformer with a class token on crops (B, 112, 112, C) uint8 and keep what it did."""
+    """Run a transformer with a class token on crops (B, 112, 112, C) uint8 and record its internals."""
     inner: Any = network.backbone.network
     states: list[Tensor] = []
 
@@ -65,36 +65,36 @@ def trace(network: FaceNetwork, crops: Tensor) -> Trace:
 
 
 def learned_token_cosine(network: FaceNetwork) -> float:
-    """Cosine between the learned class and distillation tokens, before any face; DeiT section 5.2 reports 0.06."""
+    """Cosine between the learned class and distillation tokens; DeiT section 5.2 reports 0.06."""
     inner: Any = network.backbone.network
     with torch.no_grad():
         return float(torch.cosine_similarity(inner.cls_token.flatten(), inner.dist_token.flatten(), dim=0))
 
 
 def token_cosines(prefix: Tensor) -> Tensor:
-    """Cosine between class and distillation token, (B, blocks + 1), of a trace's (B, blocks + 1, 2, dim)."""
+    """Cosine between class and distillation token, (B, blocks + 1), from a trace's (B, blocks + 1, 2, dim)."""
     return torch.cosine_similarity(prefix[:, :, 0], prefix[:, :, 1], dim=-1)
 
 
 def position_similarity(network: FaceNetwork) -> Tensor | None:
-    """Cosine between the position embeddings of all patches; None for a network that has none.
+    """Cosine between the position embeddings of all patches; None without an embedding.
 
-    Returns: (side, side, side, side): of the patch at the first two, row then column, to the one at the last two.
+    Returns: (side, side, side, side): row and column of the first patch, then of the second.
     Source: Dosovitskiy et al. 2021, figure 7.
     """
     inner: Any = network.backbone.network
     if inner.pos_embed is None:
         return None
     side = grid_side(network)
-    places = torch.nn.functional.normalize(inner.pos_embed.detach()[0, -side * side :].float(), dim=-1)
-    return (places @ places.T).reshape(side, side, side, side)
+    positions = torch.nn.functional.normalize(inner.pos_embed.detach()[0, -side * side :].float(), dim=-1)
+    return (positions @ positions.T).reshape(side, side, side, side)
 
 
 def attention_distances(attention: Tensor, *, patch_px: float) -> Tensor:
-    """How far a patch looks on average: distance of patches weighted by attention, in pixels.
+    """Mean attention distance: distance between patches weighted by attention, in pixels.
 
     Args:
-        attention: (B, heads, tokens, tokens) of one block; what goes to prefix tokens is left out.
+        attention: (B, heads, tokens, tokens) of one block; attention to prefix tokens is ignored.
         patch_px: side of a patch, in pixels of the crop.
     Returns: (heads,).
     Source: Dosovitskiy et al. 2021, appendix D.7.
@@ -103,7 +103,7 @@ def attention_distances(attention: Tensor, *, patch_px: float) -> Tensor:
     side = int((tokens - 1) ** 0.5)
     prefix = tokens - side * side
     rows, columns = torch.meshgrid(torch.arange(side), torch.arange(side), indexing="ij")
-    places = torch.stack([rows.flatten(), columns.flatten()], dim=-1).float() * patch_px
+    positions = torch.stack([rows.flatten(), columns.flatten()], dim=-1).float() * patch_px
     between = attention[:, :, prefix:, prefix:]
     shares = between / between.sum(dim=-1, keepdim=True)
-    return (shares * torch.cdist(places, places)).sum(dim=-1).mean(dim=(0, 2))
+    return (shares * torch.cdist(positions, positions)).sum(dim=-1).mean(dim=(0, 2))

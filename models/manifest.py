@@ -1,25 +1,33 @@
-"""What a released artefact says of itself, and the check that every word of it is true.
+"""Manifest of a released artifact, and its verification.
 
-An artefact is a folder `models/artefacts/<arch>.<tag>/` with ONNX graphs, `manifest.json` and `card.md`. Serving loads
-nothing before `load_artefact` has compared every file with its sha256 and the contract with this build's.
+An artifact is a folder `models/artifacts/<arch>.<tag>/` with ONNX graphs, `manifest.json` and `card.md`. Before
+serving, `load_artifact` verifies the sha256 of every file and the contract id.
 """
 
 import hashlib
+import os
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from data.contract import CROP_PX, LABELS, contract_id
+from data.atomic import write_atomic
+from data.contract import CROP_PX, LABELS, Array, contract_id, softmax
+from data.errors import MienError
 
-ARTEFACTS_DIR: Final = Path(__file__).parent / "artefacts"
+ARTIFACTS_DIR: Final = Path(__file__).parent / "artifacts"
 MANIFEST_NAME: Final = "manifest.json"
+POINTERS: Final = {
+    "fast": "DEFAULT",
+    "accurate": "ACCURATE",
+}  # model names, and the files that hold their folders' names
 
+Prior = Literal["natural", "balanced"]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
-class ArtefactError(Exception):
-    """An artefact that cannot be trusted: missing, damaged, or made for another contract."""
+class ArtifactError(MienError):
+    """An artifact that is missing, damaged, or made for another contract."""
 
 
 class _Strict(BaseModel):
@@ -27,16 +35,16 @@ class _Strict(BaseModel):
 
 
 class GraphInput(_Strict):
-    """The graph's only input; the batch dimension is dynamic and written -1."""
+    """The only input of the graph; -1 is the dynamic batch dimension."""
 
     name: str = "crops"
     shape: tuple[int, int, int, int] = (-1, CROP_PX, CROP_PX, 3)
     dtype: Literal["uint8"] = "uint8"
-    colour: Literal["RGB"] = "RGB"
+    color: Literal["RGB"] = "RGB"
 
 
 class GraphOutput(_Strict):
-    """The graph's output: logits before temperature, in the order of `labels`."""
+    """The output of the graph: logits before temperature scaling, in the order of `labels`."""
 
     name: str = "logits"
     shape: tuple[int, int] = (-1, len(LABELS))
@@ -44,7 +52,7 @@ class GraphOutput(_Strict):
 
 
 class Relevance(_Strict):
-    """The graph's optional second output: where in the crop the answer came from, each map summing to 1."""
+    """The optional second output of the graph: attention maps, each with sum 1."""
 
     name: str = "relevance"
     shape: tuple[int, int, int]
@@ -52,7 +60,7 @@ class Relevance(_Strict):
 
 
 class Interval(_Strict):
-    """A measured figure with its 95 % interval; fractions from 0 to 1."""
+    """A metric with its 95 % interval; fractions from 0 to 1."""
 
     value: float
     low: float
@@ -60,24 +68,42 @@ class Interval(_Strict):
 
 
 class SplitMetrics(_Strict):
-    """What the released graph scored on one split of one data set."""
+    """Metrics of the released graph on one split of one data set."""
 
     data: str
     split: str
+    clean: bool = Field(False, description="only faces that resemble none of the data set's train split")
+    prior: Prior = Field("natural", description="balanced: with the manifest's prior correction")
     faces: int
     accuracy: Interval
     mean_class_accuracy: Interval
     macro_f1: Interval
     ece: Interval
+    coverage_at_95: Interval | None = Field(None, description="share of faces kept at 95 % selective accuracy")
+    happiness_against_neutral: Interval | None = None
     recall: dict[str, Interval]
+    confusion: tuple[tuple[int, ...], ...] = Field((), description="faces, by row the actual and by column the label")
+
+    def shares(self) -> list[tuple[str, Interval]]:
+        """Metrics that are shares of 1, with their display names, without those that the split cannot give."""
+        named: list[tuple[str, Interval | None]] = [
+            ("accuracy", self.accuracy),
+            ("mean class accuracy", self.mean_class_accuracy),
+            ("macro-F1", self.macro_f1),
+            ("ECE, 15 bins", self.ece),
+            ("coverage at 95 % selective accuracy", self.coverage_at_95),
+            ("happiness against neutral", self.happiness_against_neutral),
+            *((f"recall, {label}", interval) for label, interval in self.recall.items()),
+        ]
+        return [(name, interval) for name, interval in named if interval is not None]
 
 
 class GraphFile(_Strict):
-    """One ONNX graph of the artefact, and what proves its bytes."""
+    """One ONNX graph of the artifact, with its hash."""
 
     file: str = Field(pattern=r"^[A-Za-z0-9._-]+\.onnx$")
     sha256: Sha256
-    metrics: tuple[SplitMetrics, ...] = Field((), description="what this graph scored, where it is not fp32's score")
+    metrics: tuple[SplitMetrics, ...] = Field((), description="metrics, if they differ from those of fp32")
 
 
 class Manifest(_Strict):
@@ -85,16 +111,22 @@ class Manifest(_Strict):
 
     name: str = Field(description="folder name: <arch>.<tag>")
     labels: tuple[str, ...] = Field(description="ordered classes of the logits")
-    contract_id: str = Field(description="id of the crop and label contract it was trained under")
+    contract_id: str = Field(description="id of the crop and label contract of its training")
     input: GraphInput
     output: GraphOutput
-    explain: Relevance | None = Field(None, description="attention rollout over the patch grid, where the graph has it")
+    explain: Relevance | None = Field(None, description="attention rollout over the patch grid, if the graph has it")
     graphs: dict[Literal["fp32", "fp16", "int8"], GraphFile]
     opset: int
-    head: Literal["class", "distillation", "mean"] = Field(description="which head's logits the graph returns")
-    colour: Literal["luminance", "RGB"] = Field(description="what the graph reduces its RGB input to, inside itself")
+    head: Literal["class", "distillation", "mean"] = Field(description="head whose logits the graph returns")
+    color: Literal["luminance", "RGB"] = Field(description="colors used by the network")
     parameters: int = Field(description="number of trained parameters")
     temperature: float = Field(gt=0, description="logits are divided by this before softmax; fitted on validation")
+    prior_correction: tuple[float, ...] = Field(
+        (0.0,) * len(LABELS),
+        min_length=len(LABELS),
+        max_length=len(LABELS),
+        description="added to the scaled logits if prior is balanced; fitted on validation",
+    )
     abstain_threshold: float = Field(
         ge=0, le=1, description="top probability below which the label is uncertain; chosen on validation"
     )
@@ -102,17 +134,28 @@ class Manifest(_Strict):
     recipe: dict[str, object] = Field(description="the resolved training recipe")
     commit: str = Field(description="commit of this project that trained it")
     data_index_sha256: dict[str, Sha256] = Field(description="hash of each data set's index, by kind")
-    teacher_sha256: Sha256 | None = Field(description="hash of the teacher's weights; null without a teacher")
-    licence: str = Field(description="terms of the weights, with those of the data they learned from")
+    learned_from: dict[str, Sha256] = Field(
+        default_factory=dict, description="index hash of each split that it, its start and its teachers learned from"
+    )
+    weights_from: dict[str, str] = Field(
+        default_factory=dict, description="hash of, or a note on, the weights of its teachers and starts, by name"
+    )
+    license: str = Field(description="terms of the weights, and of the data they were trained on")
     files: dict[str, Sha256] = Field(description="every file of the folder but manifest.json")
 
+    def probabilities(self, logits: Array, prior: Prior) -> Array:
+        """Calibrated probabilities (N, 7) float32 of a graph's logits (N, 7); balanced corrects for rare classes."""
+        offsets = self.prior_correction if prior == "balanced" else 0.0
+        calibrated: Array = softmax(logits, self.temperature, offsets).astype("float32")
+        return calibrated
+
     def graph(self, precision: Literal["fp32", "fp16", "int8"]) -> GraphFile:
-        """Return the graph of one precision. Raises: ArtefactError, naming those there are."""
+        """Return the graph of one precision. Raises: ArtifactError, listing the graphs."""
         try:
             return self.graphs[precision]
         except KeyError:
             have = ", ".join(sorted(self.graphs))
-            raise ArtefactError(f"artefact {self.name}: no {precision} graph, it has {have}") from None
+            raise ArtifactError(f"artifact {self.name}: no {precision} graph, it has {have}") from None
 
 
 def sha256_of(path: Path) -> str:
@@ -121,56 +164,84 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def default_artefact_dir(artefacts_dir: Path = ARTEFACTS_DIR) -> Path:
-    """Folder of the artefact that `models/artefacts/DEFAULT` names. Raises: ArtefactError."""
-    pointer = artefacts_dir / "DEFAULT"
+def default_artifact_dir() -> Path:
+    """Folder of the artifact that `models/artifacts/DEFAULT` names. Raises: ArtifactError."""
+    return _resolve(ARTIFACTS_DIR / "DEFAULT")
+
+
+def artifact_dir(model: Path | None) -> Path:
+    """Folder of a model: `fast` (the default), `accurate`, or the given folder. Raises: ArtifactError."""
+    if model is not None and not model.is_dir() and str(model) in POINTERS:
+        return _resolve(ARTIFACTS_DIR / POINTERS[str(model)])
+    return model or default_artifact_dir()
+
+
+def _resolve(pointer: Path) -> Path:
     try:
         name = pointer.read_text(encoding="utf-8").strip()
     except OSError as error:
-        raise ArtefactError(f"no default model: cannot read {pointer} ({error.strerror})") from error
-    return artefacts_dir / name
+        raise ArtifactError(f"no such model: cannot read {pointer} ({error.strerror})") from error
+    return pointer.parent / name
+
+
+def released_artifact_dir(name: str | os.PathLike[str], artifacts_dir: Path = ARTIFACTS_DIR) -> Path:
+    """Folder of an artifact: itself, one of the released by its name, or by a pointer like `fast` or `accurate`.
+
+    A pointer is a file beside the artifacts, named in capitals, that holds a name, as `DEFAULT` does.
+    Raises: ArtifactError, listing what there is.
+    """
+    text = os.fspath(name)
+    if (Path(text) / MANIFEST_NAME).is_file():
+        return Path(text)
+    if text.isalpha() and (pointer := artifacts_dir / text.upper()).is_file():
+        text = pointer.read_text(encoding="utf-8").strip()
+    released = sorted(path.parent.name for path in artifacts_dir.glob(f"*/{MANIFEST_NAME}"))
+    if text in released:
+        return artifacts_dir / text
+    pointers = sorted(path.name.lower() for path in artifacts_dir.iterdir() if path.is_file() and path.name.isupper())
+    raise ArtifactError(f"model {text!r}: no folder of an artifact, nor one of {', '.join([*pointers, *released])}")
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Parse `manifest.json` and check that this build can serve it. Raises: ArtefactError."""
+    """Parse `manifest.json` and check that this build can serve it. Raises: ArtifactError."""
     path = folder / MANIFEST_NAME
     try:
         manifest = Manifest.model_validate_json(path.read_bytes())
     except OSError as error:
-        raise ArtefactError(f"artefact {folder.name}: cannot read {path} ({error.strerror})") from error
+        raise ArtifactError(f"artifact {folder.name}: cannot read {path} ({error.strerror})") from error
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise ArtefactError(f"artefact {folder.name}: {path} is no manifest: {where}: {first['msg']}") from error
+        raise ArtifactError(f"artifact {folder.name}: invalid manifest {path}: {where}: {first['msg']}") from error
     _check_contract(manifest)
     return manifest
 
 
 def _check_contract(manifest: Manifest) -> None:
     if manifest.contract_id != contract_id():
-        raise ArtefactError(
-            f"artefact {manifest.name}: contract {manifest.contract_id}, this build {contract_id()}. "
-            f"Export it again with this build, or check out commit {manifest.commit}."
+        raise ArtifactError(
+            f"artifact {manifest.name}: contract {manifest.contract_id}, this build {contract_id()}. "
+            f"Re-export it, or check out commit {manifest.commit}."
         )
     if manifest.labels != LABELS:
-        raise ArtefactError(f"artefact {manifest.name}: labels {manifest.labels}, expected {LABELS}")
+        raise ArtifactError(f"artifact {manifest.name}: labels {manifest.labels}, expected {LABELS}")
 
 
-def load_artefact(folder: Path) -> Manifest:
-    """Read the manifest and compare every file with its sha256. Raises: ArtefactError, naming the file that differs."""
+def load_artifact(folder: Path) -> Manifest:
+    """Read the manifest and verify all files. Raises: ArtifactError, naming the file that differs."""
     manifest = read_manifest(folder)
     expected = dict(manifest.files) | {graph.file: graph.sha256 for graph in manifest.graphs.values()}
     for name, sha256 in sorted(expected.items()):
         path = folder / name
         if Path(name).name != name:
-            raise ArtefactError(f"artefact {manifest.name}: file name {name!r} leaves its folder")
+            raise ArtifactError(f"artifact {manifest.name}: file name {name!r} is outside of its folder")
         try:
             found = sha256_of(path)
         except OSError as error:
-            raise ArtefactError(f"artefact {manifest.name}: cannot read {path} ({error.strerror})") from error
+            raise ArtifactError(f"artifact {manifest.name}: cannot read {path} ({error.strerror})") from error
         if found != sha256:
-            raise ArtefactError(
-                f"artefact {manifest.name}: {name} has sha256 {found[:12]}..., the manifest says {sha256[:12]}.... "
+            raise ArtifactError(
+                f"artifact {manifest.name}: {name} has sha256 {found[:12]}..., the manifest says {sha256[:12]}.... "
                 "The file is damaged or was replaced: restore it from the repository."
             )
     return manifest
@@ -178,6 +249,4 @@ def load_artefact(folder: Path) -> Manifest:
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Write `manifest.json`, atomically."""
-    temporary = folder / f".{MANIFEST_NAME}.part"
-    temporary.write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    temporary.replace(folder / MANIFEST_NAME)
+    write_atomic(folder / MANIFEST_NAME, manifest.model_dump_json(indent=2) + "\n")

@@ -1,6 +1,6 @@
-"""A face classifier from uint8 crop to logits: everything between the contract's crop and the heads, in one module.
+"""Face classifier from uint8 crops to logits: preprocessing, backbone and heads.
 
-Normalisation lives here and so in the exported graph; nobody else normalises.
+Normalization is part of the module and thus of the exported graph.
 """
 
 from typing import Final, Literal
@@ -12,60 +12,62 @@ from torch.nn import functional
 from data.contract import CROP_PX
 from models.backbones import BackboneConfig, Heads, create_backbone
 
-Colour = Literal["luminance", "RGB"]
-Normalisation = Literal["per_image", "imagenet"]
+Color = Literal["luminance", "RGB"]
+Normalization = Literal["per_image", "imagenet", "fixed"]
 Head = Literal["class", "distillation", "mean"]
 
-# ITU-R BT.601, as cv2.COLOR_RGB2GRAY and as FER2013's gray pictures were made
+# ITU-R BT.601, as in cv2.COLOR_RGB2GRAY and in the grayscale images of FER2013
 LUMINANCE_WEIGHTS: Final = (0.299, 0.587, 0.114)
 _IMAGENET_MEAN: Final = (0.485, 0.456, 0.406)
 _IMAGENET_STD: Final = (0.229, 0.224, 0.225)
 
 
 class Preprocess(nn.Module):
-    """uint8 crops (B, 112, 112, 3) RGB, or (B, 112, 112, 1) luminance, to normalised float32 (B, C, P, P)."""
+    """uint8 crops (B, 112, 112, 3) RGB, or (B, 112, 112, 1) luminance, to normalized float32 (B, C, P, P)."""
 
     luminance: Tensor
     mean: Tensor
     std: Tensor
 
-    def __init__(self, *, colour: Colour, normalisation: Normalisation, input_px: int) -> None:
+    def __init__(self, *, color: Color, normalization: Normalization, img_size: int) -> None:
         super().__init__()
-        if normalisation == "imagenet" and colour != "RGB":
-            raise ValueError("normalisation imagenet needs colour RGB: its statistics are per colour channel")
-        self.colour, self.normalisation, self.input_px = colour, normalisation, input_px
+        if normalization == "imagenet" and color != "RGB":
+            raise ValueError("normalization imagenet requires color RGB: its statistics are per channel")
+        self.color, self.normalization, self.img_size = color, normalization, img_size
         self.register_buffer("luminance", torch.tensor(LUMINANCE_WEIGHTS), persistent=False)
         self.register_buffer("mean", torch.tensor(_IMAGENET_MEAN).view(1, 3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(_IMAGENET_STD).view(1, 3, 1, 1), persistent=False)
 
     def forward(self, crops: Tensor) -> Tensor:
         pixels = crops.to(torch.float32) / 255.0
-        if self.colour == "luminance" and pixels.shape[-1] == 3:
+        if self.color == "luminance" and pixels.shape[-1] == 3:
             pixels = (pixels * self.luminance).sum(dim=-1, keepdim=True)
         pixels = self._resize(pixels.permute(0, 3, 1, 2))
-        if self.normalisation == "imagenet":
+        if self.normalization == "imagenet":
             return (pixels - self.mean) / self.std
-        centred = pixels - pixels.mean(dim=(1, 2, 3), keepdim=True)
-        # the floor keeps a flat picture flat instead of enlarging its noise
-        return centred / (centred.square().mean(dim=(1, 2, 3), keepdim=True).sqrt() + 0.02)
+        if self.normalization == "fixed":
+            return (pixels - 0.5) / 0.5
+        centered = pixels - pixels.mean(dim=(1, 2, 3), keepdim=True)
+        # the constant avoids amplifying the noise of flat images
+        return centered / (centered.square().mean(dim=(1, 2, 3), keepdim=True).sqrt() + 0.02)
 
     def _resize(self, pixels: Tensor) -> Tensor:
-        if self.input_px == CROP_PX:
+        if self.img_size == CROP_PX:
             return pixels
-        if CROP_PX % self.input_px == 0:
-            return functional.avg_pool2d(pixels, CROP_PX // self.input_px)
-        size = (self.input_px, self.input_px)
-        return functional.interpolate(pixels, size=size, mode="bilinear", antialias=True, align_corners=False)
+        if CROP_PX % self.img_size == 0:
+            return functional.avg_pool2d(pixels, CROP_PX // self.img_size)
+        size, smaller = (self.img_size, self.img_size), self.img_size < CROP_PX
+        return functional.interpolate(pixels, size=size, mode="bilinear", antialias=smaller, align_corners=False)
 
 
 class FaceNetwork(nn.Module):
     """Preprocessing and a backbone: uint8 crops in, `Heads` out."""
 
     def __init__(
-        self, family: str, config: BackboneConfig, *, colour: Colour, normalisation: Normalisation = "per_image"
+        self, family: str, config: BackboneConfig, *, color: Color, normalization: Normalization = "per_image"
     ) -> None:
         super().__init__()
-        self.preprocess = Preprocess(colour=colour, normalisation=normalisation, input_px=config.input_px)
+        self.preprocess = Preprocess(color=color, normalization=normalization, img_size=config.img_size)
         self.backbone = create_backbone(family, config)
 
     def forward(self, crops: Tensor) -> Heads:
@@ -76,10 +78,12 @@ class FaceNetwork(nn.Module):
 
 
 def select_head(heads: Heads, head: Head) -> Tensor:
-    """Logits of one head, or the mean of both heads' probabilities as logits (DeiT averages the two softmaxes).
+    """Logits of one head, or the log of the mean of both heads' probabilities.
+
+    The paper adds the two softmaxes (Touvron et al. 2021, section 4); DeiT's code and timm average logits instead.
 
     Returns: (B, classes) float32.
-    Raises: ValueError, for a distillation head that the model does not have.
+    Raises: ValueError, if the model has no distillation head.
     """
     if head == "class":
         return heads.class_logits.float()

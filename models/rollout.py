@@ -1,7 +1,7 @@
-"""Which patches of a face a transformer attended to: attention rollout, as a map over the patch grid.
+"""Attention rollout: a map of the patches that a transformer attended to.
 
-Used at export, so that the released graph can answer it beside the logits. It tells where information came from, not
-why a class won: the map is the same for every class.
+It is exported as a second output of the released graph. The map shows where information came from; it is the same for
+all classes and does not explain why one was predicted.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _TOKEN_ROWS: dict[Head, tuple[int, ...]] = {"class": (0,), "distillation": (1,),
 
 
 def has_attention(backbone: nn.Module) -> bool:
-    """Whether a backbone is a transformer over a square grid of patches, as models/backbones/deit.py builds."""
+    """Whether a backbone is a transformer over a square grid of patches, as in models/backbones/deit.py."""
     return hasattr(getattr(backbone, "network", None), "blocks") and hasattr(backbone, "distilled")
 
 
@@ -33,7 +33,7 @@ def recorded_attention(backbone: Any) -> Iterator[list[Tensor]]:
     fused = [attention.fused_attn for attention in attentions]
     hooks = [attention.attn_drop.register_forward_hook(record) for attention in attentions]
     for attention in attentions:
-        attention.fused_attn = False  # the fused kernel never shows the weights
+        attention.fused_attn = False  # the fused kernel does not return the weights
     try:
         yield seen
     finally:
@@ -43,12 +43,12 @@ def recorded_attention(backbone: Any) -> Iterator[list[Tensor]]:
 
 
 def rollout(attentions: list[Tensor], *, head: Head) -> Tensor:
-    """Follow attention through the layers, half of each layer being the shortcut.
+    """Combine attention over the layers, with weight 0.5 for the residual connection.
 
     Args:
         attentions: one (B, heads, tokens, tokens) per block; class token first, then the distillation token if any.
-        head: whose token is followed back to the patches.
-    Returns: (B, side, side) float32, rows from the top; each map sums to 1.
+        head: the head whose token is traced back to the patches.
+    Returns: (B, side, side) float32, rows from the top; maps sum to 1.
     Source: Abnar and Zuidema 2020, section 3.
     """
     tokens = attentions[0].shape[-1]

@@ -1,7 +1,7 @@
-"""Backbones over timm: one file per family, found by its name; a recipe's `model.family` names the file.
+"""Backbones over timm, one file per family; `model.family` of a recipe is the file name.
 
-A family module has `create(config: BackboneConfig) -> nn.Module` whose result maps normalised pixels
-(B, C, P, P) float32 to `Heads`. Adding a family is adding a file here.
+A family module has `create(config: BackboneConfig) -> nn.Module` whose result maps normalized pixels
+(B, C, P, P) float32 to `Heads`. To add a family, add a file here.
 """
 
 import importlib
@@ -11,6 +11,8 @@ from typing import Any, NamedTuple, cast
 
 from torch import Tensor, nn
 
+from data.errors import MienError
+
 
 class Heads(NamedTuple):
     """Logits of a model's heads, (B, classes); a model without a distillation token has one head."""
@@ -19,22 +21,22 @@ class Heads(NamedTuple):
     distillation_logits: Tensor | None = None
 
 
-class UnknownBackbone(ValueError):
-    """A family or a timm name that does not exist, or options that it does not take."""
+class UnknownBackbone(MienError, ValueError):
+    """An unknown family or timm model, or invalid options."""
 
 
-class PretrainedWeightsUnavailable(RuntimeError):
-    """The hub that holds pretrained weights did not answer, and the recipe does not allow training from scratch."""
+class PretrainedWeightsUnavailable(MienError):
+    """Pretrained weights cannot be loaded, and the recipe does not allow random weights."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackboneConfig:
-    """What a family needs to build a network."""
+    """Configuration of a network."""
 
     name: str  # timm's name
-    classes: int
-    channels: int  # 1 luminance, 3 RGB
-    input_px: int  # side of the square the network sees
+    num_classes: int
+    in_chans: int  # 1 luminance, 3 RGB
+    img_size: int  # side of the square input, pixels
     drop_rate: float = 0.0
     drop_path_rate: float = 0.0
     pretrained: bool = False
@@ -43,12 +45,18 @@ class BackboneConfig:
 
 
 def families() -> list[str]:
-    """Names of the families, one per file of this folder."""
+    """Names of the families: the files of this folder."""
     return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
 
 
+def published_terms(family: str) -> str:
+    """Terms of a family's published weights, for the card of a model that starts from them."""
+    module = importlib.import_module(f"{__name__}.{family}")
+    return getattr(module, "PUBLISHED_TERMS", "published weights, under the terms of their publisher")
+
+
 def create_backbone(family: str, config: BackboneConfig) -> nn.Module:
-    """Build a network of one family. Raises: UnknownBackbone, naming the families there are."""
+    """Build a network of one family. Raises: UnknownBackbone, listing the families."""
     if family not in families():
         raise UnknownBackbone(f"backbone family {family!r}: expected one of {', '.join(families())}")
     return cast(nn.Module, importlib.import_module(f"{__name__}.{family}").create(config))

@@ -1,4 +1,4 @@
-"""timm's `create_model`, with errors that say what to do and weights fetched only where a recipe asks."""
+"""Wrapper of timm's `create_model` with actionable errors and opt-in pretrained weights."""
 
 import logging
 from typing import Any, cast
@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 
 
 class OneHead(nn.Module):
-    """timm's network with its only head named."""
+    """A timm network with one head."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -23,7 +23,7 @@ class OneHead(nn.Module):
 
 
 def create_timm(config: BackboneConfig, **arguments: Any) -> nn.Module:
-    """Build timm's model, with pretrained weights where the recipe asks and a hub answers.
+    """Build a timm model, with pretrained weights if the recipe requests them.
 
     Raises: UnknownBackbone, PretrainedWeightsUnavailable.
     """
@@ -31,8 +31,8 @@ def create_timm(config: BackboneConfig, **arguments: Any) -> nn.Module:
         similar = ", ".join(timm.list_models(f"*{config.name.split('_')[0]}*")[:6]) or "none"
         raise UnknownBackbone(f"timm has no model {config.name!r}; similar names: {similar}")
     common: dict[str, Any] = {
-        "num_classes": config.classes,
-        "in_chans": config.channels,
+        "num_classes": config.num_classes,
+        "in_chans": config.in_chans,
         "drop_rate": config.drop_rate,
         "drop_path_rate": config.drop_path_rate,
         **arguments,
@@ -43,18 +43,18 @@ def create_timm(config: BackboneConfig, **arguments: Any) -> nn.Module:
         except (OSError, RuntimeError) as error:
             if not config.scratch_if_unavailable:
                 raise PretrainedWeightsUnavailable(
-                    f"pretrained weights of {config.name} cannot be fetched ({type(error).__name__}: {error}). Connect "
-                    "to the model hub, or set model.scratch_if_unavailable=true to train from random weights."
+                    f"pretrained weights of {config.name} cannot be downloaded ({type(error).__name__}: {error}). "
+                    "Connect to the model hub, or set model.scratch_if_unavailable=true to train from random weights."
                 ) from error
-            logger.warning("%s: pretrained weights cannot be fetched (%s); random weights", config.name, error)
+            logger.warning("%s: cannot download pretrained weights (%s); using random weights", config.name, error)
         else:
             published_px = network.pretrained_cfg["input_size"][-1]
             logger.info(
-                "%s: started from pretrained weights for %d px, seen at %d px here; positions are resized to fit",
-                config.name, published_px, config.input_px,
+                "%s: using pretrained weights for %d px at %d px; position embeddings are resized",
+                config.name, published_px, config.img_size,
             )  # fmt: skip
             return cast(nn.Module, network)
     try:
         return timm.create_model(config.name, pretrained=False, **common)
     except TypeError as error:
-        raise UnknownBackbone(f"model {config.name} does not take these options: {error}") from error
+        raise UnknownBackbone(f"model {config.name} rejects these options: {error}") from error

@@ -1,4 +1,4 @@
-"""Convolutional networks: the teachers. Any timm CNN by its name (ResNet, RegNetY, ConvNeXt, ...)."""
+"""Convolutional networks, used as teachers: any timm CNN by name (ResNet, RegNetY, ConvNeXt, ...)."""
 
 from torch import nn
 
@@ -7,5 +7,5 @@ from models.backbones._timm import OneHead, create_timm
 
 
 def create(config: BackboneConfig) -> nn.Module:
-    """Build a timm CNN with one head; `options` go to timm as they are."""
+    """Build a timm CNN with one head; `options` are passed to timm."""
     return OneHead(create_timm(config, **config.options))

@@ -1,7 +1,7 @@
-"""Vision transformers: the students. Any timm ViT or DeiT, with a plain, a convolutional or a hybrid stem.
+"""Vision transformers, used as students: any timm ViT or DeiT with a patch, convolutional or hybrid stem.
 
 Options: `patch_px` (side of a patch, 16 by default), `position` (learned, sinusoidal, none), `stem` (patch, conv,
-hybrid), `stem_widths` and `stem_blocks` for the hybrid, `depth`, and whatever else timm's VisionTransformer takes.
+hybrid), `stem_widths` and `stem_blocks` for the hybrid, `depth`, and all options of timm's VisionTransformer.
 Sources: Dosovitskiy et al. 2021 (ViT), Touvron et al. 2021 (DeiT), Xiao et al. 2021 (convolutional stem).
 """
 
@@ -20,7 +20,7 @@ _POSITIONS: Final = ("learned", "sinusoidal", "none")
 
 
 class ResidualBlock(nn.Module):
-    """Two 3x3 convolutions with a shortcut (He et al. 2016), width and size unchanged."""
+    """Two 3x3 convolutions with a shortcut (He et al. 2016); width and size are unchanged."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -35,9 +35,9 @@ class ResidualBlock(nn.Module):
 
 
 class ConvolutionalStem(nn.Module):
-    """Patch embedding by stride-2 convolutions, each followed by residual blocks; drop-in for timm's PatchEmbed.
+    """Patch embedding by stride-2 convolutions, each followed by residual blocks; replaces timm's PatchEmbed.
 
-    With no blocks it is Xiao et al.'s stem; with blocks, a hybrid (ViT section 3.1: patches of a CNN's feature map).
+    Without blocks it is the stem of Xiao et al.; with blocks, a hybrid (ViT section 3.1: patches of CNN features).
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class ConvolutionalStem(nn.Module):
         steps = patch_size.bit_length() - 1
         if 2**steps != patch_size or len(widths) != steps - 1 or len(blocks) != steps:
             raise UnknownBackbone(
-                f"a stem for {patch_size}-px patches takes {steps} stride-2 convolutions: {steps - 1} stem_widths (the "
+                f"a stem for {patch_size}-px patches has {steps} stride-2 convolutions: {steps - 1} stem_widths (the "
                 f"last is the embedding's) and {steps} stem_blocks; found {len(widths)} and {len(blocks)}"
             )
         side = img_size // patch_size
@@ -70,7 +70,7 @@ class ConvolutionalStem(nn.Module):
         self.layers = nn.Sequential(*layers)
 
     def feat_ratio(self, as_scalar: bool = True) -> int | tuple[int, int]:
-        """Input pixels per token, as timm asks."""
+        """Input pixels per token; part of timm's interface."""
         return self.patch_size[0] if as_scalar else self.patch_size
 
     def forward(self, x: Tensor) -> Tensor:  # (B, C, P, P)
@@ -78,7 +78,7 @@ class ConvolutionalStem(nn.Module):
 
 
 class _Transformer(nn.Module):
-    """timm's ViT with its heads named; `network.head_dist` exists in the distilled ones."""
+    """A timm ViT with named heads; distilled models have `network.head_dist`."""
 
     def __init__(self, network: Any) -> None:
         super().__init__()
@@ -93,14 +93,14 @@ class _Transformer(nn.Module):
 
 
 def create(config: BackboneConfig) -> nn.Module:
-    """Build a timm ViT/DeiT at `config.input_px`. Raises: UnknownBackbone for options that do not fit."""
+    """Build a timm ViT/DeiT at `config.img_size`. Raises: UnknownBackbone, for invalid options."""
     options = dict(config.options)
     position = _choice("position", options.pop("position", "learned"), _POSITIONS)
     stem = _choice("stem", options.pop("stem", "patch"), _STEMS)
     patch_px = int(options.pop("patch_px", 16))
-    if config.input_px % patch_px:
-        raise UnknownBackbone(f"patch_px {patch_px} does not divide input_px {config.input_px}")
-    arguments: dict[str, Any] = {"img_size": config.input_px, "patch_size": patch_px, **options}
+    if config.img_size % patch_px:
+        raise UnknownBackbone(f"patch_px {patch_px} does not divide img_size {config.img_size}")
+    arguments: dict[str, Any] = {"img_size": config.img_size, "patch_size": patch_px, **options}
     arguments.pop("stem_widths", None)
     arguments.pop("stem_blocks", None)
     if stem != "patch":
@@ -111,7 +111,7 @@ def create(config: BackboneConfig) -> nn.Module:
     if position == "sinusoidal":
         _fix_positions(network, _sinusoidal(network))
     if position == "none" and network.pos_embed is not None:
-        _fix_positions(network, 0.0)  # timm's distilled models have positions whatever they are asked
+        _fix_positions(network, 0.0)  # timm's distilled models ignore pos_embed
     return _Transformer(network)
 
 
@@ -129,13 +129,13 @@ def _stem(stem: str, patch_px: int, options: dict[str, Any]) -> partial[Convolut
 
 
 def _sinusoidal(network: Any) -> Tensor:
-    """Two-dimensional sines and cosines for the patches, (tokens, dim)."""
+    """Two-dimensional sine-cosine embedding of the patches, (tokens, dim)."""
     grid = list(network.patch_embed.grid_size)
     return build_sincos2d_pos_embed(grid, dim=network.embed_dim, interleave_sin_cos=True)
 
 
 def _fix_positions(network: Any, patches: Tensor | float) -> None:
-    """Replace the learned position embedding by one that is not trained; prefix tokens get none."""
+    """Replace the learned position embedding by a fixed one, without prefix tokens."""
     with torch.no_grad():
         network.pos_embed.zero_()
         network.pos_embed[0, network.num_prefix_tokens :] = patches

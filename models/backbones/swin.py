@@ -1,7 +1,7 @@
-"""Swin transformers: attention within windows over a grid that halves from stage to stage; locality without a stem.
+"""Swin transformers: windowed attention on a grid that is halved at each stage.
 
-Options go to timm's SwinTransformer as they are (`patch_size`, `embed_dim`, `depths`, `num_heads`, `window_size`, ...).
-There is no distillation token: a teacher is heard by the class head, with mode `soft` or `hard`.
+Options are passed to timm's SwinTransformer (`patch_size`, `embed_dim`, `depths`, `num_heads`, `window_size`, ...).
+There is no distillation token: a teacher trains the class head, with mode `soft` or `hard`.
 Source: Liu et al. 2021.
 """
 
@@ -12,5 +12,5 @@ from models.backbones._timm import OneHead, create_timm
 
 
 def create(config: BackboneConfig) -> nn.Module:
-    """Build a timm Swin at `config.input_px`; a stage whose grid is not whole windows is padded, as timm does."""
-    return OneHead(create_timm(config, img_size=config.input_px, **config.options))
+    """Build a timm Swin at `config.img_size`; timm pads grids that windows do not divide."""
+    return OneHead(create_timm(config, img_size=config.img_size, **config.options))
