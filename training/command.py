@@ -1,4 +1,4 @@
-"""The command line that every kind of training shares: a recipe, changes to it, a folder; errors in one line."""
+"""Command line of every kind of training: a recipe, changes to it, a run folder; errors in one line."""
 
 import argparse
 import logging
@@ -9,18 +9,8 @@ from typing import Protocol, TypeVar
 
 from rich.logging import RichHandler
 
-from data.contract import DegenerateLandmarks
-from data.tree import DatasetError
-from models.backbones import PretrainedWeightsUnavailable, UnknownBackbone
-from training.checkpoint import CheckpointError
-from training.config import RecipeError
-from training.engine import TrainingDiverged
-from training.run import RunError
+from data.errors import MienError
 
-_TOLD = (
-    RecipeError, RunError, UnknownBackbone, PretrainedWeightsUnavailable, CheckpointError, TrainingDiverged,
-    DatasetError, DegenerateLandmarks, ValueError,
-)  # fmt: skip
 logger = logging.getLogger("training")
 
 
@@ -39,18 +29,18 @@ def run_command(
     run: Callable[[R, Path], Path],
     arguments: list[str] | None,
 ) -> int:
-    """Read the recipe that the command line names, run it, and return the exit code; 1 after an error that is told."""
+    """Read the recipe that the command line names, run it, and return the exit code; 1 after an error."""
     parser = argparse.ArgumentParser(prog=program, description=description)
     parser.add_argument("recipe", type=Path, help="a YAML file of training/recipes/")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes, e.g. optim.learning_rate=3e-4")
-    parser.add_argument("--out", type=Path, help="run folder (default: runs/<name>); an interrupted run there goes on")
+    parser.add_argument("--out", type=Path, help="run folder (default: runs/<name>); resumed where it exists")
     options = parser.parse_intermixed_args(arguments)
     level = logging.INFO if os.environ.get("RANK", "0") == "0" else logging.ERROR  # torchrun numbers its processes
     logging.basicConfig(level=level, format="%(message)s", handlers=[RichHandler(show_path=False)])
     try:
         recipe = read(options.recipe, options.overrides)
         run(recipe, options.out or Path("runs") / recipe.name)
-    except _TOLD as error:
+    except MienError as error:
         logger.error("%s", error)
         return 1
     return 0

@@ -1,26 +1,45 @@
-"""A run's choices: one YAML recipe, read strictly. An unknown key is an error that names the nearest known one."""
+"""Recipes: the choices of a run in YAML, read strictly. An unknown key is an error that names the nearest known one."""
 
 import difflib
 import os
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar, get_args
+from typing import Any, Final, Literal, Self, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from data.augment import AugmentConfig
+from data.errors import MienError
+from data.folds import Grouping
 
+Sampler = Literal["instance", "class", "square_root"]
 DistillationMode = Literal["none", "soft", "hard", "token-soft", "token-hard"]
 S = TypeVar("S", bound=BaseModel)
+WEIGHT_SUFFIXES: Final = (".safetensors", ".pth", ".pt", ".bin")
 DATA_DIR_VARIABLE: Final = "MIEN_DATA_DIR"
 
 
-class RecipeError(ValueError):
+class RecipeError(MienError, ValueError):
     """A recipe that cannot be run as it is written."""
 
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class FoldConfig(_Strict):
+    """A part of a split for cross-validation: one fold, or all but it."""
+
+    of: int = Field(ge=2, description="number of folds")
+    index: int = Field(ge=0, description="which one")
+    take: Literal["fold", "others"]
+    group_by: Grouping = Field("none", description="what stays in one fold: a person, a photo, near-duplicates")
+
+    @model_validator(mode="after")
+    def _within(self) -> Self:
+        if self.index >= self.of:
+            raise ValueError(f"index {self.index}: expected 0 to {self.of - 1}")
+        return self
 
 
 class DataSource(_Strict):
@@ -31,12 +50,13 @@ class DataSource(_Strict):
     root: Path | None = Field(None, description=f"folder or zip; without it ${DATA_DIR_VARIABLE}/<kind>")
     options: dict[str, Any] = Field(default_factory=dict, description="the reader's options")
     target: Literal["votes", "label", "teacher"] = Field(
-        "label", description="what the loss sees: vote shares, one class, or nothing but the teacher's answer"
+        "label", description="what the loss sees: vote shares, one class, or the teacher's output alone"
     )
     fraction: float = Field(1.0, gt=0, le=1, description="share of each class, always the same faces of it; less nests")
+    fold: FoldConfig | None = Field(None, description="part of the split for cross-validation")
 
     def resolved_root(self) -> Path:
-        """Where the set lies. Raises: RecipeError, when neither root nor the environment says so."""
+        """Folder of the set. Raises: RecipeError, if neither root nor the environment names it."""
         if self.root is not None:
             return self.root
         folder = os.environ.get(DATA_DIR_VARIABLE)
@@ -54,6 +74,10 @@ class DataConfig(_Strict):
     train: tuple[DataSource, ...] = Field(min_length=1)
     valid: DataSource
     cache_dir: Path = Path("cache")
+    sampler: Sampler = Field(
+        "instance",
+        description="what an epoch draws alike (Kang et al. 2020): every face once, every class, or the square root",
+    )
     allow_missing_classes: bool = Field(False, description="train although a class has no face")
 
     @model_validator(mode="after")
@@ -71,23 +95,29 @@ class ModelConfig(_Strict):
 
     family: str
     name: str = Field(description="timm's name")
-    arch: str | None = Field(None, pattern=r"^[a-z0-9_]+$", description="artefact's first name; timm's name without it")
-    colour: Literal["luminance", "RGB"] = "luminance"
-    normalisation: Literal["per_image", "imagenet"] = "per_image"
-    input_px: int = Field(112, ge=16, le=112, description="side that the network sees; the crop has 112")
+    arch: str | None = Field(None, pattern=r"^[a-z0-9_]+$", description="artifact's first name; timm's name without it")
+    color: Literal["luminance", "RGB"] = "luminance"
+    normalization: Literal["per_image", "imagenet", "fixed"] = "per_image"
+    img_size: int = Field(112, ge=16, le=224, description="side that the network sees; the crop of 112 is resized")
     drop_rate: float = Field(0.0, ge=0, lt=1)
     drop_path_rate: float = Field(0.0, ge=0, lt=1)
     pretrained: bool = False
     scratch_if_unavailable: bool = False
     init_from: Path | None = Field(
-        None, description="run folder (supervised or pretrained) or artefact folder, whose weights to start from"
+        None, description="run folder, artifact folder, or file of a state dict (.safetensors, .pth) to start from"
     )
+    init_terms: str | None = Field(None, description="terms of the weights in a file, which the release inherits")
     options: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _one_start(self) -> "ModelConfig":
         if self.pretrained and self.init_from is not None:
             raise ValueError("pretrained and init_from both say where the first weights come from: choose one")
+        if self.init_from is not None and self.init_from.suffix in WEIGHT_SUFFIXES and not self.init_terms:
+            raise ValueError(
+                f"init_from {self.init_from} is a file of foreign weights: say in init_terms who published them under "
+                "which license, as what is learned from them inherits it"
+            )
         return self
 
 
@@ -96,7 +126,7 @@ class DistillationConfig(_Strict):
 
     mode: DistillationMode = "none"
     teachers: tuple[Path, ...] = Field(
-        (), description="run or artefact folders; several are an ensemble by mean probability"
+        (), description="run or artifact folders; several are an ensemble by mean probability"
     )
     weight: float = Field(0.5, ge=0, le=1, description="lambda, the teacher's share of the loss")
     temperature: float = Field(3.0, gt=0, description="tau of the soft modes")
@@ -108,6 +138,13 @@ class DistillationConfig(_Strict):
         return self
 
 
+class RelabelConfig(_Strict):
+    """Relabeling of faces that the network contradicts, as SCN does (Wang et al. 2020, section 3.4)."""
+
+    margin: float = Field(0.2, ge=0, lt=1, description="by which another class must be more probable than the label")
+    from_epoch: int = Field(10, ge=1, description="epochs learned from the labels as they are")
+
+
 class LossConfig(_Strict):
     """The supervised part of the loss."""
 
@@ -117,10 +154,12 @@ class LossConfig(_Strict):
         None, gt=0, lt=1, description="beta of Cui et al. 2019: classes weigh by their effective number of faces"
     )
 
+    relabel: RelabelConfig | None = Field(None, description="against label noise; null trusts every label")
+
     @model_validator(mode="after")
     def _one_remedy(self) -> "LossConfig":
         if self.logit_adjustment and self.class_balance is not None:
-            raise ValueError("logit_adjustment and class_balance both make up for rare classes: choose one")
+            raise ValueError("logit_adjustment and class_balance both compensate for rare classes: choose one")
         return self
 
 
@@ -134,57 +173,107 @@ class MixConfig(_Strict):
 
 
 class OptimConfig(_Strict):
-    """AdamW under one cosine with warm-up, by step; EMA of the weights is what is validated and exported."""
+    """One optimizer under one cosine with warm-up, by step; an average of the weights is validated and exported."""
 
+    name: str = Field("adamw", description="any of timm's optimizers, e.g. adamw, sgd, lamb, muon, adamp")
+    options: dict[str, Any] = Field(default_factory=dict, description="of the optimizer, e.g. {betas: [0.9, 0.95]}")
+    momentum: float = Field(0.9, ge=0, lt=1, description="of sgd")
+    nesterov: bool = Field(True, description="sgd looks ahead along its momentum (Sutskever et al. 2013)")
     learning_rate: float = Field(1e-3, gt=0)
     min_learning_rate: float = Field(1e-5, ge=0)
     weight_decay: float = Field(0.05, ge=0)
     warmup_epochs: float = Field(1.0, ge=0)
     clip_grad_norm: float | None = Field(1.0, gt=0)
-    ema_decay: float = Field(0.998, ge=0, lt=1)
+    sam_rho: float | None = Field(
+        None,
+        gt=0,
+        description="radius of sharpness-aware minimization (Foret et al. 2021), e.g. 0.05; doubles a step",
+    )
+    ema_decay: float | None = Field(
+        0.998,
+        ge=0,
+        lt=1,
+        description="of the weights' moving average; null validates the last weights",
+    )
+    ema_warmup: bool = Field(
+        True,
+        description="after t steps the decay is at most 1 - t^(-2/3), 0.9957 after 3,500; false holds ema_decay",
+    )
     layer_decay: float | None = Field(
         None, gt=0, le=1, description="each layer learns by this factor slower than the one after it"
     )
 
 
 class RuntimeConfig(_Strict):
-    """How it runs; nothing here changes what is learned, but for the rounding of reduced precision."""
+    """How it runs. What is learned changes by rounding alone, and by `accumulate` in a network with BatchNorm."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["fp32", "bf16", "fp16"] = Field("bf16", description="fp16 scales its losses, and needs cuda")
     compile: bool = Field(False, description="torch.compile: minutes to start, then faster steps; needs a C compiler")
-    accumulate: int = Field(1, ge=1, description="a batch is learned in so many parts; the gradients are the same")
+    accumulate: int = Field(
+        1,
+        ge=1,
+        description="a batch is learned in so many parts: the same gradients, but BatchNorm normalizes by a part",
+    )
     workers: int = Field(1, ge=0)
     threads: int | None = Field(None, ge=1)
     checkpoint_every_steps: int = Field(200, ge=1)
     log_every_steps: int = Field(10, ge=1)
     tensorboard: bool = Field(False, description="also write what metrics.jsonl holds as TensorBoard events")
+    wandb: bool = Field(False, description="also log to Weights & Biases; needs pip install wandb")
+    mlflow: bool = Field(False, description="also log to MLflow at MLFLOW_TRACKING_URI; needs pip install mlflow")
 
 
-class Recipe(_Strict):
-    """Everything a run depends on."""
+class RunRecipe(_Strict):
+    """What every kind of run depends on."""
 
     name: str = Field(pattern=r"^[a-z0-9_]+$")
     seed: int = Field(0, ge=0)
     epochs: int = Field(ge=1)
     batch_size: int = Field(128, ge=2)
-    data: DataConfig
     model: ModelConfig
-    distillation: DistillationConfig = DistillationConfig()
-    loss: LossConfig = LossConfig()
-    mix: MixConfig = MixConfig()
     optim: OptimConfig = OptimConfig()
     augment: AugmentConfig = AugmentConfig()
     runtime: RuntimeConfig = RuntimeConfig()
+
+    @property
+    def sampler(self) -> Sampler:
+        """How an epoch draws its faces."""
+        return "instance"
+
+    @model_validator(mode="after")
+    def _parts_are_not_empty(self) -> Self:
+        if self.runtime.accumulate > self.batch_size:
+            raise ValueError(f"runtime.accumulate {self.runtime.accumulate}: more parts than batch_size has faces")
+        return self
+
+
+class Recipe(RunRecipe):
+    """Everything a training run depends on."""
+
+    data: DataConfig
+    distillation: DistillationConfig = DistillationConfig()
+    loss: LossConfig = LossConfig()
+    mix: MixConfig = MixConfig()
+
+    @property
+    def sampler(self) -> Sampler:
+        """How an epoch draws its faces."""
+        return self.data.sampler
+
     select: Literal["accuracy", "mean_class_accuracy"] = "accuracy"
     patience_epochs: int | None = Field(None, ge=1, description="stop when validation has not risen for so many epochs")
 
     @model_validator(mode="after")
-    def _unlabelled_faces_have_a_teacher(self) -> "Recipe":
+    def _unlabeled_faces_have_a_teacher(self) -> "Recipe":
+        if self.loss.relabel is not None and (self.mix.mixup or self.mix.cutmix):
+            raise ValueError("loss.relabel with mix: the prediction for a mixed face contradicts neither label")
         if all(source.target != "teacher" for source in self.data.train):
             return self
         if self.distillation.mode == "none" or self.loss.label_smoothing > 0:
-            raise ValueError("target teacher needs a distillation mode, and label_smoothing 0: it would invent labels")
+            raise ValueError(
+                "target teacher needs a distillation mode, and label_smoothing 0: smoothing would invent labels"
+            )
         return self
 
 
@@ -226,12 +315,21 @@ def apply_override(values: dict[str, Any], override: str) -> None:
     key, equals, text = override.partition("=")
     if not equals or not key:
         raise RecipeError(f"override {override!r}: expected key=value, for example optim.learning_rate=3e-4")
+    if not text:
+        raise RecipeError(f"override {override!r}: no value after the equals sign; write null for none")
     *parents, last = key.split(".")
     place: Any = values
     for parent in parents:
-        index: Any = int(parent) if isinstance(place, list) and parent.isdecimal() else parent
-        place = place[index] if isinstance(place, list) else place.setdefault(index, {})
-    place[last] = _scalar(text)
+        place = place[_index(place, parent, override)] if isinstance(place, list) else place.setdefault(parent, {})
+        if not isinstance(place, dict | list):
+            raise RecipeError(f"override {override!r}: {parent} is {place!r} in the recipe and holds no {last}")
+    place[_index(place, last, override) if isinstance(place, list) else last] = _scalar(text)
+
+
+def _index(items: list[Any], text: str, override: str) -> int:
+    if text.isdecimal() and int(text) < len(items):
+        return int(text)
+    raise RecipeError(f"override {override!r}: {text!r} is no index of this list, expected 0 to {len(items) - 1}")
 
 
 def _scalar(text: str) -> Any:

@@ -1,14 +1,16 @@
-"""Score a released artefact on one split: the ONNX graph that users get, never the checkpoint.
+"""Score a released artifact on one split: the ONNX graph that users get, never the checkpoint.
 
-    python -m training.evaluate --artefact models/artefacts/NAME --data ferplus=path/to/ferplus --split valid --json OUT
+    python -m training.evaluate --artifact models/artifacts/NAME --data ferplus=path/to/ferplus --split valid --json OUT
 
-Every figure carries a 95 % bootstrap interval over faces.
+With and without the correction for rare classes, on the official split and, where the set's reader finds
+near-duplicates, on its clean part: the faces that resemble none of the train split. Every figure carries a 95 %
+bootstrap interval over faces.
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -17,58 +19,57 @@ import numpy as np
 import onnxruntime
 from rich.console import Console
 from rich.table import Table
-from scipy.special import softmax
 
+from data.atomic import write_atomic
 from data.contract import LABELS, Array, label_index
+from data.errors import MienError
 from data.readers.base import Sample, open_reader
 from data.tree import DatasetError
-from models.manifest import ArtefactError, Interval, Manifest, SplitMetrics, load_artefact
-from training import metrics
-from training.metrics import Estimate
+from models.manifest import Interval, Manifest, Prior, SplitMetrics, load_artifact
+from training.loop import metrics
+from training.loop.metrics import Estimate
 
 _BATCH: Final = 128
+PRIORS: Final[tuple[Prior, ...]] = ("natural", "balanced")
 _PAIR: Final = ("happiness", "neutral")
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Figures of one artefact on one split."""
+    """Figures of one artifact on one split."""
 
     data: str
     split: str
+    clean: bool
+    prior: Prior
     faces: int
     accuracy: Estimate
     mean_class_accuracy: Estimate
     macro_f1: Estimate
     ece: Estimate
+    coverage_at_95: Estimate
     kl_to_votes: Estimate | None
     recall: dict[str, Estimate]
     happiness_against_neutral: Estimate | None
     confusion: list[list[int]]
 
-    def shares(self) -> list[tuple[str, Estimate]]:
-        """The figures that are shares of 1, by the names that people read, without those the split cannot give."""
-        named: list[tuple[str, Estimate | None]] = [
-            ("accuracy", self.accuracy),
-            ("mean class accuracy", self.mean_class_accuracy),
-            ("macro-F1", self.macro_f1),
-            (f"ECE, {metrics.ECE_BINS} bins", self.ece),
-            ("happiness against neutral", self.happiness_against_neutral),
-            *((f"recall, {label}", estimate) for label, estimate in self.recall.items()),
-        ]
-        return [(name, estimate) for name, estimate in named if estimate is not None]
-
     def for_manifest(self) -> SplitMetrics:
         """The part that the manifest carries."""
+        pair = self.happiness_against_neutral
         return SplitMetrics(
             data=self.data,
             split=self.split,
+            clean=self.clean,
+            prior=self.prior,
             faces=self.faces,
             accuracy=_interval(self.accuracy),
             mean_class_accuracy=_interval(self.mean_class_accuracy),
             macro_f1=_interval(self.macro_f1),
             ece=_interval(self.ece),
+            coverage_at_95=_interval(self.coverage_at_95),
+            happiness_against_neutral=None if pair is None else _interval(pair),
             recall={label: _interval(estimate) for label, estimate in self.recall.items()},
+            confusion=tuple(map(tuple, self.confusion)),
         )
 
 
@@ -91,8 +92,16 @@ def run_graph(session: onnxruntime.InferenceSession, crops: Array) -> Array:
     return np.concatenate([session.run(["logits"], {name: batch})[0] for batch in batches])
 
 
-def score(
-    probabilities: Array, labels: Array, *, votes: Array | None, data: str, split: str, calibrated: Array | None = None
+def score(  # noqa: PLR0913 (names of one table)
+    probabilities: Array,
+    labels: Array,
+    *,
+    votes: Array | None,
+    data: str,
+    split: str,
+    clean: bool = False,
+    prior: Prior = "natural",
+    calibrated: Array | None = None,
 ) -> Evaluation:
     """Compute every figure with its interval.
 
@@ -100,8 +109,8 @@ def score(
         probabilities: (N, 7), as the service gives them.
         labels: (N,) class indices.
         votes: (N, 7) vote shares where the set has them.
-        data, split: what to call them.
-        calibrated: (N, 7) probabilities for the ECE where `probabilities` were calibrated on these very faces.
+        data, split, clean, prior: what to call them.
+        calibrated: (N, 7) probabilities for ECE and coverage where `probabilities` were calibrated on these very faces.
     """
     predicted, faces = probabilities.argmax(axis=1), len(labels)
     for_ece = probabilities if calibrated is None else calibrated
@@ -116,11 +125,14 @@ def score(
     return Evaluation(
         data=data,
         split=split,
+        clean=clean,
+        prior=prior,
         faces=faces,
         accuracy=over_confusion(metrics.accuracy),
         mean_class_accuracy=over_confusion(metrics.mean_class_accuracy),
         macro_f1=over_confusion(metrics.macro_f1),
         ece=metrics.bootstrap(lambda i: metrics.ece(for_ece[i], labels[i]), faces),
+        coverage_at_95=metrics.bootstrap(lambda i: metrics.coverage(for_ece[i], labels[i]), faces),
         kl_to_votes=None
         if votes is None
         else metrics.bootstrap(lambda i: metrics.kl_to_votes(probabilities[i], votes[i]), faces),
@@ -141,6 +153,49 @@ def _pair(probabilities: Array, labels: Array) -> Estimate | None:
     return metrics.bootstrap(lambda i: float(right[i].mean()), len(chosen))
 
 
+@dataclass(frozen=True, slots=True)
+class EvaluationSplit:
+    """The labeled faces of one split."""
+
+    data: str
+    split: str
+    crops: Array  # (N, 112, 112, 3) uint8
+    labels: Array  # (N,) class indices
+    votes: Array | None  # (N, 7) vote shares
+    clean: Array | None  # (N,) bool: resembles no train face; None where the reader cannot tell
+
+    def scored(self, probabilities: Mapping[Prior, Array], calibrated: Mapping[Prior, Array]) -> list[Evaluation]:
+        """Figures by prior, of all faces and then of the clean ones; see `score`, (N, 7) each."""
+        parts = [(False, np.ones(len(self.labels), dtype=bool))]
+        parts += [] if self.clean is None else [(True, self.clean)]
+        return [
+            score(
+                probabilities[prior][chosen],
+                self.labels[chosen],
+                votes=None if self.votes is None else self.votes[chosen],
+                data=self.data,
+                split=self.split,
+                clean=clean,
+                prior=prior,
+                calibrated=calibrated[prior][chosen],
+            )
+            for clean, chosen in parts
+            for prior in probabilities
+        ]
+
+
+def load_split(kind: str, root: Path, split: str, options: Mapping[str, Any]) -> EvaluationSplit:
+    """Read one split with its clean part. Raises: DatasetError."""
+    crops, labels, votes = read_split(kind, root, split, dict(options))
+    reader = open_reader(kind, root, **options)
+    only_clean = reader.clean_options(split)
+    clean = None
+    if only_clean:
+        kept = {sample.key for sample in open_reader(kind, root, **{**options, **only_clean}).samples(split)}
+        clean = np.array([sample.key in kept for sample in reader.samples(split) if sample.label in LABELS])
+    return EvaluationSplit(kind, split, crops, labels, votes, clean)
+
+
 def read_split(kind: str, root: Path, split: str, options: dict[str, Any]) -> tuple[Array, Array, Array | None]:
     """Crops (N, 112, 112, 3), labels (N,) and votes (N, 7) or None. Raises: DatasetError."""
     reader = open_reader(kind, root, **options)
@@ -154,36 +209,45 @@ def read_split(kind: str, root: Path, split: str, options: dict[str, Any]) -> tu
     return crops, labels, votes
 
 
-def calibrated(logits: Array, temperature: float) -> Array:
-    """Probabilities (N, 7) float64 of logits (N, 7), as the service gives them."""
-    probabilities: Array = softmax(logits.astype(np.float64) / temperature, axis=1)
-    return probabilities
+def evaluate(
+    folder: Path, kind: str, root: Path, split: str, options: dict[str, Any]
+) -> tuple[Manifest, list[Evaluation]]:
+    """Verify an artifact and score its fp32 graph on one split. Raises: ArtifactError, DatasetError."""
+    manifest = load_artifact(folder)
+    faces = load_split(kind, root, split, options)
+    logits = run_graph(open_graph(folder / manifest.graph("fp32").file), faces.crops)
+    probabilities = {prior: manifest.probabilities(logits, prior) for prior in PRIORS}
+    return manifest, faces.scored(probabilities, probabilities)
 
 
-def evaluate(folder: Path, kind: str, root: Path, split: str, options: dict[str, Any]) -> tuple[Manifest, Evaluation]:
-    """Verify an artefact and score its fp32 graph on one split. Raises: ArtefactError, DatasetError."""
-    manifest = load_artefact(folder)
-    crops, labels, votes = read_split(kind, root, split, options)
-    logits = run_graph(open_graph(folder / manifest.graph("fp32").file), crops)
-    probabilities = calibrated(logits, manifest.temperature)
-    return manifest, score(probabilities, labels, votes=votes, data=kind, split=split)
+def print_evaluations(evaluations: list[Evaluation], *, title: str) -> None:
+    """Print the figures in per cent with 95 % intervals: a table per part of the split, a column per prior."""
+    for clean in sorted({one.clean for one in evaluations}):
+        part = [one for one in evaluations if one.clean == clean]
+        _print_part(part, title=f"{title}, clean faces" if clean else title)
 
 
-def print_evaluation(evaluation: Evaluation, *, title: str) -> None:
-    """Print the figures as a table, in per cent."""
-    table = Table("figure", "value", "95 % interval", title=title)
-    for name, estimate in evaluation.shares():
-        table.add_row(name, f"{100 * estimate.value:.2f}", f"{100 * estimate.low:.2f} to {100 * estimate.high:.2f}")
-    if evaluation.kl_to_votes is not None:
-        kl = evaluation.kl_to_votes
-        table.add_row("KL to votes (nats)", f"{kl.value:.3f}", f"{kl.low:.3f} to {kl.high:.3f}")
+def _print_part(evaluations: list[Evaluation], *, title: str) -> None:
+    heads = [f"{one.prior}, {one.faces:,} faces" for one in evaluations]
+    table = Table("figure", *heads, title=title)
+    columns = [dict(one.for_manifest().shares()) for one in evaluations]
+    for name in columns[0]:
+        table.add_row(name, *(_percent(column[name]) for column in columns))
+    divergences = [one.kl_to_votes for one in evaluations]
+    if all(kl is not None for kl in divergences):
+        cells = [f"{kl.value:.3f} ({kl.low:.3f} to {kl.high:.3f})" for kl in divergences if kl is not None]
+        table.add_row("KL to votes (nats)", *cells)
     Console().print(table)
+
+
+def _percent(estimate: Interval) -> str:
+    return f"{100 * estimate.value:.2f} ({100 * estimate.low:.2f} to {100 * estimate.high:.2f})"
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m training.evaluate", description="Score a released artefact.")
-    parser.add_argument("--artefact", type=Path, required=True, help="folder with manifest.json")
+    parser = argparse.ArgumentParser(prog="python -m training.evaluate", description="Score a released artifact.")
+    parser.add_argument("--artifact", type=Path, required=True, help="folder with manifest.json")
     parser.add_argument("--data", required=True, metavar="KIND=ROOT", help="a data set, e.g. ferplus=path/to/ferplus")
     parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="an option of the reader")
     parser.add_argument("--split", default="valid")
@@ -194,17 +258,17 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"--data {chosen.data!r}: expected KIND=ROOT, for example ferplus=path/to/ferplus")
     for option in chosen.option:
         if "=" not in option:
-            parser.error(f"--option {option!r}: expected KEY=VALUE, for example exclude_pixels_of=valid")
+            parser.error(f"--option {option!r}: expected KEY=VALUE, for example exclude_near_duplicates_of=train")
     options = dict(option.split("=", 1) for option in chosen.option)
     try:
-        manifest, evaluation = evaluate(chosen.artefact, kind, Path(root), chosen.split, options)
-    except (ArtefactError, DatasetError) as error:
+        manifest, evaluations = evaluate(chosen.artifact, kind, Path(root), chosen.split, options)
+    except MienError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    print_evaluation(evaluation, title=f"{manifest.name} on {kind} {chosen.split}, {evaluation.faces} faces")
+    print_evaluations(evaluations, title=f"{manifest.name} on {kind} {chosen.split}")
     if chosen.json:
-        result = {"artefact": manifest.name, "labels": LABELS, **asdict(evaluation)}
-        chosen.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+        result = {"artifact": manifest.name, "labels": LABELS, "figures": [asdict(one) for one in evaluations]}
+        write_atomic(chosen.json, json.dumps(result, indent=2) + "\n")
     return 0
 
 

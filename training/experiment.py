@@ -1,4 +1,4 @@
-"""Which choice is better, and by how much: rows of one recipe with changes, trained alike and compared in one table.
+"""Experiments: variants of one recipe, trained alike and compared in one table.
 
     python -m training.experiment training/recipes/experiments/distillation.yaml [--reduced] [--rows none,soft]
 
@@ -20,17 +20,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from rich.logging import RichHandler
 
 from data.contract import Array
-from data.tree import DatasetError
+from data.errors import MienError
 from models.network import Head
-from training import metrics
-from training.checkpoint import CheckpointError
 from training.config import Recipe, RecipeError, read_recipe
-from training.engine import TrainingDiverged
-from training.loader import load_faces
-from training.metrics import Estimate
+from training.loop import metrics
+from training.loop.batches import load_faces
+from training.loop.metrics import Estimate
+from training.loop.run_folder import load_best, parameters
+from training.loop.supervised import predict
 from training.report.history import read_history
-from training.run import RunError, load_best, parameters
-from training.train import predict, train
+from training.train import train
 
 logger = logging.getLogger("training")
 RUNS: Final = Path("runs/experiments")
@@ -45,6 +44,7 @@ class Budget(_Strict):
 
     seeds: tuple[int, ...] = Field(min_length=1)
     overrides: tuple[str, ...]
+    rows: dict[str, tuple[str, ...]] = Field(default_factory=dict, description="changes to single rows, by their name")
 
 
 class Experiment(_Strict):
@@ -99,13 +99,14 @@ def recipes_of(path: Path, *, reduced: bool, rows: list[str] | None = None) -> d
     chosen = {row: changes for row, changes in experiment.rows.items() if rows is None or row in (first, *rows)}
     seeds = experiment.reduced.seeds if reduced else experiment.seeds
     budget = experiment.reduced.overrides if reduced else ()
-    base = (path.parent / experiment.base).resolve()
+    by_row = experiment.reduced.rows if reduced else {}
+    base, shared = (path.parent / experiment.base).resolve(), (*experiment.common, *budget)
+    changes_of = {row: (*changes, *by_row.get(row, ())) for row, changes in chosen.items()}
     return {
         row: [
-            read_recipe(base, [*experiment.common, *budget, *changes, f"seed={seed}", f"name={path.stem}_{row}_{seed}"])
-            for seed in seeds
+            read_recipe(base, [*shared, *changes, f"seed={seed}", f"name={path.stem}_{row}_{seed}"]) for seed in seeds
         ]
-        for row, changes in chosen.items()
+        for row, changes in changes_of.items()
     }
 
 
@@ -137,7 +138,7 @@ class _Scored:
 
 def _score(recipe: Recipe, folder: Path) -> _Scored:
     network, state = load_best(folder)
-    valid = load_faces(recipe.data.valid, colour=recipe.model.colour, cache_dir=recipe.data.cache_dir)
+    valid = load_faces(recipe.data.valid, color=recipe.model.color, cache_dir=recipe.data.cache_dir)
     minutes = read_history(folder, batch_size=recipe.batch_size).minutes
     exact = torch.autocast("cpu", enabled=False)
     heads = predict(network, valid.crops, device=torch.device("cpu"), autocast=exact)
@@ -198,14 +199,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--rows", help="only these, separated by commas; the first row of the file always belongs to them"
     )
-    parser.add_argument("--runs", type=Path, default=RUNS, help="where the run folders lie (default: %(default)s)")
+    parser.add_argument("--runs", type=Path, default=RUNS, help="folder of the run folders (default: %(default)s)")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[RichHandler(show_path=False)])
     rows = options.rows.split(",") if options.rows else None
     try:
         recipes = recipes_of(options.experiment, reduced=options.reduced, rows=rows)
         print(as_markdown(compare(recipes, run_rows(recipes, options.runs))))
-    except (RecipeError, RunError, CheckpointError, DatasetError, TrainingDiverged) as error:
+    except MienError as error:
         logger.error("%s", error)
         return 1
     return 0

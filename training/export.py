@@ -1,238 +1,216 @@
-"""Turn a finished run into an artefact that serving loads, or refuse: ONNX must answer as torch does on real faces.
+"""Turn finished runs into an artifact that serving loads, or refuse: ONNX must answer as torch does on real faces.
 
-    python -m training.export runs/ferplus_hybrid_tiny --tag ferplus_v1 [--also muxspace/valid] [--default]
+    python -m training.export runs/ferplus_hybrid_tiny --tag ferplus_v1 [--also muxspace/valid] [--as fast]
+    python -m training.export models/artifacts/FAST runs/TEACHER --arch accurate_112 --tag ferplus_v1 --as accurate
+    python -m training.export models/artifacts/NAME --refit
 
-Writes models/artefacts/<arch>.<tag>/ with fp32 and fp16 graphs, manifest.json and card.md. Temperature and abstain
-threshold are fitted on the validation split that chose the weights.
+Writes models/artifacts/<arch>.<tag>/ with fp32 and fp16 graphs, model.safetensors, manifest.json and card.md. Several
+runs or artifacts become one graph: the mean of their calibrated probabilities over a face and its mirror image.
+Temperature, prior correction and abstain threshold are fitted on the validation split that chose the weights; --refit
+fits them again for the graphs that an artifact has, and writes its card again.
 """
 
 import argparse
 import logging
 import shutil
 import sys
-import warnings
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import onnx
-import torch
 from rich.logging import RichHandler
-from scipy.special import softmax
-from torch import Tensor, nn
 
-from data.contract import CROP_PX, LABELS, Array, contract_id
+from data.atomic import write_atomic
+from data.contract import LABELS, Array, contract_id
+from data.errors import MienError
 from data.readers.base import readers
-from data.tree import DatasetError
 from models.manifest import (
-    ARTEFACTS_DIR,
+    ARTIFACTS_DIR,
+    MANIFEST_NAME,
+    POINTERS,
     GraphFile,
     GraphInput,
     GraphOutput,
     Manifest,
     Relevance,
+    load_artifact,
     sha256_of,
-    write_manifest,
 )
-from models.network import FaceNetwork, Head, select_head
-from models.rollout import has_attention, recorded_attention, rollout
-from training import card, checkpoint, metrics
-from training.config import DataSource, Recipe, RecipeError
-from training.evaluate import Evaluation, calibrated, open_graph, read_split, run_graph, score
-from training.run import RunError, load_best, parameters, read_facts, read_run
-from training.teachers import teacher_sha256
+from models.network import FaceNetwork
+from training.config import DataSource, ModelConfig
+from training.evaluate import EvaluationSplit, load_split, open_graph, run_graph
+from training.loop import metrics
+from training.loop.run_folder import load_best, parameters, read_facts, read_run
+from training.release.description import describe
+from training.release.graphs import (
+    OPSET,
+    ExportError,
+    Released,
+    ReleasedEnsemble,
+    ReleasedNetwork,
+    check_fp16,
+    check_fp32,
+    tinted,
+    torch_logits,
+    write_graph,
+)
+from training.release.weights import WEIGHTS_NAME, load_network, save_weights
 
 logger = logging.getLogger("training")
 
-OPSET: Final = 20
-MAX_FP32_DIFFERENCE: Final = 1e-4  # largest difference of a probability
-MIN_FP16_AGREEMENT: Final = 0.999  # share of faces with the same top label
-
-
-class ExportError(RuntimeError):
-    """A run that must not be released: the graph does not answer as the network does."""
-
-
-class _Graph(nn.Module):
-    """What is exported: uint8 crops to float32 logits of the chosen head, the backbone in one precision.
-
-    A transformer also answers with its attention rollout, which costs next to nothing beside the logits.
-    """
-
-    def __init__(self, network: FaceNetwork, head: Head, dtype: torch.dtype) -> None:
-        super().__init__()
-        self.preprocess = network.preprocess  # stays in fp32: a mean over 12,544 pixels loses bits in fp16
-        self.backbone = network.backbone.to(dtype)
-        self.head: Head = head
-        self.dtype = dtype
-        self.explains = has_attention(network.backbone)
-
-    def forward(self, crops: Tensor) -> tuple[Tensor, ...]:  # (N, 112, 112, 3) uint8
-        pixels = self.preprocess(crops).to(self.dtype)
-        if not self.explains:
-            return (select_head(self.backbone(pixels), self.head),)  # (N, 7) float32
-        with recorded_attention(self.backbone) as attentions:
-            logits = select_head(self.backbone(pixels), self.head)
-        return logits, rollout(attentions, head=self.head)  # (N, 7), (N, side, side) float32
-
-
-def write_graph(network: FaceNetwork, head: Head, path: Path, *, dtype: torch.dtype = torch.float32) -> None:
-    """Export a network with a dynamic batch and check the file's well-formedness. The network's dtype changes."""
-    example = torch.zeros(2, CROP_PX, CROP_PX, 3, dtype=torch.uint8)
-    graph = _Graph(network, head, dtype).eval()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the exporter's deprecation notes speak of its own insides
-        torch.onnx.export(
-            graph,
-            (example,),
-            str(path),
-            input_names=["crops"],
-            output_names=["logits", "relevance"] if graph.explains else ["logits"],
-            opset_version=OPSET,
-            dynamic_shapes={"crops": {0: torch.export.Dim("faces", min=1, max=4096)}},
-            dynamo=True,
-            external_data=False,
-            verbose=False,
-        )
-    model = onnx.load(str(path))
-    for node in model.graph.node:  # stack traces and paths of the machine that exported do not belong in a release
-        del node.metadata_props[:]
-        node.doc_string = ""
-    del model.graph.metadata_props[:]
-    for value in (*model.graph.value_info, *model.graph.input, *model.graph.output, *model.graph.initializer):
-        del value.metadata_props[:]
-    for function in model.functions:
-        del function.metadata_props[:]
-    onnx.checker.check_model(model, full_check=True)
-    onnx.save(model, str(path))
-
-
-@torch.no_grad()
-def torch_logits(network: FaceNetwork, head: Head, crops: Array, *, batch: int = 128) -> Array:
-    """(N, 7) float32 logits of the network in fp32."""
-    parts = [torch.from_numpy(np.array(crops[start : start + batch])) for start in range(0, len(crops), batch)]
-    return np.concatenate([select_head(network(part), head).numpy() for part in parts])
-
-
-def check_fp32(expected_logits: Array, found_logits: Array) -> float:
-    """Largest difference of a probability, (N, 7) each. Raises: ExportError, when it is above the bound."""
-    difference = float(np.abs(softmax(expected_logits, axis=1) - softmax(found_logits, axis=1)).max())
-    if not difference <= MAX_FP32_DIFFERENCE:
-        raise ExportError(f"fp32 graph: a probability differs from torch's by {difference:.2e}, 1e-4 is allowed")
-    return difference
-
-
-def check_fp16(fp32_logits: Array, fp16_logits: Array) -> float:
-    """Share of faces with the same top label, (N, 7) each. Raises: ExportError, when it is below the bound."""
-    same = float((fp32_logits.argmax(axis=1) == fp16_logits.argmax(axis=1)).mean())
-    if not same >= MIN_FP16_AGREEMENT:
-        raise ExportError(f"fp16 graph: {100 * same:.2f} % of the faces keep their label, at least 99.9 % must")
-    return same
-
-
-def coloured(crops: Array, *, seed: int = 0) -> Array:
-    """Tint gray crops so that a check also exercises the graph's way from RGB to luminance; as `crops`."""
-    tint = np.random.default_rng(seed).uniform(0.4, 1.0, (len(crops), 1, 1, 3))
-    return np.clip(crops * tint, 0, 255).astype(np.uint8)
+_GRAPHS: Final = {"fp32": "model.onnx", "fp16": "model.fp16.onnx"}
 
 
 @dataclass(frozen=True, slots=True)
-class Calibration:
-    """What validation decides after training."""
+class Member:
+    """A network to release, and what is known of its training."""
 
-    temperature: float
-    abstain_threshold: float
-    cross_fitted: Array  # (N, 7) probabilities by temperatures fitted without the face
+    network: FaceNetwork
+    released: ReleasedNetwork
+    parameters: int
+    valid: DataSource
+    recipe: dict[str, Any]  # without paths of the machine that ran it
+    commit: str
+    data_index_sha256: dict[str, str]
+    learned_from: dict[str, str]
+    weights_from: dict[str, str]
+
+    @property
+    def model(self) -> ModelConfig:
+        """The recipe's network."""
+        return ModelConfig.model_validate(self.recipe["model"])
 
 
-def calibrate(logits: Array, labels: Array) -> Calibration:
-    """Fit temperature and abstain threshold, (N, 7) logits against (N,) class indices."""
-    cross_fitted = metrics.cross_fitted_probabilities(logits, labels)
-    temperature = metrics.fit_temperature(logits, labels)
-    return Calibration(temperature, metrics.abstain_threshold(cross_fitted, labels), cross_fitted)
+def read_member(folder: Path) -> Member:
+    """Read a run or an artifact. Raises: RunError, CheckpointError, ArtifactError."""
+    if (folder / MANIFEST_NAME).exists():
+        network, manifest = load_network(folder)
+        return Member(
+            network, ReleasedNetwork(network, manifest.head), manifest.parameters,
+            _valid_source(manifest), dict(manifest.recipe), manifest.commit, dict(manifest.data_index_sha256),
+            dict(manifest.learned_from), dict(manifest.weights_from),
+        )  # fmt: skip
+    recipe, facts = read_run(folder), read_facts(folder)
+    network, state = load_best(folder)
+    values = recipe.model_dump(mode="json", exclude={"runtime": True})
+    return Member(
+        network, ReleasedNetwork(network, state["head"]), parameters(network), recipe.data.valid,
+        _shareable(values), facts["commit"], facts["data"], facts["learned_from"], facts["weights_from"],
+    )  # fmt: skip
 
 
-def export(run: Path, tag: str, *, artefacts_dir: Path = ARTEFACTS_DIR, also: tuple[str, ...] = ()) -> Path:
-    """Write an artefact from a run and return its folder.
+def export(
+    folders: Sequence[Path],
+    tag: str,
+    *,
+    arch: str | None = None,
+    artifacts_dir: Path = ARTIFACTS_DIR,
+    also: tuple[str, ...] = (),
+) -> Path:
+    """Write an artifact from a run, or from several runs and artifacts, and return its folder.
 
     Args:
-        run: a run folder.
+        folders: runs or artifacts; the first says on which split the release is fitted and scored.
         tag: distinguishes releases of one architecture.
-        artefacts_dir: where artefacts live.
+        arch: first part of the name; the recipe's without it. Several folders need it.
+        artifacts_dir: where artifacts live.
         also: further `kind/split` to report in the manifest, read from the data directory.
-    Raises: ExportError; RunError; CheckpointError; DatasetError; FileExistsError, for an artefact that exists already.
+    Raises: ExportError; RunError; CheckpointError; DatasetError; FileExistsError, for an artifact that exists already.
     """
-    recipe = read_run(run)
-    name = f"{recipe.model.arch or recipe.model.name}.{tag}"
-    final = artefacts_dir / name
+    members = [read_member(folder) for folder in folders]
+    if len(members) > 1 and arch is None:
+        raise ExportError("several networks in one graph have no name yet: give --arch")
+    name = f"{arch or members[0].model.arch or members[0].model.name}.{tag}"
+    final = artifacts_dir / name
     if final.exists():
-        raise FileExistsError(f"{final} exists: a released artefact is not overwritten; choose another --tag")
-    staging = artefacts_dir / f".{name}.part"
+        raise FileExistsError(f"{final} exists: a released artifact is not overwritten; choose another --tag")
+    staging = artifacts_dir / f".{name}.part"
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
     try:
-        _fill(staging, name, run, recipe, also)
+        _fill(staging, name, members, also)
         staging.rename(final)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return final
 
 
-def _fill(folder: Path, name: str, run: Path, recipe: Recipe, also: tuple[str, ...]) -> None:
-    valid = recipe.data.valid
-    crops, labels, votes = read_split(valid.kind, valid.resolved_root(), valid.split, valid.options)
-    network, state = load_best(run)
-    head: Head = state["head"]
-    count = parameters(network)
-    logits = _write_and_check(network, head, folder, crops)
-    calibration = calibrate(logits, labels)
-    probabilities = calibrated(logits, calibration.temperature)
-    own = score(
-        probabilities, labels, votes=votes, data=valid.kind, split=valid.split, calibrated=calibration.cross_fitted
-    )
-    evaluations = [own, *(_evaluate_also(folder, text, calibration.temperature) for text in also)]
-    facts = read_facts(run)
-    manifest = Manifest(
+def _fill(folder: Path, name: str, members: list[Member], also: tuple[str, ...]) -> None:
+    valid = _valid_split(next((member.valid for member in members if member.valid.root), members[0].valid))
+    if len(members) == 1:
+        save_weights(members[0].network, folder)
+    released = members[0].released if len(members) == 1 else _ensemble(members, valid)
+    _write_and_check(released, folder, valid.crops)
+    describe(folder, _manifest(folder, name, members), valid, also)
+
+
+def _valid_source(manifest: Manifest) -> DataSource:
+    data: Any = manifest.recipe["data"]
+    return DataSource.model_validate(data["valid"])
+
+
+def _valid_split(source: DataSource) -> EvaluationSplit:
+    return load_split(source.kind, source.resolved_root(), source.split, source.options)
+
+
+def _ensemble(members: list[Member], valid: EvaluationSplit) -> ReleasedEnsemble:
+    """Each member at its own temperature, so that their probabilities can be averaged."""
+    networks = [member.released for member in members]
+    temperatures = [metrics.fit_temperature(torch_logits(one, valid.crops), valid.labels) for one in networks]
+    return ReleasedEnsemble(networks, [round(temperature, 4) for temperature in temperatures])
+
+
+def _write_and_check(released: Released, folder: Path, crops: Array) -> None:
+    """Write both graphs, compare them with torch on real and tinted crops."""
+    both = np.concatenate([crops, tinted(crops[:512])])
+    expected = torch_logits(released, both)
+    write_graph(released, folder / _GRAPHS["fp32"])
+    fp32 = run_graph(open_graph(folder / _GRAPHS["fp32"]), both)
+    difference = check_fp32(expected, fp32)
+    write_graph(released.in_half(), folder / _GRAPHS["fp16"])
+    agreement = check_fp16(fp32, run_graph(open_graph(folder / _GRAPHS["fp16"]), both))
+    logger.info("onnx against torch: fp32 max |dp| %.1e, fp16 same label on %.2f %%", difference, 100 * agreement)
+
+
+def _manifest(folder: Path, name: str, members: list[Member]) -> Manifest:
+    """Everything but what validation decides; see `describe`."""
+    first = members[0]
+    learned = {key: value for member in members for key, value in member.learned_from.items()}
+    weights = {key: value for member in members for key, value in member.weights_from.items()}
+    recipe = {"data": first.recipe["data"], "members": [member.recipe for member in members]}
+    return Manifest(
         name=name,
         labels=LABELS,
         contract_id=contract_id(),
         input=GraphInput(),
         output=GraphOutput(),
-        explain=_relevance(folder / "model.onnx"),
+        explain=_relevance(folder / _GRAPHS["fp32"]),
         graphs={
-            "fp32": GraphFile(file="model.onnx", sha256=sha256_of(folder / "model.onnx")),
-            "fp16": GraphFile(file="model.fp16.onnx", sha256=sha256_of(folder / "model.fp16.onnx")),
+            precision: GraphFile(file=file, sha256=sha256_of(folder / file)) for precision, file in _GRAPHS.items()
         },
         opset=OPSET,
-        head=head,
-        colour=recipe.model.colour,
-        parameters=count,
-        temperature=round(calibration.temperature, 4),
-        abstain_threshold=round(calibration.abstain_threshold, 4),
-        metrics=tuple(evaluation.for_manifest() for evaluation in evaluations),
-        recipe=_shareable(recipe),
-        commit=facts["commit"],
-        data_index_sha256=facts["data"],
-        teacher_sha256=_teacher_sha256(recipe),
-        licence=_licence(recipe),
-        files={},
+        head=first.released.head if len(members) == 1 else "mean",
+        color=first.model.color,
+        parameters=sum(member.parameters for member in members),
+        temperature=1.0,
+        abstain_threshold=0.0,
+        metrics=(),
+        recipe=first.recipe if len(members) == 1 else recipe,
+        commit=first.commit,
+        data_index_sha256={key: value for member in members for key, value in member.data_index_sha256.items()},
+        learned_from=learned,
+        weights_from=weights,
+        license=_license(learned, weights),
+        files={WEIGHTS_NAME: sha256_of(folder / WEIGHTS_NAME)} if len(members) == 1 else {},
     )
-    (folder / "card.md").write_text(card.render(manifest, evaluations), encoding="utf-8")
-    write_manifest(folder, manifest.model_copy(update={"files": {"card.md": sha256_of(folder / "card.md")}}))
 
 
-def _write_and_check(network: FaceNetwork, head: Head, folder: Path, crops: Array) -> Array:
-    """Write both graphs, compare them with torch on real and tinted crops; returns fp32 logits on `crops`."""
-    both = np.concatenate([crops, coloured(crops[:512])])
-    expected = torch_logits(network, head, both)
-    write_graph(network, head, folder / "model.onnx")
-    fp32 = run_graph(open_graph(folder / "model.onnx"), both)
-    difference = check_fp32(expected, fp32)
-    write_graph(network, head, folder / "model.fp16.onnx", dtype=torch.float16)
-    agreement = check_fp16(fp32, run_graph(open_graph(folder / "model.fp16.onnx"), both))
-    logger.info("onnx against torch: fp32 max |dp| %.1e, fp16 same label on %.2f %%", difference, 100 * agreement)
-    return fp32[: len(crops)]
+def refit(folder: Path, also: tuple[str, ...]) -> None:
+    """Fit and score the graphs of an artifact again. Raises: ArtifactError, DatasetError, RecipeError."""
+    manifest = load_artifact(folder)
+    describe(folder, manifest, _valid_split(_valid_source(manifest)), also)
 
 
 def _relevance(graph: Path) -> Relevance | None:
@@ -243,56 +221,66 @@ def _relevance(graph: Path) -> Relevance | None:
     return Relevance(name=outputs[1].name, shape=(-1, rows, columns))
 
 
-def _evaluate_also(folder: Path, text: str, temperature: float) -> Evaluation:
-    kind, _, split = text.partition("/")
-    root = DataSource(kind=kind, split=split).resolved_root()
-    crops, labels, votes = read_split(kind, root, split, {})
-    logits = run_graph(open_graph(folder / "model.onnx"), crops)
-    probabilities = calibrated(logits, temperature)
-    return score(probabilities, labels, votes=votes, data=kind, split=split)
-
-
-def _shareable(recipe: Recipe) -> dict[str, object]:
-    """The recipe without the paths of the machine that ran it."""
-    values: dict[str, Any] = recipe.model_dump(mode="json", exclude={"runtime": True})
+def _shareable(values: dict[str, Any]) -> dict[str, Any]:
+    """A recipe without the paths of the machine that ran it; a run or artifact keeps the last two parts of its path."""
     for source in (*values["data"]["train"], values["data"]["valid"]):
         source["root"] = None
+    model, distillation = values["model"], values["distillation"]
+    model["init_from"] = model["init_from"] and _short(model["init_from"])
+    distillation["teachers"] = [_short(teacher) for teacher in distillation["teachers"]]
     return values
 
 
-def _licence(recipe: Recipe) -> str:
-    """Terms of the weights: their own, and those of every set that they learned from."""
-    kinds = dict.fromkeys(source.kind for source in recipe.data.train)
+def _short(path: str) -> str:
+    return "/".join(Path(path).parts[-2:])
+
+
+def _license(learned_from: Iterable[str], weights_from: dict[str, str]) -> str:
+    """Terms of the weights: their own, those of every set that they learned from, and of foreign weights before them.
+
+    Args:
+        learned_from: data sets as `kind/split`.
+        weights_from: hash of, or a note on, the weights of teachers and starts, by name.
+    """
+    kinds = dict.fromkeys(name.partition("/")[0] for name in learned_from)
     sets = "; ".join(f"{readers()[kind].title}: {readers()[kind].terms}" for kind in kinds)
-    return f"Weights: Apache-2.0 as far as those who trained them hold rights. Learned from {sets}."
-
-
-def _teacher_sha256(recipe: Recipe) -> str | None:
-    teachers = recipe.distillation.teachers
-    return teacher_sha256(teachers[0]) if teachers else None
+    foreign = "".join(f" Started from {name}: {note}." for name, note in weights_from.items() if "," in note)
+    return f"Weights: Apache-2.0 as far as those who trained them hold rights. Learned from {sets}.{foreign}"
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m training.export", description="Release a run as an artefact.")
-    parser.add_argument("run", type=Path, help="run folder")
-    parser.add_argument("--tag", required=True, help="distinguishes releases, e.g. ferplus_v1")
+    parser = argparse.ArgumentParser(prog="python -m training.export", description="Release runs as an artifact.")
+    parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="run or artifact folders")
+    parser.add_argument("--tag", help="distinguishes releases, e.g. ferplus_v1")
+    parser.add_argument("--arch", help="first part of the name; the recipe's when not given")
     parser.add_argument("--also", action="append", default=[], metavar="KIND/SPLIT", help="report this split as well")
-    parser.add_argument("--artefacts", type=Path, default=ARTEFACTS_DIR, help="where to write")
-    parser.add_argument("--default", action="store_true", help="make it the model that serving loads")
+    parser.add_argument("--artifacts", type=Path, default=ARTIFACTS_DIR, help="where to write")
+    parser.add_argument("--as", dest="pointer", choices=POINTERS, help="make it the model that serving loads as this")
+    parser.add_argument("--refit", action="store_true", help="fit and score the artifact FOLDER again")
     options = parser.parse_args(arguments)
+    if options.refit == bool(options.tag) or (options.refit and len(options.folders) > 1):
+        parser.error("give --tag to release, or --refit with one artifact")
     # the exporter's own notes run to hundreds of lines
     logging.basicConfig(level=logging.ERROR, format="%(message)s", handlers=[RichHandler(show_path=False)])
     logger.setLevel(logging.INFO)
     try:
-        folder = export(options.run, options.tag, artefacts_dir=options.artefacts, also=tuple(options.also))
-    except (ExportError, RunError, RecipeError, checkpoint.CheckpointError, DatasetError, FileExistsError) as error:
+        folder = _run(options)
+    except (MienError, FileExistsError) as error:
         logger.error("%s", error)
         return 1
-    if options.default:
-        (options.artefacts / "DEFAULT").write_text(folder.name + "\n", encoding="utf-8")
+    if options.pointer:
+        write_atomic(options.artifacts / POINTERS[options.pointer], folder.name + "\n")
     logger.info("wrote %s", folder)
     return 0
+
+
+def _run(options: argparse.Namespace) -> Path:
+    also = tuple(options.also)
+    if options.refit:
+        refit(options.folders[0], also)
+        return Path(options.folders[0])
+    return export(options.folders, options.tag, arch=options.arch, artifacts_dir=options.artifacts, also=also)
 
 
 if __name__ == "__main__":

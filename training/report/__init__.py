@@ -1,4 +1,4 @@
-"""What did a run learn, where is it wrong, and which of several is better? One HTML page to look at.
+"""Report on runs: one HTML page of curves, metrics, calibration, mistakes and attention maps.
 
 python -m training.report RUN... --data KIND=ROOT --out report.html
 """

@@ -1,4 +1,4 @@
-"""Write the report: `python -m training.report RUN... [--data KIND=ROOT] [--out report.html] [--markdown]`."""
+"""Report command: `python -m training.report RUN... [--data KIND=ROOT] [--out report.html] [--markdown]`."""
 
 import argparse
 import sys
@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from data.tree import DatasetError
-from training.checkpoint import CheckpointError
+from data.atomic import write_atomic
+from data.errors import MienError
 from training.config import DataSource, Recipe, RecipeError
+from training.loop.run_folder import read_run
 from training.report.faces import TEST, FaceSet, read_faces
 from training.report.overview import as_markdown
 from training.report.page import page
 from training.report.results import RunResult, measure, names_of
-from training.run import RunError, read_run
 
 
 def gather(folders: list[Path], source: DataSource, *, root: Path) -> tuple[list[RunResult], FaceSet]:
@@ -84,14 +84,14 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         source, root = choose(read_run(chosen.runs[0]), data=chosen.data, split=chosen.split, options=options)
         results, faces = gather(chosen.runs, source, root=root)
-    except (RunError, CheckpointError, RecipeError, DatasetError) as error:
+    except MienError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     if chosen.markdown:
         print(as_markdown(results, faces))
     if chosen.out or not chosen.markdown:
         out = chosen.out or Path("report.html")
-        out.write_text(page(results, faces, show_faces=not chosen.without_faces), encoding="utf-8")
+        write_atomic(out, page(results, faces, show_faces=not chosen.without_faces))
         print(f"wrote {out}", file=sys.stderr)
     return 0
 

@@ -1,4 +1,4 @@
-"""Does 80 % mean 80 %? Reliability before and after temperature scaling, and accuracy where the run may abstain."""
+"""Reliability diagrams before and after temperature scaling, and accuracy where the run may abstain."""
 
 from dataclasses import dataclass
 
@@ -6,8 +6,8 @@ import numpy as np
 from markupsafe import Markup
 
 from data.contract import Array
-from training import metrics
-from training.metrics import Estimate
+from training.loop import metrics
+from training.loop.metrics import Estimate
 from training.report import plot
 from training.report.render import Section, interval, percent, side_by_side
 from training.report.results import RunResult
@@ -61,13 +61,13 @@ def _diagram(bins: Bins, when: str, ece: Estimate, name: str) -> Markup:
         accuracy, confidence = bins.accuracy[used], bins.confidence[used]
         both, gap = np.minimum(accuracy, confidence), confidence - accuracy
         axes.bar(place, both, color=plot.SERIES[0], alpha=0.5, **bar)
-        axes.bar(place, np.maximum(gap, 0), bottom=both, color=plot.SERIES[1], alpha=0.6, label="too sure", **bar)
+        axes.bar(place, np.maximum(gap, 0), bottom=both, color=plot.SERIES[1], alpha=0.6, label="overconfident", **bar)
         axes.bar(
-            place, np.maximum(-gap, 0), bottom=both, color=plot.SERIES[2], alpha=0.6, label="not sure enough", **bar
+            place, np.maximum(-gap, 0), bottom=both, color=plot.SERIES[2], alpha=0.6, label="underconfident", **bar
         )
         axes.plot([0, 1], [0, 1], color=plot.MUTED, linestyle="--", linewidth=1)
         axes.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy, %", title=f"{when}: ECE {interval(ece)} %")
-        axes.legend(loc="upper left")
+        drawn.legend(loc="outside lower left", ncols=2)
         below.bar(place, bins.counts[used], color=plot.MUTED, alpha=0.6, **bar)
         below.set(xlabel="confidence, %", ylabel="faces")
         plot.percent_axis(axes.yaxis)
@@ -102,7 +102,7 @@ def abstaining(result: RunResult, labels: Array, *, key: str) -> Section:
         axes.plot(curve.coverage, curve.risk, **plot.series(0))
         axes.axhline(1 - WANTED_ACCURACY, color=plot.MUTED, linestyle="--", linewidth=1)
         axes.axvline(covered, color=plot.SERIES[1], linestyle=":", linewidth=1.4)
-        axes.set(xlim=(0, 1), xlabel="answered faces, %", ylabel="wrong among them, %")
+        axes.set(xlim=(0, 1), xlabel="coverage, %", ylabel="error, %")
         axes.set_ylim(bottom=0)
         plot.percent_axis(axes.xaxis)
         plot.percent_axis(axes.yaxis)
@@ -112,9 +112,9 @@ def abstaining(result: RunResult, labels: Array, *, key: str) -> Section:
 
 
 def _sentence(result: RunResult, labels: Array, answered: Array) -> str:
-    everything = f"Answering every face, {percent(result.evaluation.accuracy.value)} % are right."
+    everything = f"Accuracy over all faces is {percent(result.evaluation.accuracy.value)} %."
     if not answered.any():
-        return f"{everything} No confidence gives {percent(WANTED_ACCURACY, 0)} % right answers."
+        return f"{everything} No confidence threshold reaches {percent(WANTED_ACCURACY, 0)} %."
     right = (result.predicted == labels)[answered].mean()
     return (
         f"{everything} From a confidence of {percent(result.threshold)} % on, {percent(answered.mean())} % of the "

@@ -1,9 +1,9 @@
-"""What is taken for what, and how much of each expression is found."""
+"""Confusion matrix, and recall per expression."""
 
 import numpy as np
 
 from data.contract import LABELS
-from training import metrics
+from training.loop import metrics
 from training.report import plot
 from training.report.render import Section, percent, render
 from training.report.results import RunResult
@@ -14,9 +14,7 @@ def matrix(result: RunResult) -> Section:
     counts = np.array(result.evaluation.confusion)
     shares = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
     body = render("confusion.html", labels=LABELS, counts=counts.tolist(), shares=shares.tolist())
-    note = (
-        "Rows are what the set says, columns what the run answers: faces, and below them their share of the row in %."
-    )
+    note = "Rows are the labels of the set, columns the predictions: number of faces, and share of the row in %."
     return Section("confusion", "Confusion matrix", note + _worst(counts), body)
 
 
@@ -41,6 +39,6 @@ def recall(result: RunResult, *, key: str) -> Section:
     label = "; ".join(f"{row.name} {row.note}" for row in rows)
     body = render("figures.html", figures=[plot.intervals(rows, name=f"{key}-recall", label=f"Recall: {label}")])
     note = (
-        f"Share of each expression's faces that are labelled so, in %, with 95 % intervals ({metrics.RESAMPLES} draws)."
+        f"Share of each expression's faces that are labeled so, in %, with 95 % intervals ({metrics.RESAMPLES} draws)."
     )
     return Section("recall", "Recall per class", note, body)

@@ -1,9 +1,10 @@
-"""Learning curves: of one run, and of several over each other."""
+"""Learning curves of one run, and of several runs in one figure."""
 
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from training.config import DataSource
 from training.report import plot
 from training.report.history import History, smooth
 from training.report.render import Section, percent, side_by_side
@@ -29,7 +30,9 @@ def _loss(history: History, key: str) -> Markup:
         for number, (part, values) in enumerate(history.loss.items()):
             axes.plot(history.position, values, color=plot.SERIES[number], alpha=0.2, linewidth=0.8)
             axes.plot(history.position, smooth(values), label=part, **plot.series(number))
-        _finish(axes, "training loss", legend=len(history.loss) > 1)
+        _finish(axes, "training loss")
+        if len(history.loss) > 1:
+            drawn.legend(loc="outside lower left", ncols=2)
     last = ", ".join(f"{part} {smooth(values)[-1]:.3f}" for part, values in history.loss.items())
     return plot.svg(drawn, name=f"{key}-loss", label=f"Training loss by epoch; at the end {last}")
 
@@ -48,9 +51,33 @@ def _validation(result: RunResult, key: str) -> Markup:
             axes.plot(history.epochs, values, marker="o", markersize=3, label=name, **plot.series(number))
         axes.axvline(result.best_epoch, color=plot.MUTED, linewidth=0.8, linestyle=":")
         plot.percent_axis(axes.yaxis)
-        _finish(axes, "validation accuracy, %", legend=True)
+        _finish(axes, "validation accuracy, %")
+        drawn.legend(loc="outside lower left")
     label = f"Validation accuracy by epoch, {percent(history.accuracy.max())} per cent at best"
     return plot.svg(drawn, name=f"{key}-validation", label=label)
+
+
+def validation_note(results: list[RunResult], shown: str) -> str:
+    """Say which run was validated on what, where they or the shown faces differ; "" where all are one set.
+
+    Args:
+        results: the runs.
+        shown: title of the faces that the table is about.
+    """
+    sets = {result.name: validation_set(result.recipe.data.valid) for result in results}
+    if len(set(sets.values())) == 1:
+        return ""
+    listed = "; ".join(f"{name}: {title}" for name, title in sets.items())
+    return (
+        f"These runs were validated on different sets, so their curves cannot be compared: {listed}. The table "
+        f"scores all of them on {shown}."
+    )
+
+
+def validation_set(source: DataSource) -> str:
+    """A validation split with the options that change what is in it."""
+    options = ", ".join(f"{name}={value}" for name, value in source.options.items())
+    return f"{source.kind} {source.split}" + (f" ({options})" if options else "")
 
 
 def overlaid(results: list[RunResult]) -> Markup:
@@ -80,16 +107,14 @@ def _overlay(results: list[RunResult], what: str) -> Markup:
                 axes.plot(history.epochs, getattr(history, what), marker="o", markersize=3, label=result.name, **line)
         if what != "loss":
             plot.percent_axis(axes.yaxis)
-        _finish(axes, _TITLES[what], legend=False)
+        _finish(axes, _TITLES[what])
         drawn.legend(loc="outside lower left", ncols=2)
     label = f"{_TITLES[what]} by epoch, of {len(results)} runs"
     return plot.svg(drawn, name=f"all-{what.replace('_', '-')}", label=label)
 
 
-def _finish(axes: Axes, title: str, *, legend: bool) -> None:
+def _finish(axes: Axes, title: str) -> None:
     axes.set_title(title)
     axes.set_xlabel("epoch")
     axes.set_xlim(left=0)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    if legend:
-        axes.legend()

@@ -1,4 +1,4 @@
-"""The faces that a report is about: one split of one data set, with what the set says of each face."""
+"""Faces of a report: one split of one data set, with the annotations of each face."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""How a run went: the curves, time and speed that its metrics.jsonl holds."""
+"""History of a run: curves, time and speed from its metrics.jsonl."""
 
 import json
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from data.contract import Array
-from training.run import METRICS_NAME, RunError
+from training.loop.run_folder import METRICS_NAME, RunError
 
 _WAIT: Final = "data_wait_share"
 
@@ -19,7 +19,7 @@ class History:
 
     Attributes:
         position: (T,) where each logged step stands, in epochs.
-        loss: (T,) what was minimised, by part: loss, supervised and, with a teacher, distillation.
+        loss: (T,) what was minimized, by part: loss, supervised and, with a teacher, distillation.
         training_accuracy: (T,) of the augmented batches against their labels; None where the run did not log it.
         epochs: (E,) position of each validation, in epochs.
         accuracy, mean_class_accuracy: (E,) of the head that was best on validation at that epoch.
@@ -45,7 +45,7 @@ def read_history(folder: Path, *, batch_size: int) -> History:
     steps = [line for line in lines if "loss" in line]
     epochs = [line for line in lines if "epoch" in line]
     if not epochs:
-        raise RunError(f"{folder / METRICS_NAME}: no epoch is finished, there is nothing to report yet")
+        raise RunError(f"{folder / METRICS_NAME}: no epoch is finished yet, so there is nothing to report")
     if not steps:
         raise RunError(
             f"{folder / METRICS_NAME}: no step was logged, so there is no curve to draw; this run is shorter than its "
@@ -78,7 +78,7 @@ def _read_lines(path: Path) -> list[dict[str, Any]]:
     except OSError as error:
         raise RunError(f"{path}: cannot be read ({error.strerror}); a report needs the run's whole folder") from error
     except json.JSONDecodeError as error:
-        raise RunError(f"{path}: damaged ({error}); run the training command again, it repairs the file") from error
+        raise RunError(f"{path}: damaged ({error}); rerun the training command, which repairs it") from error
 
 
 def _seconds(lines: list[dict[str, Any]], batch_size: int) -> float:

@@ -1,4 +1,4 @@
-"""Where a transformer looked: attention rollout on a few faces."""
+"""Attention rollout of a transformer on a few faces."""
 
 import numpy as np
 import torch

@@ -1,4 +1,4 @@
-"""The faces that the run was surest about and had wrong: often the set is wrong, and one sees it at a glance."""
+"""The most confident mistakes of a run; often the label is wrong, and the picture shows it."""
 
 import numpy as np
 
@@ -23,7 +23,7 @@ def section(result: RunResult, faces: FaceSet) -> Section:
     chosen = most_confidently_wrong(result.predicted, result.confidence, faces.labels)
     cards = [_card(result, faces, int(index)) for index in chosen]
     wrong = int((result.predicted != faces.labels).sum())
-    note = f"{len(cards)} of {wrong:,} wrong faces, the most confident first: what the set says, and what the run says."
+    note = f"{len(cards)} of {wrong:,} wrong predictions, the most confident first, with the label of the set."
     return Section("mistakes", "Most confidently wrong", note, render("mistakes.html", cards=cards))
 
 

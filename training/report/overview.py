@@ -1,4 +1,4 @@
-"""The plain table: a line for each run, on the page and as Markdown."""
+"""Table of all runs, on the page and as Markdown."""
 
 from markupsafe import Markup
 

@@ -1,4 +1,4 @@
-"""The page as a whole: what it is about, the table, the curves, then a part for each run."""
+"""The whole page: summary, table, curves, then one part per run."""
 
 import yaml
 from markupsafe import Markup
@@ -51,6 +51,7 @@ def page(results: list[RunResult], faces: FaceSet, *, show_faces: bool = True) -
         show_faces=show_faces,
         contract=contract_id(),
         table=overview.as_html(results),
+        validation_note=curves.validation_note(results, faces.title),
         overlaid=curves.overlaid(results) if len(results) > 1 else Markup(""),
         runs=runs,
     )

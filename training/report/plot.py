@@ -1,7 +1,8 @@
-"""Figures as inline SVG whose colours are the page's: matplotlib draws with stand-ins that become CSS variables."""
+"""Inline SVG figures in the colors of the page: matplotlib draws with placeholders that become CSS variables."""
 
 import base64
 import io
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,9 +14,10 @@ import numpy as np
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import Formatter, MaxNLocator
 
 from data.contract import Array
-from training.metrics import Estimate
+from training.loop.metrics import Estimate
 
 INK: Final = "#010101"
 MUTED: Final = "#020202"
@@ -23,7 +25,7 @@ GRID: Final = "#030303"
 SERIES: Final = ("#040401", "#040402", "#040403", "#040404", "#040405", "#040406")
 _STYLES: Final = ("-", "--", ":", "-.")
 _VARIABLES: Final = {INK: "currentColor", MUTED: "var(--muted)", GRID: "var(--line)"} | {
-    colour: f"var(--series-{number})" for number, colour in enumerate(SERIES, start=1)
+    color: f"var(--series-{number})" for number, color in enumerate(SERIES, start=1)
 }
 _RC: Final[Any] = {
     "svg.fonttype": "none",
@@ -73,7 +75,7 @@ def style() -> Any:
 
 
 def series(number: int) -> dict[str, Any]:
-    """Colour and dash of the n-th line, so that many lines stay apart and none by colour alone when they repeat."""
+    """Color and dash of the n-th line, so that many lines stay apart and none by color alone when they repeat."""
     return {"color": SERIES[number % len(SERIES)], "linestyle": _STYLES[number // len(SERIES) % len(_STYLES)]}
 
 
@@ -102,8 +104,21 @@ def svg(drawn: Figure, *, name: str, label: str) -> Markup:
 
 
 def percent_axis(axis: Any) -> None:
-    """Label an axis of shares in per cent."""
-    axis.set_major_formatter(lambda value, _position: f"{100 * value:.0f}")
+    """Label an axis of shares in per cent, with as many digits as tell its ticks apart."""
+    axis.set_major_locator(MaxNLocator(nbins=7, steps=[1, 2, 5, 10]))
+    axis.set_major_formatter(_Percent())
+
+
+class _Percent(Formatter):
+    digits = 0
+
+    def format_ticks(self, values: Sequence[float]) -> list[str]:
+        steps = np.diff(values)
+        self.digits = max(0, -math.floor(math.log10(100 * float(steps.min())) + 1e-9)) if len(steps) else 0
+        return [self(value) for value in values]
+
+    def __call__(self, value: float, pos: int | None = None) -> str:
+        return f"{100 * value:.{self.digits}f}"
 
 
 def intervals(rows: Sequence[Row], *, name: str, label: str, title: str = "", legend: Sequence[str] = ()) -> Markup:
@@ -161,7 +176,7 @@ def heat(crop: Array, relevance: Array) -> Array:
     scaled = (relevance - relevance.min()) / max(float(np.ptp(relevance)), 1e-12)
     enlarged = cv2.resize(scaled.astype(np.float32), (width, height), interpolation=cv2.INTER_CUBIC)
     shares = np.clip(enlarged, 0, 1)
-    colours = mpl.colormaps["inferno"](shares)[..., :3]
+    colors = mpl.colormaps["inferno"](shares)[..., :3]
     gray = cv2.cvtColor(crop, cv2.COLOR_RGB2GRAY)[..., None] / 255.0
-    mixed = 0.45 * gray + 0.55 * colours
+    mixed = 0.45 * gray + 0.55 * colors
     return np.asarray(np.rint(255 * mixed), np.uint8)

@@ -1,4 +1,4 @@
-"""Templates of the page: Jinja with autoescape, so that a name from a recipe or a data set is text and never markup."""
+"""Jinja templates of the page, with autoescape: names from recipes and data sets are text, never markup."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Final
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from training.metrics import Estimate
+from training.loop.metrics import Estimate
 
 _TEMPLATES: Final = Path(__file__).with_name("templates")
 

@@ -1,4 +1,4 @@
-"""One run on one set of faces: everything that the page's sections show is computed from this record."""
+"""Results of one run on one set of faces, from which every section of the page is computed."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,21 +7,21 @@ from typing import Any
 import numpy as np
 import torch
 
-from data.contract import Array
+from data.contract import Array, softmax
 from models.network import FaceNetwork, Head
-from training import metrics
 from training.config import Recipe
-from training.evaluate import Evaluation, calibrated, score
-from training.metrics import Estimate
+from training.evaluate import Evaluation, score
+from training.loop import metrics
+from training.loop.metrics import Estimate
+from training.loop.run_folder import load_best, parameters, read_facts, read_run
+from training.loop.supervised import predict
 from training.report.faces import TEST, FaceSet
 from training.report.history import History, read_history
-from training.run import load_best, parameters, read_facts, read_run
-from training.train import predict
 
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """A run and what its chosen weights answer.
+    """A run and the predictions of its best weights.
 
     Attributes:
         name: the recipe's name, told apart from other runs of the page.
@@ -81,7 +81,7 @@ def measure(folder: Path, name: str, faces: FaceSet, *, fitting: FaceSet | None)
     network, state = load_best(folder)
     head: Head = state["head"]
     logits = _logits(network, head, faces.crops)
-    raw = calibrated(logits, 1.0)
+    raw = softmax(logits)
     if fitting is None:
         probabilities = metrics.cross_fitted_probabilities(logits, faces.labels)
         temperature = metrics.fit_temperature(logits, faces.labels)
@@ -90,8 +90,8 @@ def measure(folder: Path, name: str, faces: FaceSet, *, fitting: FaceSet | None)
     else:
         known = _logits(network, head, fitting.crops)
         temperature = metrics.fit_temperature(known, fitting.labels)
-        threshold = metrics.abstain_threshold(calibrated(known, temperature), fitting.labels)
-        probabilities = calibrated(logits, temperature)
+        threshold = metrics.abstain_threshold(softmax(known, temperature), fitting.labels)
+        probabilities = softmax(logits, temperature)
         fitted_on = fitting.title
     return RunResult(
         folder=folder,

@@ -1,4 +1,4 @@
-"""Is it as good for everyone? Accuracy by what the set says of the person, where it says anything."""
+"""Accuracy by attribute of the person, where the set annotates any."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -8,8 +8,8 @@ import numpy as np
 from scipy.stats import binomtest
 
 from data.contract import Array
-from training import metrics
-from training.metrics import Estimate
+from training.loop import metrics
+from training.loop.metrics import Estimate
 from training.report import plot
 from training.report.faces import FaceSet
 from training.report.render import Section, render
@@ -75,9 +75,9 @@ def section(result: RunResult, faces: FaceSet, *, key: str) -> Section | None:
         return None
     figures = [_figure([part for part in found if part.attribute == name], key) for name in _named(found)]
     note = (
-        "By the set's own annotation of the person, which is a stranger's guess. Accuracy with Wilson's 95 % interval; "
+        "By the set's annotation of the person, which is an annotator's guess. Accuracy with Wilson's 95 % interval; "
         "mean class accuracy with a bootstrap interval, over the expressions that occur in the slice: slices with "
-        "different expressions cannot be compared by it. A wide interval means too few faces to say."
+        "different expressions cannot be compared by it. A wide interval means too few faces to tell."
     )
     return Section("slices", "Slices by attribute", note, render("slices.html", figures=figures, slices=found))
 

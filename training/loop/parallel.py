@@ -1,4 +1,4 @@
-"""One process or several that train one network together, started by torchrun.
+"""Data-parallel training of one network in several processes, started by torchrun.
 
     torchrun --nproc-per-node=2 -m training.train RECIPE
 
@@ -9,20 +9,13 @@ import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 Value = TypeVar("Value")
-
-
-class Trained(Protocol):
-    """A network as the steps call it: wrapped or not."""
-
-    def __call__(self, crops: Tensor) -> Any:
-        """Heads of a batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +27,7 @@ class World:
 
     @property
     def writes(self) -> bool:
-        """Whether this process writes files and talks."""
+        """Whether this process writes files and logs."""
         return self.rank == 0
 
     def mean(self, values: Tensor) -> Tensor:
@@ -68,20 +61,20 @@ class World:
             distributed.barrier()
         return done
 
-    def wrap(self, network: nn.Module, *, all_used: bool) -> Trained:
+    def wrap(self, network: nn.Module, *, all_used: bool) -> nn.Module:
         """Let gradients be averaged over the processes; `all_used` says that each step reaches every weight."""
         if self.size == 1:
             return network
         return DistributedDataParallel(network, find_unused_parameters=not all_used)
 
 
-def without_sync(trained: Trained) -> AbstractContextManager[object]:
-    """Keep this backward's gradients at home: a later one of the same step will average them."""
+def without_sync(trained: nn.Module) -> AbstractContextManager[object]:
+    """Skip the averaging of gradients in this backward pass; a later one of the same step does it."""
     return trained.no_sync() if isinstance(trained, DistributedDataParallel) else nullcontext()
 
 
 def join(device: torch.device) -> tuple[World, torch.device]:
-    """Meet the processes that torchrun started, if it did; returns the device of this one."""
+    """Join the processes that torchrun started, if any; returns the device of this one."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
         return World(), device
@@ -94,6 +87,6 @@ def join(device: torch.device) -> tuple[World, torch.device]:
 
 
 def leave() -> None:
-    """Part from the others; nothing where there are none."""
+    """Leave the process group, if there is one."""
     if distributed.is_initialized():
         distributed.destroy_process_group()

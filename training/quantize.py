@@ -1,13 +1,14 @@
-"""Does the CPU answer faster in 8-bit integers, and as well? A released artefact, quantised, measured and perhaps kept.
+"""Quantization of a released artifact to int8 for CPUs, with a comparison to fp32.
 
-    python -m training.quantise models/artefacts/NAME --data ferplus=path/to/ferplus [--out models/artefacts/NAME]
+    python -m training.quantize models/artifacts/NAME --data ferplus=path/to/ferplus [--out models/artifacts/NAME]
 
-Static quantisation: the ranges of activations come from train crops, and validation only judges. With --out the int8
-graph is added to the artefact if it keeps the release rule: faster than fp32 on two cores at every batch, and at most
+Static quantization: the ranges of activations come from train crops, and validation only judges. With --out the int8
+graph is added to the artifact if it keeps the release rule: faster than fp32 on two cores at every batch, and at most
 half a point of mean class accuracy lost.
 """
 
 import argparse
+import inspect
 import logging
 import shutil
 import sys
@@ -26,12 +27,13 @@ from rich.console import Console
 from rich.table import Table
 
 from data.contract import LABELS, Array
-from data.readers.base import open_reader
-from data.tree import DatasetError
-from models.manifest import ArtefactError, GraphFile, Manifest, load_artefact, sha256_of, write_manifest
-from training import card, metrics
-from training.evaluate import Evaluation, calibrated, open_graph, read_split, run_graph, score
-from training.metrics import Estimate
+from data.errors import MienError
+from data.readers.base import open_reader, readers
+from models.manifest import GraphFile, Interval, Manifest, load_artifact, sha256_of
+from training.evaluate import Evaluation, load_split, open_graph, run_graph
+from training.loop import metrics
+from training.loop.metrics import Estimate
+from training.release.description import finish, score_graph
 
 GRAPH_NAME: Final = "model.int8.onnx"
 CALIBRATION_FACES: Final = 512
@@ -42,16 +44,16 @@ ROUNDS: Final = 60
 _CALIBRATION_BATCH: Final = 64
 
 
-class QuantisationError(RuntimeError):
-    """An int8 graph that must not be released, or an artefact that has one already."""
+class QuantizationError(MienError):
+    """An int8 graph that must not be released, or an artifact that has one already."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """What fp32 and int8 score on the same faces, and how long they take."""
 
-    fp32: Evaluation
-    int8: Evaluation
+    fp32: tuple[Evaluation, ...]  # natural, balanced; of all faces, then of the clean ones
+    int8: tuple[Evaluation, ...]
     agreement: float  # share of faces with the same top label
     change: Estimate  # of mean class accuracy, int8 less fp32, paired by face
     median_ms: dict[int, tuple[float, float]]  # by batch: fp32, int8
@@ -78,14 +80,14 @@ class _Crops(CalibrationDataReader):  # type: ignore[misc]  # the library has no
 def calibration_crops(
     kind: str, root: Path, options: dict[str, Any], *, faces: int = CALIBRATION_FACES, seed: int = 0
 ) -> Array:
-    """Draw labelled train crops, (N, 112, 112, 3) uint8 RGB with N at most `faces`. Raises: DatasetError."""
+    """Draw labeled train crops, (N, 112, 112, 3) uint8 RGB with N at most `faces`. Raises: DatasetError."""
     reader = open_reader(kind, root, **options)
     samples = [sample for sample in reader.samples("train") if sample.label in LABELS]
     chosen = np.random.default_rng(seed).choice(len(samples), min(faces, len(samples)), replace=False)
     return np.stack([reader.crop(samples[int(index)]) for index in chosen])
 
 
-def quantise(source: Path, target: Path, crops: Array) -> None:
+def quantize(source: Path, target: Path, crops: Array) -> None:
     """Write the int8 form of an exported fp32 graph.
 
     Convolutions but the first, and products with weights, as far as the logits depend on them; attention's own
@@ -151,104 +153,107 @@ def compare(
     manifest: Manifest, fp32: Path, int8: Path, kind: str, root: Path, *, split: str = "valid", rounds: int = ROUNDS
 ) -> Comparison:
     """Score both graphs on one split, and time them on two threads. Raises: DatasetError."""
-    crops, labels, votes = read_split(kind, root, split, options_of(manifest, kind, split))
+    faces = load_split(kind, root, split, options_of(manifest, kind, split))
     sessions = [open_graph(path, threads=THREADS, spinning=False) for path in (fp32, int8)]
-    logits = [run_graph(session, crops) for session in sessions]
-    evaluations = [
-        score(calibrated(one, manifest.temperature), labels, votes=votes, data=kind, split=split) for one in logits
-    ]
-    predicted = [one.argmax(axis=1) for one in logits]
+    evaluations = [score_graph(path, manifest, faces) for path in (fp32, int8)]
+    logits = [run_graph(session, faces.crops) for session in sessions]
+    predicted = [manifest.probabilities(one, "balanced").argmax(axis=1) for one in logits]
 
-    def change(faces: Array) -> float:
-        before, after = (metrics.confusion(one[faces], labels[faces]) for one in predicted)
+    def change(chosen: Array) -> float:
+        before, after = (metrics.confusion(one[chosen], faces.labels[chosen]) for one in predicted)
         return metrics.mean_class_accuracy(after) - metrics.mean_class_accuracy(before)
 
-    timed = {batch: median_ms(sessions, np.ascontiguousarray(crops[:batch]), rounds=rounds) for batch in BATCHES}
+    timed = {batch: median_ms(sessions, np.ascontiguousarray(faces.crops[:batch]), rounds=rounds) for batch in BATCHES}
     return Comparison(
-        fp32=evaluations[0],
-        int8=evaluations[1],
+        fp32=tuple(evaluations[0]),
+        int8=tuple(evaluations[1]),
         agreement=float((predicted[0] == predicted[1]).mean()),
-        change=metrics.bootstrap(change, len(labels)),
+        change=metrics.bootstrap(change, len(faces.labels)),
         median_ms={batch: (times[0], times[1]) for batch, times in timed.items()},
     )
 
 
 def options_of(manifest: Manifest, kind: str, split: str) -> dict[str, Any]:
-    """The reader's options under which the artefact saw a split; those of its training part for one it did not see.
+    """The reader's options under which the artifact saw a split; those of its training part for one it did not see.
 
-    So a split held out of class folders stays the same, and train's protocol does not change what validation holds.
+    So a split held out of class folders stays the same, and train's protocol does not change what validation holds. An
+    option that the reader had when the artifact was made, and has no longer, is left out.
     """
     recipe: dict[str, Any] = dict(manifest.recipe)
     data = recipe.get("data", {})
     sources = [source for source in (*data.get("train", []), data.get("valid", {})) if source.get("kind") == kind]
     chosen: dict[str, Any] = next((source for source in sources if source["split"] == split), next(iter(sources), {}))
-    return dict(chosen.get("options", {}))
+    known = inspect.signature(readers()[kind]).parameters
+    return {name: value for name, value in chosen.get("options", {}).items() if name in known}
 
 
-def release(artefact: Path, manifest: Manifest, graph: Path, comparison: Comparison, out: Path) -> None:
-    """Write the artefact with its int8 graph to `out`, which may be the artefact itself.
+def release(artifact: Path, manifest: Manifest, graph: Path, comparison: Comparison, out: Path) -> None:
+    """Write the artifact with its int8 graph to `out`, which may be the artifact itself.
 
-    Raises: QuantisationError, where the release rule is not kept; FileExistsError, where `out` is another's folder.
+    Raises: QuantizationError, where the release rule is not kept; FileExistsError, where `out` is another's folder.
     """
     obstacles = comparison.obstacles()
     if obstacles:
-        raise QuantisationError(f"{manifest.name}: int8 is not released: {'; '.join(obstacles)}")
-    if out.resolve() != artefact.resolve():
-        shutil.copytree(artefact, out)
+        raise QuantizationError(f"{manifest.name}: int8 is not released: {'; '.join(obstacles)}")
+    if out.resolve() != artifact.resolve():
+        shutil.copytree(artifact, out)
     shutil.copyfile(graph, out / GRAPH_NAME)
-    page = out / "card.md"
-    page.write_text(card.with_int8(page.read_text(encoding="utf-8"), comparison.int8), encoding="utf-8")
-    entry = GraphFile(file=GRAPH_NAME, sha256=sha256_of(graph), metrics=(comparison.int8.for_manifest(),))
-    graphs = {**manifest.graphs, "int8": entry}
-    files = {**manifest.files, page.name: sha256_of(page)}
-    write_manifest(out, manifest.model_copy(update={"graphs": graphs, "files": files}))
+    scored = tuple(one.for_manifest() for one in comparison.int8)
+    entry = GraphFile(file=GRAPH_NAME, sha256=sha256_of(graph), metrics=scored)
+    finish(out, manifest.model_copy(update={"graphs": {**manifest.graphs, "int8": entry}}))
 
 
 def print_comparison(comparison: Comparison, *, title: str) -> None:
-    """Print figures in per cent with 95 % intervals, and median milliseconds."""
-    table = Table("figure", "fp32", "int8", title=title)
-    for (name, before), (_, after) in zip(comparison.fp32.shares(), comparison.int8.shares(), strict=True):
-        table.add_row(name, _percent(before), _percent(after))
+    """Print figures in per cent with 95 % intervals, a table per prior and part of the split, and median times."""
+    console = Console()
+    for before, after in zip(comparison.fp32, comparison.int8, strict=True):
+        part = f"{'clean, ' if before.clean else ''}{before.prior}, {before.faces:,} faces"
+        table = Table("figure", "fp32", "int8", title=f"{title}, {part}")
+        pairs = zip(before.for_manifest().shares(), after.for_manifest().shares(), strict=True)
+        for (name, fp32), (_, int8) in pairs:
+            table.add_row(name, _percent(fp32), _percent(int8))
+        console.print(table)
+    table = Table("compared", "fp32", "int8", title=title)
     for batch, (fp32_ms, int8_ms) in comparison.median_ms.items():
         speedup = f"{int8_ms:.2f} ms, {fp32_ms / int8_ms:.2f} times as fast"
         table.add_row(f"{batch} faces, {THREADS} threads, median", f"{fp32_ms:.2f} ms", speedup)
     table.add_row("same label as fp32", "", f"{100 * comparison.agreement:.2f}")
     table.add_row("change of mean class accuracy", "", _percent(comparison.change))
-    Console().print(table)
+    console.print(table)
 
 
-def _percent(estimate: Estimate) -> str:
+def _percent(estimate: Estimate | Interval) -> str:
     return f"{100 * estimate.value:.2f} ({100 * estimate.low:.2f} to {100 * estimate.high:.2f})"
 
 
-def run(artefact: Path, kind: str, root: Path, *, out: Path | None, rounds: int = ROUNDS) -> Comparison:
-    """Quantise, compare, print, and write to `out` where one is given.
+def run(artifact: Path, kind: str, root: Path, *, out: Path | None, rounds: int = ROUNDS) -> Comparison:
+    """Quantize, compare, print, and write to `out` where one is given.
 
-    Raises: ArtefactError, DatasetError; with `out` also FileExistsError, and QuantisationError where the rule is not
-        kept or the artefact has an int8 graph.
+    Raises: ArtifactError, DatasetError; with `out` also FileExistsError, and QuantizationError where the rule is not
+        kept or the artifact has an int8 graph.
     """
-    manifest = load_artefact(artefact)
+    manifest = load_artifact(artifact)
     if out is not None and "int8" in manifest.graphs:
-        raise QuantisationError(f"{manifest.name} has an int8 graph: a released artefact is not overwritten")
-    source = artefact / manifest.graph("fp32").file
+        raise QuantizationError(f"{manifest.name} has an int8 graph: a released artifact is not overwritten")
+    source = artifact / manifest.graph("fp32").file
     with tempfile.TemporaryDirectory() as folder:
         graph = Path(folder) / GRAPH_NAME
-        quantise(source, graph, calibration_crops(kind, root, options_of(manifest, kind, "train")))
+        quantize(source, graph, calibration_crops(kind, root, options_of(manifest, kind, "train")))
         comparison = compare(manifest, source, graph, kind, root, rounds=rounds)
-        print_comparison(comparison, title=f"{manifest.name} on {kind} valid, {comparison.fp32.faces} faces")
+        print_comparison(comparison, title=f"{manifest.name} on {kind} valid")
         if out is not None:
-            release(artefact, manifest, graph, comparison, out)
+            release(artifact, manifest, graph, comparison, out)
     return comparison
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m training.quantise", description="Quantise an artefact's graph to int8 and compare it with fp32."
+        prog="python -m training.quantize", description="Quantize an artifact's graph to int8 and compare it with fp32."
     )
-    parser.add_argument("artefact", type=Path, help="folder with manifest.json")
+    parser.add_argument("artifact", type=Path, help="folder with manifest.json")
     parser.add_argument("--data", required=True, metavar="KIND=ROOT", help="a data set, e.g. ferplus=path/to/ferplus")
-    parser.add_argument("--out", type=Path, help="write the artefact with its int8 graph here; it may be the artefact")
+    parser.add_argument("--out", type=Path, help="write the artifact with its int8 graph here; it may be the artifact")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="timed inferences of each graph and batch")
     chosen = parser.parse_args(arguments)
     kind, equals, root = chosen.data.partition("=")
@@ -256,8 +261,8 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"--data {chosen.data!r}: expected KIND=ROOT, for example ferplus=path/to/ferplus")
     logging.basicConfig(level=logging.ERROR)  # the library advises a preparation that the exporter has done
     try:
-        comparison = run(chosen.artefact, kind, Path(root), out=chosen.out, rounds=chosen.rounds)
-    except (ArtefactError, DatasetError, QuantisationError, FileExistsError) as error:
+        comparison = run(chosen.artifact, kind, Path(root), out=chosen.out, rounds=chosen.rounds)
+    except (MienError, FileExistsError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     kept = "; ".join(comparison.obstacles()) or "kept"

@@ -1,4 +1,4 @@
-"""What is reported: accuracy, mean class accuracy, macro-F1, recall, ECE, KL to votes, with bootstrap intervals."""
+"""Evaluation metrics: accuracy, mean class accuracy, macro-F1, recall, ECE, KL to votes, with bootstrap intervals."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,9 +6,9 @@ from typing import Final
 
 import numpy as np
 from scipy.optimize import minimize_scalar
-from scipy.special import log_softmax, softmax
+from scipy.special import log_softmax
 
-from data.contract import LABELS, Array
+from data.contract import LABELS, Array, softmax
 
 ECE_BINS: Final = 15
 RESAMPLES: Final = 1000
@@ -30,12 +30,12 @@ def confusion(predicted: Array, actual: Array, *, classes: int = len(LABELS)) ->
 
 
 def accuracy(counts: Array) -> float:
-    """Share of faces labelled right."""
+    """Share of faces labeled right."""
     return float(np.trace(counts) / max(1, counts.sum()))
 
 
 def recalls(counts: Array) -> Array:
-    """Share of each actual class labelled right, (classes,); nan where the class does not occur."""
+    """Share of each actual class labeled right, (classes,); nan where the class does not occur."""
     totals = counts.sum(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(totals > 0, np.diag(counts) / totals, np.nan)
@@ -90,7 +90,7 @@ def bootstrap(
 
 
 def fit_temperature(logits: Array, actual: Array) -> float:
-    """Temperature that minimises the negative log likelihood. Source: Guo et al. 2017.
+    """Temperature that minimizes the negative log likelihood. Source: Guo et al. 2017.
 
     Args:
         logits: (N, classes).
@@ -111,7 +111,7 @@ def cross_fitted_probabilities(logits: Array, actual: Array, *, folds: int = 5, 
     for number in range(folds):
         held_out = fold == number
         temperature = fit_temperature(logits[~held_out], actual[~held_out])
-        probabilities[held_out] = softmax(logits[held_out] / temperature, axis=1)
+        probabilities[held_out] = softmax(logits[held_out], temperature)
     return probabilities
 
 
@@ -120,9 +120,20 @@ def abstain_threshold(probabilities: Array, actual: Array, *, wanted_accuracy: f
 
     Source: selective classification, Geifman and El-Yaniv 2017.
     """
+    confidence, reached = _by_confidence(probabilities, actual, wanted_accuracy)
+    return float(confidence[reached - 1]) if reached else 1.0
+
+
+def coverage(probabilities: Array, actual: Array, *, wanted_accuracy: float = 0.95) -> float:
+    """Largest share of the faces, the most confident first, that is labeled right to `wanted_accuracy`."""
+    return _by_confidence(probabilities, actual, wanted_accuracy)[1] / max(1, len(actual))
+
+
+def _by_confidence(probabilities: Array, actual: Array, wanted_accuracy: float) -> tuple[Array, int]:
+    """Confidences from the highest down, (N,), and how many of them reach `wanted_accuracy` together."""
     order = np.argsort(-probabilities.max(axis=1), kind="stable")
     confidence = probabilities.max(axis=1)[order]
     right = (probabilities.argmax(axis=1) == actual)[order]
     selective = np.cumsum(right) / np.arange(1, len(right) + 1)
     reached = np.flatnonzero(selective >= wanted_accuracy)
-    return float(confidence[reached[-1]]) if len(reached) else 1.0
+    return confidence, int(reached[-1]) + 1 if len(reached) else 0

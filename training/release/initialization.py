@@ -1,4 +1,4 @@
-"""Start a network from other weights: an encoder of training/pretrain.py, a finished run, or a released artefact."""
+"""Start a network from other weights: an encoder of training/pretrain.py, a finished run, or a released artifact."""
 
 import logging
 from pathlib import Path
@@ -7,14 +7,17 @@ from typing import Any, Final
 import torch
 import yaml
 from timm.layers.pos_embed import resample_abs_pos_embed
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from data.contract import Array, contract_id
-from models.manifest import MANIFEST_NAME, ArtefactError, load_artefact
+from models.manifest import MANIFEST_NAME, ArtifactError
 from models.network import FaceNetwork
-from training import checkpoint
-from training.released import graph_weights, restate, unfold
-from training.run import RECIPE_NAME, RunError
+from training.config import WEIGHT_SUFFIXES, ModelConfig
+from training.loop import checkpoint
+from training.loop.run_folder import RECIPE_NAME, RunError
+from training.release.foreign import read_foreign
+from training.release.weights import WEIGHTS_NAME, read_weights
 
 logger = logging.getLogger("training")
 
@@ -28,28 +31,36 @@ class InitialWeightsError(RunError):
     """Weights that do not fit the network that is to start from them."""
 
 
-def load_initial(network: FaceNetwork, folder: Path, crops: Array) -> None:
-    """Copy the weights of a run or of a released artefact into `network`, and log what was loaded.
+def load_start(network: FaceNetwork, model: ModelConfig, crops: Array) -> None:
+    """Give a new network the weights that its recipe starts from, where it names any; see `load_initial`."""
+    if model.init_from is not None:
+        load_initial(network, model.init_from)
+    elif getattr(network.backbone, "norms_unmeasured", False):
+        measure_norms(network, torch.from_numpy(crops[:_FACES_SEEN].copy()))
+
+
+def load_initial(network: FaceNetwork, folder: Path) -> None:
+    """Copy the weights of a run, a released artifact or a foreign file into `network`, and log what was loaded.
 
     Position embeddings are resized where the grids differ. Heads and the distillation token may be absent and then
-    start fresh; everything else must fit. `crops`, (N, 112, 112, C) uint8, are training faces: a released graph has its
-    batch normalisations folded away, and gets their statistics back from the first few hundred.
+    start fresh; everything else must fit.
     Raises: InitialWeightsError; CheckpointError, for a file that cannot be read.
     """
-    released = (folder / MANIFEST_NAME).exists()
-    source, weights, model = _from_artefact(folder) if released else _from_run(folder)
+    source, weights, model = _read(network, folder)
     _warn_of_other_input(network, folder, model)
-    seen = torch.from_numpy(crops[:_FACES_SEEN].copy())
-    if released:
-        unfold(network, weights, seen)
     own = network.state_dict()
     resized = _fit_positions(network, weights, own)
     _check(folder, weights, own)
     network.load_state_dict(weights, strict=False)
-    if released:
-        restate(network, seen)
     fresh = sorted(own.keys() - weights.keys())
     logger.info("started from %s: %d tensors%s; fresh: %s", source, len(weights), resized, ", ".join(fresh) or "none")
+
+
+def _read(network: FaceNetwork, path: Path) -> tuple[Path, dict[str, Tensor], dict[str, Any]]:
+    """Where the weights are, the weights, and the recipe's model."""
+    if path.suffix in WEIGHT_SUFFIXES:
+        return path, read_foreign(network, path), {}
+    return _from_artifact(path) if (path / MANIFEST_NAME).exists() else _from_run(path)
 
 
 def _from_run(folder: Path) -> tuple[Path, dict[str, Tensor], dict[str, Any]]:
@@ -68,20 +79,19 @@ def _from_run(folder: Path) -> tuple[Path, dict[str, Tensor], dict[str, Any]]:
     return folder / name, dict(state["weights"]), recipe["model"]
 
 
-def _from_artefact(folder: Path) -> tuple[Path, dict[str, Tensor], dict[str, Any]]:
-    """As `_from_run`, of the fp32 graph."""
+def _from_artifact(folder: Path) -> tuple[Path, dict[str, Tensor], dict[str, Any]]:
+    """As `_from_run`, of a release."""
     try:
-        manifest = load_artefact(folder)
-        graph = folder / manifest.graph("fp32").file
-    except ArtefactError as error:
+        manifest, weights = read_weights(folder)
+    except ArtifactError as error:
         raise InitialWeightsError(f"model.init_from {folder}: {error}") from error
     model: Any = manifest.recipe["model"]
-    return graph, graph_weights(graph), model
+    return folder / WEIGHTS_NAME, weights, model
 
 
 def _warn_of_other_input(network: FaceNetwork, folder: Path, before: dict[str, Any]) -> None:
     here = network.preprocess
-    for key, value in (("colour", here.colour), ("normalisation", here.normalisation), ("input_px", here.input_px)):
+    for key, value in (("color", here.color), ("normalization", here.normalization), ("img_size", here.img_size)):
         if before.get(key, value) != value:
             logger.warning("model.init_from %s: it had %s %s, this recipe has %s", folder, key, before[key], value)
 
@@ -126,7 +136,7 @@ def _check(folder: Path, weights: dict[str, Tensor], own: dict[str, Tensor]) -> 
     if problems:
         raise InitialWeightsError(
             f"model.init_from {folder}: the weights are of another network ({'; '.join(problems)}). Give model the "
-            "same family, options and colour as that run's recipe.yaml."
+            "same family, options and color as that run's recipe.yaml."
         )
 
 
@@ -140,3 +150,31 @@ def encoder_state(network: FaceNetwork) -> dict[str, Any]:
         k: v.detach().cpu() for k, v in network.state_dict().items() if ".head." not in k and ".head_dist." not in k
     }
     return {"weights": weights, "contract_id": contract_id()}
+
+
+@torch.no_grad()
+def measure_norms(network: nn.Module, crops: Tensor) -> None:
+    """Give every BatchNorm the statistics of its input on `crops`, (N, 112, 112, C) uint8, and undo their effect.
+
+    The network computes the same as before in evaluation; in training, where batches normalize themselves, it now
+    starts from the same outputs too. Some hundreds of faces are enough.
+    """
+
+    def measure(norm: Any, inputs: tuple[Tensor, ...]) -> None:
+        variance, mean = torch.var_mean(inputs[0], dim=(0, 2, 3))
+        scale = norm.weight / (norm.running_var + norm.eps).sqrt()
+        shift = norm.bias - norm.running_mean * scale
+        norm.running_mean.copy_(mean)
+        norm.running_var.copy_(variance)
+        norm.weight.copy_(scale * (variance + norm.eps).sqrt())
+        norm.bias.copy_(shift + mean * scale)
+
+    norms = [module for module in network.modules() if isinstance(module, _BatchNorm)]
+    hooks = [norm.register_forward_pre_hook(measure) for norm in norms]
+    was_training = network.training
+    try:
+        network.eval()(crops)
+    finally:
+        network.train(was_training)
+        for hook in hooks:
+            hook.remove()

@@ -1,45 +1,50 @@
-"""A run folder and the network it holds: where training writes, and what evaluation, distillation and export read."""
+"""Run folders: what training writes, and what evaluation, distillation and export read."""
 
 import json
 import platform
 import subprocess
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
+import cv2
 import torch
 import yaml
 from pydantic import BaseModel, ValidationError
 from torch import nn
 
+from data.atomic import write_atomic
 from data.contract import LABELS, contract_id
+from data.errors import MienError
 from models.backbones import BackboneConfig
 from models.network import FaceNetwork
-from training import checkpoint
 from training.config import ModelConfig, Recipe, parse_recipe
+from training.loop import checkpoint
 
 RECIPE_NAME: Final = "recipe.yaml"
 METRICS_NAME: Final = "metrics.jsonl"
 FACTS_NAME: Final = "run.json"
+_LIBRARIES: Final = ("timm", "albumentations", "numpy")
 
 
-class RunError(RuntimeError):
-    """A run folder that is not what is asked of it."""
+class RunError(MienError):
+    """A run folder that is missing or not as expected."""
 
 
 def build_network(model: ModelConfig) -> FaceNetwork:
     """Build the network of a recipe, with seven outputs in `LABELS` order."""
     config = BackboneConfig(
         name=model.name,
-        classes=len(LABELS),
-        channels=1 if model.colour == "luminance" else 3,
-        input_px=model.input_px,
+        num_classes=len(LABELS),
+        in_chans=1 if model.color == "luminance" else 3,
+        img_size=model.img_size,
         drop_rate=model.drop_rate,
         drop_path_rate=model.drop_path_rate,
         pretrained=model.pretrained,
         scratch_if_unavailable=model.scratch_if_unavailable,
         options=dict(model.options),
     )
-    return FaceNetwork(model.family, config, colour=model.colour, normalisation=model.normalisation)
+    return FaceNetwork(model.family, config, color=model.color, normalization=model.normalization)
 
 
 def parameters(network: nn.Module) -> int:
@@ -48,14 +53,35 @@ def parameters(network: nn.Module) -> int:
 
 
 def start_run(folder: Path, recipe: BaseModel, facts: dict[str, Any]) -> None:
-    """Write what the run depends on. Raises: RunError, when the folder holds another recipe's run."""
+    """Write what the run depends on; a resumed run keeps what it started with and adds where it went on.
+
+    Args:
+        folder: the run folder, new or of the same recipe.
+        recipe: the resolved recipe.
+        facts: what else the run depends on; `data` holds the index hash of each split.
+    Raises: RunError, when the folder holds another recipe's run, or one on data that has changed since.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / RECIPE_NAME
     if path.exists() and _stored(path, type(recipe)) != _without_runtime(recipe):
         raise RunError(f"{folder} holds a run of another recipe: choose another --out, or remove it")
-    path.write_text(yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False), encoding="utf-8")
-    everything = {"contract_id": contract_id(), "commit": commit(), **environment(), **facts}
-    (folder / FACTS_NAME).write_text(json.dumps(everything, indent=2) + "\n", encoding="utf-8")
+    here = {"commit": commit(), **environment()}
+    everything = {"contract_id": contract_id(), **here, **facts}
+    if checkpoint.exists(folder) and (folder / FACTS_NAME).exists():
+        started = read_facts(folder)
+        _check_same_data(folder, started["data"], facts["data"])
+        everything = started | {"resumed": [*started.get("resumed", []), here]}
+    write_atomic(path, yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False))
+    write_atomic(folder / FACTS_NAME, json.dumps(everything, indent=2) + "\n")
+
+
+def _check_same_data(folder: Path, before: dict[str, str], now: dict[str, str]) -> None:
+    changed = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
+    if changed:
+        raise RunError(
+            f"{folder}: {', '.join(changed)} changed since the run started. Restore the data to resume, or choose "
+            "another --out to train on what is there now."
+        )
 
 
 def _stored(path: Path, schema: type[BaseModel]) -> dict[str, Any] | None:
@@ -81,16 +107,31 @@ def commit() -> str:
 
 
 def _git(*arguments: str) -> str:
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     command = ["git", *arguments]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)  # noqa: S603 (fixed words)
     return done.stdout.strip()
 
 
-def environment() -> dict[str, str]:
+def environment() -> dict[str, Any]:
     """Versions and machine, for the record."""
-    device = torch.cuda.get_device_name(0) if torch.cuda.is_available() else platform.processor() or platform.machine()
-    return {"python": platform.python_version(), "torch": torch.__version__, "device": device}
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "libraries": {name: version(name) for name in _LIBRARIES} | {"opencv": cv2.__version__},
+        "device": torch.cuda.get_device_name(0) if torch.cuda.is_available() else _cpu_model(),
+        "cpu": _cpu_model(),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []  # not Linux
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return named[0] if named else platform.processor() or platform.machine()
 
 
 def read_run(folder: Path) -> Recipe:

@@ -1,10 +1,11 @@
-"""Crops for a run: decoded once into a memory map, drawn in an order that a seed fixes, augmented in worker processes.
+"""Training batches: crops decoded once into a memory map, shuffled by a seed, augmented in worker processes.
 
 Order and augmentation depend on (seed, epoch, face) alone, so a resumed run sees what an uninterrupted one would.
 """
 
 import hashlib
 import logging
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +16,16 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from data.atomic import atomic_file
 from data.augment import Augment, AugmentConfig
 from data.contract import CROP_PX, LABELS, Array, contract_id, label_index
-from data.readers.base import Sample, index_sha256, open_reader
+from data.folds import folds_of
+from data.readers.base import Reader, Sample, index_sha256, open_reader
 from data.split import hold_out
 from data.tree import DatasetError
-from models.network import Colour
-from training.config import DataSource
+from models.network import Color
+from training.config import DataSource, FoldConfig, Sampler
+from training.loop.checkpoint import no_space
 
 logger = logging.getLogger(__name__)
 
@@ -40,20 +44,21 @@ class Faces:
         return len(self.keys)
 
 
-def load_faces(source: DataSource, *, colour: Colour, cache_dir: Path, labelled: bool = True) -> Faces:
+def load_faces(source: DataSource, *, color: Color, cache_dir: Path, labeled: bool = True) -> Faces:
     """Read one split, from the cache where its index and the crop contract are unchanged.
 
     Args:
         source: which split of which set.
-        colour: what the network sees.
+        color: what the network sees.
         cache_dir: where decoded crops are kept.
-        labelled: False takes every sample that the reader lists; those without one of the seven labels get label -1
-            and a target of zeros.
+        labeled: False, like the target `teacher`, takes every sample that the reader lists; those without one of the
+            seven labels get label -1 and a target of zeros.
     Raises: what the reader raises on a set that is missing or damaged; RecipeError without a root.
     """
     reader = open_reader(source.kind, source.resolved_root(), **source.options)
-    all_samples = [sample for sample in reader.samples(source.split) if not labelled or sample.label in LABELS]
-    samples = _part(all_samples, source.fraction)
+    wanted = labeled and source.target != "teacher"
+    all_samples = [sample for sample in reader.samples(source.split) if not wanted or sample.label in LABELS]
+    samples = _fold(reader, _part(all_samples, source.fraction), source.fold)
     index = index_sha256(reader, source.split)
     known = [sample.label in LABELS for sample in samples]
     labels = np.array(
@@ -61,10 +66,11 @@ def load_faces(source: DataSource, *, colour: Colour, cache_dir: Path, labelled:
         dtype=np.int64,
     )
     part = "" if source.fraction == 1 else f" {source.fraction:g}"
-    name = hashlib.sha256(f"{index} {contract_id()} {colour} {len(samples)}{part}".encode()).hexdigest()[:16]
+    part += "" if source.fold is None else f" {source.fold.model_dump_json()}"
+    name = hashlib.sha256(f"{index} {contract_id()} {color} {len(samples)}{part}".encode()).hexdigest()[:16]
     path = cache_dir / f"{source.kind}-{source.split}-{name}.npy"
     if not path.exists():
-        channels = 1 if colour == "luminance" else 3
+        channels = 1 if color == "luminance" else 3
         _write_cache(path, (_crop(reader.crop(sample), channels) for sample in samples), len(samples), channels)
     targets = np.stack([_target(sample, source) for sample in samples])
     keys = tuple(f"{source.kind}/{sample.key}" for sample in samples)
@@ -78,6 +84,14 @@ def _part(samples: list[Sample], fraction: float) -> list[Sample]:
         by_label.setdefault(sample.label, []).append(sample.key)
     kept = set[str]().union(*(hold_out(keys, fraction) for keys in by_label.values()))
     return [sample for sample in samples if sample.key in kept]
+
+
+def _fold(reader: Reader, samples: list[Sample], fold: FoldConfig | None) -> list[Sample]:
+    if fold is None:
+        return samples
+    chosen = folds_of(reader, samples, folds=fold.of, group_by=fold.group_by) == fold.index
+    wanted = fold.take == "fold"
+    return [sample for sample, inside in zip(samples, chosen, strict=True) if inside == wanted]
 
 
 def _crop(crop: Array, channels: int) -> Array:
@@ -105,15 +119,20 @@ def _shares(sample: Sample, source: DataSource) -> Array:
 
 
 def _write_cache(path: Path, crops: Iterator[Array], count: int, channels: int) -> None:
+    """Write crops as one .npy file. Raises: DatasetError, naming the space that is missing."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".part.npy")
     logger.info("decoding %d faces into %s", count, path)
     shape = (count, CROP_PX, CROP_PX, channels)
-    cache = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.uint8, shape=shape)
-    for number, crop in enumerate(crops):
-        cache[number] = crop
-    cache.flush()
-    temporary.replace(path)
+    header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+    try:
+        # written, not mapped: a map of a file that the disk has no room for ends the process with a bus error
+        with atomic_file(path) as file:
+            np.lib.format.write_array_header_1_0(file, header)
+            for crop in crops:
+                file.write(np.ascontiguousarray(crop).tobytes())
+    except OSError as error:
+        why = no_space(path.parent, math.prod(shape)) or error.strerror
+        raise DatasetError(f"{path}: decoded faces cannot be kept ({why}). Choose another data.cache_dir.") from error
 
 
 class JoinedFaces:
@@ -145,6 +164,7 @@ class EpochPlan:
     first: int = 0  # batch to begin with
     rank: int = 0
     world: int = 1
+    sampler: Sampler = "instance"
 
     def mine(self, batch: Array) -> Array:
         """This process's part of a batch of indices, (batch_size / world,).
@@ -163,7 +183,7 @@ class _Batches(Dataset[tuple[Tensor, Tensor]]):
 
     def __init__(self, faces: JoinedFaces, augment: AugmentConfig, plan: EpochPlan) -> None:
         self.faces, self.config, self.plan = faces, augment, plan
-        self.order = epoch_order(len(faces), seed=plan.seed, epoch=plan.epoch)
+        self.order = epoch_order(faces.labels, seed=plan.seed, epoch=plan.epoch, sampler=plan.sampler)
         self._augment: Augment | None = None
 
     def __len__(self) -> int:
@@ -183,9 +203,24 @@ def _face_seed(seed: int, epoch: int, index: int) -> int:
     return int(np.random.SeedSequence([seed, epoch, index]).generate_state(1)[0])
 
 
-def epoch_order(count: int, *, seed: int, epoch: int) -> Array:
-    """Order in which an epoch visits its faces, (count,); the same for the same seed and epoch."""
-    return np.random.default_rng([seed, epoch]).permutation(count)
+def epoch_order(labels: Array, *, seed: int, epoch: int, sampler: Sampler = "instance") -> Array:
+    """Faces of an epoch in their order, (N,) indices; the same for the same seed and epoch.
+
+    Args:
+        labels: (N,) class indices, -1 for a face without one, which every sampler draws as often as `instance` does.
+        seed, epoch: what the draw depends on.
+        sampler: `instance` visits every face once; `class` draws every class, `square_root` the square root of its
+            faces, alike often, with replacement. Source: Kang et al. 2020, section 4.1.
+    """
+    draw = np.random.default_rng([seed, epoch])
+    if sampler == "instance":
+        return draw.permutation(len(labels))
+    classes, place, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    share = counts.astype(np.float64) ** (0.0 if sampler == "class" else 0.5)
+    known = classes >= 0
+    share[known] *= counts[known].sum() / share[known].sum()
+    share[~known] = counts[~known]
+    return draw.choice(len(labels), size=len(labels), p=(share / counts)[place] / len(labels))
 
 
 def steps_per_epoch(faces: int, batch_size: int) -> int:

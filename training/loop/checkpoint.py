@@ -1,13 +1,16 @@
-"""Checkpoints that survive a kill at any moment: written beside, flushed, renamed; the one before is kept."""
+"""Checkpoints that survive a kill at any moment: written atomically, with the previous one kept."""
 
 import logging
-import os
 import pickle
+import shutil
 import zipfile
 from pathlib import Path
 from typing import Any, Final
 
 import torch
+
+from data.atomic import atomic_file
+from data.errors import MienError
 
 logger = logging.getLogger(__name__)
 
@@ -18,22 +21,35 @@ BEST: Final = "best.pt"
 _NEWEST_FIRST: Final = ("next.pt", LAST, PREVIOUS)
 
 
-class CheckpointError(RuntimeError):
+class CheckpointError(MienError):
     """A checkpoint that cannot be written or read."""
 
 
 def save(path: Path, state: dict[str, Any]) -> None:
     """Write `state` so that `path` holds either the old file or the whole new one. Raises: CheckpointError."""
-    temporary = path.with_suffix(".part")
     try:
-        with temporary.open("wb") as file:
+        with atomic_file(path) as file:
             torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
     except (OSError, RuntimeError) as error:
-        temporary.unlink(missing_ok=True)
-        raise CheckpointError(f"{path}: not written ({error}); the checkpoint before it is unharmed") from error
+        why = no_space(path.parent, _bytes_of(state)) or str(error)
+        raise CheckpointError(f"{path}: not written ({why}); the previous checkpoint is intact") from error
+
+
+def _bytes_of(state: Any) -> int:
+    """Size of all tensors of a state, in bytes."""
+    if isinstance(state, torch.Tensor):
+        return state.nbytes
+    if isinstance(state, dict):
+        return sum(_bytes_of(value) for value in state.values())
+    return sum(_bytes_of(value) for value in state) if isinstance(state, list | tuple) else 0
+
+
+def no_space(folder: Path, wanted_bytes: int) -> str:
+    """Say that a disk is full, how much is needed and how much is free; "" where there is room."""
+    free = shutil.disk_usage(folder).free
+    if free >= wanted_bytes:
+        return ""
+    return f"no space left on the disk: {wanted_bytes / 1e6:,.0f} MB are needed, {free / 1e6:,.0f} MB are free"
 
 
 def save_last(folder: Path, state: dict[str, Any]) -> None:
@@ -76,7 +92,7 @@ def read_newest(folder: Path) -> dict[str, Any] | None:
         try:
             return read(path)
         except CheckpointError as error:
-            logger.warning("%s; falling back to the checkpoint before it", error)
+            logger.warning("%s; falling back to the previous checkpoint", error)
             problems.append(str(error))
     if problems:
         raise CheckpointError("no checkpoint can be resumed: " + "; ".join(problems))

@@ -1,10 +1,13 @@
-"""What moves the weights: AdamW with decay where it belongs, one cosine with warm-up, an average of the weights."""
+"""Optimizer and learning rate: any of timm's optimizers, decay where it belongs, one cosine with warm-up."""
 
+import difflib
 from typing import Any, Final
 
 import torch
+from timm.optim._optim_factory import create_optimizer_v2, list_optimizers
 from timm.optim._param_groups import param_groups_layer_decay
 from timm.scheduler.cosine_lr import CosineLRScheduler
+from timm.utils.model_ema import ModelEmaV3
 from torch import nn
 
 from training.config import OptimConfig, RecipeError
@@ -12,16 +15,29 @@ from training.config import OptimConfig, RecipeError
 _PLAIN_ENDINGS: Final = ("cls_token", "dist_token", "pos_embed", "mask_token")
 
 
-def build_optimizer(network: nn.Module, config: OptimConfig) -> torch.optim.AdamW:
-    """AdamW over what is trained; matrices and kernels decay; biases, norms, tokens and position embeddings do not.
+def build_optimizer(network: nn.Module, config: OptimConfig) -> torch.optim.Optimizer:
+    """The recipe's optimizer over all trained parameters.
 
-    Raises: RecipeError, for `layer_decay` on a network that is not one of timm's and so names no layers.
+    Matrices and kernels decay; biases, norms, tokens and position embeddings do not.
+
+    Raises: RecipeError, for a name or an option that timm does not know, and for `layer_decay` on a network that is not
+        one of timm's and so names no layers.
     """
     if config.layer_decay is None:
         groups = _decay_groups(network, config.weight_decay)
     else:
         groups = _layer_groups(network, config.weight_decay, config.layer_decay)
-    return torch.optim.AdamW(groups, lr=config.learning_rate)
+    if config.name == "sgd":
+        name = "sgd" if config.nesterov else "momentum"  # timm's names
+        return create_optimizer_v2(
+            groups, opt=name, lr=config.learning_rate, momentum=config.momentum, **config.options
+        )
+    try:
+        return create_optimizer_v2(groups, opt=config.name, lr=config.learning_rate, **config.options)
+    except (ValueError, TypeError, AssertionError) as error:
+        near = difflib.get_close_matches(config.name, [str(name) for name in list_optimizers()], n=3, cutoff=0.5)
+        hint = f"did you mean {' or '.join(near)}? " if near and config.name not in near else ""
+        raise RecipeError(f"optim.name {config.name}, options {config.options}: {hint}timm says: {error}") from error
 
 
 def build_scheduler(
@@ -36,6 +52,11 @@ def build_scheduler(
         warmup_lr_init=config.min_learning_rate,
         t_in_epochs=False,
     )
+
+
+def build_average(network: nn.Module, *, decay: float, warmup: bool) -> ModelEmaV3:
+    """Moving average of the weights; with `warmup` its decay at step t is at most 1 - t^(-2/3), as timm has it."""
+    return ModelEmaV3(network, decay=decay, use_warmup=warmup)
 
 
 def _layer_groups(network: nn.Module, weight_decay: float, layer_decay: float) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """The losses: supervised cross entropy, and DeiT's four ways to learn from a teacher.
 
 Touvron et al. 2021, "Training data-efficient image transformers & distillation through attention", eq. 2 and 3. Parts
-are returned by name so that a run logs what it minimises.
+are returned by name so that a run logs what it minimizes.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from training.config import DistillationConfig, DistillationMode
 
 
 class LossParts(NamedTuple):
-    """Scalars; `total` is what is minimised."""
+    """Scalars; `total` is what is minimized."""
 
     total: Tensor
     supervised: Tensor
@@ -64,6 +64,23 @@ def cross_entropy(
     """
     adjusted = logits.float() if log_prior is None else logits.float() + log_prior
     return functional.cross_entropy(adjusted, target, weight=weight, label_smoothing=smoothing)
+
+
+def relabel(logits: Tensor, target: Tensor, *, margin: float) -> tuple[Tensor, Tensor]:
+    """Give faces whose label the network contradicts the class that it predicts instead.
+
+    Args:
+        logits: (B, 7), detached.
+        target: (B, 7) class shares; a row of zeros has no label and keeps it so.
+        margin: by which the most probable class must exceed the probability of the target's top class.
+    Returns: (B, 7) targets, and which rows changed, (B,) bool. Source: Wang et al. 2020 (SCN), eq. 5.
+    """
+    probabilities = logits.float().softmax(dim=-1)
+    top = probabilities.max(dim=-1)
+    of_label = probabilities.gather(1, target.argmax(dim=-1, keepdim=True)).squeeze(1)
+    doubted = (top.values - of_label > margin) & (target.sum(dim=-1) > 0)
+    predicted = functional.one_hot(top.indices, target.shape[1]).to(target.dtype)
+    return torch.where(doubted[:, None], predicted, target), doubted
 
 
 def soft_distillation(student_logits: Tensor, teacher_logits: Tensor, *, temperature: float) -> Tensor:

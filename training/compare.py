@@ -1,0 +1,104 @@
+"""Comparison of two released artifacts on the same faces: before and after tuning, with paired intervals.
+
+python -m training.compare models/artifacts/BEFORE models/artifacts/AFTER --data folders=sets/folders --split valid
+"""
+
+import argparse
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from data.contract import LABELS, Array
+from data.errors import MienError
+from data.readers.base import parse_options
+from data.tree import DatasetError
+from models.manifest import load_artifact
+from training.evaluate import open_graph, read_split, run_graph
+from training.loop import metrics
+from training.loop.metrics import Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """A figure of both artifacts; `gain` is paired by face."""
+
+    name: str
+    before: float
+    after: float
+    gain: Estimate
+
+
+def compare(before: Array, after: Array, labels: Array) -> list[Gain]:
+    """Accuracy, mean class accuracy and recall of each class that occurs.
+
+    Args:
+        before, after: (N,) predicted classes.
+        labels: (N,) actual classes.
+    """
+
+    def gain(name: str, chosen: Array) -> Gain:
+        right = [(predicted == labels)[chosen].astype(float) for predicted in (before, after)]
+        paired = metrics.bootstrap(lambda i: float((right[1][i] - right[0][i]).mean()), len(chosen))
+        return Gain(name, float(right[0].mean()), float(right[1].mean()), paired)
+
+    everything = np.arange(len(labels))
+    classes = [gain(f"recall, {LABELS[index]}", np.flatnonzero(labels == index)) for index in np.unique(labels)]
+    return [gain("accuracy", everything), _mean_class(before, after, labels), *classes]
+
+
+def _mean_class(before: Array, after: Array, labels: Array) -> Gain:
+    def figure(predicted: Array, chosen: Array) -> float:
+        return metrics.mean_class_accuracy(metrics.confusion(predicted[chosen], labels[chosen]))
+
+    everything = np.arange(len(labels))
+    paired = metrics.bootstrap(lambda i: figure(after, i) - figure(before, i), len(labels))
+    return Gain("mean class accuracy", figure(before, everything), figure(after, everything), paired)
+
+
+def predicted_classes(folder: Path, crops: Array) -> Array:
+    """Classes (N,) that a verified artifact's fp32 graph predicts for crops (N, 112, 112, 3). Raises: ArtifactError."""
+    manifest = load_artifact(folder)
+    return np.asarray(run_graph(open_graph(folder / manifest.graph("fp32").file), crops).argmax(axis=1))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Command line; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m training.compare", description="Compare two artifacts.")
+    parser.add_argument("before", type=Path, help="artifact folder")
+    parser.add_argument("after", type=Path, help="artifact folder")
+    parser.add_argument("--data", required=True, metavar="KIND=ROOT", help="a data set, e.g. folders=path/to/faces")
+    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="an option of the reader")
+    parser.add_argument("--split", default="valid")
+    chosen = parser.parse_args(arguments)
+    try:
+        print_gains(chosen.before, chosen.after, *_faces(chosen.data, chosen.split, parse_options(chosen.option)))
+    except MienError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _faces(data: str, split: str, options: dict[str, Any]) -> tuple[Array, Array]:
+    kind, equals, root = data.partition("=")
+    if not equals:
+        raise DatasetError(f"--data {data!r}: expected KIND=ROOT, for example folders=path/to/faces")
+    crops, labels, _ = read_split(kind, Path(root), split, options)
+    return crops, labels
+
+
+def print_gains(before: Path, after: Path, crops: Array, labels: Array) -> None:
+    """Print both artifacts' figures and the gain with its 95 % interval, in per cent."""
+    table = Table("figure", "before", "after", "gain (95 % interval)", title=f"{len(labels)} faces")
+    for row in compare(predicted_classes(before, crops), predicted_classes(after, crops), labels):
+        gain, low, high = (f"{100 * value:+.2f}" for value in (row.gain.value, row.gain.low, row.gain.high))
+        table.add_row(row.name, f"{100 * row.before:.2f}", f"{100 * row.after:.2f}", f"{gain} ({low} to {high})")
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+"""Cross-validation of a recipe: each face of its first training set is scored by a run that did not learn from it.
+
+    python -m training.cross_validate RECIPE [key=value ...] --folds 5 [--group-by person]
+
+Every fold is a run folder under runs/cross_validation, trained if it is not finished. The weights of the last epoch
+are scored, so that nothing is chosen on the faces that are reported. The interval is over faces, the spread over folds.
+"""
+
+import argparse
+import logging
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, get_args
+
+import numpy as np
+import torch
+from rich.logging import RichHandler
+
+from data.contract import Array
+from data.errors import MienError
+from data.folds import Grouping
+from training.config import FoldConfig, Recipe, read_recipe
+from training.loop import checkpoint, metrics
+from training.loop.batches import load_faces
+from training.loop.metrics import Estimate
+from training.loop.run_folder import build_network
+from training.loop.supervised import predict
+from training.train import train
+
+logger = logging.getLogger("training")
+RUNS: Final = Path("runs/cross_validation")
+
+
+@dataclass(frozen=True, slots=True)
+class CrossValidation:
+    """Figures over all folds, and the accuracy of each."""
+
+    faces: int
+    accuracy: Estimate
+    mean_class_accuracy: Estimate
+    by_fold: tuple[float, ...]
+
+
+def fold_recipes(recipe: Recipe, *, folds: int, group_by: Grouping) -> list[Recipe]:
+    """The recipe once per fold: its first training source is split, its other ones are learned from whole."""
+    first, *others = recipe.data.train
+    recipes = []
+    for index in range(folds):
+        rest, held = (
+            first.model_copy(update={"fold": FoldConfig(of=folds, index=index, take=take, group_by=group_by)})
+            for take in ("others", "fold")
+        )
+        data = recipe.data.model_copy(update={"train": (rest, *others), "valid": held})
+        recipes.append(recipe.model_copy(update={"name": f"{recipe.name}_fold_{index}", "data": data}))
+    return recipes
+
+
+def cross_validate(recipes: list[Recipe], runs: Path) -> CrossValidation:
+    """Train and score every fold. Raises: as `train`."""
+    scored = [_score(recipe, train(recipe, runs / recipe.name)) for recipe in recipes]
+    predicted, labels = (np.concatenate(parts) for parts in zip(*scored, strict=True))
+    return CrossValidation(
+        faces=len(labels),
+        accuracy=metrics.bootstrap(lambda i: float((predicted[i] == labels[i]).mean()), len(labels)),
+        mean_class_accuracy=metrics.bootstrap(
+            lambda i: metrics.mean_class_accuracy(metrics.confusion(predicted[i], labels[i])), len(labels)
+        ),
+        by_fold=tuple(float((found == actual).mean()) for found, actual in scored),
+    )
+
+
+def _score(recipe: Recipe, folder: Path) -> tuple[Array, Array]:
+    """Predicted and actual classes, (N,) each, of the fold that a run has not learned from."""
+    network = build_network(recipe.model.model_copy(update={"pretrained": False}))
+    state = checkpoint.read(folder / checkpoint.LAST)
+    network.load_state_dict(state.get("ema", state["network"]))
+    held = load_faces(recipe.data.valid, color=recipe.model.color, cache_dir=recipe.data.cache_dir)
+    exact = torch.autocast("cpu", enabled=False)
+    heads = predict(network, held.crops, device=torch.device("cpu"), autocast=exact)
+    logits = heads.get("mean", heads["class"])  # of two heads their mean, as nothing chooses between them
+    return logits.argmax(axis=1), held.labels
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Command line; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m training.cross_validate", description="Cross-validate a recipe.")
+    parser.add_argument("recipe", type=Path, help="a YAML file of training/recipes/")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes, e.g. epochs=10")
+    parser.add_argument("--folds", type=int, default=5)
+    parser.add_argument("--group-by", choices=get_args(Grouping), default="none", help="what stays in one fold")
+    parser.add_argument("--runs", type=Path, default=RUNS, help="folder of the run folders (default: %(default)s)")
+    options = parser.parse_intermixed_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[RichHandler(show_path=False)])
+    try:
+        recipe = read_recipe(options.recipe, options.overrides)
+        found = cross_validate(fold_recipes(recipe, folds=options.folds, group_by=options.group_by), options.runs)
+    except MienError as error:
+        logger.error("%s", error)
+        return 1
+    for name, value in (("accuracy", found.accuracy), ("mean class accuracy", found.mean_class_accuracy)):
+        interval = f"{100 * value.low:.2f} to {100 * value.high:.2f}"
+        print(f"{name}: {100 * value.value:.2f} % ({interval}), {found.faces} faces")
+    print("accuracy by fold: " + ", ".join(f"{100 * share:.2f}" for share in found.by_fold))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

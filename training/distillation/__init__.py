@@ -1,0 +1,1 @@
+"""Distillation: the losses of DeiT and the teachers they need."""

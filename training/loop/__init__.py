@@ -1,0 +1,1 @@
+"""The training loop: batches, optimizer, checkpoints, several processes, metrics and throughput."""

@@ -1,0 +1,60 @@
+"""Provenance of a run: every data set and every outside weight that it, its start and its teachers learned from."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from models.backbones import published_terms
+from models.manifest import MANIFEST_NAME, load_artifact, read_manifest, sha256_of
+from training.config import WEIGHT_SUFFIXES, ModelConfig
+from training.loop import checkpoint
+from training.loop.run_folder import FACTS_NAME, RunError
+
+_WEIGHT_FILES = ("encoder.pt", checkpoint.BEST)
+
+
+def provenance(model: ModelConfig, sources: dict[str, str], *, folders: tuple[Path, ...]) -> dict[str, Any]:
+    """What `run.json` and an artifact's manifest say of where a model comes from.
+
+    Args:
+        model: the recipe's model.
+        sources: index hash of each split that this run learns from, by kind/split.
+        folders: runs and artifacts that it starts from or is taught by.
+    Returns: `learned_from`, hash by kind/split, inherited ones included; `weights_from`, hash or note by name.
+    Raises: RunError, ArtifactError, for a folder without weights.
+    """
+    learned, weights = dict(sources), {}
+    if model.pretrained:
+        weights[f"{model.family}/{model.name}"] = published_terms(model.family)
+    for folder in folders:
+        if folder.suffix in WEIGHT_SUFFIXES:
+            weights[folder.name] = f"{sha256_of(folder)}, {model.init_terms}"
+            continue
+        weights[folder.name] = weights_sha256(folder)
+        inherited = _recorded(folder)
+        for name, sha256 in inherited["learned_from"].items():
+            known = learned.get(name, sha256) == sha256
+            learned[name if known else f"{name} of {folder.name}"] = sha256
+        weights = inherited["weights_from"] | weights
+    return {"learned_from": learned, "weights_from": weights}
+
+
+def weights_sha256(folder: Path) -> str:
+    """Hash of the weights of a run, or of an artifact's fp32 graph as its manifest states it. Raises: RunError."""
+    if (folder / MANIFEST_NAME).exists():
+        return load_artifact(folder).graph("fp32").sha256
+    for name in _WEIGHT_FILES:
+        if (folder / name).exists():
+            return sha256_of(folder / name)
+    raise RunError(f"{folder}: neither {MANIFEST_NAME} nor {' nor '.join(_WEIGHT_FILES)} is there")
+
+
+def _recorded(folder: Path) -> dict[str, dict[str, str]]:
+    if (folder / MANIFEST_NAME).exists():
+        manifest = read_manifest(folder)
+        return {"learned_from": dict(manifest.learned_from), "weights_from": dict(manifest.weights_from)}
+    facts = json.loads((folder / FACTS_NAME).read_text(encoding="utf-8"))
+    learned = facts.get("learned_from") or {
+        name: sha256 for name, sha256 in facts["data"].items() if name.endswith("/train")
+    }
+    return {"learned_from": learned, "weights_from": facts.get("weights_from", {})}

@@ -1,0 +1,286 @@
+"""The training loop: one step, one epoch, and the state that a checkpoint keeps.
+
+training/train.py and training/pretrain.py share it; what they learn is a `Task`. Order, augmentation and random numbers
+depend on the seed and the step, so a resumed run has the losses of an uninterrupted one.
+"""
+
+import logging
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from data.contract import LABELS, contract_id
+from data.errors import MienError
+from training.config import RecipeError, RunRecipe
+from training.loop import checkpoint, parallel
+from training.loop.batches import EpochPlan, JoinedFaces, epoch_order, steps_per_epoch, train_batches
+from training.loop.machine import Machine
+from training.loop.optimizer import build_average, build_optimizer, build_scheduler
+from training.loop.run_folder import METRICS_NAME
+from training.loop.sharpness import climbed
+from training.loop.throughput import Clock, MetricsLogger, TrainingDiverged, matmul_flops_per_s, progress_bar
+from training.loop.trackers import open_trackers
+
+logger = logging.getLogger("training")
+Forward = Callable[..., Any]
+
+
+class OutOfMemory(MienError):
+    """A batch does not fit into the device's memory."""
+
+
+class Task(ABC):
+    """What a session learns: a network, its loss, and what happens after each epoch."""
+
+    network: nn.Module
+    all_weights_used: bool = True  # whether each step reaches every weight, which several processes must know
+
+    def prepare(self, crops: Tensor, targets: Tensor, *, step: int) -> tuple[Tensor, ...]:
+        """Turn this process's batch into the tensors that `losses` takes, all of length B."""
+        return crops, targets
+
+    @abstractmethod
+    def losses(self, forward: Forward, *batch: Tensor) -> dict[str, Tensor]:
+        """Means over a batch or a part of one, scalars by name; `loss` comes first and is what is minimized."""
+
+    def summary(self, means: dict[str, float]) -> dict[str, float]:
+        """What a line of metrics says of a step, from the means of its `losses`."""
+        return means
+
+    @abstractmethod
+    def step_flops(self) -> int:
+        """Floating-point operations of one training step, per face."""
+
+    @abstractmethod
+    def end_epoch(self, session: "Session", epoch: int) -> bool:
+        """Score or keep what was learned; returns whether training should stop. Every process calls it."""
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps of the task besides its network."""
+        return {}
+
+    def load_state(self, state: dict[str, Any]) -> None:  # noqa: B027 (a task without state takes nothing over)
+        """Take over what `state` returned."""
+
+
+class Session:
+    """One run between its first and its last step.
+
+    Raises: RecipeError, for a batch that is larger than the data or that the processes cannot share evenly.
+    """
+
+    def __init__(self, recipe: RunRecipe, out: Path, task: Task, faces: JoinedFaces, *, machine: Machine) -> None:
+        self.recipe, self.out, self.task, self.faces = recipe, out, task, faces
+        self.machine, self.world, self.device = machine, machine.world, machine.device
+        self.steps = steps_per_epoch(len(faces), recipe.batch_size)
+        self._check_batch()
+        network, optim = task.network, recipe.optim
+        self.optimizer = build_optimizer(network, optim)
+        self.scheduler = build_scheduler(self.optimizer, optim, epochs=recipe.epochs, steps_per_epoch=self.steps)
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=recipe.runtime.precision == "fp16")
+        self.ema = None
+        if optim.ema_decay is not None:
+            self.ema = build_average(network, decay=optim.ema_decay, warmup=optim.ema_warmup)
+        self.step = 0
+        self.metrics: MetricsLogger | None = None
+        self.step_flops = task.step_flops()
+        compiled: Any = torch.compile(network) if recipe.runtime.compile else network
+        self.forward = self.world.wrap(compiled, all_used=task.all_weights_used)
+
+    def _check_batch(self) -> None:
+        size, processes = self.recipe.batch_size, self.world.size
+        if self.steps == 0:
+            raise RecipeError(f"batch_size {size}: larger than the {len(self.faces)} training faces")
+        if self.recipe.optim.sam_rho is not None and self.recipe.runtime.precision == "fp16":
+            raise RecipeError("optim.sam_rho with runtime.precision fp16: its gradients are scaled; use bf16 or fp32")
+        if processes > 1 and size % (2 * processes):
+            raise RecipeError(f"batch_size {size}: {processes} processes share it, so a multiple of {2 * processes}")
+
+    @property
+    def epoch(self) -> int:
+        """Epoch of the next step."""
+        return self.step // self.steps
+
+    @property
+    def averaged(self) -> nn.Module:
+        """The network that is validated and kept: the average of the weights, or the last ones without an average."""
+        return self.task.network if self.ema is None else self.ema.module
+
+    def run(self) -> None:
+        """Train from the newest checkpoint, or the first step, to the end. Raises: TrainingDiverged, OutOfMemory."""
+        self.resume()
+        try:
+            self._run_epochs()
+        except torch.OutOfMemoryError as error:
+            parts = 2 * self.recipe.runtime.accumulate
+            raise OutOfMemory(
+                f"out of memory on {self.device} at batch_size {self.recipe.batch_size}. Learn each batch in parts "
+                f"that fit, runtime.accumulate={parts}, or lower batch_size or model.img_size."
+            ) from error
+        finally:
+            if self.metrics is not None:
+                self.metrics.close()
+
+    def _run_epochs(self) -> None:
+        for epoch in range(self.epoch, self.recipe.epochs):
+            self.run_epoch(epoch)
+            stop = self.task.end_epoch(self, epoch)
+            self.save_last()
+            if stop:
+                break
+
+    def run_epoch(self, epoch: int) -> None:
+        """Train from the next step to the end of `epoch`."""
+        self.task.network.train()
+        recipe, world, first = self.recipe, self.world, self.step - epoch * self.steps
+        plan = EpochPlan(recipe.seed, epoch, recipe.batch_size, first, world.rank, world.size, recipe.sampler)
+        batches = train_batches(self.faces, recipe.augment, plan, workers=recipe.runtime.workers)
+        clock = Clock()
+        with progress_bar(shown=world.writes) as progress:
+            bar = progress.add_task(f"epoch {epoch + 1}/{recipe.epochs}", total=self.steps, completed=first, note="")
+            for crops, targets in batches:
+                clock.batch_loaded()
+                parts = self.optimizer_step(crops.to(self.device), targets.to(self.device))
+                clock.step_done(recipe.batch_size)
+                note = f"loss {parts['loss']:.3f}  {clock.faces_per_s:.0f} faces/s"
+                progress.update(bar, advance=1, note=note)
+                self._record(parts, clock, ends_epoch=self.step == (epoch + 1) * self.steps)
+        self._report_speed(clock)
+
+    def optimizer_step(self, crops: Tensor, targets: Tensor) -> dict[str, float]:
+        """Learn one batch; returns the means of its losses by name, and the learning rate."""
+        self.scheduler.step_update(self.step)
+        self.optimizer.zero_grad(set_to_none=True)
+        batch = self.task.prepare(crops, targets, step=self.step)
+        means = self.accumulate_gradients(batch)
+        if not math.isfinite(means["loss"]):
+            raise TrainingDiverged(f"step {self.step}: loss is {means['loss']}. {self._batch_faces()}")
+        if self.recipe.optim.sam_rho is not None:
+            with climbed(self.task.network, self.recipe.optim.sam_rho):
+                self.accumulate_gradients(batch)
+        if self.recipe.optim.clip_grad_norm is not None:
+            self.scaler.unscale_(self.optimizer)
+            nn.utils.clip_grad_norm_(self.task.network.parameters(), self.recipe.optim.clip_grad_norm)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.step += 1
+        if self.ema is not None:
+            self.ema.update(self.task.network, step=self.step)
+        return {**self.task.summary(means), "lr": max(group["lr"] for group in self.optimizer.param_groups)}
+
+    def accumulate_gradients(self, batch: tuple[Tensor, ...]) -> dict[str, float]:
+        """Add up the gradients of a batch, in as many parts as the recipe says; returns its mean losses by name."""
+        parts = self.recipe.runtime.accumulate
+        found = torch.zeros((), device=self.device)
+        names: list[str] = []
+        for number, part in enumerate(zip(*(tensor.tensor_split(parts) for tensor in batch), strict=True), start=1):
+            share = len(part[0]) / len(batch[0])
+            with nullcontext() if number == parts else parallel.without_sync(self.forward):
+                losses = self.task.losses(self.forward, *part)
+                self.scaler.scale(losses["loss"] * share).backward()  # type: ignore[no-untyped-call]
+            names = list(losses)
+            found = found + share * torch.stack([value.detach() for value in losses.values()])
+        return dict(zip(names, self.world.mean(found).tolist(), strict=True))
+
+    def _batch_faces(self) -> str:
+        epoch, number = divmod(self.step, self.steps)
+        order = epoch_order(self.faces.labels, seed=self.recipe.seed, epoch=epoch, sampler=self.recipe.sampler)
+        size = self.recipe.batch_size
+        chosen = [self.faces.keys[int(i)] for i in order[number * size : (number + 1) * size]]
+        return f"Lower optim.learning_rate, or look at this batch: {', '.join(chosen)}"
+
+    def _record(self, parts: dict[str, float], clock: Clock, *, ends_epoch: bool) -> None:
+        runtime = self.recipe.runtime
+        short_epoch = ends_epoch and self.steps < runtime.log_every_steps  # a report needs one line at least
+        if self.step % runtime.log_every_steps == 0 or short_epoch:
+            self.log({**parts, **clock.rates()})
+        # the epoch's last step is kept with its validation, which a resumed run would otherwise miss
+        if self.step % runtime.checkpoint_every_steps == 0 and not ends_epoch:
+            self.save_last()
+
+    def log(self, values: dict[str, Any]) -> None:
+        """Add a line of metrics at the current step; only the first process writes."""
+        if self.metrics is not None:
+            self.metrics.add({"step": self.step, **values})
+
+    def _report_speed(self, clock: Clock) -> None:
+        """Log the epoch's speed, and what share of the device's matrix product rate its arithmetic was."""
+        rates = clock.rates()
+        if not self.world.writes or not clock.faces:
+            return
+        reachable = self.world.size * matmul_flops_per_s(self.device, self.recipe.runtime.precision)
+        reached = clock.faces_per_s * self.step_flops
+        speed = {
+            "step_gflops_per_face": round(self.step_flops / 1e9, 4),
+            "matmul_tflops_per_s": round(reachable / 1e12, 3),
+            "matmul_share": round(reached / reachable, 4),
+        }
+        self.log({**rates, **speed})
+        logger.info(
+            "%.0f faces/s, %.1f %% of the time waiting for data, %.1f %% of the matrix product rate",
+            rates["faces_per_s"], 100 * rates["data_wait_share"], 100 * speed["matmul_share"],
+        )  # fmt: skip
+
+    def save_last(self) -> None:
+        """Keep the whole state; every process must call it, the first one writes."""
+        state = self.state()
+        if self.world.writes:
+            checkpoint.save_last(self.out, state)
+
+    def state(self) -> dict[str, Any]:
+        """Everything that the next step depends on; every process must ask."""
+        own = {"rng": torch.get_rng_state(), "cuda_rng": torch.cuda.get_rng_state_all()}
+        state = {
+            "labels": list(LABELS),
+            "contract_id": contract_id(),
+            "network": self.task.network.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            **own,
+            **self.task.state(),
+            "step": self.step,
+        }
+        if self.ema is not None:
+            state["ema"] = self.ema.module.state_dict()
+        if self.scaler.is_enabled():
+            state["scaler"] = self.scaler.state_dict()
+        if self.world.size > 1:
+            state["ranks"] = self.world.gather(own)
+        return state
+
+    def resume(self) -> None:
+        """Take over the newest whole checkpoint, if there is one; later lines of the metrics file are dropped."""
+        state = checkpoint.read_newest(self.out)
+        if state is not None:
+            self._load(state)
+            logger.info("resumed at step %d of %d", self.step, self.steps * self.recipe.epochs)
+        self._set_random_state(state)
+        if self.world.writes:
+            trackers = open_trackers(self.recipe.runtime, self.out, name=self.recipe.name, step=self.step)
+            self.metrics = MetricsLogger(self.out / METRICS_NAME, step=self.step, trackers=trackers)
+
+    def _load(self, state: dict[str, Any]) -> None:
+        self.task.network.load_state_dict(state["network"])
+        self.task.load_state(state)
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.ema is not None:
+            self.ema.module.load_state_dict(state["ema"])
+        if "scaler" in state:
+            self.scaler.load_state_dict(state["scaler"])
+        self.step = state["step"]
+
+    def _set_random_state(self, state: dict[str, Any] | None) -> None:
+        ranks = [] if state is None else state.get("ranks", [state])
+        if self.world.rank < len(ranks):
+            own = ranks[self.world.rank]
+            torch.set_rng_state(own["rng"])
+            if own["cuda_rng"]:
+                torch.cuda.set_rng_state_all(own["cuda_rng"])
+        elif self.world.rank:  # each process drops out other paths
+            torch.manual_seed(int(np.random.SeedSequence([self.recipe.seed, self.world.rank]).generate_state(1)[0]))

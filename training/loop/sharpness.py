@@ -1,0 +1,42 @@
+"""Sharpness-aware minimization: the gradient at the worst point near the weights (Foret et al. 2021)."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+
+@contextmanager
+def climbed(network: nn.Module, rho: float) -> Iterator[None]:
+    """Move the weights by `rho` along their gradient, and back at the end, where the new gradients stay.
+
+    Inside, gradients start from zero and BatchNorm keeps its running statistics, which the first pass has updated.
+    """
+    trained = [weight for weight in network.parameters() if weight.grad is not None]
+    norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(_gradient(weight)) for weight in trained]))
+    steps = [_gradient(weight) * (rho / (norm + 1e-12)) for weight in trained]
+    norms = [module for module in network.modules() if isinstance(module, _BatchNorm)]
+    momenta = [module.momentum for module in norms]
+    with torch.no_grad():
+        before = [weight.clone() for weight in trained]
+        for weight, step in zip(trained, steps, strict=True):
+            weight.add_(step)
+            weight.grad = None
+    for module in norms:
+        module.momentum = 0.0
+    try:
+        yield
+    finally:
+        for module, momentum in zip(norms, momenta, strict=True):
+            module.momentum = momentum
+        with torch.no_grad():
+            for weight, value in zip(trained, before, strict=True):
+                weight.copy_(value)
+
+
+def _gradient(weight: nn.Parameter) -> torch.Tensor:
+    if weight.grad is None:
+        raise ValueError("a weight without a gradient cannot be moved along it")
+    return weight.grad.detach()

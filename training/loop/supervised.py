@@ -1,0 +1,182 @@
+"""The `Task` of training/train.py: learning from labels, votes and teachers, and the scores that choose an epoch."""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from data.contract import CROP_PX, LABELS, Array, contract_id
+from models.backbones import Heads
+from models.network import FaceNetwork, Head, select_head
+from training.config import LossConfig, Recipe, RecipeError
+from training.distillation.losses import ClassTerms, class_weights, distillation_loss, relabel
+from training.distillation.teachers import Teachers
+from training.loop import checkpoint, metrics
+from training.loop.batches import Faces, JoinedFaces, steps_per_epoch
+from training.loop.machine import Machine
+from training.loop.mixing import mix
+from training.loop.session import Forward, Session, Task
+from training.loop.throughput import forward_flops
+
+logger = logging.getLogger("training")
+
+
+@dataclass(slots=True)
+class Best:
+    """The epoch that validation chose so far."""
+
+    score: float = -1.0
+    epoch: int = -1
+
+
+class Supervised(Task):
+    """A face network that learns class shares, and from teachers where the recipe names some."""
+
+    def __init__(
+        self, recipe: Recipe, out: Path, network: FaceNetwork, faces: JoinedFaces, *, valid: Faces, machine: Machine
+    ) -> None:
+        self.recipe, self.out, self.network, self.valid, self.machine = recipe, out, network, valid, machine
+        self.teachers: Teachers | None = None
+        if recipe.distillation.teachers:
+            self.teachers = Teachers(recipe.distillation).to(machine.device)
+        self.terms = _class_terms(faces.targets, recipe.loss, machine.device)
+        self.best = Best()
+        self.step, self.steps_per_epoch = 0, steps_per_epoch(len(faces), recipe.batch_size)
+        has_two_heads = bool(getattr(network.backbone, "distilled", False))
+        by_token = recipe.distillation.mode.startswith("token-")
+        if by_token and not has_two_heads:
+            raise RecipeError(
+                f"distillation.mode {recipe.distillation.mode}: {recipe.model.name} has no distillation token. Choose "
+                "one of timm's *_distilled_* models, or mode soft or hard."
+            )
+        self.all_weights_used = by_token or not has_two_heads
+
+    def prepare(self, crops: Tensor, targets: Tensor, *, step: int) -> tuple[Tensor, ...]:
+        """Mix the batch as the recipe says."""
+        self.step = step
+        return mix(crops, targets, self.recipe.mix, seed=self.recipe.seed, step=step)
+
+    def losses(self, forward: Forward, *batch: Tensor) -> dict[str, Tensor]:
+        """Loss and its parts, and the shares of the batch that are right and that have a label."""
+        crops, targets = batch
+        with self.machine.autocast:
+            teacher_logits = self._teach(crops)
+            heads: Heads = forward(crops)
+        targets, relabeled = self._relabel(heads, targets)
+        smoothing = self.recipe.loss.label_smoothing
+        config = self.recipe.distillation
+        parts = distillation_loss(heads, targets, teacher_logits, config, terms=self.terms, smoothing=smoothing)
+        right, known = _shares_right(heads, targets)
+        return {
+            "loss": parts.total,
+            "supervised": parts.supervised,
+            "distillation": parts.distillation,
+            "right": right,
+            "known": known,
+            **relabeled,
+        }
+
+    def _relabel(self, heads: Heads, targets: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Targets (B, 7) with contradicted labels replaced, and the share of the batch that was, where it is on."""
+        config = self.recipe.loss.relabel
+        if config is None:
+            return targets, {}
+        if self.step < config.from_epoch * self.steps_per_epoch:
+            return targets, {"relabeled": torch.zeros((), device=targets.device)}
+        found, doubted = relabel(heads.class_logits.detach(), targets, margin=config.margin)
+        return found, {"relabeled": doubted.float().mean()}
+
+    def summary(self, means: dict[str, float]) -> dict[str, float]:
+        """Accuracy on the labeled part of the batch, instead of the two shares it is made of."""
+        named = {name: value for name, value in means.items() if name not in ("right", "known")}
+        return named | ({"accuracy": means["right"] / means["known"]} if means["known"] else {})
+
+    def _teach(self, crops: Tensor) -> Tensor | None:
+        if self.teachers is None:
+            return None
+        with torch.no_grad():
+            return self.teachers.eval()(crops)  # type: ignore[no-any-return]
+
+    def step_flops(self) -> int:
+        """Forward, and twice that backward; a teacher goes forward alone."""
+        channels = 1 if self.recipe.model.color == "luminance" else 3
+        crops = torch.zeros(1, CROP_PX, CROP_PX, channels, dtype=torch.uint8, device=self.machine.device)
+        taught = 0 if self.teachers is None else forward_flops(self.teachers, crops)
+        return 3 * forward_flops(self.network, crops) + taught
+
+    def end_epoch(self, session: Session, epoch: int) -> bool:
+        """Score the averaged weights, keep them if they are the best so far; returns whether patience has run out."""
+        if session.world.writes:
+            self._validate(session, epoch)
+        self.best = session.world.from_first(self.best)
+        patience = self.recipe.patience_epochs
+        return patience is not None and epoch - self.best.epoch >= patience
+
+    def _validate(self, session: Session, epoch: int) -> None:
+        heads = predict(session.averaged, self.valid.crops, device=session.device, autocast=self.machine.autocast)
+        scores = {head: _score(logits, self.valid.labels) for head, logits in heads.items()}
+        head = max(scores, key=lambda name: scores[name][self.recipe.select])
+        score = scores[head]
+        session.log({"epoch": epoch, "head": head, **{f"valid_{name}": value for name, value in score.items()}})
+        logger.info(
+            "epoch %d: validation accuracy %.2f %%, mean class %.2f %% (%s head)",
+            epoch + 1, 100 * score["accuracy"], 100 * score["mean_class_accuracy"], head,
+        )  # fmt: skip
+        if score[self.recipe.select] > self.best.score:
+            self.best = Best(score[self.recipe.select], epoch)
+            chosen = {"weights": session.averaged.state_dict(), "head": head, "epoch": epoch, **score}
+            about = {"labels": list(LABELS), "contract_id": contract_id()}
+            checkpoint.save(self.out / checkpoint.BEST, {**chosen, **about})
+
+    def state(self) -> dict[str, Any]:
+        """The best score so far and its epoch."""
+        return {"best": self.best.score, "best_epoch": self.best.epoch}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Take over what `state` returned."""
+        self.best = Best(state["best"], state["best_epoch"])
+
+
+def _class_terms(targets: Array, loss: LossConfig, device: torch.device) -> ClassTerms:
+    prior = _log_prior(targets, loss.logit_adjustment).to(device)
+    if loss.class_balance is None:
+        return ClassTerms(log_prior=prior)
+    counts = torch.from_numpy(targets.sum(axis=0))
+    return ClassTerms(prior, class_weights(counts, beta=loss.class_balance).to(device))
+
+
+def _log_prior(targets: Array, tau: float) -> Tensor:
+    frequency = targets.mean(axis=0)
+    return torch.from_numpy(tau * np.log(np.maximum(frequency, 1e-6))).float()
+
+
+def _shares_right(heads: Heads, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Shares of a batch whose class head agrees with the label, and that have a label; scalars."""
+    known = targets.sum(dim=1) > 0
+    right = known & (heads.class_logits.detach().argmax(dim=1) == targets.argmax(dim=1))
+    return right.float().mean(), known.float().mean()
+
+
+def predict(
+    network: nn.Module, crops: Array, *, device: torch.device, autocast: torch.autocast, batch: int = 256
+) -> dict[Head, Array]:
+    """Logits of every head the network has, (N, 7) each, and of their mean; the network is left in eval mode."""
+    network.eval()
+    found: dict[Head, list[Array]] = {}
+    for start in range(0, len(crops), batch):
+        pixels = torch.from_numpy(np.array(crops[start : start + batch])).to(device)
+        with torch.no_grad(), autocast:
+            heads = network(pixels)
+        names: tuple[Head, ...] = ("class",) if heads.distillation_logits is None else ("class", "distillation", "mean")
+        for name in names:
+            found.setdefault(name, []).append(select_head(heads, name).cpu().numpy())
+    return {name: np.concatenate(parts) for name, parts in found.items()}
+
+
+def _score(logits: Array, labels: Array) -> dict[str, float]:
+    counts = metrics.confusion(logits.argmax(axis=1), labels)
+    return {"accuracy": metrics.accuracy(counts), "mean_class_accuracy": metrics.mean_class_accuracy(counts)}

@@ -1,0 +1,147 @@
+"""The model card that travels with an artifact: what it is, what it learned from, how well, what it is not for."""
+
+from itertools import groupby
+from typing import Any, Final
+
+import numpy as np
+
+from data.contract import LABELS
+from data.readers.base import readers
+from models.manifest import Interval, Manifest, SplitMetrics
+
+_INTENDED: Final = (
+    "Labeling the visible expression of faces in photos and video, with calibrated scores, for research, photo "
+    "archives and creative tools whose users know of it."
+)
+_NOT_FOR: Final = (
+    "It reads expressions, not feelings: a smile is not happiness. It must not be used to judge people, nor to infer "
+    "emotions at work or in education (EU AI Act, Article 5(1)(f)); people exposed to it must be informed (Article "
+    "50(3))."
+)
+_CHOSEN_ON: Final = (
+    "`balanced` adds the manifest's prior correction to the scaled logits, which makes up for expressions that are "
+    "rare in the data; it is the default. `natural` leaves it out (`--prior natural`, `MIEN_PRIOR=natural`). Clean "
+    "faces resemble no face of the official train split (16x16 thumbnails correlate below 0.95). The validation split "
+    "chose the epoch, the head, the temperature, the correction and the abstain threshold; its ECE and coverage are "
+    "measured on folds that the temperature was not fitted on."
+)
+
+
+def render(manifest: Manifest, *, note: str = "") -> str:
+    """Markdown text of the card; every figure in it is the manifest's, the validation split first.
+
+    `note` is a paragraph about the figures, such as the spread over seeds.
+    """
+    sections = [
+        f"# Model card: {manifest.name}",
+        _headline(manifest),
+        _summary(manifest),
+        f"## Intended use\n\n{_INTENDED}",
+        f"## Not for\n\n{_NOT_FOR}",
+        f"## Learned from\n\n{_sources(manifest)}",
+        f"## Chosen on\n\n{_chosen_on(manifest)}\n\n{_CHOSEN_ON}",
+        "## Figures\n\n"
+        + _tables(
+            manifest.metrics, f"training.evaluate --artifact DIR --data {{0}}=ROOT --split {{1}}{_options(manifest)}"
+        ),
+        *([note] if note else []),
+        *_int8(manifest),
+        f"## Known limits\n\n{_limits(manifest)} {_most_confused(manifest.metrics[0])}",
+        f"## Terms\n\n{manifest.license}",
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def _headline(manifest: Manifest) -> str:
+    """How many faces can be labeled at 95 % accuracy, where that was measured."""
+    lines = []
+    for one in manifest.metrics:
+        if one.coverage_at_95 is not None and (one.data, one.split) == _first_split(manifest):
+            faces = f"{'clean ' if one.clean else ''}{one.data} {one.split} faces, {one.prior}"
+            lines.append(f"- **{_percent(one.coverage_at_95)} %** of {faces}")
+    return "Coverage at 95 % selective accuracy, the most confident faces first:\n\n" + "\n".join(lines)
+
+
+def _first_split(manifest: Manifest) -> tuple[str, str]:
+    return manifest.metrics[0].data, manifest.metrics[0].split
+
+
+def _int8(manifest: Manifest) -> list[str]:
+    graph = manifest.graphs.get("int8")
+    if graph is None or not graph.metrics:
+        return []
+    intro = "With the temperature and correction that were fitted to fp32's logits. "
+    return ["## Figures in int8\n\n" + intro + _tables(graph.metrics, "training.quantize DIR --data {0}=ROOT")]
+
+
+def _most_confused(scored: SplitMetrics) -> str:
+    counts = np.array(scored.confusion)
+    np.fill_diagonal(counts, 0)
+    actual, predicted = np.unravel_index(counts.argmax(), counts.shape)
+    share = counts[actual, predicted] / max(1, sum(scored.confusion[int(actual)]))
+    return (
+        f"The most frequent confusion is {LABELS[int(actual)]} read as {LABELS[int(predicted)]}: {100 * share:.0f} % "
+        f"of its faces on {scored.data} {scored.split}, {scored.prior}."
+    )
+
+
+def _summary(manifest: Manifest) -> str:
+    color = "luminance, computed inside the graph" if manifest.color == "luminance" else "RGB"
+    correction = ", ".join(f"{offset:+.2f}" for offset in manifest.prior_correction)
+    rows = [
+        ("parameters", f"{manifest.parameters:,}"),
+        ("input", f"`{manifest.input.name}` uint8 (N, 112, 112, 3) RGB; the network sees {color}"),
+        ("output", f"`{manifest.output.name}` (N, 7), before temperature; order: {', '.join(manifest.labels)}"),
+        ("head", manifest.head),
+        ("temperature", f"{manifest.temperature}"),
+        ("prior correction", correction),
+        ("uncertain below", f"{manifest.abstain_threshold}"),
+        ("contract", f"`{manifest.contract_id}`"),
+        ("trained at commit", f"`{manifest.commit}`"),
+    ]
+    return "| | |\n| --- | --- |\n" + "\n".join(f"| {name} | {text} |" for name, text in rows)
+
+
+def _sources(manifest: Manifest) -> str:
+    learned = [f"- {name}, index sha256 `{sha256[:16]}`" for name, sha256 in manifest.learned_from.items()]
+    weights = [f"- weights of {name}: {note}" for name, note in manifest.weights_from.items()]
+    return "\n".join(learned + weights)
+
+
+def _chosen_on(manifest: Manifest) -> str:
+    splits = [name for name in manifest.data_index_sha256 if name not in manifest.learned_from]
+    return "\n".join(f"- {name}, index sha256 `{manifest.data_index_sha256[name][:16]}`" for name in splits)
+
+
+def _options(manifest: Manifest) -> str:
+    """Reader options of the validation split, as the command takes them."""
+    data: Any = manifest.recipe["data"]
+    return "".join(f" --option {name}={_option(value)}" for name, value in data["valid"]["options"].items())
+
+
+def _option(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _limits(manifest: Manifest) -> str:
+    """What the sets that it learned from say of themselves."""
+    kinds = dict.fromkeys(name.split("/")[0] for name in manifest.learned_from)
+    return " ".join(readers()[kind].limits for kind in kinds if kind in readers())
+
+
+def _tables(scored: tuple[SplitMetrics, ...], command: str) -> str:
+    """One table per split, a column per prior and part of it."""
+    tables = []
+    for (data, split), group in groupby(scored, key=lambda one: (one.data, one.split)):
+        columns = list(group)
+        heads = [f"{'clean, ' if one.clean else ''}{one.prior}, {one.faces:,} faces" for one in columns]
+        rows = [dict(one.shares()) for one in columns]
+        lines = [f"| {name} | " + " | ".join(_percent(row.get(name)) for row in rows) + " |" for name in rows[0]]
+        title = f"{data}, {split} split, % (95 % interval), by `python -m {command.format(data, split)}`:"
+        header = f"| figure | {' | '.join(heads)} |\n|{' --- |' * (len(heads) + 1)}\n"
+        tables.append(f"{title}\n\n{header}" + "\n".join(lines))
+    return "\n\n".join(tables)
+
+
+def _percent(figure: Interval | None) -> str:
+    return "" if figure is None else f"{100 * figure.value:.2f} ({100 * figure.low:.2f} to {100 * figure.high:.2f})"

@@ -1,0 +1,51 @@
+"""Description of a release: operating point, metrics, manifest and card."""
+
+import logging
+from pathlib import Path
+
+from data.contract import Array
+from models.manifest import Manifest, Prior, sha256_of, write_manifest
+from training.config import DataSource
+from training.evaluate import PRIORS, Evaluation, EvaluationSplit, load_split, open_graph, run_graph
+from training.release import card
+from training.release.operating_point import fit_operating_point
+
+logger = logging.getLogger("training")
+
+
+def describe(folder: Path, manifest: Manifest, valid: EvaluationSplit, also: tuple[str, ...]) -> None:
+    """Fit the operating point of the graphs in `folder`, score them, and write manifest and card."""
+    logits = run_graph(open_graph(folder / manifest.graph("fp32").file), valid.crops)
+    point = fit_operating_point(logits, valid.labels)
+    logger.info("temperature %.4f, tau of the prior correction %.2f", point.calibration.temperature, point.tau)
+    fitted = manifest.model_copy(
+        update={
+            "temperature": point.calibration.temperature,
+            "prior_correction": point.calibration.prior_correction,
+            "abstain_threshold": point.abstain_threshold,
+        }
+    )
+    scored = valid.scored({prior: fitted.probabilities(logits, prior) for prior in PRIORS}, point.cross_fitted)
+    for text in also:
+        kind, _, split = text.partition("/")
+        faces = load_split(kind, DataSource(kind=kind, split=split).resolved_root(), split, {})
+        scored += score_graph(folder / fitted.graph("fp32").file, fitted, faces)
+    graphs = dict(fitted.graphs)
+    if "int8" in graphs:
+        int8 = score_graph(folder / graphs["int8"].file, fitted, valid)
+        graphs["int8"] = graphs["int8"].model_copy(update={"metrics": tuple(one.for_manifest() for one in int8)})
+    finish(folder, fitted.model_copy(update={"metrics": tuple(one.for_manifest() for one in scored), "graphs": graphs}))
+
+
+def finish(folder: Path, manifest: Manifest) -> None:
+    """Write the card that goes with a manifest, and the manifest."""
+    path = folder / "card.md"
+    path.write_text(card.render(manifest), encoding="utf-8")
+    write_manifest(folder, manifest.model_copy(update={"files": {**manifest.files, path.name: sha256_of(path)}}))
+
+
+def score_graph(graph: Path, manifest: Manifest, faces: EvaluationSplit) -> list[Evaluation]:
+    """Figures of one graph under a manifest's temperature and correction."""
+    logits = run_graph(open_graph(graph), faces.crops)
+    probabilities: dict[Prior, Array] = {prior: manifest.probabilities(logits, prior) for prior in PRIORS}
+    return faces.scored(probabilities, probabilities)

@@ -1,0 +1,79 @@
+"""Foreign weights as a start: a state dict of a timm model, published by others, in a .safetensors or .pth file."""
+
+import logging
+import pickle
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from timm.models._manipulate import adapt_input_conv
+from torch import Tensor
+
+from data.errors import MienError
+from models.network import FaceNetwork
+
+logger = logging.getLogger("training")
+
+_WRAPPED_IN: Final = ("state_dict", "model_state_dict", "model", "model_ema", "weights")
+_PREFIXES: Final = ("module.", "model.", "backbone.", "network.", "encoder.")
+_OURS: Final = "backbone.network."
+# exceptions of torch's unpickler for bytes that are not a pickle
+_UNREADABLE: Final = (OSError, SafetensorError, RuntimeError, EOFError, pickle.UnpicklingError, LookupError, ValueError)
+
+
+class ForeignWeightsError(MienError):
+    """A file that holds no state dict of this network."""
+
+
+def read_foreign(network: FaceNetwork, path: Path) -> dict[str, Tensor]:
+    """Weights of a file under the names of `network`; a classifier of other classes is replaced by the fresh one.
+
+    A first convolution for three channels is summed for a network that sees luminance.
+    Raises: ForeignWeightsError, for a file that cannot be read or in which no name fits.
+    """
+    own = network.state_dict()
+    found = {f"{_OURS}{name}": value for name, value in _named_as(own, _read(path)).items()}
+    if not found:
+        raise ForeignWeightsError(f"model.init_from {path}: no tensor has a name of this network of timm's")
+    classifier = _classifier(network)
+    fresh = [name for name in own if name.startswith(classifier) and _differs(found.get(name), own[name])]
+    found |= {name: own[name] for name in fresh}
+    for name, value in found.items():
+        if name in own and value.ndim == own[name].ndim == 4 and value.shape[1] == 3 and own[name].shape[1] == 1:
+            found[name] = adapt_input_conv(1, value)
+    logger.info("foreign weights of %s: %d tensors; fresh: %s", path, len(found), ", ".join(fresh) or "none")
+    return found
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    try:
+        state: Any = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
+    except _UNREADABLE as error:
+        raise ForeignWeightsError(f"model.init_from {path}: cannot be read as a state dict ({error})") from error
+    wrapped = [state[name] for name in _WRAPPED_IN if isinstance(state.get(name), dict)]
+    state = wrapped[0] if wrapped else state
+    return {name: value for name, value in state.items() if isinstance(value, Tensor)}
+
+
+def _named_as(own: dict[str, Tensor], state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors whose name, without the prefixes that wrappers add, is one of the network's."""
+    known = {name.removeprefix(_OURS) for name in own if name.startswith(_OURS)}
+    named = {}
+    for name, value in state.items():
+        bare = name
+        while bare not in known and any(bare.startswith(prefix) for prefix in _PREFIXES):
+            bare = bare.split(".", 1)[1]
+        if bare in known:
+            named[bare] = value
+    return named
+
+
+def _classifier(network: FaceNetwork) -> tuple[str, ...]:
+    names: Any = getattr(network.backbone.network, "pretrained_cfg", {}).get("classifier", "head")
+    return tuple(f"{_OURS}{name}." for name in ([names] if isinstance(names, str) else names))
+
+
+def _differs(value: Tensor | None, expected: Tensor) -> bool:
+    return value is None or value.shape != expected.shape

@@ -1,0 +1,85 @@
+"""Operating point, fitted on validation: temperature, correction for rare classes, abstain threshold."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from data.contract import Array, softmax
+from models.manifest import Prior
+from training.loop import metrics
+
+MAX_ECE: Final = 0.02  # of the corrected probabilities
+_TAUS: Final = tuple(round(0.05 * step, 2) for step in range(21))
+_FOLDS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """How logits become probabilities: `softmax(logits / temperature + prior_correction)`.
+
+    The correction is -tau times the log frequency of each class, less its mean.
+    """
+
+    temperature: float
+    prior_correction: tuple[float, ...]
+
+    def __call__(self, logits: Array, prior: Prior) -> Array:
+        """Probabilities (N, 7) of logits (N, 7), with or without the correction."""
+        return softmax(logits, self.temperature, self.prior_correction if prior == "balanced" else 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class OperatingPoint:
+    """A calibration fitted on validation, and what it gives for faces that it was not fitted on."""
+
+    calibration: Calibration
+    tau: float
+    abstain_threshold: float
+    cross_fitted: dict[Prior, Array]  # (N, 7) probabilities each
+
+
+def fit_operating_point(logits: Array, labels: Array) -> OperatingPoint:
+    """Fit the temperature without a correction, then tau: the sum of accuracy and mean class accuracy is to be best.
+
+    Both are judged on folds that they were not fitted on, and a tau counts while the ECE stays below `MAX_ECE` (or
+    is no worse than without a correction).
+
+    Args:
+        logits: (N, 7) of the released graph.
+        labels: (N,) class indices.
+    """
+    by_tau = {tau: _cross_fitted(logits, labels, tau) for tau in _TAUS}
+    bound = max(MAX_ECE, metrics.ece(by_tau[0.0], labels))
+    allowed = [tau for tau in _TAUS if metrics.ece(by_tau[tau], labels) <= bound]
+    tau = max(allowed, key=lambda one: _sum_of_accuracies(by_tau[one], labels))  # the smallest of equals
+    return OperatingPoint(
+        calibration=fit_calibration(logits, labels, tau),
+        tau=tau,
+        abstain_threshold=round(metrics.abstain_threshold(by_tau[tau], labels), 4),
+        cross_fitted={"natural": by_tau[0.0], "balanced": by_tau[tau]},
+    )
+
+
+def fit_calibration(logits: Array, labels: Array, tau: float) -> Calibration:
+    """Temperature of least loss, and the correction of weight `tau` for the class frequencies of `labels`."""
+    log_frequency = np.log((np.bincount(labels, minlength=logits.shape[1]) + 0.5) / len(labels))
+    offsets = -tau * (log_frequency - log_frequency.mean())
+    temperature = round(metrics.fit_temperature(logits, labels), 4)
+    return Calibration(temperature, tuple(round(float(offset), 4) for offset in offsets))
+
+
+def _cross_fitted(logits: Array, labels: Array, tau: float) -> Array:
+    """Probabilities (N, 7) where no face is scored by a calibration that was fitted on it."""
+    fold = np.random.default_rng(0).permutation(len(labels)) % _FOLDS
+    probabilities = np.empty(logits.shape, np.float32)
+    for number in range(_FOLDS):
+        held_out = fold == number
+        fitted = fit_calibration(logits[~held_out], labels[~held_out], tau)
+        probabilities[held_out] = fitted(logits[held_out], "balanced")
+    return probabilities
+
+
+def _sum_of_accuracies(probabilities: Array, labels: Array) -> float:
+    counts = metrics.confusion(probabilities.argmax(axis=1), labels)
+    return metrics.accuracy(counts) + metrics.mean_class_accuracy(counts)

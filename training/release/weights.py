@@ -1,0 +1,49 @@
+"""Weights of a released artifact beside its graphs: `model.safetensors`, from which training starts and teachers run.
+
+Matrices and kernels are kept in half precision, norms and biases in full: a running variance can leave fp16's range.
+"""
+
+from pathlib import Path
+from typing import Final
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from models.manifest import ArtifactError, Manifest, load_artifact
+from models.network import FaceNetwork
+from training.config import ModelConfig
+from training.loop.run_folder import build_network
+
+WEIGHTS_NAME: Final = "model.safetensors"
+
+
+def save_weights(network: nn.Module, folder: Path) -> None:
+    """Write `model.safetensors` of a network into an artifact's folder; the network keeps its precision."""
+    state = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
+    save_file({name: _halved(value) for name, value in state.items()}, folder / WEIGHTS_NAME)
+    (folder / WEIGHTS_NAME).chmod(0o644)  # the library leaves it to its owner alone
+
+
+def _halved(value: Tensor) -> Tensor:
+    return value.half() if value.is_floating_point() and value.ndim > 1 else value
+
+
+def read_weights(folder: Path) -> tuple[Manifest, dict[str, Tensor]]:
+    """Verify an artifact and return its weights in fp32. Raises: ArtifactError, also for one released without them."""
+    manifest = load_artifact(folder)
+    if WEIGHTS_NAME not in manifest.files:
+        raise ArtifactError(f"artifact {manifest.name}: no {WEIGHTS_NAME}; export its run again with this build")
+    weights = load_file(folder / WEIGHTS_NAME)
+    return manifest, {name: value.float() if value.dtype == torch.float16 else value for name, value in weights.items()}
+
+
+def load_network(folder: Path) -> tuple[FaceNetwork, Manifest]:
+    """Build a released network in eval mode, with its weights. Raises: ArtifactError."""
+    manifest, weights = read_weights(folder)
+    model = ModelConfig.model_validate(manifest.recipe["model"])
+    network = build_network(model.model_copy(update={"pretrained": False}))
+    unknown = network.load_state_dict(weights, strict=False).unexpected_keys
+    if unknown:
+        raise ArtifactError(f"artifact {manifest.name}: {WEIGHTS_NAME} holds {unknown[0]}, which its network has not")
+    return network.eval(), manifest
