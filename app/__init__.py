@@ -1,4 +1,4 @@
-"""Serving: the command line, the HTTP service and the labelling of folders. Never imports torch."""
+"""Serving: the command line, the HTTP service and the labeling of folders. Never imports torch."""
 
 import os
 from typing import Final

@@ -1,21 +1,13 @@
-"""What can go wrong in serving, and which HTTP answer each error becomes (RFC 9457 problem details).
+"""The errors of serving: one tree of one-line classes.
 
-One tree of one-line classes, one table. A message is written for the person who reads it: what was found, what was
-expected, what to do next. It never carries a traceback or a path on the server.
+A message names what was found, what was expected and what to do next. `app/service/problems.py` maps classes to HTTP.
 """
 
-from dataclasses import dataclass
-from typing import Final
-
-from data.contract import DecodeError, ImageTooLarge, UnsupportedImage
-
-
-class MienError(Exception):
-    """Anything that serving raises on purpose."""
+from data.errors import MienError
 
 
 class StartupError(MienError):
-    """The program cannot start as it was told to; the message says what to change."""
+    """The program cannot start as configured; the message says what to change."""
 
 
 class SettingsError(StartupError):
@@ -23,19 +15,19 @@ class SettingsError(StartupError):
 
 
 class DetectorUnavailable(StartupError):
-    """The detector that was asked for is not there, or its file is damaged."""
+    """The requested detector does not exist, or its file is missing or damaged."""
 
 
 class ProviderUnavailable(StartupError):
-    """The device that was asked for runs no node of the model."""
+    """The requested device does not run the model."""
 
 
 class DownloadError(MienError):
-    """A model file could not be fetched, or what came is not the file that was pinned."""
+    """A model file that could not be downloaded, or that is not the pinned file."""
 
 
 class RequestError(MienError):
-    """The caller's request cannot be served as it is."""
+    """A request that cannot be served as it is."""
 
 
 class PayloadTooLarge(RequestError):
@@ -46,71 +38,45 @@ class TooManyImages(RequestError):
     """More images in one request than the limit."""
 
 
+class BatchTooLarge(RequestError):
+    """A request whose images take longer together than a request may."""
+
+
 class InvalidRequest(RequestError):
-    """An option or a body that has no meaning here."""
+    """An option or a body that is not valid here."""
 
 
 class UnsupportedContent(RequestError):
-    """A body that is neither multipart nor a picture."""
+    """A body of a media type that is not read."""
 
 
-class Unauthorised(RequestError):
+class Unauthorized(RequestError):
     """No API key, or a wrong one."""
 
 
 class ForeignOrigin(RequestError):
-    """A page of another site tries to open a stream."""
+    """A page of another site that tries to open a stream."""
+
+
+class ForeignHost(RequestError):
+    """A Host header that names another service."""
 
 
 class TooManyRequests(RequestError):
-    """This caller has more requests in flight than the limit."""
+    """A caller with more requests or streams in flight than the limit."""
 
 
 class CapacityError(MienError):
-    """The service is well but full, late or on its way out; the same request may succeed in a moment."""
+    """The service works but is full, late or stopping; the same request may succeed in a moment."""
 
 
 class QueueFull(CapacityError):
-    """The waiting line has reached its limit."""
+    """A queue that has reached its limit."""
 
 
 class RequestTimeout(CapacityError):
-    """The request was not done within its time."""
+    """A request that was not finished in time."""
 
 
 class ShuttingDown(CapacityError):
-    """The service takes no more work."""
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One row of the table: HTTP status, the last part of the problem's type URI, its title, seconds to wait."""
-
-    status: int
-    slug: str
-    title: str
-    retry_after_s: int | None = None
-
-
-# The narrowest class comes first: the first row that the error is an instance of answers.
-PROBLEMS: Final[tuple[tuple[type[Exception], Problem], ...]] = (
-    (ImageTooLarge, Problem(413, "image-too-large", "Image has too many pixels")),
-    (UnsupportedImage, Problem(415, "unsupported-image", "Not a supported image format")),
-    (DecodeError, Problem(422, "unreadable-image", "Image cannot be read")),
-    (PayloadTooLarge, Problem(413, "payload-too-large", "Request has too many bytes")),
-    (TooManyImages, Problem(413, "too-many-images", "Too many images in one request")),
-    (UnsupportedContent, Problem(415, "unsupported-content", "Body is neither multipart nor an image")),
-    (InvalidRequest, Problem(422, "invalid-request", "Request has no meaning here")),
-    (Unauthorised, Problem(401, "unauthorised", "API key missing or wrong")),
-    (ForeignOrigin, Problem(403, "foreign-origin", "Page of another origin")),
-    (TooManyRequests, Problem(429, "too-many-requests", "Too many requests at once", retry_after_s=1)),
-    (QueueFull, Problem(503, "queue-full", "Service is busy", retry_after_s=1)),
-    (RequestTimeout, Problem(503, "timeout", "Request took too long", retry_after_s=2)),
-    (ShuttingDown, Problem(503, "shutting-down", "Service is stopping", retry_after_s=5)),
-)
-INTERNAL: Final = Problem(500, "internal", "Unexpected error")
-
-
-def problem_for(error: Exception) -> Problem:
-    """The table's answer to an error; `INTERNAL`, whose details stay in the log, for one that is not in it."""
-    return next((problem for kind, problem in PROBLEMS if isinstance(error, kind)), INTERNAL)
+    """The service accepts no more work."""

@@ -8,24 +8,24 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 from starlette.middleware import Middleware
-from starlette.middleware.cors import CORSMiddleware
 
-from app import VERSION, problems
-from app.drain import on_stop
-from app.metrics import Metrics
-from app.middleware import REQUEST_ID, Envelope
-from app.pipeline import Pipeline, build_pipeline
-from app.protocol import STATE_KEY, ConnectionLimits
-from app.routes import docs, expressions, health, metrics, models, page, stream
-from app.security import ApiKeys
-from app.service import Service
+from app import VERSION
+from app.inference.pipeline import Pipeline, build_pipeline
+from app.service import problems
+from app.service.http_protocol import STATE_KEY, Connections
+from app.service.metrics import Metrics
+from app.service.middleware import REQUEST_ID, Cors, Envelope
+from app.service.routes import docs, expressions, health, metrics, models, page, stream
+from app.service.security import METRICS_PATH, PROBE_PATHS, AllowedHosts, ApiKeys, allowed_hosts
+from app.service.shutdown import on_stop
+from app.service.state import Service
 from app.settings import Settings, load_settings
 
 _DESCRIPTION = """
-Finds the faces of a photo and reads their expressions: seven calibrated probabilities per face.
+Finds the faces in photos and labels their expressions: seven calibrated probabilities per face.
 
-It reads expressions, not feelings: a smile is no proof of joy. Images are held in memory for the time of a request and
-are neither kept nor logged. Every error is a problem document (RFC 9457).
+It labels expressions, not feelings: a smile does not prove joy. Images are held in memory while a request runs, and are
+neither stored nor logged. Every error is a problem document (RFC 9457).
 """
 
 
@@ -33,8 +33,8 @@ def create_app(settings: Settings | None = None, *, pipeline: Pipeline | None = 
     """Build the application; models are opened, verified and warmed when it starts, before it listens.
 
     Args:
-        settings: as `load_settings()` reads them from the environment when not given.
-        pipeline: one that is already open; else the settings say what to open.
+        settings: read from the environment when not given.
+        pipeline: one that is already open; by default the settings say what to open.
     """
     chosen = settings or load_settings()
     app = FastAPI(
@@ -44,6 +44,7 @@ def create_app(settings: Settings | None = None, *, pipeline: Pipeline | None = 
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,
         lifespan=_lifespan,
         middleware=_middleware(chosen),
     )
@@ -57,14 +58,19 @@ def create_app(settings: Settings | None = None, *, pipeline: Pipeline | None = 
 
 def _middleware(settings: Settings) -> list[Middleware]:
     cors = Middleware(
-        CORSMiddleware,
+        Cors,
         allow_origins=settings.cors_origins,
         allow_methods=["GET", "POST"],
         allow_headers=["Authorization", "Content-Type", "X-API-Key"],
         expose_headers=[REQUEST_ID, "Mien-Provider", "Mien-Fallback", "Retry-After"],
     )
-    closed = [] if not settings.cors_origins else [cors]
-    return [Middleware(Envelope), *closed, Middleware(ApiKeys, hashes=settings.api_key_sha256)]
+    open_paths = PROBE_PATHS | {METRICS_PATH} if settings.metrics_without_key else PROBE_PATHS
+    return [
+        Middleware(Envelope),
+        Middleware(AllowedHosts, names=allowed_hosts(settings)),
+        *([cors] if settings.cors_origins else []),
+        Middleware(ApiKeys, hashes=settings.api_key_sha256, open_paths=open_paths),
+    ]
 
 
 @asynccontextmanager
@@ -74,5 +80,6 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[dict[str, object]]:
     service = Service(pipeline, settings, Metrics())
     app.state.service = service
     with on_stop(service.drain, after_s=settings.drain_s):
-        yield {STATE_KEY: ConnectionLimits(settings.header_timeout_s, settings.max_connections)}
+        refused = lambda slug: service.metrics.rejections.labels(slug).inc()  # noqa: E731
+        yield {STATE_KEY: Connections(settings.header_timeout_s, settings.max_connections, refused)}
     service.close()

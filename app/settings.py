@@ -1,18 +1,25 @@
-"""Which choices belong to a deployment: one class, read from `MIEN_*` environment variables or given by the caller.
+"""Deployment settings: one class, read from `MIEN_*` environment variables or given by the caller.
 
-Facts about pixels are constants in `data/contract/`, a training run's choices are its recipe; nothing is set twice.
+Facts about pixels are constants in `data/contract/`, and a training run's choices are its recipe; nothing is set twice.
 """
 
+import difflib
+import os
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from app.errors import SettingsError
 from data.contract.decode import MAX_PIXELS
+from models.manifest import Prior
 
-ENV_PREFIX = "MIEN_"
+ENV_PREFIX: Final = "MIEN_"
+# Variables of the training commands and of the tests; serving ignores them.
+_NOT_SETTINGS: Final = frozenset(
+    f"{ENV_PREFIX}{name}" for name in ("DATA_DIR", "PHOTOS_DIR", "FACE_NETWORK", "CHROMIUM")
+)
 Device = Literal["auto", "cpu", "cuda", "tensorrt"]
 Precision = Literal["auto", "fp32", "fp16", "int8"]
 ApiKeyHash = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -23,37 +30,38 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, frozen=True, extra="forbid")
 
-    # What runs
-    models_dir: Path | None = Field(None, description="folder with YuNet's file; before the user cache")
-    model: Path | None = Field(None, description="artefact folder; the released default when unset")
+    # Model and device
+    models_dir: Path | None = Field(None, description="folder with YuNet's file; searched before the user cache")
+    model: Path | None = Field(None, description="fast (the default), accurate, or an artifact folder")
+    prior: Prior = Field("balanced", description="balanced corrects for rare expressions, natural does not")
     device: Device = Field("auto", description="auto may fall back to the CPU; cuda and tensorrt refuse to")
     precision: Precision = Field("auto", description="auto: fp16 on a GPU, fp32 on a CPU; int8 is for CPUs")
     threads: Annotated[int, Field(ge=0, le=256)] = Field(
-        0, description="threads per inference; 0: one to detect, as many as cores to classify"
+        0, description="threads per inference; 0: one for detection, one per core for classification"
     )
-    cuda_graphs: bool = Field(True, description="replay batches on the GPU as CUDA graphs, where that is faster")
-    tensorrt_cache: Path | None = Field(
-        None, description="folder for the engines of device tensorrt; the user cache when unset"
-    )
+    cuda_graphs: bool = Field(True, description="replay batches on the GPU as CUDA graphs where that is faster")
+    tensorrt_cache: Path | None = Field(None, description="folder for TensorRT engines; the user cache when unset")
 
-    max_batch: Annotated[int, Field(ge=0, le=4096)] = Field(0, description="faces of one inference; 0: by device")
+    max_batch: Annotated[int, Field(ge=0, le=4096)] = Field(0, description="faces per inference; 0: by device")
     batch_wait_ms: Annotated[float, Field(ge=0, le=1000)] = Field(
         2.0, description="under load, how long a batch waits to fill; an idle service never waits"
     )
-    batch_queue: Annotated[int, Field(ge=1, le=100_000)] = Field(1024, description="faces that wait for an inference")
+    batch_queue: Annotated[int, Field(ge=1, le=100_000)] = Field(
+        1024, description="faces in the queue for an inference"
+    )
 
-    # Which faces are found
-    detector: str = Field("auto", description="auto, or a detector of app/detect: yunet, haar")
-    detection_threshold: Annotated[float, Field(gt=0, lt=1)] = Field(0.6, description="least score of a face")
+    # Detection
+    detector: str = Field("auto", description="auto, or a detector of app/inference/detect: yunet, haar")
+    detection_threshold: Annotated[float, Field(gt=0, lt=1)] = Field(0.6, description="lowest score of a face")
     detection_px: Annotated[int, Field(ge=160, le=4096)] = Field(640, description="long side of the first pass, pixels")
     detection_max_px: Annotated[int, Field(ge=160, le=8192)] = Field(
-        1600, description="long side of the second pass, made where the first one met small faces or none"
+        1600, description="long side of the second pass, which runs where the first found only small faces or none"
     )
-    find_turned: bool = Field(True, description="where no upright face is sure, look at 90, 180 and 270 degrees")
+    find_turned: bool = Field(True, description="where no upright face is certain, try 90, 180 and 270 degrees")
     min_face_px: Annotated[float, Field(ge=1)] = Field(10.0, description="shorter side of the smallest face, pixels")
     max_faces: Annotated[int, Field(ge=1, le=1000)] = Field(200, description="faces per image; the largest are kept")
 
-    # What is accepted
+    # Images
     max_bytes: Annotated[int, Field(ge=1024)] = Field(20_000_000, description="bytes of one image")
     max_pixels: Annotated[int, Field(ge=1024)] = Field(MAX_PIXELS, description="pixels of one image, before decoding")
 
@@ -61,52 +69,69 @@ class Settings(BaseSettings):
         True, description="decode a JPEG far larger than detection needs at 1/2, 1/4 or 1/8, where its faces stay large"
     )
 
-    # What the service accepts, per process; past a limit the answer is 413, 429 or 503, at once
-    max_body_bytes: Annotated[int, Field(ge=1024)] = Field(50_000_000, description="bytes of one request's body")
+    # Limits of the service, per process; past a limit the response is 413, 429 or 503, at once
+    max_body_bytes: Annotated[int, Field(ge=1024)] = Field(50_000_000, description="bytes in the body of one request")
     max_images: Annotated[int, Field(ge=1, le=1000)] = Field(16, description="images in one request")
     max_concurrent: Annotated[int, Field(ge=0, le=1024)] = Field(
-        0, description="requests at work at once; 0: four per core, at least 8"
+        0, description="requests processed at once; 0: four per core, at least 8"
     )
-    max_queue: Annotated[int, Field(ge=0, le=10_000)] = Field(64, description="requests that wait for their turn")
+    max_queue: Annotated[int, Field(ge=0, le=10_000)] = Field(64, description="requests in the queue")
     max_wait_s: Annotated[float, Field(gt=0, le=600)] = Field(
-        3.0, description="who would be done later than this, as things go, is refused instead of queued"
+        3.0, description="a request expected to take longer than this is refused instead of queued"
     )
     max_per_client: Annotated[int, Field(ge=0, le=10_000)] = Field(
-        64, description="requests at once of one API key or address; 0: as many as there is room for"
+        64, description="requests at once from one API key or address; 0: no limit"
     )
     max_buffered_bytes: Annotated[int, Field(ge=1024)] = Field(
         512_000_000, description="bytes held for all requests together"
     )
     max_pixels_at_once: Annotated[int, Field(ge=1024)] = Field(
-        100_000_000, description="pixels that all requests together hold decoded; about 15 bytes each"
+        100_000_000, description="decoded pixels of all requests together; about 15 bytes each"
     )
     max_connections: Annotated[int, Field(ge=1, le=100_000)] = Field(1024, description="open connections")
     max_frame_bytes: Annotated[int, Field(ge=1024)] = Field(2_000_000, description="bytes of one webcam frame")
     max_streams: Annotated[int, Field(ge=0, le=1024)] = Field(8, description="open webcam streams")
-    request_timeout_s: Annotated[float, Field(gt=0, le=600)] = Field(30.0, description="wait and work of one request")
-    body_timeout_s: Annotated[float, Field(gt=0, le=600)] = Field(30.0, description="for a body to arrive whole")
-    header_timeout_s: Annotated[float, Field(gt=0, le=600)] = Field(10.0, description="for a request's head to arrive")
+    max_streams_per_client: Annotated[int, Field(ge=0, le=1024)] = Field(
+        4, description="open streams of one API key or address; 0: no limit"
+    )
+    request_timeout_s: Annotated[float, Field(gt=0, le=600)] = Field(
+        30.0, description="waiting and processing time of one request"
+    )
+    body_timeout_s: Annotated[float, Field(gt=0, le=600)] = Field(30.0, description="for a complete body to arrive")
+    header_timeout_s: Annotated[float, Field(gt=0, le=600)] = Field(
+        10.0, description="for the head of a request to arrive"
+    )
     shutdown_timeout_s: Annotated[int, Field(ge=1, le=600)] = Field(
         30, description="after SIGTERM, for accepted requests to finish"
     )
     drain_s: Annotated[float, Field(ge=0, le=600)] = Field(
-        0.0, description="after SIGTERM, to serve on while /ready already says no, so that a balancer notices"
+        0.0, description="after SIGTERM, time to keep serving while /ready is 503, so that a load balancer notices"
     )
     workers: Annotated[int, Field(ge=1, le=64)] = Field(1, description="processes that share the port")
 
-    # Who may ask
+    # Access
     api_key_sha256: Annotated[tuple[ApiKeyHash, ...], NoDecode] = Field(
-        (), description="SHA-256 of each API key, hexadecimal, separated by commas; none: everybody may ask"
+        (), description="SHA-256 of each API key, hexadecimal, separated by commas; none: no key is needed"
     )
     cors_origins: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="origins whose pages may call the service, separated by commas; none: only its own page"
     )
 
-    # Where it listens
-    host: str = Field("127.0.0.1", description="address to listen on; only this machine unless told otherwise")
+    metrics_without_key: bool = Field(False, description="serve /metrics without an API key, for a scraper")
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        (),
+        description="names that a Host header may have, separated by commas; none: any, but only localhost where the "
+        "service listens on this machine alone. IP addresses are always accepted",
+    )
+
+    # Log
+    log_format: Literal["text", "json"] = Field("text", description="json: one object per line")
+
+    # Address
+    host: str = Field("127.0.0.1", description="address to listen on; by default only this machine")
     port: Annotated[int, Field(ge=0, le=65535)] = Field(8000, description="0 takes a free one")
 
-    @field_validator("api_key_sha256", "cors_origins", mode="before")
+    @field_validator("api_key_sha256", "cors_origins", "allowed_hosts", mode="before")
     @classmethod
     def _split_at_commas(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
@@ -123,6 +148,7 @@ def load_settings(**overrides: object) -> Settings:
 
     Raises: SettingsError, naming the variable, what was found and what is allowed.
     """
+    _refuse_unknown_variables()
     given = {name: value for name, value in overrides.items() if value is not None}
     try:
         return Settings(**given)  # type: ignore[arg-type]  # pydantic checks the types
@@ -130,3 +156,28 @@ def load_settings(**overrides: object) -> Settings:
         first = error.errors()[0]
         name = "_".join(str(part) for part in first["loc"]) or "settings"
         raise SettingsError(f"{ENV_PREFIX}{name.upper()}={first['input']!r}: {first['msg']}") from error
+
+
+def environment(settings: Settings) -> dict[str, str | None]:
+    """Every setting as the environment variable that restores it; None means that the variable must be unset."""
+    given = settings.model_fields_set
+    return {_variable(name): _text(value) if name in given and value is not None else None for name, value in settings}
+
+
+def _variable(field: str) -> str:
+    return f"{ENV_PREFIX}{field.upper()}"
+
+
+def _text(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return str(value.resolve()) if isinstance(value, Path) else str(value)
+
+
+def _refuse_unknown_variables() -> None:
+    """Refuse a misspelled variable: one for keys or limits would leave the service open without a word."""
+    known = {_variable(field) for field in Settings.model_fields}
+    for found in sorted(name for name in os.environ if name.upper().startswith(ENV_PREFIX)):
+        if found.upper() not in known | _NOT_SETTINGS:
+            nearest = difflib.get_close_matches(found.upper(), known, n=1, cutoff=0)[0]
+            raise SettingsError(f"{found}: there is no such setting. Did you mean {nearest}? Otherwise unset it.")

@@ -1,13 +1,13 @@
 // How is a face drawn over a picture? One way for the live view and for photos.
 
-import { UNCERTAIN, colourOnPicture, likeliest, percent } from "./labels.js";
+import { colorOnPicture, likeliest, percent } from "./labels.js";
 
 const DARK = "rgb(20 20 20)";
 
 /** The text on a face's tag. */
 export function tagOf(face) {
   const label = likeliest(face);
-  return `${label}${face.label === UNCERTAIN ? "?" : ""} ${percent(face.probabilities[label])}`;
+  return `${label}${face.uncertain ? "?" : ""} ${percent(face.probabilities[label])}`;
 }
 
 /**
@@ -20,22 +20,22 @@ export function tagOf(face) {
  *   `unit`: size of a line, `edge`: where the picture lies on the canvas, so that tags stay inside
  */
 export function drawFace(context, face, box, { unit = 1, opacity = 1, edge = null } = {}) {
-  const colour = colourOnPicture(likeliest(face));
+  const color = colorOnPicture(likeliest(face));
   context.save();
   context.globalAlpha = opacity;
-  if (face.label === UNCERTAIN) context.setLineDash([8 * unit, 6 * unit]);
-  for (const [style, width] of [[DARK, 5 * unit], [colour, 2.5 * unit]]) {
+  if (face.uncertain) context.setLineDash([8 * unit, 6 * unit]);
+  for (const [style, width] of [[DARK, 5 * unit], [color, 2.5 * unit]]) {
     context.strokeStyle = style;
     context.lineWidth = width;
     context.beginPath();
     context.roundRect(box.x, box.y, box.width, box.height, 6 * unit);
     context.stroke();
   }
-  drawTag(context, tagOf(face), box, { colour, unit, edge });
+  drawTag(context, tagOf(face), box, { color, unit, edge });
   context.restore();
 }
 
-function drawTag(context, text, box, { colour, unit, edge }) {
+function drawTag(context, text, box, { color, unit, edge }) {
   const size = Math.min(Math.max(box.width / 8, 13 * unit), 30 * unit);
   const pad = size * 0.4;
   const area = edge ?? { x: 0, y: 0, width: context.canvas.width, height: context.canvas.height };
@@ -46,7 +46,7 @@ function drawTag(context, text, box, { colour, unit, edge }) {
   const above = box.y - height - 2 * unit;
   const below = Math.min(box.y + box.height + 2 * unit, area.y + area.height - height);
   const y = above >= area.y ? above : below;
-  context.fillStyle = colour;
+  context.fillStyle = color;
   context.beginPath();
   context.roundRect(x, y, width, height, 4 * unit);
   context.fill();

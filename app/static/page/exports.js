@@ -1,6 +1,6 @@
 // Results as files. The CSV has the first columns of `mien label`'s table, in its order.
 
-import { LABELS, UNCERTAIN, likeliest } from "./labels.js";
+import { LABELS, likeliest } from "./labels.js";
 
 const COLUMNS = ["file", "status", "face", "x", "y", "width", "height", "label", "confidence",
   ...LABELS.map((label) => `p_${label}`), "detector", "model", "reason", "error", "uncertain"];
@@ -20,7 +20,7 @@ function rowsOf({ name, answer, error }) {
   if (!image.faces.length) return [{ ...shared, status: "no_face" }];
   return image.faces.map((face, number) => ({
     ...shared, ...face.box, status: "ok", face: number, label: likeliest(face), confidence: face.confidence,
-    uncertain: face.label === UNCERTAIN,
+    uncertain: face.uncertain,
     ...Object.fromEntries(LABELS.map((label) => [`p_${label}`, face.probabilities[label]])),
   }));
 }

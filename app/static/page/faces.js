@@ -2,14 +2,14 @@
 
 import { showAttention } from "./attention.js";
 import { element, setText } from "./dom.js";
-import { LABELS, likeliest, percent, spoken } from "./labels.js";
+import { UNCERTAIN, LABELS, likeliest, percent, spoken } from "./labels.js";
 import { Timeline } from "./timeline.js";
 
 const AWAY_MS = 1200;
 const FORGOTTEN_MS = 60_000;
 const REFRESH_MS = 100;
 const TIMELINE_MS = 500;
-const MOST_SHOWN = 8;
+const MAX_SHOWN = 8;
 
 /** A block with heading, label and seven bars; `show(face)` fills it. */
 export class FaceBlock {
@@ -53,7 +53,7 @@ class Person {
 
   seen(face, at) {
     Object.assign(this, { face, seenAt: at });
-    this.timeline.add(face.label, face.probabilities[likeliest(face)], at);
+    this.timeline.add(face.uncertain ? UNCERTAIN : face.label, face.probabilities[likeliest(face)], at);
   }
 
   /** `answeredAt`: when the newest answer came; as long as none comes, nobody has left. */
@@ -97,7 +97,7 @@ export class People {
     const byAge = [...this.people].sort(([, one], [, other]) => other.seenAt - one.seenAt);
     byAge.forEach(([track, person], place) => {
       const away = now - person.seenAt > AWAY_MS;
-      if (now - person.seenAt > FORGOTTEN_MS || (away && place >= MOST_SHOWN)) {
+      if (now - person.seenAt > FORGOTTEN_MS || (away && place >= MAX_SHOWN)) {
         person.block.root.remove();
         this.people.delete(track);
       }

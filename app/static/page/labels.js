@@ -1,4 +1,4 @@
-// What the seven expressions are called and coloured. The colours on pictures are those of app/draw.py.
+// What the seven expressions are called and colored. The colors on pictures are those of app/inference/drawing.py.
 
 export const LABELS = ["surprise", "fear", "disgust", "happiness", "sadness", "anger", "neutral"];
 export const UNCERTAIN = "uncertain";
@@ -13,16 +13,16 @@ const ON_PICTURE = {
   neutral: "rgb(200 200 200)",
 };
 
-export const colourOnPicture = (label) => ON_PICTURE[label] ?? ON_PICTURE.neutral;
+export const colorOnPicture = (label) => ON_PICTURE[label] ?? ON_PICTURE.neutral;
 
-/** The colour of a label in the current theme, for drawing on the page. */
-export const colourOnPage = (label) =>
+/** The color of a label in the current theme, for drawing on the page. */
+export const colorOnPage = (label) =>
   getComputedStyle(document.documentElement).getPropertyValue(`--${LABELS.includes(label) ? label : "neutral"}`).trim();
 
 /** Whole percent; what rounds to certainty is not called that. */
 export const percent = (fraction) => (fraction > 0.995 ? ">99%" : `${Math.round(fraction * 100)}%`);
 
-/** The likeliest expression of a face, also where its label is `uncertain`. */
+/** The likeliest expression of a face, also where it is uncertain. */
 export function likeliest(face) {
   return LABELS.reduce((best, label) => (face.probabilities[label] > face.probabilities[best] ? label : best));
 }
@@ -30,5 +30,5 @@ export function likeliest(face) {
 /** What is said of a face in words: "happiness 92%", or "uncertain (sadness 31%)". */
 export function spoken(face) {
   const words = `${likeliest(face)} ${percent(face.probabilities[likeliest(face)])}`;
-  return face.label === UNCERTAIN ? `${UNCERTAIN} (${words})` : `${face.label} ${percent(face.confidence)}`;
+  return face.uncertain ? `${UNCERTAIN} (${words})` : `${face.label} ${percent(face.confidence)}`;
 }

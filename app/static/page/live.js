@@ -12,7 +12,7 @@ import { FrameStream } from "./stream.js";
 
 const FRAME_PX = 640; // long side of a frame on its way: what the detector looks at first
 const QUALITY = 0.8;
-const LEAST_BETWEEN_MS = 1000 / 25;
+const MIN_BETWEEN_MS = 1000 / 25;
 
 export class Live {
   constructor() {
@@ -216,7 +216,7 @@ export class Live {
   look() {
     const now = performance.now();
     // a little early is on time: camera frames come in steps of 33 ms
-    if (this.state !== "live" || this.encoding || now - this.sentAt < LEAST_BETWEEN_MS - 8 || !this.stream.ready(now)) return;
+    if (this.state !== "live" || this.encoding || now - this.sentAt < MIN_BETWEEN_MS - 8 || !this.stream.ready(now)) return;
     const { videoWidth, videoHeight } = this.video;
     if (!videoWidth) return;
     const scale = Math.min(1, FRAME_PX / Math.max(videoWidth, videoHeight));

@@ -1,6 +1,6 @@
 // The last minute of one person: what was shown when, and how sure the model was.
 
-import { LABELS, UNCERTAIN, colourOnPage } from "./labels.js";
+import { LABELS, UNCERTAIN, colorOnPage } from "./labels.js";
 
 export const SPAN_MS = 60_000;
 const GAP_MS = 2500;
@@ -47,14 +47,14 @@ export class Timeline {
     if (!width || !height) return;
     if (this.canvas.width !== width || this.canvas.height !== height) Object.assign(this.canvas, { width, height });
     const context = this.canvas.getContext("2d");
-    const colours = Object.fromEntries([...LABELS, UNCERTAIN].map((label) => [label, colourOnPage(label)]));
+    const colors = Object.fromEntries([...LABELS, UNCERTAIN].map((label) => [label, colorOnPage(label)]));
     const x = (at) => width * (1 - (now - at) / SPAN_MS);
     context.clearRect(0, 0, width, height);
     for (const [point, until] of this.spans(now)) {
       const left = x(point.at);
       const tall = Math.max(point.confidence, 0.04) * height;
       context.globalAlpha = point.label === UNCERTAIN ? 0.45 : 1;
-      context.fillStyle = colours[point.label];
+      context.fillStyle = colors[point.label];
       context.fillRect(left, height - tall, Math.max(x(until) - left + 0.6, 1), tall);
     }
   }

@@ -1,0 +1,158 @@
+"""Checks of an installation: versions, settings, detector, model and device.
+
+python -m app doctor
+"""
+
+import importlib.metadata
+import platform
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from rich.console import Console
+
+from app import VERSION
+from app.inference.classifier import Classifier, create_classifier
+from app.inference.detect import create_detector, detector_names, detector_source
+from app.inference.runtime.sessions import CPU, CUDA, cuda_obstacle
+from app.service.state import fallback
+from app.settings import Settings, load_settings
+from data.contract import CROP_PX, contract_id
+from data.errors import MienError
+from models.manifest import ARTIFACTS_DIR, ArtifactError, artifact_dir, default_artifact_dir, load_artifact
+
+_PACKAGES: Final = ("numpy", "opencv-python", "pillow", "onnxruntime-gpu", "onnxruntime", "fastapi", "pydantic")
+
+
+class _Results:
+    """Prints one line per check and remembers whether all passed."""
+
+    def __init__(self) -> None:
+        self.passed = True
+        self._console = Console()
+
+    def line(self, name: str, text: str, *, good: bool | None = None) -> None:
+        """Print one line: passed, failed, or (None) information."""
+        self.passed = self.passed and good is not False
+        mark = {True: "[green]ok[/]    ", False: "[red]failed[/]", None: "      "}[good]
+        self._console.print(mark, end="")
+        self._console.print(f" {name:<15} {text}", highlight=False, markup=False, soft_wrap=True)
+
+    def check(self, name: str, run: Callable[[], str]) -> None:
+        """Print the result of a check, or why it failed."""
+        try:
+            self.line(name, run(), good=True)
+        except MienError as error:
+            self.line(name, str(error), good=False)
+
+
+def examine(overrides: dict[str, Any]) -> bool:
+    """Run all checks; returns whether all passed."""
+    results = _Results()
+    results.line("mien", f"{VERSION}, crop contract {contract_id()}")
+    results.line("python", f"{platform.python_version()} on {platform.platform()}")
+    results.line("packages", ", ".join(_versions()))
+    try:
+        settings = load_settings(**overrides)
+    except MienError as error:
+        results.line("settings", str(error), good=False)
+        return False
+    results.check("detector", lambda: _detector(settings))
+    results.check("model", lambda: _model(settings))
+    results.check("device", lambda: _device(settings))
+    return results.passed
+
+
+def _versions() -> list[str]:
+    found = []
+    for name in _PACKAGES:
+        try:
+            found.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _detector(settings: Settings) -> str:
+    """Build the detector and run it once."""
+    detector = create_detector(settings)
+    detector.detect(np.zeros((120, 160, 3), np.uint8))
+    others = [name for name in detector_names() if name != detector.name and settings.detector == "auto"]
+    found = (f"{name}: {detector_source(name, settings)}" for name in (detector.name, *others))
+    return "; ".join(found)
+
+
+def _model(settings: Settings) -> str:
+    folder = artifact_dir(settings.model)
+    manifest = load_artifact(folder)
+    kind = "chosen" if settings.model else "default"
+    return f"{manifest.name} ({kind}), all hashes match; {manifest.parameters:,} parameters; {folder}"
+
+
+def _device(settings: Settings) -> str:
+    """Run the model; returns its provider, and why CUDA is not used."""
+    classifier: Classifier = create_classifier(settings)
+    rows = classifier.classify(np.zeros((2, CROP_PX, CROP_PX, 3), np.uint8))
+    if rows.shape != (2, 7) or not np.allclose(rows.sum(axis=1), 1.0, atol=1e-4):
+        raise ArtifactError(f"the model returned {rows.shape} with sums {rows.sum(axis=1)}: expected (2, 7), each 1")
+    text = f"the model runs on {classifier.provider} in {classifier.precision}"
+    if classifier.provider == CPU:
+        obstacle = fallback(classifier, settings) or cuda_obstacle()
+        text += f"; {CUDA}: {obstacle}" if obstacle else f"; {CUDA} was not requested"
+    return text
+
+
+def list_models() -> None:
+    """Print the released artifacts, the default marked with *, and the detectors."""
+    console = Console()
+    default = _default_name()
+    folders = sorted(path.parent for path in ARTIFACTS_DIR.glob("*/manifest.json"))
+    if not folders:
+        console.print(f"no artifacts in {ARTIFACTS_DIR}", highlight=False)
+    for folder in folders:
+        mark = "* " if folder.name == default else "  "
+        console.print(f"{mark}{folder.name:<40} {_about(folder)}", highlight=False, markup=False, soft_wrap=True)
+    settings = load_settings()
+    for name in detector_names():
+        source = detector_source(name, settings)
+        console.print(f"  {'detector ' + name:<40} {source}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _default_name() -> str:
+    try:
+        return default_artifact_dir().name
+    except ArtifactError:
+        return ""
+
+
+def _about(folder: Path) -> str:
+    try:
+        manifest = load_artifact(folder)
+    except ArtifactError as error:
+        return str(error)
+    scores = ", ".join(
+        f"{one.accuracy.value:.1%} on {'clean ' if one.clean else ''}{one.data} {one.split} ({one.prior})"
+        for one in manifest.metrics
+    )
+    return f"{', '.join(manifest.graphs)}; {scores or 'no metrics'}"
+
+
+def verify_models(folder: Path | None) -> bool:
+    """Verify one artifact, or all and the detector; returns whether all passed."""
+    results = _Results()
+    folders = [folder] if folder else sorted(path.parent for path in ARTIFACTS_DIR.glob("*/manifest.json"))
+    if not folders:
+        results.line("artifacts", f"none in {ARTIFACTS_DIR}", good=False)
+    for one in folders:
+        results.check("artifact", lambda one=one: _verified(one))  # type: ignore[misc]
+    if folder is None:
+        settings = load_settings()
+        for name in detector_names():
+            results.check(f"detector {name}", lambda name=name: detector_source(name, settings))  # type: ignore[misc]
+    return results.passed
+
+
+def _verified(folder: Path) -> str:
+    manifest = load_artifact(folder)
+    return f"{manifest.name}: the hashes of {len(manifest.files) + len(manifest.graphs)} files match"

@@ -1,0 +1,14 @@
+"""The command `mien doctor`: a check of the installation."""
+
+import typer
+
+from app.cli.options import FAILED, DetectorName, Model, OnDevice, printed_errors
+
+
+def doctor(model: Model = None, device: OnDevice = None, detector: DetectorName = None) -> None:
+    """Check packages, detector, model and device. Exits with status 1 if a check fails."""
+    with printed_errors():
+        from app.cli.checks import examine
+
+        passed = examine({"model": model, "device": device, "detector": detector})
+    raise typer.Exit(0 if passed else FAILED)

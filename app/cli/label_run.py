@@ -1,0 +1,120 @@
+"""Messages and exit codes of `mien label`, around `app.labeling.run`."""
+
+import logging
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from typing import IO, Any, Final
+
+from rich.console import Console
+
+from app.cli.options import DISK_FULL, FAILED, LOCKED, SOME_ERRORS, STOPPED
+from app.labeling.files import DiskFull, LabelingError, OutputLocked
+from app.labeling.json_stderr import json_stderr
+from app.labeling.outputs import check_outputs, load_output, output_names
+from app.labeling.progress import JsonLog, Reporter, reporter
+from app.labeling.request import DEFAULT_OUTPUTS, Request
+from app.labeling.run import Outcome, label
+from app.labeling.scan import NothingKnown, sources_of
+from app.labeling.signals import Interrupts
+from app.labeling.summary import print_summary, summary_facts
+from app.settings import Settings, load_settings
+from data.errors import MienError
+
+_CODES: Final[dict[type[MienError], int]] = {OutputLocked: LOCKED, DiskFull: DISK_FULL}
+_KINDS: Final = {"file": "files", "zip": "zip archives", "tar": "tar archives", "video": "videos"}
+
+
+def print_outputs() -> None:
+    """List the outputs with a line each; those written by default are marked."""
+    console = Console()
+    for name in output_names():
+        mark = "*" if name in DEFAULT_OUTPUTS else " "
+        console.print(f"{mark} {name:<14} {load_output(name).HELP}", highlight=False, markup=False)
+    console.print("* written by default", style="dim")
+
+
+def run(request: Request, settings: Mapping[str, Any], signals: Interrupts) -> int:
+    """Run the command; returns the exit code."""
+    if request.messages == "json":
+        with json_stderr() as stream:
+            return _guarded(request, settings, signals, stream)
+    return _guarded(request, settings, signals, None)
+
+
+def _guarded(request: Request, settings: Mapping[str, Any], signals: Interrupts, stream: IO[str] | None) -> int:
+    level = logging.ERROR if request.messages == "quiet" else logging.WARNING
+    logging.basicConfig(level=level, format="mien: %(message)s")
+    try:
+        _check_engine(request)
+        if request.dry_run:
+            return _dry_run(request, stream)
+        return _run(request, load_settings(**settings), signals, stream)
+    except MienError as error:
+        code = _CODES.get(type(error), FAILED)
+        if request.messages == "json":
+            JsonLog(stream).log("failed", error=str(error), code=code)
+        else:
+            sys.stderr.write(f"mien: {error}\n")
+        return code
+    except KeyboardInterrupt:
+        return 130
+
+
+def _run(request: Request, settings: Settings, signals: Interrupts, stream: IO[str] | None) -> int:
+    with reporter(request.messages, Console(stderr=True), stream) as report:
+        run = _on_ray if request.engine == "ray" else label
+        outcome = run(request, settings, report, signals)
+    if request.messages == "json":
+        JsonLog(stream).log("summary", **summary_facts(outcome))
+    elif request.messages == "bar":
+        print_summary(outcome, Console())
+    return exit_code(outcome)
+
+
+def _on_ray(request: Request, settings: Settings, report: Reporter, signals: Interrupts) -> Outcome:
+    from app.labeling.ray.engine import label_on_ray
+
+    return label_on_ray(request, settings, report, signals)
+
+
+def _check_engine(request: Request) -> None:
+    """Refuse options that the engine has no use for. Raises: LabelingError."""
+    if request.engine == "local":
+        if request.ray_address is not None or request.partition_files is not None:
+            raise LabelingError("--ray-address and --partition-files need --engine ray.")
+        return
+    from app.labeling.ray.engine import check
+
+    check(request)
+
+
+def exit_code(outcome: Outcome) -> int:
+    """0, or why it is not: stopped before the end, or some files have errors."""
+    if outcome.stopped:
+        return STOPPED
+    return SOME_ERRORS if outcome.statuses.get("error") else 0
+
+
+def _dry_run(request: Request, stream: IO[str] | None) -> int:
+    """Scan only: how many inputs of which kind, and what is already known to be wrong."""
+    check_outputs(request.outputs)
+    kinds: Counter[str] = Counter()
+    failures: Counter[str] = Counter()
+    size = 0
+    for source in sources_of(request, NothingKnown()):
+        size += source.size
+        if source.failure is None:
+            kinds[source.kind] += 1
+        else:
+            failures[source.failure.reason] += 1
+    if request.messages == "json":
+        JsonLog(stream).log("dry_run", kinds=kinds, failures=failures, bytes=size)
+        return 0
+    console = Console()
+    for kind, count in sorted(kinds.items()):
+        console.print(f"{count:>12,} {_KINDS[kind]}", highlight=False)
+    for reason, count in sorted(failures.items()):
+        console.print(f"{count:>12,} that cannot be read: {reason}", highlight=False)
+    console.print(f"{size / 1e6:>12,.1f} MB in total. Nothing was written.", highlight=False)
+    return 0

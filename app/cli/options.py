@@ -1,0 +1,51 @@
+"""Options and exit codes shared by the commands, and one-line error messages; light to import."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal, NoReturn
+
+import typer
+
+# Documented in docs/labeling.md
+FAILED, USAGE, SOME_ERRORS, STOPPED, LOCKED, DISK_FULL = 1, 2, 3, 4, 5, 6
+# Headings of the help
+IN, OUTS, RUN, LOG, WITH, RAY = "Inputs", "Outputs", "Run", "Messages", "Model", "Past one machine"
+
+
+Model = Annotated[
+    Path | None, typer.Option(help="fast (default), accurate, or an artifact folder.", rich_help_panel=WITH)
+]
+PriorName = Annotated[
+    Literal["natural", "balanced"] | None,
+    typer.Option("--prior", help="balanced (default) corrects for rare expressions.", rich_help_panel=WITH),
+]
+OnDevice = Annotated[
+    Literal["auto", "cpu", "cuda", "tensorrt"] | None,
+    typer.Option(help="Where the model runs. Only auto falls back to the CPU.", rich_help_panel=WITH),
+]
+DetectorName = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Face detector: auto, or one of `mien models list`.", rich_help_panel=WITH),
+]
+
+
+class printed_errors:  # noqa: N801  # read as a statement
+    """Print expected errors as one line and exit with status 1."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if isinstance(error, KeyboardInterrupt):
+            raise SystemExit(130)
+        if isinstance(error, Exception) and not isinstance(error, typer.Exit):
+            from data.errors import MienError
+
+            if isinstance(error, MienError | FileNotFoundError):
+                fail(str(error), FAILED)
+
+
+def fail(message: str, code: int) -> NoReturn:
+    """Print one line to standard error and exit with a status code."""
+    sys.stderr.write(f"mien: {message}\n")
+    raise SystemExit(code)

@@ -1,0 +1,49 @@
+"""The command `mien webcam`: the page with a camera, or live labels of a camera, video or stream."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app.cli.options import USAGE, DetectorName, Model, OnDevice, PriorName, fail, printed_errors
+
+
+def webcam(
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--source", "-s", metavar="0|FILE|URL", help="Label a camera, video file or stream without the page."
+        ),
+    ] = None,
+    write: Annotated[
+        Path | None, typer.Option("--write", "-w", metavar="FILE.mp4", help="Save the annotated video of --source.")
+    ] = None,
+    window: Annotated[bool, typer.Option(help="Show --source in a window, if there is a display.")] = True,
+    browser: Annotated[bool, typer.Option(help="Open the page in the browser.")] = True,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port of the page; default 8000, or a free one.")
+    ] = None,
+    model: Model = None,
+    device: OnDevice = None,
+    detector: DetectorName = None,
+    prior: PriorName = None,
+) -> None:
+    """Label expressions live: on a web page with your camera, or --source in a window or the terminal.
+
+    The page is served to this machine only. Nothing is stored except the file named by --write.
+    """
+    if write is not None and source is None:
+        fail("--write needs --source.", USAGE)
+    with printed_errors():
+        from app.inference.pipeline import build_pipeline
+        from app.live import views
+        from app.live import webcam as live
+        from app.settings import load_settings
+
+        settings = load_settings(port=port, model=model, device=device, detector=detector, prior=prior)
+        if source is None:
+            from app.service.local_page import serve_page
+
+            serve_page(settings, browser=browser and views.has_display())
+        else:
+            live.run(build_pipeline(settings), source, write=write, window=window)

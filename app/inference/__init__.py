@@ -1,0 +1,1 @@
+"""Inference, from encoded photos to labeled faces; independent of HTTP and folders."""

@@ -1,0 +1,172 @@
+"""Dynamic batching of face crops across requests: one queue, one thread.
+
+Flow: request -> crops -> `Batcher` -> Classifier -> rows of that request. While one inference runs, the faces of other
+requests collect, and the next inference takes them all; an idle batcher starts at once. Running one inference at a time
+keeps requests from competing for cores, and fills a GPU.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.errors import QueueFull, ShuttingDown
+from data.contract import CROP_PX, LABELS, Array
+
+_log = logging.getLogger(__name__)
+# (N, 112, 112, 3) uint8 -> (N, 7) float32
+Classify = Callable[[Array], Array]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """Faces per inference, seconds that a batch waits to fill, and faces that may wait in the queue."""
+
+    max_faces: int = 64
+    max_wait_s: float = 0.002
+    max_queue: int = 1024
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Job:
+    crops: Array
+    result: "Future[Array]"
+
+
+class Batcher:
+    """Batches the crops of concurrent callers; every caller gets the rows of its own crops.
+
+    Thread-safe, and usable from an event loop. `close` lets accepted work finish.
+    """
+
+    def __init__(
+        self,
+        classify: Classify,
+        limits: BatchLimits | None = None,
+        *,
+        on_batch: Callable[[int], None] | None = None,
+    ) -> None:
+        """Start the thread; `on_batch` is called with the number of faces of every inference."""
+        self._classify = classify
+        self._limits = limits or BatchLimits()
+        self._on_batch = on_batch
+        self._jobs: deque[_Job] = deque()
+        self._waiting = 0
+        self._closing = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._work, name="mien-batch", daemon=True)
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """Faces in the queue."""
+        return self._waiting
+
+    async def classify(self, crops: Array) -> Array:
+        """As `submit`, awaited; a caller that is canceled while it waits costs no inference."""
+        return await asyncio.wrap_future(self.submit(crops))
+
+    def submit(self, crops: Array) -> "Future[Array]":
+        """Queue (N, 112, 112, 3) uint8 crops; the future gives (N, 7) float32 probabilities.
+
+        Raises: ValueError, for another shape or type; QueueFull; ShuttingDown, after `close`.
+        """
+        if crops.shape[1:] != (CROP_PX, CROP_PX, 3) or crops.dtype != np.uint8:
+            raise ValueError(f"crops {crops.shape} {crops.dtype}: expected (N, {CROP_PX}, {CROP_PX}, 3) uint8")
+        job = _Job(crops, Future())
+        if len(crops) == 0:
+            job.result.set_result(np.empty((0, len(LABELS)), np.float32))
+            return job.result
+        with self._changed:
+            self._admit(len(crops))
+            self._jobs.append(job)
+            self._waiting += len(crops)
+            self._changed.notify()
+        return job.result
+
+    def _admit(self, faces: int) -> None:
+        if self._closing:
+            raise ShuttingDown("the service is stopping and accepts no more faces")
+        # A photo with more faces than the queue holds may wait alone: it could never be served otherwise.
+        if self._waiting and self._waiting + faces > self._limits.max_queue:
+            raise QueueFull(
+                f"{self._waiting} of at most {self._limits.max_queue} faces are queued: try again in a moment"
+            )
+
+    def close(self) -> None:
+        """Accept no more work, finish what was accepted, and end the thread. May be called twice."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _work(self) -> None:
+        busy = False
+        while True:
+            with self._changed:
+                if not self._jobs:
+                    busy = False
+                    self._changed.wait_for(lambda: self._jobs or self._closing)
+                if not self._jobs:
+                    return
+                if busy:
+                    self._let_fill()
+                jobs = self._take()
+            self._run(jobs)
+            busy = True
+
+    def _let_fill(self) -> None:
+        """Under load, wait a moment for the batch to fill; never when idle or closing."""
+        deadline = time.monotonic() + self._limits.max_wait_s
+        while self._waiting < self._limits.max_faces and not self._closing:
+            left = deadline - time.monotonic()
+            if left <= 0 or not self._changed.wait(left):
+                return
+
+    def _take(self) -> list[_Job]:
+        """Take whole requests, in order, up to the batch size; at least one."""
+        taken: list[_Job] = []
+        faces = 0
+        while self._jobs and (not taken or faces + len(self._jobs[0].crops) <= self._limits.max_faces):
+            job = self._jobs.popleft()
+            self._waiting -= len(job.crops)
+            if job.result.set_running_or_notify_cancel():
+                taken.append(job)
+                faces += len(job.crops)
+        return taken
+
+    def _run(self, jobs: list[_Job]) -> None:
+        if not jobs:
+            return
+        try:
+            rows = self._classify(np.concatenate([job.crops for job in jobs]) if len(jobs) > 1 else jobs[0].crops)
+        except Exception as error:  # noqa: BLE001  # belongs to a caller; the thread must go on
+            self._run_apart(jobs, error)
+            return
+        start = 0
+        for job in jobs:
+            end = start + len(job.crops)
+            job.result.set_result(rows[start:end].copy())  # a view would keep the whole batch alive
+            start = end
+        self._report(len(rows))
+
+    def _report(self, faces: int) -> None:
+        try:
+            if self._on_batch is not None:
+                self._on_batch(faces)
+        except Exception:  # noqa: BLE001  # a metric must not end the thread that every caller waits for
+            _log.exception("the callback for a batch of %d faces failed", faces)
+
+    def _run_apart(self, jobs: list[_Job], error: Exception) -> None:
+        """After a failed batch, run each request alone, so that only the one at fault fails."""
+        if len(jobs) == 1:
+            jobs[0].result.set_exception(error)
+            return
+        for job in jobs:
+            self._run([job])

@@ -1,0 +1,164 @@
+"""Expression classifier: a verified artifact in ONNX Runtime that returns calibrated probabilities.
+
+The graph normalizes its input. The classifier applies softmax with the temperature and correction of the manifest.
+"""
+
+import logging
+from pathlib import Path
+from typing import Final, Literal
+
+import numpy as np
+import platformdirs
+
+from app.errors import InvalidRequest, ProviderUnavailable
+from app.inference.runtime.cuda_batches import SIZES, FixedBatches
+from app.inference.runtime.sessions import CUDA, Session, open_session, tensorrt_options
+from app.settings import Device, Precision, Settings
+from data.contract import CROP_PX, Array
+from models.manifest import GraphOutput, Manifest, Prior, Relevance, artifact_dir, load_artifact
+
+CPU_BATCH: Final = 64
+
+_log = logging.getLogger(__name__)
+
+
+class Classifier:
+    """Seven calibrated probabilities per crop; thread-safe."""
+
+    folder: Path
+    manifest: Manifest
+    provider: str
+    precision: str
+    max_batch: int
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        device: Device,
+        precision: Precision = "auto",
+        threads: int = 0,
+        cuda_graphs: bool = True,
+        engine_cache: Path | None = None,
+        prior: Prior = "balanced",
+    ) -> None:
+        """Verify the artifact in `folder` and open its graph.
+
+        Args:
+            folder: the artifact.
+            device: `cuda` and `tensorrt` fail if they cannot run the graph; `auto` falls back to the CPU.
+            precision: `auto` is fp16 on a GPU and fp32 on a CPU.
+            threads: threads per inference; 0 uses all available cores.
+            cuda_graphs: whether a GPU may replay batches as CUDA graphs if that is faster.
+            engine_cache: folder of TensorRT's engines; the user cache by default.
+            prior: `balanced` applies the manifest's correction for rare expressions.
+        Raises: ArtifactError, if a file is damaged or the precision is missing; ProviderUnavailable.
+        """
+        self.folder, self.manifest, self.prior = folder, load_artifact(folder), prior
+        self._threads, self._engine_cache = threads, engine_cache
+        self._session, self.precision = self._open(device, precision)
+        self.provider = self._session.provider
+        self._batches = self._fixed_batches(cuda_graphs) if self._session.device == "cuda" else None
+        self.max_batch = CPU_BATCH if self._batches is None else self._batches.max_batch
+
+    def _open(self, device: Device, precision: Precision) -> tuple[Session, str]:
+        if precision == "int8":
+            if device in ("cuda", "tensorrt"):
+                raise ProviderUnavailable("precision int8 is for CPUs: set MIEN_DEVICE=cpu or MIEN_PRECISION=auto")
+            device = "cpu"
+        if precision != "auto":
+            return self._open_graph(precision, device), precision
+        if device != "cpu" and "fp16" in self.manifest.graphs:
+            session = self._open_graph("fp16", device)
+            if session.device == "cuda":
+                return session, "fp16"
+            device = "cpu"  # the fallback is logged already; fp16 is slower than fp32 on a CPU
+        return self._open_graph("fp32", device), "fp32"
+
+    def _open_graph(self, name: Literal["fp32", "fp16", "int8"], on: Device, *, captured: bool = False) -> Session:
+        options = {"enable_cuda_graph": "1"} if captured else {}
+        if on == "tensorrt":
+            cache = self._engine_cache or platformdirs.user_cache_path("mien", appauthor=False) / "tensorrt"
+            shape = {self.manifest.input.name: (CROP_PX, CROP_PX, 3)}
+            options = tensorrt_options(cache, shape, largest=max(SIZES), half=name == "fp16")
+        warm_up = {self.manifest.input.name: np.zeros((1, CROP_PX, CROP_PX, 3), np.uint8)}
+        graph = self.folder / self.manifest.graph(name).file
+        return open_session(graph, on, threads=self._threads, warm_up=warm_up, options=options)
+
+    def _fixed_batches(self, cuda_graphs: bool) -> FixedBatches:
+        captured = self._capturing_session() if cuda_graphs and self.provider == CUDA else None
+        return FixedBatches(
+            self._session.inference,
+            device=self._session.device,
+            input_name=self.manifest.input.name,
+            output_name=self.manifest.output.name,
+            captured=None if captured is None else captured.inference,
+        )
+
+    def _capturing_session(self) -> Session | None:
+        """A second session for CUDA graphs: a session that captures cannot run anything else."""
+        name: Literal["fp32", "fp16"] = "fp16" if self.precision == "fp16" else "fp32"
+        try:
+            return self._open_graph(name, "cuda", captured=True)
+        except ProviderUnavailable as error:
+            _log.info("CUDA graphs are not used: %s", error)
+            return None
+
+    @property
+    def graph_sizes(self) -> tuple[int, ...]:
+        """Batch sizes that run as CUDA graphs; empty on a CPU."""
+        return () if self._batches is None else self._batches.captured_sizes
+
+    def classify(self, crops: Array) -> Array:
+        """Classify crops.
+
+        Args:
+            crops: (N, 112, 112, 3) uint8, RGB, from `data.contract.align` or `fit`; N may be 0.
+        Returns: (N, 7) float32, calibrated probabilities in the order of `data.contract.LABELS`; rows sum to 1.
+        Raises: ValueError, for a wrong shape or dtype.
+        """
+        _check_shape(crops)
+        return self.manifest.probabilities(self._logits(crops), self.prior)
+
+    def explain(self, crops: Array) -> Array:
+        """Attention maps of crops as `classify` takes them, (N, rows, columns) float32; each map sums to 1.
+
+        Raises: InvalidRequest, if the artifact's graph has no such output.
+        """
+        output = self.manifest.explain
+        if output is None:
+            raise InvalidRequest(f"explain: model {self.manifest.name} has no attention map; request without explain")
+        _check_shape(crops)
+        return self._run(crops, output)
+
+    def _logits(self, crops: Array) -> Array:
+        if self._batches is not None:
+            return self._batches.run(crops)
+        return self._run(crops, self.manifest.output)
+
+    def _run(self, crops: Array, output: GraphOutput | Relevance) -> Array:
+        """One output of the graph for all crops, in batches."""
+        parts = [np.empty((0, *output.shape[1:]), np.float32)]
+        for start in range(0, len(crops), CPU_BATCH):
+            feed = {self.manifest.input.name: np.ascontiguousarray(crops[start : start + CPU_BATCH])}
+            parts += self._session.inference.run([output.name], feed)
+        return np.concatenate(parts)
+
+
+def _check_shape(crops: Array) -> None:
+    if crops.shape[1:] != (CROP_PX, CROP_PX, 3) or crops.dtype != np.uint8:
+        raise ValueError(f"crops {crops.shape} {crops.dtype}: expected (N, {CROP_PX}, {CROP_PX}, 3) uint8")
+
+
+def create_classifier(settings: Settings) -> Classifier:
+    """Open the artifact of the settings, or the released default. Raises: as `Classifier`; ArtifactError."""
+    folder = artifact_dir(settings.model)
+    return Classifier(
+        folder,
+        device=settings.device,
+        precision=settings.precision,
+        threads=settings.threads,
+        cuda_graphs=settings.cuda_graphs,
+        engine_cache=settings.tensorrt_cache,
+        prior=settings.prior,
+    )

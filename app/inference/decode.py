@@ -1,0 +1,45 @@
+"""Decoding within a deployment's limits: the first stage of serving, bytes to (H, W, 3) uint8 RGB.
+
+The decoder is the contract's. The limits on bytes and pixels are checked before a pixel is decoded.
+"""
+
+from dataclasses import dataclass
+
+from app.errors import PayloadTooLarge
+from app.settings import Settings
+from data import contract
+from data.contract import Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decoded:
+    """Pixels (H, W, 3) uint8 RGB, and the size of the photo: larger than `image` if it was decoded at reduced size."""
+
+    image: Array
+    width: int
+    height: int
+
+    @property
+    def scale(self) -> float:
+        """Pixels of the photo per pixel of `image`: 1, 2, 4 or 8, the scales JPEG decoders support."""
+        return float(round(self.width / self.image.shape[1]))
+
+
+def decode(payload: bytes, settings: Settings, *, reduced: bool = False) -> Decoded:
+    """Decode one image, upright, within the deployment's limits.
+
+    Args:
+        payload: the file's bytes.
+        settings: the limits.
+        reduced: decode a JPEG at 1/2, 1/4 or 1/8 if its long side keeps at least `detection_max_px`. Decoding a
+            12-megapixel photo takes ten times as long as detecting its faces, at half size a third of that.
+    Raises: PayloadTooLarge, ImageTooLarge, UnsupportedImage, DecodeError.
+    """
+    if len(payload) > settings.max_bytes:
+        raise PayloadTooLarge(f"image of {len(payload):,} bytes: at most {settings.max_bytes:,} are accepted")
+    if not reduced:
+        image = contract.decode(payload, max_pixels=settings.max_pixels)
+        return Decoded(image, image.shape[1], image.shape[0])
+    size = contract.probe(payload, max_pixels=settings.max_pixels)
+    image = contract.decode(payload, max_pixels=settings.max_pixels, reduce_to_px=settings.detection_max_px)
+    return Decoded(image, size.width, size.height)

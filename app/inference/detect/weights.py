@@ -1,0 +1,115 @@
+"""Where is YuNet's file, and is it the right one? Looked for on disk; fetched only when asked: `mien models pull`.
+
+YuNet (Wu, Peng, Yu 2023, "YuNet: A Tiny Millisecond-level Face Detector") is published in the OpenCV Zoo under the MIT
+license. The file is pinned by its sha256: any other file is refused by name, never skipped.
+"""
+
+import contextlib
+import hashlib
+import tempfile
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Final
+
+import platformdirs
+
+from app.errors import DetectorUnavailable, DownloadError
+from models.manifest import sha256_of
+
+YUNET_FILE: Final = "face_detection_yunet_2023mar.onnx"
+YUNET_SHA256: Final = "8f2383e4dd3cfbb4553ea8718107fc0423210dc964f9f4280604804ed2552fa4"
+# The repository keeps the file in Git LFS: the `raw` address would answer with a pointer of three lines.
+YUNET_URL: Final = (
+    f"https://media.githubusercontent.com/media/opencv/opencv_zoo/main/models/face_detection_yunet/{YUNET_FILE}"
+)
+TIMEOUT_S: Final = 10.0
+_MAX_BYTES: Final = 1_000_000  # the file has 232,589
+
+
+def cache_dir() -> Path:
+    """The user's folder for fetched files; not created here."""
+    return platformdirs.user_cache_path("mien", appauthor=False)
+
+
+def find_yunet(models_dir: Path | None) -> Path | None:
+    """Return YuNet's verified file from `models_dir`, else from the user cache; None where neither has it.
+
+    Raises: DetectorUnavailable, for a file of that name with other bytes.
+    """
+    for folder in (models_dir, cache_dir()):
+        if folder is not None and (folder / YUNET_FILE).is_file():
+            return _verified(folder / YUNET_FILE)
+    return None
+
+
+def require_yunet(models_dir: Path | None) -> Path:
+    """As `find_yunet`, but its absence is an error that says how to get it. Raises: DetectorUnavailable."""
+    path = find_yunet(models_dir)
+    if path is None:
+        places = ", ".join(str(folder) for folder in (models_dir, cache_dir()) if folder is not None)
+        raise DetectorUnavailable(
+            f"detector yunet: {YUNET_FILE} is in none of: {places}. Run `mien models pull` once, set MIEN_MODELS_DIR "
+            "to the folder that holds it, or choose MIEN_DETECTOR=haar."
+        )
+    return path
+
+
+def _verified(path: Path) -> Path:
+    try:
+        found = sha256_of(path)
+    except OSError as error:
+        raise DetectorUnavailable(f"detector yunet: cannot read {path} ({error.strerror})") from error
+    if found != YUNET_SHA256:
+        raise DetectorUnavailable(
+            f"detector yunet: {path} has sha256 {found[:12]}..., expected {YUNET_SHA256[:12]}.... It is damaged or "
+            "another version: delete it and run `mien models pull`."
+        )
+    return path
+
+
+def fetch_yunet(folder: Path | None = None, *, url: str = YUNET_URL, timeout_s: float = TIMEOUT_S) -> Path:
+    """Download YuNet into `folder` (the user cache when None) unless it is there; the file appears whole or not at all.
+
+    Raises: DownloadError, saying what failed and how to go on without the network.
+    """
+    target = (folder or cache_dir()) / YUNET_FILE
+    if target.is_file() and sha256_of(target) == YUNET_SHA256:
+        return target
+    payload = _download(url, timeout_s)
+    found = hashlib.sha256(payload).hexdigest()
+    if found != YUNET_SHA256:
+        raise DownloadError(
+            f"{url} answered with {len(payload):,} bytes of sha256 {found[:12]}..., expected {YUNET_SHA256[:12]}...: "
+            "a proxy's page, or a new version. Nothing was written."
+        )
+    _write(target, payload)
+    return target
+
+
+def _download(url: str, timeout_s: float) -> bytes:
+    try:
+        with urllib.request.urlopen(url, timeout=timeout_s) as answer:  # noqa: S310  # a pinned https address
+            payload: bytes = answer.read(_MAX_BYTES)
+    except (urllib.error.URLError, TimeoutError, OSError) as error:
+        reason = getattr(error, "reason", error)
+        raise DownloadError(
+            f"cannot fetch {url} within {timeout_s:g} s ({reason}). Copy {YUNET_FILE} from the OpenCV Zoo by other "
+            "means and set MIEN_MODELS_DIR to its folder; until then MIEN_DETECTOR=auto uses Haar cascades."
+        ) from error
+    return payload
+
+
+def _write(target: Path, payload: bytes) -> None:
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=".yunet-", delete=False) as part:
+            part.write(payload)
+        try:
+            Path(part.name).replace(target)
+        except OSError:
+            with contextlib.suppress(OSError):
+                Path(part.name).unlink()
+            raise
+    except OSError as error:
+        raise DownloadError(f"cannot write {target} ({error.strerror})") from error

@@ -1,0 +1,154 @@
+"""Boxes, labels and confidences drawn on a copy of a picture, legible at any size.
+
+Flow: boxes of all faces -> a free place for each tag -> lines and Pillow text, largest face last.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import Final
+
+import cv2
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from app.inference.pipeline import Analysis, LabeledFace
+from app.inference.wording import percent
+from data.contract import Array
+from data.contract.palette import COLORS
+
+Point = tuple[float, float]  # x, y, pixels
+Rectangle = tuple[int, int, int, int]  # left, top, right, bottom, pixels
+_DARK: Final = (20, 20, 20)
+
+
+def annotate(image: Array, analysis: Analysis) -> Array:
+    """Draw every face of `analysis` on a copy of the picture it was made from.
+
+    Args:
+        image: (H, W, 3) uint8, RGB; a reduced copy of the analyzed picture works too.
+    Returns: (H, W, 3) uint8, RGB.
+    """
+    canvas = Image.fromarray(image)
+    draw = ImageDraw.Draw(canvas)
+    scale = image.shape[1] / analysis.width
+    boxes = [_rectangle(face, scale) for face in analysis.faces]
+    fonts = [_font(_font_px(box, canvas.size)) for box in boxes]
+    texts = [_text(face) for face in analysis.faces]
+    sizes = [_tag_size(text, font) for text, font in zip(texts, fonts, strict=True)]
+    places = place_tags(boxes, sizes, canvas.size)
+    drawn = list(zip(analysis.faces, boxes, places, texts, fonts, strict=True))
+    for face, box, place, text, font in reversed(drawn):  # the largest last, so that its label is on top
+        _draw_box(draw, box, COLORS[face.label], dashed=face.uncertain, stroke=max(1, round(max(canvas.size) / 400)))
+        draw.rounded_rectangle(place, radius=_pad(font) // 2, fill=COLORS[face.label])
+        draw.text((place[0] + _pad(font), (place[1] + place[3]) / 2), text, fill=_DARK, font=font, anchor="lm")
+    return np.asarray(canvas).copy()
+
+
+def reduced(image: Array, long_side_px: int) -> Array:
+    """Return the picture with a long side of at most `long_side_px`; the same object where it is no larger."""
+    height, width = image.shape[:2]
+    scale = long_side_px / max(height, width)
+    if scale >= 1:
+        return image
+    size = (max(1, round(width * scale)), max(1, round(height * scale)))
+    return cv2.resize(image, size, interpolation=cv2.INTER_AREA)
+
+
+def place_tags(boxes: Sequence[Rectangle], sizes: Sequence[tuple[int, int]], area: tuple[int, int]) -> list[Rectangle]:
+    """Find a place for each tag where it hides as little of faces and of other tags as possible.
+
+    Args:
+        boxes: faces, the most important first.
+        sizes: width and height of each tag.
+        area: width and height of the picture.
+    """
+    places: list[Rectangle] = []
+    for box, size in zip(boxes, sizes, strict=True):
+        candidates = [_inside(place, area) for place in _candidates(box, size)]
+        places.append(min(candidates, key=lambda place: _hidden(place, places, boxes)))
+    return places
+
+
+def _candidates(box: Rectangle, size: tuple[int, int]) -> list[Rectangle]:
+    """Nearest first: above, below, beside, a row further away, and on the forehead; never over the mouth."""
+    left, top, right, bottom = box
+    width, height = size
+    columns = (left, (left + right - width) // 2, right - width)
+    corners = [(x, y) for y in (top - height, bottom) for x in columns]
+    corners += [(x, y) for y in (top, bottom - height) for x in (right, left - width)]
+    corners += [(x, y) for y in (top - 2 * height, bottom + height) for x in columns]
+    corners += [(left, top)]
+    return [(x, y, x + width, y + height) for x, y in corners]
+
+
+def _inside(place: Rectangle, area: tuple[int, int]) -> Rectangle:
+    left, top, right, bottom = place
+    x = max(0, min(left, area[0] - (right - left)))
+    y = max(0, min(top, area[1] - (bottom - top)))
+    return x, y, x + right - left, y + bottom - top
+
+
+def _hidden(place: Rectangle, tags: Sequence[Rectangle], boxes: Sequence[Rectangle]) -> float:
+    """Hidden area; a hidden tag cannot be read at all, and of a face the lower part matters most."""
+    lower = [(left, (top + bottom) // 2, right, bottom) for left, top, right, bottom in boxes]
+    return (
+        10 * sum(_shared(place, tag) for tag in tags)
+        + 4 * sum(_shared(place, box) for box in boxes)
+        + 6 * sum(_shared(place, half) for half in lower)
+    )
+
+
+def _shared(one: Rectangle, other: Rectangle) -> int:
+    width = min(one[2], other[2]) - max(one[0], other[0])
+    height = min(one[3], other[3]) - max(one[1], other[1])
+    return max(0, width) * max(0, height)
+
+
+def _rectangle(face: LabeledFace, scale: float) -> Rectangle:
+    x, y, width, height = (value * scale for value in face.face.box_px)
+    return round(x), round(y), round(x + width), round(y + height)
+
+
+def _text(face: LabeledFace) -> str:
+    return f"{face.label}{'?' if face.uncertain else ''} {percent(face.confidence)}"
+
+
+def _font_px(box: Rectangle, size: tuple[int, int]) -> int:
+    """The size follows face and picture, so that a tag is legible and hides little."""
+    return round(min(max((box[2] - box[0]) / 6, size[0] / 75, 14), max(size[0] / 12, 8)))
+
+
+@lru_cache(maxsize=64)
+def _font(size_px: int) -> ImageFont.FreeTypeFont:
+    font = ImageFont.load_default(size_px)
+    assert isinstance(font, ImageFont.FreeTypeFont)  # noqa: S101  # Pillow's wheels hold FreeType
+    return font
+
+
+def _pad(font: ImageFont.FreeTypeFont) -> int:
+    return max(2, round(font.size / 3))
+
+
+def _tag_size(text: str, font: ImageFont.FreeTypeFont) -> tuple[int, int]:
+    return round(font.getlength(text)) + 2 * _pad(font), round(font.size * 1.4)
+
+
+def _draw_box(
+    draw: ImageDraw.ImageDraw, box: Rectangle, color: tuple[int, int, int], *, dashed: bool, stroke: int
+) -> None:
+    """A rectangle with a dark rim, so that it shows on any picture; dashed where the label is uncertain."""
+    left, top, right, bottom = box
+    corners = [(left, top), (right, top), (right, bottom), (left, bottom), (left, top)]
+    for fill, width in ((_DARK, stroke + 2), (color, stroke)):
+        for start, end in pairwise(corners):
+            for piece in _dashes(start, end, 6 * stroke) if dashed else [(start, end)]:
+                draw.line(piece, fill=fill, width=width)
+
+
+def _dashes(start: tuple[int, int], end: tuple[int, int], length_px: int) -> list[tuple[Point, Point]]:
+    """Every other piece of a line; both ends are drawn, so that corners show."""
+    count = max(1, round(math.dist(start, end) / length_px / 2)) * 2 + 1
+    steps = np.linspace(start, end, count + 1)
+    return [(tuple(steps[place]), tuple(steps[place + 1])) for place in range(0, count, 2)]

@@ -1,0 +1,149 @@
+"""Guard against images built to exhaust memory or time, applied to uploads before they are decoded.
+
+The pixel limit admits a large photo, and with it a few kilobytes that unpack to the same size: 7000x7000 black pixels
+are a 6 kB PNG that takes 525 MB to decode. So large images need bytes in proportion, the number of parts that a file is
+made of is bounded, and all threads together hold a bounded number of pixels.
+"""
+
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from data.contract import DecodeError, ImageTooLarge, probe
+
+# Decoding takes up to 20 bytes per pixel (WebP with alpha), so that up to here no image takes more than 100 MB.
+SMALL_PX: Final = 5_000_000
+# Photos have 0.05 bytes per pixel or more, even as WebP of low quality.
+MIN_BYTES_PER_PX: Final = 0.02
+# Progressive encoders write about 10 scans. Each one is a pass over all pixels: a billion pixels take about 0.7 s.
+MAX_SCANS: Final = 100
+MAX_SCAN_PIXELS: Final = 1_000_000_000
+# Parts before and between pixel data: JPEG segments, PNG chunks, GIF blocks. Extended XMP takes hundreds of segments,
+# and a PNG of 20 MB has 2,500 chunks of the usual 8 kB; parsers take microseconds for each.
+MAX_PARTS: Final = 20_000
+
+# In a scan's data 0xff is followed by 0x00 or a restart marker; further 0xff are padding.
+_MARKER: Final = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
+_START_OF_SCAN: Final = 0xDA
+_END_OF_IMAGE: Final = 0xD9
+_WITHOUT_LENGTH: Final = (0x01, 0xD8)
+_SEQUENTIAL_FRAMES: Final = (0xC0, 0xC1)
+_FRAMES: Final = tuple(marker for marker in range(0xC0, 0xD0) if marker not in (0xC4, 0xC8, 0xCC))
+_BIG_TIFF: Final = (b"II\x2b\0", b"MM\0\x2b")
+
+
+def check(payload: bytes, *, max_pixels: int) -> int:
+    """Refuse an image that costs far more to decode than to send; returns its pixels.
+
+    Raises: ImageTooLarge, DecodeError and its kinds.
+    """
+    scans = _count_parts(payload)
+    found = probe(payload, max_pixels=max_pixels)
+    pixels = found.width * found.height
+    if pixels > SMALL_PX and len(payload) < pixels * MIN_BYTES_PER_PX:
+        raise ImageTooLarge(
+            f"image of {found.width}x{found.height} px in {len(payload):,} bytes: above {SMALL_PX:,} pixels at least "
+            f"{MIN_BYTES_PER_PX} bytes per pixel are expected"
+        )
+    if scans > MAX_SCANS or scans * pixels > MAX_SCAN_PIXELS:
+        raise DecodeError(
+            f"JPEG of {scans} scans at {found.width}x{found.height} px: at most {MAX_SCANS} scans and "
+            f"{MAX_SCAN_PIXELS:,} pixels in all scans are decoded. Save it again as a baseline JPEG"
+        )
+    return pixels
+
+
+def _count_parts(payload: bytes) -> int:
+    """Walk over the parts of the first image without parsing them; returns the scans of a JPEG, else 0."""
+    if payload.startswith(b"\xff\xd8"):
+        return _jpeg_scans(payload)
+    if payload.startswith(b"\x89PNG"):
+        _walk_png(payload)
+    elif payload.startswith(b"GIF8"):
+        _walk_gif(payload)
+    elif payload.startswith(_BIG_TIFF):
+        _check_big_tiff(payload)
+    return 0
+
+
+def _jpeg_scans(payload: bytes) -> int:
+    """Scans up to the end of the JPEG; what is appended to it (a preview, a video) does not count."""
+    scans, position = 0, 2
+    sequential, components = False, b""
+    for _ in range(MAX_PARTS):
+        found = _MARKER.search(payload, position)
+        if found is None or payload[found.end() - 1] == _END_OF_IMAGE:
+            return scans
+        marker, position = payload[found.end() - 1], found.end()
+        if marker in _FRAMES:
+            sequential, components = marker in _SEQUENTIAL_FRAMES, payload[position + 7 : position + 8]
+        if marker == _START_OF_SCAN:
+            scans += 1
+            if sequential and payload[position + 2 : position + 3] == components:
+                return scans  # the scan of a baseline JPEG: decoders read no further
+        if marker not in _WITHOUT_LENGTH:
+            position += int.from_bytes(payload[position : position + 2])
+    raise _too_many_parts("JPEG", "segments")
+
+
+def _walk_png(payload: bytes) -> None:
+    position = 8
+    for _ in range(MAX_PARTS):
+        length, kind = payload[position : position + 4], payload[position + 4 : position + 8]
+        if kind in (b"IEND", b""):
+            return
+        position += 12 + int.from_bytes(length)
+    raise _too_many_parts("PNG", "chunks")
+
+
+def _walk_gif(payload: bytes) -> None:
+    """Walk to the first frame, over extension blocks and the sub-blocks in them."""
+    flags = payload[10] if len(payload) > 10 else 0
+    position = 13 + (3 << (flags & 7) + 1 if flags & 0x80 else 0)
+    in_extension = False
+    for _ in range(MAX_PARTS):
+        byte = payload[position : position + 1]
+        if byte == b"" or (byte in b",;" and not in_extension):
+            return
+        if in_extension:
+            in_extension, position = byte != b"\0", position + 1 + byte[0]
+        else:
+            in_extension, position = byte == b"!", position + (2 if byte == b"!" else 1)
+    raise _too_many_parts("GIF", "blocks")
+
+
+def _check_big_tiff(payload: bytes) -> None:
+    order: Final = "little" if payload.startswith(b"II") else "big"
+    directory = int.from_bytes(payload[8:16], order)
+    if int.from_bytes(payload[directory : directory + 8], order) > MAX_PARTS:
+        raise _too_many_parts("TIFF", "tags")
+
+
+def _too_many_parts(kind: str, parts: str) -> DecodeError:
+    return DecodeError(
+        f"{kind} of more than {MAX_PARTS:,} {parts}: no photo has as many. Save it again without metadata."
+    )
+
+
+class PixelBudget:
+    """Pixels that all threads together may hold decoded. Blocks until there is room; for worker threads only."""
+
+    def __init__(self, pixels: int) -> None:
+        self._left = self._all = pixels
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def hold(self, pixels: int) -> Iterator[None]:
+        """Wait for room and take it; an image larger than the whole budget runs alone."""
+        share = min(pixels, self._all)
+        with self._changed:
+            self._changed.wait_for(lambda: self._left >= share)
+            self._left -= share
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._left += share
+                self._changed.notify_all()

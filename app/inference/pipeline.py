@@ -1,0 +1,181 @@
+"""The path of one photo: decode, detect, align, classify.
+
+`Pipeline.prepare` and `Pipeline.label` are separate so that callers can batch the faces of several photos between them.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from app.inference.classifier import Classifier, create_classifier
+from app.inference.decode import Decoded, decode
+from app.inference.detect import Detector, Face, create_detector
+from app.inference.detect.base import scaled
+from app.settings import Settings
+from data.contract import CROP_PX, LABELS, Array, align, roll_degrees
+
+# Minimum side of a face whose crop is cut from a reduced photo, in pixels of that photo: two per pixel of the crop.
+_MIN_REDUCED_FACE_PX: Final = 2 * CROP_PX
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LabeledFace:
+    """A detected face and its predicted expression.
+
+    Attributes:
+        probabilities: (7,) float32 in the order of `LABELS`, calibrated.
+        label: the most probable of them; confidence: its probability.
+        uncertain: whether the confidence is below the artifact's abstain threshold.
+        roll_degrees: in-plane rotation of the face, clockwise positive.
+        crop: (112, 112, 3) uint8 RGB, the model's input.
+    """
+
+    face: Face
+    probabilities: Array
+    label: str
+    confidence: float
+    uncertain: bool
+    roll_degrees: float
+    crop: Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Analysis:
+    """All faces of one image, largest first; width and height in pixels, upright; time per stage in milliseconds."""
+
+    width: int
+    height: int
+    faces: tuple[LabeledFace, ...]
+    detector: str
+    model: str
+    provider: str
+    timings_ms: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PreparedPhoto:
+    """A photo whose faces are detected and aligned but not classified yet.
+
+    Attributes:
+        width, height: size of the upright photo, pixels.
+        faces: in pixels of the photo, largest first.
+        crops: (N, 112, 112, 3) uint8 RGB.
+        image: (H, W, 3) uint8 RGB, on request; smaller than the photo if it was decoded at reduced size.
+        timings_ms: decode, detect, align.
+    """
+
+    width: int
+    height: int
+    faces: list[Face]
+    crops: Array
+    image: Array | None
+    timings_ms: dict[str, float]
+
+
+class Pipeline:
+    """The stages of serving over one detector and one classifier; thread-safe."""
+
+    def __init__(self, detector: Detector, classifier: Classifier, settings: Settings) -> None:
+        """Combine parts that are already open; `build_pipeline` opens them."""
+        self.detector = detector
+        self.classifier = classifier
+        self.settings = settings
+
+    def analyze(self, payload: bytes) -> Analysis:
+        """Label every face of an encoded image. Raises: PayloadTooLarge, DecodeError and its subclasses."""
+        return self._analyze(self.prepare(payload))
+
+    def analyze_pixels(self, image: Array) -> Analysis:
+        """Label every face of (H, W, 3) uint8 RGB pixels."""
+        return self._analyze(self.prepare_pixels(image))
+
+    def _analyze(self, photo: PreparedPhoto) -> Analysis:
+        with timed(photo.timings_ms, "classify"):
+            probabilities = self.classify(photo.crops)
+        return self.label(photo, probabilities)
+
+    def prepare(self, payload: bytes, *, keep_image: bool = False) -> PreparedPhoto:
+        """Decode, detect and align; a large JPEG is decoded at reduced size if its faces stay large enough.
+
+        Raises: PayloadTooLarge, DecodeError and its subclasses.
+        """
+        timings: dict[str, float] = {}
+        with timed(timings, "decode"):
+            decoded = decode(payload, self.settings, reduced=self.settings.reduced_decode)
+        with timed(timings, "detect"):
+            faces = self._detect(decoded)
+        if decoded.scale > 1 and any(min(face.box_px[2:]) < _MIN_REDUCED_FACE_PX * decoded.scale for face in faces):
+            with timed(timings, "decode"):
+                decoded = decode(payload, self.settings)
+        return self._align(decoded, faces, timings, keep_image=keep_image)
+
+    def prepare_pixels(self, image: Array, *, keep_image: bool = False) -> PreparedPhoto:
+        """As `prepare`, for (H, W, 3) uint8 RGB pixels."""
+        decoded = Decoded(image, width=image.shape[1], height=image.shape[0])
+        timings = {"decode": 0.0}
+        with timed(timings, "detect"):
+            faces = self._detect(decoded)
+        return self._align(decoded, faces, timings, keep_image=keep_image)
+
+    def _detect(self, decoded: Decoded) -> list[Face]:
+        """Faces of at least `min_face_px`, in pixels of the photo, largest first, at most `max_faces`."""
+        found = [scaled(face, decoded.scale, decoded.scale) for face in self.detector.detect(decoded.image)]
+        large = [face for face in found if min(face.box_px[2:]) >= self.settings.min_face_px]
+        return large[: self.settings.max_faces]
+
+    def _align(
+        self, decoded: Decoded, faces: list[Face], timings: dict[str, float], *, keep_image: bool
+    ) -> PreparedPhoto:
+        share = 1 / decoded.scale
+        with timed(timings, "align"):
+            crops = [align(decoded.image, scaled(face, share, share).landmarks_px) for face in faces]
+        stacked = np.stack(crops) if crops else np.empty((0, CROP_PX, CROP_PX, 3), np.uint8)
+        image = decoded.image if keep_image else None
+        return PreparedPhoto(decoded.width, decoded.height, faces, stacked, image, timings)
+
+    def classify(self, crops: Array) -> Array:
+        """Calibrated probabilities (N, 7) float32 of (N, 112, 112, 3) uint8 crops."""
+        return self.classifier.classify(crops)
+
+    def label(self, photo: PreparedPhoto, probabilities: Array) -> Analysis:
+        """Combine a prepared photo with the probabilities (N, 7) of its crops."""
+        parts = zip(photo.faces, photo.crops, probabilities, strict=True)
+        return Analysis(
+            width=photo.width,
+            height=photo.height,
+            faces=tuple(self._labeled(face, crop, row) for face, crop, row in parts),
+            detector=self.detector.name,
+            model=self.classifier.manifest.name,
+            provider=self.classifier.provider,
+            timings_ms=photo.timings_ms,
+        )
+
+    def _labeled(self, face: Face, crop: Array, probabilities: Array) -> LabeledFace:
+        best = int(probabilities.argmax())
+        confidence = float(probabilities[best])
+        return LabeledFace(
+            face=face,
+            probabilities=probabilities,
+            label=LABELS[best],
+            confidence=confidence,
+            uncertain=confidence < self.classifier.manifest.abstain_threshold,
+            roll_degrees=roll_degrees(face.landmarks_px),
+            crop=crop,
+        )
+
+
+@contextmanager
+def timed(timings_ms: dict[str, float], stage: str) -> Iterator[None]:
+    """Add the time of a block to `timings_ms`, in milliseconds."""
+    start = time.perf_counter()
+    yield
+    timings_ms[stage] = timings_ms.get(stage, 0.0) + (time.perf_counter() - start) * 1000.0
+
+
+def build_pipeline(settings: Settings) -> Pipeline:
+    """Open the detector and the model of the settings. Raises: StartupError and its subclasses, ArtifactError."""
+    return Pipeline(create_detector(settings), create_classifier(settings), settings)

@@ -1,0 +1,253 @@
+"""ONNX Runtime sessions with a verified execution provider.
+
+`onnxruntime.get_available_providers()` lists the providers that a wheel was built with, on any machine, and a session
+that cannot load the CUDA libraries silently runs on the CPU. Each session is therefore run once and checked for the
+provider that its nodes were assigned to.
+"""
+
+import contextlib
+import ctypes
+import importlib.util
+import io
+import logging
+import os
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import onnxruntime
+
+from app.errors import ProviderUnavailable
+from app.inference.runtime.cpu_count import cores, cpu_quota
+from app.settings import Device
+
+CPU: Final = "CPUExecutionProvider"
+CUDA: Final = "CUDAExecutionProvider"
+TENSORRT: Final = "TensorrtExecutionProvider"
+GRAPH_ID: Final = "gpu_graph_id"  # key in the run options: the CUDA graph to capture or replay
+NO_GRAPH: Final = "-1"
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+_ERRORS_ONLY: Final = 3
+_FATAL_ONLY: Final = 4
+_CUDA_OPTIONS: Final = {
+    # grow the arena by the requested size: the default doubles it, and a service may share its GPU
+    "arena_extend_strategy": "kSameAsRequested",
+    "cudnn_conv_algo_search": "HEURISTIC",
+    # with TF32, probabilities differ from the CPU's by more than 1e-4; the fast graph is fp16
+    "use_tf32": "0",
+}
+
+_NAMES: Final = {CPU: "cpu", CUDA: "cuda", TENSORRT: "tensorrt"}
+_TENSORRT_LIBRARIES: Final = ("libnvinfer.so.10", "libnvonnxparser.so.10")
+_REMEDIES: Final = {
+    "cuda": "Install the GPU libraries (`pip install mien[gpu]`) and an NVIDIA driver, or choose MIEN_DEVICE=auto or "
+    "cpu.",
+    "tensorrt": "Install TensorRT 10 (`pip install 'tensorrt-cu13<11'`) and the GPU libraries (`pip install "
+    "mien[gpu]`) and an NVIDIA driver, or choose MIEN_DEVICE=cuda.",
+}
+
+_log = logging.getLogger(__name__)
+# Without a GPU, ONNX Runtime warns about every missing device file.
+onnxruntime.set_default_logger_severity(_ERRORS_ONLY)
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """An inference session, the device of its memory (cpu or cuda), and its number of nodes per provider."""
+
+    inference: onnxruntime.InferenceSession
+    device: str
+    nodes: dict[str, int]
+
+    @property
+    def provider(self) -> str:
+        """Provider with the most nodes."""
+        return max(self.nodes, key=lambda name: self.nodes[name])
+
+
+def open_session(
+    graph: Path | bytes,
+    device: Device,
+    *,
+    threads: int,
+    warm_up: dict[str, Any],
+    options: Mapping[str, str] = _NOTHING,
+) -> Session:
+    """Open a session on a device and run it once.
+
+    Args:
+        graph: an ONNX file, verified by the caller, or its bytes.
+        device: `cuda` and `tensorrt` fail if they cannot run the graph; `auto` uses a GPU if one works, else logs why.
+        threads: threads per inference; 0 uses all cores, or the container's CPU quota.
+        warm_up: input name to array, for the run that verifies the provider.
+        options: for the GPU provider, in addition to the defaults.
+    Raises: ProviderUnavailable with the reason, if `cuda` or `tensorrt` runs no node of the graph.
+    """
+    if device == "cpu":
+        return _open(graph, CPU, threads, warm_up)
+    if device == "tensorrt":
+        _refuse(device, tensorrt_obstacle())
+        return _open(graph, TENSORRT, threads, warm_up, options)
+    obstacle = cuda_obstacle()
+    if obstacle is None:
+        try:
+            return _open(graph, CUDA, threads, warm_up, options)
+        except ProviderUnavailable as error:
+            if device == "cuda":
+                raise
+            obstacle = str(error)
+    if device == "cuda":
+        _refuse(device, obstacle)
+    _log.info("device auto: using the CPU (%s)", obstacle)
+    return _open(graph, CPU, threads, warm_up)
+
+
+def _refuse(device: str, obstacle: str | None) -> None:
+    if obstacle is not None:
+        raise ProviderUnavailable(f"device {device}: {obstacle}. {_REMEDIES[device]}")
+
+
+def _open(
+    graph: Path | bytes,
+    provider: str,
+    threads: int,
+    warm_up: dict[str, Any],
+    extra: Mapping[str, str] = _NOTHING,
+) -> Session:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads or (cores() if cpu_quota() else 0)
+    options.inter_op_num_threads = 1
+    options.log_severity_level = _ERRORS_ONLY if provider == CPU else _FATAL_ONLY
+    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    # Spinning threads would compete with decoding and detection.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    source = graph if isinstance(graph, bytes) else str(graph)
+    try:
+        session = onnxruntime.InferenceSession(source, options, providers=_providers(provider, extra))
+        session.disable_fallback()  # otherwise a failed run is silently repeated on the CPU
+        session.run(None, warm_up, without_graph())
+    except Exception as error:  # ONNX Runtime's exceptions share no base class
+        raise ProviderUnavailable(f"device {_NAMES[provider]}: the model does not run ({error})") from error
+    nodes = _nodes(session)
+    if not nodes.get(provider):
+        ran = ", ".join(f"{count} on {name}" for name, count in sorted(nodes.items()))
+        raise ProviderUnavailable(f"device {_NAMES[provider]}: runs none of the model's nodes ({ran})")
+    return Session(session, "cpu" if provider == CPU else "cuda", nodes)
+
+
+def _providers(first: str, extra: Mapping[str, str]) -> list[Any]:
+    """The requested provider, followed by those for nodes it does not support."""
+    if first == CPU:
+        return [CPU]
+    if first == CUDA:
+        return [(CUDA, {**_CUDA_OPTIONS, **extra}), CPU]
+    return [(TENSORRT, dict(extra)), (CUDA, _CUDA_OPTIONS), CPU]
+
+
+def without_graph() -> onnxruntime.RunOptions:
+    """Options of a run that neither captures nor replays a CUDA graph."""
+    options = onnxruntime.RunOptions()
+    options.add_run_config_entry(GRAPH_ID, NO_GRAPH)
+    return options
+
+
+def tensorrt_options(cache: Path, sizes: Mapping[str, tuple[int, ...]], *, largest: int, half: bool) -> dict[str, str]:
+    """Options of the TensorRT provider: engines are built once for all batch sizes, and cached.
+
+    Args:
+        cache: folder for engines and timings; created if missing. Its content is executed: keep it private.
+        sizes: shape of each input without the batch dimension.
+        largest: maximum batch size; the engine is optimized for a quarter of it.
+        half: whether the graph is fp16.
+    Raises: ProviderUnavailable, if the folder is not writable.
+    """
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        writable = os.access(cache, os.W_OK)
+    except OSError:
+        writable = False
+    if not writable:
+        raise ProviderUnavailable(
+            f"device tensorrt: {cache} is not writable. Set MIEN_TENSORRT_CACHE to a writable folder for engines."
+        )
+
+    def shapes(batch: int) -> str:
+        return ",".join(f"{name}:{'x'.join(map(str, (batch, *rest)))}" for name, rest in sizes.items())
+
+    return {
+        "trt_engine_cache_enable": "1",
+        "trt_engine_cache_path": str(cache),
+        "trt_timing_cache_enable": "1",
+        "trt_timing_cache_path": str(cache),
+        "trt_fp16_enable": "1" if half else "0",
+        "trt_profile_min_shapes": shapes(1),
+        "trt_profile_opt_shapes": shapes(max(1, largest // 4)),
+        "trt_profile_max_shapes": shapes(largest),
+    }
+
+
+def _nodes(session: onnxruntime.InferenceSession) -> dict[str, int]:
+    counts: Counter[str] = Counter()
+    for part in session.get_provider_graph_assignment_info():
+        counts[part.ep_name] += len(part.get_nodes())
+    return dict(counts)
+
+
+def cuda_obstacle() -> str | None:
+    """Why CUDA cannot run on this machine; None if it is worth trying.
+
+    Checked before a CUDA session is opened, because a failed attempt prints loader errors to standard error.
+    """
+    if CUDA not in onnxruntime.get_available_providers():
+        return f"this build of onnxruntime ({onnxruntime.__version__}) has no CUDA provider"
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return "no NVIDIA driver was found (libcuda.so.1)"
+    count = ctypes.c_int(0)
+    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0 or count.value == 0:
+        return "the NVIDIA driver sees no GPU"
+    return _missing_libraries()
+
+
+def tensorrt_obstacle() -> str | None:
+    """Why TensorRT cannot run on this machine; None if it is worth trying."""
+    if TENSORRT not in onnxruntime.get_available_providers():
+        return f"this build of onnxruntime ({onnxruntime.__version__}) has no TensorRT provider"
+    if (obstacle := cuda_obstacle()) is not None:
+        return obstacle
+    _preload_tensorrt()
+    missing = [name for name in _TENSORRT_LIBRARIES if not _loads(name)]
+    return f"these TensorRT libraries are missing: {', '.join(missing)}" if missing else None
+
+
+def _preload_tensorrt() -> None:
+    """Load TensorRT from its pip wheel, where the dynamic loader does not look."""
+    found = importlib.util.find_spec("tensorrt_libs")
+    for folder in (found.submodule_search_locations or ()) if found else ():
+        for name in _TENSORRT_LIBRARIES:
+            with contextlib.suppress(OSError):
+                ctypes.CDLL(str(Path(folder) / name), mode=ctypes.RTLD_GLOBAL)
+
+
+def _missing_libraries() -> str | None:
+    """Message about libraries of the CUDA provider that cannot be loaded; None if all can."""
+    major = str(onnxruntime.cuda_version).partition(".")[0]
+    libraries = (f"libcudart.so.{major}", f"libcublasLt.so.{major}", f"libcublas.so.{major}", "libcurand.so.10")
+    if not all(_loads(name) for name in libraries):
+        # from the nvidia-* wheels of the `gpu` extra; it prints missing libraries, which the message below names
+        with contextlib.redirect_stdout(io.StringIO()):
+            onnxruntime.preload_dlls()
+    missing = [name for name in libraries if not _loads(name)]
+    return f"these CUDA {major} libraries are missing: {', '.join(missing)}" if missing else None
+
+
+def _loads(library: str) -> bool:
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,124 @@
+"""Which face of this frame is which of the last, and what does it show over time? For streams.
+
+Flow: faces of a frame -> matched to tracks by overlap -> probabilities smoothed over time -> a label that changes only
+when another expression leads clearly, so that it does not flicker at the border between two.
+"""
+
+import math
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from app.inference.detect.base import Box, iou
+from app.inference.pipeline import LabeledFace
+from data.contract import LABELS, Array
+
+
+@dataclass(frozen=True, slots=True)
+class TrackingRules:
+    """How faces are followed and labels are held.
+
+    min_iou: least intersection over union of a face with where it was before.
+    lost_s: a track is forgotten when no face matched it for this long.
+    settle_s: time constant of the smoothing; after it, 63 % of a change have arrived.
+    lead: how much more probable another expression must be before it replaces the one that is shown.
+    """
+
+    min_iou: float = 0.3
+    lost_s: float = 1.0
+    settle_s: float = 0.35
+    lead: float = 0.08
+
+
+@dataclass(slots=True)
+class _Track:
+    number: int
+    box_px: Box
+    probabilities: Array  # (7,) float64, smoothed
+    shown: int
+    sure: bool
+    seen_s: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrackedFace:
+    """A face with the number of its track; its probabilities and label are the track's, smoothed."""
+
+    track: int
+    face: LabeledFace
+
+
+@dataclass(slots=True)
+class Tracker:
+    """The faces of one stream. `threshold` is the probability below which a label is uncertain."""
+
+    threshold: float
+    rules: TrackingRules = field(default_factory=TrackingRules)
+    _tracks: list[_Track] = field(default_factory=list)
+    _next: int = 1
+
+    def update(self, faces: tuple[LabeledFace, ...], at_s: float) -> list[TrackedFace]:
+        """Take the faces of the next frame.
+
+        Args:
+            faces: as the pipeline found them.
+            at_s: when the frame came, seconds on a clock that never goes back.
+        Returns: one record per face, in the same order.
+        """
+        self._tracks = [track for track in self._tracks if at_s - track.seen_s <= self.rules.lost_s]
+        matches = self._match(faces)
+        tracked = []
+        for index, face in enumerate(faces):
+            track = matches.get(index)
+            if track is None:
+                track = self._begin(face, at_s)
+            else:
+                self._follow(track, face, at_s)
+            tracked.append(TrackedFace(track.number, _as_shown(face, track)))
+        return tracked
+
+    def _match(self, faces: tuple[LabeledFace, ...]) -> dict[int, _Track]:
+        """Best overlaps first; a face and a track are each used once."""
+        pairs = [
+            (iou(face.face.box_px, track.box_px), index, place)
+            for index, face in enumerate(faces)
+            for place, track in enumerate(self._tracks)
+        ]
+        matches: dict[int, _Track] = {}
+        used: set[int] = set()
+        for share, index, place in sorted(pairs, key=lambda pair: -pair[0]):
+            if share >= self.rules.min_iou and index not in matches and place not in used:
+                matches[index] = self._tracks[place]
+                used.add(place)
+        return matches
+
+    def _begin(self, face: LabeledFace, at_s: float) -> _Track:
+        probabilities = face.probabilities.astype(np.float64)
+        shown = int(probabilities.argmax())
+        sure = bool(probabilities[shown] >= self.threshold)
+        track = _Track(self._next, face.face.box_px, probabilities, shown, sure, at_s)
+        self._next += 1
+        self._tracks.append(track)
+        return track
+
+    def _follow(self, track: _Track, face: LabeledFace, at_s: float) -> None:
+        share = 1.0 - math.exp(-max(0.0, at_s - track.seen_s) / self.rules.settle_s)
+        track.probabilities = track.probabilities + share * (face.probabilities - track.probabilities)
+        track.box_px, track.seen_s = face.face.box_px, at_s
+        best = int(track.probabilities.argmax())
+        if track.probabilities[best] - track.probabilities[track.shown] >= self.rules.lead:
+            track.shown = best
+        # the border between a label and none is as sticky as that between two labels
+        margin = self.rules.lead / 2
+        edge = self.threshold - margin if track.sure else self.threshold + margin
+        track.sure = bool(track.probabilities[track.shown] >= edge)
+
+
+def _as_shown(face: LabeledFace, track: _Track) -> LabeledFace:
+    return replace(
+        face,
+        probabilities=track.probabilities.astype(np.float32),
+        label=LABELS[track.shown],
+        confidence=float(track.probabilities[track.shown]),
+        uncertain=not track.sure,
+    )

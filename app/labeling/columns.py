@@ -1,0 +1,165 @@
+"""Columns of the tables: one list, from which CSV, JSON Lines, Parquet and their guide are made."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from app.labeling.journal import Picture, View
+from app.labeling.pose import head_pose
+from app.labeling.records import FaceRecord, uncertainty
+from data.contract import LABELS, LANDMARKS
+
+Value = str | int | float | bool | None
+Type = Literal["text", "integer", "number", "boolean"]
+Row = dict[str, Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table: name, type, unit (empty: none), meaning. Names and meanings stay; new ones come last."""
+
+    name: str
+    type: Type
+    unit: str
+    meaning: str
+
+
+FACE_COLUMNS: Final[tuple[Column, ...]] = (
+    Column("file", "text", "", "name of the input, relative to the folder given; members as `archive.zip/member`"),
+    Column("status", "text", "", "`ok`, `no_face`, `error` or `skipped` (not an image)"),
+    Column("face", "integer", "", "number of the face in its picture, from 0, largest first; empty without a face"),
+    Column("x", "number", "px", "left edge of the box, in the upright picture; may be negative"),
+    Column("y", "number", "px", "upper edge of the box"),
+    Column("width", "number", "px", "width of the box"),
+    Column("height", "number", "px", "height of the box"),
+    Column("label", "text", "", "most probable of the seven expressions"),
+    Column("confidence", "number", "0..1", "calibrated probability of `label`"),
+    *(Column(f"p_{label}", "number", "0..1", f"calibrated probability of {label}") for label in LABELS),
+    Column("detector", "text", "", "detector that found the face"),
+    Column("model", "text", "", "artifact that labeled it"),
+    Column("reason", "text", "", "stable code of what went wrong; empty when nothing did"),
+    Column("error", "text", "", "what went wrong, in words"),
+    Column("uncertain", "boolean", "", "whether `confidence` is below the model's abstain threshold"),
+    Column("uncertainty", "number", "0..1", "entropy of the seven probabilities over its maximum, ln 7"),
+    Column("detection_score", "number", "0..1", "the detector's own confidence; comparable within one detector"),
+    *(
+        Column(f"{point}_{axis}", "number", "px", f"{point.replace('_', ' ')}, {axis}; left and right as in the image")
+        for point in LANDMARKS
+        for axis in "xy"
+    ),
+    Column("roll", "number", "degrees", "in-plane rotation of the face, clockwise positive"),
+    Column("sharpness", "number", "gray levels^2", "variance of the Laplacian of the face crop; below 20 is blurred"),
+    Column("frame", "integer", "", "frame number from 0 within a video; empty for still pictures"),
+    Column("time_s", "number", "s", "time of the frame from the video's start"),
+    Column("image_width", "integer", "px", "width of the upright picture"),
+    Column("image_height", "integer", "px", "height of the upright picture"),
+    Column("file_sha256", "text", "", "SHA-256 of the file's bytes (of the whole video for a frame)"),
+    Column("yaw", "number", "degrees", "estimated turn of the head; positive: to the right of the image"),
+    Column("pitch", "number", "degrees", "estimated tilt of the head; positive: upward"),
+    Column("duplicate_of", "text", "", "first input, in the order of names, with the same bytes; empty for that one"),
+)
+
+FILE_COLUMNS: Final[tuple[Column, ...]] = (
+    Column("file", "text", "", "name of the input"),
+    Column("status", "text", "", "`ok`, `no_face`, `error` or `skipped`"),
+    Column("reason", "text", "", "stable code of what went wrong"),
+    Column("error", "text", "", "what went wrong, in words"),
+    Column("faces", "integer", "", "faces found, over all frames taken"),
+    Column("frames", "integer", "", "frames taken from a video; empty for still pictures"),
+    Column("image_width", "integer", "px", "width of the upright picture"),
+    Column("image_height", "integer", "px", "height of the upright picture"),
+    Column("bytes", "integer", "B", "size of the file"),
+    Column("file_sha256", "text", "", "SHA-256 of the file's bytes"),
+    Column("detector", "text", "", "detector of the run"),
+    Column("model", "text", "", "artifact of the run"),
+    Column("duplicate_of", "text", "", "first input, in the order of names, with the same bytes"),
+)
+
+
+def face_rows(view: View) -> Iterator[Row]:
+    """One row per face; one row, with an empty `face`, for a picture without one."""
+    for picture in view.pictures():
+        shared = _picture_values(view, picture)
+        if not picture.faces:
+            yield {column.name: shared.get(column.name) for column in FACE_COLUMNS}
+        for face in picture.faces:
+            row = shared | {"face": face.number} | face_values(face)
+            yield {column.name: row.get(column.name) for column in FACE_COLUMNS}
+
+
+def _picture_values(view: View, picture: Picture) -> Row:
+    return {
+        "file": picture.name,
+        "status": picture.status,
+        "detector": view.detector,
+        "model": view.model,
+        "reason": picture.reason,
+        "error": picture.error,
+        "frame": picture.frame_or_none,
+        "time_s": picture.time_s,
+        "image_width": picture.width,
+        "image_height": picture.height,
+        "file_sha256": picture.sha256,
+        "duplicate_of": _duplicate_of(view, picture),
+    }
+
+
+def _duplicate_of(view: View, picture: Picture) -> str | None:
+    if picture.sha256 is None or picture.kind == "video":
+        return None
+    first = view.first_with_hash(picture.sha256)
+    return None if first == picture.name else first
+
+
+def face_values(face: FaceRecord) -> Row:
+    """The columns of one face, rounded to what they mean: 0.1 px, 0.1 degrees, one millionth."""
+    x, y, width, height = face.box_px
+    values: Row = {"x": round(x, 1), "y": round(y, 1), "width": round(width, 1), "height": round(height, 1)}
+    values |= {"label": face.label, "confidence": round(face.confidence, 6), "uncertain": face.uncertain}
+    values |= {f"p_{label}": round(float(p), 6) for label, p in zip(LABELS, face.probabilities, strict=True)}
+    values |= {"uncertainty": round(uncertainty(face.probabilities), 4), "detection_score": round(face.score, 4)}
+    for point, (point_x, point_y) in zip(LANDMARKS, face.landmarks_px.tolist(), strict=True):
+        values |= {f"{point}_x": round(point_x, 1), f"{point}_y": round(point_y, 1)}
+    yaw, pitch = head_pose(face.landmarks_px)
+    values |= {"roll": round(face.roll_degrees, 1), "sharpness": round(face.sharpness, 1)}
+    values |= {"yaw": yaw, "pitch": pitch}
+    return values
+
+
+def file_rows(view: View) -> Iterator[Row]:
+    """One row per file; the frames of one video are summed up."""
+    video: list[Picture] = []
+    for picture in view.pictures():
+        if video and (picture.frame_or_none is None or picture.name != video[0].name):
+            yield _file_row(view, video)
+            video = []
+        if picture.kind == "video":
+            video.append(picture)
+        else:
+            yield _file_row(view, [picture])
+    if video:
+        yield _file_row(view, video)
+
+
+def _file_row(view: View, parts: list[Picture]) -> Row:
+    """The row of one picture, or of one video whose parts are its failure as a whole, if any, and its frames."""
+    frames = [part for part in parts if part.frame_or_none is not None]
+    faces = sum(len(part.faces) for part in parts)
+    failed = next((part for part in parts if part.status == "error"), None)
+    status = failed.status if failed else ("ok" if faces else parts[0].status)
+    largest = max(parts, key=lambda part: part.width or 0)
+    return {
+        "file": parts[0].name,
+        "status": status,
+        "reason": failed.reason if failed else parts[0].reason,
+        "error": failed.error if failed else parts[0].error,
+        "faces": faces,
+        "frames": len(frames) if frames or parts[0].kind == "video" else None,
+        "image_width": largest.width,
+        "image_height": largest.height,
+        "bytes": parts[0].size,
+        "file_sha256": parts[-1].sha256,
+        "detector": view.detector,
+        "model": view.model,
+        "duplicate_of": _duplicate_of(view, parts[0]) if len(parts) == 1 else None,
+    }

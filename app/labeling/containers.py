@@ -1,0 +1,246 @@
+"""Images inside an archive or a video, one by one, in the order in which they can be read cheaply.
+
+A container is read by one thread, in order: a compressed archive and a video cannot be entered in the middle. What an
+earlier run has labeled is skipped without being decompressed or decoded into pixels, where the format allows.
+"""
+
+import lzma
+import math
+import os
+import struct
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+import cv2
+
+from app.labeling.kinds import is_hidden, is_ignored, kind_of
+from app.labeling.reading import open_file, too_many_bytes
+from app.labeling.records import STILL, Failure, Item
+from app.labeling.request import Request
+from app.labeling.scan import printable
+from data.contract import Array
+from data.errors import MienError
+
+# Whether an image of this name and frame still has to be labeled, and with which products.
+Wanted = Callable[[str, int], int | None]
+
+_ARCHIVE_ERRORS: Final = (
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    OSError,
+    ValueError,  # names that are not in their encoding
+    RuntimeError,
+    struct.error,
+)
+# A video ends early when this share of its announced length, and more than this many seconds, is missing.
+_MISSING_SHARE: Final = 0.1
+_MISSING_S: Final = 0.5
+
+
+class BrokenContainer(MienError):
+    """The container cannot be read, or not to its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """What is needed to read a container: itself, what is still wanted of it, limits and sampling."""
+
+    item: Item
+    wanted: Wanted
+    max_bytes: int
+    request: Request
+
+
+def open_container(container: Container) -> Iterator[Item | None]:
+    """The container's images; None stands for one that is done already. Raises: BrokenContainer."""
+    if container.item.kind == "zip":
+        return _zip(container)
+    if container.item.kind == "tar":
+        return _tar(container)
+    return _video(container)
+
+
+def _member(container: Container, name: str, taken: set[str]) -> str | None:
+    """The member's unique name in the outputs; None for those left out, and for folders that lead upward."""
+    parts = [part for part in name.replace("\\", "/").split("/") if part not in ("", ".", "..")]
+    inner = printable("/".join(parts))
+    if not parts or any(is_hidden(part, container.request) for part in parts) or is_ignored(inner, container.request):
+        return None
+    unique, number = inner, 1
+    while unique in taken:
+        number += 1
+        unique = f"{inner}~{number}"
+    taken.add(unique)
+    return f"{container.item.name}/{unique}"
+
+
+def _child(item: Item, name: str, member: int, size: int, products: int) -> Item:
+    return Item(name, item.kind, item.path, member, size, products=products)
+
+
+def _too_large(child: Item, max_bytes: int) -> Item:
+    return replace(child, failure=Failure("too_large", too_many_bytes(child.size, max_bytes)))
+
+
+def _nested(child: Item) -> Item:
+    message = "an archive or a video inside an archive: unpack the outer one to label it"
+    return replace(child, failure=Failure("nested", message, "skipped"))
+
+
+def _zip(container: Container) -> Iterator[Item | None]:
+    item, taken = container.item, set[str]()
+    try:
+        with open_file(item.path) as file, zipfile.ZipFile(file) as archive:
+            for index, info in enumerate(archive.infolist()):
+                name = None if info.is_dir() else _member(container, info.filename, taken)
+                if name is None:
+                    continue
+                products = container.wanted(name, STILL)
+                if products is None:
+                    yield None
+                    continue
+                child = _child(item, name, index, info.file_size, products)
+                yield _zip_payload(archive, info, child, container.max_bytes)
+    except _ARCHIVE_ERRORS as error:
+        raise BrokenContainer(f"archive cannot be read ({error})") from error
+
+
+def _zip_payload(archive: zipfile.ZipFile, info: zipfile.ZipInfo, child: Item, max_bytes: int) -> Item:
+    if kind_of(child.name) != "file":
+        return _nested(child)
+    if info.flag_bits & 1:
+        return replace(child, failure=Failure("encrypted", "the member is encrypted; no password can be given"))
+    if info.file_size > max_bytes:
+        return _too_large(child, max_bytes)
+    try:
+        with archive.open(info) as file:
+            payload = file.read(max_bytes + 1)
+    except _ARCHIVE_ERRORS as error:
+        return replace(child, failure=Failure("corrupt", f"the member cannot be unpacked ({error})"))
+    return replace(child, payload=payload)
+
+
+def _tar(container: Container) -> Iterator[Item | None]:
+    item, taken = container.item, set[str]()
+    try:
+        with open_file(item.path) as file, tarfile.open(fileobj=file, mode="r|*") as archive:
+            for index, info in enumerate(archive):
+                name = _member(container, info.name, taken) if info.isfile() else None
+                if name is None:
+                    continue
+                products = container.wanted(name, STILL)
+                if products is None:
+                    yield None
+                    continue
+                child = _child(item, name, index, info.size, products)
+                yield _tar_payload(archive, info, child, container.max_bytes)
+    except _ARCHIVE_ERRORS as error:
+        raise BrokenContainer(f"archive cannot be read to its end ({error})") from error
+
+
+def _tar_payload(archive: tarfile.TarFile, info: tarfile.TarInfo, child: Item, max_bytes: int) -> Item:
+    if kind_of(child.name) != "file":
+        return _nested(child)
+    if info.size > max_bytes:
+        return _too_large(child, max_bytes)
+    file = archive.extractfile(info)
+    return replace(child, payload=b"" if file is None else file.read())
+
+
+def read_member(path: str, kind: str, member: int, frame: int) -> bytes | Array:
+    """One picture of a container once more: encoded bytes, or RGB pixels of a frame. Raises: BrokenContainer."""
+    try:
+        if kind == "zip":
+            with zipfile.ZipFile(path) as archive:
+                return archive.read(archive.infolist()[member])
+        if kind == "tar":
+            with tarfile.open(path, mode="r:*") as tar:
+                file = tar.extractfile(tar.getmembers()[member])
+                return b"" if file is None else file.read()
+    except (*_ARCHIVE_ERRORS, IndexError) as error:
+        raise BrokenContainer(f"archive {path}: member {member} cannot be read ({error})") from error
+    return _read_frame(path, frame)
+
+
+def _read_frame(path: str, frame: int) -> Array:
+    video = cv2.VideoCapture(path)
+    try:
+        for _ in range(frame + 1):
+            if not video.grab():
+                break
+        read, pixels = video.retrieve()
+    finally:
+        video.release()
+    if not read:
+        raise BrokenContainer(f"video {path}: frame {frame} cannot be read")
+    return cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB)
+
+
+def expected_frames(path: bytes, request: Request) -> int:
+    """About how many frames will be taken, from what the video's header says; 0 where it says nothing."""
+    video = cv2.VideoCapture(os.fsdecode(path))
+    frames, rate = video.get(cv2.CAP_PROP_FRAME_COUNT), video.get(cv2.CAP_PROP_FPS)
+    video.release()
+    if frames <= 0:
+        return 0
+    if request.per_second and rate > 0:
+        return round(min(frames, frames / rate * request.per_second))
+    return round(frames / request.every)
+
+
+def _video(container: Container) -> Iterator[Item | None]:
+    item, request = container.item, container.request
+    video = cv2.VideoCapture(os.fsdecode(item.path))
+    try:
+        if not video.isOpened():
+            raise BrokenContainer("video cannot be opened: not a format that OpenCV's FFmpeg reads")
+        frame, slot, time_s = 0, 0, 0.0
+        rate = video.get(cv2.CAP_PROP_FPS) or 25.0
+        while video.grab():
+            time_s = _time_s(video, frame, rate)
+            # A slot of time gives one frame at most, also where the frame rate varies.
+            due = math.floor(time_s * request.per_second + 1e-6) if request.per_second else frame // request.every
+            if due >= slot:
+                slot = due + 1
+                yield _frame(video, item, frame, time_s, container.wanted(item.name, frame))
+            frame += 1
+        _check_end(video, frame, time_s, rate)
+    finally:
+        video.release()
+
+
+def _check_end(video: cv2.VideoCapture, frames: int, last_s: float, rate: float) -> None:
+    """Compare what was read with what the header announces. Raises: BrokenContainer."""
+    if frames == 0:
+        raise BrokenContainer("video holds no frame that can be decoded")
+    announced = video.get(cv2.CAP_PROP_FRAME_COUNT)
+    length_s, read_s = announced / rate, last_s + 1 / rate
+    missing_s = length_s - read_s
+    # Both counts: frames alone are guessed from the length in some formats, and times from the rate in others.
+    if frames < announced * (1 - _MISSING_SHARE) and missing_s > max(_MISSING_S, length_s * _MISSING_SHARE):
+        raise BrokenContainer(
+            f"video ends after {read_s:.1f} of {length_s:.1f} s: truncated or damaged. The frames before are labeled"
+        )
+
+
+def _time_s(video: cv2.VideoCapture, frame: int, rate: float) -> float:
+    """Seconds from the start; the container's own time stamp where it has one."""
+    stamp = video.get(cv2.CAP_PROP_POS_MSEC) / 1000.0
+    return round(stamp if stamp > 0 or frame == 0 else frame / rate, 3)
+
+
+def _frame(video: cv2.VideoCapture, item: Item, frame: int, time_s: float, products: int | None) -> Item | None:
+    if products is None:
+        return None
+    child = Item(item.name, "video", item.path, None, item.size, frame, time_s, products, sha256=item.sha256)
+    read, pixels = video.retrieve()
+    if not read:
+        return replace(child, failure=Failure("corrupt", f"frame {frame} cannot be decoded"))
+    return replace(child, pixels=cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB))

@@ -1,0 +1,84 @@
+"""Facts that the results of a run depend on, and the pipelines that produce these results."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Final
+
+import cv2
+
+from app import VERSION
+from app.inference.classifier import create_classifier
+from app.inference.detect import create_detector
+from app.inference.detect.weights import find_yunet
+from app.inference.pipeline import Pipeline
+from app.labeling.files import LabelingError
+from app.labeling.request import MAX_BYTES, MAX_PIXELS
+from app.settings import Settings
+from data.contract import contract_id
+from models.manifest import sha256_of
+
+_WORDS: Final = {"graphs": "model file", "detector_file": "detector file", "contract": "crop contract"}
+
+
+class OtherRun(LabelingError):
+    """The output folder holds a run with other settings."""
+
+    def __init__(self, out: Path, changed: str) -> None:
+        """Say what differs and how to continue."""
+        super().__init__(
+            f"{out} holds a run with other settings: {changed}. Restore these, choose another --out, or add --new-run "
+            "to label everything again (the earlier run is kept)."
+        )
+
+
+def open_pipelines(settings: Settings, workers: int) -> list[Pipeline]:
+    """One pipeline per worker: detectors of their own, one model for all, one thread per inference."""
+    cv2.setNumThreads(1)  # workers fill the cores; OpenCV's own threads would only take turns with them
+    alone = settings.model_copy(update={"threads": 1} | _raised_limits(settings))
+    classifier = create_classifier(alone)
+    return [Pipeline(create_detector(alone), classifier, alone) for _ in range(workers)]
+
+
+def _raised_limits(settings: Settings) -> dict[str, int]:
+    """The limits of a service are too low for a person's own scans; those set explicitly hold."""
+    raised = {"max_bytes": MAX_BYTES, "max_pixels": MAX_PIXELS}
+    return {name: value for name, value in raised.items() if name not in settings.model_fields_set}
+
+
+def limits_of(pipeline: Pipeline) -> str:
+    """The limits of one picture; other limits concern only pictures that were too large."""
+    return f"{pipeline.settings.max_bytes} {pipeline.settings.max_pixels}"
+
+
+def facts_of(pipeline: Pipeline) -> dict[str, str]:
+    """All that a result depends on beside the picture: another value of any of these is another run."""
+    settings, manifest = pipeline.settings, pipeline.classifier.manifest
+    yunet = find_yunet(settings.models_dir) if pipeline.detector.name == "yunet" else None
+    return {
+        "version": VERSION,
+        "model": manifest.name,
+        "graphs": hashlib.sha256(
+            json.dumps({name: graph.sha256 for name, graph in sorted(manifest.graphs.items())}).encode()
+        ).hexdigest()[:16],
+        "temperature": f"{manifest.temperature:.6g}",
+        "prior": pipeline.classifier.prior,
+        "prior_correction": " ".join(f"{offset:.6g}" for offset in manifest.prior_correction),
+        "abstain_threshold": f"{manifest.abstain_threshold:.6g}",
+        "precision": pipeline.classifier.precision,
+        "provider": pipeline.classifier.provider,
+        "contract": contract_id(),
+        "detector": pipeline.detector.name,
+        "detector_file": sha256_of(yunet)[:16] if yunet else "",
+        "detection": f"{settings.detection_threshold:g} {settings.detection_px} {settings.detection_max_px} "
+        f"{settings.find_turned} {settings.min_face_px:g} {settings.max_faces} {settings.reduced_decode}",
+    }
+
+
+def changes(earlier: dict[str, str], facts: dict[str, str]) -> str:
+    """What differs between two runs, in words."""
+    return ", ".join(
+        f"{_WORDS.get(name, name.replace('_', ' '))} {earlier.get(name) or 'unset'} -> {facts[name] or 'unset'}"
+        for name in facts
+        if facts[name] != earlier.get(name)
+    )

@@ -1,0 +1,229 @@
+"""A run as outputs read it: pictures by name and frame, each with its faces.
+
+Read as a stream, so that a million pictures need no more memory than one. Every row is checked against its checksum.
+"""
+
+import json
+import os
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from app.labeling.files import DamagedJournal, LabelingError
+from app.labeling.journal.schema import checksum
+from app.labeling.journal.writer import Journal
+from app.labeling.records import STILL, FaceRecord
+from data.contract import LABELS, Array
+
+_ITEM: Final = (
+    "i.id, i.name, i.frame, i.kind, i.path, i.member, i.size, i.status, i.reason, i.error, i.sha256, i.width, "
+    "i.height, i.time_s, i.parent, i.checksum"
+)
+_FACE: Final = (
+    "f.face, f.box, f.landmarks, f.score, f.probabilities, f.label, f.confidence, f.uncertain, f.roll, f.sharpness, "
+    "f.checksum"
+)
+_ITEM_COLUMNS: Final = 16
+# Containers have rows of their own only where they, as a whole, went wrong.
+_PICTURES: Final = (
+    "i.found=? AND i.status IS NOT NULL AND (i.kind NOT IN ('zip', 'tar', 'video') OR i.parent IS NOT NULL OR "
+    "i.status IN ('error', 'skipped'))"
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Picture:
+    """One labeled picture as every output sees it; `row` is its key in the journal, and in no output."""
+
+    row: int
+    name: str
+    frame: int
+    kind: str
+    path: str
+    member: int | None
+    size: int
+    status: Literal["ok", "no_face", "error", "skipped"]
+    reason: str | None
+    error: str | None
+    sha256: str | None
+    width: int | None
+    height: int | None
+    time_s: float | None
+    is_child: bool
+    faces: tuple[FaceRecord, ...]
+
+    @property
+    def frame_or_none(self) -> int | None:
+        """Frame number of a video; None for a still picture."""
+        return None if self.frame == STILL else self.frame
+
+
+class NoJournal(LabelingError):
+    """A folder that `mien label` has not written."""
+
+
+class View:
+    """A finished or interrupted run, for reading."""
+
+    def __init__(self, out: Path, *, knows_duplicates: bool = True, filtered: bool = True) -> None:
+        """Open the journal of an output folder. Raises: sqlite3.OperationalError, where there is none.
+
+        knows_duplicates: whether it holds all inputs, so that equal ones can be told; filtered: whether faces below the
+            run's --min-face and --min-confidence are left out.
+        """
+        self.knows_duplicates = knows_duplicates
+        self.out = out
+        self._journal = Journal(out, read_only=True)
+        self._db = self._journal._db
+        self._session = self._journal.session
+        facts = self._journal.facts()
+        self.detector = facts.get("detector", "")
+        self.model = facts.get("model", "")
+        self._min_face_px, self._min_confidence = json.loads((filtered and self._journal.get("filter")) or "[0, 0]")
+
+    def close(self) -> None:
+        """Close the journal."""
+        self._journal.close()
+
+    def pictures(self) -> Iterator[Picture]:
+        """Every picture of the last session that is done, by name and frame. Raises: DamagedJournal."""
+        cursor = self._db.execute(
+            f"SELECT {_ITEM}, {_FACE} FROM items i LEFT JOIN faces f ON f.item=i.id WHERE {_PICTURES} "  # noqa: S608
+            "ORDER BY i.name, i.frame, f.face",
+            (self._session,),
+        )
+        current: tuple[Any, ...] | None = None
+        faces: list[FaceRecord] = []
+        for row in cursor:
+            if current is not None and row[0] != current[0]:
+                yield self._picture(current, faces)
+                faces = []
+            current = row
+            if row[_ITEM_COLUMNS] is not None:
+                faces.append(self._face(row))
+        if current is not None:
+            yield self._picture(current, faces)
+
+    def picture(self, name: str, frame: int) -> Picture | None:
+        """One picture by its name and frame; None where it is not there. Raises: DamagedJournal."""
+        rows = self._db.execute(
+            f"SELECT {_ITEM}, {_FACE} FROM items i LEFT JOIN faces f ON f.item=i.id "  # noqa: S608
+            "WHERE i.name=? AND i.frame=? AND i.found=? AND i.status IS NOT NULL ORDER BY f.face",
+            (name, frame, self._session),
+        ).fetchall()
+        if not rows:
+            return None
+        return self._picture(rows[0], [self._face(row) for row in rows if row[_ITEM_COLUMNS] is not None])
+
+    def thumb(self, row: int, face: int) -> bytes | None:
+        """The JPEG thumbnail of a face, or None where none was kept. Raises: DamagedJournal."""
+        sql = "SELECT jpeg, checksum FROM thumbs WHERE item=? AND face=?"
+        found = self._db.execute(sql, (row, face)).fetchone()
+        if found is None:
+            return None
+        jpeg = bytes(found[0])
+        if checksum(jpeg) != found[1]:
+            raise DamagedJournal(self.out, f"thumbnail {row}, {face}: wrong checksum")
+        return jpeg
+
+    def least_confident(self, label: str) -> Iterator[tuple[int, int, str, int, str, float, str | None]]:
+        """Row, face, name, frame, label, confidence and hash of faces, the least confident first; empty: any label."""
+        where = "AND f.label=?" if label in LABELS else ""
+        yield from self._db.execute(
+            "SELECT i.id, f.face, i.name, i.frame, f.label, f.confidence, i.sha256 FROM faces f JOIN items i "  # noqa: S608
+            f"ON i.id=f.item WHERE i.found=? AND i.status='ok' {where} ORDER BY f.confidence, i.name, i.frame, f.face",
+            (self._session, label) if where else (self._session,),
+        )
+
+    def counts(self) -> dict[str, int]:
+        """Pictures per status. Raises: DamagedJournal."""
+        if self._min_face_px or self._min_confidence:
+            return dict(Counter(picture.status for picture in self.pictures()))
+        sql = f"SELECT i.status, COUNT(*) FROM items i WHERE {_PICTURES} GROUP BY 1"  # noqa: S608
+        return {str(status): int(count) for status, count in self._db.execute(sql, (self._session,))}
+
+    def labels(self) -> dict[str, int]:
+        """Faces per label. Raises: DamagedJournal."""
+        if self._min_face_px or self._min_confidence:
+            return dict(Counter(face.label for picture in self.pictures() for face in picture.faces))
+        rows = self._db.execute(
+            "SELECT f.label, COUNT(*) FROM faces f JOIN items i ON i.id=f.item "
+            "WHERE i.found=? AND i.status='ok' GROUP BY 1",
+            (self._session,),
+        )
+        return {str(label): int(count) for label, count in rows}
+
+    def remaining(self) -> int:
+        """Inputs and members of the last session that are not labeled yet; an unread archive or video counts as one."""
+        sql = "SELECT COUNT(*) FROM items WHERE found=? AND status IS NULL"
+        return int(self._db.execute(sql, (self._session,)).fetchone()[0])
+
+    def first_with_hash(self, sha256: str) -> str | None:
+        """The first name, in the order of names, of the files of the last session that have these bytes."""
+        if not self.knows_duplicates:
+            return None
+        sql = "SELECT name FROM items WHERE sha256=? AND found=? AND kind != 'video' ORDER BY name LIMIT 1"
+        row = self._db.execute(sql, (sha256, self._session)).fetchone()
+        return None if row is None else str(row[0])
+
+    def _picture(self, row: tuple[Any, ...], faces: list[FaceRecord]) -> Picture:
+        key, name, frame, kind, path, member, size, status, reason, error, sha256, width, height, time_s, parent = row[
+            : _ITEM_COLUMNS - 1
+        ]
+        stored = row[_ITEM_COLUMNS - 1]
+        if stored is not None and stored != checksum(status, reason, error, sha256, width, height, len(faces)):
+            raise DamagedJournal(self.out, f"{name}: wrong checksum")
+        kept = tuple(face for face in faces if face.passes(self._min_face_px, self._min_confidence))
+        return Picture(
+            row=key,
+            name=name,
+            frame=frame,
+            kind=kind,
+            path=os.fsdecode(path),
+            member=member,
+            size=size,
+            status="no_face" if faces and not kept else status,
+            reason=reason,
+            error=error,
+            sha256=sha256,
+            width=width,
+            height=height,
+            time_s=time_s,
+            is_child=parent is not None,
+            faces=kept,
+        )
+
+    def _face(self, row: tuple[Any, ...]) -> FaceRecord:
+        *values, stored = row[_ITEM_COLUMNS:]
+        number, box, landmarks, score, probabilities, label, confidence, uncertain, roll, sharpness = values
+        if checksum(*values) != stored:
+            raise DamagedJournal(self.out, f"face {number} of {row[1]}: wrong checksum")
+        x, y, width, height = np.frombuffer(box, "<f8").tolist()
+        points: Array = np.frombuffer(landmarks, "<f4").reshape(5, 2)
+        return FaceRecord(
+            box_px=(x, y, width, height),
+            landmarks_px=points,
+            score=score,
+            probabilities=np.frombuffer(probabilities, "<f4"),
+            label=label,
+            confidence=confidence,
+            uncertain=bool(uncertain),
+            roll_degrees=roll,
+            sharpness=sharpness,
+            number=number,
+        )
+
+
+def open_view(out: Path, *, filtered: bool = True) -> View:
+    """Open a view. Raises: NoJournal, where `out` holds no labeled run; DamagedJournal."""
+    try:
+        return View(out, filtered=filtered)
+    except sqlite3.OperationalError as error:
+        raise NoJournal(f"{out} holds no journal of `mien label`.") from error
+    except sqlite3.DatabaseError as error:
+        raise DamagedJournal(out, error) from error

@@ -1,0 +1,379 @@
+"""The journal while a folder is labeled: what the scan found, what is done, and which files were written.
+
+Pictures are committed by one thread, a group in one transaction, so that it is there whole or not at all. Files are
+recorded by the workers, before they are written.
+"""
+
+import itertools
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from app.labeling.files import ForeignFile, LabelingError, foreign
+from app.labeling.journal.schema import Transaction, checksum, connect, journal_path
+from app.labeling.records import STILL, TRANSIENT, FaceRecord, Failure, Item, PictureRecord, Source
+from data.atomic import atomic_path
+
+_PAGE: Final = 512
+_BATCH: Final = 2_000
+_CONTAINERS: Final = "('zip', 'tar', 'video')"
+_UNCHANGED: Final = "items.signature=excluded.signature AND items.path=excluded.path AND items.kind=excluded.kind"
+_UPSERT_SOURCE: Final = f"""
+INSERT INTO items(name, frame, kind, path, size, signature, found, status, reason, error)
+VALUES(:name, -1, :kind, :path, :size, :signature, :found, :status, :reason, :error)
+ON CONFLICT(name, frame) DO UPDATE SET kind=excluded.kind, path=excluded.path, size=excluded.size,
+  found=excluded.found, signature=excluded.signature, parent=NULL,
+  status=CASE WHEN excluded.status IS NOT NULL THEN excluded.status WHEN {_UNCHANGED} THEN items.status END,
+  reason=CASE WHEN excluded.status IS NOT NULL THEN excluded.reason ELSE items.reason END,
+  error=CASE WHEN excluded.status IS NOT NULL THEN excluded.error ELSE items.error END,
+  checksum=CASE WHEN excluded.status IS NULL THEN items.checksum END
+WHERE items.found != excluded.found OR items.path = excluded.path
+"""  # constants
+_UPSERT_CHILD: Final = """
+INSERT INTO items(name, frame, parent, kind, path, member, size, signature, found, time_s)
+VALUES(:name, :frame, :parent, :kind, :path, :member, :size, '', :found, :time_s)
+ON CONFLICT(name, frame) DO UPDATE SET parent=excluded.parent, kind=excluded.kind, path=excluded.path,
+  member=excluded.member, size=excluded.size, found=excluded.found, time_s=excluded.time_s
+"""
+_EARLIER: Final = re.compile(r"journal\.(\d+)\.sqlite3")
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One row of the journal on the way to the workers: the item, its row, and whether it is done."""
+
+    row: int
+    item: Item
+    done: bool
+
+
+class Journal:
+    """The journal of one output folder. `read_only` connections see what the writer has committed."""
+
+    def __init__(self, out: Path, *, read_only: bool = False) -> None:
+        """Open or create the journal. Raises: sqlite3.Error."""
+        self.out = out
+        self.path = journal_path(out)
+        self._db = connect(out, read_only=read_only)
+        self._transaction = Transaction(self._db)
+        self.session = int(self.get("session") or 0)
+
+    def close(self) -> None:
+        """Close the connection; the last one folds the write-ahead log into the file."""
+        self._db.close()
+
+    def get(self, key: str) -> str | None:
+        """A value that `put` has stored, or None."""
+        row = self._db.execute("SELECT value FROM meta WHERE key=?", (key,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def put(self, key: str, value: str) -> None:
+        """Store a value for the whole output: the run's settings and identity."""
+        with self._transaction:
+            self._db.execute(
+                "INSERT INTO meta VALUES(?, ?) ON CONFLICT(key) DO UPDATE SET value=excluded.value", (key, value)
+            )
+
+    def facts(self) -> dict[str, str]:
+        """What the results depend on: model, detector, threshold, ..."""
+        facts: dict[str, str] = json.loads(self.get("facts") or "{}")
+        return facts
+
+    def keep_copy(self) -> Path:
+        """Copy the journal under the next free number. Returns: where. Raises: OSError, sqlite3.Error."""
+        numbers = [int(match[1]) for path in self.path.parent.iterdir() if (match := _EARLIER.fullmatch(path.name))]
+        kept = self.path.with_name(f"journal.{max(numbers, default=0) + 1}.sqlite3")
+        with atomic_path(kept) as part:
+            self._db.execute("VACUUM INTO ?", (str(part),))
+        return kept
+
+    # The scan
+
+    def scan(self, sources: Iterable[Source], *, new_run: bool = False) -> Iterator[int]:
+        """Store what a scan finds as the inputs of a new session; yields how many there are so far.
+
+        One transaction: a scan that fails or is killed leaves the inputs of the last one, and the results that
+        `new_run` forgets. Raises: LabelingError.
+        """
+        with self._transaction:
+            self.session += 1
+            try:
+                if new_run:
+                    for table in ("faces", "thumbs", "items"):
+                        self._db.execute(f"DELETE FROM {table}")  # noqa: S608  # constants
+                count = 0
+                iterator = iter(sources)
+                while batch := list(itertools.islice(iterator, _BATCH)):
+                    self._add(batch)
+                    count += len(batch)
+                    yield count
+                self._settle()
+                self.put("session", str(self.session))
+            except BaseException:
+                self.session -= 1
+                raise
+
+    def _add(self, batch: list[Source]) -> None:
+        rows = [_source_row(source, self.session) for source in batch]
+        if self._db.executemany(_UPSERT_SOURCE, rows).rowcount == len(batch):
+            return
+        for row in rows:
+            other = self._db.execute("SELECT path FROM items WHERE name=? AND frame=-1", (row["name"],)).fetchone()
+            if other[0] != row["path"]:
+                raise LabelingError(
+                    f"two inputs have the name {row['name']}: {other[0]!r} and {row['path']!r}. Label them into two "
+                    "output folders."
+                )
+
+    def _settle(self) -> None:
+        """Forget the faces of what changed; try again what failed for a reason that may have passed."""
+        now = {"now": self.session, "before": self.session - 1}
+        transient = ", ".join(f"'{reason}'" for reason in TRANSIENT)
+        self._db.execute(
+            f"UPDATE items SET status=NULL WHERE reason IN ({transient}) AND kind NOT IN ('none', 'folder') "  # noqa: S608
+            "AND found=:now",
+            now,
+        )
+        self._db.execute(
+            "DELETE FROM items WHERE parent IN (SELECT id FROM items WHERE status IS NULL AND signature != "
+            "COALESCE(opened, signature))"
+        )
+        self._db.execute(
+            "UPDATE items SET found=:now WHERE parent IN (SELECT id FROM items WHERE found=:now AND "  # noqa: S608
+            f"kind IN {_CONTAINERS} AND status IS NOT NULL)",
+            now,
+        )
+        # What lies below a folder that cannot be read at the moment keeps the rows that it had.
+        self._db.execute(
+            "UPDATE items SET found=:now WHERE found=:before AND EXISTS (SELECT 1 FROM items AS above WHERE "
+            "above.kind='folder' AND above.found=:now AND items.name > above.name || '/' "
+            "AND items.name < above.name || '0')",
+            now,
+        )
+        for table in ("faces", "thumbs"):
+            self._db.execute(
+                f"DELETE FROM {table} WHERE item NOT IN (SELECT id FROM items WHERE status IS NOT NULL)"  # noqa: S608
+            )
+
+    def is_own(self, name: str) -> bool:
+        """Whether a file of this name, relative to the output folder, was written by a run."""
+        return self._db.execute("SELECT 1 FROM written WHERE path=?", (name,)).fetchone() is not None
+
+    def had_inputs(self, prefix: str) -> bool:
+        """Whether the last session had inputs whose names begin so."""
+        last = int(self.get("session") or 0)
+        sql = "SELECT 1 FROM items WHERE found=? AND substr(name, 1, ?)=? LIMIT 1"
+        return self._db.execute(sql, (last, len(prefix), prefix)).fetchone() is not None
+
+    # What is to be done
+
+    def sources(self, wanted_products: int) -> Iterator[Stored]:
+        """Every input of this session in the order of names; pages of a reading transaction each."""
+        last = ""
+        while True:
+            rows = self._db.execute(
+                "SELECT id, name, kind, path, member, size, status, products FROM items WHERE found=? AND frame=? AND "
+                "parent IS NULL AND name > ? ORDER BY name LIMIT ?",
+                (self.session, STILL, last, _PAGE),
+            ).fetchall()
+            for row, name, kind, path, member, size, status, products in rows:
+                item = Item(name, kind, path, member, size, products=products | wanted_products)
+                yield Stored(row, item, _is_done(status, products, wanted_products))
+            if len(rows) < _PAGE:
+                return
+            last = rows[-1][1]
+
+    def child_products(self, name: str, frame: int, wanted_products: int) -> int | None:
+        """Products that a picture of a container still has to be labeled for; None where it is done."""
+        row = self._db.execute("SELECT status, products FROM items WHERE name=? AND frame=?", (name, frame)).fetchone()
+        if row is None:
+            return wanted_products
+        return None if _is_done(row[0], row[1], wanted_products) else row[1] | wanted_products
+
+    def lacks_products(self, container: int, wanted_products: int) -> bool:
+        """Whether a picture of a container has to be read again for a product."""
+        sql = "SELECT 1 FROM items WHERE parent=? AND status IN ('ok', 'no_face') AND products & ? != ? LIMIT 1"
+        return self._db.execute(sql, (container, wanted_products, wanted_products)).fetchone() is not None
+
+    def counts(self) -> tuple[int, int]:
+        """Pictures of this session that are known, and those of them that are done."""
+        total, done = self._db.execute(
+            "SELECT COUNT(*), COUNT(status) FROM items WHERE found=? AND kind NOT IN ('none', 'folder') AND "  # noqa: S608
+            f"(kind NOT IN {_CONTAINERS} OR parent IS NOT NULL)",
+            (self.session,),
+        ).fetchone()
+        return total, done
+
+    def retry(self, reason: str) -> int:
+        """Label again what failed for a reason; returns how many pictures that are."""
+        with self._transaction:
+            self._db.execute(
+                "UPDATE items SET status=NULL WHERE id IN (SELECT parent FROM items WHERE reason=? AND parent IS NOT "
+                "NULL)",
+                (reason,),
+            )
+            return self._db.execute("UPDATE items SET status=NULL WHERE reason=?", (reason,)).rowcount
+
+    def forget_products(self) -> None:
+        """Write every picture again at its next turn."""
+        with self._transaction:
+            self._db.execute("UPDATE items SET products=0")
+
+    # What has been done
+
+    def commit(self, parent: int | None, records: Iterable[PictureRecord]) -> None:
+        """Store a group of pictures and their faces, whole or not at all."""
+        with self._transaction:
+            for record in records:
+                self._store(parent, record)
+
+    def _store(self, parent: int | None, record: PictureRecord) -> None:
+        item = record.item
+        if parent is not None:
+            values = {"parent": parent, "found": self.session, "time_s": item.time_s, "member": item.member}
+            shared = {"name": item.name, "frame": item.frame, "kind": item.kind, "path": item.path, "size": item.size}
+            self._db.execute(_UPSERT_CHILD, values | shared)
+        failure = record.failure or Failure("", "")
+        result = (
+            record.status, failure.reason or None, failure.message or None, record.sha256 or None,
+            record.width or None, record.height or None,
+        )  # fmt: skip
+        row = self._db.execute(
+            "UPDATE items SET status=?, reason=?, error=?, sha256=?, width=?, height=?, products=?, checksum=? "
+            "WHERE name=? AND frame=? RETURNING id",
+            (*result, record.products, checksum(*result, len(record.faces)), item.name, item.frame),
+        ).fetchone()[0]
+        self._db.execute("DELETE FROM faces WHERE item=?", (row,))
+        self._db.execute("DELETE FROM thumbs WHERE item=?", (row,))
+        self._db.executemany(
+            "INSERT INTO faces VALUES(?,?,?,?,?,?,?,?,?,?,?,?)",
+            [_face_row(row, number, face) for number, face in enumerate(record.faces)],
+        )
+        thumbs = [
+            (row, number, face.thumb, checksum(face.thumb)) for number, face in enumerate(record.faces) if face.thumb
+        ]
+        self._db.executemany("INSERT INTO thumbs VALUES(?,?,?,?)", thumbs)
+
+    def open_container(self, row: int) -> None:
+        """Remember with which signature a container's pictures are being labeled."""
+        with self._transaction:
+            self._db.execute("UPDATE items SET opened=signature WHERE id=?", (row,))
+
+    def close_container(self, row: int, failure: Failure | None, sha256: str) -> None:
+        """A container has been read to its end, or as far as it goes."""
+        status, reason, error = (
+            ("ok", None, None) if failure is None else (failure.status, failure.reason, failure.message)
+        )
+        result = (status, reason, error, sha256 or None, None, None)
+        with self._transaction:
+            self._db.execute(
+                "UPDATE items SET status=?, reason=?, error=?, sha256=?, width=?, height=?, checksum=? WHERE id=?",
+                (*result, checksum(*result, 0), row),
+            )
+            self._db.execute("UPDATE items SET found=? WHERE parent=? AND status IS NOT NULL", (self.session, row))
+
+    def recheck(self, digest: Callable[[str], str]) -> int:
+        """Label again every file whose bytes have another hash than those labeled; returns how many there are."""
+        rows = self._db.execute(
+            "SELECT id, path, sha256 FROM items WHERE found=? AND parent IS NULL AND sha256 IS NOT NULL AND "
+            "status IS NOT NULL",
+            (self.session,),
+        ).fetchall()
+        changed = []
+        for row, path, stored in rows:
+            try:
+                if digest(os.fsdecode(path)) == stored:
+                    continue
+            except OSError:
+                pass  # the workers meet it again, and give it its reason
+            changed.append((row,))
+        with self._transaction:
+            self._db.executemany("DELETE FROM items WHERE parent=?", changed)
+            self._db.executemany("UPDATE items SET status=NULL WHERE id=?", changed)
+        return len(changed)
+
+    # What was written
+
+    def claim(self, owner: str, names: Iterable[str]) -> None:
+        """Record files, relative to the output folder, before they are written.
+
+        Raises: ForeignFile, where one is there that no run has written.
+        """
+        with self._transaction:
+            for name in names:
+                if not self.is_own(name) and os.path.lexists(self.out / name):
+                    raise ForeignFile(foreign(self.out / name))
+                self._db.execute("INSERT OR IGNORE INTO written VALUES(?, ?)", (name, owner))
+
+    def files_of(self, owner: str) -> Iterator[str]:
+        """Recorded files of an owner."""
+        for row in self._db.execute("SELECT path FROM written WHERE owner=? ORDER BY path", (owner,)).fetchall():
+            yield row[0]
+
+    def owners(self) -> set[str]:
+        """Outputs of which files are recorded."""
+        return {row[0] for row in self._db.execute("SELECT DISTINCT owner FROM written")}
+
+    def stale(self, owner: str, names: Iterable[str]) -> list[str]:
+        """Recorded files of an owner other than `names`."""
+        self._db.execute("CREATE TEMP TABLE IF NOT EXISTS current(path TEXT PRIMARY KEY) WITHOUT ROWID")
+        with self._transaction:
+            self._db.execute("DELETE FROM current")
+            self._db.executemany("INSERT OR IGNORE INTO current VALUES(?)", ((name,) for name in names))
+            rows = self._db.execute(
+                "SELECT path FROM written WHERE owner=? AND path NOT IN (SELECT path FROM current)", (owner,)
+            ).fetchall()
+        return [row[0] for row in rows]
+
+    def forget_absent_products(self) -> None:
+        """Pictures that are not inputs any more are written again when they come back."""
+        with self._transaction:
+            self._db.execute("UPDATE items SET products=0 WHERE found != ? AND products != 0", (self.session,))
+
+    def disown(self, names: Iterable[str]) -> None:
+        """Forget files that were removed."""
+        with self._transaction:
+            self._db.executemany("DELETE FROM written WHERE path=?", [(name,) for name in names])
+
+
+def _is_done(status: str | None, products: int, wanted: int) -> bool:
+    if status is None:
+        return False
+    return status in ("error", "skipped") or products & wanted == wanted
+
+
+def _source_row(source: Source, session: int) -> dict[str, object]:
+    failure = source.failure
+    return {
+        "name": source.name,
+        "kind": source.kind,
+        "path": source.path,
+        "size": source.size,
+        "signature": source.signature,
+        "found": session,
+        "status": failure.status if failure else None,
+        "reason": failure.reason if failure else None,
+        "error": failure.message if failure else None,
+    }
+
+
+def _face_row(item: int, number: int, face: FaceRecord) -> tuple[object, ...]:
+    values = (
+        number,
+        np.asarray(face.box_px, "<f8").tobytes(),
+        np.asarray(face.landmarks_px, "<f4").tobytes(),
+        float(face.score),
+        np.asarray(face.probabilities, "<f4").tobytes(),
+        face.label,
+        float(face.confidence),
+        int(face.uncertain),
+        float(face.roll_degrees),
+        float(face.sharpness),
+    )
+    return (item, *values, checksum(*values))

@@ -1,0 +1,18 @@
+"""`classes/train/<label>/`: links to the face crops by label, ready for training as class folders."""
+
+from typing import Final
+
+from app.labeling.files import OutputFolder
+from app.labeling.journal import View
+from app.labeling.outputs.classes import TARGETS, write_labeled_crops
+from app.labeling.products import CROPS
+
+HELP: Final = "classes/: as above, with links into crops/"
+PRODUCTS: Final = CROPS
+
+__all__ = ["HELP", "PRODUCTS", "TARGETS", "render"]
+
+
+def render(view: View, folder: OutputFolder) -> None:
+    """Write `classes/` with relative links."""
+    write_labeled_crops(view, folder, link=True)

@@ -1,0 +1,74 @@
+"""`coco.json`: a COCO data set of pictures, boxes, five keypoints and expressions as categories."""
+
+import json
+from collections.abc import Iterator
+from typing import IO, Any, Final
+
+from app.labeling.columns import face_values
+from app.labeling.files import OutputFolder
+from app.labeling.journal import View
+from app.labeling.records import FaceRecord
+from data.contract import LABELS, LANDMARKS
+
+HELP: Final = "coco.json: COCO detection and keypoints"
+PRODUCTS: Final = 0
+TARGETS: Final = ("coco.json",)
+
+
+def render(view: View, folder: OutputFolder) -> None:
+    """Write `coco.json`; images and annotations are streamed in two passes over the journal."""
+    categories = [
+        {"id": number, "name": label, "supercategory": "face", "keypoints": LANDMARKS, "skeleton": []}
+        for number, label in enumerate(LABELS, start=1)
+    ]
+    with folder.file("coco", TARGETS[0]) as file:
+        info = {"description": "Facial expressions labeled by mien", "model": view.model, "detector": view.detector}
+        file.write(f'{{"info": {json.dumps(info)},\n"categories": {json.dumps(categories)},\n"images": [')
+        _stream(file, _images(view))
+        file.write('],\n"annotations": [')
+        _stream(file, _annotations(view))
+        file.write("]}\n")
+
+
+def _stream(file: IO[str], objects: Iterator[dict[str, Any]]) -> None:
+    for number, one in enumerate(objects):
+        file.write((",\n" if number else "\n") + json.dumps(one, ensure_ascii=False))
+
+
+def _images(view: View) -> Iterator[dict[str, Any]]:
+    number = 0
+    for picture in view.pictures():
+        if picture.status not in ("ok", "no_face"):
+            continue
+        number += 1
+        image = {"id": number, "file_name": picture.name, "width": picture.width, "height": picture.height}
+        yield image if picture.frame_or_none is None else image | {"frame": picture.frame, "time_s": picture.time_s}
+
+
+def _annotations(view: View) -> Iterator[dict[str, Any]]:
+    image, number = 0, 0
+    for picture in view.pictures():
+        if picture.status not in ("ok", "no_face"):
+            continue
+        image += 1
+        for face in picture.faces:
+            number += 1
+            yield _annotation(number, image, face)
+
+
+def _annotation(number: int, image: int, face: FaceRecord) -> dict[str, Any]:
+    values = face_values(face)
+    x, y, width, height = (round(value, 1) for value in face.box_px)
+    points = [value for name in LANDMARKS for value in (values[f"{name}_x"], values[f"{name}_y"], 2)]
+    return {
+        "id": number,
+        "image_id": image,
+        "category_id": LABELS.index(face.label) + 1,
+        "bbox": [x, y, width, height],
+        "area": round(width * height, 1),
+        "iscrowd": 0,
+        "keypoints": points,
+        "num_keypoints": len(LANDMARKS),
+        "score": values["confidence"],
+        "attributes": {"uncertainty": values["uncertainty"], "roll": values["roll"], "sharpness": values["sharpness"]},
+    }

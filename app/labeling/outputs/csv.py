@@ -1,0 +1,52 @@
+"""`labels.csv`: one row per face, UTF-8, for spreadsheets and data frames."""
+
+import csv
+from collections.abc import Iterable, Sequence
+from typing import IO, Final
+
+from app.labeling.columns import FACE_COLUMNS, Column, Row, Value, face_rows
+from app.labeling.files import OutputFolder
+from app.labeling.journal import View
+
+HELP: Final = "labels.csv: one row per face"
+PRODUCTS: Final = 0
+TARGETS: Final = ("labels.csv",)
+
+
+def render(view: View, folder: OutputFolder) -> None:
+    """Write `labels.csv`."""
+    with folder.file("csv", TARGETS[0]) as file:
+        write_csv(file, FACE_COLUMNS, face_rows(view))
+
+
+def write_csv(file: IO[str], columns: Sequence[Column], rows: Iterable[Row]) -> None:
+    """Write a table with its header, lines ending in a line feed."""
+    writer = csv.writer(_LineFeeds(file))
+    writer.writerow([column.name for column in columns])
+    for row in rows:
+        writer.writerow([_cell(column, row[column.name]) for column in columns])
+
+
+class _LineFeeds:
+    """The end of a row as a line feed alone.
+
+    With a line feed as `lineterminator`, `csv.writer` leaves a name with a carriage return unquoted, which
+    DuckDB refuses.
+    """
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+
+    def write(self, row: str) -> int:
+        return self._file.write(row.removesuffix("\r\n") + "\n")
+
+
+def _cell(column: Column, value: Value) -> str:
+    """A value as text: nothing for None, true or false, probabilities with six digits."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if column.name == "confidence" or column.name.startswith("p_"):
+        return f"{value:.6f}"
+    return str(value)

@@ -1,0 +1,66 @@
+"""`fiftyone/`: a FiftyOneImageDetectionDataset: `data.json` (files by id) and `labels.json` (boxes and labels by id).
+
+fiftyone.Dataset.from_dir(dataset_dir="out/fiftyone", dataset_type=fiftyone.types.FiftyOneImageDetectionDataset)
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import IO, Any, Final
+
+from app.labeling.columns import face_values
+from app.labeling.files import OutputFolder
+from app.labeling.journal import Picture, View
+from app.labeling.records import FaceRecord
+from data.contract import LABELS
+
+HELP: Final = "fiftyone/: data.json and labels.json"
+PRODUCTS: Final = 0
+TARGETS: Final = ("fiftyone/data.json", "fiftyone/labels.json")
+
+
+def render(view: View, folder: OutputFolder) -> None:
+    """Write both files; members of archives and frames of videos have no file of their own and are left out."""
+    data, labels = TARGETS
+    with folder.file("fiftyone", data) as file:
+        file.write("{")
+        _entries(file, ((_id(picture), picture.path) for picture in _files(view)))
+        file.write("}\n")
+    with folder.file("fiftyone", labels) as file:
+        file.write(f'{{"classes": {json.dumps(LABELS)},\n"labels": {{')
+        _entries(file, ((_id(picture), [_object(picture, face) for face in picture.faces]) for picture in _files(view)))
+        file.write("}}\n")
+
+
+def _files(view: View) -> Iterator[Picture]:
+    return (
+        one for one in view.pictures() if one.kind == "file" and not one.is_child and one.status in ("ok", "no_face")
+    )
+
+
+def _id(picture: Picture) -> str:
+    """An id without a dot: FiftyOne takes what follows one for a file extension, and drops it on one side only."""
+    return hashlib.sha256(picture.name.encode()).hexdigest()[:24]
+
+
+def _entries(file: IO[str], entries: Iterator[tuple[str, Any]]) -> None:
+    for number, (key, value) in enumerate(entries):
+        file.write((",\n" if number else "\n") + f"{json.dumps(key)}: {json.dumps(value)}")
+
+
+def _object(picture: Picture, face: FaceRecord) -> dict[str, Any]:
+    """One detection; FiftyOne counts in fractions of the image."""
+    width, height = picture.width or 1, picture.height or 1
+    x, y, box_width, box_height = face.box_px
+    values = face_values(face)
+    return {
+        "label": face.label,
+        "bounding_box": [
+            round(x / width, 6),
+            round(y / height, 6),
+            round(box_width / width, 6),
+            round(box_height / height, 6),
+        ],
+        "confidence": values["confidence"],
+        "attributes": {name: values[name] for name in ("uncertainty", "uncertain", "roll", "sharpness")},
+    }

@@ -1,0 +1,18 @@
+"""`files.csv`: one row per file, also those without a face or with an error."""
+
+from typing import Final
+
+from app.labeling.columns import FILE_COLUMNS, file_rows
+from app.labeling.files import OutputFolder
+from app.labeling.journal import View
+from app.labeling.outputs.csv import write_csv
+
+HELP: Final = "files.csv: one row per file, also those without a face"
+PRODUCTS: Final = 0
+TARGETS: Final = ("files.csv",)
+
+
+def render(view: View, folder: OutputFolder) -> None:
+    """Write `files.csv`."""
+    with folder.file("files", TARGETS[0]) as file:
+        write_csv(file, FILE_COLUMNS, file_rows(view))

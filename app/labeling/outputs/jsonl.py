@@ -1,0 +1,19 @@
+"""`labels.jsonl`: one JSON object a face, with the columns of `labels.csv`."""
+
+import json
+from typing import Final
+
+from app.labeling.columns import face_rows
+from app.labeling.files import OutputFolder
+from app.labeling.journal import View
+
+HELP: Final = "labels.jsonl: one JSON object a face"
+PRODUCTS: Final = 0
+TARGETS: Final = ("labels.jsonl",)
+
+
+def render(view: View, folder: OutputFolder) -> None:
+    """Write `labels.jsonl`; what is empty in the CSV is null here."""
+    with folder.file("jsonl", TARGETS[0]) as file:
+        for row in face_rows(view):
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")

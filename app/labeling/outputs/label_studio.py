@@ -1,0 +1,78 @@
+"""`label_studio.json` and `label_studio.xml`: tasks with predictions for Label Studio, and its labeling config.
+
+Pictures are referenced by Label Studio's local file serving, relative to the folder that was labeled: start it with
+`LABEL_STUDIO_LOCAL_FILES_SERVING_ENABLED=true LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT=<that folder>`.
+"""
+
+import json
+from typing import Any, Final
+from urllib.parse import quote
+from xml.sax.saxutils import quoteattr
+
+from app.labeling.files import OutputFolder
+from app.labeling.journal import Picture, View
+from app.labeling.records import FaceRecord
+from data.contract import LABELS
+from data.contract.palette import hex_color
+
+HELP: Final = "label_studio.json and .xml: tasks with predictions"
+PRODUCTS: Final = 0
+TARGETS: Final = ("label_studio.json", "label_studio.xml")
+
+
+def render(view: View, folder: OutputFolder) -> None:
+    """Write the tasks, one per picture that is a file of its own, and the labeling configuration."""
+    tasks, config = TARGETS
+    with folder.file("label-studio", tasks) as file:
+        file.write("[")
+        separator = "\n"
+        for picture in view.pictures():
+            if picture.kind == "file" and picture.status in ("ok", "no_face"):
+                file.write(separator + json.dumps(_task(view, picture), ensure_ascii=False))
+                separator = ",\n"
+        file.write("]\n")
+    with folder.file("label-studio", config) as file:
+        file.write(_config())
+
+
+def _config() -> str:
+    labels = "\n".join(f'    <Label value={quoteattr(label)} background="{hex_color(label)}"/>' for label in LABELS)
+    body = f'  <Image name="image" value="$image"/>\n  <RectangleLabels name="expression" toName="image">\n{labels}\n'
+    return f"<View>\n{body}  </RectangleLabels>\n</View>\n"
+
+
+def _task(view: View, picture: Picture) -> dict[str, Any]:
+    scores = [face.confidence for face in picture.faces]
+    prediction = {
+        "model_version": view.model,
+        "score": round(min(scores), 6) if scores else 0.0,  # the least certain face decides what is reviewed first
+        "result": [_region(picture, face) for face in picture.faces],
+    }
+    return {
+        "data": {"image": f"/data/local-files/?d={quote(picture.name)}", "file_sha256": picture.sha256},
+        "predictions": [prediction],
+    }
+
+
+def _region(picture: Picture, face: FaceRecord) -> dict[str, Any]:
+    """One rectangle; Label Studio counts in percent of the picture."""
+    width, height = picture.width or 1, picture.height or 1
+    x, y, box_width, box_height = face.box_px
+    return {
+        "id": f"face{face.number}",
+        "type": "rectanglelabels",
+        "from_name": "expression",
+        "to_name": "image",
+        "original_width": width,
+        "original_height": height,
+        "image_rotation": 0,
+        "score": round(face.confidence, 6),
+        "value": {
+            "x": round(100 * x / width, 4),
+            "y": round(100 * y / height, 4),
+            "width": round(100 * box_width / width, 4),
+            "height": round(100 * box_height / height, 4),
+            "rotation": 0,
+            "rectanglelabels": [face.label],
+        },
+    }

@@ -1,0 +1,72 @@
+"""`labels.parquet` and `files.parquet`: the tables with types, for large runs. Needs the extra `parquet`."""
+
+import importlib.util
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+from app.labeling.columns import FACE_COLUMNS, FILE_COLUMNS, Column, Row, face_rows, file_rows
+from app.labeling.files import OutputFolder
+from app.labeling.journal import View
+
+HELP: Final = "labels.parquet and files.parquet (extra `parquet`)"
+PRODUCTS: Final = 0
+TARGETS: Final = ("labels.parquet", "files.parquet")
+_ROWS_PER_GROUP: Final = 16_000
+_ROWS_AT_ONCE: Final = 2_000
+
+
+def check() -> str | None:
+    """Needs pyarrow."""
+    if importlib.util.find_spec("pyarrow") is None:
+        return "output parquet: pyarrow is not installed. Run `pip install mien[parquet]`, or choose csv or jsonl."
+    return None
+
+
+def render(view: View, folder: OutputFolder) -> None:
+    """Write both tables, in row groups of 16,000."""
+    for target, columns, rows in zip(TARGETS, (FACE_COLUMNS, FILE_COLUMNS), (face_rows, file_rows), strict=True):
+        with folder.file("parquet", target, "wb") as file:
+            write_table(file, columns, rows(view))
+
+
+def schema(columns: Sequence[Column]) -> Any:
+    """The Arrow schema of a table, with units and meanings as metadata."""
+    import pyarrow as pa
+
+    types = {"text": pa.string(), "integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}
+    return pa.schema(
+        [
+            pa.field(column.name, types[column.type], metadata={"unit": column.unit, "meaning": column.meaning})
+            for column in columns
+        ]
+    )
+
+
+def write_table(
+    file: Any, columns: Sequence[Column], rows: Iterable[Row], metadata: dict[bytes, bytes] | None = None
+) -> None:
+    """Stream rows into a Parquet file, with `metadata` in its footer."""
+    from pyarrow import parquet
+
+    kind = schema(columns)
+    if metadata:
+        kind = kind.with_metadata(metadata)
+    with parquet.ParquetWriter(file, kind, compression="zstd") as writer:
+        for group in row_groups(kind, rows):
+            writer.write_table(group)
+
+
+def row_groups(kind: Any, rows: Iterable[Row]) -> Iterator[Any]:
+    """Arrow tables of 16,000 rows; few of them at once are Python objects, which take twenty times the space."""
+    import pyarrow as pa
+
+    iterator = iter(rows)
+    parts: list[Any] = []
+    while batch := list(itertools.islice(iterator, _ROWS_AT_ONCE)):
+        parts.append(pa.Table.from_pylist(batch, schema=kind))
+        if len(parts) == _ROWS_PER_GROUP // _ROWS_AT_ONCE:
+            yield pa.concat_tables(parts).combine_chunks()
+            parts = []
+    if parts:
+        yield pa.concat_tables(parts).combine_chunks()

@@ -1,0 +1,18 @@
+"""`report.html`: one self-contained page: counts, thumbnails by label, the least certain first, errors, weak faces."""
+
+from typing import Final
+
+from app.labeling.files import OutputFolder
+from app.labeling.journal import View
+from app.labeling.products import THUMBS
+from app.labeling.report import render_page
+
+HELP: Final = "report.html: one page with thumbnails, errors and doubtful faces"
+PRODUCTS: Final = THUMBS
+TARGETS: Final = ("report.html",)
+
+
+def render(view: View, folder: OutputFolder) -> None:
+    """Write `report.html`."""
+    with folder.file("report", TARGETS[0]) as file:
+        file.write(render_page(view))

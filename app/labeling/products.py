@@ -1,0 +1,106 @@
+"""Names and encodings of the pictures that are written while a photo's pixels are at hand.
+
+A name is made from the input's name alone, so that it is the same in every run, and no two inputs share one.
+"""
+
+import hashlib
+import os
+from typing import Final
+
+import cv2
+
+from app.labeling.kinds import PICTURES
+from app.labeling.records import STILL
+from data.contract import Array
+
+ANNOTATED: Final = 1
+CROPS: Final = 2
+THUMBS: Final = 4
+ANNOTATED_DIR: Final = "annotated"
+CROPS_DIR: Final = "crops"
+_JPEG: Final = (".jpg", ".jpeg")
+_WRITTEN: Final = (*_JPEG, ".png")
+_MAX_COMPONENT_BYTES: Final = 200
+_QUALITY: Final = 90
+_THUMB_PX: Final = 96
+
+
+def annotated_name(name: str, frame: int) -> str:
+    """Path of an annotated copy below `annotated/`, a JPEG: `a/b.jpg` stays, `b.png` becomes `b.png.jpg`."""
+    *folders, last = _components(name)
+    safe = "/".join([*(_folder(part) for part in folders), _short(last)])
+    if frame != STILL:
+        return f"{'/'.join(_folder(part) for part in (*folders, last))}/frame_{frame:08d}.jpg"
+    stem, suffix = os.path.splitext(safe)
+    if suffix.lower() in _JPEG and os.path.splitext(stem)[1].lower() not in PICTURES:
+        return safe
+    return f"{safe}.jpg" if suffix.lower() in PICTURES else f"{safe}.img.jpg"
+
+
+def crop_name(name: str, frame: int, face: int) -> str:
+    """Path of a face crop below `crops/`, a PNG, as the bytes are what the model saw."""
+    return f"{annotated_name(name, frame)}.face{face}.png"
+
+
+def flat_crop_name(name: str, frame: int, face: int) -> str:
+    """As `crop_name`, in one folder: slashes become double underscores, with a digest where that loses something."""
+    path = crop_name(name, frame, face)
+    flat = path.replace("/", "__")
+    return _short(flat) if "__" not in path else _short(f"{_digest(path)}__{flat}")
+
+
+def _components(name: str) -> list[str]:
+    """Components of a path that stays where it is put; the root of an absolute name is one of them."""
+    parts = [part for part in name.split("/") if part not in ("", ".")]
+    return ["", *parts] if name.startswith("/") else parts or ["unnamed"]
+
+
+def _folder(part: str) -> str:
+    """A folder's name that no file written here can have, and that leads neither up nor to the root.
+
+    `b.png` is written as `b.png.jpg`, so a folder `b.png.jpg` is written as `b.png.jpg~`; one called `b.png.jpg~` gets
+    one `~` more.
+    """
+    bare = part.rstrip("~")
+    return _short(f"{part}~" if bare in ("", "..") or bare.lower().endswith(_WRITTEN) else part)
+
+
+def _short(part: str) -> str:
+    """A name short enough for every file system."""
+    raw = part.encode("utf-8", "replace")
+    if len(raw) <= _MAX_COMPONENT_BYTES:
+        return part
+    stem, suffix = os.path.splitext(part)
+    start = stem.encode("utf-8", "replace")[:150].decode("utf-8", "ignore")
+    return f"{start}~{_digest(part)}{suffix[:10]}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
+
+
+def encode_jpeg(image: Array, quality: int = _QUALITY) -> bytes:
+    """Encode (H, W, 3) uint8 RGB as JPEG."""
+    _, buffer = cv2.imencode(".jpg", cv2.cvtColor(image, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, quality])
+    return buffer.tobytes()
+
+
+def encode_png(image: Array) -> bytes:
+    """Encode (H, W, 3) uint8 RGB as PNG."""
+    _, buffer = cv2.imencode(".png", cv2.cvtColor(image, cv2.COLOR_RGB2BGR))
+    return buffer.tobytes()
+
+
+def thumbnail(crop: Array) -> bytes:
+    """A small JPEG of a crop for the report and the review page."""
+    return encode_jpeg(cv2.resize(crop, (_THUMB_PX, _THUMB_PX), interpolation=cv2.INTER_AREA), 85)
+
+
+def annotated_path(name: str, frame: int) -> str:
+    """Where an annotated copy lies, relative to the output folder."""
+    return f"{ANNOTATED_DIR}/{annotated_name(name, frame)}"
+
+
+def crop_path(name: str, frame: int, face: int) -> str:
+    """Where a face crop lies, relative to the output folder."""
+    return f"{CROPS_DIR}/{crop_name(name, frame, face)}"

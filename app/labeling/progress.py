@@ -1,0 +1,213 @@
+"""Progress of a run on standard error: a bar for people, lines for logs, JSON lines for schedulers, or nothing."""
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from typing import IO, Any, Final, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
+from rich.progress import TimeRemainingColumn as TimeLeft
+from rich.text import Text
+
+from app.labeling.records import PictureRecord
+from app.labeling.request import Messages
+
+_JSON_EVERY_S: Final = 5.0
+_LINE_EVERY_S: Final = 30.0
+
+
+class Reporter:
+    """Receives what happens during a run, keeps count, and says nothing; the base of those that do."""
+
+    def __init__(self) -> None:
+        """Nothing has happened yet."""
+        self.began = time.monotonic()
+        self.total = self.before = self.new = self.faces = self.errors = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def say(self, message: str, **facts: Any) -> None:
+        """Report something that is worth a line."""
+
+    def scanned(self, count: int) -> None:
+        """So many inputs have been found so far."""
+
+    def start(self, total: int, done: int) -> None:
+        """Labeling begins; an earlier run has done `done` of `total`."""
+        self.began = time.monotonic()
+        self.total, self.before = total, done
+
+    def expect(self, more: int) -> None:
+        """A container brought so many more pictures than were known."""
+        self.total += more
+
+    def picture(self, record: PictureRecord) -> None:
+        """One picture is labeled and committed."""
+        failure = record.failure if record.status == "error" else None
+        errors = [] if failure is None else [(record.item.name, failure.reason, failure.message)]
+        self.partition(1, len(record.faces), errors)
+
+    def partition(self, files: int, faces: int, errors: Sequence[tuple[str, str, str]]) -> None:
+        """So many files are labeled and committed together; of each error file, reason and message."""
+        self.new += files
+        self.faces += faces
+        self.errors += len(errors)
+
+    def writing(self, output: str) -> None:
+        """An output is being written."""
+
+    @property
+    def rate(self) -> float:
+        """Pictures per second of this run, without those that were done before."""
+        return self.new / max(1e-9, time.monotonic() - self.began)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Estimated time left; None while it is unknown."""
+        return max(0.0, (self.total - self.before - self.new) / self.rate) if self.new else None
+
+
+class JsonLog(Reporter):
+    """One JSON object per line: events, each error, and progress every five seconds."""
+
+    def __init__(self, stream: IO[str] | None = None) -> None:
+        """Write to a stream; standard error when not given."""
+        super().__init__()
+        self._stream = stream
+        self._logged = self.began
+
+    def log(self, event: str, **facts: Any) -> None:
+        """Write one line."""
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        stream = self._stream or sys.stderr
+        stream.write(json.dumps({"time": stamp, "event": event} | facts, ensure_ascii=False) + "\n")
+        stream.flush()
+
+    def say(self, message: str, **facts: Any) -> None:
+        self.log("message", message=message, **facts)
+
+    def start(self, total: int, done: int) -> None:
+        super().start(total, done)
+        self.log("start", total=total, done=done)
+
+    def partition(self, files: int, faces: int, errors: Sequence[tuple[str, str, str]]) -> None:
+        super().partition(files, faces, errors)
+        for name, reason, message in errors:
+            self.log("error", file=name, reason=reason, error=message)
+        if time.monotonic() - self._logged >= _JSON_EVERY_S:
+            self._logged = time.monotonic()
+            self._progress()
+
+    def writing(self, output: str) -> None:
+        self.log("writing", output=output)
+
+    def _progress(self) -> None:
+        done, left = self.before + self.new, self.seconds_left
+        self.log(
+            "progress",
+            done=done,
+            total=max(done, self.total),
+            faces=self.faces,
+            errors=self.errors,
+            images_per_s=round(self.rate, 1),
+            seconds_left=None if left is None else round(left),
+        )
+
+
+class Lines(Reporter):
+    """A line of progress every half minute, for a log file."""
+
+    def __init__(self, console: Console, *, every_s: float = _LINE_EVERY_S) -> None:
+        """Print to this console."""
+        super().__init__()
+        self._console, self._every_s = console, every_s
+        self._printed = self.began
+
+    def say(self, message: str, **facts: Any) -> None:
+        self._console.print(message, highlight=False, markup=False, soft_wrap=True)
+
+    def partition(self, files: int, faces: int, errors: Sequence[tuple[str, str, str]]) -> None:
+        super().partition(files, faces, errors)
+        if time.monotonic() - self._printed >= self._every_s:
+            self._printed = time.monotonic()
+            left = self.seconds_left
+            self.say(
+                f"{self.before + self.new:,} of {self.total:,} pictures, {self.faces:,} faces, {self.errors:,} errors, "
+                f"{self.rate:.1f} images/s{'' if left is None else f', {left / 60:.0f} min left'}"
+            )
+
+    def writing(self, output: str) -> None:
+        self.say(f"writing {output}")
+
+
+class _Rate(ProgressColumn):
+    """Pictures per second of this run."""
+
+    def render(self, task: Task) -> Text:
+        """The rate as text."""
+        rate = task.fields.get("rate")
+        return Text(f"{rate:.1f} images/s" if rate else "- images/s", style="cyan")
+
+
+class Bar(Reporter):
+    """A progress bar with images per second, faces, errors and the time left."""
+
+    def __init__(self, console: Console) -> None:
+        """Draw on this console."""
+        super().__init__()
+        self._console = console
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            _Rate(),
+            TextColumn("{task.fields[faces]} faces"),
+            TextColumn("{task.fields[errors]} errors", style="red"),
+            TimeLeft(),
+            console=console,
+            transient=True,
+        )
+        self._task: TaskID = self._bar.add_task("looking for files", total=None, faces=0, errors=0)
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def say(self, message: str, **facts: Any) -> None:
+        self._console.print(message, highlight=False, markup=False, soft_wrap=True)
+
+    def scanned(self, count: int) -> None:
+        self._bar.update(self._task, description=f"looking for files: {count:,}")
+
+    def start(self, total: int, done: int) -> None:
+        super().start(total, done)
+        self._bar.reset(self._task, total=total, completed=done, description="labeling", faces=0, errors=0)
+
+    def expect(self, more: int) -> None:
+        super().expect(more)
+        self._bar.update(self._task, total=self.total)
+
+    def partition(self, files: int, faces: int, errors: Sequence[tuple[str, str, str]]) -> None:
+        super().partition(files, faces, errors)
+        self._bar.update(self._task, advance=files, faces=self.faces, errors=self.errors, rate=self.rate)
+
+    def writing(self, output: str) -> None:
+        self._bar.update(self._task, description=f"writing {output}")
+
+
+def reporter(messages: Messages, console: Console, stream: IO[str] | None = None) -> Reporter:
+    """The reporter of a mode; `stream` is where JSON lines go."""
+    if messages == "json":
+        return JsonLog(stream)
+    if messages == "quiet":
+        return Reporter()
+    return Bar(console) if console.is_terminal else Lines(console)

@@ -1,0 +1,1 @@
+"""Labeling on a Ray cluster: the engine and its partitioned Parquet table."""

@@ -1,0 +1,81 @@
+"""The worker of a cluster: labels one partition after another with one pipeline, and commits each."""
+
+import json
+import os
+import socket
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+from app.labeling.engine import Engine, Watcher
+from app.labeling.facts import facts_of, open_pipelines
+from app.labeling.files import STATE_DIR, LabelingError
+from app.labeling.journal import Journal, View
+from app.labeling.ray.cluster import agreed
+from app.labeling.ray.partitions import Written, attempt, commit, read_plan, read_written, signature_of
+from app.labeling.records import TRANSIENT, Source, Tally
+from app.labeling.request import Request
+from app.settings import Settings
+
+_ATTEMPTS: Final = 5
+
+
+class Labeler:
+    """An actor on a machine of the cluster."""
+
+    def __init__(self, settings: Settings, request: Request, run: str, facts: dict[str, str]) -> None:
+        """Open detector and model. Raises: Unready, where they are not those of the run."""
+        self._out, self._run, self._request = request.out, run, request
+        self._pipeline = open_pipelines(settings, 1)[0]
+        self._facts = agreed({"the run": facts, socket.gethostname(): facts_of(self._pipeline)})
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """Label the partitions of a batch; `trouble` is kind and message of what ends the run, or empty."""
+        troubles = [self._one(str(key)) for key in batch["key"]]
+        return {"key": batch["key"], "trouble": troubles}
+
+    def _one(self, key: str) -> str:
+        try:
+            if read_written(self._out, key) is None:  # another may have committed it before its machine was lost
+                attempt(self._out, key, _ATTEMPTS)
+                with tempfile.TemporaryDirectory(prefix="mien-") as scratch:
+                    self._label(key, read_plan(self._out, key), Path(scratch))
+        except (LabelingError, OSError) as error:
+            return json.dumps([type(error).__name__, f"{socket.gethostname()}: {error}"])
+        return ""
+
+    def _label(self, key: str, sources: list[Source], scratch: Path) -> None:
+        os.mkdir(scratch / STATE_DIR)
+        journal = Journal(scratch)
+        try:
+            journal.put("facts", json.dumps(self._facts))
+            for _ in journal.scan(sources):
+                pass
+            engine = Engine(journal, self._request, [self._pipeline], 0, Watcher(_ignore, _ignore))
+            engine.run()
+            self._commit(key, sources, scratch, engine.tally)
+        finally:
+            journal.close()
+
+    def _commit(self, key: str, sources: list[Source], scratch: Path, tally: Tally) -> None:
+        view = View(scratch, knows_duplicates=False)
+        try:
+            failed = [(one.name, one.reason or "", one.error or "") for one in view.pictures() if one.status == "error"]
+            known = {source.name for source in sources if source.failure is not None}
+            written = Written(
+                key,
+                tuple((source.name, signature_of(source)) for source in sources),
+                self._facts,
+                view.counts(),
+                view.labels(),
+                tuple(failed),
+                tally.seconds,
+                again=any(reason in TRANSIENT and name not in known for name, reason, _ in failed),
+            )
+            commit(self._out, view, written, self._run)
+        finally:
+            view.close()
+
+
+def _ignore(_: object) -> None:
+    """Nobody watches within a partition."""

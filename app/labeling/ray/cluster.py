@@ -1,0 +1,191 @@
+"""A Ray cluster: connecting to one or starting one here, its cores and GPUs, and whether its machines agree."""
+
+import contextlib
+import logging
+import math
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from app.inference.runtime.cpu_count import cores
+from app.labeling.facts import facts_of, open_pipelines
+from app.labeling.files import LabelingError, parts_dir
+from app.labeling.ray.partitions import is_current
+from app.labeling.request import Request
+from app.settings import Settings
+from data.errors import MienError
+
+_LOCAL_STORE_BYTES: Final = 200 * 1024 * 1024
+_STARTS: Final = 3
+_KNOCK_S: Final = 10.0
+_ROLL_CALL_S: Final = 300.0
+
+
+class Unready(LabelingError):
+    """The cluster, or a machine of it, cannot do this run; the message says what to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What the driver needs beside the ledger: the request, the shared folder, and the number of the run."""
+
+    request: Request
+    out: Path
+    run: str
+    settings: Settings
+
+
+@contextlib.contextmanager
+def connected(address: str | None, workers: int) -> Iterator[Any]:
+    """Ray, connected to a cluster or to one started here, which ends with the block. Raises: Unready."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # before Ray is imported: no usage statistics
+    os.environ.setdefault("RAY_agent_register_timeout_ms", "100000")  # of a cluster started here, on a busy machine
+    import ray
+    from ray.data import DataContext
+    from ray.data.exceptions import SystemException
+
+    for name in ("ray", "ray.data"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    _start(ray, address, workers)
+    context = DataContext.get_current()
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False
+    try:
+        yield ray
+    except (ray.exceptions.RayError, SystemException) as error:
+        raise Unready(f"the cluster could not finish: {first_line(error)}. Run the same command again.") from error
+    finally:
+        ray.shutdown()
+
+
+def _start(ray: Any, address: str | None, workers: int) -> None:
+    """Connect, or start a cluster; on a busy machine its parts may miss each other, so this is tried more than once.
+
+    Raises: Unready.
+    """
+    options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+    if address is None:
+        options |= {"num_cpus": workers or cores(), "include_dashboard": False}
+        options |= {"object_store_memory": _LOCAL_STORE_BYTES}
+    else:
+        _knock(address)
+    tries = 1 if address else _STARTS
+    for number in range(1, tries + 1):
+        try:
+            ray.init(address or "local", **options)
+        except Exception as error:  # Ray raises plain Exception where its parts do not start in time
+            ray.shutdown()
+            if number == tries:
+                where = f"reach the cluster at {address}" if address else "start a cluster on this machine"
+                raise Unready(f"--engine ray: cannot {where}: {first_line(error)}") from error
+        else:
+            return
+
+
+def _knock(address: str) -> None:
+    """Refuse an address at which nothing listens: Ray itself would try for minutes. Raises: Unready."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not (host and port.isdigit()):  # `auto`, which Ray resolves
+        return
+    try:
+        socket.create_connection((host, int(port)), _KNOCK_S).close()
+    except OSError as error:
+        raise Unready(f"--engine ray: cannot reach the cluster at {address}: {error.strerror or error}") from error
+
+
+def first_line(error: Exception) -> str:
+    """The part of a cluster's error that says what happened, which is its last line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
+
+
+def actors(ray: Any, task: Task) -> int:
+    """Number of workers: as asked for, or the cores of the cluster."""
+    return task.request.workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
+
+
+def gpu_share(ray: Any, task: Task) -> float:
+    """The part of a GPU that each actor takes: none unless the device is `cuda`, else so that all fit.
+
+    Raises: Unready.
+    """
+    if task.settings.device != "cuda":
+        return 0.0
+    gpus = ray.cluster_resources().get("GPU", 0)
+    if not gpus:
+        raise Unready("--engine ray --device cuda: no machine of the cluster has a GPU. Choose --device cpu.")
+    return 1.0 / max(1, math.ceil(actors(ray, task) / float(gpus)))
+
+
+def roll_call(ray: Any, task: Task, share: float) -> dict[str, str]:
+    """What results depend on, once every machine has said that it has the folders and the same. Raises: Unready."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    needs = {"CPU": 1.0} | ({"GPU": share} if share else {})
+    nodes = [
+        node
+        for node in ray.nodes()
+        if node["Alive"] and all(node["Resources"].get(name, 0) >= amount for name, amount in needs.items())
+    ]
+    ask = ray.remote(num_cpus=1, num_gpus=share, max_retries=0)(_present)
+    first = _first_path(task)
+    replies = [
+        ask.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote(
+            task.settings, str(task.out), task.run, first
+        )
+        for node in nodes
+    ]
+    if not replies:
+        raise Unready("--engine ray: no machine of the cluster has a free core.")
+    found: dict[str, dict[str, str]] = {}
+    for node, reply in zip(nodes, replies, strict=True):
+        machine = str(node["NodeManagerAddress"])
+        try:
+            found[machine] = ray.get(reply, timeout=_ROLL_CALL_S)
+        except ray.exceptions.RayError as error:
+            raise Unready(
+                f"machine {machine} cannot label: {first_line(error)}. It needs mien[ray] of this version."
+            ) from error
+    return agreed(found)
+
+
+def agreed(found: dict[str, dict[str, str]]) -> dict[str, str]:
+    """The facts that all machines share. Raises: Unready, naming the machine that differs or has a problem."""
+    (first, facts), *others = found.items()
+    for machine, own in found.items():
+        if "problem" in own:
+            raise Unready(f"machine {machine}: {own['problem']}")
+    for machine, own in others:
+        different = [
+            f"{name} {own.get(name)} instead of {facts[name]}" for name in facts if own.get(name) != facts[name]
+        ]
+        if different:
+            raise Unready(f"machine {machine} differs from {first}: {', '.join(different)}. Make them alike.")
+    return facts
+
+
+def _first_path(task: Task) -> str | None:
+    """An input given on the command line, which every machine has to see."""
+    given = [name for name in task.request.inputs if os.path.lexists(name)]
+    return os.path.abspath(given[0]) if given else None
+
+
+def _present(settings: Settings, out: str, run: str, first: str | None) -> dict[str, str]:
+    """On a machine of the cluster: what its results depend on, or its `problem` in words."""
+    folder = Path(out)
+    if not is_current(folder, run):
+        return {"problem": f"does not see the output folder {out} of this run. Put it where every machine has it."}
+    if first is not None and not os.path.lexists(first):
+        return {"problem": f"does not see the input {first}. Put it where every machine has it, under the same path."}
+    try:
+        mark = parts_dir(folder) / f"{socket.gethostname()}-{os.getpid()}"
+        mark.touch()
+        mark.unlink()
+        return facts_of(open_pipelines(settings, 1)[0])
+    except OSError as error:
+        return {"problem": f"cannot write into {out} ({error.strerror or error})"}
+    except MienError as error:
+        return {"problem": str(error)}

@@ -1,0 +1,71 @@
+"""Bytes of an input, and the row's reason where they cannot be read."""
+
+import hashlib
+import os
+import stat
+from io import BufferedReader
+
+from app.errors import PayloadTooLarge
+from app.labeling.kinds import PICTURES
+from app.labeling.records import Failure, Item, Status
+from data.contract import DecodeError, ImageTooLarge, UnsupportedImage
+from data.errors import MienError
+
+
+class NotAFile(MienError, OSError):
+    """A pipe, socket or device where the scan saw a file."""
+
+
+def open_file(path: str | bytes) -> BufferedReader:
+    """Open a regular file; a pipe that took its place since the scan is refused, not waited for.
+
+    Raises: NotAFile, OSError.
+    """
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise NotAFile("a pipe, socket or device has taken the file's place")
+    return os.fdopen(descriptor, "rb")
+
+
+def read_file(item: Item, max_bytes: int) -> bytes:
+    """The file's bytes; refused by its size before they are read. Raises: OSError, PayloadTooLarge."""
+    with open_file(item.path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > max_bytes:
+            raise PayloadTooLarge(too_many_bytes(size, max_bytes))
+        return file.read(max_bytes + 1)
+
+
+def too_many_bytes(size: int, max_bytes: int) -> str:
+    """The message of a file or member above the limit."""
+    return f"{size:,} bytes: at most {max_bytes:,} are read (MIEN_MAX_BYTES)"
+
+
+def file_sha256(path: str | bytes) -> str:
+    """SHA-256 of a file, 64 hexadecimal digits. Raises: OSError."""
+    with open_file(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def failure_of(error: Exception, name: str) -> Failure:
+    """The row's reason for an error met while reading or decoding."""
+    known = os.path.splitext(name)[1].lower() in PICTURES
+    status: Status = "error" if known else "skipped"
+    if isinstance(error, UnsupportedImage):
+        return Failure("unsupported" if known else "not_a_picture", str(error), status)
+    if isinstance(error, PayloadTooLarge | ImageTooLarge | MemoryError):
+        return Failure("too_large", str(error) or "out of memory", status)
+    if isinstance(error, DecodeError):
+        return Failure("empty" if str(error).startswith("empty") else "corrupt", str(error), status)
+    return _unread(error) if isinstance(error, OSError) else Failure("failed", f"{type(error).__name__}: {error}")
+
+
+def _unread(error: OSError) -> Failure:
+    if isinstance(error, NotAFile):
+        return Failure("special_file", str(error), "skipped")
+    if isinstance(error, PermissionError):
+        return Failure("permission_denied", "no permission to read this file")
+    if isinstance(error, FileNotFoundError):
+        return Failure("not_found", "this file no longer exists")
+    return Failure("unreadable", error.strerror or str(error))

@@ -1,0 +1,106 @@
+"""Corrections by people: `corrections.jsonl`, one line per decision, beside predictions that are never changed.
+
+The last line for a face counts. A line holds for the bytes of its picture: once these change it is ignored.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from app.labeling.files import CORRECTIONS, LabelingError
+from app.labeling.journal import Picture
+from data.contract import LABELS
+
+NOT_A_FACE: Final = "not_a_face"
+UNDONE: Final = "undone"
+DECISIONS: Final = (*LABELS, NOT_A_FACE, UNDONE)
+Key = tuple[str, int, int]
+
+
+class BadCorrection(LabelingError):
+    """A decision on a face that is not there, or one that is none of `DECISIONS`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """One decision.
+
+    file, frame, face: which face; frame is -1 for still pictures.
+    label: one of `DECISIONS`; the predicted label itself where it was confirmed.
+    """
+
+    file: str
+    frame: int
+    face: int
+    file_sha256: str
+    predicted: str
+    label: str
+
+
+def read_corrections(out: Path) -> dict[Key, Correction]:
+    """The decisions that count, by face. Raises: LabelingError, naming a line that cannot be read."""
+    path = out / CORRECTIONS
+    if not path.exists():
+        return {}
+    found: dict[Key, Correction] = {}
+    for number, correction in _lines(path):
+        if correction.label not in DECISIONS:
+            raise BadCorrection(f"{path} line {number}: label {correction.label!r}, expected {', '.join(DECISIONS)}")
+        key = (correction.file, correction.frame, correction.face)
+        if correction.label == UNDONE:
+            found.pop(key, None)
+        else:
+            found[key] = correction
+    return found
+
+
+def _lines(path: Path) -> Iterator[tuple[int, Correction]]:
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.endswith("\n"):
+                return  # cut off by a kill; it was never acknowledged
+            try:
+                yield number, Correction(**json.loads(line))
+            except (ValueError, TypeError) as error:
+                raise LabelingError(
+                    f"{path} line {number} is not a correction ({error}): repair or remove it."
+                ) from error
+
+
+def append_correction(out: Path, correction: Correction) -> None:
+    """Add a decision; on the disk when this returns."""
+    path = out / CORRECTIONS
+    _drop_cut_line(path)
+    with path.open("ab") as file:
+        file.write(json.dumps(asdict(correction), ensure_ascii=False).encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _drop_cut_line(path: Path) -> None:
+    """Remove a last line that a kill cut off, which would swallow the next one."""
+    if not path.exists() or path.stat().st_size == 0:
+        return
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        if file.read(1) == b"\n":
+            return
+    os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
+
+
+def decision(picture: Picture, face: int, label: str) -> Correction:
+    """A checked decision on a face. Raises: BadCorrection."""
+    if label not in DECISIONS:
+        raise BadCorrection(f"label {label!r}: expected one of {', '.join(DECISIONS)}")
+    if not 0 <= face < len(picture.faces):
+        raise BadCorrection(f"{picture.name} has {len(picture.faces)} faces, asked was number {face}")
+    predicted = picture.faces[face].label
+    return Correction(picture.name, picture.frame, face, picture.sha256 or "", predicted, label)
+
+
+def applies(correction: Correction | None, picture: Picture) -> bool:
+    """Whether a decision was made on these very bytes."""
+    return correction is not None and correction.file_sha256 == (picture.sha256 or "")

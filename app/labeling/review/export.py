@@ -1,0 +1,98 @@
+"""Export of reviewed faces as a class-folder data set for training.
+
+python -m app review out --export faces && python -m data check folders faces
+"""
+
+import csv
+import io
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from app.labeling.files import ForeignFile
+from app.labeling.journal import View, open_view
+from app.labeling.products import crop_path, encode_png, flat_crop_name
+from app.labeling.review.class_folders import Crop, write_class_folders
+from app.labeling.review.corrections import NOT_A_FACE, applies, read_corrections
+from app.labeling.review.sources import source_pixels
+from data import contract
+from data.atomic import write_atomic
+from data.contract import Array
+
+MANIFEST: Final = "manifest.csv"
+_COLUMNS: Final = ("picture", "label", "predicted", "reviewed", "file", "frame", "face")
+
+
+def write_export(out: Path, target: Path, *, everything: bool) -> str:
+    """Write reviewed faces as class folders (all faces with `everything`, unreviewed ones by the model's label).
+
+    Crops are those in `crops/` where they were written; otherwise they are cut from the sources again, by the same
+    function. Returns: a sentence on what was written. Raises: LabelingError.
+    """
+    _check_target(target)
+    view = open_view(out, filtered=False)
+    try:
+        rows: list[dict[str, Any]] = []
+        target.parent.mkdir(parents=True, exist_ok=True)
+        crops = _exported(view, out, everything=everything, rows=rows)
+        count = write_class_folders(target.parent, target, crops, link=False)
+    finally:
+        view.close()
+    table = io.StringIO()
+    writer = csv.DictWriter(table, _COLUMNS)
+    writer.writeheader()
+    writer.writerows(rows)
+    write_atomic(target / MANIFEST, table.getvalue())
+    reviewed = sum(row["reviewed"] == "true" for row in rows)
+    return f"{count} faces in {target}, {reviewed} of them reviewed. Check: python -m data check folders {target}"
+
+
+def _check_target(target: Path) -> None:
+    """Only an earlier export is replaced, as its manifest lists it. Raises: ForeignFile."""
+    written = {MANIFEST} | _listed(target / MANIFEST)
+    for folder, folders, names in os.walk(target):
+        for name in (*names, *(one for one in folders if os.path.islink(os.path.join(folder, one)))):
+            path = Path(folder, name)
+            if path.relative_to(target).as_posix() not in written:
+                raise ForeignFile(f"{path} was not written by an export: export into a new or empty folder.")
+
+
+def _listed(manifest: Path) -> set[str]:
+    try:
+        with manifest.open(encoding="utf-8", newline="") as file:
+            rows = csv.DictReader(file)
+            if tuple(rows.fieldnames or ()) != _COLUMNS:
+                raise ForeignFile(f"{manifest} was not written by an export: export into a new or empty folder.")
+            return {row["picture"] for row in rows}
+    except FileNotFoundError:
+        return set()
+
+
+def _exported(view: View, out: Path, *, everything: bool, rows: list[dict[str, Any]]) -> Iterator[Crop]:
+    decided = read_corrections(out)
+    for picture in view.pictures():
+        pixels: Array | None = None
+        for face in picture.faces:
+            made = decided.get((picture.name, picture.frame, face.number))
+            reviewed = made is not None and applies(made, picture)
+            label = made.label if made is not None and reviewed else face.label
+            if label == NOT_A_FACE or not (reviewed or everything):
+                continue
+            source: Path | bytes = out / crop_path(picture.name, picture.frame, face.number)
+            if isinstance(source, Path) and not source.exists():
+                pixels = source_pixels(picture) if pixels is None else pixels
+                source = encode_png(contract.align(pixels, face.landmarks_px))
+            crop = Crop(label, flat_crop_name(picture.name, picture.frame, face.number), source)
+            rows.append(
+                {
+                    "picture": crop.path,
+                    "label": label,
+                    "predicted": face.label,
+                    "reviewed": str(reviewed).lower(),
+                    "file": picture.name,
+                    "frame": picture.frame_or_none,
+                    "face": face.number,
+                }
+            )
+            yield crop

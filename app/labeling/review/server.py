@@ -1,0 +1,175 @@
+"""The page on which people correct labels, served to this machine only.
+
+python -m app review out
+"""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import uvicorn
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import HTMLResponse, JSONResponse
+from pydantic import BaseModel
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+
+from app.inference.detect import Face
+from app.inference.drawing import annotate, reduced
+from app.inference.pipeline import Analysis, LabeledFace
+from app.labeling.files import LabelingError
+from app.labeling.journal import Picture, View, open_view
+from app.labeling.products import encode_jpeg
+from app.labeling.records import STILL
+from app.labeling.review.corrections import (
+    DECISIONS,
+    Correction,
+    Key,
+    append_correction,
+    decision,
+    read_corrections,
+)
+from app.labeling.review.sources import source_pixels
+from data.contract import LABELS
+from data.contract.palette import hex_color
+
+HOST: Final = "127.0.0.1"
+PAGE: Final = 120
+_VIEW_PX: Final = 1400
+_TEMPLATE: Final = Path(__file__).with_name("review.html")
+
+
+class Decision(BaseModel):
+    """What the page sends: which face, and what it is."""
+
+    file: str
+    frame: int = STILL
+    face: int
+    label: str
+
+
+def serve_review(out: Path, port: int) -> None:
+    """Serve the page until Ctrl-C. Raises: FileNotFoundError, where `out` holds no run."""
+    app = create_review_app(out)
+    config = uvicorn.Config(app, host=HOST, port=port, log_level="warning", server_header=False)
+    server = uvicorn.Server(config)
+    server.config.load()
+    socket = config.bind_socket()
+    print(f"Review page: http://{HOST}:{socket.getsockname()[1]}/  (Ctrl-C ends it)", flush=True)  # noqa: T201
+    server.run(sockets=[socket])
+
+
+def create_review_app(out: Path) -> FastAPI:
+    """The page and its few calls, for one output folder. Raises: FileNotFoundError."""
+    view = open_view(out, filtered=False)
+    app = FastAPI(title="Mien review", docs_url=None, redoc_url=None, openapi_url=None)
+    # A page of another site could otherwise reach this port under a name of its own.
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost", "testserver"])
+    _add_page(app, view)
+    _add_faces(app, view, out)
+    _add_decisions(app, view, out)
+    return app
+
+
+def _add_page(app: FastAPI, view: View) -> None:
+    @app.get("/")
+    def page() -> HTMLResponse:
+        text = _TEMPLATE.read_text(encoding="utf-8")
+        headers = {"Content-Security-Policy": "default-src 'self' 'unsafe-inline'; img-src 'self' data:"}
+        return HTMLResponse(text, headers=headers)
+
+    @app.get("/api/run")
+    def run() -> dict[str, Any]:
+        colors = {label: hex_color(label) for label in LABELS}
+        counts = view.labels()
+        return {
+            "model": view.model,
+            "detector": view.detector,
+            "labels": [{"name": label, "count": counts.get(label, 0), "color": colors[label]} for label in LABELS],
+        }
+
+
+def _add_faces(app: FastAPI, view: View, out: Path) -> None:
+    @app.get("/api/faces")
+    def faces(label: str = "", state: str = "open", offset: int = 0) -> dict[str, Any]:
+        decided = read_corrections(out)
+        cards = list(itertools.islice(_cards(view, decided, label, state), offset, offset + PAGE))
+        return {"faces": cards, "reviewed": len(decided), "more": len(cards) == PAGE}
+
+    @app.get("/api/thumb/{row}/{face}")
+    def thumb(row: int, face: int) -> Response:
+        jpeg = view.thumb(row, face)
+        if jpeg is None:
+            return Response(status_code=404)
+        return Response(jpeg, media_type="image/jpeg", headers={"Cache-Control": "max-age=3600"})
+
+    @app.get("/api/photo")
+    def photo(file: str, frame: int = STILL, face: int | None = None) -> Response:
+        picture = view.picture(file, frame)
+        if picture is None:
+            return JSONResponse({"detail": "no such picture"}, status_code=404)
+        try:
+            pixels = source_pixels(picture)
+        except LabelingError as error:
+            return JSONResponse({"detail": str(error)}, status_code=410)
+        drawn = annotate(reduced(pixels, _VIEW_PX), _analysis(view, picture, face))
+        return Response(encode_jpeg(drawn, 88), media_type="image/jpeg")
+
+
+def _cards(view: View, decided: dict[Key, Correction], label: str, state: str) -> Iterator[dict[str, Any]]:
+    """Faces in the order of review; `state` is open, reviewed or all."""
+    for row, number, name, frame, predicted, confidence, sha256 in view.least_confident(label):
+        made = decided.get((name, frame, number))
+        made = made if made is not None and made.file_sha256 == (sha256 or "") else None
+        if (state == "open" and made) or (state == "reviewed" and not made):
+            continue
+        yield _card(row, number, name, frame, predicted, confidence, made)
+
+
+def _card(
+    row: int, number: int, name: str, frame: int, predicted: str, confidence: float, made: Correction | None
+) -> dict[str, Any]:
+    return {
+        "row": row,
+        "face": number,
+        "file": name,
+        "frame": frame,
+        "predicted": predicted,
+        "confidence": round(confidence, 4),
+        "decision": made.label if made else None,
+    }
+
+
+def _add_decisions(app: FastAPI, view: View, out: Path) -> None:
+    @app.post("/api/decisions")
+    def decide(request: Request, body: Decision) -> Response:
+        origin = request.headers.get("origin")
+        if origin is not None and origin != f"{request.url.scheme}://{request.url.netloc}":
+            return JSONResponse({"detail": "only this page may send decisions"}, status_code=403)
+        picture = view.picture(body.file, body.frame)
+        if picture is None:
+            return JSONResponse({"detail": "no such picture"}, status_code=404)
+        try:
+            append_correction(out, decision(picture, body.face, body.label))
+        except LabelingError as error:
+            return JSONResponse({"detail": str(error), "expected": DECISIONS}, status_code=422)
+        return JSONResponse({"reviewed": len(read_corrections(out))})
+
+
+def _analysis(view: View, picture: Picture, only: int | None) -> Analysis:
+    """What was stored of a picture, for drawing: all faces, or one of them."""
+    chosen = picture.faces if only is None else picture.faces[only : only + 1]
+    faces = tuple(
+        LabeledFace(
+            face=Face(one.box_px, one.landmarks_px, one.score),
+            probabilities=one.probabilities,
+            label=one.label,
+            confidence=one.confidence,
+            uncertain=one.uncertain,
+            roll_degrees=one.roll_degrees,
+            crop=np.empty((0, 0, 3), np.uint8),
+        )
+        for one in chosen
+    )
+    return Analysis(picture.width or 1, picture.height or 1, faces, view.detector, view.model, "", {})

@@ -1,0 +1,246 @@
+"""One run of `mien label`: lock, scan, label, write the outputs; read from top to bottom.
+
+python -m app label samples/photos --out out
+"""
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from app.inference.pipeline import Pipeline
+from app.inference.runtime.cpu_count import cores
+from app.labeling.engine import Engine, Watcher
+from app.labeling.facts import OtherRun, changes, facts_of, limits_of, open_pipelines
+from app.labeling.files import OutputFolder, clear_parts, disk_errors, output_lock, remove_files
+from app.labeling.journal import Journal, View
+from app.labeling.outputs import check_outputs, load_output, products_of, with_earlier
+from app.labeling.products import (
+    ANNOTATED,
+    ANNOTATED_DIR,
+    CROPS,
+    CROPS_DIR,
+    annotated_path,
+    crop_path,
+)
+from app.labeling.progress import Reporter
+from app.labeling.reading import file_sha256
+from app.labeling.records import Tally
+from app.labeling.request import Request
+from app.labeling.scan import sources_of
+from app.labeling.signals import Interrupts, Stopped
+from app.settings import Settings
+from data.atomic import write_atomic
+
+RUN_FILE = "run.json"
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How a run ended, for the summary and the exit code.
+
+    seconds: labeling alone; total_seconds: with finding the files and writing the outputs.
+    remaining: pictures that are left to label, after a limit or a stop.
+    """
+
+    tally: Tally
+    total: int = 0
+    before: int = 0
+    remaining: int = 0
+    seconds: float = 0.0
+    total_seconds: float = 0.0
+    stopped: str | None = None
+    statuses: dict[str, int] = field(default_factory=dict)
+    labels: dict[str, int] = field(default_factory=dict)
+    facts: dict[str, str] = field(default_factory=dict)
+    workers: int = 1
+    written: list[Path] = field(default_factory=list)
+
+
+def label(request: Request, settings: Settings, report: Reporter, signals: Interrupts | None = None) -> Outcome:
+    """Label all inputs into `request.out`, resuming where an earlier run stopped; ends early when a signal asks for it.
+
+    Raises: LabelingError and its subclasses, StartupError and its subclasses, ArtifactError.
+    """
+    request = request.with_default_outputs()
+    check_outputs(request.outputs)
+    outcome = Outcome(Tally())
+    try:
+        _run(request, settings, report, outcome, signals or Interrupts())
+    except Stopped as stop:
+        outcome.stopped = stop.name
+    return outcome
+
+
+def _run(request: Request, settings: Settings, report: Reporter, outcome: Outcome, signals: Interrupts) -> None:
+    began = time.perf_counter()
+    pipelines = open_pipelines(settings, request.workers or cores())
+    outcome.facts, outcome.workers = facts_of(pipelines[0]), len(pipelines)
+    with output_lock(request.out), disk_errors(request.out):
+        clear_parts(request.out)
+        journal = Journal(request.out)
+        try:
+            _check_settings(journal, request, outcome.facts)
+            outputs = _outputs(journal, request, report)
+            _scan(journal, request, pipelines[0], report)
+            journal.put("facts", json.dumps(outcome.facts))
+            journal.put("outputs", json.dumps(outputs))
+            complete = _label(journal, request, pipelines, products_of(outputs), report, outcome, signals)
+            if signals.received is None:
+                _write(journal, outputs, report, outcome, complete=complete)
+                outcome.total_seconds = time.perf_counter() - began
+                _write_run_file(journal, request, outcome)
+            outcome.stopped = signals.received
+        finally:
+            _count(request.out, outcome)
+            journal.close()
+
+
+def _check_settings(journal: Journal, request: Request, facts: dict[str, str]) -> None:
+    """Refuse to continue a run with other settings. Raises: OtherRun."""
+    earlier = journal.facts()
+    if earlier and earlier != facts and not request.new_run:
+        raise OtherRun(request.out, changes(earlier, facts))
+
+
+def _outputs(journal: Journal, request: Request, report: Reporter) -> tuple[str, ...]:
+    """The outputs to write: those asked for, and earlier ones, kept up to date. Raises: ForeignFile."""
+    folder = OutputFolder(request.out, journal)
+    for name in request.outputs:
+        folder.check(load_output(name).TARGETS)
+        if name in ("classes", "class-links"):
+            folder.check_tree("classes")
+    earlier = json.loads(journal.get("outputs") or "[]")
+    outputs = with_earlier(request.outputs, earlier, request.out)
+    if more := outputs[len(request.outputs) :]:
+        report.say(f"Also brought up to date, as an earlier run wrote them: {', '.join(more)}.")
+    return outputs
+
+
+def _scan(journal: Journal, request: Request, pipeline: Pipeline, report: Reporter) -> None:
+    kept = journal.keep_copy() if request.new_run and journal.facts() else None
+    try:
+        for count in journal.scan(sources_of(request, journal), new_run=request.new_run):
+            report.scanned(count)
+    except BaseException:
+        if kept is not None:  # nothing was forgotten
+            kept.unlink(missing_ok=True)
+        raise
+    if kept is not None:
+        report.say(f"A new run is started. The journal of the earlier one is kept as {kept}.")
+    if journal.get("drawing") not in (None, request.drawing):
+        report.say("Pictures are written again, as their size was changed.")
+        journal.forget_products()
+    journal.put("drawing", request.drawing)
+    journal.put("filter", json.dumps([request.min_face_px, request.min_confidence]))
+    limits = limits_of(pipeline)
+    if journal.get("limits") not in (None, limits) and (again := journal.retry("too_large")):
+        report.say(f"{again:,} files were too large for the earlier limits and are tried again.")
+    journal.put("limits", limits)
+    if request.check_hashes:
+        changed = journal.recheck(file_sha256)
+        report.say(f"{changed:,} files have other bytes than when they were labeled, with size and time unchanged.")
+
+
+def _label(
+    journal: Journal,
+    request: Request,
+    pipelines: list[Pipeline],
+    products: int,
+    report: Reporter,
+    outcome: Outcome,
+    signals: Interrupts,
+) -> bool:
+    """Label what the journal lacks; returns whether everything is labeled."""
+    outcome.total, outcome.before = journal.counts()
+    if outcome.before:
+        report.say(f"Resuming: {outcome.before:,} of {outcome.total:,} pictures are done already.")
+    engine = Engine(journal, request, pipelines, products, Watcher(report.picture, report.expect))
+    limit = outcome.total if request.limit is None else min(outcome.total, outcome.before + request.limit)
+    report.start(limit, outcome.before)
+    began = time.perf_counter()
+    with signals.calls(engine.stop):
+        engine.run()
+    outcome.tally, outcome.seconds = engine.tally, time.perf_counter() - began
+    return not engine.limit_reached
+
+
+def _write(journal: Journal, outputs: tuple[str, ...], report: Reporter, outcome: Outcome, *, complete: bool) -> None:
+    view, folder = View(journal.out), OutputFolder(journal.out, journal)
+    try:
+        if complete:
+            _remove_stale_pictures(journal, view)
+        for name in outputs:
+            report.writing(name)
+            output = load_output(name)
+            output.render(view, folder)
+            outcome.written += [journal.out / target for target in output.TARGETS]
+    finally:
+        view.close()
+
+
+def _remove_stale_pictures(journal: Journal, view: View) -> None:
+    """Remove annotated copies and crops that no input stands for any more: those that the journal recorded, only."""
+    journal.forget_absent_products()
+    for folder, product in ((ANNOTATED_DIR, ANNOTATED), (CROPS_DIR, CROPS)):
+        stale = journal.stale(folder, _picture_names(view, product))
+        remove_files(journal.out, stale)
+        journal.disown(stale)
+
+
+def _picture_names(view: View, product: int) -> Iterator[str]:
+    """Names of the annotated copies, or of the crops, of the inputs that there are."""
+    for picture in view.pictures():
+        if picture.status not in ("ok", "no_face"):
+            continue
+        if product == ANNOTATED:
+            yield annotated_path(picture.name, picture.frame)
+        else:
+            yield from (crop_path(picture.name, picture.frame, face.number) for face in picture.faces)
+
+
+def _count(out: Path, outcome: Outcome) -> None:
+    view = View(out)
+    try:
+        outcome.statuses, outcome.labels, outcome.remaining = view.counts(), view.labels(), view.remaining()
+    finally:
+        view.close()
+
+
+def _write_run_file(journal: Journal, request: Request, outcome: Outcome) -> None:
+    """`run.json`: what ran, with which settings, and how it ended."""
+    _count(journal.out, outcome)
+    facts = {
+        "settings": outcome.facts,
+        "inputs": list(request.inputs) or request.files_from,
+        "options": {
+            name: getattr(request, name)
+            for name in (
+                "recursive",
+                "ignore",
+                "hidden",
+                "symlinks",
+                "every",
+                "per_second",
+                "limit",
+                "annotated_px",
+                "min_face_px",
+                "min_confidence",
+            )
+        },
+        "outputs": [str(path.relative_to(journal.out)) for path in outcome.written],
+        "pictures": outcome.statuses,
+        "faces": outcome.labels,
+        "labeled_now": outcome.tally.pictures,
+        "remaining": outcome.remaining,
+        "seconds": round(outcome.total_seconds, 3),
+        "seconds_labeling": round(outcome.seconds, 3),
+        "workers": outcome.workers,
+    }
+    journal.claim(RUN_FILE, [RUN_FILE])
+    write_atomic(journal.out / RUN_FILE, json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
+    outcome.written.append(journal.out / RUN_FILE)
+
+
+__all__ = ["OtherRun", "Outcome", "label"]

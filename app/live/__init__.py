@@ -1,0 +1,1 @@
+"""Live labeling on this machine: video files, cameras and network streams."""

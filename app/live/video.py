@@ -1,0 +1,225 @@
+"""Frames of video files, cameras and network streams, and annotated videos on disk.
+
+A file gives every frame in order. A camera or a network stream gives its newest frame and drops the ones in between,
+so that the picture never lags behind.
+"""
+
+import math
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+from urllib.parse import urlsplit, urlunsplit
+
+import cv2
+
+from app.errors import StartupError
+from data.contract import Array
+
+_USUAL_FPS: Final = 25.0
+_MAX_FPS: Final = 240.0
+_SILENCE_S: Final = 10.0
+_LONGEST_GAP_S: Final = 10.0
+_CANNOT_OPEN: Final = {
+    True: "camera {name}: not found or in use. Connect it, or close the program that uses it, and try again.",
+    False: "source {name}: cannot be opened. Expected a video that OpenCV's FFmpeg can read.",
+}
+# What the FFmpeg inside OpenCV's wheels can encode; H.264 is not in them.
+CODECS: Final = {".mp4": "mp4v", ".mov": "mp4v", ".mkv": "mp4v", ".avi": "MJPG"}
+
+
+class SourceUnavailable(StartupError):
+    """A video that cannot be opened, or one that cannot be written."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Frame:
+    """pixels: (H, W, 3) uint8 RGB; time_s: seconds from the start of the source."""
+
+    time_s: float
+    pixels: Array
+
+
+class Source(Protocol):
+    """Frames with their times; `fps` is the rate that the source states, or a usual one."""
+
+    name: str
+    fps: float
+    live: bool
+
+    def frames(self) -> Iterator[Frame]:
+        """Frames in order, until the source ends."""
+
+    def close(self) -> None:
+        """Release the file, camera or connection."""
+
+
+def open_source(text: str, *, paced: bool = False) -> Source:
+    """Open a camera by its number, a file by its name, or a stream by its address, such as `rtsp://...`.
+
+    Args:
+        text: `0` is the first camera.
+        paced: play a file at its own speed and skip frames where the reader is slower.
+    Raises: SourceUnavailable, whose message never holds the password of an address.
+    """
+    name = without_password(text)
+    is_camera, is_file = text.isdecimal(), Path(text).is_file()
+    if not is_camera and not is_file and "://" not in text:
+        raise SourceUnavailable(f"source {name}: no such file. Expected a video file, a camera number or an address.")
+    video = _open_quietly(int(text) if is_camera else text)
+    if not video.isOpened():
+        raise SourceUnavailable(_CANNOT_OPEN[is_camera].format(name=name))
+    if is_camera or not (is_file or video.get(cv2.CAP_PROP_FRAME_COUNT) > 0):
+        return LiveSource(name, video)
+    return FileSource(name, video, paced=paced)
+
+
+def _open_quietly(target: int | str) -> cv2.VideoCapture:
+    """Open a source without OpenCV's own warnings, which repeat ours in lines that nobody can read."""
+    level = cv2.utils.logging.getLogLevel()
+    cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
+    try:
+        return cv2.VideoCapture(target)
+    finally:
+        cv2.utils.logging.setLogLevel(level)
+
+
+def without_password(text: str) -> str:
+    """Return an address without user and password, as it may be printed."""
+    parts = urlsplit(text)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])) if "@" in parts.netloc else text
+
+
+def _rate(video: cv2.VideoCapture) -> float:
+    stated = float(video.get(cv2.CAP_PROP_FPS))
+    return stated if math.isfinite(stated) and 0 < stated <= _MAX_FPS else _USUAL_FPS
+
+
+class FileSource:
+    """Every frame of a file, or, when paced, those that are due."""
+
+    live = False
+
+    def __init__(self, name: str, video: cv2.VideoCapture, *, paced: bool = False) -> None:
+        self.name, self.fps = name, _rate(video)
+        self._video, self._paced = video, paced
+
+    def frames(self) -> Iterator[Frame]:
+        """Frames with the file's own time stamps."""
+        start, number = time.monotonic(), 0
+        while self._video.grab():
+            stamp_s = self._video.get(cv2.CAP_PROP_POS_MSEC) / 1000.0
+            time_s = stamp_s if stamp_s > 0 else number / self.fps
+            number += 1
+            if self._paced:
+                ahead_s = time_s - (time.monotonic() - start)
+                if ahead_s < -2 / self.fps:
+                    continue
+                time.sleep(max(0.0, ahead_s))
+            read, pixels = self._video.retrieve()
+            if read:
+                yield Frame(time_s, cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._video.release()
+
+
+class LiveSource:
+    """The newest frame of a camera or stream, read in a separate thread."""
+
+    live = True
+
+    def __init__(self, name: str, video: cv2.VideoCapture) -> None:
+        self.name, self.fps = name, _rate(video)
+        self._video = video
+        self._changed = threading.Condition()
+        self._newest: Frame | None = None
+        self._ended = False
+        self._reader = threading.Thread(target=self._read, name="mien-source", daemon=True)
+
+    def _read(self) -> None:
+        start = time.monotonic()
+        while not self._ended:
+            read, pixels = self._video.read()
+            with self._changed:
+                if read:
+                    self._newest = Frame(time.monotonic() - start, pixels)
+                else:
+                    self._ended = True
+                self._changed.notify()
+
+    def frames(self) -> Iterator[Frame]:
+        """Frames as they arrive; ends when the source ends or sends nothing for ten seconds."""
+        self._reader.start()
+        while (frame := self._take()) is not None:
+            yield Frame(frame.time_s, cv2.cvtColor(frame.pixels, cv2.COLOR_BGR2RGB))
+
+    def _take(self) -> Frame | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._newest is not None or self._ended, _SILENCE_S)
+            frame, self._newest = self._newest, None
+        return frame
+
+    def close(self) -> None:
+        """Stop reading; a read that hangs ends with the process."""
+        self._ended = True
+        if self._reader.is_alive():
+            self._reader.join(2.0)
+        if not self._reader.is_alive():
+            self._video.release()
+
+
+class VideoFile:
+    """An annotated video at a constant rate: frames are repeated or skipped to keep true time.
+
+    It is written beside its final place and moved there when it is complete.
+    """
+
+    def __init__(self, path: Path, fps: float) -> None:
+        """Check the name. Raises: SourceUnavailable, for an unknown format or a missing folder."""
+        if path.suffix.lower() not in CODECS:
+            raise SourceUnavailable(f"{path}: unknown video format. Expected one of {', '.join(CODECS)}.")
+        if not path.absolute().parent.is_dir():
+            raise SourceUnavailable(f"{path}: the folder {path.absolute().parent} does not exist")
+        self.path, self.fps = path, fps
+        self._part = path.with_name(f"{path.stem}.part{path.suffix}")
+        self._writer: cv2.VideoWriter | None = None
+        self._size = (0, 0)
+        self._written = 0
+
+    def add(self, image: Array, time_s: float) -> None:
+        """Add a frame, (H, W, 3) uint8 RGB, at a time in seconds. Raises: SourceUnavailable."""
+        writer = self._writer or self._open(image)
+        pixels = cv2.cvtColor(image, cv2.COLOR_RGB2BGR)
+        if (pixels.shape[1], pixels.shape[0]) != self._size:
+            pixels = cv2.resize(pixels, self._size, interpolation=cv2.INTER_AREA)
+        due = round(time_s * self.fps) + 1 - self._written
+        if due > _LONGEST_GAP_S * self.fps:  # a wrong time stamp, not a pause
+            due = 1
+        for _ in range(due):
+            writer.write(pixels)
+        self._written += max(0, due)
+
+    def _open(self, image: Array) -> cv2.VideoWriter:
+        self._size = (image.shape[1], image.shape[0])
+        codec = cv2.VideoWriter.fourcc(*CODECS[self.path.suffix.lower()])
+        self._writer = cv2.VideoWriter(str(self._part), codec, self.fps, self._size)
+        if not self._writer.isOpened():
+            raise SourceUnavailable(
+                f"{self.path}: OpenCV cannot write a video of {self._size[0]} x {self._size[1]} pixels"
+            )
+        return self._writer
+
+    def close(self, *, complete: bool) -> Path | None:
+        """Finish the file. An incomplete one stays beside its place, as `NAME.part.mp4`, and replaces nothing.
+
+        Returns: where the video is; None where there was no frame.
+        """
+        if self._writer is None:
+            return None
+        self._writer.release()
+        self._writer = None
+        return self._part.replace(self.path) if complete else self._part

@@ -1,0 +1,166 @@
+"""Places where labeled frames of a video are shown: a window, a table, lines of text, a file."""
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, Protocol
+
+import cv2
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from app.inference.drawing import annotate
+from app.inference.pipeline import Analysis
+from app.inference.tracking import TrackedFace
+from app.inference.wording import percent, spoken
+from app.live.video import Frame, VideoFile
+from data.contract import LABELS, Array
+from data.contract.palette import hex_color
+
+_ESCAPE: Final = 27
+_BAR: Final = 20
+_MIN_LISTED: Final = 0.05
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One labeled frame; the rate is frames per second over the last ones."""
+
+    frame: Frame
+    analysis: Analysis
+    faces: Sequence[TrackedFace]
+    rate: float
+
+    @cached_property
+    def drawn(self) -> Array:
+        """The frame with its faces drawn in, (H, W, 3) uint8 RGB."""
+        return annotate(self.frame.pixels, self.analysis)
+
+
+class View(Protocol):
+    """Something that shows moments."""
+
+    def show(self, moment: Moment) -> bool:
+        """Show one moment. Returns: whether to continue."""
+
+    def close(self, *, complete: bool) -> None:
+        """Finish; `complete` is False where an error ended the run."""
+
+
+class TableView:
+    """A table in the terminal that changes in place: one row per person."""
+
+    def __init__(self, console: Console, name: str) -> None:
+        self._name = name
+        self._live = Live(console=console, refresh_per_second=8, transient=True)
+        self._live.start()
+
+    def show(self, moment: Moment) -> bool:
+        """Bring the table up to this moment."""
+        self._live.update(self.table(moment))
+        return True
+
+    def table(self, moment: Moment) -> Table:
+        """The moment as a table. Columns have fixed widths, so that nothing moves when a label changes."""
+        caption = f"{moment.frame.time_s:.1f} s, {moment.rate:.1f} frames/s. Ctrl-C ends. Expressions, not feelings."
+        table = Table(title=self._name, caption=caption, expand=True)
+        table.add_column("Person", width=6, justify="right")
+        table.add_column("Expression", width=len("uncertain (happiness >99%)"), no_wrap=True)
+        table.add_column("", width=_BAR, no_wrap=True)
+        table.add_column("Next", ratio=1, no_wrap=True, overflow="ellipsis")
+        for tracked in moment.faces:
+            table.add_row(*_row(tracked))
+        return table
+
+    def close(self, *, complete: bool) -> None:
+        """Remove the table."""
+        self._live.stop()
+
+
+def _row(tracked: TrackedFace) -> tuple[str, Text, Text, str]:
+    face = tracked.face
+    ranked = sorted(zip(LABELS, face.probabilities.tolist(), strict=True), key=lambda pair: -pair[1])
+    others = [f"{label} {percent(value)}" for label, value in ranked if label != face.label and value >= _MIN_LISTED]
+    style = "dim" if face.uncertain else hex_color(face.label)
+    bar = ("\u2591" if face.uncertain else "\u2588") * round(face.confidence * _BAR)
+    return str(tracked.track), Text(spoken(face), style), Text(bar, hex_color(face.label)), ", ".join(others)
+
+
+class LinesView:
+    """One line for each change of a label: for output to a file or another program."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._printed: dict[int, tuple[str, bool]] = {}
+
+    def show(self, moment: Moment) -> bool:
+        """Print what has changed."""
+        for tracked in moment.faces:
+            state = (tracked.face.label, tracked.face.uncertain)
+            if self._printed.get(tracked.track) != state:
+                self._printed[tracked.track] = state
+                self._console.out(f"{moment.frame.time_s:8.2f} s  person {tracked.track}  {spoken(tracked.face)}")
+        return True
+
+    def close(self, *, complete: bool) -> None:
+        """Do nothing: every line is printed at once."""
+
+
+class WindowView:
+    """A window with the annotated picture; Escape, q or closing it ends the run."""
+
+    def __init__(self, name: str) -> None:
+        self._name = f"Mien: {name}"
+        self._sized = False
+        # GUI_NORMAL: without Qt's toolbar and status bar
+        cv2.namedWindow(self._name, cv2.WINDOW_NORMAL | cv2.WINDOW_KEEPRATIO | cv2.WINDOW_GUI_NORMAL)
+
+    def show(self, moment: Moment) -> bool:
+        """Show the picture. Returns: False once the window is to close."""
+        if not self._sized:
+            cv2.resizeWindow(self._name, moment.analysis.width, moment.analysis.height)
+            self._sized = True
+        cv2.imshow(self._name, cv2.cvtColor(moment.drawn, cv2.COLOR_RGB2BGR))
+        key = cv2.waitKey(1) & 0xFF
+        return key not in {_ESCAPE, ord("q")} and cv2.getWindowProperty(self._name, cv2.WND_PROP_VISIBLE) >= 1
+
+    def close(self, *, complete: bool) -> None:
+        """Close the window, if it is still open."""
+        cv2.destroyAllWindows()
+
+
+class FileView:
+    """The annotated video as a file."""
+
+    def __init__(self, file: VideoFile) -> None:
+        self._file = file
+
+    def show(self, moment: Moment) -> bool:
+        """Add the annotated picture."""
+        self._file.add(moment.drawn, moment.frame.time_s)
+        return True
+
+    def close(self, *, complete: bool) -> None:
+        """Finish the file, and say where an incomplete one is."""
+        path = self._file.close(complete=complete)
+        if path is not None and not complete:
+            Console(stderr=True).out(
+                f"The run ended early. The video up to there is in {path}; {self._file.path} is unchanged."
+            )
+
+
+def has_display() -> bool:
+    """Whether a window or a browser can be shown: without a display, Qt would end the whole program."""
+    return sys.platform != "linux" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+def open_window(name: str) -> WindowView | None:
+    """Open a window; None without a display, or where this OpenCV was built without windows."""
+    try:
+        return WindowView(name) if has_display() else None
+    except cv2.error:
+        return None

@@ -1,0 +1,98 @@
+"""Live labeling of a camera, a video file or a network stream on this machine.
+
+mien webcam --source film.mp4 --write labeled.mp4 --no-window
+
+Flow: source -> pipeline -> tracks (smoothed labels) -> views. Closing a view ends the run.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from rich.console import Console
+
+from app.inference.pipeline import Pipeline
+from app.inference.tracking import Tracker
+from app.live.video import Source, SourceUnavailable, VideoFile, open_source
+from app.live.views import FileView, LinesView, Moment, TableView, View, open_window
+
+
+@dataclass(slots=True)
+class Summary:
+    """Frames, seconds and people of a run."""
+
+    frames: int = 0
+    seconds: float = 0.0
+    people: set[int] = field(default_factory=set)
+
+    def __str__(self) -> str:
+        rate = self.frames / self.seconds if self.seconds else 0.0
+        tracks = f"{len(self.people)} {'track' if len(self.people) == 1 else 'tracks'} of faces"
+        return f"{self.frames} frames in {self.seconds:.1f} s ({rate:.1f} frames/s), {tracks}"
+
+
+def label_video(pipeline: Pipeline, source: Source, views: Sequence[View]) -> Summary:
+    """Label frames until the source ends, a view is closed, or Ctrl-C is pressed; then close source and views."""
+    summary, start, complete = Summary(), time.perf_counter(), False
+    try:
+        _label_frames(pipeline, source, views, summary)
+        complete = True
+    except KeyboardInterrupt:
+        complete = True  # the usual way to end a live source
+    finally:
+        summary.seconds = time.perf_counter() - start
+        source.close()
+        for view in views:
+            view.close(complete=complete)
+    return summary
+
+
+def _label_frames(pipeline: Pipeline, source: Source, views: Sequence[View], summary: Summary) -> None:
+    tracker, pace = Tracker(pipeline.classifier.manifest.abstain_threshold), _Pace()
+    for frame in source.frames():
+        analysis = pipeline.analyze_pixels(frame.pixels)
+        faces = tracker.update(analysis.faces, frame.time_s)
+        summary.frames += 1
+        summary.people.update(face.track for face in faces)
+        shown = replace(analysis, faces=tuple(tracked.face for tracked in faces))
+        moment = Moment(frame, shown, faces, pace.beat())
+        if not all(view.show(moment) for view in views):
+            return
+
+
+class _Pace:
+    """Frames per second, smoothed over about a second."""
+
+    def __init__(self) -> None:
+        self._last: float | None = None
+        self._mean_s = 0.0
+
+    def beat(self) -> float:
+        now = time.perf_counter()
+        if self._last is not None:
+            passed = now - self._last
+            share = min(1.0, passed) if self._mean_s else 1.0
+            self._mean_s += share * (passed - self._mean_s)
+        self._last = now
+        return 1.0 / self._mean_s if self._mean_s else 0.0
+
+
+def run(pipeline: Pipeline, text: str, *, write: Path | None, window: bool) -> Summary:
+    """Label the source that `text` names; see `mien webcam --help`. Raises: SourceUnavailable."""
+    console = Console()
+    if write is not None and Path(text).exists() and write.exists() and write.samefile(text):
+        raise SourceUnavailable(f"{write}: this is the source itself. Give --write another name.")
+    source = open_source(text, paced=write is None and (window or console.is_terminal))
+    views: list[View] = [] if write is None else [FileView(VideoFile(write, source.fps))]
+    shown = open_window(source.name) if window else None
+    if shown is not None:
+        views.append(shown)
+    else:
+        views.append(TableView(console, source.name) if console.is_terminal else LinesView(console))
+    summary = label_video(pipeline, source, views)
+    if not summary.frames:
+        raise SourceUnavailable(f"source {source.name}: no frame could be decoded")
+    written = f"; wrote {write}" if write is not None else ""
+    Console(stderr=True).out(f"{summary}{written}")
+    return summary

@@ -1,0 +1,53 @@
+"""The page served to this machine only, and opened in the browser once the service responds."""
+
+import socket
+import threading
+import time
+import urllib.request
+import webbrowser
+from typing import Final
+
+from rich.console import Console
+
+from app.errors import StartupError
+from app.service import server
+from app.settings import Settings
+
+_LOCAL: Final = "127.0.0.1"
+
+
+def serve_page(settings: Settings, *, browser: bool) -> None:
+    """Serve the page to this machine alone, and open it once it answers. Raises: StartupError and its kinds."""
+    port = _port(settings)
+    address = f"http://{_LOCAL}:{port}/"
+    threading.Thread(target=_open_when_ready, args=(address, browser), daemon=True).start()
+    server.run(settings.model_copy(update={"host": _LOCAL, "port": port, "workers": 1}))
+
+
+def _port(settings: Settings) -> int:
+    """Return the port of the settings, or a free one where the default is taken. Raises: StartupError."""
+    asked = "port" in settings.model_fields_set
+    for port in (settings.port, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((_LOCAL, port))
+            except OSError as error:
+                if asked:
+                    raise StartupError(f"port {port} of this machine: {error.strerror}; give another --port") from error
+                continue
+            return int(probe.getsockname()[1])
+    raise StartupError("this machine has no free port")
+
+
+def _open_when_ready(address: str, browser: bool) -> None:
+    for _ in range(1200):
+        try:
+            with urllib.request.urlopen(f"{address}ready", timeout=5):  # noqa: S310  # our own address
+                break
+        except OSError:
+            time.sleep(0.1)
+    else:
+        return
+    opened = browser and webbrowser.open(address)
+    Console(stderr=True).out(f"The page is {'open at' if opened else 'at'} {address} (Ctrl-C ends)")

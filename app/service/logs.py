@@ -1,0 +1,68 @@
+"""Log lines of the service: each names its request's id; text or JSON; successful probes leave none."""
+
+import copy
+import json
+import logging
+from contextvars import ContextVar
+from typing import Any, Final, Literal
+
+from uvicorn.config import LOGGING_CONFIG
+
+# Set by the envelope around each request, and inherited by the tasks and threads that work on it.
+request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
+QUIET_PATHS: Final = frozenset({"/health", "/ready", "/metrics"})
+_ACCESS: Final = ("client", "method", "path", "http_version", "status")
+
+
+class RequestId(logging.Filter):
+    """Gives each record the id of the request it belongs to, and the same as a suffix of a text line."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        known = getattr(record, "request_id", None) or request_id.get()
+        record.request_id, record.suffix = known, f" [{known}]" if known else ""
+        return True
+
+
+class NoProbes(logging.Filter):
+    """Drops access lines of successful probes, which come every few seconds and say nothing."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        access = _access_fields(record)
+        return not (access and access["status"] == 200 and str(access["path"]).split("?")[0] in QUIET_PATHS)
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object per record; access lines have their fields apart."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            "request_id": getattr(record, "request_id", None),
+            **_access_fields(record),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+def _access_fields(record: logging.LogRecord) -> dict[str, object]:
+    if record.name != "uvicorn.access" or not isinstance(record.args, tuple) or len(record.args) != len(_ACCESS):
+        return {}
+    return dict(zip(_ACCESS, record.args, strict=True))
+
+
+def log_config(style: Literal["text", "json"]) -> dict[str, Any]:
+    """The configuration for `logging.config`: uvicorn's own, with this package's loggers and the request's id."""
+    chosen: dict[str, Any] = copy.deepcopy(LOGGING_CONFIG)
+    chosen["loggers"]["app"] = {"handlers": ["default"], "level": "INFO", "propagate": False}
+    chosen["filters"] = {"id": {"()": RequestId}, "no_probes": {"()": NoProbes}}
+    chosen["handlers"]["default"]["filters"] = ["id"]
+    chosen["handlers"]["access"]["filters"] = ["no_probes", "id"]
+    for formatter in chosen["formatters"].values():
+        formatter["fmt"] += "%(suffix)s"
+    if style == "json":
+        chosen["formatters"] = {name: {"()": JsonLines} for name in chosen["formatters"]}
+    return chosen

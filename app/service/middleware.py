@@ -1,0 +1,129 @@
+"""Request ids, security headers and provider of every response, and its metrics."""
+
+import logging
+import re
+import time
+import uuid
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any, Final
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.service.logs import request_id
+from app.service.problems import CLIENT_GONE, INTERNAL, REFUSED, internal_error, problem_response, status_problem
+from app.service.state import Service
+
+REQUEST_ID: Final = "X-Request-ID"
+_SAFE_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_HEADERS: Final = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(self), microphone=(), geolocation=()",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cache-Control": "no-store",
+}
+_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_STARTS: Final = frozenset({"http.response.start", "websocket.http.response.start", "websocket.accept"})
+
+_log = logging.getLogger(__name__)
+
+
+class Envelope:
+    """Outermost middleware, around requests and streams. A header that a route has set is left as it is."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        service: Service = scope["app"].state.service
+        request_id.set(_chosen_id(scope))
+        start = time.perf_counter()
+        status = 0
+
+        async def send_enveloped(message: Message) -> None:
+            nonlocal status
+            if message["type"] in _STARTS:
+                status = message.get("status", HTTPStatus.SWITCHING_PROTOCOLS)
+                _add_headers(message, service)
+            await send(message)
+
+        try:
+            await _answered(self._app, scope, receive, send_enveloped, lambda: status == 0)
+        finally:
+            _count(scope, service, status or CLIENT_GONE, time.perf_counter() - start)
+
+
+async def _answered(app: ASGIApp, scope: Scope, receive: Receive, send: Send, unanswered: Callable[[], bool]) -> None:
+    """Run the application; an unexpected error becomes a response, unless one has begun."""
+    try:
+        await app(scope, receive, send)
+    except Exception:
+        if not unanswered():
+            raise
+        _log.exception("unexpected error in %s", scope["path"])
+        scope[REFUSED] = INTERNAL.slug
+        await internal_error()(scope, receive, send)
+
+
+def new_id() -> str:
+    """An id for a request that came without one."""
+    return uuid.uuid4().hex
+
+
+def _chosen_id(scope: Scope) -> str:
+    given = Headers(scope=scope).get(REQUEST_ID, "")
+    return given if _SAFE_ID.fullmatch(given) else new_id()
+
+
+def _add_headers(message: Message, service: Service) -> None:
+    message.setdefault("headers", [])
+    headers = MutableHeaders(scope=message)
+    headers[REQUEST_ID] = request_id.get() or new_id()
+    headers["Mien-Provider"] = service.pipeline.classifier.provider
+    if service.fallback is not None:
+        headers["Mien-Fallback"] = "cpu"
+    if message["type"] == "websocket.accept":
+        return
+    for name, value in _HEADERS.items():
+        headers.setdefault(name, value)
+    if service.draining:
+        headers["Connection"] = "close"
+
+
+def _count(scope: Scope, service: Service, status: int, seconds: float) -> None:
+    if refused := scope.get(REFUSED) or _refused(status):
+        service.metrics.rejections.labels(refused).inc()
+    if scope["type"] == "websocket":
+        return  # a stream lasts as long as its client likes: its frames are counted, not its time
+    route: Any = scope.get("route")
+    path = getattr(route, "path", None) or "unmatched"
+    method = scope["method"] if scope["method"] in _METHODS else "other"
+    service.metrics.requests.labels(path, method, str(status)).inc()
+    service.metrics.request_seconds.labels(path).observe(seconds)
+
+
+def _refused(status: int) -> str | None:
+    """The slug of an error status that no route has named."""
+    is_error = status >= HTTPStatus.BAD_REQUEST and status != CLIENT_GONE
+    return status_problem(status).slug if is_error else None
+
+
+class Cors(CORSMiddleware):
+    """Cross-origin access whose refusals are problems too."""
+
+    def preflight_response(self, request_headers: Headers) -> Response:
+        response = super().preflight_response(request_headers)
+        if response.status_code < HTTPStatus.BAD_REQUEST:
+            return response
+        detail = bytes(response.body).decode()
+        return problem_response(status_problem(response.status_code), detail, headers={"Vary": "Origin"})

@@ -1,0 +1,154 @@
+"""Errors as HTTP responses: problem details (RFC 9457), whichever layer they come from.
+
+A problem never carries a traceback or a path on the server.
+"""
+
+import json
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+
+from app.errors import (
+    BatchTooLarge,
+    ForeignHost,
+    ForeignOrigin,
+    InvalidRequest,
+    PayloadTooLarge,
+    QueueFull,
+    RequestTimeout,
+    ShuttingDown,
+    TooManyImages,
+    TooManyRequests,
+    Unauthorized,
+    UnsupportedContent,
+)
+from data.contract import DecodeError, ImageTooLarge, UnsupportedImage
+
+MEDIA_TYPE: Final = "application/problem+json"
+CLIENT_GONE: Final = 499  # nginx's status for a client that disconnected; nobody reads it
+REFUSED: Final = "mien.refused"  # key of the request's scope that holds the problem's slug, for the metrics
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """HTTP status, last part of the problem's type URI, title, and seconds to wait before a retry."""
+
+    status: int
+    slug: str
+    title: str
+    retry_after_s: int | None = None
+
+
+# The narrowest class comes first: the first row that the error is an instance of applies.
+PROBLEMS: Final[tuple[tuple[type[Exception], Problem], ...]] = (
+    (ImageTooLarge, Problem(413, "image-too-large", "Image has too many pixels")),
+    (UnsupportedImage, Problem(415, "unsupported-image", "Not a supported image format")),
+    (DecodeError, Problem(422, "unreadable-image", "Image cannot be read")),
+    (PayloadTooLarge, Problem(413, "payload-too-large", "Too many bytes")),
+    (TooManyImages, Problem(413, "too-many-images", "Too many images in one request")),
+    (BatchTooLarge, Problem(413, "batch-too-large", "Images take too long for one request")),
+    (UnsupportedContent, Problem(415, "unsupported-content", "Media type is not supported")),
+    (InvalidRequest, Problem(422, "invalid-request", "Invalid request")),
+    (Unauthorized, Problem(401, "unauthorized", "API key missing or wrong")),
+    (ForeignOrigin, Problem(403, "foreign-origin", "Page of another origin")),
+    (ForeignHost, Problem(421, "foreign-host", "Host is not served here")),
+    (TooManyRequests, Problem(429, "too-many-requests", "Too many requests at once", retry_after_s=1)),
+    (QueueFull, Problem(503, "queue-full", "Service is busy", retry_after_s=1)),
+    (RequestTimeout, Problem(503, "timeout", "Request took too long", retry_after_s=2)),
+    (ShuttingDown, Problem(503, "shutting-down", "Service is stopping", retry_after_s=5)),
+)
+INTERNAL: Final = Problem(500, "internal", "Internal server error")
+
+
+def problem_for(error: Exception) -> Problem:
+    """The table's row for an error; `INTERNAL`, whose details stay in the log, for any other."""
+    return next((problem for kind, problem in PROBLEMS if isinstance(error, kind)), INTERNAL)
+
+
+def status_problem(status: int) -> Problem:
+    """The problem of an HTTP status without a row in the table, named after the status."""
+    phrase = HTTPStatus(status).phrase
+    return Problem(status, phrase.lower().replace(" ", "-"), phrase)
+
+
+def problem_body(problem: Problem, detail: str, **extra: object) -> dict[str, object]:
+    """The members of a problem document; `extra` adds to the standard ones."""
+    return {
+        "type": f"urn:mien:problem:{problem.slug}",
+        "title": problem.title,
+        "status": problem.status,
+        "detail": detail,
+        **extra,
+    }
+
+
+def problem_response(
+    problem: Problem, detail: str, *, headers: dict[str, str] | None = None, **extra: object
+) -> Response:
+    """A response that carries a problem, with Retry-After where the table has one."""
+    head = dict(headers or {})
+    if problem.retry_after_s is not None:
+        head["Retry-After"] = str(problem.retry_after_s)
+    body = json.dumps(problem_body(problem, detail, **extra))
+    response = Response(body, status_code=problem.status, headers=head, media_type=MEDIA_TYPE)
+    if problem.status == HTTPStatus.UNAUTHORIZED:
+        # Two header lines: Chromium reads only the first of two challenges in one line and never asks for a password.
+        for challenge in ('Basic realm="mien", charset="UTF-8"', 'Bearer realm="mien"'):
+            response.headers.append("WWW-Authenticate", challenge)
+    return response
+
+
+def internal_error() -> Response:
+    """The response to an error that is not in the table; it reveals nothing."""
+    return problem_response(INTERNAL, "Internal server error. The log has the details under this X-Request-ID.")
+
+
+async def _known(request: Request, error: Exception) -> Response:
+    problem = problem_for(error)
+    request.scope[REFUSED] = problem.slug
+    return problem_response(problem, str(error))
+
+
+async def _http(request: Request, error: Exception) -> Response:
+    if not isinstance(error, HTTPException):
+        raise error
+    path = request.url.path[:100]
+    details = {
+        HTTPStatus.NOT_FOUND: f"nothing is served at {path}",
+        HTTPStatus.METHOD_NOT_ALLOWED: f"{request.method} is not supported at {path}",
+    }
+    detail = details.get(HTTPStatus(error.status_code), error.detail)
+    return problem_response(status_problem(error.status_code), detail, headers=dict(error.headers or {}))
+
+
+async def _invalid(request: Request, error: Exception) -> Response:
+    if not isinstance(error, RequestValidationError):
+        raise error
+    found = [_finding(item) for item in error.errors()]
+    detail = "; ".join(f"{item['location']}: {item['message']}" for item in found)
+    problem = problem_for(InvalidRequest())
+    request.scope[REFUSED] = problem.slug
+    return problem_response(problem, detail, errors=found)
+
+
+def _finding(item: dict[str, Any]) -> dict[str, str]:
+    return {"location": "/".join(map(str, item["loc"])), "message": item["msg"]}
+
+
+async def _gone(_request: Request, _error: Exception) -> Response:
+    return Response(status_code=CLIENT_GONE)
+
+
+def install(app: FastAPI) -> None:
+    """Handle every exception that a route may raise, except unexpected ones, which the envelope handles."""
+    for kind, _ in PROBLEMS:
+        app.add_exception_handler(kind, _known)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(ClientDisconnect, _gone)

@@ -1,0 +1,231 @@
+"""`POST /v1/expressions`: images in, faces with their expressions out."""
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from http import HTTPStatus
+from itertools import zip_longest
+from typing import Annotated, Any, Final, TypeVar
+
+from fastapi import APIRouter, Depends, HTTPException, Request, Response
+from fastapi import Query as InQuery
+from pydantic import Field
+from starlette.requests import ClientDisconnect
+
+from app.errors import BatchTooLarge, InvalidRequest, RequestTimeout
+from app.service import serialize
+from app.service.admission import Visit
+from app.service.problems import MEDIA_TYPE
+from app.service.routes import service_of
+from app.service.schemas import ExpressionsResponse, Fraction, ImageResult, Query
+from app.service.security import DESCRIBED_KEYS, client_of
+from app.service.state import Refused, Result, Service
+from app.service.uploads import FIELD, Upload, check_head, read_uploads
+from data.contract.decode import FORMATS
+from data.errors import MienError
+
+T = TypeVar("T")
+router = APIRouter(dependencies=DESCRIBED_KEYS)
+_BINARY: Final = {"type": "string", "format": "binary", "minLength": 1}
+_KINDS: Final = tuple(f"image/{name.lower()}" for name in FORMATS)
+_REQUEST_BODY: Final[dict[str, Any]] = {
+    "required": True,
+    "content": {
+        "multipart/form-data": {
+            "schema": {
+                "type": "object",
+                "required": [FIELD],
+                "additionalProperties": False,
+                "properties": {FIELD: {"type": "array", "minItems": 1, "items": _BINARY}},
+            },
+            "encoding": {FIELD: {"contentType": ", ".join(_KINDS)}},
+        },
+        "application/octet-stream": {"schema": _BINARY},
+    },
+}
+_PROBLEMS: Final = (400, 401, 408, 413, 415, 422, 429, 500, 503)
+
+
+class Options(Query):
+    """Query parameters of a request."""
+
+    min_face_px: Annotated[float, Field(ge=1, le=100_000)] | None = Field(
+        None, description="leave out faces whose shorter side is smaller, pixels"
+    )
+    confidence_threshold: Fraction | None = Field(
+        None, description="a confidence below it is `uncertain`; by default the model's own threshold"
+    )
+    top_k: Annotated[int, Field(ge=1, le=7)] = Field(1, description="how many expressions `top` lists")
+    annotate: bool = Field(False, description="return each image with its faces drawn in, as JPEG in base64")
+    explain: bool = Field(False, description="return what the model looked at; 422 where it cannot tell")
+
+
+def problem_docs(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """OpenAPI entries for the problems that a route may respond with."""
+    schema = {"$ref": "#/components/schemas/ProblemDetails"}
+    return {
+        status: {"description": HTTPStatus(status).phrase, "content": {MEDIA_TYPE: {"schema": schema}}}
+        for status in statuses
+    }
+
+
+@router.post(
+    "/v1/expressions",
+    tags=["expressions"],
+    summary="Find the faces of one or more images and read their expressions",
+    response_model=ExpressionsResponse,
+    responses=problem_docs(*_PROBLEMS),
+    openapi_extra={"requestBody": _REQUEST_BODY},
+)
+async def expressions(
+    request: Request,
+    options: Annotated[Options, InQuery()],
+    service: Annotated[Service, Depends(service_of)],
+) -> Response:
+    """Label the faces of one or more images.
+
+    Send `multipart/form-data` with parts named `images`, or one image as the body, as `image/*` or
+    `application/octet-stream`. An image that cannot be read carries its `error`; where none can be read, the response
+    is a problem. An image without a face has an empty list of `faces`. No image is stored.
+    """
+    _check_options(options, service)
+    content_type = request.headers.get("content-type")
+    check_head(content_type, request.headers.get("content-length"), service.upload_limits)
+    clock = _Clock()
+    with service.admission.enter(client_of(request)) as visit:
+        uploads = await _receive(request, content_type or "", service, visit)
+        clock.lap("receive")
+        images = await _until_gone(request, _work(service, uploads, options, clock))
+    body = _response(service, images, options, clock)
+    return Response(body.model_dump_json(), media_type="application/json")
+
+
+def _check_options(options: Options, service: Service) -> None:
+    if options.explain and service.pipeline.classifier.manifest.explain is None:
+        name = service.pipeline.classifier.manifest.name
+        raise InvalidRequest(f"explain: model {name} cannot tell what it looked at; leave the option out")
+
+
+class _Clock:
+    """Laps of one request in milliseconds."""
+
+    def __init__(self) -> None:
+        self._start = self._last = time.perf_counter()
+        self.laps_ms: dict[str, float] = {}
+
+    def lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self.laps_ms[name] = round((now - self._last) * 1000.0, 2)
+        self._last = now
+
+    def total(self) -> dict[str, float]:
+        return {**self.laps_ms, "total": round((time.perf_counter() - self._start) * 1000.0, 2)}
+
+
+async def _receive(request: Request, content_type: str, service: Service, visit: Visit) -> list[Upload]:
+    timeout_s = service.settings.body_timeout_s
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await read_uploads(request.stream(), content_type, service.upload_limits, reserve=visit.reserve)
+    except TimeoutError:
+        raise HTTPException(
+            HTTPStatus.REQUEST_TIMEOUT,
+            f"the body did not arrive within {timeout_s:g} s",
+            headers={"Connection": "close"},
+        ) from None
+
+
+async def _work(service: Service, uploads: list[Upload], options: Options, clock: _Clock) -> list[ImageResult]:
+    timeout_s = service.settings.request_timeout_s
+    try:
+        async with asyncio.timeout(timeout_s), service.admission.turn():
+            clock.lap("wait")
+            results = await service.label(uploads, min_face_px=options.min_face_px, keep_image=options.annotate)
+            _check_any(results)
+            threshold = _threshold(service, options)
+            images = [
+                await _image_result(service, index, upload.name, result, threshold=threshold, options=options)
+                for index, (upload, result) in enumerate(zip(uploads, results, strict=True))
+            ]
+            clock.lap("work")
+            return images
+    except TimeoutError:
+        raise _too_late(len(uploads), clock, timeout_s) from None
+
+
+def _too_late(images: int, clock: _Clock, timeout_s: float) -> MienError:
+    """A batch that had most of the time to itself would fail again; anything else may succeed later."""
+    waited_ms = clock.laps_ms.get("wait")
+    if images > 1 and waited_ms is not None and waited_ms < timeout_s * 500.0:
+        return BatchTooLarge(f"{images} images were not finished within {timeout_s:g} s: send fewer in one request")
+    return RequestTimeout(f"not finished within {timeout_s:g} s: try again later")
+
+
+def _check_any(results: list[Result]) -> None:
+    errors = [result.error for result in results if isinstance(result, Refused)]
+    if len(errors) == len(results):
+        raise errors[0]
+
+
+def _threshold(service: Service, options: Options) -> float:
+    if options.confidence_threshold is None:
+        return service.pipeline.classifier.manifest.abstain_threshold
+    return options.confidence_threshold
+
+
+async def _until_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """Do the work, but stop when the client disconnects, which frees its place."""
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_disconnect(request))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientDisconnect
+        return task.result()
+    finally:
+        for future in (task, gone):
+            future.cancel()
+        await asyncio.gather(task, gone, return_exceptions=True)
+
+
+async def _disconnect(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _response(service: Service, images: list[ImageResult], options: Options, clock: _Clock) -> ExpressionsResponse:
+    classifier = service.pipeline.classifier
+    return ExpressionsResponse(
+        model=classifier.manifest.name,
+        provider=classifier.provider,
+        detector=service.pipeline.detector.name,
+        confidence_threshold=_threshold(service, options),
+        images=images,
+        timings_ms=clock.total(),
+    )
+
+
+async def _image_result(
+    service: Service, index: int, name: str | None, result: Result, *, threshold: float, options: Options
+) -> ImageResult:
+    if isinstance(result, Refused):
+        error = serialize.problem_details(result.error)
+        return ImageResult(index=index, name=name, width=None, height=None, faces=[], timings_ms={}, error=error)
+    analysis = result.analysis
+    drawn, told = None, []
+    if result.image is not None:
+        drawn = await service.in_thread(serialize.drawn, result.image, analysis, threshold)
+    if options.explain:
+        told = await service.in_thread(serialize.explanations, service.pipeline.classifier, analysis)
+    return ImageResult(
+        index=index,
+        name=name,
+        width=analysis.width,
+        height=analysis.height,
+        faces=[
+            serialize.face_result(face, threshold=threshold, top_k=options.top_k, told=one)
+            for face, one in zip_longest(analysis.faces, told)
+        ],
+        timings_ms=serialize.stage_timings(analysis),
+        annotated=drawn,
+    )

@@ -1,0 +1,41 @@
+"""Probes: `/health` (the process is alive) and `/ready` (it accepts requests)."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends
+
+from app import VERSION
+from app.errors import ShuttingDown
+from app.service.routes import service_of
+from app.service.routes.expressions import problem_docs
+from app.service.schemas import Health, Readiness
+from app.service.state import Service
+
+router = APIRouter(tags=["health"])
+
+
+@router.head("/health", include_in_schema=False)
+@router.get("/health", summary="Alive", responses=problem_docs(500))
+async def health() -> Health:
+    """Responds while the event loop runs; says nothing about the model."""
+    return Health(version=VERSION)
+
+
+@router.head("/ready", include_in_schema=False)
+@router.get("/ready", summary="Ready for work", responses=problem_docs(500, 503))
+async def ready(service: Annotated[Service, Depends(service_of)]) -> Readiness:
+    """200 with what runs, or 503 while the process is stopping; nothing listens before the model is warm."""
+    if service.draining:
+        raise ShuttingDown("the service finishes what it has accepted and accepts no more")
+    classifier = service.pipeline.classifier
+    return Readiness(
+        model=classifier.manifest.name,
+        provider=classifier.provider,
+        precision=classifier.precision,
+        fallback=service.fallback,
+        detector=service.pipeline.detector.name,
+        queue_depth=service.admission.waiting,
+        queue_limit=service.admission.limits.queue,
+        requests_inside=service.admission.inside,
+        version=VERSION,
+    )

@@ -1,0 +1,26 @@
+"""`GET /metrics`: metrics for Prometheus."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from app.service.routes import service_of
+from app.service.routes.expressions import problem_docs
+from app.service.security import DESCRIBED_KEYS
+from app.service.state import Service
+
+router = APIRouter(dependencies=DESCRIBED_KEYS)
+
+
+@router.get(
+    "/metrics",
+    tags=["health"],
+    summary="Prometheus metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **problem_docs(401, 500)},
+)
+async def metrics(service: Annotated[Service, Depends(service_of)]) -> Response:
+    """Counters, gauges and histograms in the text format."""
+    service.gauge()
+    return Response(service.metrics.render(), media_type=CONTENT_TYPE_LATEST)

@@ -1,0 +1,56 @@
+"""`GET /v1/models`: the served model, and what its manifest says about it."""
+
+from http import HTTPStatus
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Depends, HTTPException, Response
+
+from app.service.routes import service_of
+from app.service.routes.expressions import problem_docs
+from app.service.schemas import ModelInfo, ModelsResponse
+from app.service.security import DESCRIBED_KEYS
+from app.service.state import Service
+
+router = APIRouter(dependencies=DESCRIBED_KEYS)
+CARD_NAME: Final = "card.md"
+
+
+@router.get("/v1/models", tags=["models"], summary="Served models", responses=problem_docs(401, 500))
+async def models(service: Annotated[Service, Depends(service_of)]) -> ModelsResponse:
+    """The verified artifact that this process runs, with the scores its manifest states."""
+    classifier = service.pipeline.classifier
+    manifest = classifier.manifest
+    info = ModelInfo(
+        name=manifest.name,
+        labels=list(manifest.labels),
+        contract_id=manifest.contract_id,
+        precision=classifier.precision,
+        provider=classifier.provider,
+        parameters=manifest.parameters,
+        color=manifest.color,
+        confidence_threshold=manifest.abstain_threshold,
+        temperature=manifest.temperature,
+        prior=classifier.prior,
+        prior_correction=list(manifest.prior_correction),
+        license=manifest.license,
+        commit=manifest.commit,
+        explain=manifest.explain is not None,
+        metrics=[score.model_dump() for score in manifest.metrics],
+    )
+    return ModelsResponse(models=[info])
+
+
+@router.get(
+    "/v1/models/{name}/card",
+    tags=["models"],
+    summary="Model card",
+    response_class=Response,
+    responses={200: {"content": {"text/markdown": {"schema": {"type": "string"}}}}, **problem_docs(401, 404, 500)},
+)
+async def model_card(name: str, service: Annotated[Service, Depends(service_of)]) -> Response:
+    """What the model is for, what it learned from, how well it does, and where it fails: Markdown, as released."""
+    classifier = service.pipeline.classifier
+    if name != classifier.manifest.name:
+        raise HTTPException(HTTPStatus.NOT_FOUND)
+    text = await service.in_thread((classifier.folder / CARD_NAME).read_bytes)
+    return Response(text, media_type="text/markdown")

@@ -1,0 +1,41 @@
+"""`/`: the page with live camera and photos; `/card`: the model card. Both are files of this package."""
+
+from pathlib import Path
+from typing import Final
+
+from fastapi import APIRouter
+from starlette.responses import FileResponse, Response
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
+
+router = APIRouter(include_in_schema=False)
+_FILES: Final = Path(__file__).parents[2] / "static" / "page"
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; media-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS: Final = {"Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"}
+
+
+class Assets(StaticFiles):
+    """The page's scripts and styles; browsers check each time whether they have changed."""
+
+    def __init__(self) -> None:
+        super().__init__(directory=_FILES)
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        response = await super().get_response(path, scope)
+        response.headers["Cache-Control"] = "no-cache"
+        return response
+
+
+@router.get("/")
+async def page() -> Response:
+    """Live camera and photos."""
+    return FileResponse(_FILES / "index.html", media_type="text/html", headers=_HEADERS)
+
+
+@router.get("/card")
+async def card() -> Response:
+    """The model card, for people; its text is `/v1/models/{name}/card`."""
+    return FileResponse(_FILES / "card.html", media_type="text/html", headers=_HEADERS)

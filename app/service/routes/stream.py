@@ -1,0 +1,175 @@
+"""`WS /v1/stream`: webcam frames in, tracked faces out.
+
+A client sends each frame as one binary message, a JPEG, and gets one JSON message per processed frame. Frames are
+numbered from 0. While one is processed only the newest arrival is kept, and those it replaces are counted in `dropped`:
+neither a slow service nor a slow client builds up a queue.
+"""
+
+import asyncio
+import time
+from contextlib import suppress
+from http import HTTPStatus
+from typing import Annotated, Final
+from urllib.parse import urlsplit
+
+from fastapi import APIRouter, HTTPException, WebSocket, WebSocketDisconnect
+from fastapi import Query as InQuery
+from pydantic import Field
+
+from app.errors import CapacityError, ForeignOrigin, RequestError
+from app.inference.tracking import Tracker
+from app.service import serialize
+from app.service.problems import REFUSED, problem_for, problem_response
+from app.service.routes import service_behind
+from app.service.schemas import Fraction, FrameResult, Query
+from app.service.security import STREAM_PROTOCOL, client_of
+from app.service.state import Refused, Result, Service
+from app.service.uploads import Upload
+
+router = APIRouter()
+_IDLE_S: Final = 60.0
+_SEND_S: Final = 10.0
+_GOING_AWAY, _UNSUPPORTED, _TOO_BIG = 1001, 1003, 1009  # RFC 6455, section 7.4.1
+
+
+class StreamOptions(Query):
+    """Query parameters of a stream, as those of an image."""
+
+    min_face_px: Annotated[float, Field(ge=1, le=100_000)] | None = None
+    confidence_threshold: Fraction | None = None
+
+
+class NewestFrame:
+    """Holds one frame; putting another replaces it."""
+
+    def __init__(self) -> None:
+        self._arrived = asyncio.Event()
+        self._frame: tuple[int, bytes] | None = None
+        self._count = 0
+        self.dropped = 0
+
+    def put(self, payload: bytes) -> bool:
+        """Keep a frame as the newest; returns whether it replaced one that was not taken."""
+        replaced = self._frame is not None
+        self.dropped += replaced
+        self._frame = (self._count, payload)
+        self._count += 1
+        self._arrived.set()
+        return replaced
+
+    async def take(self) -> tuple[int, bytes]:
+        """Wait for a frame; returns its number on this connection and its bytes."""
+        await self._arrived.wait()
+        self._arrived.clear()
+        frame, self._frame = self._frame, None
+        if frame is None:
+            return await self.take()
+        return frame
+
+
+@router.websocket("/v1/stream")
+async def stream(websocket: WebSocket, options: Annotated[StreamOptions, InQuery()]) -> None:
+    """Track the faces of one webcam until either side closes."""
+    service = service_behind(websocket)
+    try:
+        _check_origin(websocket, service)
+        with service.admission.stream(client_of(websocket)):
+            offered = websocket.scope.get("subprotocols", [])
+            await websocket.accept(subprotocol=STREAM_PROTOCOL if STREAM_PROTOCOL in offered else None)
+            await _serve(websocket, service, options)
+    except (RequestError, CapacityError) as error:
+        problem = problem_for(error)
+        websocket.scope[REFUSED] = problem.slug
+        await websocket.send_denial_response(problem_response(problem, str(error)))
+
+
+@router.get("/v1/stream", include_in_schema=False)
+async def stream_without_upgrade() -> None:
+    """Tell a client that does not ask for a WebSocket what is served here."""
+    headers = {"Upgrade": "websocket", "Connection": "Upgrade"}
+    raise HTTPException(HTTPStatus.UPGRADE_REQUIRED, "this is a WebSocket: connect with ws:// or wss://", headers)
+
+
+def _check_origin(websocket: WebSocket, service: Service) -> None:
+    """Refuse a page of another origin, which browsers would let in. Raises: ForeignOrigin."""
+    origin = websocket.headers.get("origin")
+    allowed = service.settings.cors_origins
+    own = websocket.headers.get("host")
+    if origin is not None and urlsplit(origin).netloc != own and not {origin, "*"} & set(allowed):
+        raise ForeignOrigin(f"origin {origin[:100]}: only pages of this service may open a stream")
+
+
+async def _serve(websocket: WebSocket, service: Service, options: StreamOptions) -> None:
+    newest = NewestFrame()
+    look = asyncio.ensure_future(_look(websocket, service, options, newest))
+    listen = asyncio.ensure_future(_listen(websocket, service, newest))
+    try:
+        await asyncio.wait({look, listen}, return_when=asyncio.FIRST_COMPLETED)
+        code = listen.result() if listen.done() else look.result()
+    finally:
+        for task in (look, listen):
+            task.cancel()
+        # wait, not gather: when canceled, gather raises a new error without the message that anyio needs
+        ended, _ = await asyncio.wait({look, listen})
+        for task in ended:
+            if not task.cancelled():
+                task.exception()  # retrieved, so that asyncio does not warn
+    if code is not None:
+        with suppress(RuntimeError, WebSocketDisconnect):  # the client may have left meanwhile
+            await websocket.close(code)
+
+
+async def _listen(websocket: WebSocket, service: Service, newest: NewestFrame) -> int | None:
+    """Receive until the client disconnects (None) or must be closed with the returned code."""
+    while True:
+        try:
+            message = await asyncio.wait_for(websocket.receive(), _IDLE_S)
+        except TimeoutError:
+            return _GOING_AWAY
+        if message["type"] == "websocket.disconnect":
+            return None
+        payload = message.get("bytes")
+        if payload is None:
+            return _UNSUPPORTED
+        if len(payload) > service.settings.max_frame_bytes:
+            return _TOO_BIG
+        if newest.put(payload):
+            service.metrics.frames.labels("dropped").inc()
+
+
+async def _look(websocket: WebSocket, service: Service, options: StreamOptions, newest: NewestFrame) -> int | None:
+    """Process the newest frame, again and again, until sending fails (None) or takes too long (a code)."""
+    threshold = options.confidence_threshold
+    if threshold is None:
+        threshold = service.pipeline.classifier.manifest.abstain_threshold
+    tracker = Tracker(threshold)
+    while True:
+        number, payload = await newest.take()
+        at_s = time.monotonic()
+        async with service.admission.turn():
+            (frame,) = await service.label([Upload(None, payload)], min_face_px=options.min_face_px)
+        service.metrics.frames.labels("refused" if isinstance(frame, Refused) else "processed").inc()
+        result = _result(number, newest.dropped, frame, tracker, at_s)
+        try:
+            await asyncio.wait_for(websocket.send_text(result.model_dump_json()), _SEND_S)
+        except TimeoutError:
+            return _GOING_AWAY
+        except (RuntimeError, WebSocketDisconnect):
+            return None
+
+
+def _result(number: int, dropped: int, result: Result, tracker: Tracker, at_s: float) -> FrameResult:
+    if isinstance(result, Refused):
+        problem = serialize.problem_details(result.error)
+        return FrameResult(
+            frame=number, dropped=dropped, width=None, height=None, faces=[], timings_ms={}, error=problem
+        )
+    analysis = result.analysis
+    return FrameResult(
+        frame=number,
+        dropped=dropped,
+        width=analysis.width,
+        height=analysis.height,
+        faces=[serialize.tracked_result(one) for one in tracker.update(analysis.faces, at_s)],
+        timings_ms=serialize.stage_timings(analysis),
+    )

@@ -1,0 +1,220 @@
+"""Requests and responses of the service, field by field, with units. These models are the OpenAPI document."""
+
+from enum import StrEnum
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, model_validator
+from pydantic_core import PydanticCustomError
+
+Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, protected_namespaces=())
+
+
+class Query(BaseModel):
+    """Query parameters of a route; an unknown one is refused with the list of those there are."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _names_what_there_is(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        unknown = sorted(set(data) - set(cls.model_fields)) if isinstance(data, dict) else []
+        if unknown:
+            options = {"found": ", ".join(unknown)[:200], "known": ", ".join(cls.model_fields)}
+            raise PydanticCustomError("unknown_option", "no option is named {found}; options: {known}", options)
+        return handler(data)
+
+
+class Label(StrEnum):
+    """The seven expressions."""
+
+    surprise = "surprise"
+    fear = "fear"
+    disgust = "disgust"
+    happiness = "happiness"
+    sadness = "sadness"
+    anger = "anger"
+    neutral = "neutral"
+
+
+class Probabilities(_Record):
+    """Calibrated probabilities of the seven expressions; they add up to 1."""
+
+    surprise: Fraction
+    fear: Fraction
+    disgust: Fraction
+    happiness: Fraction
+    sadness: Fraction
+    anger: Fraction
+    neutral: Fraction
+
+
+class Point(_Record):
+    """A place in the upright image, pixels from its top-left corner."""
+
+    x: float
+    y: float
+
+
+class Box(_Record):
+    """A rectangle in the upright image, pixels; it may reach beyond the edge for a face that is cut off."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+class Landmarks(_Record):
+    """Five points of a face; left and right as seen in the image."""
+
+    left_eye: Point
+    right_eye: Point
+    nose: Point
+    mouth_left: Point
+    mouth_right: Point
+
+
+class RankedLabel(_Record):
+    """An expression and its probability."""
+
+    label: Label
+    probability: Fraction
+
+
+class Picture(_Record):
+    """An encoded picture inside a JSON document."""
+
+    media_type: Literal["image/png", "image/jpeg"]
+    base64: str
+
+
+class Explanation(_Record):
+    """What the model looked at: a hint, not a proof."""
+
+    map: list[list[float]] = Field(description="rows over the crop's patches, from the top; all values add up to 1")
+    overlay: Picture = Field(description="the map drawn over the face, 224x224 pixels")
+
+
+class FaceResult(_Record):
+    """One face."""
+
+    box: Box
+    landmarks: Landmarks
+    detection_score: Fraction = Field(description="the detector's confidence that this is a face")
+    roll_degrees: float = Field(description="in-plane rotation, clockwise positive")
+    label: Label = Field(description="the most probable expression")
+    confidence: Fraction = Field(description="probability of `label`, calibrated on validation data")
+    uncertain: bool = Field(description="whether `confidence` is below the confidence threshold")
+    probabilities: Probabilities
+    top: list[RankedLabel] = Field(description="the `top_k` most probable expressions, most probable first")
+    explanation: Explanation | None = Field(None, description="with `explain=true`")
+
+
+class TrackedFaceResult(FaceResult):
+    """One face of a stream; probabilities and label are smoothed over its track."""
+
+    track: int = Field(description="number that the face keeps while it is tracked, from 1")
+
+
+class ProblemDetails(_Record):
+    """An error (RFC 9457)."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str = Field(description="urn:mien:problem:<kind>")
+    title: str
+    status: int
+    detail: str
+
+
+class ImageResult(_Record):
+    """One image, in the order of the request; `faces` is empty where there is none, `error` is set where it failed."""
+
+    index: int = Field(description="place in the request, from 0")
+    name: str | None = Field(description="the client's file name, where it sent one")
+    width: int | None = Field(description="pixels, upright; null where the image could not be read")
+    height: int | None = Field(description="pixels, upright; null where the image could not be read")
+    faces: list[FaceResult]
+    timings_ms: dict[str, float] = Field(description="milliseconds per stage: decode, detect, align, classify")
+    annotated: Picture | None = Field(
+        None,
+        description="with `annotate=true`: the picture with its faces drawn in, at most 2048 pixels on its long side",
+    )
+    error: ProblemDetails | None = None
+
+
+class ExpressionsResponse(_Record):
+    """The response to one request."""
+
+    model: str = Field(description="name of the artifact that labeled the faces")
+    provider: str = Field(description="ONNX Runtime provider that ran the model")
+    detector: str
+    confidence_threshold: Fraction = Field(description="a confidence below it is `uncertain`")
+    images: list[ImageResult]
+    timings_ms: dict[str, float] = Field(description="milliseconds of the request: receive, wait, work, total")
+
+
+class FrameResult(_Record):
+    """The response to one frame of a stream; `error` is set, and there are no faces, where it could not be read."""
+
+    frame: int = Field(description="which binary message of this connection it was, from 0")
+    dropped: int = Field(description="frames of this connection replaced by newer ones so far")
+    width: int | None
+    height: int | None
+    faces: list[TrackedFaceResult]
+    timings_ms: dict[str, float] = Field(description="milliseconds per stage: decode, detect, align, classify")
+    error: ProblemDetails | None = None
+
+
+class ModelInfo(_Record):
+    """One model that this process serves."""
+
+    name: str
+    labels: list[Label]
+    contract_id: str
+    precision: str
+    provider: str
+    parameters: int
+    color: str
+    confidence_threshold: Fraction
+    temperature: float
+    prior: Literal["natural", "balanced"] = Field(description="balanced: probabilities make up for rare expressions")
+    prior_correction: list[float] = Field(description="added to the scaled logits where prior is balanced, by label")
+    license: str
+    commit: str
+    explain: bool = Field(description="whether `explain=true` is supported")
+    metrics: list[dict[str, object]]
+
+
+class ModelsResponse(_Record):
+    """`GET /v1/models`."""
+
+    models: list[ModelInfo]
+
+
+class Health(_Record):
+    """The process is alive."""
+
+    status: Literal["alive"] = "alive"
+    version: str
+
+
+class Readiness(_Record):
+    """The process accepts requests; the fields say what runs."""
+
+    status: Literal["ready"] = "ready"
+    model: str
+    provider: str
+    precision: str
+    fallback: str | None = Field(
+        description="why the model runs on the CPU although a GPU was asked for; otherwise null"
+    )
+    detector: str
+    queue_depth: int = Field(description="requests in the queue")
+    queue_limit: int
+    requests_inside: int = Field(description="requests running or waiting")
+    version: str

@@ -1,0 +1,152 @@
+"""Access control: API keys, compared in constant time, and the names in the Host header.
+
+A key comes as `Authorization: Bearer`, as `X-API-Key`, as the password of Basic authentication (so that a browser can
+ask a person for it), or, for a WebSocket of a page, as the subprotocol `mien.key.<key>`. Only hashes are configured.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+from collections.abc import Iterable
+from ipaddress import ip_address
+from typing import Final
+
+from fastapi import Security
+from fastapi.security import APIKeyHeader, HTTPBearer
+from starlette.datastructures import Headers
+from starlette.requests import HTTPConnection
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from app.errors import ForeignHost, InvalidRequest, RequestError, Unauthorized
+from app.service.problems import REFUSED, problem_for, problem_response, status_problem
+from app.settings import Settings
+
+PROBE_PATHS: Final = frozenset({"/health", "/ready"})
+METRICS_PATH: Final = "/metrics"
+ANY: Final = "*"
+_HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{0,5})?")
+# For the API description alone: the middleware decides, before a route is looked up.
+DESCRIBED_KEYS: Final = [
+    Security(HTTPBearer(scheme_name="bearer", auto_error=False, description="an API key, where keys are configured")),
+    Security(APIKeyHeader(name="X-API-Key", scheme_name="header", auto_error=False, description="the same")),
+]
+KEY_PROTOCOL: Final = "mien.key."
+STREAM_PROTOCOL: Final = "mien.v1"  # offered beside the key, as a handshake must choose one, and never the key
+
+
+def key_hash(key: str) -> str:
+    """SHA-256 of an API key, 64 hexadecimal digits, as `MIEN_API_KEY_SHA256` holds it."""
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def presented_key(headers: Headers) -> str | None:
+    """The key that a request carries, if any."""
+    if (direct := headers.get("x-api-key")) is not None:
+        return direct
+    scheme, _, value = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        return value.strip()
+    if scheme.lower() == "basic":
+        return _basic_password(value)
+    offered = (name.strip() for name in headers.get("sec-websocket-protocol", "").split(","))
+    return next((name.removeprefix(KEY_PROTOCOL) for name in offered if name.startswith(KEY_PROTOCOL)), None)
+
+
+def _basic_password(value: str) -> str | None:
+    try:
+        return base64.b64decode(value, validate=True).decode().partition(":")[2]
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+
+
+class ApiKeys:
+    """Middleware that refuses requests without an accepted key. Without configured hashes no key is needed."""
+
+    def __init__(self, app: ASGIApp, hashes: Iterable[str], open_paths: frozenset[str] = PROBE_PATHS) -> None:
+        self._app = app
+        self._hashes = tuple(hashes)
+        self._open_paths = open_paths
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan" or not self._hashes or scope["path"] in self._open_paths:
+            await self._app(scope, receive, send)
+            return
+        try:
+            scope["mien.client"] = self._accepted(presented_key(Headers(scope=scope)))
+        except Unauthorized as error:
+            await _refuse(error, scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    def _accepted(self, key: str | None) -> str:
+        if key is None:
+            raise Unauthorized("no API key: send it as 'Authorization: Bearer <key>' or 'X-API-Key: <key>'")
+        found = key_hash(key)
+        # Every hash is compared, so that the time does not tell which one was near.
+        matches = [hmac.compare_digest(found, known) for known in self._hashes]
+        if not any(matches):
+            raise Unauthorized("this API key is not accepted")
+        return f"key:{found[:12]}"
+
+
+class AllowedHosts:
+    """Middleware that refuses a missing, malformed or foreign Host header.
+
+    A foreign name that resolves to this machine (DNS rebinding) would let a page of another site read the responses.
+    An address instead of a name cannot be forged this way and is always accepted.
+    """
+
+    def __init__(self, app: ASGIApp, names: Iterable[str]) -> None:
+        self._app = app
+        self._names = frozenset(name.lower() for name in names)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            if scope["type"] != "lifespan":
+                self._check(Headers(scope=scope).getlist("host"), scope.get("http_version"))
+        except RequestError as error:
+            await _refuse(error, scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    def _check(self, hosts: list[str], http_version: str | None) -> None:
+        if not hosts and http_version == "1.0":
+            return
+        found = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
+        if found is None:
+            raise InvalidRequest(f"Host header: expected one, as name or name:port; found {len(hosts)}")
+        name = found[1].lower()
+        if ANY not in self._names and name not in self._names and not _is_address(name.strip("[]")):
+            raise ForeignHost(f"host {name[:100]}: not served here. Add it to MIEN_ALLOWED_HOSTS if it should be")
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def allowed_hosts(settings: Settings) -> tuple[str, ...]:
+    """The names in the settings; without any, localhost alone where only this machine can connect, else any name."""
+    if settings.allowed_hosts:
+        return ("localhost", *settings.allowed_hosts)
+    local = settings.host == "localhost" or (_is_address(settings.host) and ip_address(settings.host).is_loopback)
+    return ("localhost",) if local else (ANY,)
+
+
+async def _refuse(error: RequestError, scope: Scope, receive: Receive, send: Send) -> None:
+    problem = status_problem(400) if isinstance(error, InvalidRequest) else problem_for(error)
+    scope[REFUSED] = problem.slug
+    await problem_response(problem, str(error))(scope, receive, send)
+
+
+def client_of(connection: HTTPConnection) -> str:
+    """The caller that limits per client count: the API key, else the address."""
+    known = connection.scope.get("mien.client")
+    if known is not None:
+        return str(known)
+    return connection.client.host if connection.client else "unknown"

@@ -1,0 +1,105 @@
+"""Records of the pipeline as JSON models; the only decision made here is the confidence threshold's."""
+
+import base64
+import io
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+from PIL import Image
+
+from app.inference.attention_overlay import overlay
+from app.inference.classifier import Classifier
+from app.inference.drawing import annotate, reduced
+from app.inference.pipeline import Analysis, LabeledFace
+from app.inference.tracking import TrackedFace
+from app.service.problems import problem_body, problem_for
+from app.service.schemas import (
+    Box,
+    Explanation,
+    FaceResult,
+    Label,
+    Landmarks,
+    Picture,
+    Point,
+    Probabilities,
+    ProblemDetails,
+    RankedLabel,
+    TrackedFaceResult,
+)
+from data.contract import LABELS, LANDMARKS, Array
+
+DRAWN_PX: Final = 2048
+
+
+def face_result(face: LabeledFace, *, threshold: float, top_k: int, told: Explanation | None = None) -> FaceResult:
+    """One face of an image; it is `uncertain` where the confidence is below `threshold`."""
+    return FaceResult(**_fields(face, uncertain=face.confidence < threshold, top_k=top_k), explanation=told)
+
+
+def explanations(classifier: Classifier, analysis: Analysis) -> list[Explanation]:
+    """What the model looked at, for every face, in order."""
+    if not analysis.faces:
+        return []
+    maps = classifier.explain(np.stack([face.crop for face in analysis.faces]))
+    return [_explanation(face.crop, relevance) for face, relevance in zip(analysis.faces, maps, strict=True)]
+
+
+def _explanation(crop: Array, relevance: Array) -> Explanation:
+    """The map (rows, columns) of one crop (112, 112, 3) uint8 RGB, and its overlay."""
+    return Explanation(
+        map=[[round(float(value), 6) for value in row] for row in relevance],
+        overlay=Picture(media_type="image/png", base64=_png(overlay(crop, relevance))),
+    )
+
+
+def tracked_result(tracked: TrackedFace) -> TrackedFaceResult:
+    """One face of a stream's frame."""
+    return TrackedFaceResult(track=tracked.track, **_fields(tracked.face, uncertain=tracked.face.uncertain, top_k=1))
+
+
+def _fields(face: LabeledFace, *, uncertain: bool, top_k: int) -> dict[str, Any]:
+    probabilities = {label: round(float(value), 6) for label, value in zip(LABELS, face.probabilities, strict=True)}
+    ranked = sorted(probabilities.items(), key=lambda item: -item[1])
+    x, y, width, height = (round(float(value), 2) for value in face.face.box_px)
+    return {
+        "box": Box(x=x, y=y, width=width, height=height),
+        "landmarks": _landmarks(face.face.landmarks_px),
+        "detection_score": round(min(max(float(face.face.score), 0.0), 1.0), 4),
+        "roll_degrees": round(face.roll_degrees, 2),
+        "label": Label(face.label),
+        "confidence": round(face.confidence, 6),
+        "uncertain": uncertain,
+        "probabilities": Probabilities(**probabilities),
+        "top": [RankedLabel(label=Label(label), probability=value) for label, value in ranked[:top_k]],
+    }
+
+
+def _landmarks(points_px: Array) -> Landmarks:
+    points = (Point(x=round(float(x), 2), y=round(float(y), 2)) for x, y in points_px)
+    return Landmarks(**dict(zip(LANDMARKS, points, strict=True)))
+
+
+def drawn(image: Array, analysis: Analysis, threshold: float) -> Picture:
+    """The picture (H, W, 3) uint8 RGB with its faces drawn in, as JPEG, at most 2048 pixels on its long side."""
+    faces = tuple(replace(face, uncertain=face.confidence < threshold) for face in analysis.faces)
+    canvas = annotate(reduced(image, DRAWN_PX), replace(analysis, faces=faces))
+    buffer = io.BytesIO()
+    Image.fromarray(canvas).save(buffer, "JPEG", quality=90)
+    return Picture(media_type="image/jpeg", base64=base64.b64encode(buffer.getvalue()).decode("ascii"))
+
+
+def problem_details(error: Exception) -> ProblemDetails:
+    """The error of one image or frame, as the problem that it would be alone."""
+    return ProblemDetails.model_validate(problem_body(problem_for(error), str(error)))
+
+
+def stage_timings(analysis: Analysis) -> dict[str, float]:
+    """Milliseconds per stage, to the hundredth."""
+    return {stage: round(value, 2) for stage, value in analysis.timings_ms.items()}
+
+
+def _png(image: Array) -> str:
+    buffer = io.BytesIO()
+    Image.fromarray(image).save(buffer, "PNG")
+    return base64.b64encode(buffer.getvalue()).decode("ascii")

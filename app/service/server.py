@@ -1,0 +1,81 @@
+"""The application on a port: `mien serve`, with the limits that lie below the application."""
+
+import logging.config
+import os
+import signal
+import sys
+import tempfile
+from typing import Any
+
+import uvicorn
+from uvicorn.supervisors import Multiprocess
+
+from app.inference.pipeline import build_pipeline
+from app.main import create_app
+from app.service.http_protocol import BoundedProtocol
+from app.service.logs import log_config
+from app.settings import Settings, environment
+
+
+class Workers(Multiprocess):
+    """Uvicorn's worker processes, whose parent lets go of the port before it stops them.
+
+    Otherwise the port would stay open until the last worker has ended, and the kernel would go on accepting connections
+    that no process serves.
+    """
+
+    def terminate_all(self) -> None:
+        for listener in self.sockets:
+            listener.close()
+        super().terminate_all()
+
+
+def run(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT, then finish what was accepted.
+
+    The pipeline is opened here first, so that a setting that cannot work is an error with a message, not a traceback
+    of the server. Worker processes open their own; they read the same settings from their environment.
+
+    Raises: StartupError and its kinds, ArtifactError.
+    """
+    options = uvicorn_options(settings)
+    logging.config.dictConfig(options["log_config"])  # for what opening the pipeline logs
+    pipeline = build_pipeline(settings)
+    if settings.workers == 1:
+        # uvicorn raises the signal again after a graceful stop; with the default handler that would look like a crash
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        uvicorn.run(create_app(settings, pipeline=pipeline), **options)
+        return
+    del pipeline
+    _export(settings)
+    with tempfile.TemporaryDirectory(prefix="mien-metrics-") as folder:  # counters of all workers; nothing of an image
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
+        config = uvicorn.Config("app.main:create_app", factory=True, workers=settings.workers, **options)
+        Workers(config, [config.bind_socket()]).run()
+
+
+def uvicorn_options(settings: Settings) -> dict[str, Any]:
+    """The options of uvicorn for these settings."""
+    return {
+        "host": settings.host,
+        "port": settings.port,
+        "http": BoundedProtocol,
+        "ws_max_size": settings.max_frame_bytes,
+        "ws_max_queue": 1,
+        "ws_per_message_deflate": False,  # JPEG does not shrink, and a deflate bomb would grow
+        "timeout_keep_alive": 15,
+        "timeout_graceful_shutdown": settings.shutdown_timeout_s + 2,
+        "timeout_worker_healthcheck": 60,  # uvicorn's 5 s kill workers that are still starting on a busy machine
+        "server_header": False,
+        "proxy_headers": False,
+        "log_config": log_config(settings.log_format),
+    }
+
+
+def _export(settings: Settings) -> None:
+    """Put every setting into the environment of the workers, defaults too: a variable must not override an option."""
+    for name, value in environment(settings).items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value

@@ -1,0 +1,103 @@
+"""Graceful shutdown: readiness goes off first, then the port closes, and every accepted connection is served.
+
+The ASGI server handles SIGTERM itself: it stops listening, waits for running requests, and ends. `on_stop` runs
+before it: readiness goes off at once, and the server gets the signal after the time that a load balancer needs. It
+would drop connections that the kernel has accepted and it has not; they are taken over before the port closes.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Final
+
+import uvicorn
+
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+_CLOSING_S: Final = 0.02  # for the event loop to let go of a listener
+
+
+@contextmanager
+def on_stop(drain: Callable[[], None], *, after_s: float) -> Iterator[None]:
+    """Call `drain` on the first SIGTERM or SIGINT, and the previous handler `after_s` seconds later.
+
+    A second signal is passed on at once. Does nothing outside the main thread, which gets no signals.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    before: dict[signal.Signals, Any] = {}
+    stopping: list[asyncio.Task[None]] = []
+
+    def stop(number: int) -> None:
+        first = not stopping
+        stopping.append(loop.create_task(_stop(before[signal.Signals(number)], number, after_s if first else None)))
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        drain()
+        loop.call_soon_threadsafe(stop, number)
+
+    for name in _SIGNALS:
+        before[name] = signal.signal(name, handle)
+    try:
+        yield
+    finally:
+        for name, handler in before.items():
+            signal.signal(name, handler)
+
+
+async def _stop(handler: object, number: int, after_s: float | None) -> None:
+    if after_s is not None:
+        await asyncio.sleep(after_s)
+        server = getattr(handler, "__self__", None)
+        if isinstance(server, uvicorn.Server):
+            await close_port(server)
+    _forward(handler, number)
+
+
+async def close_port(server: uvicorn.Server) -> None:
+    """Stop listening, then take over the connections that wait in the kernel's queue.
+
+    A duplicate of each listener keeps the queue until the event loop has let go of the original.
+    """
+    listeners = [
+        socket.socket(fileno=os.dup(listener.fileno())) for one in server.servers for listener in one.sockets or ()
+    ]
+    for one in server.servers:
+        one.close()
+    await asyncio.sleep(_CLOSING_S)
+    for connection in [connection for listener in listeners for connection in _queued(listener)]:
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: _protocol(server), connection)
+
+
+def _queued(listener: socket.socket) -> list[socket.socket]:
+    """Accept what is in the queue, and close the listener in the same moment."""
+    connections = []
+    listener.setblocking(False)
+    try:
+        while True:
+            connections.append(listener.accept()[0])
+            connections[-1].setblocking(False)
+    except OSError:  # the queue is empty, or another process has closed the port
+        listener.close()
+    return connections
+
+
+def _protocol(server: uvicorn.Server) -> asyncio.Protocol:
+    protocol: asyncio.Protocol = server.config.http_protocol_class(  # type: ignore[call-arg]
+        config=server.config, server_state=server.server_state, app_state=server.lifespan.state
+    )
+    return protocol
+
+
+def _forward(handler: object, number: int) -> None:
+    if callable(handler):
+        handler(number, None)
+    elif handler == signal.SIG_DFL:
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)

@@ -1,0 +1,159 @@
+"""The service of one process: its pipeline, and a bounded pool of threads that keeps photos off the event loop.
+
+Flow: upload -> turn -> decode, detect, align (a thread per core) -> classify (one thread, the faces of all requests
+together) -> record. The pool has one thread per core: more would only make every photo slower.
+"""
+
+import asyncio
+import contextvars
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from app.errors import CapacityError, RequestError
+from app.inference import image_guard
+from app.inference.batcher import Batcher, BatchLimits
+from app.inference.classifier import Classifier
+from app.inference.pipeline import Analysis, Pipeline, PreparedPhoto, timed
+from app.inference.runtime.cpu_count import cores
+from app.inference.runtime.sessions import CPU, cuda_obstacle
+from app.service.admission import Admission, AdmissionLimits
+from app.service.metrics import Metrics
+from app.service.uploads import Upload, UploadLimits
+from app.settings import Settings
+from data.contract import Array, DecodeError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Labeled:
+    """An upload that could be read; `image` is (H, W, 3) uint8 RGB, kept only on request."""
+
+    analysis: Analysis
+    image: Array | None
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """An upload that could not be read."""
+
+    error: RequestError | CapacityError | DecodeError
+
+
+Result = Labeled | Refused
+
+
+def fallback(classifier: Classifier, settings: Settings) -> str | None:
+    """Why the model runs on the CPU although device `auto` was set explicitly; None where no GPU was asked for."""
+    asked = settings.device == "auto" and "device" in settings.model_fields_set and settings.precision != "int8"
+    if not asked or classifier.provider != CPU:
+        return None
+    return cuda_obstacle() or "the model does not run on the GPU of this machine: see the log of the start"
+
+
+class Service:
+    """One process's pipeline, threads and admission. Belongs to one event loop."""
+
+    def __init__(self, pipeline: Pipeline, settings: Settings, metrics: Metrics) -> None:
+        self.pipeline = pipeline
+        self.settings = settings
+        self.metrics = metrics
+        self.threads = cores()
+        self.fallback = fallback(pipeline.classifier, settings)
+        self.draining = False
+        self.upload_limits = UploadLimits(settings.max_body_bytes, settings.max_bytes, settings.max_images)
+        self.admission = Admission(
+            AdmissionLimits(
+                concurrent=settings.max_concurrent or max(8, 4 * self.threads),
+                queue=settings.max_queue,
+                wait_s=settings.max_wait_s,
+                per_client=settings.max_per_client,
+                buffered_bytes=settings.max_buffered_bytes,
+                streams=settings.max_streams,
+                streams_per_client=settings.max_streams_per_client,
+            )
+        )
+        self.batcher = Batcher(
+            pipeline.classify,
+            BatchLimits(
+                max_faces=settings.max_batch or pipeline.classifier.max_batch,
+                max_wait_s=settings.batch_wait_ms / 1000.0,
+                max_queue=settings.batch_queue,
+            ),
+            on_batch=metrics.batch_faces.observe,
+        )
+        self._pixels = image_guard.PixelBudget(settings.max_pixels_at_once)
+        self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="mien-photo")
+
+    async def in_thread(self, function: Callable[..., T], *args: object) -> T:
+        """Run in the pool, under the request's id; a call that is canceled while it is queued never runs."""
+        run = contextvars.copy_context().run
+        return await asyncio.get_running_loop().run_in_executor(self._pool, run, function, *args)
+
+    async def label(
+        self, uploads: Sequence[Upload], *, min_face_px: float | None = None, keep_image: bool = False
+    ) -> list[Result]:
+        """Label the faces of every upload, in order. An image that cannot be read is a result with its error."""
+        side_by_side = asyncio.Semaphore(self.threads)
+
+        async def one(upload: Upload) -> Result:
+            async with side_by_side:
+                return await self._label(upload, min_face_px, keep_image)
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(upload)) for upload in uploads]
+        return [task.result() for task in tasks]
+
+    async def _label(self, upload: Upload, min_face_px: float | None, keep_image: bool) -> Result:
+        try:
+            if upload.error is not None:
+                raise upload.error
+            seen = await self.in_thread(self._see, upload.payload, min_face_px, keep_image)
+            with timed(seen.timings_ms, "classify"):
+                probabilities = await self.batcher.classify(seen.crops)
+        except (RequestError, CapacityError, DecodeError) as error:
+            self.metrics.images.labels("refused").inc()
+            return Refused(error)
+        analysis = self.pipeline.label(seen, probabilities)
+        self._count(analysis)
+        return Labeled(analysis, seen.image)
+
+    def _see(self, payload: bytes, min_face_px: float | None, keep_image: bool) -> PreparedPhoto:
+        pixels = image_guard.check(payload, max_pixels=self.settings.max_pixels)
+        with self._pixels.hold(pixels):
+            seen = self.pipeline.prepare(payload, keep_image=keep_image)
+        if min_face_px is None:
+            return seen
+        large = [index for index, face in enumerate(seen.faces) if min(face.box_px[2:]) >= min_face_px]
+        return replace(seen, faces=[seen.faces[index] for index in large], crops=seen.crops[large])
+
+    def _count(self, analysis: Analysis) -> None:
+        self.metrics.images.labels("labeled" if analysis.faces else "no_face").inc()
+        self.metrics.timings(analysis.timings_ms)
+        for face in analysis.faces:
+            self.metrics.faces.labels(face.label, str(face.uncertain).lower()).inc()
+
+    def gauge(self) -> None:
+        """Bring the gauges up to now."""
+        classifier = self.pipeline.classifier
+        self.metrics.queue.set(self.admission.waiting)
+        self.metrics.working.set(self.admission.working)
+        self.metrics.streams.set(self.admission.streams)
+        self.metrics.running.labels(
+            model=classifier.manifest.name,
+            provider=classifier.provider,
+            precision=classifier.precision,
+            detector=self.pipeline.detector.name,
+            fallback="none" if self.fallback is None else "cpu",
+        ).set(1)
+
+    def drain(self) -> None:
+        """From now on `/ready` is 503 and every response closes its connection."""
+        self.draining = True
+
+    def close(self) -> None:
+        """Let running photos finish and drop those in the queue."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        self.batcher.close()

@@ -1,0 +1,169 @@
+"""The images of a request, read while they arrive, in memory only, and refused at the first byte too many.
+
+Flow: request stream -> here -> decode. An image of a person must not touch a disk, so the framework's form parser gets
+a spool that stays in memory.
+"""
+
+import io
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from python_multipart.multipart import parse_options_header
+from starlette.datastructures import Headers, UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+
+from app.errors import InvalidRequest, PayloadTooLarge, TooManyImages, UnsupportedContent
+
+FIELD: Final = "images"
+_MULTIPART: Final = "multipart/form-data"
+_MAX_NAME: Final = 255
+_MAX_LENGTH_DIGITS: Final = 18
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """One image as it arrived: the client's name for it, where there is one, and the file's bytes, or why not."""
+
+    name: str | None
+    payload: bytes
+    error: PayloadTooLarge | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UploadLimits:
+    """Bytes of the whole body, bytes of one image, images of one request."""
+
+    body_bytes: int
+    image_bytes: int
+    images: int
+
+
+def check_head(content_type: str | None, content_length: str | None, limits: UploadLimits) -> None:
+    """Refuse by the headers alone, before a byte of the body is read.
+
+    Raises: UnsupportedContent, PayloadTooLarge, InvalidRequest.
+    """
+    kind = _media_type(content_type)
+    if kind not in (_MULTIPART, "application/octet-stream") and not kind.startswith("image/"):
+        raise UnsupportedContent(
+            f"Content-Type {content_type or 'missing'}: send {_MULTIPART} with parts named {FIELD!r}, "
+            "or one image as the body with an image/* type or application/octet-stream"
+        )
+    if content_length is None:
+        return
+    if not (content_length.isascii() and content_length.isdecimal()):
+        raise InvalidRequest("Content-Length: expected a number of bytes")
+    if len(content_length) > _MAX_LENGTH_DIGITS or int(content_length) > limits.body_bytes:
+        raise PayloadTooLarge(f"body of {content_length[:20]} bytes: at most {limits.body_bytes} are read")
+
+
+async def read_uploads(
+    stream: AsyncIterator[bytes],
+    content_type: str,
+    limits: UploadLimits,
+    *,
+    reserve: Callable[[int], None] = lambda _count: None,
+) -> list[Upload]:
+    """Collect the images of a body.
+
+    Args:
+        stream: the body as it arrives.
+        content_type: the request's header, already accepted by `check_head`.
+        limits: checked on every chunk.
+        reserve: called with the length of every chunk before it is kept; may raise to refuse the rest.
+    Returns: at least one upload, in the order of the parts; a part above the limit of one image carries its error.
+    Raises: PayloadTooLarge, TooManyImages, InvalidRequest.
+    """
+    chunks = _bounded(stream, limits.body_bytes, reserve)
+    if _media_type(content_type) == _MULTIPART:
+        return await _ImageParser(content_type, chunks, limits).uploads()
+    return [await _single_image(chunks, limits)]
+
+
+async def _bounded(
+    stream: AsyncIterator[bytes], limit: int, reserve: Callable[[int], None]
+) -> AsyncGenerator[bytes, None]:
+    received = 0
+    async for chunk in stream:
+        received += len(chunk)
+        if received > limit:
+            raise PayloadTooLarge(f"body of more than {limit} bytes: no more are read")
+        reserve(len(chunk))
+        yield chunk
+
+
+async def _single_image(chunks: AsyncIterator[bytes], limits: UploadLimits) -> Upload:
+    spool = _Spool(limits.image_bytes)
+    async for chunk in chunks:
+        spool.write(chunk)
+        if spool.error:
+            raise spool.error
+    if not spool.tell():
+        raise InvalidRequest("empty body: expected the bytes of one image")
+    return Upload(None, spool.getvalue())
+
+
+def _media_type(content_type: str | None) -> str:
+    return (content_type or "").split(";", 1)[0].strip().lower()
+
+
+class _Spool(io.BytesIO):
+    """The bytes of one image; above the limit they are dropped and the error is noted."""
+
+    _rolled = False  # what Starlette asks a spool: never moved to a disk
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self._limit = limit
+        self.error: PayloadTooLarge | None = None
+
+    def write(self, data: bytes, /) -> int:  # type: ignore[override]  # bytes are all that the parser writes
+        if self.error or self.tell() + len(data) > self._limit:
+            self.error = PayloadTooLarge(f"image of more than {self._limit} bytes: send a smaller file")
+            self.seek(0)
+            self.truncate()
+            return 0
+        return super().write(data)
+
+
+class _ImageParser(MultiPartParser):
+    """Starlette's parser for a form that has images only, with or without file names."""
+
+    def __init__(self, content_type: str, chunks: AsyncGenerator[bytes, None], limits: UploadLimits) -> None:
+        super().__init__(Headers({"content-type": content_type}), chunks)
+        self._limits = limits
+        self._spools: list[tuple[str | None, _Spool]] = []
+        self._ended = False
+
+    async def uploads(self) -> list[Upload]:
+        """Parse the body. Raises: InvalidRequest, TooManyImages, and what the stream raises."""
+        try:
+            await self.parse()
+        except MultiPartException as error:
+            raise InvalidRequest(f"multipart body: {error.message}") from error
+        if not self._ended:
+            raise InvalidRequest("multipart body without its closing boundary: cut short, or another boundary was used")
+        if not self._spools:
+            raise InvalidRequest(f"no image: expected at least one part named {FIELD!r}")
+        return [Upload(name, spool.getvalue(), spool.error) for name, spool in self._spools]
+
+    def on_part_begin(self) -> None:
+        if len(self._spools) >= self._limits.images:
+            raise TooManyImages(f"more than {self._limits.images} images in one request: send the rest in another")
+        super().on_part_begin()
+
+    def on_headers_finished(self) -> None:
+        _, options = parse_options_header(self._current_part.content_disposition)
+        field = options.get(b"name", b"").decode("utf-8", "replace")
+        if field != FIELD:
+            raise InvalidRequest(
+                f"multipart part {field[:40]!r}: send images as {FIELD!r}, and options as query parameters"
+            )
+        name = options[b"filename"].decode("utf-8", "replace")[:_MAX_NAME] if b"filename" in options else None
+        spool = _Spool(self._limits.image_bytes)
+        self._spools.append((name, spool))
+        self._current_part.file = UploadFile(spool, filename=name)
+
+    def on_end(self) -> None:
+        self._ended = True

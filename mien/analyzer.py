@@ -1,0 +1,108 @@
+"""The analyzer: photos in, typed faces out."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from app.errors import InvalidRequest
+from app.inference.pipeline import Analysis, LabeledFace, build_pipeline
+from app.settings import load_settings
+from data.contract import LABELS, LANDMARKS, Array
+from models.manifest import released_artifact_dir
+
+Image = str | os.PathLike[str] | bytes | Array
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A rectangle in pixels of the upright photo; it may reach beyond the edge."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+@dataclass(frozen=True, slots=True)
+class Face:
+    """One face.
+
+    label: the most probable of the seven expressions; confidence: its calibrated probability.
+    uncertain: whether the confidence is below the model's abstain threshold.
+    probabilities: all seven, by label; they add up to 1.
+    landmarks: (x, y) in pixels of the photo, left and right as seen in it.
+    """
+
+    box: Box
+    landmarks: dict[str, tuple[float, float]]
+    label: str
+    confidence: float
+    uncertain: bool
+    probabilities: dict[str, float]
+    detection_score: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain dictionaries and numbers, ready for JSON."""
+        return asdict(self)
+
+
+class Analyzer:
+    """Finds the faces of photos and labels their expressions. Safe to use from several threads."""
+
+    def __init__(self, *, model: str | os.PathLike[str] | None = None, device: str = "auto", **settings: Any) -> None:
+        """Open, verify and warm the detector and the model.
+
+        Args:
+            model: name of a released model or folder of an artifact; the released default when not given.
+            device: auto, cpu, cuda or tensorrt; auto may fall back to the CPU.
+            settings: fields of `app.settings.Settings`, such as detector="haar" or min_face_px=24. Variables of the
+                environment (`MIEN_*`) apply where these do not say otherwise.
+        Raises: MienError, where a setting is wrong, a file is missing or damaged, or the device cannot run the model.
+        """
+        folder = None if model is None else released_artifact_dir(model)
+        self._pipeline = build_pipeline(load_settings(model=folder, device=device, **settings))
+
+    def analyze(self, image: Image) -> list[Face]:
+        """Label the faces of one photo, largest first; an empty list where there is none.
+
+        Args:
+            image: a path, the bytes of an image file, or pixels (H, W, 3) uint8 in RGB.
+        Raises: OSError, for a path that cannot be read; MienError, for bytes or pixels that are not an image.
+        """
+        return _faces(self._analysis(image))
+
+    def analyze_batch(self, images: Iterable[Image]) -> list[list[Face]]:
+        """Label several photos, in order. Raises: as `analyze`, at the first that cannot be read."""
+        return [self.analyze(image) for image in images]
+
+    def _analysis(self, image: Image) -> Analysis:
+        if isinstance(image, np.ndarray):
+            return self._pipeline.analyze_pixels(_checked(image))
+        return self._pipeline.analyze(image if isinstance(image, bytes) else Path(image).read_bytes())
+
+
+def _checked(pixels: Array) -> Array:
+    if pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.dtype != np.uint8 or 0 in pixels.shape:
+        raise InvalidRequest(f"pixels {pixels.shape} {pixels.dtype}: expected (H, W, 3) uint8 in RGB")
+    return pixels
+
+
+def _faces(analysis: Analysis) -> list[Face]:
+    return [_face(face) for face in analysis.faces]
+
+
+def _face(face: LabeledFace) -> Face:
+    points = ((float(x), float(y)) for x, y in face.face.landmarks_px)
+    return Face(
+        box=Box(*(float(value) for value in face.face.box_px)),
+        landmarks=dict(zip(LANDMARKS, points, strict=True)),
+        label=face.label,
+        confidence=face.confidence,
+        uncertain=face.uncertain,
+        probabilities={label: float(value) for label, value in zip(LABELS, face.probabilities, strict=True)},
+        detection_score=float(face.face.score),
+    )
