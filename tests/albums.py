@@ -1,6 +1,6 @@
-"""A folder as found in the wild: variants of the sample photos, duplicates, links, odd names, broken files.
+"""Realistic messy photo folder: variants of the sample photos, duplicates, links, odd names, broken files.
 
-The photos are the repository's own, whose licences samples/README names.
+The photos are the repository's own, whose licenses samples/README names.
 """
 
 import io
@@ -24,12 +24,12 @@ ODD_NAMES = (
     "=1+1.jpg",
     "a" * 200 + ".jpg",
 )
-SIDE_PX = 112  # small, so that the embedded detector is quick
+SIDE_PX = 112  # small, so that the detector is fast
 BROKEN = {"empty.jpg": b"", "text.jpg": b"this is no picture", "cut.jpg": b"\xff\xd8\xff\xe0" + b"\0" * 40}
 
 
 def face_photo(side_px: int = SIDE_PX, *, variant: int = 0) -> Array:
-    """The face of the sample portrait, mirrored and lit by the number of the variant; (side, side, 3) uint8 RGB."""
+    """The face of the sample portrait, mirrored and brightened by variant; (side, side, 3) uint8 RGB."""
     with Image.open(sample_photo()) as image:
         face = np.asarray(image.convert("RGB"))
     height, width = face.shape[:2]
@@ -41,7 +41,7 @@ def face_photo(side_px: int = SIDE_PX, *, variant: int = 0) -> Array:
 
 
 def make_album(folder: Path, count: int, *, containers: bool = True, photos: Path | None = None) -> Path:
-    """Fill `folder` with `count` pictures in folders of 100, and with all that goes wrong beside them.
+    """Fill `folder` with `count` images in folders of 100, and with problematic files.
 
     photos: a folder whose photos are varied; else a few faces of the sample portrait and pictures without a face.
     """
@@ -59,13 +59,13 @@ def make_album(folder: Path, count: int, *, containers: bool = True, photos: Pat
 
 
 def _plain(faces: list[bytes]) -> list[tuple[str, bytes]]:
-    """210 pictures, every seventh without a face; ending and encoded bytes of each."""
+    """210 images, every seventh without a face; suffix and encoded bytes of each."""
     no_face = (".png", encoded(picture(160, 120), "PNG"))
     return [(".jpg", faces[number % 30]) if number % 7 else no_face for number in range(210)]
 
 
 def varied(photos: Path, *, long_side_px: int = 240) -> list[tuple[str, bytes]]:
-    """Each photo of a folder six times: mirrored, lit, turned by its EXIF, in several formats; ending and bytes."""
+    """Six variants of each photo: mirrored, brightened, rotated by EXIF, in several formats; suffix and bytes."""
     found: list[tuple[str, bytes]] = []
     for path in sorted(photos.glob("*.jpg")):
         with Image.open(path) as image:
@@ -86,7 +86,7 @@ def _odd(folder: Path, variants: list[bytes]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for number, name in enumerate(ODD_NAMES):
         (folder / name).write_bytes(variants[number])
-    with open(os.fsencode(folder) + b"/latin-\xe9.jpg", "wb") as file:  # noqa: PTH123  # no UTF-8, so no Path
+    with open(os.fsencode(folder) + b"/latin-\xe9.jpg", "wb") as file:  # noqa: PTH123  # Path requires UTF-8
         file.write(variants[7])
     for name, payload in BROKEN.items():
         (folder / name).write_bytes(payload)
@@ -95,7 +95,7 @@ def _odd(folder: Path, variants: list[bytes]) -> None:
     (folder / "twice.jpg").write_bytes(variants[0])
     (folder / "once.jpg").hardlink_to(folder / "twice.jpg")
     (folder / "locked.jpg").write_bytes(variants[8])
-    (folder / "locked.jpg").chmod(0)  # an error, but to root
+    (folder / "locked.jpg").chmod(0)  # an error, except for root
     (folder / "linked.jpg").symlink_to(folder / ODD_NAMES[0])
     (folder / "dangling.jpg").symlink_to(folder / "nowhere.jpg")
     (folder / "loop").symlink_to(folder, target_is_directory=True)
@@ -104,9 +104,9 @@ def _odd(folder: Path, variants: list[bytes]) -> None:
 
 
 def _huge_png() -> bytes:
-    """A PNG of 9000x9000 pixels in a few kB."""
+    """A PNG of 400 megapixels in a few kB."""
     buffer = io.BytesIO()
-    Image.new("1", (9000, 9000)).save(buffer, "PNG")
+    Image.new("1", (20_000, 20_000)).save(buffer, "PNG")
     return buffer.getvalue()
 
 

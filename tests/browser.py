@@ -1,4 +1,4 @@
-"""A real browser with a camera that shows real faces, and a service that can be stopped and started again.
+"""Chromium with a fake camera that shows faces, and a service that can be restarted.
 
 The camera is a file of JPEG pictures, one after the other, that Chromium plays in place of a device.
 """
@@ -24,8 +24,8 @@ import pytest
 from playwright.sync_api import Browser, BrowserType, ConsoleMessage, Page, WebSocket
 
 from data.contract import Array
-from models.manifest import ArtefactError, default_artefact_dir
-from tests.support import tiny_artefact
+from models.manifest import ArtifactError, default_artifact_dir
+from tests.support import tiny_artifact
 
 ROOT = Path(__file__).resolve().parent.parent
 FRAME_PX = (640, 480)
@@ -45,7 +45,7 @@ ALLOWED = "--use-fake-ui-for-media-stream"
 
 
 def chromium() -> Path:
-    """The browser's program; skips the test, saying so, where there is none."""
+    """Path of the browser; skips the test if there is none."""
     named = os.environ.get("MIEN_CHROMIUM")
     names = [named] if named else ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"]
     found = next((path for name in names if (path := shutil.which(name))), None)
@@ -61,7 +61,7 @@ def launch(browsers: BrowserType, *extra: str) -> Browser:
 
 
 def camera_frames(count: int = 180, *, side_px: int = 230) -> Iterator[Array]:
-    """A face that moves through the left half of a picture and comes back: (480, 640, 3) uint8 RGB, `count` times."""
+    """Frames of a face that moves through the left half and back: (480, 640, 3) uint8 RGB, `count` times."""
     photo = cv2.cvtColor(cv2.imread(str(ROOT / "samples/photos/astronaut.jpg")), cv2.COLOR_BGR2RGB)
     x, y, width, height = _FACE
     wide, tall = FRAME_PX
@@ -76,7 +76,7 @@ def camera_frames(count: int = 180, *, side_px: int = 230) -> Iterator[Array]:
 
 
 def photo_frames(count: int = 180) -> Iterator[Array]:
-    """The whole sample photo, as if a hand held the camera: (480, 640, 3) uint8 RGB, `count` times."""
+    """Frames of the sample photo with camera shake: (480, 640, 3) uint8 RGB, `count` times."""
     photo = cv2.cvtColor(cv2.imread(str(ROOT / "samples/photos/astronaut.jpg")), cv2.COLOR_BGR2RGB)
     grown = cv2.resize(photo, (720, 720), interpolation=cv2.INTER_CUBIC)
     wide, tall = FRAME_PX
@@ -94,20 +94,20 @@ def write_camera(path: Path, frames: Iterator[Array]) -> Path:
     return path
 
 
-def any_artefact(folder: Path) -> Path:
-    """The released model where there is one, else a tiny one in `folder`."""
+def any_artifact(folder: Path) -> Path:
+    """The released model if available, else a tiny one in `folder`."""
     named = os.environ.get("MIEN_MODEL")
     if named:
         return Path(named).resolve()
     try:
-        released = default_artefact_dir()
-    except ArtefactError:
-        return tiny_artefact(folder / "tiny.test")
-    return released if released.is_dir() else tiny_artefact(folder / "tiny.test")
+        released = default_artifact_dir()
+    except ArtifactError:
+        return tiny_artifact(folder / "tiny.test")
+    return released if released.is_dir() else tiny_artifact(folder / "tiny.test")
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on."""
+    """A free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -115,10 +115,10 @@ def free_port() -> int:
 
 @dataclass
 class Site:
-    """A service on a port of its own, in a process of its own, that can be stopped and started."""
+    """A service in a separate process that can be stopped and started."""
 
     folder: Path
-    artefact: Path
+    artifact: Path
     settings: dict[str, str] = field(default_factory=dict)
     port: int = field(default_factory=free_port)
     process: "subprocess.Popen[bytes] | None" = None
@@ -128,11 +128,12 @@ class Site:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        program = "from app.server import run; from app.settings import load_settings; run(load_settings())"
+        program = "from app.service.server import run; from app.settings import load_settings; run(load_settings())"
         environment = {name: value for name, value in os.environ.items() if not name.startswith("MIEN_")}
         kept = {name: os.environ[name] for name in ("MIEN_MODELS_DIR",) if name in os.environ}
-        chosen = {"MIEN_MODEL": str(self.artefact), "MIEN_DEVICE": "cpu", "MIEN_PORT": str(self.port)}
-        chosen |= {"MIEN_FIND_TURNED": "false"}  # no test turns its head, and Haar's cascades are slow
+        chosen = {"MIEN_MODEL": str(self.artifact), "MIEN_DEVICE": "cpu", "MIEN_PORT": str(self.port)}
+        chosen |= {"MIEN_FIND_TURNED": "false"}  # no test rotates its face, and Haar cascades are slow
+        chosen |= {"MIEN_ALLOWED_HOSTS": "127.0.0.1,localhost,mien.test"}
         environment |= kept | chosen | self.settings | {"PYTHONPATH": str(ROOT), "HOME": str(self.folder)}
         with (self.folder / "server.log").open("ab") as log:
             command = [sys.executable, "-c", program]
@@ -143,7 +144,7 @@ class Site:
         end = time.monotonic() + timeout_s
         while time.monotonic() < end and self.process is not None and self.process.poll() is None:
             try:
-                with urllib.request.urlopen(f"{self.url}/ready", timeout=5):  # noqa: S310  # our own address
+                with urllib.request.urlopen(f"{self.url}/ready", timeout=5):  # noqa: S310  # localhost
                     return
             except OSError:
                 time.sleep(0.1)
@@ -159,18 +160,18 @@ class Site:
                 self.process.wait(20)
 
     def ask(self, payload: bytes) -> dict[str, Any]:
-        """What REST answers for one JPEG."""
+        """The REST response for one JPEG."""
         headers = {"Content-Type": "image/jpeg"}
-        request = urllib.request.Request(f"{self.url}/v1/expressions", payload, headers)  # noqa: S310  # as above
+        request = urllib.request.Request(f"{self.url}/v1/expressions", payload, headers)  # noqa: S310  # localhost
         with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
             body: dict[str, Any] = json.load(answer)
             return body
 
 
 @contextmanager
-def serving(folder: Path, artefact: Path | None = None, **settings: str) -> Iterator[Site]:
-    """A running service, with further environment variables where given; ended with the block."""
-    site = Site(folder, artefact or any_artefact(folder), settings)
+def serving(folder: Path, artifact: Path | None = None, **settings: str) -> Iterator[Site]:
+    """A running service, with additional environment variables."""
+    site = Site(folder, artifact or any_artifact(folder), settings)
     try:
         site.start()
         yield site
@@ -180,7 +181,7 @@ def serving(folder: Path, artefact: Path | None = None, **settings: str) -> Iter
 
 @dataclass
 class Tab:
-    """A page, what it complained of, and what went over its streams, in order."""
+    """A page, its console errors, and the messages of its streams in order."""
 
     page: Page
     complaints: list[str] = field(default_factory=list)
@@ -194,7 +195,7 @@ class Tab:
         self.page.on("websocket", self._connected)
 
     def _heard(self, message: ConsoleMessage) -> None:
-        own = "willReadFrequently" in message.text  # a test that reads what is drawn is told how to read faster
+        own = "willReadFrequently" in message.text  # caused by the tests that read the canvas
         if message.type in {"error", "warning"} and not own:
             self.complaints.append(f"{message.text} ({message.location.get('url')})")
 
@@ -208,7 +209,7 @@ class Tab:
         self.page.wait_for_selector(".face-label:not(:empty)", timeout=WAIT_MS)
 
     def wait_until(self, expression: str) -> None:
-        """Wait until a JavaScript expression holds; asked from outside, as the page's policy lets nothing evaluate."""
+        """Wait until a JavaScript expression is true; polled, because the content security policy forbids eval."""
         for _ in range(WAIT_MS // 50):
             if self.page.evaluate(expression):
                 return
@@ -216,7 +217,7 @@ class Tab:
         raise AssertionError(f"did not come true: {expression}")
 
     def wait_for_answers(self, count: int) -> None:
-        """Wait until so many more answers have come."""
+        """Wait for so many more results."""
         goal = len(self.answers) + count
         for _ in range(WAIT_MS // 50):
             if len(self.answers) >= goal:

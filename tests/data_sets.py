@@ -1,4 +1,4 @@
-"""Small copies of the data sets' layouts, with faces drawn by code, for tests that have no real set.
+"""Small data sets in the original layouts, with drawn faces.
 
 `make_<kind>(root)` writes the layout that the reader of that kind expects; tests find it by its name.
 
@@ -14,6 +14,8 @@ import numpy as np
 
 from data.contract import LABELS, RAF_DB_IDS, Array
 from data.contract.align import TEMPLATE_PX
+from data.readers.affectnet import EXPRESSIONS as AFFECTNET_EXPRESSIONS
+from data.readers.expw import EXPRESSIONS as EXPW_EXPRESSIONS
 from data.readers.ferplus import COLUMNS
 
 # mouth curve (up is positive), mouth opening, brow tilt (inner ends up is positive), eye opening
@@ -36,7 +38,7 @@ SIX_PER_CLASS = dict.fromkeys(LABELS, 6)
 
 
 def draw_face(label: str, seed: int, *, size_px: int = 112, gray: bool = False) -> tuple[Array, Array]:
-    """Draw one face, no two seeds alike.
+    """Draw one face; each seed gives a different one.
 
     Returns: (size, size, 3) uint8 RGB, and its landmarks in pixels, (5, 2) float32, in the order of the contract.
     """
@@ -70,14 +72,14 @@ def _mouth(image: Array, left: Array, right: Array, curve: float, opening: float
     _line(image, list(middle), (150, 40, 50), 2 * unit)
 
 
-def _ellipse(image: Array, centre: tuple[float, float] | Array, axes: tuple[float, float], colour: object) -> None:
-    box = (tuple(map(float, centre)), (2 * axes[0], 2 * axes[1]), 0.0)
-    cv2.ellipse(image, box, [int(value) for value in np.asarray(colour)], -1, cv2.LINE_AA)
+def _ellipse(image: Array, center: tuple[float, float] | Array, axes: tuple[float, float], color: object) -> None:
+    box = (tuple(map(float, center)), (2 * axes[0], 2 * axes[1]), 0.0)
+    cv2.ellipse(image, box, [int(value) for value in np.asarray(color)], -1, cv2.LINE_AA)
 
 
-def _line(image: Array, points: list[object], colour: object, width: float) -> None:
+def _line(image: Array, points: list[object], color: object, width: float) -> None:
     line = np.rint(np.asarray(points, dtype=np.float64)).astype(np.int32)
-    cv2.polylines(image, [line], False, [int(value) for value in np.asarray(colour)], max(1, round(width)), cv2.LINE_AA)
+    cv2.polylines(image, [line], False, [int(value) for value in np.asarray(color)], max(1, round(width)), cv2.LINE_AA)
 
 
 def write_picture(path: Path, image: Array) -> None:
@@ -93,7 +95,7 @@ def make_raf_db(
     *,
     originals: bool = True,
 ) -> Path:
-    """Write RAF-DB's official layout: label file, aligned and original pictures, annotations. Returns `root`."""
+    """Write RAF-DB's official layout: label file, aligned and original images, annotations. Returns `root`."""
     lines = []
     for name, label, seed in _raf_db_names(train, test):
         lines.append(f"{name}.jpg {_NUMBERS[label]}\n")
@@ -116,7 +118,7 @@ def make_raf_db(
 def make_raf_db_kaggle(
     root: Path, train: Mapping[str, int] = SIX_PER_CLASS, test: Mapping[str, int] = SIX_PER_CLASS
 ) -> Path:
-    """Write RAF-DB's Kaggle layout with the same pictures as `make_raf_db`. Returns `root`."""
+    """Write RAF-DB's Kaggle layout with the same images as `make_raf_db`. Returns `root`."""
     rows: dict[str, list[tuple[str, int]]] = {"train": [], "test": []}
     for name, label, seed in _raf_db_names(train, test):
         part, number, file = name.split("_")[0], _NUMBERS[label], f"{name}_aligned.jpg"
@@ -128,7 +130,7 @@ def make_raf_db_kaggle(
 
 
 def _raf_db_names(train: Mapping[str, int], test: Mapping[str, int]) -> list[tuple[str, str, int]]:
-    """List (train_00001, label, seed); classes follow each other as in the set."""
+    """List (train_00001, label, seed); ordered by class as in the set."""
     names = []
     for part, digits, counts in (("train", 5, train), ("test", 4, test)):
         labels = [label for label in LABELS for _ in range(counts.get(label, 0))]
@@ -138,7 +140,7 @@ def _raf_db_names(train: Mapping[str, int], test: Mapping[str, int]) -> list[tup
 
 
 def make_ferplus(root: Path, votes: Mapping[str, Sequence[tuple[int, ...]]] | None = None) -> Path:
-    """Write FERPlus' layout from ten votes per picture, by split folder (`FER2013Train`). Returns `root`."""
+    """Write FERPlus' layout from ten votes per image, by split folder (`FER2013Train`). Returns `root`."""
     clear = [ferplus_votes(label) for label in LABELS]
     seed = 0
     for folder, rows in (votes or {"FER2013Train": clear * 2, "FER2013Valid": clear}).items():
@@ -170,7 +172,7 @@ def make_folders(root: Path, splits: Mapping[str, Mapping[str, int]] | None = No
 
 
 def make_muxspace(root: Path, splits: Mapping[str, Mapping[str, int]] | None = None) -> Path:
-    """Write muxspace's layout: 144-px crops whose face of 80 px lies off the middle. Returns `root`."""
+    """Write muxspace's layout: 144-px crops with an off-center face of 80 px. Returns `root`."""
     rows: list[tuple[object, ...]] = [_MUXSPACE_COLUMNS]
     for split, counts in (splits or {"train": dict.fromkeys(LABELS, 2), "valid": dict.fromkeys(LABELS, 1)}).items():
         for label, count in counts.items():
@@ -186,8 +188,70 @@ def make_muxspace(root: Path, splits: Mapping[str, Mapping[str, int]] | None = N
     return root
 
 
+def make_affectnet(root: Path, per_class: int = 20, *, folders: bool = False) -> Path:
+    """Write AffectNet's layout, with contempt and an image without a face; or its class folders. Returns `root`."""
+    lists: dict[str, list[tuple[object, ...]]] = {"training": [], "validation": []}
+    for part, count in (("training", per_class), ("validation", 2)):
+        for number, label in enumerate(AFFECTNET_EXPRESSIONS):
+            for index in range(count):
+                face, points = draw_face(label if label in LABELS else "neutral", 100 * number + index, size_px=100)
+                name = f"{part[:5]}{number}{index:03}.jpg"
+                if folders:
+                    write_picture(root / {"training": "train", "validation": "val"}[part] / str(number) / name, face)
+                    continue
+                photo = cv2.copyMakeBorder(face, 20, 10, 30, 40, cv2.BORDER_CONSTANT, value=(90, 90, 90))
+                write_picture(root / "Manually_Annotated_Images" / "1" / name, photo)
+                marks = landmarks_68(points + np.array([30, 20]))
+                lists[part].append((f"1/{name}", 30, 20, 100, 100, marks, number, 0.1, 0.2))
+        lists[part].append((f"1/{part}_none.jpg", 0, 0, 9, 9, landmarks_68(np.zeros((5, 2))), 10, -2, -2))
+    columns = ("subDirectory_filePath", "face_x", "face_y", "face_width", "face_height", "facial_landmarks")
+    for part, rows in lists.items() if not folders else ():
+        write_csv(root / f"{part}.csv", [(*columns, "expression", "valence", "arousal"), *rows])
+    return root
+
+
+def landmarks_68(points: Array) -> str:
+    """Five points, (5, 2), as the 68 of dlib's markup: `x;y;x;y;...`."""
+    marks = np.zeros((68, 2))
+    for place, point in zip(((36, 42), (42, 48), (30, 31), (48, 49), (54, 55)), points, strict=True):
+        marks[slice(*place)] = point
+    return ";".join(f"{value:.2f}" for value in marks.ravel())
+
+
+def make_expw(root: Path, per_class: int = 12) -> Path:
+    """Write ExpW's layout: photos with two faces each. Returns `root`."""
+    lines = []
+    for index in range(per_class):
+        for number, label in enumerate(EXPW_EXPRESSIONS):
+            name = f"{label}_{index:03}.jpg"
+            photo = np.full((130, 260, 3), 120, np.uint8)
+            for face_number, left in enumerate((5, 140)):
+                photo[15:115, left : left + 100] = draw_face(label, 10 * index + face_number, size_px=100)[0]
+                lines.append(f"{name} {face_number} 20 {left + 5} {left + 95} 110 {40 + 30 * face_number}.5 {number}\n")
+            write_picture(root / "image" / "origin" / name, photo)
+    (root / "label").mkdir(parents=True, exist_ok=True)
+    (root / "label" / "label.lst").write_text("".join(lines), encoding="utf-8")
+    return root
+
+
 def write_csv(path: Path, rows: list[tuple[object, ...]]) -> None:
     """Write rows, comma-separated."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows(rows)
+
+
+def make_photos(root: Path, *, faces: int = 4) -> Path:
+    """Write photos with one face each and the table that `mien label` writes. Returns `root`."""
+    points = ("left_eye", "right_eye", "nose", "left_mouth", "right_mouth")
+    head = ("file", "face", "x", "y", "width", "height", "detection_score", *(f"{p}_{a}" for p in points for a in "xy"))
+    rows: list[tuple[object, ...]] = [head]
+    for number in range(faces):
+        face, landmarks = draw_face("neutral", number, size_px=80)
+        photo = np.full((120, 160, 3), 120, np.uint8)
+        photo[20:100, 40:120] = face
+        write_picture(root / f"{number:03}.png", photo)
+        numbers = [round(float(value), 1) for value in (landmarks + np.array([40, 20])).reshape(-1)]
+        rows.append((f"{number:03}.png", 0, 40, 20, 80, 80, 0.95, *numbers))
+    write_csv(root / "labels.csv", rows)
+    return root

@@ -1,4 +1,4 @@
-"""A tiny artefact whose graph also tells where it looked: the mean brightness of each tile."""
+"""Tiny artifact with an attention map: the mean brightness of each tile."""
 
 from pathlib import Path
 
@@ -7,13 +7,13 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from models.manifest import GraphFile, Relevance, read_manifest, sha256_of, write_manifest
-from tests.support import tiny_artefact, tiny_graph
+from tests.support import tiny_artifact, tiny_graph
 
 GRID = 7
 
 
 def explaining_graph(*, half: bool = False) -> onnx.ModelProto:
-    """The tiny graph with a second output, `relevance` (N, 7, 7) float32, each map summing to 1."""
+    """The tiny graph with a second output, `relevance` (N, 7, 7) float32, maps sum to 1."""
     model = tiny_graph(half=half)
     axes = {"planes": [1], "grid": [1, 2]}
     model.graph.initializer.extend(
@@ -32,9 +32,9 @@ def explaining_graph(*, half: bool = False) -> onnx.ModelProto:
     return model
 
 
-def explaining_artefact(folder: Path) -> Path:
+def explaining_artifact(folder: Path) -> Path:
     """Write it into `folder`. Returns `folder`."""
-    tiny_artefact(folder)
+    tiny_artifact(folder)
     manifest = read_manifest(folder)
     graphs = {}
     for precision, graph in manifest.graphs.items():

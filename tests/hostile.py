@@ -1,4 +1,4 @@
-"""A thousand and more files that try to crash, stall or bloat a decoder; the same ones every time."""
+"""Reproducible collection of malicious files that try to crash, stall or exhaust a decoder."""
 
 import io
 import random
@@ -20,7 +20,7 @@ _SMALL: Final = picture(96, 64)
 
 @dataclass(frozen=True, slots=True)
 class Hostile:
-    """A file, what is wrong with it, and the media type it claims."""
+    """A file, its defect, and its declared media type."""
 
     name: str
     payload: bytes
@@ -29,14 +29,14 @@ class Hostile:
 
 def corpus() -> Iterator[Hostile]:
     """All files, at least 1,000."""
-    sound = dict(_sound())
-    for name, payload in sound.items():
-        yield Hostile(f"sound {name}", payload)
-    yield from _cut(sound)
-    yield from _flipped(sound)
-    yield from _lying_sizes(sound)
+    valid = dict(_valid())
+    for name, payload in valid.items():
+        yield Hostile(f"valid {name}", payload)
+    yield from _cut(valid)
+    yield from _flipped(valid)
+    yield from _lying_sizes(valid)
     yield from _bombs()
-    yield from _polyglots(sound)
+    yield from _polyglots(valid)
     yield from _odd()
 
 
@@ -46,13 +46,13 @@ def _saved(image: Image.Image, kind: str, **options: Any) -> bytes:
     return buffer.getvalue()
 
 
-def _sound() -> Iterator[tuple[str, bytes]]:
-    """One small picture in every format and mode that is decoded, and in every extreme shape."""
+def _valid() -> Iterator[tuple[str, bytes]]:
+    """A small image in every supported format and mode, and in extreme shapes."""
     rgb = Image.fromarray(_SMALL)
     for kind in ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF"):
         yield kind, _saved(rgb, kind)
         yield f"{kind} 1x1", _saved(rgb.resize((1, 1)), kind)
-        if kind != "WEBP":  # whose sides end at 16383
+        if kind != "WEBP":  # limited to 16383 pixels per side
             yield f"{kind} 20000x1", _saved(rgb.resize((20_000, 1)), kind)
             yield f"{kind} 1x20000", _saved(rgb.resize((1, 20_000)), kind)
     yield "JPEG progressive", _saved(rgb, "JPEG", progressive=True)
@@ -73,22 +73,22 @@ def _sound() -> Iterator[tuple[str, bytes]]:
         yield f"{kind} animated", _saved(rgb, kind, save_all=True, append_images=frames)
 
 
-def _cut(sound: dict[str, bytes]) -> Iterator[Hostile]:
-    for name, payload in sound.items():
+def _cut(valid: dict[str, bytes]) -> Iterator[Hostile]:
+    for name, payload in valid.items():
         for step in range(10):
             end = len(payload) * step // 10 if step else min(4, len(payload))
             yield Hostile(f"{name} cut {step} at {end}", payload[:end])
 
 
-def _flipped(sound: dict[str, bytes]) -> Iterator[Hostile]:
-    chance = random.Random(SEED)  # noqa: S311  # the same damage every time
-    for name, payload in sound.items():
+def _flipped(valid: dict[str, bytes]) -> Iterator[Hostile]:
+    rng = random.Random(SEED)  # noqa: S311  # reproducible
+    for name, payload in valid.items():
         for number in range(16):
             broken = bytearray(payload)
-            # half of the damage goes to the head, where sizes and offsets are
+            # half of the damage is in the header with its sizes and offsets
             reach = min(len(broken), 64) if number % 2 else len(broken)
             for _ in range(1 + number // 4):
-                broken[chance.randrange(reach)] ^= 1 << chance.randrange(8)
+                broken[rng.randrange(reach)] ^= 1 << rng.randrange(8)
             yield Hostile(f"{name} flipped {number}", bytes(broken))
 
 
@@ -96,8 +96,8 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
-def _png(width: int, height: int, data: bytes, *extra: bytes, depth: int = 1, colour: int = 0) -> bytes:
-    head = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
+def _png(width: int, height: int, data: bytes, *extra: bytes, depth: int = 1, color: int = 0) -> bytes:
+    head = struct.pack(">IIBBBBB", width, height, depth, color, 0, 0, 0)
     parts = (b"\x89PNG\r\n\x1a\n", _chunk(b"IHDR", head), *extra, _chunk(b"IDAT", data), _chunk(b"IEND", b""))
     return b"".join(parts)
 
@@ -108,33 +108,33 @@ def _zeros(count: int) -> bytes:
     return b"".join([*parts, packer.compress(bytes(count & 0xFFFFF)), packer.flush()])
 
 
-def _lying_sizes(sound: dict[str, bytes]) -> Iterator[Hostile]:
-    """Sizes that the pixels do not bear out, where each format keeps them."""
+def _lying_sizes(valid: dict[str, bytes]) -> Iterator[Hostile]:
+    """Wrong sizes in the header of each format."""
     sides = (0, 1, 0x7FFF, 0xFFFF, 0x7FFF_FFFF, 0xFFFF_FFFF)
     for width in sides:
         for height in (1, 0xFFFF, 0xFFFF_FFFF):
             data = zlib.compress(bytes(100))
             yield Hostile(f"PNG says {width}x{height}", _png(width, height, data), "image/png")
-            bmp = sound["BMP"]
+            bmp = valid["BMP"]
             yield Hostile(f"BMP says {width}x{height}", bmp[:18] + struct.pack("<II", width, height) + bmp[26:])
             for kind, offset, form in (("GIF", 6, "<HH"),):
                 sized = struct.pack(form, width & 0xFFFF, height & 0xFFFF)
-                payload = sound[kind][:offset] + sized + sound[kind][offset + 4 :]
+                payload = valid[kind][:offset] + sized + valid[kind][offset + 4 :]
                 yield Hostile(f"{kind} says {width}x{height}", payload, "image/gif")
-            frame = sound["JPEG"].index(b"\xff\xc0") + 5
+            frame = valid["JPEG"].index(b"\xff\xc0") + 5
             sized = struct.pack(">HH", height & 0xFFFF, width & 0xFFFF)
-            yield Hostile(f"JPEG says {width}x{height}", sound["JPEG"][:frame] + sized + sound["JPEG"][frame + 4 :])
+            yield Hostile(f"JPEG says {width}x{height}", valid["JPEG"][:frame] + sized + valid["JPEG"][frame + 4 :])
             lossless = b"/" + struct.pack("<I", (width & 0x3FFF) | (height & 0x3FFF) << 14) + bytes(20)
             body = b"WEBPVP8L" + struct.pack("<I", len(lossless)) + lossless
             yield Hostile(f"WEBP says {width}x{height}", b"RIFF" + struct.pack("<I", len(body)) + body, "image/webp")
 
 
 def _bombs() -> Iterator[Hostile]:
-    """Little to send, much to unpack: above every limit, just below, and beside the pixels."""
+    """Decompression bombs: above and just below every limit, and in metadata."""
     row = 7000 // 8 + 1
     yield Hostile("PNG 30000x30000 black", _png(30_000, 30_000, _zeros(30_000 * 3751)), "image/png")
     yield Hostile("PNG 7000x7000 black", _png(7000, 7000, _zeros(7000 * row)), "image/png")
-    yield Hostile("PNG RGBA 2200x2200", _png(2200, 2200, _zeros(2200 * 8801), depth=8, colour=6), "image/png")
+    yield Hostile("PNG RGBA 2200x2200", _png(2200, 2200, _zeros(2200 * 8801), depth=8, color=6), "image/png")
     yield Hostile("PNG with more data than pixels", _png(10, 10, _zeros(200 << 20)), "image/png")
     black = _zeros(100 * 14)
     for kind, data in ((b"zTXt", b"Comment\0\0"), (b"iCCP", b"profile\0\0"), (b"iTXt", b"Comment\0\1\0\0\0")):
@@ -142,6 +142,9 @@ def _bombs() -> Iterator[Hostile]:
         yield Hostile(f"PNG {kind.decode()} of 300 MB", _png(100, 100, black, bomb), "image/png")
     many = (_chunk(b"tEXt", b"k\0" + bytes(200)) for _ in range(20_000))
     yield Hostile("PNG of 20000 texts", _png(100, 100, black, *many), "image/png")
+    for kind in (b"tEXt", b"IDAT"):
+        flood = _chunk(kind, b"k\0" if kind == b"tEXt" else b"") * 1_400_000
+        yield Hostile(f"PNG of 1400000 {kind.decode()}", _png(100, 100, black, flood), "image/png")
     for compression in ("tiff_deflate", "tiff_lzw", "packbits"):
         image = Image.new("1", (7000, 7000))
         yield Hostile(f"TIFF 7000x7000 {compression}", _saved(image, "TIFF", compression=compression), "image/tiff")
@@ -149,16 +152,27 @@ def _bombs() -> Iterator[Hostile]:
     yield Hostile("WEBP 3000x3000", _saved(Image.new("RGB", (3000, 3000)), "WEBP", method=0), "image/webp")
     yield Hostile("JPEG 7000x7000", _saved(Image.new("L", (7000, 7000)), "JPEG"))
     yield Hostile("JPEG of 3000 scans", _many_scans(3000))
+    yield Hostile("JPEG of 98 scans", _many_scans(98, side=3300))
+    small = _saved(Image.new("L", (64, 64)), "JPEG")
+    yield Hostile("JPEG of 4900000 comments", small[:2] + b"\xff\xfe\0\2" * 4_900_000 + small[2:])
+    yield Hostile("JPEG of 300000 tables", small[:2] + (b"\xff\xdb\0\x43\0" + b"\1" * 64) * 280_000 + small[2:])
     still = Image.new("P", (64, 64))
+    gif = _saved(still, "GIF")
+    palette_end = 13 + (3 << (gif[10] & 7) + 1)
+    yield Hostile(
+        "GIF of 6000000 comments", gif[:palette_end] + b"!\xfe\0" * 6_000_000 + gif[palette_end:], "image/gif"
+    )
     many_frames = [still.rotate(number) for number in range(800)]
     yield Hostile("GIF of 800 frames", _saved(still, "GIF", save_all=True, append_images=many_frames), "image/gif")
+    big = b"II" + struct.pack("<HHHQQ", 43, 8, 0, 16, 900_000) + struct.pack("<HHQQ", 256, 1, 1, 64) * 900_000
+    yield Hostile("TIFF of 900000 tags", big, "image/tiff")
     yield Hostile("TIFF that points to itself", _looped_tiff(), "image/tiff")
     yield Hostile("TIFF of 60000 tags", b"II*\0\x08\0\0\0" + struct.pack("<H", 60_000) + bytes(12 * 60_000))
 
 
-def _many_scans(count: int) -> bytes:
+def _many_scans(count: int, side: int = 2000) -> bytes:
     """A progressive JPEG that passes over the whole picture again and again; each pass costs a few bytes."""
-    whole = _saved(Image.new("L", (2000, 2000), 90), "JPEG", progressive=True)
+    whole = _saved(Image.new("L", (side, side), 90), "JPEG", progressive=True)
     last = whole.rindex(b"\xff\xda")
     scan = whole[last:-2]
     return whole[:last] + scan * count + whole[-2:]
@@ -169,12 +183,12 @@ def _looped_tiff() -> bytes:
     return b"II*\0" + struct.pack("<I", 8) + struct.pack("<H", 2) + tags + struct.pack("<I", 8)
 
 
-def _polyglots(sound: dict[str, bytes]) -> Iterator[Hostile]:
-    """Files of two kinds at once, and files that claim to be another kind."""
+def _polyglots(valid: dict[str, bytes]) -> Iterator[Hostile]:
+    """Polyglots, and files with a wrong media type."""
     page = b"<html><script>alert(1)</script></html>"
     archive = b"PK\x05\x06" + bytes(18)
     program = b"\x7fELF\x02\x01\x01" + bytes(57)
-    for name, payload in sound.items():
+    for name, payload in valid.items():
         if " " in name:
             continue
         yield Hostile(f"{name} with a page after it", payload + page)
@@ -193,22 +207,22 @@ def _polyglots(sound: dict[str, bytes]) -> Iterator[Hostile]:
 
 
 def _odd() -> Iterator[Hostile]:
-    """EXIF that lies, and noise behind each format's first bytes."""
+    """Invalid EXIF data, and noise after the magic bytes of each format."""
     for orientation in (0, 9, 255, 65535):
         exif = Image.Exif()
         exif[0x0112] = orientation
         yield Hostile(f"EXIF turn {orientation}", _saved(Image.fromarray(_SMALL), "JPEG", exif=exif))
     broken = b"Exif\0\0II*\0\xff\xff\xff\xff" + bytes(range(256))
     yield Hostile("EXIF that points nowhere", _saved(Image.fromarray(_SMALL), "JPEG", exif=broken))
-    chance = random.Random(SEED + 1)  # noqa: S311  # the same noise every time
+    rng = random.Random(SEED + 1)  # noqa: S311  # reproducible
     heads: dict[str, Callable[[], bytes]] = {
         "JPEG": lambda: b"\xff\xd8\xff\xe0",
         "PNG": lambda: b"\x89PNG\r\n\x1a\n",
         "GIF": lambda: b"GIF89a",
-        "TIFF": lambda: chance.choice((b"II*\0", b"MM\0*")),
+        "TIFF": lambda: rng.choice((b"II*\0", b"MM\0*")),
         "BMP": lambda: b"BM",
         "WEBP": lambda: b"RIFF\0\0\1\0WEBPVP8 ",
     }
     for name, head in heads.items():
         for number in range(8):
-            yield Hostile(f"{name} noise {number}", head() + chance.randbytes(chance.randrange(1, 3000)))
+            yield Hostile(f"{name} noise {number}", head() + rng.randbytes(rng.randrange(1, 3000)))

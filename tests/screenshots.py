@@ -1,4 +1,4 @@
-"""Take the pictures of docs/webcam.md anew: the page with the repository's own photo, in a real browser.
+"""Screenshots of docs/webcam.md: the page with the sample photo in Chromium.
 
     python -m tests.screenshots docs/images
 
@@ -19,7 +19,7 @@ PHONE = {"width": 360, "height": 740}
 
 
 def live(page: Page) -> None:
-    """Let the camera run until the timeline shows something."""
+    """Run the camera until the timeline shows results."""
     page.click("#start")
     page.wait_for_selector(".face-label:not(:empty)", timeout=WAIT_MS)
     page.wait_for_timeout(12_000)
@@ -44,13 +44,13 @@ SHOTS: dict[str, tuple[Any, dict[str, int], str, bool]] = {
 
 
 def main(folder: Path) -> None:
-    """Write every picture as JPEG into `folder`."""
+    """Write all screenshots as JPEG to `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as place, sync_playwright() as driver, serving(Path(place)) as site:
         camera = write_camera(Path(place) / "camera.mjpeg", photo_frames())
         with launch(driver.chromium, CAMERA, ALLOWED, f"--use-file-for-fake-video-capture={camera}") as browser:
-            for name, (act, viewport, colours, whole) in SHOTS.items():
-                context = browser.new_context(viewport=viewport, color_scheme=colours)  # type: ignore[arg-type]
+            for name, (act, viewport, colors, whole) in SHOTS.items():
+                context = browser.new_context(viewport=viewport, color_scheme=colors)  # type: ignore[arg-type]
                 page = context.new_page()
                 page.goto(site.url, timeout=WAIT_MS)
                 act(page)

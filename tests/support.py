@@ -1,4 +1,4 @@
-"""Things that many tests need: a tiny artefact with real graphs, drawn pictures, and where the real ones are."""
+"""Shared test helpers: a tiny artifact with real graphs, drawn images, and folders of real data."""
 
 import io
 import os
@@ -23,7 +23,7 @@ _ROOT = Path(__file__).resolve().parent.parent
 
 
 def tiny_graph(*, half: bool = False, explain: bool = False, seed: int = 0) -> onnx.ModelProto:
-    """A graph with the released signature: mean colour of a 7x7 grid of tiles, one linear layer, seven logits.
+    """A graph with the released signature: mean color of a 7x7 grid of tiles, one linear layer, seven logits.
 
     With `explain` it has a second output, `relevance`: the brightness of each tile, as a share of the crop's.
     """
@@ -67,8 +67,8 @@ def tiny_graph(*, half: bool = False, explain: bool = False, seed: int = 0) -> o
     return model
 
 
-def tiny_artefact(folder: Path, *, explain: bool = False, **changes: object) -> Path:
-    """Write a small but valid artefact into `folder`; `changes` replace fields of its manifest. Returns `folder`.
+def tiny_artifact(folder: Path, *, explain: bool = False, **changes: object) -> Path:
+    """Write a small but valid artifact into `folder`; `changes` replace fields of its manifest. Returns `folder`.
 
     With `explain` its graphs also tell where they looked.
     """
@@ -78,7 +78,7 @@ def tiny_artefact(folder: Path, *, explain: bool = False, **changes: object) -> 
         path = folder / f"model.{precision}.onnx"
         path.write_bytes(tiny_graph(half=precision == "fp16", explain=explain).SerializeToString())
         graphs[precision] = GraphFile(file=path.name, sha256=sha256_of(path))
-    (folder / "card.md").write_text("# Tiny\n\nA test's artefact; its labels mean nothing.\n", encoding="utf-8")
+    (folder / "card.md").write_text("# Tiny\n\nA test's artifact; its labels mean nothing.\n", encoding="utf-8")
     fields: dict[str, object] = {
         "name": folder.name,
         "labels": LABELS,
@@ -89,7 +89,7 @@ def tiny_artefact(folder: Path, *, explain: bool = False, **changes: object) -> 
         "graphs": graphs,
         "opset": OPSET,
         "head": "mean",
-        "colour": "RGB",
+        "color": "RGB",
         "parameters": _FEATURES * len(LABELS) + len(LABELS),
         "temperature": 1.5,
         "abstain_threshold": 0.3,
@@ -97,8 +97,7 @@ def tiny_artefact(folder: Path, *, explain: bool = False, **changes: object) -> 
         "recipe": {},
         "commit": "0" * 40,
         "data_index_sha256": {},
-        "teacher_sha256": None,
-        "licence": "Apache-2.0",
+        "license": "Apache-2.0",
         "files": {"card.md": sha256_of(folder / "card.md")},
     }
     write_manifest(folder, Manifest.model_validate(fields | changes))
@@ -106,14 +105,14 @@ def tiny_artefact(folder: Path, *, explain: bool = False, **changes: object) -> 
 
 
 def random_crops(count: int, *, seed: int = 0) -> Array:
-    """(count, 112, 112, 3) uint8: smooth random colours, no two alike."""
+    """(count, 112, 112, 3) uint8: different crops of smooth random colors."""
     coarse = np.random.default_rng(seed).integers(0, 256, (count, 7, 7, 3), dtype=np.uint8)
     grown = [cv2.resize(tiles, (CROP_PX, CROP_PX), interpolation=cv2.INTER_LINEAR) for tiles in coarse]
     return np.stack(grown) if grown else np.empty((0, CROP_PX, CROP_PX, 3), np.uint8)
 
 
 def picture(width: int = 320, height: int = 240) -> Array:
-    """A drawn picture without a face: a gradient with a dark rectangle, (height, width, 3) uint8 RGB."""
+    """A drawn image without a face: a gradient with a dark rectangle, (height, width, 3) uint8 RGB."""
     x, y = np.meshgrid(np.linspace(0, 255, width), np.linspace(0, 255, height))
     image = np.stack([x, y, 255 - x], axis=2).astype(np.uint8)
     cv2.rectangle(image, (width // 4, height // 4), (width // 2, height // 2), (20, 30, 40), -1)
@@ -121,7 +120,7 @@ def picture(width: int = 320, height: int = 240) -> Array:
 
 
 def encoded(image: Array, kind: str = "PNG", *, orientation: int | None = None, **options: Any) -> bytes:
-    """Encode (H, W, 3) uint8 RGB as a file's bytes, with an EXIF orientation where one is given."""
+    """Encode (H, W, 3) uint8 RGB as a file's bytes, optionally with an EXIF orientation."""
     if orientation is not None:
         exif = Image.Exif()
         exif[0x0112] = orientation
@@ -132,12 +131,12 @@ def encoded(image: Array, kind: str = "PNG", *, orientation: int | None = None, 
 
 
 def sample_photo() -> Path:
-    """The repository's own photo with one face: astronaut Eileen Collins, NASA, public domain."""
+    """The sample photo with one face: astronaut Eileen Collins, NASA, public domain."""
     return _ROOT / "samples" / "photos" / "astronaut.jpg"
 
 
 def folder_from_environment(variable: str) -> Path:
-    """Folder that an environment variable names; skips the test, saying so, where it is not set."""
+    """Folder in an environment variable; skips the test if it is not set."""
     value = os.environ.get(variable)
     if not value:
         pytest.skip(f"{variable} is not set: this test needs the real files")

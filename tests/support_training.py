@@ -1,4 +1,4 @@
-"""Small runs for the training tests: drawn faces in class folders, and recipes that take a second."""
+"""Helpers for training tests: class folders of drawn faces, and recipes that take a second."""
 
 from pathlib import Path
 
@@ -6,12 +6,12 @@ from data.contract import LABELS
 from tests.data_sets import make_folders
 from training.config import Recipe, parse_recipe
 
-TINY_CNN: dict[str, object] = {"family": "cnn", "name": "test_resnet", "input_px": 28}
+TINY_CNN: dict[str, object] = {"family": "cnn", "name": "test_resnet", "img_size": 28}
 TINY_DEIT: dict[str, object] = {
     "family": "deit",
     "name": "deit_tiny_distilled_patch16_224",
     "arch": "tiny",
-    "input_px": 56,
+    "img_size": 56,
     "drop_path_rate": 0.2,
     "options": {
         "embed_dim": 32,

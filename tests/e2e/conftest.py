@@ -1,4 +1,4 @@
-"""A clone to run commands in: the working tree in a folder with a space and an environment."""
+"""Copy of the working tree to run commands in, in a folder with a space."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ TAKEN = ("app", "benchmarks", "data", "models", "requirements", "samples", "trai
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the working tree whose `.venv` answers with the interpreter that runs the tests."""
+    """A copy of the working tree whose `.venv` uses the interpreter of the tests."""
     folder = tmp_path_factory.mktemp("e2e") / "my mien"
     folder.mkdir()
     for name in TAKEN:
@@ -38,6 +38,6 @@ def _stand_in_environment(environment: Path) -> None:
 
 @pytest.fixture
 def empty_home(tmp_path: Path) -> dict[str, str]:
-    """Environment variables of a user who has set nothing up, but for the detector's file where the tests have it."""
+    """Environment variables of a new user, with the detector file if the tests have it."""
     kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "MIEN_MODELS_DIR") if name in os.environ}
     return kept | {"HOME": str(tmp_path), "LANG": "C.UTF-8", "MIEN_DEVICE": "cpu"}

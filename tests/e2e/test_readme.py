@@ -1,4 +1,4 @@
-"""What the README shows is run, word for word: its commands, its requests, its table of columns."""
+"""Execution of the README: commands, requests and the table of columns."""
 
 import csv
 import re
@@ -14,7 +14,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from models.manifest import ArtefactError, default_artefact_dir, load_artefact
+from models.manifest import ArtifactError, default_artifact_dir, load_artifact
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -22,7 +22,7 @@ SERVED_AT = "127.0.0.1:8000"
 
 
 def _blocks(document: str, mark: str) -> list[tuple[str, str]]:
-    """Language and text of the fenced blocks whose first line ends in a mark, as in "```sh test"."""
+    """Language and text of the fenced code blocks with a mark, as in "```sh test"."""
     return re.findall(rf"^```(\w+) {mark}\n(.*?)^```", document, flags=re.MULTILINE | re.DOTALL)
 
 
@@ -34,8 +34,8 @@ def _run(language: str, text: str, *, cwd: Path, env: dict[str, str]) -> subproc
 @pytest.fixture(scope="module", autouse=True)
 def _a_released_model() -> None:
     try:
-        load_artefact(default_artefact_dir())
-    except ArtefactError as error:
+        load_artifact(default_artifact_dir())
+    except ArtifactError as error:
         pytest.skip(f"the README's commands need the released model: {error}")
     for program in ("make", "curl"):
         if not shutil.which(program):
@@ -63,7 +63,7 @@ def _wait_until_ready(url: str, service: subprocess.Popen[bytes]) -> None:
     end = time.monotonic() + 60
     while time.monotonic() < end and service.poll() is None:
         try:
-            with urlopen(url, timeout=5):  # noqa: S310  # the address is this test's own
+            with urlopen(url, timeout=5):  # noqa: S310  # localhost
                 return
         except (URLError, ConnectionError):
             time.sleep(0.2)
@@ -78,19 +78,19 @@ def test_readme_has_commands_to_run() -> None:
 
 @pytest.mark.parametrize(("language", "text"), _blocks(README, "test"))
 def test_commands_run(language: str, text: str, clone: Path, empty_home: dict[str, str]) -> None:
-    answer = _run(language, text, cwd=clone, env=empty_home)
-    assert answer.returncode == 0, answer.stdout + answer.stderr
+    result = _run(language, text, cwd=clone, env=empty_home)
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 @pytest.mark.parametrize(("language", "text"), _blocks(README, "test-with-service"))
-def test_requests_are_answered(language: str, text: str, address: str, clone: Path, empty_home: dict[str, str]) -> None:
+def test_requests_succeed(language: str, text: str, address: str, clone: Path, empty_home: dict[str, str]) -> None:
     assert SERVED_AT in text
-    answer = _run(language, text.replace(SERVED_AT, address), cwd=clone, env=empty_home)
-    assert answer.returncode == 0, answer.stdout + answer.stderr
-    assert any(label in answer.stdout for label in ("surprise", "happiness", "neutral")), answer.stdout
+    result = _run(language, text.replace(SERVED_AT, address), cwd=clone, env=empty_home)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert any(label in result.stdout for label in ("surprise", "happiness", "neutral")), result.stdout
 
 
-def test_table_of_columns_is_that_of_the_file(clone: Path, empty_home: dict[str, str]) -> None:
+def test_the_table_of_columns_matches_the_output(clone: Path, empty_home: dict[str, str]) -> None:
     make = _run("sh", "make label PHOTOS='samples/photos' OUT='a new folder'", cwd=clone, env=empty_home)
     assert make.returncode == 0, make.stdout + make.stderr
     with (clone / "a new folder" / "labels.csv").open(encoding="utf-8", newline="") as file:
@@ -102,7 +102,7 @@ def test_table_of_columns_is_that_of_the_file(clone: Path, empty_home: dict[str,
     assert [row["face"] for row in rows if row["file"] == "chelsea.jpg"] == [""]
 
 
-def test_files_that_the_readme_names_exist() -> None:
+def test_files_named_in_the_readme_exist() -> None:
     named = re.findall(r"\b((?:training/recipes|samples|docs|data|models)/[\w./-]+\.(?:yaml|jpg|md))", README)
     assert named
     assert not [name for name in named if not (ROOT / name).exists()]

@@ -1,4 +1,4 @@
-"""The worked examples of CONTRIBUTING.md: each is one file, put where it says, and is then found and runs."""
+"""The examples of CONTRIBUTING.md, each placed in the tree and run."""
 
 import re
 import shutil
@@ -13,7 +13,7 @@ from tests.support import encoded, picture
 ROOT = Path(__file__).resolve().parents[2]
 PLACES = {
     "data set": "data/readers/film_stills.py",
-    "detector": "app/detect/whole_picture.py",
+    "detector": "app/inference/detect/whole_picture.py",
     "backbone": "models/backbones/mixer.py",
     "recipe": "training/recipes/ferplus_mixer.yaml",
 }
@@ -26,7 +26,7 @@ TRIALS = {
     """,
     "detector": """
         import numpy as np
-        from app.detect import create_detector
+        from app.inference.detect import create_detector
         from app.settings import Settings
         from data.contract import align, decode, fit
         image = decode(open("stills/happy_0001.jpg", "rb").read())
@@ -36,7 +36,7 @@ TRIALS = {
     "backbone": """
         import torch
         from models.backbones import BackboneConfig, create_backbone
-        config = BackboneConfig(name="mixer_s16_224", classes=7, channels=1, input_px=112)
+        config = BackboneConfig(name="mixer_s16_224", num_classes=7, in_chans=1, img_size=112)
         heads = create_backbone("mixer", config).eval()(torch.zeros(2, 1, 112, 112))
         assert heads.class_logits.shape == (2, 7) and heads.distillation_logits is None
     """,
@@ -56,12 +56,12 @@ def _examples() -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the packages with every example in its place, and two pictures to read."""
-    folder = tmp_path_factory.mktemp("house")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the packages with all examples, and two images."""
+    folder = tmp_path_factory.mktemp("tree")
     shutil.copy(ROOT / "pyproject.toml", folder)
     for package in ("app", "data", "models", "training"):
-        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__", "artefacts"))
+        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__", "artifacts"))
     for name, text in _examples().items():
         (folder / PLACES[name]).write_text(text, encoding="utf-8")
     (folder / "stills").mkdir()
@@ -75,16 +75,16 @@ def test_every_kind_of_addition_has_an_example() -> None:
 
 
 @pytest.mark.parametrize("name", TRIALS)
-def test_example_is_found_and_runs(name: str, house: Path) -> None:
+def test_example_is_found_and_runs(name: str, tree: Path) -> None:
     trial = re.sub(r"^        ", "", TRIALS[name], flags=re.MULTILINE)
     command = [sys.executable, "-W", "error", "-c", trial]
-    answer = subprocess.run(command, cwd=house, capture_output=True, text=True, timeout=100, check=False)
-    assert answer.returncode == 0, answer.stdout + answer.stderr
+    result = subprocess.run(command, cwd=tree, capture_output=True, text=True, timeout=100, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
-def test_examples_meet_the_house_style(house: Path) -> None:
+def test_examples_pass_ruff(tree: Path) -> None:
     files = [place for place in PLACES.values() if place.endswith(".py")]
     for command in (["check", "--no-cache"], ["format", "--no-cache", "--check"]):
         ruff = [Path(sys.executable).with_name("ruff"), *command, *files]
-        answer = subprocess.run(ruff, cwd=house, capture_output=True, text=True, timeout=60, check=False)
-        assert answer.returncode == 0, answer.stdout
+        result = subprocess.run(ruff, cwd=tree, capture_output=True, text=True, timeout=60, check=False)
+        assert result.returncode == 0, result.stdout

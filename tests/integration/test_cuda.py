@@ -1,16 +1,16 @@
-"""What only a GPU can show; skipped, with the reason, where there is none."""
+"""Tests that need a GPU; skipped with the reason if there is none."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from app.classify import Classifier
-from app.detect.search import Plan
-from app.detect.yunet import YuNet
-from app.providers import CUDA, cuda_obstacle
+from app.inference.classifier import Classifier
+from app.inference.detect.search import Plan
+from app.inference.detect.yunet import YuNet
+from app.inference.runtime.sessions import CUDA, cuda_obstacle
 from data import contract
-from tests.support import folder_from_environment, random_crops, sample_photo, tiny_artefact
+from tests.support import folder_from_environment, random_crops, sample_photo, tiny_artifact
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -22,12 +22,12 @@ def gpu() -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_artefact(tmp_path_factory.mktemp("artefacts") / "tiny.test")
+    return tiny_artifact(tmp_path_factory.mktemp("artifacts") / "tiny.test")
 
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-4), ("fp16", 5e-3)])
 @pytest.mark.parametrize("count", [0, 1, 3, 64, 257])
-def test_the_gpu_answers_as_the_cpu_does(folder: Path, precision: str, tolerance: float, count: int) -> None:
+def test_gpu_and_cpu_give_the_same_probabilities(folder: Path, precision: str, tolerance: float, count: int) -> None:
     on_gpu = Classifier(folder, device="cuda", precision=precision)  # type: ignore[arg-type]  # one of two literals
     assert on_gpu.provider == CUDA
     crops = random_crops(count)
@@ -40,7 +40,7 @@ def test_auto_takes_the_gpu_in_half_precision(folder: Path) -> None:
     assert (classifier.provider, classifier.precision, classifier.max_batch) == (CUDA, "fp16", 256)
 
 
-def test_yunet_on_the_gpu_finds_what_it_finds_on_the_cpu() -> None:
+def test_yunet_finds_the_same_faces_on_gpu_and_cpu() -> None:
     path = folder_from_environment("MIEN_MODELS_DIR") / "face_detection_yunet_2023mar.onnx"
     plan = Plan(640, 1600, turned=False)
     image = contract.decode(sample_photo().read_bytes())

@@ -1,4 +1,4 @@
-"""Nothing reaches for the network unasked: not an import, not a start."""
+"""No network access during import or start."""
 
 import os
 import subprocess
@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import tiny_artefact
+from tests.support import tiny_artifact
 
 ROOT = Path(__file__).resolve().parents[2]
-# An audit hook sees every attempt, also one whose failure the library swallows; threads of an import are waited for.
+# An audit hook sees every attempt, even if the library suppresses its failure; threads of an import are joined.
 WATCH = """
 import sys, threading
 reached = []
@@ -53,19 +53,19 @@ def _run_watched(body: str, home: Path, **environment: str) -> subprocess.Comple
 
 
 @pytest.mark.parametrize("packages", [("app", "data", "models"), ("training", "benchmarks")], ids=" and ".join)
-def test_importing_reaches_for_no_network(packages: tuple[str, ...], tmp_path: Path) -> None:
-    answer = _run_watched(IMPORT_EVERYTHING.format(packages=packages), tmp_path)
-    assert answer.returncode == 0, answer.stdout + answer.stderr
+def test_importing_opens_no_connection(packages: tuple[str, ...], tmp_path: Path) -> None:
+    result = _run_watched(IMPORT_EVERYTHING.format(packages=packages), tmp_path)
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 def test_service_starts_without_a_network(tmp_path: Path) -> None:
-    artefact = tiny_artefact(tmp_path / "tiny.test")
-    answer = _run_watched(START, tmp_path, MIEN_MODEL=str(artefact))
-    assert answer.returncode == 0, answer.stdout + answer.stderr
+    artifact = tiny_artifact(tmp_path / "tiny.test")
+    result = _run_watched(START, tmp_path, MIEN_MODEL=str(artifact))
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
-def test_the_watch_notices_a_swallowed_attempt(tmp_path: Path) -> None:
+def test_the_audit_hook_detects_a_suppressed_attempt(tmp_path: Path) -> None:
     swallowed = "import socket, contextlib\nwith contextlib.suppress(OSError):\n    socket.getaddrinfo('localhost', 80)"
-    answer = _run_watched(swallowed, tmp_path)
-    assert answer.returncode == 1
-    assert "socket.getaddrinfo" in answer.stdout
+    result = _run_watched(swallowed, tmp_path)
+    assert result.returncode == 1
+    assert "socket.getaddrinfo" in result.stdout

@@ -1,4 +1,4 @@
-"""What a clone holds: complete pins, small files, links that lead somewhere, no address of a registry."""
+"""Rules for the repository: pins, file sizes, links and layout."""
 
 import re
 import subprocess
@@ -40,14 +40,15 @@ REGISTRIES = re.compile(
     r"(pypi|pythonhosted|npmjs|yarnpkg|crates\.io|conda\.anaconda|download\.pytorch)[\w.-]*/|"
     r"--(extra-)?index-url|--find-links|registry\s*=\s*[\"']?https?:"
 )
-MAY_BE_LARGE = "models/artefacts/"
+MAY_BE_LARGE = "models/artifacts/"
+APP_FILES = {"__init__.py", "__main__.py", "errors.py", "main.py", "settings.py"}
 
 
 def _tracked() -> list[Path]:
-    answer = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
-    if answer.returncode != 0:
+    result = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
         pytest.skip("not a git checkout: what is tracked is unknown")
-    return [ROOT / name for name in answer.stdout.split("\0") if name and (ROOT / name).is_file()]
+    return [ROOT / name for name in result.stdout.split("\0") if name and (ROOT / name).is_file()]
 
 
 def _pins(name: str) -> list[Requirement]:
@@ -81,11 +82,11 @@ def test_every_pin_is_exact_and_hashed(name: str) -> None:
 @pytest.mark.parametrize("platform", PLATFORMS.values(), ids=PLATFORMS.keys())
 @pytest.mark.parametrize("name", EXTRAS)
 def test_pins_cover_what_the_project_asks_for(name: str, platform: dict[str, str]) -> None:
-    asked = list(PROJECT["dependencies"])
+    required = list(PROJECT["dependencies"])
     for extra in EXTRAS[name]:
-        asked += PROJECT["optional-dependencies"][extra]
+        required += PROJECT["optional-dependencies"][extra]
     installed = _installed(_pins(name), platform)
-    for requirement in map(Requirement, asked):
+    for requirement in map(Requirement, required):
         if _applies(requirement.marker, platform):
             version = installed.get(canonicalize_name(requirement.name))
             assert version, f"{requirement.name} has no pin: run `sh requirements/compile.sh`"
@@ -112,7 +113,7 @@ def test_training_serves_with_the_versions_of_serving() -> None:
     assert serving.items() <= testing.items()
 
 
-def test_program_and_package_agree_on_the_version() -> None:
+def test_program_and_package_have_the_same_version() -> None:
     assert PROJECT["version"] == VERSION
 
 
@@ -129,7 +130,7 @@ def test_only_released_models_are_large() -> None:
     assert not large
 
 
-def test_links_between_documents_lead_somewhere() -> None:
+def test_relative_links_in_documents_exist() -> None:
     for document in (path for path in _tracked() if path.suffix == ".md"):
         text = re.sub(r"```.*?```|<!--.*?-->", "", document.read_text(encoding="utf-8"), flags=re.DOTALL)
         for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)|<img[^>]+src=\"([^\"]+)\"", text):
@@ -145,7 +146,19 @@ def test_every_decision_is_in_the_index() -> None:
         assert f"({record.name})" in index, f"docs/decisions/README.md does not list {record.name}"
 
 
-def test_every_sample_photo_states_its_licence() -> None:
+def test_every_sample_photo_states_its_license() -> None:
     table = (ROOT / "samples" / "README.md").read_text(encoding="utf-8")
     for photo in (ROOT / "samples" / "photos").iterdir():
-        assert f"`photos/{photo.name}`" in table, f"samples/README.md does not state the licence of {photo.name}"
+        assert f"`photos/{photo.name}`" in table, f"samples/README.md does not state the license of {photo.name}"
+
+
+def test_app_has_five_files_and_otherwise_packages() -> None:
+    assert {path.name for path in (ROOT / "app").iterdir() if path.is_file()} == APP_FILES
+
+
+def test_unit_tests_mirror_the_modules() -> None:
+    for path in (ROOT / "tests" / "unit").rglob("test_*.py"):
+        folder = ROOT / path.parent.relative_to(ROOT / "tests" / "unit")
+        name = path.stem.removeprefix("test_")
+        sources = (folder / f"{name}.py", folder / f"_{name}.py", folder / name)
+        assert folder.name == name or any(map(Path.exists, sources)), f"{path.relative_to(ROOT)} tests no module"

@@ -1,4 +1,4 @@
-"""What a serving process carries: no training library, and no word to the network."""
+"""Imports of a serving process: no training library, no network access."""
 
 import json
 import subprocess
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import sample_photo, tiny_artefact
+from tests.support import sample_photo, tiny_artifact
 
 FORBIDDEN = ("torch", "torchvision", "timm", "albumentations", "onnx", "onnxscript", "sklearn", "yaml", "training")
 
@@ -26,19 +26,19 @@ import app
 for module in pkgutil.walk_packages(app.__path__, "app."):
     if not module.name.endswith("__main__"):
         importlib.import_module(module.name)
-from app.pipeline import build_pipeline
+from app.inference.pipeline import build_pipeline
 from app.settings import load_settings
 
 pipeline = build_pipeline(load_settings(model=Path(sys.argv[1]), detector="haar", device="cpu"))
-analysis = pipeline.analyse(Path(sys.argv[2]).read_bytes())
+analysis = pipeline.analyze(Path(sys.argv[2]).read_bytes())
 print(json.dumps({"faces": len(analysis.faces), "modules": sorted({name.split(".")[0] for name in sys.modules})}))
 """
 
 
 @pytest.fixture(scope="module")
 def serving(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What a process says that imported all of `app` and labelled one photo."""
-    model = tiny_artefact(tmp_path_factory.mktemp("artefacts") / "tiny.test")
+    """Output of a process that imported all of `app` and labeled one photo."""
+    model = tiny_artifact(tmp_path_factory.mktemp("artifacts") / "tiny.test")
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", SERVE_ONE_PHOTO, str(model), str(sample_photo())],
         cwd=Path(__file__).resolve().parents[2],
@@ -48,8 +48,8 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return answer
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
 
 
 def test_a_serving_process_labels_a_photo_without_the_network(serving: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Chromium with a camera that plays a moving face, a service beside it, and pages that must not complain."""
+"""Chromium with a camera that shows a moving face, a running service, and pages without console errors."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +16,7 @@ _HERE = Path(__file__).parent
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the browser's tests last: while Playwright lives, its event loop runs and no other test can start its own."""
+    """Run browser tests last: Playwright's running event loop blocks other tests from starting one."""
     items.sort(key=lambda item: _HERE in item.path.parents)
 
 
@@ -34,21 +34,21 @@ def camera(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def browser(browsers: BrowserType, camera: Path) -> Iterator[Browser]:
-    """A browser whose camera is allowed and shows the moving face."""
+    """A browser with camera access that shows the moving face."""
     with launch(browsers, CAMERA, ALLOWED, f"--use-file-for-fake-video-capture={camera}") as running:
         yield running
 
 
 @pytest.fixture(scope="session")
 def site(browsers: BrowserType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """One service for all tests that leave it running."""
+    """A service shared by all tests that do not stop it."""
     with serving(tmp_path_factory.mktemp("site")) as running:
         yield running
 
 
 @pytest.fixture
 def open_tab(browser: Browser, site: Site) -> Iterator[Open]:
-    """Open the page in a context of its own. After the test no page may have complained."""
+    """Open the page in a new context; fails the test if a page logged an error."""
     tabs: list[Tab] = []
 
     def opened(

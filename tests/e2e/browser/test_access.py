@@ -1,4 +1,4 @@
-"""Can everybody use it? axe-core on every view, light and dark; the keyboard alone; the model card."""
+"""Accessibility: axe-core on every view, light and dark; keyboard navigation; the model card."""
 
 from collections.abc import Callable
 
@@ -19,11 +19,11 @@ def violations(page: Page) -> list[str]:
     return [f"{rule['id']}: {node['target']} {node['failureSummary']}" for rule in found for node in rule["nodes"]]
 
 
-@pytest.mark.parametrize("colours", ["light", "dark"])
+@pytest.mark.parametrize("colors", ["light", "dark"])
 @pytest.mark.parametrize("viewport", [None, PHONE], ids=["desktop", "phone"])
-def test_axe_finds_nothing_in_any_view(open_tab: Open, colours: str, viewport: dict[str, int] | None) -> None:
+def test_axe_finds_no_violation_in_any_view(open_tab: Open, colors: str, viewport: dict[str, int] | None) -> None:
     size = {"viewport": viewport} if viewport else {}
-    tab = open_tab(color_scheme=colours, **size)
+    tab = open_tab(color_scheme=colors, **size)
     assert violations(tab.page) == []
     tab.start_camera()
     assert violations(tab.page) == []
@@ -53,7 +53,7 @@ def test_the_keyboard_reaches_everything_in_order(open_tab: Open) -> None:
     assert tab.page.get_attribute("#pause", "aria-pressed") == "true"
 
 
-def test_a_label_is_said_aloud_and_not_at_every_frame(open_tab: Open) -> None:
+def test_screen_readers_announce_a_label_but_not_every_frame(open_tab: Open) -> None:
     tab = open_tab(
         script="""
         window.said = [];

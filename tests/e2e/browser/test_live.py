@@ -1,4 +1,4 @@
-"""The live view in a real browser: every state, the right label at once, and nothing that throws it off for good."""
+"""Live view in a real browser: all states, the right label, and recovery from errors."""
 
 import json
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import BrowserType, Page
 
-from app.security import key_hash
+from app.service.security import key_hash
 from tests.browser import CAMERA, WAIT_MS, Site, Tab, launch, serving
 
 pytestmark = pytest.mark.timeout(240)
@@ -53,7 +53,7 @@ def first_faces(tab: Tab) -> list[dict[str, Any]]:
     return faces
 
 
-def test_the_right_label_is_shown_within_a_second_of_the_first_answer(open_tab: Open, site: Site) -> None:
+def test_the_right_label_is_shown_within_a_second_of_the_first_result(open_tab: Open, site: Site) -> None:
     tab = open_tab(script=CLOCK)
     assert title(tab.page) == "Try it with your camera"
     tab.start_camera()
@@ -98,7 +98,7 @@ def test_boxes_follow_the_face_and_the_mirror(open_tab: Open) -> None:
     assert mirrored == pytest.approx(1 - plain, abs=0.12)
 
 
-def test_figures_and_timeline_are_told(open_tab: Open) -> None:
+def test_metrics_and_timeline_are_shown(open_tab: Open) -> None:
     tab = open_tab()
     tab.start_camera()
     tab.wait_for_answers(5)
@@ -111,7 +111,7 @@ def test_figures_and_timeline_are_told(open_tab: Open) -> None:
     tab.wait_until(f"document.querySelector('.timeline').ariaLabel.includes('{label} ')")
 
 
-def test_pausing_sends_nothing_and_stopping_lets_go_of_the_camera(open_tab: Open) -> None:
+def test_pausing_sends_nothing_and_stopping_releases_the_camera(open_tab: Open) -> None:
     tab = open_tab()
     tab.start_camera()
     tab.page.click("#pause")
@@ -130,7 +130,7 @@ def test_pausing_sends_nothing_and_stopping_lets_go_of_the_camera(open_tab: Open
     assert title(tab.page) == "Camera off"
 
 
-def test_a_hidden_tab_sends_nothing_and_goes_on_when_seen(open_tab: Open) -> None:
+def test_a_hidden_tab_sends_nothing_and_resumes_when_visible(open_tab: Open) -> None:
     script = "window.away = false; Object.defineProperty(document, 'hidden', {get: () => window.away});"
     tab = open_tab(script=script)
     tab.start_camera()
@@ -145,7 +145,7 @@ def test_a_hidden_tab_sends_nothing_and_goes_on_when_seen(open_tab: Open) -> Non
     assert len(tab.streams) == 2
 
 
-def test_leaving_for_the_photos_and_coming_back(open_tab: Open) -> None:
+def test_switching_to_photos_and_back_keeps_the_live_view_working(open_tab: Open) -> None:
     tab = open_tab()
     tab.start_camera()
     tab.page.click("#tab-photos")
@@ -156,7 +156,7 @@ def test_leaving_for_the_photos_and_coming_back(open_tab: Open) -> None:
     assert tab.page.is_visible("#panel-live")
 
 
-def test_a_restarted_service_is_found_again(open_tab: Open, site: Site) -> None:
+def test_the_page_reconnects_to_a_restarted_service(open_tab: Open, site: Site) -> None:
     tab = open_tab()
     tab.start_camera()
     site.stop()
@@ -168,12 +168,12 @@ def test_a_restarted_service_is_found_again(open_tab: Open, site: Site) -> None:
     tab.wait_for_answers(3)
     assert not tab.page.is_visible("#badge")
     refused = ("ERR_CONNECTION_REFUSED", "WebSocket connection to", "503")
-    # the browser itself notes every attempt that fails; nothing else may have been said
+    # the browser logs every failed attempt; nothing else may be logged
     tab.complaints[:] = [text for text in tab.complaints if not any(part in text for part in refused)]
 
 
 @pytest.mark.parametrize("size", [(360, 740), (844, 390), (1920, 1080)], ids=lambda size: f"{size[0]}x{size[1]}")
-def test_a_resized_window_keeps_all_in_view(open_tab: Open, size: tuple[int, int]) -> None:
+def test_a_resized_window_keeps_everything_visible(open_tab: Open, size: tuple[int, int]) -> None:
     tab = open_tab()
     tab.start_camera()
     tab.page.set_viewport_size({"width": size[0], "height": size[1]})
@@ -187,11 +187,11 @@ def test_a_resized_window_keeps_all_in_view(open_tab: Open, size: tuple[int, int
         "(() => { const c = document.getElementById('overlay'); return [c.clientWidth, c.clientHeight]; })()"
     )
     width = min(aspect[0], aspect[1] * 4 / 3)
-    centre = (aspect[0] - width) / 2 + width * (1 - (box["x"] + box["width"] / 2) / 640)
-    assert tab.page.evaluate(DRAWN_AT) == pytest.approx(centre / aspect[0], abs=0.12)
+    center = (aspect[0] - width) / 2 + width * (1 - (box["x"] + box["width"] / 2) / 640)
+    assert tab.page.evaluate(DRAWN_AT) == pytest.approx(center / aspect[0], abs=0.12)
 
 
-def test_an_unplugged_camera_is_told_and_taken_up_again(open_tab: Open) -> None:
+def test_an_unplugged_camera_is_reported_and_resumed(open_tab: Open) -> None:
     tab = open_tab()
     tab.start_camera()
     tab.page.evaluate(
@@ -204,7 +204,7 @@ def test_an_unplugged_camera_is_told_and_taken_up_again(open_tab: Open) -> None:
     tab.wait_for_answers(2)
 
 
-def test_a_refused_camera_is_told(open_tab: Open, browsers: BrowserType) -> None:
+def test_a_blocked_camera_is_reported(open_tab: Open, browsers: BrowserType) -> None:
     with launch(browsers, CAMERA) as refusing:
         tab = open_tab(inside=refusing)
         tab.page.click("#start")
@@ -226,7 +226,7 @@ def test_a_refused_camera_is_told(open_tab: Open, browsers: BrowserType) -> None
         ("TypeError", "failed", "The camera did not start"),
     ],
 )
-def test_every_trouble_with_a_camera_has_its_words(open_tab: Open, name: str, state: str, words: str) -> None:
+def test_every_camera_error_has_its_own_message(open_tab: Open, name: str, state: str, words: str) -> None:
     fail = f"navigator.mediaDevices.getUserMedia = () => Promise.reject(new DOMException('as a test', '{name}'));"
     tab = open_tab(script=fail)
     tab.page.click("#start")
@@ -235,7 +235,9 @@ def test_every_trouble_with_a_camera_has_its_words(open_tab: Open, name: str, st
     assert words in tab.page.inner_text("#announce")
 
 
-def test_an_insecure_page_says_why_there_is_no_camera(open_tab: Open, browsers: BrowserType, site: Site) -> None:
+def test_an_insecure_page_explains_why_the_camera_is_unavailable(
+    open_tab: Open, browsers: BrowserType, site: Site
+) -> None:
     with launch(browsers, "--host-resolver-rules=MAP mien.test 127.0.0.1") as plain:
         tab = open_tab(inside=plain, at=f"http://mien.test:{site.port}")
         tab.page.click("#start")
@@ -244,8 +246,8 @@ def test_an_insecure_page_says_why_there_is_no_camera(open_tab: Open, browsers: 
         tab.complaints[:] = [text for text in tab.complaints if "Cross-Origin-Opener-Policy" not in text]
 
 
-def test_a_full_service_is_told(open_tab: Open) -> None:
-    # a stream that is refused before it opens: the page learns no reason, but finds that the service is well
+def test_a_busy_service_is_reported(open_tab: Open) -> None:
+    # a stream rejected before it opens: the page gets no reason, but finds the service healthy
     script = (
         "window.WebSocket = class extends WebSocket { constructor(url) { super(url.replace('stream', 'nothing')); } };"
     )
@@ -255,9 +257,7 @@ def test_a_full_service_is_told(open_tab: Open) -> None:
     tab.complaints[:] = [text for text in tab.complaints if "WebSocket connection to" not in text]
 
 
-def test_a_guarded_service_asks_the_browser_for_its_key(
-    open_tab: Open, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_a_protected_service_asks_for_the_api_key(open_tab: Open, tmp_path_factory: pytest.TempPathFactory) -> None:
     with serving(tmp_path_factory.mktemp("guarded"), MIEN_API_KEY_SHA256=key_hash("sesame")) as guarded:
         tab = open_tab(at=guarded.url, http_credentials={"username": "anyone", "password": "sesame"})
         tab.start_camera()

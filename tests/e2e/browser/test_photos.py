@@ -1,4 +1,4 @@
-"""Photos in a real browser: chosen, dropped and pasted; drawn as REST answers; downloaded as JSON, CSV and picture."""
+"""Photos in a real browser: selected, dropped and pasted; drawn as REST returns them; downloads."""
 
 import base64
 import csv
@@ -14,8 +14,8 @@ from playwright.sync_api import Page
 
 from data.contract import LABELS, decode
 from tests.browser import ROOT, WAIT_MS, Site, Tab, serving
-from tests.explaining import explaining_artefact
-from tests.support import tiny_artefact
+from tests.explaining import explaining_artifact
+from tests.support import tiny_artifact
 
 pytestmark = pytest.mark.timeout(240)
 Open = Callable[..., Tab]
@@ -44,7 +44,7 @@ def downloaded(page: Page, button: str) -> bytes:
     return Path(waiting.value.path()).read_bytes()
 
 
-def test_photos_are_answered_drawn_and_downloaded(open_tab: Open, site: Site) -> None:
+def test_photos_are_labeled_drawn_and_downloadable(open_tab: Open, site: Site) -> None:
     tab = open_tab("/#photos")
     tab.page.set_input_files("#files", PHOTOS)
     wait_until_done(tab, len(PHOTOS))
@@ -90,7 +90,7 @@ def test_a_photo_can_be_dropped_and_pasted_from_either_tab(open_tab: Open, kind:
     assert "1 photo done. 1 face" in tab.page.inner_text("#announce")
 
 
-def test_a_broken_file_is_told_and_does_not_stop_the_others(open_tab: Open, tmp_path: Path) -> None:
+def test_a_broken_file_is_reported_and_does_not_stop_the_others(open_tab: Open, tmp_path: Path) -> None:
     broken = tmp_path / "=broken.jpg"
     broken.write_bytes(ASTRONAUT.read_bytes()[:2000])
     tab = open_tab("/#photos")
@@ -105,7 +105,7 @@ def test_a_broken_file_is_told_and_does_not_stop_the_others(open_tab: Open, tmp_
     wait_until_done(tab, 2)
     tab.page.click("#clear")
     assert tab.page.locator(".result").count() == 0
-    # the browser itself notes answers that refuse
+    # the browser logs error responses
     tab.complaints[:] = [text for text in tab.complaints if "status of 4" not in text]
 
 
@@ -120,11 +120,11 @@ def test_a_format_that_the_browser_cannot_read_is_drawn_by_the_service(open_tab:
     assert tuple(size) == photo.size
 
 
-def test_what_the_model_looked_at_is_shown_where_it_can_tell(
+def test_the_attention_map_is_shown_if_the_model_has_one(
     open_tab: Open, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("explaining")
-    with serving(folder, explaining_artefact(folder / "explaining.test")) as telling:
+    with serving(folder, explaining_artifact(folder / "explaining.test")) as telling:
         tab = open_tab("/#photos", at=telling.url)
         tab.page.check("#attention")
         tab.page.set_input_files("#files", ASTRONAUT)
@@ -137,10 +137,10 @@ def test_what_the_model_looked_at_is_shown_where_it_can_tell(
         tab.page.click("#stop")
 
 
-def test_nothing_is_offered_that_the_model_cannot_tell(
+def test_the_attention_map_is_not_offered_if_the_model_has_none(
     open_tab: Open, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("silent")
-    with serving(folder, tiny_artefact(folder / "tiny.test")) as silent:
+    with serving(folder, tiny_artifact(folder / "tiny.test")) as silent:
         tab = open_tab("/#photos", at=silent.url)
         assert tab.page.is_hidden("#attention-field")

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support import tiny_artefact
+from tests.support import tiny_artifact
 
 _ROOT = Path(__file__).resolve().parents[3]
 Serve = Callable[..., "Server"]
@@ -69,15 +69,15 @@ def free_port() -> int:
 
 
 @contextmanager
-def running(folder: Path, artefact: Path, **settings: object) -> Iterator[Server]:
+def running(folder: Path, artifact: Path, **settings: object) -> Iterator[Server]:
     port = free_port()
-    chosen = {"device": "cpu", "model": artefact, "detector": "haar", "port": port, **settings}
+    chosen = {"device": "cpu", "model": artifact, "detector": "haar", "port": port, **settings}
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MIEN_")}
     environment |= {f"MIEN_{name.upper()}": str(value) for name, value in chosen.items()}
     environment |= {"PYTHONPATH": str(_ROOT), "TMPDIR": str(folder / "tmp"), "HOME": str(folder)}
     (folder / "tmp").mkdir(parents=True, exist_ok=True)
     log = folder / "server.log"
-    program = "from app.server import run; from app.settings import load_settings; run(load_settings())"
+    program = "from app.service.server import run; from app.settings import load_settings; run(load_settings())"
     with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-c", program], env=environment, cwd=folder, stdout=output, stderr=output
@@ -108,21 +108,21 @@ def _wait_until_ready(server: Server, timeout_s: float = 60) -> None:
 
 
 @pytest.fixture(scope="session")
-def artefact(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_artefact(tmp_path_factory.mktemp("artefacts") / "tiny.test")
+def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_artifact(tmp_path_factory.mktemp("artifacts") / "tiny.test")
 
 
 @pytest.fixture
-def serve(tmp_path_factory: pytest.TempPathFactory, artefact: Path) -> Iterator[Serve]:
+def serve(tmp_path_factory: pytest.TempPathFactory, artifact: Path) -> Iterator[Serve]:
     """Start a server with the given settings; ends it after the test."""
     with ExitStack() as servers:
-        yield lambda **settings: servers.enter_context(running(tmp_path_factory.mktemp("server"), artefact, **settings))
+        yield lambda **settings: servers.enter_context(running(tmp_path_factory.mktemp("server"), artifact, **settings))
 
 
 @pytest.fixture(scope="session")
-def common(tmp_path_factory: pytest.TempPathFactory, artefact: Path) -> Iterator[Server]:
+def common(tmp_path_factory: pytest.TempPathFactory, artifact: Path) -> Iterator[Server]:
     """One impatient server with a long queue, for all tests that leave it as they found it."""
     patience = {"header_timeout_s": 1, "body_timeout_s": 1}
     room = {"max_queue": 500, "max_per_client": 0, "max_wait_s": 60}
-    with running(tmp_path_factory.mktemp("common"), artefact, **patience, **room) as server:
+    with running(tmp_path_factory.mktemp("common"), artifact, **patience, **room) as server:
         yield server

@@ -50,7 +50,7 @@ def test_an_example_runs(language: str, text: str, common: Server) -> None:
 
 
 def test_every_problem_of_the_service_is_in_the_guide() -> None:
-    from app.errors import INTERNAL, PROBLEMS
+    from app.service.problems import INTERNAL, PROBLEMS
 
     guide = (_ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     for problem in (*(row for _, row in PROBLEMS), INTERNAL):
@@ -59,8 +59,17 @@ def test_every_problem_of_the_service_is_in_the_guide() -> None:
 
 
 # What the table of settings says in words.
-_WORDS = {"none": (), "true": True, "auto": "auto", "127.0.0.1": "127.0.0.1", "the user's cache": None}
-_WORDS |= {"the released one": None, "4 per core (at least 8)": 0}
+_WORDS = {
+    "none": (),
+    "true": True,
+    "false": False,
+    "text": "text",
+    "auto": "auto",
+    "balanced": "balanced",
+    "127.0.0.1": "127.0.0.1",
+    "the user's cache": None,
+}
+_WORDS |= {"the user's cache": None, "the released one": None, "4 per core (at least 8)": 0}
 _UNITS = {"": 1, "M": 1_000_000, "MB": 1_000_000}
 
 
@@ -91,7 +100,7 @@ def _pairs(names: str, texts: str) -> list[tuple[str, str]]:
 
 
 def test_every_metric_that_the_guide_names_exists() -> None:
-    from app.metrics import Metrics
+    from app.service.metrics import Metrics
 
     guide = (_ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`(mien_\w+)", guide))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import httpx
 import pytest
 
-from benchmarks.load import Connection, Outcome, closed_loop, open_loop, percentile, request_bytes
+from benchmarks.load import REFUSED, Connection, Outcome, closed_loop, open_loop, percentile, request_bytes
 from tests.integration.service.conftest import Server
 from tests.support import encoded, picture
 
@@ -148,11 +148,15 @@ def _mixed(server: Server, count: int) -> Counter[int]:
     """Good, bad, huge and aborted requests in random order, eight clients."""
     chance = random.Random(0)  # noqa: S311  # a repeatable load
     huge = _announcing(encoded(picture(64, 64)), 30_000, 30_000)
+
+    def image(body: bytes, kind: str = "image/jpeg") -> bytes:
+        return request_bytes(body, kind, host="localhost")
+
     kinds: dict[str, list[bytes]] = {
         "good": REQUESTS,
-        "bad": [request_bytes(body, "image/jpeg", host="l") for body in (b"x", PHOTOS[0][:900], b"\x89PNG\r\n\x1a\n")],
-        "huge": [request_bytes(huge, "image/png", host="l"), request_bytes(bytes(3_000_000), "image/png", host="l")],
-        "wrong": [request_bytes(b"{}", "application/json", host="l"), b"GET /nope HTTP/1.1\r\nHost: l\r\n\r\n"],
+        "bad": [image(b"x"), image(PHOTOS[0][:900]), image(b"\x89PNG\r\n\x1a\n")],
+        "huge": [image(huge, "image/png"), image(bytes(3_000_000), "image/png")],
+        "wrong": [image(b"{}", "application/json"), b"GET /nope HTTP/1.1\r\nHost: localhost\r\n\r\n"],
     }
     statuses: Counter[int] = Counter()
 
@@ -217,10 +221,10 @@ def test_concurrent_answers_equal_the_answer_alone(common: Server) -> None:
     asyncio.run(ask())
 
 
-def test_the_load_client_tells_lost_from_answered(serve: Serve) -> None:
+def test_the_load_client_tells_refused_from_answered(serve: Serve) -> None:
     server = serve()
     outcomes = asyncio.run(closed_loop(server.address, REQUESTS, count=4, concurrency=2))
     assert [type(outcome) for outcome in outcomes] == [Outcome] * 4
     server.stop()
-    lost = asyncio.run(closed_loop(server.address, REQUESTS, count=4, concurrency=2))
-    assert {outcome.status for outcome in lost} == {0}
+    refused = asyncio.run(closed_loop(server.address, REQUESTS, count=4, concurrency=2))
+    assert {outcome.status for outcome in refused} == {REFUSED}

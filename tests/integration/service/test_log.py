@@ -1,21 +1,48 @@
-"""What does the log of a start tell?"""
+"""The log of the service: what ran at the start, and one line per request with its id."""
 
+import json
 from collections.abc import Callable
 
+import httpx
 import pytest
 
-from app.providers import cuda_obstacle
+from app.inference.runtime.sessions import cuda_obstacle
 from tests.integration.service.conftest import Server
+
+Serve = Callable[..., Server]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_service_that_falls_back_to_the_cpu_logs_it(serve: Callable[..., Server], workers: int) -> None:
+def test_a_service_that_falls_back_to_the_cpu_logs_it(serve: Serve, workers: int) -> None:
     obstacle = cuda_obstacle()
     if obstacle is None:
         pytest.skip("this machine has a GPU")
     server = serve(device="auto", workers=workers)
-    assert f"INFO:     device auto: the CPU is used, as {obstacle}" in server.log.read_text()
+    assert f"INFO:     device auto: using the CPU ({obstacle})" in server.log.read_text()
 
 
-def test_a_service_for_the_cpu_has_nothing_to_tell(serve: Callable[..., Server]) -> None:
+def test_a_service_for_the_cpu_logs_nothing_about_devices(serve: Serve) -> None:
     assert "device" not in serve(device="cpu").log.read_text()
+
+
+def test_every_request_is_logged_with_its_id_and_successful_probes_are_not(serve: Serve) -> None:
+    server = serve()
+    given = httpx.get(f"{server.url}/nope", headers={"x-request-id": "trace-1"})
+    made = httpx.get(f"{server.url}/v1/models").headers["x-request-id"]
+    for path in ("/health", "/ready", "/metrics", "/metrics?a=b"):
+        httpx.get(f"{server.url}{path}")
+    log = server.log.read_text()
+    assert given.headers["x-request-id"] == "trace-1"
+    assert '"GET /nope HTTP/1.1" 404 Not Found [trace-1]' in log
+    assert f'"GET /v1/models HTTP/1.1" 200 OK [{made}]' in log
+    assert not [line for line in log.splitlines() if "/health" in line or "/ready" in line or "/metrics" in line]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_json_logs_are_one_object_per_line(serve: Serve, workers: int) -> None:
+    server = serve(log_format="json", workers=workers)
+    made = httpx.get(f"{server.url}/v1/models").headers["x-request-id"]
+    lines = [json.loads(line) for line in server.log.read_text().splitlines()]
+    assert all({"time", "level", "logger", "message", "request_id"} <= line.keys() for line in lines)
+    (access,) = [line for line in lines if line["request_id"] == made]
+    assert (access["method"], access["path"], access["status"]) == ("GET", "/v1/models", 200)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.explaining import explaining_artefact
+from tests.explaining import explaining_artifact
 from tests.integration.service.conftest import Server
 
 Serve = Callable[..., Server]
@@ -32,8 +32,8 @@ def _examine(server: Server, examples: int, seconds: float) -> None:
 
 
 def _server(serve: Serve, tmp_path: Path) -> Server:
-    artefact = explaining_artefact(tmp_path / "explaining.test")
-    return serve(model=artefact, body_timeout_s=2, header_timeout_s=2, max_per_client=0)
+    artifact = explaining_artifact(tmp_path / "explaining.test")
+    return serve(model=artifact, body_timeout_s=2, header_timeout_s=2, max_per_client=0)
 
 
 def test_the_service_keeps_to_its_description(serve: Serve, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.serving` runs and writes its figures; their worth is for a quiet machine to tell."""
+"""`python -m benchmarks.serving` runs and writes its results; their worth is for a quiet machine to tell."""
 
 import json
 import os
@@ -11,13 +11,13 @@ from tests.support import encoded, picture
 _ROOT = Path(__file__).resolve().parents[3]
 
 
-def test_the_benchmark_writes_every_figure(artefact: Path, tmp_path: Path) -> None:
+def test_the_benchmark_writes_every_figure(artifact: Path, tmp_path: Path) -> None:
     photos = tmp_path / "photos"
     photos.mkdir()
     for step in range(4):
         (photos / f"{step}.jpg").write_bytes(encoded(picture(120 + 20 * step, 100), "JPEG"))
     command = [sys.executable, "-m", "benchmarks.serving", "--photos", str(photos), "--json", str(tmp_path / "f.json")]
-    environment = os.environ | {"MIEN_MODEL": str(artefact), "MIEN_DEVICE": "cpu", "MIEN_DETECTOR": "haar"}
+    environment = os.environ | {"MIEN_MODEL": str(artifact), "MIEN_DEVICE": "cpu", "MIEN_DETECTOR": "haar"}
     done = subprocess.run(
         [*command, "--rounds", "1", "--passes", "2", "--steady", "10"],
         cwd=_ROOT,
@@ -28,10 +28,10 @@ def test_the_benchmark_writes_every_figure(artefact: Path, tmp_path: Path) -> No
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    figures = json.loads((tmp_path / "f.json").read_text())
-    assert figures["efficiency"] > 0
-    assert figures["requests_per_s"] > 0
-    assert figures["p99_over_ideal"] > 0
-    assert figures["ideal"]["queue"]["p99_ms"] >= figures["ideal"]["alone"]["p50_ms"] > 0
-    assert 0 < figures["p50_ms"] <= figures["p99_ms"]
-    assert (figures["provider"], figures["detector"]) == ("CPUExecutionProvider", "haar")
+    results = json.loads((tmp_path / "f.json").read_text())
+    assert results["efficiency"] > 0
+    assert results["requests_per_s"] > 0
+    assert results["p99_over_ideal"] > 0
+    assert results["ideal"]["queue"]["p99_ms"] >= results["ideal"]["alone"]["p50_ms"] > 0
+    assert 0 < results["p50_ms"] <= results["p99_ms"]
+    assert (results["provider"], results["detector"]) == ("CPUExecutionProvider", "haar")

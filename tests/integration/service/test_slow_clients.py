@@ -1,4 +1,4 @@
-"""Clients that dawdle, by accident or on purpose, are cut off, and others are served meanwhile."""
+"""Timeouts for slow clients, without an effect on others."""
 
 import socket
 import time

@@ -9,7 +9,7 @@ import pytest
 from data.contract import LABELS
 from tests.data_sets import make_folders
 from tests.support_training import TINY_CNN, TINY_DEIT, drawn_faces, small_recipe
-from training.illustrate import FACES, MAX_BYTES, PHOTOS, PICTURES, main, sample_faces
+from tools.illustrate import FACES, MAX_BYTES, PHOTOS, PICTURES, main, sample_faces
 from training.train import train
 
 ROOT = Path(__file__).parents[3]
@@ -47,7 +47,7 @@ def test_every_picture_that_can_be_drawn_is_shown_and_is_small() -> None:
 
 def test_all_pictures_are_drawn_from_a_student_with_two_tokens(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = place / "both"
-    assert main([str(place / "student"), "--beside", str(place / "plain"), "--out", str(out)]) == 0
+    assert main([str(place / "student"), "--baseline", str(place / "plain"), "--out", str(out)]) == 0
     assert {path.stem for path in out.iterdir()} == set(PICTURES)
     assert capsys.readouterr().out.count("KB") == len(PICTURES)
     for path in out.iterdir():
@@ -65,7 +65,7 @@ def test_a_plain_student_gives_what_needs_no_second_token(place: Path) -> None:
 
 def test_a_cnn_is_refused_with_its_name(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(place / "teacher"), "--out", str(place / "none")]) == 1
-    assert "not a transformer with a class token, but test_resnet" in capsys.readouterr().err
+    assert "test_resnet is not a transformer with a class token" in capsys.readouterr().err
 
 
 def test_no_face_of_the_data_set_is_drawn(place: Path) -> None:
@@ -78,8 +78,8 @@ def test_no_face_of_the_data_set_is_drawn(place: Path) -> None:
 
 
 def test_the_faces_that_are_shown_are_cut_as_the_service_cuts_them() -> None:
-    from app.detect import create_detector
-    from app.detect.weights import find_yunet
+    from app.inference.detect import create_detector
+    from app.inference.detect.weights import find_yunet
     from app.settings import Settings
     from data.contract import align, decode
 

@@ -1,4 +1,4 @@
-"""What a recipe can switch on in a run, and what a run refuses."""
+"""Options of a recipe, and combinations that a run rejects."""
 
 import json
 import logging
@@ -18,23 +18,28 @@ from data.contract import LABELS
 from data.readers.base import Sample
 from data.tree import DatasetError
 from models.backbones import BackboneConfig, create_backbone
-from models.manifest import default_artefact_dir
+from models.manifest import default_artifact_dir
 from tests.data_sets import make_folders
 from tests.support_training import TINY_CNN, TINY_DEIT, drawn_faces, small_recipe
-from training import checkpoint
 from training.config import DataSource, DistillationConfig, Recipe, RecipeError, RuntimeConfig
-from training.engine import BOARD_FOLDER, Clock, choose_device, flops_per_face, matmul_flops_per_s
+from training.distillation.teachers import Teachers
 from training.evaluate import main as evaluate_main
-from training.loader import JoinedFaces, _target, load_faces
-from training.run import METRICS_NAME, RunError, build_network, load_best
-from training.teachers import Teachers, teacher_sha256
-from training.train import Machine, Session, train
+from training.loop import checkpoint
+from training.loop.batches import JoinedFaces, _target, load_faces
+from training.loop.machine import Machine, choose_device
+from training.loop.provenance import weights_sha256
+from training.loop.run_folder import METRICS_NAME, RunError, build_network, load_best
+from training.loop.session import Session
+from training.loop.supervised import Supervised
+from training.loop.throughput import Clock, forward_flops, matmul_flops_per_s
+from training.loop.trackers import BOARD_FOLDER
+from training.train import train
 
 PLAIN: dict[str, Any] = {
     "family": "deit",
     "name": "deit_tiny_patch16_224",
     "arch": "tiny",
-    "input_px": 56,
+    "img_size": 56,
     "options": {"embed_dim": 32, "depth": 2, "num_heads": 2, "patch_px": 8},
 }
 
@@ -53,9 +58,10 @@ def with_runtime(recipe: Recipe, **changes: object) -> Recipe:
 
 def session_of(recipe: Recipe, out: Path) -> Session:
     torch.manual_seed(0)
-    faces = load_faces(recipe.data.train[0], colour="luminance", cache_dir=recipe.data.cache_dir)
-    machine = Machine(torch.device("cpu"), torch.autocast("cpu", enabled=False))
-    return Session(recipe, out, build_network(recipe.model), JoinedFaces([faces]), machine=machine, teachers=None)
+    part = load_faces(recipe.data.train[0], color="luminance", cache_dir=recipe.data.cache_dir)
+    faces, machine = JoinedFaces([part]), Machine(torch.device("cpu"), torch.autocast("cpu", enabled=False))
+    task = Supervised(recipe, out, build_network(recipe.model), faces, valid=part, machine=machine)
+    return Session(recipe, out, task, faces, machine=machine)
 
 
 def crops(count: int = 4, *, channels: int = 1) -> torch.Tensor:
@@ -70,10 +76,10 @@ def test_a_batch_learned_in_parts_has_the_gradients_of_the_whole(tmp_path: Path,
     found = []
     for count in (1, parts):
         session = session_of(with_runtime(recipe, accumulate=count), tmp_path)
-        report = session._gradients(crops(8), targets)
-        gradients = torch.cat([p.grad.flatten() for p in session.network.parameters() if p.grad is not None])
-        found.append((report, gradients))
-    torch.testing.assert_close(found[1][0], found[0][0], atol=1e-5, rtol=1e-4)
+        means = session.accumulate_gradients((crops(8), targets))
+        gradients = torch.cat([p.grad.flatten() for p in session.task.network.parameters() if p.grad is not None])
+        found.append((means, gradients))
+    assert found[1][0] == pytest.approx(found[0][0], abs=1e-5, rel=1e-4)
     torch.testing.assert_close(found[1][1], found[0][1], atol=1e-5, rtol=1e-3)
 
 
@@ -106,7 +112,7 @@ def test_a_transformers_arithmetic_is_counted_with_its_attention(tmp_path: Path)
     tokens, dim = 50, 32
     per_block = 2 * tokens * (4 * dim * dim + 2 * dim * 4 * dim) + 2 * 2 * tokens * tokens * dim
     expected = 2 * per_block + 2 * 49 * 64 * dim + 2 * dim * 7
-    assert flops_per_face(network, torch.device("cpu"), channels=1) == expected
+    assert forward_flops(network, crops(1)) == expected
     assert network.training
 
 
@@ -120,7 +126,7 @@ def test_waiting_is_what_passes_between_asking_and_getting(monkeypatch: pytest.M
     now = iter([0.0, 3.0, 4.0, 10.0])
     monkeypatch.setattr("time.perf_counter", lambda: next(now))
     clock = Clock()
-    clock.batch_came()
+    clock.batch_loaded()
     clock.step_done(50)
     assert clock.rates() == {"faces_per_s": 5.0, "data_wait_share": 0.3}
 
@@ -156,9 +162,9 @@ def test_tensorboard_shows_what_the_metrics_file_holds(tmp_path: Path) -> None:
     assert not (train(recipe, tmp_path / "without") / BOARD_FOLDER).exists()
 
 
-@pytest.mark.parametrize(("patch_px", "input_px", "side"), [(16, 112, 7), (8, 64, 8)])
+@pytest.mark.parametrize(("patch_px", "img_size", "side"), [(16, 112, 7), (8, 64, 8)])
 def test_pretrained_positions_are_resized_to_the_grid(
-    tmp_path: Path, patch_px: int, input_px: int, side: int, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, patch_px: int, img_size: int, side: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     small = {"embed_dim": 32, "depth": 1, "num_heads": 2}
     torch.manual_seed(1)
@@ -167,15 +173,15 @@ def test_pretrained_positions_are_resized_to_the_grid(
         published.pos_embed.copy_(torch.linspace(0, 1, 197)[None, :, None].expand(-1, -1, 32))
     save_file(published.state_dict(), tmp_path / "model.safetensors")
     options = small | {"patch_px": patch_px, "pretrained_cfg_overlay": {"file": str(tmp_path / "model.safetensors")}}
-    config = BackboneConfig("deit_tiny_patch16_224", 7, 1, input_px, pretrained=True, options=options)
+    config = BackboneConfig("deit_tiny_patch16_224", 7, 1, img_size, pretrained=True, options=options)
     with caplog.at_level(logging.INFO):
         network: Any = create_backbone("deit", config).network
-    assert f"for 224 px, seen at {input_px} px here" in caplog.text
+    assert f"for 224 px at {img_size} px" in caplog.text
     assert network.pos_embed.shape == (1, 1 + side * side, 32)
     places = network.pos_embed[0, 1:, 0].reshape(side, side)
     assert bool((places.diff(dim=0) > 0).all())  # the published ones rise from the first patch to the last
     torch.testing.assert_close(network.blocks[0].attn.qkv.weight, published.blocks[0].attn.qkv.weight)
-    assert network(torch.zeros(1, 1, input_px, input_px)).shape == (1, 7)
+    assert network(torch.zeros(1, 1, img_size, img_size)).shape == (1, 7)
 
 
 def test_a_class_without_a_training_face_is_named_unless_the_recipe_allows_it(tmp_path: Path) -> None:
@@ -218,37 +224,37 @@ def test_a_teacher_of_other_labels_or_another_contract_is_refused(tmp_path: Path
         train(recipe, tmp_path / "student")
 
 
-def test_a_released_artefact_teaches_alone_and_beside_a_run(tmp_path: Path) -> None:
+def test_a_released_artifact_teaches_alone_and_beside_a_run(tmp_path: Path) -> None:
     root = drawn_faces(tmp_path / "faces", train=2, valid=1)
     run = train(small_recipe(root, epochs=1), tmp_path / "cnn")
-    artefact = default_artefact_dir()
-    alone = Teachers(DistillationConfig(mode="soft", teachers=(artefact,))).eval()
+    artifact = default_artifact_dir()
+    alone = Teachers(DistillationConfig(mode="soft", teachers=(artifact,))).eval()
     gray = crops(4)
     with torch.no_grad():
         logits = alone(gray)
         torch.testing.assert_close(alone(gray.expand(-1, -1, -1, 3)), logits)
         network, state = load_best(run)
-        both = Teachers(DistillationConfig(mode="soft", teachers=(run, artefact))).eval()(gray)
+        both = Teachers(DistillationConfig(mode="soft", teachers=(run, artifact))).eval()(gray)
         expected = (logits.softmax(-1) + network(gray).class_logits.softmax(-1)) / 2
     assert state["head"] == "class"
     assert logits.shape == (4, 7)
     torch.testing.assert_close(both.softmax(-1), expected, atol=1e-5, rtol=1e-4)
-    distillation = {"mode": "token-hard", "teachers": [str(artefact)]}
+    distillation = {"mode": "token-hard", "teachers": [str(artifact)]}
     assert losses(train(small_recipe(root, model=TINY_DEIT, epochs=1, distillation=distillation), tmp_path / "student"))
-    assert len(teacher_sha256(artefact)) == len(teacher_sha256(run)) == 64
+    assert len(weights_sha256(artifact)) == len(weights_sha256(run)) == 64
 
 
-def test_a_damaged_artefact_does_not_teach(tmp_path: Path) -> None:
-    copy = shutil.copytree(default_artefact_dir(), tmp_path / "artefact")
+def test_a_damaged_artifact_does_not_teach(tmp_path: Path) -> None:
+    copy = shutil.copytree(default_artifact_dir(), tmp_path / "artifact")
     graph = next(path for path in copy.glob("*.onnx") if "." not in path.stem)
     graph.write_bytes(graph.read_bytes()[:-1] + b"x")
     with pytest.raises(RunError, match=r"distillation\.teachers.*damaged or was replaced"):
         Teachers(DistillationConfig(mode="soft", teachers=(copy,)))
 
 
-def test_a_teacher_that_sees_colour_is_shown_gray_faces_in_three_channels(tmp_path: Path) -> None:
+def test_a_teacher_that_sees_color_is_shown_gray_faces_in_three_channels(tmp_path: Path) -> None:
     root = drawn_faces(tmp_path / "faces", train=2, valid=1)
-    run = train(small_recipe(root, model=TINY_CNN | {"colour": "RGB"}, epochs=1), tmp_path / "rgb")
+    run = train(small_recipe(root, model=TINY_CNN | {"color": "RGB"}, epochs=1), tmp_path / "rgb")
     teachers = Teachers(DistillationConfig(mode="soft", teachers=(run,))).eval()
     with torch.no_grad():
         torch.testing.assert_close(teachers(crops(2)), teachers(crops(2).expand(-1, -1, -1, 3)))
@@ -256,7 +262,7 @@ def test_a_teacher_that_sees_colour_is_shown_gray_faces_in_three_channels(tmp_pa
 
 def test_a_reader_option_without_a_value_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
-        evaluate_main(["--artefact", "a", "--data", "folders=b", "--option", "ignore"])
+        evaluate_main(["--artifact", "a", "--data", "folders=b", "--option", "ignore"])
     assert exit_.value.code == 2
     assert "--option 'ignore': expected KEY=VALUE" in capsys.readouterr().err
 

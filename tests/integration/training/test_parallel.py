@@ -11,19 +11,22 @@ import torch
 import yaml
 
 from tests.support_training import drawn_faces, small_recipe
-from training import checkpoint
 from training.config import Recipe, RecipeError
-from training.loader import JoinedFaces, load_faces
-from training.parallel import World
-from training.run import FACTS_NAME, METRICS_NAME, build_network
-from training.train import Machine, Session, train
+from training.loop import checkpoint
+from training.loop.batches import JoinedFaces, load_faces
+from training.loop.machine import Machine
+from training.loop.parallel import World
+from training.loop.run_folder import FACTS_NAME, METRICS_NAME, build_network
+from training.loop.session import Session
+from training.loop.supervised import Supervised
+from training.train import train
 
 # no BatchNorm, whose statistics are each process's own on the CPU, and nothing random inside the network
 STEADY: dict[str, object] = {
     "family": "deit",
     "name": "deit_tiny_distilled_patch16_224",
     "arch": "tiny",
-    "input_px": 56,
+    "img_size": 56,
     "options": {"embed_dim": 32, "depth": 2, "num_heads": 2, "patch_px": 8},
 }
 ROOT = Path(__file__).parents[3]
@@ -71,7 +74,9 @@ def test_two_processes_have_the_losses_of_one_and_go_on_where_they_stopped(tmp_p
 @pytest.mark.parametrize("changes", [{"batch_size": 10}, {"batch_size": 9}])
 def test_a_batch_that_processes_cannot_share_evenly_is_refused(tmp_path: Path, changes: dict[str, object]) -> None:
     recipe = recipe_of(drawn_faces(tmp_path / "faces", train=2, valid=1), **changes)
-    faces = load_faces(recipe.data.train[0], colour="luminance", cache_dir=tmp_path / "cache")
+    part = load_faces(recipe.data.train[0], color="luminance", cache_dir=tmp_path / "cache")
+    faces = JoinedFaces([part])
     machine = Machine(torch.device("cpu"), torch.autocast("cpu", enabled=False), World(0, 2))
+    task = Supervised(recipe, tmp_path, build_network(recipe.model), faces, valid=part, machine=machine)
     with pytest.raises(RecipeError, match="a multiple of 4"):
-        Session(recipe, tmp_path, build_network(recipe.model), JoinedFaces([faces]), machine=machine, teachers=None)
+        Session(recipe, tmp_path, task, faces, machine=machine)

@@ -2,25 +2,29 @@
 
 import json
 import logging
+import shutil
+import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
+from models.backbones import UnknownBackbone
+from models.masked_autoencoder import MaskConfig, MaskedAutoencoder
 from tests.support_training import TINY_CNN, TINY_DEIT, drawn_faces, small_recipe
-from training import checkpoint
 from training.config import RecipeError
-from training.initial import ENCODER_NAME, InitialWeightsError, load_initial
-from training.pretrain import MaskConfig, MaskedAutoencoder, PretrainRecipe, pretrain, read_pretrain_recipe
-from training.run import METRICS_NAME, build_network, load_best
+from training.loop import checkpoint
+from training.loop.run_folder import METRICS_NAME, build_network, load_best
+from training.loop.trackers import BOARD_FOLDER
+from training.pretrain import PretrainRecipe, pretrain, read_pretrain_recipe
+from training.release.initialization import ENCODER_NAME, InitialWeightsError, load_initial
 from training.train import train
 
 PLAIN: dict[str, object] = {
     "family": "deit",
     "name": "deit_tiny_patch16_224",
     "arch": "tiny",
-    "input_px": 56,
+    "img_size": 56,
     "options": {"embed_dim": 32, "depth": 2, "num_heads": 2, "patch_px": 8},
 }
 DISTILLED = PLAIN | {"name": "deit_tiny_distilled_patch16_224"}
@@ -29,19 +33,25 @@ POSITIONS = "backbone.network.pos_embed"
 
 def pretrain_recipe(root: Path, **changes: object) -> PretrainRecipe:
     values = small_recipe(root, model=PLAIN).model_dump(mode="json")
-    shared = {key: values[key] for key in ("name", "epochs", "batch_size", "model", "optim", "runtime")}
+    shared = {key: values[key] for key in ("name", "epochs", "batch_size", "model", "runtime")}
+    shared["optim"] = {"learning_rate": 3e-3, "warmup_epochs": 0.2}
     shared["data"] = {key: values["data"][key] for key in ("train", "cache_dir")}
     shared["mask"] = {"decoder_width": 32, "decoder_depth": 1, "decoder_heads": 2}
     return PretrainRecipe.model_validate(shared | changes)
 
 
+def with_runtime(recipe: PretrainRecipe, **changes: object) -> PretrainRecipe:
+    return recipe.model_copy(update={"runtime": recipe.runtime.model_copy(update=changes)})
+
+
 def losses(out: Path) -> list[float]:
-    return [json.loads(line)["loss"] for line in (out / METRICS_NAME).read_text(encoding="utf-8").splitlines()]
+    lines = [json.loads(line) for line in (out / METRICS_NAME).read_text(encoding="utf-8").splitlines()]
+    return [line["loss"] for line in lines if "loss" in line]
 
 
 def state_of(folder: Path, model: dict[str, object], root: Path) -> dict[str, torch.Tensor]:
     network = build_network(small_recipe(root, model=model).model)
-    load_initial(network, folder, np.zeros((2, 112, 112, 1), dtype=np.uint8))
+    load_initial(network, folder)
     return network.state_dict()
 
 
@@ -57,6 +67,42 @@ def test_the_loss_falls_and_a_resumed_run_has_the_losses_of_an_uninterrupted_one
     assert sum(whole[-7:]) < 0.95 * sum(whole[:7])
     (tmp_path / "run" / checkpoint.LAST).unlink()
     assert losses(pretrain(recipe, tmp_path / "run")) == pytest.approx(whole, rel=1e-5)
+
+
+def test_pretraining_in_parts_has_the_losses_of_whole_batches(tmp_path: Path) -> None:
+    recipe = pretrain_recipe(drawn_faces(tmp_path / "faces"), epochs=1)
+    whole = losses(pretrain(recipe, tmp_path / "whole"))
+    parts = losses(pretrain(with_runtime(recipe, accumulate=2), tmp_path / "parts"))
+    assert parts == pytest.approx(whole, rel=1e-4)
+
+
+def test_a_pretraining_that_averages_its_weights_keeps_the_average(tmp_path: Path) -> None:
+    root = drawn_faces(tmp_path / "faces", train=4)
+    optim = {"learning_rate": 3e-3, "ema_decay": 0.9, "ema_warmup": False}
+    out = pretrain(pretrain_recipe(root, epochs=1, optim=optim), tmp_path / "run")
+    state, kept = checkpoint.read(out / checkpoint.LAST), checkpoint.read(out / ENCODER_NAME)["weights"]
+    assert all(torch.equal(kept[name], state["ema"][f"network.{name}"]) for name in kept)
+    assert any(not torch.equal(kept[name], state["network"][f"network.{name}"]) for name in kept)
+
+
+def test_pretraining_writes_tensorboard_events(tmp_path: Path) -> None:
+    recipe = with_runtime(pretrain_recipe(drawn_faces(tmp_path / "faces", train=2), epochs=1), tensorboard=True)
+    out = pretrain(recipe, tmp_path / "run")
+    assert b"loss" in b"".join(path.read_bytes() for path in (out / BOARD_FOLDER).iterdir())
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None or sys.platform != "linux", reason="torch.compile needs a C compiler")
+@pytest.mark.timeout(600)
+def test_a_compiled_pretraining_has_the_losses_of_the_plain_one(tmp_path: Path) -> None:
+    recipe = pretrain_recipe(drawn_faces(tmp_path / "faces", train=2), epochs=1)
+    plain = losses(pretrain(recipe, tmp_path / "plain"))
+    assert losses(pretrain(with_runtime(recipe, compile=True), tmp_path / "compiled")) == pytest.approx(plain, abs=1e-3)
+
+
+def test_half_precision_pretraining_on_the_cpu_is_refused(tmp_path: Path) -> None:
+    recipe = pretrain_recipe(drawn_faces(tmp_path / "faces", train=2), epochs=1)
+    with pytest.raises(RecipeError, match="use bf16 or fp32"):
+        pretrain(with_runtime(recipe, precision="fp16"), tmp_path / "run")
 
 
 def test_hidden_patches_never_reach_the_encoder(tmp_path: Path) -> None:
@@ -86,7 +132,7 @@ def test_only_hidden_patches_count_and_each_is_judged_by_its_own_contrast(tmp_pa
 
 def test_a_convolutional_stem_cannot_be_masked_and_says_why(tmp_path: Path) -> None:
     for model in (TINY_DEIT, TINY_CNN):
-        with pytest.raises(RecipeError, match="stem patch"):
+        with pytest.raises(UnknownBackbone, match="stem patch"):
             MaskedAutoencoder(build_network(small_recipe(tmp_path, model=model).model), MaskConfig())
 
 
@@ -138,7 +184,7 @@ def test_positions_are_resized_where_the_grid_differs(tmp_path: Path, caplog: py
     root = drawn_faces(tmp_path / "faces", train=2, valid=1)
     folder = pretrain(pretrain_recipe(root, epochs=1), tmp_path / "mae")
     with caplog.at_level(logging.INFO):
-        found = state_of(folder, PLAIN | {"input_px": 112}, root)
+        found = state_of(folder, PLAIN | {"img_size": 112}, root)
     assert found[POSITIONS].shape == (1, 197, 32)
     assert "positions from 7x7 to 14x14" in caplog.text
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from data.contract import LABELS
-from models.manifest import load_artefact
+from models.manifest import load_artifact
 from tests.data_sets import make_raf_db
 from training import evaluate, export
 from training.config import read_recipe
@@ -48,17 +48,17 @@ def test_a_raf_db_student_is_trained_released_scored_and_reported(
         changes = [*changes, f"model.init_from={_started_on_gray_faces(root, changes, tmp_path)}"]
     run = train(read_recipe(path, changes), tmp_path / name)
 
-    folder = export.export(run, "drawn", artefacts_dir=tmp_path / "artefacts")
-    manifest = load_artefact(folder)
+    folder = export.export([run], "drawn", artifacts_dir=tmp_path / "artifacts")
+    manifest = load_artifact(folder)
     assert manifest.name == f"{read_recipe(path).model.arch}.drawn"
-    assert manifest.colour == read_recipe(path).model.colour
-    assert [entry.split for entry in manifest.metrics] == ["valid"]
-    assert "non-commercial research" in manifest.licence
+    assert manifest.color == read_recipe(path).model.color
+    assert {entry.split for entry in manifest.metrics} == {"valid"}
+    assert "non-commercial research" in manifest.license
 
     figures = tmp_path / "figures.json"
-    test = ["--artefact", str(folder), "--data", f"raf_db={root}", "--split", "test", "--json", str(figures)]
+    test = ["--artifact", str(folder), "--data", f"raf_db={root}", "--split", "test", "--json", str(figures)]
     assert evaluate.main(test) == 0
-    assert json.loads(figures.read_text(encoding="utf-8"))["faces"] > 0
+    assert json.loads(figures.read_text(encoding="utf-8"))["figures"][0]["faces"] > 0
 
     page = tmp_path / "report.html"
     assert report([str(run), "--out", str(page)]) == 0

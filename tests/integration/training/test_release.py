@@ -1,7 +1,8 @@
-"""From pictures to an artefact: teacher, distilled student, export, evaluation; and what is refused on the way."""
+"""From pictures to an artifact: teacher, distilled student, export, evaluation; and what is refused on the way."""
 
 import json
 import logging
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,48 +11,51 @@ import torch
 
 from data.contract import LABELS
 from data.readers.folders import Folders
-from models.manifest import load_artefact
+from models.manifest import load_artifact, sha256_of, write_manifest
 from models.network import select_head
 from models.rollout import recorded_attention, rollout
 from tests.data_sets import make_raf_db
 from tests.support_training import TINY_CNN, TINY_DEIT, drawn_faces, small_recipe
 from training import evaluate, export
-from training.engine import TrainingDiverged
-from training.loader import load_faces
-from training.run import load_best, read_facts
+from training.loop.batches import load_faces
+from training.loop.run_folder import load_best, parameters, read_facts
+from training.loop.throughput import TrainingDiverged
+from training.release import graphs
 from training.train import train
 
 
 @pytest.fixture(scope="module")
 def released(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
-    """Data, the student's run and its artefact."""
+    """Data, the student's run and its artifact."""
     folder = tmp_path_factory.mktemp("release")
     root = drawn_faces(folder / "faces", train=12)
     teacher = train(small_recipe(root, model=TINY_CNN), folder / "teacher")
     distillation = {"mode": "token-soft", "teachers": [str(teacher)], "weight": 0.5, "temperature": 2.0}
     run = train(small_recipe(root, model=TINY_DEIT, epochs=6, distillation=distillation), folder / "student")
-    return root, run, export.export(run, "drawn", artefacts_dir=folder / "artefacts")
+    return root, run, export.export([run], "drawn", artifacts_dir=folder / "artifacts")
 
 
-def test_the_artefact_verifies_and_says_what_it_is(released: tuple[Path, Path, Path]) -> None:
+def test_the_artifact_verifies_and_says_what_it_is(released: tuple[Path, Path, Path]) -> None:
     _, run, folder = released
-    manifest = load_artefact(folder)
+    manifest = load_artifact(folder)
     assert folder.name == manifest.name == "tiny.drawn"
     assert manifest.labels == LABELS
-    assert manifest.colour == "luminance"
-    assert manifest.teacher_sha256 is not None
-    assert "class folders: those of whoever owns the pictures" in manifest.licence
+    assert manifest.color == "luminance"
+    assert manifest.weights_from == {"teacher": sha256_of(run.parent / "teacher" / "best.pt")}
+    assert list(manifest.learned_from) == ["folders/train"]
+    assert "class folders: those of the owner of the pictures" in manifest.license
     assert Folders.limits in (folder / "card.md").read_text(encoding="utf-8")
     assert manifest.commit == read_facts(run)["commit"]
-    assert {path.name for path in folder.iterdir()} == {"model.onnx", "model.fp16.onnx", "manifest.json", "card.md"}
+    names = {"model.onnx", "model.fp16.onnx", "model.safetensors", "manifest.json", "card.md"}
+    assert {path.name for path in folder.iterdir()} == names
 
 
-def test_the_released_graph_answers_as_torch_does_for_any_batch_and_colour(released: tuple[Path, Path, Path]) -> None:
+def test_the_released_graph_answers_as_torch_does_for_any_batch_and_color(released: tuple[Path, Path, Path]) -> None:
     root, run, folder = released
     crops, _, _ = evaluate.read_split("folders", root, "valid", {})
     network, state = load_best(run)
     session = evaluate.open_graph(folder / "model.onnx")
-    for batch in (crops[:1], crops[:5], export.coloured(crops)):
+    for batch in (crops[:1], crops[:5], graphs.tinted(crops)):
         with torch.no_grad():
             expected = select_head(network(torch.from_numpy(batch)), state["head"]).softmax(-1).numpy()
         found = torch.from_numpy(evaluate.run_graph(session, batch)).softmax(-1).numpy()
@@ -60,7 +64,7 @@ def test_the_released_graph_answers_as_torch_does_for_any_batch_and_colour(relea
 
 def test_the_released_graph_also_tells_where_it_looked(released: tuple[Path, Path, Path]) -> None:
     root, run, folder = released
-    explain = load_artefact(folder).explain
+    explain = load_artifact(folder).explain
     assert explain is not None
     assert explain.shape == (-1, 7, 7)
     crops, _, _ = evaluate.read_split("folders", root, "valid", {})
@@ -75,7 +79,7 @@ def test_the_released_graph_also_tells_where_it_looked(released: tuple[Path, Pat
 def test_training_sees_the_luminance_of_the_crop_that_serving_sees(released: tuple[Path, Path, Path]) -> None:
     root, run, _ = released
     source = small_recipe(root).data.valid
-    cached = load_faces(source, colour="luminance", cache_dir=root.parent / "cache")
+    cached = load_faces(source, color="luminance", cache_dir=root.parent / "cache")
     crops, labels, _ = evaluate.read_split("folders", root, "valid", {})
     network, _ = load_best(run)
     assert np.array_equal(cached.labels, labels)
@@ -90,18 +94,21 @@ def test_evaluate_prints_and_writes_every_figure(
 ) -> None:
     root, _, folder = released
     out = tmp_path / "figures.json"
-    command = ["--artefact", str(folder), "--data", f"folders={root}", "--split", "valid", "--json", str(out)]
+    command = ["--artifact", str(folder), "--data", f"folders={root}", "--split", "valid", "--json", str(out)]
     assert evaluate.main(command) == 0
-    figures = json.loads(out.read_text(encoding="utf-8"))
+    written = json.loads(out.read_text(encoding="utf-8"))["figures"]
+    assert [(one["prior"], one["clean"]) for one in written] == [("natural", False), ("balanced", False)]
+    figures = written[0]
     assert figures["faces"] == sum(map(sum, figures["confusion"])) == 28
     hits = sum(figures["confusion"][index][index] for index in range(7))
     assert figures["accuracy"]["value"] == pytest.approx(hits / 28)
     assert figures["accuracy"]["low"] <= figures["accuracy"]["value"] <= figures["accuracy"]["high"]
     assert set(figures["recall"]) == set(LABELS)
-    assert "mean class accuracy" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert all(words in printed for words in ("mean class accuracy", "coverage at 95 %", "natural, 28 faces"))
 
 
-def test_evaluate_refuses_an_artefact_whose_bytes_changed(
+def test_evaluate_refuses_an_artifact_whose_bytes_changed(
     released: tuple[Path, Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root, _, folder = released
@@ -110,7 +117,7 @@ def test_evaluate_refuses_an_artefact_whose_bytes_changed(
     for path in folder.iterdir():
         (copy / path.name).write_bytes(path.read_bytes())
     (copy / "model.onnx").write_bytes((folder / "model.onnx").read_bytes()[:-1] + b"x")
-    assert evaluate.main(["--artefact", str(copy), "--data", f"folders={root}"]) == 1
+    assert evaluate.main(["--artifact", str(copy), "--data", f"folders={root}"]) == 1
     assert "model.onnx has sha256" in capsys.readouterr().err
 
 
@@ -118,25 +125,25 @@ def test_a_graph_that_differs_from_torch_is_not_released(
     released: tuple[Path, Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, run, _ = released
-    truth = export.torch_logits
+    truth = graphs.torch_logits
     monkeypatch.setattr(export, "torch_logits", lambda *given: truth(*given) + np.eye(7, dtype=np.float32)[0] * 0.01)
-    with pytest.raises(export.ExportError, match="differs from torch"):
-        export.export(run, "wrong", artefacts_dir=tmp_path)
+    with pytest.raises(graphs.ExportError, match="differs from torch"):
+        export.export([run], "wrong", artifacts_dir=tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_fp16_labels_that_differ_are_not_released() -> None:
     logits = np.eye(7)[np.arange(1000) % 7]
-    assert export.check_fp16(logits, logits) == 1.0
-    with pytest.raises(export.ExportError, match=r"99\.80 %"):
-        export.check_fp16(logits, np.r_[logits[:998], np.roll(logits[998:], 1, axis=1)])
+    assert graphs.check_fp16(logits, logits) == 1.0
+    with pytest.raises(graphs.ExportError, match=r"99\.80 %"):
+        graphs.check_fp16(logits, np.r_[logits[:998], np.roll(logits[998:], 1, axis=1)])
 
 
-def test_a_released_artefact_is_not_overwritten(released: tuple[Path, Path, Path]) -> None:
+def test_a_released_artifact_is_not_overwritten(released: tuple[Path, Path, Path]) -> None:
     _, run, folder = released
     before = (folder / "manifest.json").read_bytes()
     with pytest.raises(FileExistsError, match="choose another --tag"):
-        export.export(run, "drawn", artefacts_dir=folder.parent)
+        export.export([run], "drawn", artifacts_dir=folder.parent)
     assert (folder / "manifest.json").read_bytes() == before
 
 
@@ -160,6 +167,54 @@ def test_raf_db_trains_on_a_stratified_validation_split_and_leaves_test_sealed(
     }
     with caplog.at_level(logging.INFO):
         run = train(small_recipe(root, data=data, epochs=1), tmp_path / "run")
-    folder = export.export(run, "drawn", artefacts_dir=tmp_path / "artefacts")
-    assert [entry.split for entry in load_artefact(folder).metrics] == ["valid"]
+    folder = export.export([run], "drawn", artifacts_dir=tmp_path / "artifacts")
+    assert {entry.split for entry in load_artifact(folder).metrics} == {"valid"}
     assert not list((tmp_path / "cache").glob("*test*"))
+
+
+def test_student_and_teacher_become_one_graph_over_the_face_and_its_mirror_image(
+    released: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
+    root, _, fast = released
+    teacher = root.parent / "teacher"
+    folder = export.export([fast, teacher], "drawn", arch="both", artifacts_dir=tmp_path)
+    manifest = load_artifact(folder)
+    members = [load_artifact(fast).parameters, parameters(load_best(teacher)[0])]
+    assert (manifest.name, manifest.head, manifest.parameters) == ("both.drawn", "mean", sum(members))
+    assert manifest.explain is not None
+    assert manifest.license.count("class folders") == 1
+    crops, _, _ = evaluate.read_split("folders", root, "valid", {})
+    session = evaluate.open_graph(folder / "model.onnx")
+    logits = evaluate.run_graph(session, crops)
+    np.testing.assert_allclose(evaluate.run_graph(session, crops[:, :, ::-1]), logits, atol=1e-4)
+    np.testing.assert_allclose(np.exp(logits).sum(axis=1), 1.0, atol=1e-4)
+    (relevance,) = session.run([manifest.explain.name], {"crops": crops[:3]})
+    (own,) = evaluate.open_graph(fast / "model.onnx").run([manifest.explain.name], {"crops": crops[:3]})
+    np.testing.assert_allclose(relevance, own, atol=1e-2)  # its weights went through half precision
+
+
+def test_several_networks_need_a_name(released: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    _, run, fast = released
+    with pytest.raises(graphs.ExportError, match="give --arch"):
+        export.export([fast, run], "drawn", artifacts_dir=tmp_path)
+
+
+def test_an_artifact_is_fitted_and_scored_again(
+    released: tuple[Path, Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, _, released_folder = released
+    (tmp_path / "folders").symlink_to(root)
+    monkeypatch.setenv("MIEN_DATA_DIR", str(tmp_path))
+    folder = Path(shutil.copytree(released_folder, tmp_path / released_folder.name))
+    before = load_artifact(folder)
+    write_manifest(folder, before.model_copy(update={"temperature": 9.0, "metrics": ()}))
+    assert export.main([str(folder), "--refit"]) == 0
+    assert load_artifact(folder) == before
+    assert (folder / "card.md").read_bytes() == (released_folder / "card.md").read_bytes()
+
+
+def test_the_card_leads_with_coverage_and_shows_both_priors(released: tuple[Path, Path, Path]) -> None:
+    text = (released[2] / "card.md").read_text(encoding="utf-8")
+    assert text.index("Coverage at 95 % selective accuracy") < text.index("## Intended use")
+    assert "| figure | natural, 28 faces | balanced, 28 faces |" in text
+    assert "--prior natural" in text

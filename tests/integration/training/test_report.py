@@ -68,8 +68,8 @@ class Links(HTMLParser):
                 self.ids.append(value or "")
 
 
-def brightness(colour: str) -> int:
-    return sum(int(channel) for channel in re.findall(r"\d+", colour)[:3])
+def brightness(color: str) -> int:
+    return sum(int(channel) for channel in re.findall(r"\d+", color)[:3])
 
 
 def parts(page: str, run: int) -> set[str]:

@@ -11,11 +11,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support_training import TINY_DEIT, drawn_faces, small_recipe
-from training import checkpoint
+from data.errors import MienError
+from models.manifest import default_artifact_dir, sha256_of
+from tests.support_training import TINY_CNN, TINY_DEIT, drawn_faces, small_recipe
 from training.config import Recipe
-from training.run import METRICS_NAME, RECIPE_NAME
-from training.train import Session, train
+from training.loop import checkpoint
+from training.loop.run_folder import FACTS_NAME, METRICS_NAME, RECIPE_NAME, RunError
+from training.loop.supervised import Supervised
+from training.train import train
 
 KILLS = 10
 
@@ -88,7 +91,7 @@ def test_two_runs_of_one_recipe_are_the_same_run_and_another_seed_is_another(tmp
 def test_a_folder_that_holds_another_recipes_run_is_refused(tmp_path: Path) -> None:
     root = drawn_faces(tmp_path / "faces", train=2, valid=1)
     train(small_recipe(root, epochs=1), tmp_path / "run")
-    with pytest.raises(RuntimeError, match="another recipe"):
+    with pytest.raises(MienError, match="another recipe"):
         train(small_recipe(root, epochs=1, seed=3), tmp_path / "run")
 
 
@@ -108,9 +111,40 @@ def test_a_run_killed_while_it_validates_still_scores_that_epoch(
     runtime = recipe.runtime.model_copy(update={"checkpoint_every_steps": 7})
     recipe = recipe.model_copy(update={"runtime": runtime})
     with monkeypatch.context() as stopped:
-        stopped.setattr(Session, "validate", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        stopped.setattr(Supervised, "end_epoch", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             train(recipe, tmp_path / "run")
     train(recipe, tmp_path / "run")
     lines = [json.loads(line) for line in (tmp_path / "run" / METRICS_NAME).read_text(encoding="utf-8").splitlines()]
     assert [line["epoch"] for line in lines if "epoch" in line] == [0, 1]
+
+
+def test_data_that_changed_since_the_start_is_refused_and_the_first_hash_is_kept(tmp_path: Path) -> None:
+    root = drawn_faces(tmp_path / "faces", train=2, valid=1)
+    recipe = small_recipe(root, epochs=1)
+    out = train(recipe, tmp_path / "run")
+    before = json.loads((out / FACTS_NAME).read_text(encoding="utf-8"))
+    next((root / "train").rglob("*.png")).unlink()
+    with pytest.raises(RunError, match="folders/train changed since the run started"):
+        train(recipe, out)
+    assert json.loads((out / FACTS_NAME).read_text(encoding="utf-8")) == before
+    assert {"timm", "numpy", "opencv"} <= before["libraries"].keys()
+    assert before["threads"] == 1
+    assert before["cpu"]
+
+
+def test_a_tuned_run_inherits_what_its_start_and_its_teacher_learned_from(tmp_path: Path) -> None:
+    teacher = train(small_recipe(drawn_faces(tmp_path / "faces", train=2, valid=1), epochs=1), tmp_path / "teacher")
+    own = drawn_faces(tmp_path / "own", train=3, valid=1)
+    values = {"mode": "hard", "teachers": [str(teacher)]}
+    recipe = small_recipe(own, epochs=1, distillation=values, model=TINY_CNN | {"init_from": str(teacher)})
+    facts = json.loads((train(recipe, tmp_path / "run") / FACTS_NAME).read_text(encoding="utf-8"))
+    assert facts["weights_from"] == {"teacher": sha256_of(teacher / checkpoint.BEST)}
+    inherited = json.loads((teacher / FACTS_NAME).read_text(encoding="utf-8"))["data"]["folders/train"]
+    own_hash = facts["data"]["folders/train"]
+    assert own_hash != inherited
+    assert facts["learned_from"] == {"folders/train": own_hash, "folders/train of teacher": inherited}
+    taught = small_recipe(own, epochs=1, distillation={"mode": "hard", "teachers": [str(default_artifact_dir())]})
+    facts = json.loads((train(taught, tmp_path / "second") / FACTS_NAME).read_text(encoding="utf-8"))
+    assert {"ferplus/train", "folders/train"} <= facts["learned_from"].keys()
+    assert len(facts["weights_from"]) >= 1

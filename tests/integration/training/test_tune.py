@@ -3,11 +3,11 @@
 from pathlib import Path
 
 from data.contract import LABELS
-from models.manifest import default_artefact_dir
+from models.manifest import default_artifact_dir
 from tests.data_sets import make_folders
 from training.config import read_recipe
 from training.evaluate import open_graph, read_split, run_graph
-from training.run import load_best
+from training.loop.run_folder import load_best
 from training.train import train
 
 RECIPE = Path(__file__).parents[3] / "training" / "recipes" / "folders_hybrid_tiny.yaml"
@@ -15,7 +15,7 @@ RECIPE = Path(__file__).parents[3] / "training" / "recipes" / "folders_hybrid_ti
 
 def test_the_release_learns_faces_that_it_never_saw(tmp_path: Path) -> None:
     root = make_folders(tmp_path / "faces", {"": dict.fromkeys(LABELS, 25)})
-    released = default_artefact_dir()
+    released = default_artifact_dir()
     roots = [f"data.train.0.root={root}", f"data.valid.root={root}", f"data.cache_dir={tmp_path / 'cache'}"]
     source = [f"model.init_from={released}", f"distillation.teachers=[{released}]"]
     budget = ["epochs=3", "batch_size=16", "optim.learning_rate=5e-4", "optim.ema_decay=0.8", "runtime.workers=0"]

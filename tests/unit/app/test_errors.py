@@ -3,8 +3,10 @@
 import pytest
 
 from app import errors
-from app.errors import INTERNAL, PROBLEMS, CapacityError, MienError, RequestError, problem_for
+from app.errors import CapacityError, RequestError
+from app.service.problems import INTERNAL, PROBLEMS, problem_for
 from data.contract import DecodeError, ImageTooLarge, UnsupportedImage
+from data.errors import MienError
 
 
 def tree(root: type[Exception]) -> set[type[Exception]]:
@@ -32,7 +34,7 @@ def test_the_first_row_that_fits_is_the_narrowest() -> None:
         (UnsupportedImage("x"), 415),
         (DecodeError("x"), 422),
         (errors.QueueFull("x"), 503),
-        (errors.Unauthorised("x"), 401),
+        (errors.Unauthorized("x"), 401),
         (errors.TooManyRequests("x"), 429),
         (MienError("x"), 500),
         (RuntimeError("x"), 500),

@@ -1,4 +1,4 @@
-"""The detection benchmark runs and counts as it says."""
+"""The detection benchmark."""
 
 import json
 from pathlib import Path
@@ -17,9 +17,9 @@ def test_the_sample_photo_is_found_in_every_turn(
     monkeypatch.setattr(detection, "SIZES", ((160, 160),))
     out = tmp_path / "out.json"
     assert detection.main(["--photos", str(tmp_path), "--repeats", "2", "--json", str(out)]) == 0
-    figures = json.loads(out.read_text(encoding="utf-8"))
-    assert json.loads(capsys.readouterr().out) == figures
-    assert set(figures["runners"]["160x160"]) == {"onnxruntime_ms", "opencv_ms"}
+    results = json.loads(out.read_text(encoding="utf-8"))
+    assert json.loads(capsys.readouterr().out) == results
+    assert set(results["runners"]["160x160"]) == {"onnxruntime_ms", "opencv_ms"}
     for turn in ("0", "90", "180", "270"):
-        row = figures["found_by_turn"][turn]
+        row = results["found_by_turn"][turn]
         assert (row["reference"], row["found"], row["right_roll"], row["others"]) == (1, 1, 1, 0)

@@ -1,3 +1,5 @@
+"""The environment-size benchmark."""
+
 import json
 from pathlib import Path
 
@@ -27,13 +29,13 @@ def test_hard_links_count_once(environment: Path) -> None:
     assert measure(environment).total_mb == 4.0
 
 
-def test_a_limit_is_kept_or_the_command_fails(environment: Path, tmp_path: Path) -> None:
-    figures = tmp_path / "size.json"
-    assert main([str(environment), "--limit-mb", "4", "--json", str(figures)]) == 0
-    assert json.loads(figures.read_text(encoding="utf-8"))["total_mb"] == 4.0
+def test_exceeding_the_limit_fails_the_command(environment: Path, tmp_path: Path) -> None:
+    results = tmp_path / "size.json"
+    assert main([str(environment), "--limit-mb", "4", "--json", str(results)]) == 0
+    assert json.loads(results.read_text(encoding="utf-8"))["total_mb"] == 4.0
     assert main([str(environment), "--limit-mb", "3.9"]) == 1
 
 
-def test_a_folder_that_is_no_environment_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_an_environment_is_reported(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no site-packages"):
         measure(tmp_path)

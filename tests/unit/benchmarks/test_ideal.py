@@ -1,4 +1,4 @@
-"""The ideal queue against what queueing theory says of it."""
+"""The ideal queue compared with queueing theory."""
 
 import math
 import random
@@ -11,22 +11,22 @@ from benchmarks.ideal import references, sojourn_s, steadiness
 COUNT = 200_000
 
 
-def test_a_lone_request_takes_its_own_time() -> None:
+def test_a_single_request_takes_its_service_time() -> None:
     assert sojourn_s([0.5], servers=1, rate=1e-6, count=3) == pytest.approx([0.5] * 3)
 
 
-def test_equal_requests_wait_as_long_as_pollaczek_and_khinchine_say() -> None:
+def test_equal_requests_follow_pollaczek_khinchine() -> None:
     load = 0.7
     taken = sojourn_s([1.0], servers=1, rate=load, count=COUNT)
     assert statistics.fmean(taken) == pytest.approx(1 + load / (2 * (1 - load)), rel=0.03)
 
 
-def test_random_requests_have_the_tail_of_an_exponential() -> None:
-    chance = random.Random(3)  # noqa: S311  # a repeatable sample
-    service_s = [chance.expovariate(1.0) for _ in range(COUNT)]
-    told = steadiness(sojourn_s(service_s, servers=1, rate=0.5, count=COUNT))
-    assert told["p50_ms"] == pytest.approx(2000 * math.log(2), rel=0.05)
-    assert told["p99_over_p50"] == pytest.approx(math.log(100) / math.log(2), rel=0.05)
+def test_exponential_requests_have_an_exponential_tail() -> None:
+    rng = random.Random(3)  # noqa: S311  # reproducible
+    service_s = [rng.expovariate(1.0) for _ in range(COUNT)]
+    found = steadiness(sojourn_s(service_s, servers=1, rate=0.5, count=COUNT))
+    assert found["p50_ms"] == pytest.approx(2000 * math.log(2), rel=0.05)
+    assert found["p99_over_p50"] == pytest.approx(math.log(100) / math.log(2), rel=0.05)
 
 
 def test_two_servers_wait_less_than_one_at_the_same_load() -> None:
@@ -35,7 +35,7 @@ def test_two_servers_wait_less_than_one_at_the_same_load() -> None:
     assert 1 < two < one
 
 
-def test_shortest_first_serves_the_same_work_sooner_on_average_and_the_long_ones_later() -> None:
+def test_shortest_first_lowers_the_mean_and_delays_long_requests() -> None:
     service_s = [0.01] * 19 + [0.2]
     first_come, shortest = (
         sojourn_s(service_s, servers=2, rate=70.0, count=COUNT, shortest_first=order) for order in (False, True)
@@ -46,17 +46,17 @@ def test_shortest_first_serves_the_same_work_sooner_on_average_and_the_long_ones
     assert max(shortest) > max(first_come)
 
 
-def test_shortest_first_of_three_that_wait() -> None:
-    """All but at once: the first is served, then the others by their work."""
+def test_shortest_first_orders_three_waiting_requests() -> None:
+    """Almost simultaneous arrivals: the first is served first, then the others by their work."""
     order = random.Random(0).sample([1.0, 5.0, 3.0, 2.0], 4)  # noqa: S311  # the order of the arrivals, as the queue has it
     taken = sojourn_s([1.0, 5.0, 3.0, 2.0], servers=1, rate=1e9, count=4, shortest_first=True)
     served = [order[0], *sorted(order[1:])]
     assert taken == pytest.approx([sum(served[: place + 1]) for place in range(4)], abs=1e-6)
 
 
-def test_the_references_say_what_comes_from_the_photos_and_what_from_chance() -> None:
-    told = references([0.01] * 9 + [0.1], servers=2, rate=70.0, count=20_000)
-    assert told["load"] == pytest.approx(0.665)
-    assert told["alone"] == {"p50_ms": 10.0, "p99_ms": 100.0, "p99_over_p50": 10.0}
-    assert told["queue"]["p99_ms"] > told["alone"]["p99_ms"]
-    assert told["queue_of_equal_photos"]["p99_over_p50"] < told["queue"]["p99_over_p50"]
+def test_references_separate_the_effects_of_photos_and_arrivals() -> None:
+    found = references([0.01] * 9 + [0.1], servers=2, rate=70.0, count=20_000)
+    assert found["load"] == pytest.approx(0.665)
+    assert found["alone"] == {"p50_ms": 10.0, "p99_ms": 100.0, "p99_over_p50": 10.0}
+    assert found["queue"]["p99_ms"] > found["alone"]["p99_ms"]
+    assert found["queue_of_equal_photos"]["p99_over_p50"] < found["queue"]["p99_over_p50"]

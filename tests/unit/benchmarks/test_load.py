@@ -1,4 +1,4 @@
-"""The load that the service is measured with: what it sends, and how it counts."""
+"""The load generator: requests, connections and summary."""
 
 import asyncio
 import math
@@ -9,7 +9,7 @@ import pytest
 from benchmarks.load import Connection, Outcome, folder_requests, percentile, request_bytes, summary
 
 
-def test_a_request_is_complete_and_says_its_length() -> None:
+def test_a_request_is_complete_and_has_its_length() -> None:
     head, body = request_bytes(b"12345", "image/png", host="here", close=True).split(b"\r\n\r\n")
     assert head.split(b"\r\n")[0] == b"POST /v1/expressions HTTP/1.1"
     assert {b"Content-Length: 5", b"Content-Type: image/png", b"Connection: close", b"Host: here"} <= set(
@@ -18,29 +18,29 @@ def test_a_request_is_complete_and_says_its_length() -> None:
     assert body == b"12345"
 
 
-def test_a_folder_gives_one_request_per_picture(tmp_path: Path) -> None:
+def test_a_folder_gives_one_request_per_image(tmp_path: Path) -> None:
     for name in ("b.jpg", "a.PNG", "notes.txt"):
         (tmp_path / name).write_bytes(name.encode())
     assert [request[-5:] for request in folder_requests(tmp_path, host="here")] == [b"a.PNG", b"b.jpg"]
 
 
-def test_percentiles_are_values_that_occurred() -> None:
+def test_percentiles_are_observed_values() -> None:
     assert percentile([3, 1, 2], 0.5) == 2
     assert percentile(range(100), 0.99) == 99
     assert math.isnan(percentile([], 0.5))
 
 
-def test_the_summary_counts_by_status_and_times_the_answered_alone() -> None:
+def test_the_summary_counts_statuses_and_times_successes_only() -> None:
     outcomes = [Outcome(200, 0.0, 0.010), Outcome(200, 1.0, 0.030), Outcome(503, 1.5, 0.5), Outcome(0, 1.0, 9.0)]
-    told = summary(outcomes)
-    assert told["statuses"] == {"0": 1, "200": 2, "503": 1}
-    assert told["p50_ms"] == pytest.approx(30)
-    assert told["requests_per_s"] == pytest.approx(0.2)
-    assert told["seconds"] == 10
+    found = summary(outcomes)
+    assert found["statuses"] == {"0": 1, "200": 2, "503": 1}
+    assert found["p50_ms"] == pytest.approx(30)
+    assert found["requests_per_s"] == pytest.approx(0.2)
+    assert found["seconds"] == 10
 
 
-def test_a_kept_connection_that_the_server_has_closed_is_opened_anew() -> None:
-    """A server may close an idle connection at any time; a request that was never sent on it is not lost."""
+def test_a_connection_closed_by_the_server_is_reopened() -> None:
+    """A server may close an idle connection at any time; the next request uses a new one."""
 
     async def answer_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")

@@ -1,4 +1,4 @@
-"""What is held out depends on names alone."""
+"""Splits that depend on names only."""
 
 from data.split import hold_out
 

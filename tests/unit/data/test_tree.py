@@ -31,7 +31,7 @@ def _zip(path: Path, compression: int = zipfile.ZIP_STORED) -> Path:
 
 def _trees(folder: Path) -> dict[str, FileTree]:
     _zip(folder / "alone" / "set.zip")
-    (folder / "alone" / "LICENCE.txt").write_text("free", encoding="utf-8")
+    (folder / "alone" / "LICENSE.txt").write_text("free", encoding="utf-8")
     return {
         "folder": open_tree(_folder(folder / "unpacked")),
         "zip": open_tree(_zip(folder / "set.zip", zipfile.ZIP_DEFLATED)),

@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -80,3 +81,20 @@ def test_a_source_without_root_says_which_variable_to_set(monkeypatch: pytest.Mo
 def test_two_remedies_for_rare_classes_are_refused() -> None:
     with pytest.raises(RecipeError, match="choose one"):
         parse_recipe(minimal() | {"loss": {"logit_adjustment": 1.0, "class_balance": 0.99}}, origin="here")
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("data.train.5.root=/there", "'5' is no index of this list, expected 0 to 0"),
+        ("data.train.x.root=/there", "'x' is no index of this list"),
+        ("data.train.-1=x", "'-1' is no index of this list"),
+        ("epochs.more=3", "epochs is 1 in the recipe and holds no more"),
+        ("epochs=", "no value after the equals sign"),
+    ],
+)
+def test_an_override_that_fits_nothing_is_one_clear_line(tmp_path: Path, override: str, expected: str) -> None:
+    path = tmp_path / "trial.yaml"
+    path.write_text(yaml.safe_dump(minimal()), encoding="utf-8")
+    with pytest.raises(RecipeError, match=re.escape(expected)):
+        read_recipe(path, [override])

@@ -9,9 +9,9 @@ import torch
 
 from data.contract import CROP_PX
 from training.config import Recipe, read_recipe
-from training.distill import distillation_loss
+from training.distillation.losses import distillation_loss
 from training.experiment import recipes_of
-from training.run import build_network, parameters
+from training.loop.run_folder import build_network, parameters
 
 FOLDER = Path(__file__).parents[3] / "training" / "recipes"
 RECIPES = sorted(FOLDER.glob("*.yaml"))
@@ -24,7 +24,7 @@ def read(path: Path) -> Recipe:
 
 
 def crops(recipe: Recipe) -> torch.Tensor:
-    shape = (2, CROP_PX, CROP_PX, 1 if recipe.model.colour == "luminance" else 3)
+    shape = (2, CROP_PX, CROP_PX, 1 if recipe.model.color == "luminance" else 3)
     return torch.from_numpy(np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8))
 
 
@@ -61,8 +61,8 @@ def test_every_row_of_an_experiment_builds_a_network_that_fits_its_distillation(
     for row, (recipe, *_) in recipes_of(path, reduced=False).items():
         with torch.device("meta"):
             network = build_network(recipe.model.model_copy(update={"pretrained": False}))
-            channels = 1 if recipe.model.colour == "luminance" else 3
-            heads = network.backbone(torch.empty(2, channels, recipe.model.input_px, recipe.model.input_px))
+            channels = 1 if recipe.model.color == "luminance" else 3
+            heads = network.backbone(torch.empty(2, channels, recipe.model.img_size, recipe.model.img_size))
         assert heads.class_logits.shape == (2, 7), row
         assert (heads.distillation_logits is not None) == recipe.distillation.mode.startswith("token-"), row
 
@@ -71,10 +71,18 @@ def test_a_student_on_a_part_of_the_data_has_a_teacher_of_the_same_part() -> Non
     rows = recipes_of(FOLDER / "experiments" / "data_amount.yaml", reduced=False)
     runs = {f"runs/experiments/{recipe.name}": recipe for recipes in rows.values() for recipe in recipes}
     taught = [recipe for recipes in rows.values() for recipe in recipes if recipe.distillation.teachers]
-    assert len(taught) == 9
+    assert len(taught) == 27
     for student in taught:
         teacher = runs[str(student.distillation.teachers[0])]
         assert [part.fraction for part in teacher.data.train] == [part.fraction for part in student.data.train]
         assert list(runs).index(f"runs/experiments/{teacher.name}") < list(runs).index(
             f"runs/experiments/{student.name}"
         )
+
+
+def test_the_smaller_budget_may_change_single_rows() -> None:
+    rows = recipes_of(FOLDER / "experiments" / "data_amount.yaml", reduced=True)
+    assert {row: recipes[0].epochs for row, recipes in rows.items() if row.startswith("vit")} == {
+        "vit_10": 12, "vit_taught_10": 12, "vit_30": 8, "vit_taught_30": 8, "vit_100": 4, "vit_taught_100": 4,
+    }  # fmt: skip
+    assert all(len(recipes) == 2 for recipes in rows.values())

@@ -1,0 +1,79 @@
+"""Fixtures of the labeling tests: an artifact, an album, and `mien` as a process of its own."""
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from app.cli import app
+from tests.albums import make_album
+from tests.support import tiny_artifact
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@dataclass(frozen=True, slots=True)
+class Mien:
+    """Starts `mien` with a test's artifact and the embedded detector."""
+
+    environment: dict[str, str]
+
+    def start(self, *arguments: str | Path, stdin: int | None = None) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "app", *map(str, arguments)]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, cwd=ROOT, env=self.environment, stdin=stdin, stdout=pipe, stderr=pipe)
+
+    def __call__(self, *arguments: str | Path, given: bytes | None = None) -> Result:
+        """Call the program within this process, which saves its start; `start` makes a process of its own."""
+        missing = {name: None for name in os.environ if name not in self.environment}
+        runner = CliRunner(env=self.environment | missing)
+        return runner.invoke(app, [str(argument) for argument in arguments], input=given, catch_exceptions=False)
+
+
+@pytest.fixture(scope="session")
+def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_artifact(tmp_path_factory.mktemp("artifacts") / "tiny.test")
+
+
+@pytest.fixture
+def mien(artifact: Path) -> Mien:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MIEN_")}
+    return Mien(environment | {"MIEN_MODEL": str(artifact), "MIEN_DETECTOR": "haar", "MIEN_DEVICE": "cpu"})
+
+
+@pytest.fixture
+def released_mien() -> Mien:
+    """`mien` with the released model, and with YuNet where `MIEN_MODELS_DIR` names the folder of its file."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MIEN_")}
+    given = {name: os.environ[name] for name in ("MIEN_MODELS_DIR",) if name in os.environ}
+    return Mien(environment | given | {"MIEN_DEVICE": "cpu"})
+
+
+@pytest.fixture(scope="session")
+def album(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_album(tmp_path_factory.mktemp("album"), 40)
+
+
+def tree(out: Path) -> dict[str, str]:
+    """Hash of every file below `out` except the state that the program keeps for itself, and how long a run took."""
+    files = (
+        path
+        for path in sorted(out.rglob("*"))
+        if path.is_file() and ".mien" not in path.parts and path.name != "run.json"
+    )
+    return {str(path.relative_to(out)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+TreeOf = Callable[[Path], dict[str, str]]
+
+
+@pytest.fixture(scope="session")
+def tree_of() -> TreeOf:
+    return tree

@@ -1,0 +1,127 @@
+"""Memory stays flat however many files there are, and one poisoned picture does not end a run."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.inference.detect import Face
+from app.inference.pipeline import Pipeline
+from app.labeling import facts, run
+from app.labeling.progress import Reporter
+from app.labeling.request import Request
+from app.settings import Settings
+from data.contract import Array
+from tests.albums import face_photo
+from tests.support import encoded
+
+ROOT = Path(__file__).resolve().parents[3]
+TABLES = ("csv", "files", "jsonl", "parquet", "coco", "label-studio", "report")
+# A detector that costs next to nothing, so that the machinery around it is what is measured; it finds none to three
+# faces, so that batches differ in size.
+PROGRAM = """
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+import numpy as np
+from app.inference.detect import Face
+from app.labeling import facts
+from app.settings import Settings
+from benchmarks.labeling_memory import measure
+
+class Fixed:
+    name = "fixed"
+    def detect(self, image):
+        points = np.array([[35, 45], [75, 45], [55, 65], [40, 85], [70, 85]], np.float32)
+        return [Face((20.0, 20.0, 70.0, 80.0), points, 0.9)] * (int(image[0, 0].sum()) % 4)
+
+facts.create_detector = lambda settings: Fixed()
+folder, out, artifact, outputs = sys.argv[1:]
+settings = lambda: Settings(model=Path(artifact), device="cpu")
+print(json.dumps(asdict(measure(Path(folder), Path(out), settings, outputs=tuple(outputs.split(",")), workers=2))))
+"""
+
+
+def make_photos(folder: Path, count: int) -> None:
+    """Small photos of 30 kinds, in folders of 1,000; hard links, as a disk has no use for a hundred thousand copies."""
+    variants = [encoded(face_photo(variant=number), "JPEG") for number in range(30)]
+    for number in range(count):
+        thousand, place = divmod(number, 1000)
+        path = folder / f"{thousand:03d}" / f"{place:03d}.jpg"
+        if place < len(variants):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(variants[place])
+        else:
+            os.link(path.with_name(f"{place % len(variants):03d}.jpg"), path)
+
+
+def memory_of_run(folder: Path, out: Path, artifact: Path, count: int) -> dict[str, float]:
+    """What `benchmarks.labeling_memory` says of a run over `count` small photos, in a process of its own."""
+    make_photos(folder, count)
+    command = [sys.executable, "-c", PROGRAM, folder, out, artifact, ",".join(TABLES)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    print(done.stdout)
+    figures: dict[str, float] = json.loads(done.stdout)
+    assert figures["pictures"] == count
+    assert figures["faces"] > count / 2
+    return figures
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_memory_stays_flat_over_eight_hundred_files(tmp_path: Path, artifact: Path) -> None:
+    figures = memory_of_run(tmp_path / "photos", tmp_path / "out", artifact, 800)
+    assert figures["rss_mb_end"] - figures["rss_mb_fifth"] < 25
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_memory_stays_flat_over_a_hundred_thousand_files(tmp_path: Path, artifact: Path) -> None:
+    figures = memory_of_run(tmp_path / "photos", tmp_path / "out", artifact, 100_000)
+    assert abs(figures["growth_mb_per_10000"]) < 1.0
+    assert figures["rss_mb_end"] - figures["rss_mb_fifth"] < 15
+    assert figures["writing_mb"] - figures["rss_mb_end"] < 120  # Parquet: the library, and groups of 16,000 rows
+
+
+class Poisoned:
+    """A detector that fails on one picture, known by its brightness."""
+
+    name = "poisoned"
+
+    def detect(self, image: Array) -> list[Face]:
+        if image.mean() > 250:
+            raise RuntimeError("the network has no answer")
+        points = np.array([[35, 45], [75, 45], [55, 65], [40, 85], [70, 85]], np.float32)
+        return [Face((20.0, 20.0, 70.0, 80.0), points, 0.9)]
+
+
+def test_a_picture_on_which_a_stage_fails_is_a_row_and_the_others_are_labeled(
+    tmp_path: Path, artifact: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for number in range(4):
+        pixels = np.full((112, 112, 3), 255, np.uint8) if number == 2 else face_photo(variant=number)
+        (photos / f"{number}.png").write_bytes(encoded(pixels))
+    monkeypatch.setattr(facts, "create_detector", lambda _settings: Poisoned())
+    outcome = run.label(
+        Request(tmp_path / "out", (str(photos),), outputs=("csv",)), Settings(model=artifact), Reporter()
+    )
+    assert outcome.statuses == {"ok": 3, "error": 1}
+    with (tmp_path / "out" / "labels.csv").open(encoding="utf-8", newline="") as file:
+        (bad,) = (row for row in csv.DictReader(file) if row["status"] == "error")
+    assert (bad["file"], bad["reason"]) == ("2.png", "failed")
+    assert bad["error"] == "RuntimeError: the network has no answer"
+
+
+def test_pipelines_share_their_model_and_not_their_detector(artifact: Path) -> None:
+    first, second = facts.open_pipelines(Settings(model=artifact, detector="haar"), 2)
+    assert isinstance(first, Pipeline)
+    assert first.classifier is second.classifier
+    assert first.detector is not second.detector

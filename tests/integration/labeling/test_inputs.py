@@ -1,0 +1,192 @@
+"""Inputs of labeling: folders, patterns, lists, archives, videos and unusual files."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from tests.albums import face_photo, write_video
+from tests.integration.labeling.conftest import Mien
+from tests.support import encoded
+
+Row = dict[str, str]
+
+
+def rows_of(out: Path) -> list[Row]:
+    with (out / "labels.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def files_of(out: Path) -> set[str]:
+    return {row["file"] for row in rows_of(out)}
+
+
+@pytest.fixture(scope="module")
+def labeled(album: Path, artifact: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Row]]:
+    out = tmp_path_factory.mktemp("labeled")
+    import os
+
+    environment = os.environ | {"MIEN_MODEL": str(artifact), "MIEN_DETECTOR": "haar", "MIEN_DEVICE": "cpu"}
+    done = Mien(environment)("label", album, "--out", out, "--write", "csv", "--quiet")
+    assert done.exit_code == 3, done.stderr
+    by_file: dict[str, list[Row]] = {}
+    for row in rows_of(out):
+        by_file.setdefault(row["file"], []).append(row)
+    return by_file
+
+
+@pytest.mark.parametrize(
+    ("file", "status", "reason"),
+    [
+        ("odd/empty.jpg", "error", "empty"),
+        ("odd/text.jpg", "error", "unsupported"),
+        ("odd/cut.jpg", "error", "unsupported"),
+        ("odd/huge.png", "error", "too_large"),
+        ("odd/dangling.jpg", "error", "not_found"),
+        ("odd/pipe.jpg", "skipped", "special_file"),
+        ("odd/notes.txt", "skipped", "not_a_picture"),
+        ("containers/no-archive.zip", "error", "corrupt"),
+        ("containers/cut.tar.gz", "error", "corrupt"),
+        ("containers/photos.zip/broken.jpg", "error", "unsupported"),
+        ("containers/photos.zip/inner.zip", "skipped", "nested"),
+    ],
+)
+def test_what_cannot_be_read_is_a_row_with_its_reason(
+    labeled: dict[str, list[Row]], file: str, status: str, reason: str
+) -> None:
+    (row,) = labeled[file]
+    assert (row["status"], row["reason"], row["face"]) == (status, reason, "")
+    assert row["error"]
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "odd/ünï cödé 名前.jpg",
+        'odd/with, comma "quote".jpg',
+        "odd/new\nline.jpg",
+        "odd/-dash.jpg",
+        "odd/=1+1.jpg",
+        f"odd/{'a' * 200}.jpg",
+        "odd/latin-\\xe9.jpg",
+        "odd/linked.jpg",
+    ],
+)
+def test_odd_names_are_labeled_like_any_other(labeled: dict[str, list[Row]], file: str) -> None:
+    assert labeled[file][0]["status"] == "ok"
+
+
+def test_hidden_files_and_linked_folders_are_left_out(labeled: dict[str, list[Row]]) -> None:
+    assert not [name for name in labeled if "hidden" in name or "/loop/" in name]
+
+
+def test_members_of_archives_have_names_below_their_archive(labeled: dict[str, list[Row]]) -> None:
+    for number in range(10):
+        assert labeled[f"containers/photos.zip/in/{number:02d}.jpg"][0]["status"] == "ok"
+        assert labeled[f"containers/photos.tar.gz/{number + 1:02d}.jpg"][0]["status"] == "ok"
+    assert labeled["containers/photos.zip/climbs.jpg"][0]["status"] == "ok"
+
+
+def test_what_comes_before_the_damage_of_an_archive_is_labeled(labeled: dict[str, list[Row]]) -> None:
+    members = [name for name in labeled if name.startswith("containers/cut.tar.gz/")]
+    assert 0 < len(members) < 10
+
+
+def test_frames_of_a_video_keep_their_number_and_time(labeled: dict[str, list[Row]]) -> None:
+    rows = labeled["containers/clip.avi"]
+    assert [int(row["frame"]) for row in rows] == list(range(10))
+    assert [float(row["time_s"]) for row in rows] == pytest.approx([frame / 8 for frame in range(10)], abs=0.002)
+
+
+def test_frames_are_taken_every_so_many_or_so_many_per_second(mien: Mien, tmp_path: Path) -> None:
+    write_video(tmp_path / "clip.avi", frames=24, rate=8.0)
+    mien("label", tmp_path / "clip.avi", "--out", tmp_path / "a", "--every", "6", "--quiet")
+    assert [row["frame"] for row in rows_of(tmp_path / "a")] == ["0", "6", "12", "18"]
+    mien("label", tmp_path / "clip.avi", "--out", tmp_path / "a", "--per-second", "2", "--quiet")
+    assert [row["frame"] for row in rows_of(tmp_path / "a")] == ["0", "4", "8", "12", "16", "20"]
+
+
+@pytest.fixture
+def nested(tmp_path: Path) -> Path:
+    folder = tmp_path / "photos"
+    payload = encoded(face_photo(), "JPEG")
+    for name in ("a.jpg", "b.PNG", "deep/c.jpg", "deep/raw/d.jpg", ".secret/e.jpg"):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(payload)
+    (folder / "link").symlink_to(folder / "deep", target_is_directory=True)
+    (folder / "link.jpg").symlink_to(folder / "a.jpg")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ([], {"a.jpg", "b.PNG", "deep/c.jpg", "deep/raw/d.jpg", "link.jpg"}),
+        (["--no-recursive"], {"a.jpg", "b.PNG", "link.jpg"}),
+        (["--ignore", "raw", "--ignore", "*.PNG"], {"a.jpg", "deep/c.jpg", "link.jpg"}),
+        (["--ignore", "deep/raw/*"], {"a.jpg", "b.PNG", "deep/c.jpg", "link.jpg"}),
+        (["--symlinks", "skip"], {"a.jpg", "b.PNG", "deep/c.jpg", "deep/raw/d.jpg"}),
+        (["--hidden"], {"a.jpg", "b.PNG", "deep/c.jpg", "deep/raw/d.jpg", "link.jpg", ".secret/e.jpg"}),
+    ],
+)
+def test_options_choose_what_is_taken(
+    mien: Mien, nested: Path, tmp_path: Path, options: list[str], expected: set[str]
+) -> None:
+    mien("label", nested, "--out", tmp_path / "out", "--write", "csv", "--quiet", *options)
+    assert files_of(tmp_path / "out") == expected
+
+
+def test_followed_links_enter_each_folder_once(mien: Mien, nested: Path, tmp_path: Path) -> None:
+    mien("label", nested, "--out", tmp_path / "out", "--write", "csv", "--quiet", "--symlinks", "follow")
+    taken = files_of(tmp_path / "out")
+    assert sum(name.endswith("c.jpg") for name in taken) == 1
+
+
+def test_several_folders_patterns_and_single_files_are_taken_together(mien: Mien, nested: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "f.jpg").write_bytes((nested / "a.jpg").read_bytes())
+    mien("label", nested, other, "--out", tmp_path / "out", "--write", "csv", "--quiet", "--symlinks", "skip")
+    assert {"photos/a.jpg", "other/f.jpg"} <= files_of(tmp_path / "out")
+    mien("label", f"{nested}/**/*.jpg", "--out", tmp_path / "out2", "--write", "csv", "--quiet")
+    assert {"a.jpg", "deep/c.jpg", "deep/raw/d.jpg"} <= files_of(tmp_path / "out2")
+    mien("label", nested / "a.jpg", "--out", tmp_path / "out3", "--write", "csv", "--quiet")
+    assert files_of(tmp_path / "out3") == {"a.jpg"}
+
+
+@pytest.mark.parametrize(("ending", "options"), [(b"\n", []), (b"\0", ["--null"])])
+def test_names_come_from_standard_input(
+    mien: Mien, nested: Path, tmp_path: Path, ending: bytes, options: list[str]
+) -> None:
+    given = ending.join([bytes(nested / "a.jpg"), bytes(nested / "deep" / "c.jpg"), bytes(nested / "gone.jpg"), b""])
+    done = mien(
+        "label", "--files-from", "-", "--out", tmp_path / "out", "--write", "csv", "--quiet", *options, given=given
+    )
+    assert done.exit_code == 3
+    assert {row["file"].rsplit("/", 1)[1]: row["status"] for row in rows_of(tmp_path / "out")} == {
+        "a.jpg": "ok",
+        "c.jpg": "ok",
+        "gone.jpg": "error",
+    }
+
+
+def test_the_output_inside_the_input_is_never_labeled(mien: Mien, nested: Path) -> None:
+    for _ in range(2):
+        mien("label", nested, "--out", nested / "out", "--quiet")
+    assert not [name for name in files_of(nested / "out") if name.startswith("out")]
+
+
+def test_an_input_that_is_not_there_is_named(mien: Mien, tmp_path: Path) -> None:
+    done = mien("label", tmp_path / "nowhere", "--out", tmp_path / "out")
+    assert done.exit_code == 1
+    assert "nowhere" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "out" / "labels.csv").exists()
+
+
+def test_a_dry_run_counts_and_writes_nothing(mien: Mien, nested: Path, tmp_path: Path) -> None:
+    done = mien("label", nested, "--out", tmp_path / "out", "--dry-run")
+    assert done.exit_code == 0
+    assert "5 files" in done.stdout
+    assert not (tmp_path / "out").exists()

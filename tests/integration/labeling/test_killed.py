@@ -1,0 +1,145 @@
+"""Killed at any point, the same command goes on, and ends in the bytes of a run that nobody disturbed."""
+
+import csv
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.albums import make_album
+from tests.integration.labeling.conftest import Mien, TreeOf
+
+EVERYTHING = "csv,files,jsonl,parquet,annotated,crops,classes,coco,label-studio,fiftyone,report"
+
+
+def killed_runs(mien: Mien, album: Path, out: Path, *, kills: int, seed: int, longest_s: float) -> Counter[str]:
+    """Kill the program `kills` times at random moments; what it was doing at each kill, counted.
+
+    longest_s: it is killed that long after its start at the latest, or earlier once all is labeled.
+    """
+    dice = random.Random(seed)  # noqa: S311  # moments to kill at, no secret
+    doing: Counter[str] = Counter()
+    while doing.total() < kills:
+        began = time.monotonic()
+        process = mien.start("label", album, "--out", out, "--write", EVERYTHING, "--json-log")
+        try:
+            process.communicate(timeout=dice.uniform(0.2, longest_s))
+            longest_s = time.monotonic() - began  # it ended before the kill: aim earlier
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            doing[phase_of(process.communicate()[1])] += 1
+            assert process.returncode == -signal.SIGKILL
+    return doing
+
+
+def killed_while_writing(mien: Mien, album: Path, out: Path, *, kills: int, seed: int) -> Counter[str]:
+    """Kill the program `kills` times while it writes its outputs; which output it was at, counted."""
+    dice = random.Random(seed)  # noqa: S311  # moments to kill at, no secret
+    outputs = EVERYTHING.split(",")
+    at: Counter[str] = Counter()
+    for _ in range(kills):
+        process = mien.start("label", album, "--out", out, "--write", EVERYTHING, "--json-log")
+        assert process.stderr is not None
+        aim = dice.choice(outputs)
+        for line in process.stderr:
+            if f'"output": "{aim}"'.encode() in line:
+                break
+        time.sleep(dice.uniform(0.0, 0.5))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        at[aim] += process.returncode == -signal.SIGKILL
+    return at
+
+
+def finished(mien: Mien, album: Path, out: Path) -> None:
+    """Run the same command to its end."""
+    process = mien.start("label", album, "--out", out, "--write", EVERYTHING, "--quiet")
+    _, err = process.communicate()
+    assert process.returncode == 3, err.decode()
+
+
+def phase_of(log: bytes) -> str:
+    """What a killed run was doing: its last event; a line that was cut off does not count."""
+    events = [json.loads(line)["event"] for line in log.splitlines(keepends=True) if line.endswith(b"\n")]
+    if "writing" in events:
+        return "writing"
+    return "labeling" if "start" in events else "starting"
+
+
+def test_a_run_killed_again_and_again_ends_in_the_same_bytes(
+    mien: Mien, album: Path, tmp_path: Path, tree_of: TreeOf
+) -> None:
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    assert mien("label", album, "--out", whole, "--write", EVERYTHING, "--quiet").exit_code == 3
+    killed_runs(mien, album, broken, kills=5, seed=1, longest_s=3.0)
+    killed_while_writing(mien, album, broken, kills=1, seed=1)
+    finished(mien, album, broken)
+    assert tree_of(broken) == tree_of(whole)
+
+
+@pytest.mark.soak
+def test_ten_thousand_files_and_a_hundred_kills_end_in_the_same_bytes(
+    released_mien: Mien, tmp_path: Path, tree_of: TreeOf
+) -> None:
+    given = os.environ.get("MIEN_PHOTOS_DIR")
+    album = make_album(tmp_path / "album", 10_000, photos=Path(given) if given else None)
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    began = time.monotonic()
+    finished(released_mien, album, whole)
+    whole_s = time.monotonic() - began
+    # four kills in five meet pictures that are not labeled yet, the others outputs that are not written yet
+    doing = killed_runs(released_mien, album, broken, kills=80, seed=2, longest_s=5.0 + whole_s / 35)
+    at = killed_while_writing(released_mien, album, broken, kills=20, seed=3)
+    finished(released_mien, album, broken)
+    files = tree_of(whole)
+    print(
+        f"killed while {dict(doing)}, while writing {dict(at)}; {len(files):,} files; undisturbed run {whole_s:.0f} s"
+    )
+    assert min(doing["starting"], doing["labeling"], at.total()) > 5
+    assert tree_of(broken) == files
+
+
+def test_a_run_stopped_by_a_signal_says_so_and_goes_on_later(
+    mien: Mien, album: Path, tmp_path: Path, tree_of: TreeOf
+) -> None:
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    mien("label", album, "--out", whole)
+    process = mien.start("label", album, "--out", stopped)
+    deadline = time.monotonic() + 60
+    while not (stopped / "annotated" / "000").is_dir():  # labeling is under way
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 4
+    assert "Stopped by SIGTERM" in out.decode()
+    assert not (stopped / "labels.csv").exists()
+    again = mien("label", album, "--out", stopped)
+    assert again.exit_code == 3
+    assert "are done already" in again.stderr
+    assert tree_of(stopped) == tree_of(whole)
+
+
+def test_labeling_with_other_threads_gives_the_same_bytes(
+    mien: Mien, album: Path, tmp_path: Path, tree_of: TreeOf
+) -> None:
+    mien("label", album, "--out", tmp_path / "one", "--workers", "1", "--quiet")
+    mien("label", album, "--out", tmp_path / "three", "--workers", "3", "--quiet")
+    assert tree_of(tmp_path / "one") == tree_of(tmp_path / "three")
+
+
+def test_a_limited_run_goes_on_where_it_stopped(mien: Mien, album: Path, tmp_path: Path, tree_of: TreeOf) -> None:
+    out = tmp_path / "out"
+    assert mien("label", album, "--out", out, "--limit", "20", "--quiet").exit_code == 3  # the dead link
+    with (out / "labels.csv").open(encoding="utf-8", newline="") as file:
+        named = {row["file"] for row in csv.DictReader(file) if row["reason"] not in ("not_found", "special_file")}
+    assert len(named) == 20
+    mien("label", album, "--out", out, "--quiet")
+    mien("label", album, "--out", tmp_path / "whole", "--quiet")
+    assert tree_of(out) == tree_of(tmp_path / "whole")

@@ -1,0 +1,295 @@
+"""No file of a person's own is lost, and no input without a row, however folders and settings change between runs."""
+
+import csv
+import os
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.albums import face_photo
+from tests.integration.labeling.conftest import Mien, TreeOf
+from tests.support import encoded
+
+PICTURES = "csv,annotated,crops,classes"
+
+
+def fill(folder: Path, *names: str, first: int = 0) -> Path:
+    for number, name in enumerate(names, start=first):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(encoded(face_photo(variant=number), "JPEG"))
+    return folder
+
+
+def rows_of(out: Path) -> list[dict[str, str]]:
+    with (out / "labels.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def status_of(out: Path) -> dict[str, str]:
+    return {row["file"]: row["status"] for row in rows_of(out)}
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    return fill(tmp_path / "photos", "a.jpg", "b.jpg", "c.jpg")
+
+
+# The output folder
+
+
+def test_files_of_a_person_s_own_in_the_output_folder_are_kept(mien: Mien, photos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    own = [out / folder / name for folder in ("annotated", "crops", "classes") for name in ("mine.jpg", "deep/too.txt")]
+    for path in own:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("the only copy")
+    assert mien("label", photos, "--out", out, "--write", "csv,annotated,crops", "--quiet").exit_code == 0
+    assert mien("label", photos, "--out", out, "--write", "csv", "--quiet").exit_code == 0
+    (photos / "a.jpg").unlink()
+    assert mien("label", photos, "--out", out, "--quiet").exit_code == 0
+    assert not (out / "annotated" / "a.jpg").exists()
+    assert all(path.read_text() == "the only copy" for path in own)
+
+
+@pytest.mark.parametrize(
+    ("name", "output"),
+    [
+        ("annotated/b.jpg", "annotated"),
+        ("crops/b.jpg.face0.png", "crops"),
+        ("classes/mine.jpg", "classes"),
+        ("labels.csv", "csv"),
+        ("fiftyone/data.json", "fiftyone"),
+        ("report.html", "report"),
+    ],
+)
+def test_a_foreign_file_in_the_way_is_named_and_kept(
+    mien: Mien, photos: Path, tmp_path: Path, name: str, output: str
+) -> None:
+    path = tmp_path / "out" / name
+    path.parent.mkdir(parents=True)
+    path.write_text("the only copy")
+    refused = mien("label", photos, "--out", tmp_path / "out", "--write", output)
+    assert refused.exit_code == 1
+    assert str(path) in refused.stderr.replace("\n", "")
+    assert path.read_text() == "the only copy"
+    path.unlink()
+    assert mien("label", photos, "--out", tmp_path / "out", "--write", output, "--quiet").exit_code == 0
+
+
+def test_an_export_replaces_an_earlier_export_only(mien: Mien, photos: Path, tmp_path: Path) -> None:
+    out, faces = tmp_path / "out", tmp_path / "faces"
+    mien("label", photos, "--out", out, "--quiet")
+    for _ in range(2):
+        assert mien("review", out, "--export", faces, "--all").exit_code == 0
+    (faces / "mine.txt").write_text("the only copy")
+    refused = mien("review", out, "--export", faces, "--all")
+    assert refused.exit_code == 1
+    assert "mine.txt" in refused.stderr
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "manifest.csv").write_text("my,own\n")
+    assert mien("review", out, "--export", other, "--all").exit_code == 1
+    assert (other / "manifest.csv").read_text() == "my,own\n"
+
+
+# Inputs that change
+
+
+def test_a_link_to_itself_is_one_row(mien: Mien, photos: Path, tmp_path: Path) -> None:
+    (photos / "self.jpg").symlink_to(photos / "self.jpg")
+    (photos / "pair.jpg").symlink_to(photos / "riap.jpg")
+    (photos / "riap.jpg").symlink_to(photos / "pair.jpg")
+    assert mien("label", photos, "--out", tmp_path / "out", "--quiet").exit_code == 3
+    found = status_of(tmp_path / "out")
+    assert {name: found[name] for name in ("a.jpg", "b.jpg", "c.jpg")} == dict.fromkeys(
+        ("a.jpg", "b.jpg", "c.jpg"), "ok"
+    )
+    assert {name for name, status in found.items() if status == "error"} == {"self.jpg", "pair.jpg", "riap.jpg"}
+
+
+def test_two_folders_in_turn_into_one_output_end_as_if_labeled_alone(
+    mien: Mien, photos: Path, tmp_path: Path, tree_of: TreeOf
+) -> None:
+    other, out = fill(tmp_path / "other", "b.jpg", "z.jpg", first=5), tmp_path / "out"
+    for folder in (photos, other, photos):
+        assert mien("label", folder, "--out", out, "--write", PICTURES, "--quiet").exit_code == 0
+    mien("label", photos, "--out", tmp_path / "alone", "--write", PICTURES, "--quiet")
+    assert tree_of(out) == tree_of(tmp_path / "alone")
+
+
+def test_an_empty_source_is_refused_and_nothing_changes(
+    mien: Mien, photos: Path, tmp_path: Path, tree_of: TreeOf
+) -> None:
+    out = tmp_path / "out"
+    mien("label", photos, "--out", out, "--quiet")
+    before = tree_of(out)
+    photos.rename(tmp_path / "unmounted")
+    photos.mkdir()
+    refused = mien("label", photos, "--out", out)
+    assert refused.exit_code == 1
+    assert "Is its disk mounted?" in refused.stderr
+    assert tree_of(out) == before
+    photos.rmdir()
+    (tmp_path / "unmounted").rename(photos)
+    assert "3 of 3 pictures are done" in mien("label", photos, "--out", out).stderr
+
+
+def test_a_new_run_without_its_source_keeps_the_earlier_run(
+    mien: Mien, photos: Path, tmp_path: Path, tree_of: TreeOf
+) -> None:
+    out = tmp_path / "out"
+    mien("label", photos, "--out", out, "--write", "csv,jsonl", "--quiet")
+    before = tree_of(out)
+    photos.rename(tmp_path / "unmounted")
+    photos.mkdir()
+    assert mien("label", photos, "--out", out, "--new-run").exit_code == 1
+    assert tree_of(out) == before
+    assert not list((out / ".mien").glob("journal.*.sqlite3"))
+    photos.rmdir()
+    (tmp_path / "unmounted").rename(photos)
+    assert "3 of 3 pictures are done" in mien("label", photos, "--out", out).stderr
+    assert "jsonl" in mien("label", photos, "--out", out, "--write", "csv", "--new-run").stderr
+
+
+def test_one_of_two_sources_that_is_empty_now_is_refused(mien: Mien, photos: Path, tmp_path: Path) -> None:
+    other, out = fill(tmp_path / "other", "z.jpg"), tmp_path / "out"
+    mien("label", photos, other, "--out", out, "--quiet")
+    (other / "z.jpg").unlink()
+    refused = mien("label", photos, other, "--out", out)
+    assert refused.exit_code == 1
+    assert str(other) in refused.stderr.replace("\n", "")
+    assert len(rows_of(out)) == 4
+
+
+def test_rows_below_a_folder_that_cannot_be_read_now_are_kept(
+    mien: Mien, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(photos, "deep/d.jpg")
+    out = tmp_path / "out"
+    mien("label", photos, "--out", out, "--quiet")
+    real = os.scandir
+
+    def failing(path: str) -> object:
+        if str(path).endswith("deep"):
+            raise OSError(5, "Input/output error")
+        return real(path)
+
+    monkeypatch.setattr("app.labeling.scan.os.scandir", failing)
+    assert mien("label", photos, "--out", out, "--quiet").exit_code == 3
+    assert (status_of(out)["deep/d.jpg"], status_of(out)["deep"]) == ("ok", "error")
+    assert (out / "annotated" / "deep" / "d.jpg").exists()
+
+
+def list_of(folder: Path) -> bytes:
+    return b"".join(bytes(path) + b"\n" for path in sorted(folder.rglob("*")) if path.is_file())
+
+
+def test_a_list_or_pattern_does_not_label_the_output(
+    mien: Mien, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(photos)
+    for _ in range(2):
+        done = mien("label", "--files-from", "-", "--out", "out", "--quiet", given=list_of(Path()))
+        assert done.exit_code == 0
+    assert sorted(status_of(Path("out"))) == ["a.jpg", "b.jpg", "c.jpg"]
+    for pattern in ("*", "**", "**/*.jpg"):
+        for _ in range(2):
+            assert mien("label", pattern, "--out", "out2", "--ignore", "out", "--quiet").exit_code == 0
+        assert sorted(status_of(Path("out2"))) == ["a.jpg", "b.jpg", "c.jpg"], pattern
+
+
+def test_an_output_folder_that_is_the_input_labels_the_photos_only(mien: Mien, photos: Path) -> None:
+    for _ in range(2):
+        assert mien("label", photos, "--out", photos, "--write", "csv,annotated,report", "--quiet").exit_code == 0
+    assert sorted(status_of(photos)) == ["a.jpg", "b.jpg", "c.jpg"]
+
+
+# Names
+
+
+def absolute_and_relative(base: Path) -> list[str | Path]:
+    fill(base, "q.jpg")
+    fill(base / "elsewhere", "q.jpg", first=1)
+    (base / "list.txt").write_text(f"q.jpg\n{base / 'elsewhere' / 'q.jpg'}\n../{base.name}/elsewhere/q.jpg\n")
+    return ["--files-from", "list.txt"]
+
+
+def a_folder_beside_files(base: Path) -> list[str | Path]:
+    fill(base, "x/q.jpg", "y/q.jpg", "d/q.jpg")
+    return ["d", "x/q.jpg", "y/q.jpg"]
+
+
+def a_pattern_of_files_and_folders(base: Path) -> list[str | Path]:
+    fill(base, "q.jpg", "d/q.jpg", "d/e/q.jpg")
+    return ["*", "--ignore", "out"]
+
+
+def a_folder_named_like_a_copy(base: Path) -> list[str | Path]:
+    fill(base / "in", "b.png.jpg/x.jpg", "b.png.jpg~/x.jpg", "c.jpg.face0.png/x.jpg", "c.jpg")
+    (base / "in" / "b.png").write_bytes(encoded(face_photo(), "PNG"))
+    return ["in"]
+
+
+def bytes_and_a_literal_escape(base: Path) -> list[str | Path]:
+    fill(base / "in", "\\xff.jpg", "\\\\xff.jpg", "\\x5cxff.jpg")
+    with open(os.fsencode(base) + b"/in/\xff.jpg", "wb") as file:  # noqa: PTH123  # not UTF-8, so not a Path
+        file.write(encoded(face_photo(variant=3), "JPEG"))
+    return ["in"]
+
+
+@pytest.mark.parametrize(
+    ("made", "count"),
+    [
+        (absolute_and_relative, 3),
+        (a_folder_beside_files, 3),
+        (a_pattern_of_files_and_folders, 3),
+        (a_folder_named_like_a_copy, 5),
+        (bytes_and_a_literal_escape, 4),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_every_file_has_a_row_and_a_copy_of_its_own(
+    mien: Mien, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: Callable[[Path], list[str | Path]], count: int
+) -> None:
+    arguments = made(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        done = mien("label", *arguments, "--out", "out", "--write", PICTURES, "--quiet")
+        assert done.exit_code == 0, done.stderr
+    rows = {row["file"] for row in rows_of(Path("out"))}
+    assert len(rows) == count, rows
+    assert sum(path.is_file() for path in Path("out/annotated").rglob("*")) == count
+
+
+# The journal
+
+
+def test_a_flipped_bit_in_the_journal_is_noticed(mien: Mien, photos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    mien("label", photos, "--out", out, "--quiet")
+    with sqlite3.connect(out / ".mien" / "journal.sqlite3") as journal:
+        (raw,) = journal.execute("SELECT probabilities FROM faces LIMIT 1").fetchone()
+        broken = bytes([*raw[:3], raw[3] ^ 0x40, *raw[4:]])
+        journal.execute("UPDATE faces SET probabilities=? WHERE probabilities=?", (broken, raw))
+    journal.close()
+    before = (out / "labels.csv").read_bytes()
+    refused = mien("label", photos, "--out", out)
+    assert refused.exit_code == 1
+    assert "is damaged" in refused.stderr
+    assert (out / "labels.csv").read_bytes() == before
+
+
+def test_outputs_written_earlier_are_brought_up_to_date(mien: Mien, photos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    mien("label", photos, "--out", out, "--write", "csv,jsonl,annotated", "--quiet")
+    fill(photos, "new.jpg", first=4)
+    again = mien("label", photos, "--out", out, "--write", "csv")
+    assert "jsonl, annotated" in again.stderr
+    assert "new.jpg" in (out / "labels.jsonl").read_text()
+    assert (out / "annotated" / "new.jpg").exists()
+    (out / "labels.jsonl").unlink()
+    assert mien("label", photos, "--out", out, "--write", "csv", "--quiet").exit_code == 0
+    assert not (out / "labels.jsonl").exists()

@@ -1,0 +1,154 @@
+"""One output folder: one process at a time, a full disk, another model, files that change between two runs."""
+
+import csv
+import fcntl
+import os
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.albums import face_photo, make_album
+from tests.integration.labeling.conftest import Mien, TreeOf
+from tests.support import encoded, tiny_artifact
+
+SMALL_DISK = "size=1200k"
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for number in range(6):
+        (folder / f"{number}.jpg").write_bytes(encoded(face_photo(variant=number), "JPEG"))
+    return folder
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    place = tmp_path / "disk"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", SMALL_DISK, "tmpfs", place]
+    mounted = subprocess.run(command, capture_output=True, check=False)
+    if mounted.returncode != 0:
+        pytest.skip(f"a small disk needs the right to mount: {mounted.stderr.decode().strip()}")
+    yield place
+    subprocess.run(["umount", place], check=True)
+
+
+def rows_of(out: Path) -> dict[str, dict[str, str]]:
+    with (out / "labels.csv").open(encoding="utf-8", newline="") as file:
+        return {f"{row['file']}#{row['face']}": row for row in csv.DictReader(file)}
+
+
+def test_a_full_disk_stops_the_run_cleanly_and_it_goes_on_when_there_is_space(
+    mien: Mien, tmp_path: Path, small_disk: Path, tree_of: TreeOf
+) -> None:
+    album = make_album(tmp_path / "album", 120, containers=False)
+    out = small_disk / "out"
+    full = mien("label", album, "--out", out, "--write", "csv,annotated,crops", "--quiet")
+    assert full.exit_code == 6, full.stderr
+    assert "no space left" in full.stderr
+    assert not (out / "labels.csv").exists()
+    assert not list((out / ".mien" / "part").iterdir())
+    for path in (out / "annotated").rglob("*.jpg"):
+        assert path.read_bytes().endswith(b"\xff\xd9"), f"{path} is half written"
+    subprocess.run(["mount", "-o", "remount,size=64m", small_disk], check=True)
+    again = mien("label", album, "--out", out, "--write", "csv,annotated,crops")
+    assert again.exit_code == 3
+    assert "are done already" in again.stderr
+    mien("label", album, "--out", tmp_path / "whole", "--write", "csv,annotated,crops", "--quiet")
+    assert tree_of(out) == tree_of(tmp_path / "whole")
+
+
+def test_a_second_process_on_the_same_output_is_refused(mien: Mien, photos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    (out / ".mien").mkdir(parents=True)
+    (out / ".mien" / "owner").write_text("12345")
+    with (out / ".mien" / "lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        refused = mien("label", photos, "--out", out)
+    assert refused.exit_code == 5
+    assert "in use by process 12345" in refused.stderr
+    assert not (out / "labels.csv").exists()
+
+
+def test_two_processes_at_once_leave_the_output_of_one(
+    mien: Mien, album: Path, tmp_path: Path, tree_of: TreeOf
+) -> None:
+    both = [mien.start("label", album, "--out", tmp_path / "out", "--quiet") for _ in range(2)]
+    for process in both:
+        process.communicate(timeout=110)
+    assert sorted(process.returncode for process in both) == [3, 5]
+    mien("label", album, "--out", tmp_path / "whole", "--quiet")
+    assert tree_of(tmp_path / "out") == tree_of(tmp_path / "whole")
+
+
+def test_changed_new_and_removed_files_are_noticed(mien: Mien, photos: Path, tmp_path: Path, tree_of: TreeOf) -> None:
+    out = tmp_path / "out"
+    assert mien("label", photos, "--out", out).exit_code == 0
+    (photos / "1.jpg").write_bytes(encoded(face_photo(variant=11), "JPEG"))
+    (photos / "new.jpg").write_bytes(encoded(face_photo(variant=12), "JPEG"))
+    (photos / "2.jpg").unlink()
+    again = mien("label", photos, "--out", out, "--json-log")
+    assert again.exit_code == 0
+    assert '"new": 2' in again.stderr
+    mien("label", photos, "--out", tmp_path / "fresh")
+    assert tree_of(out) == tree_of(tmp_path / "fresh")
+
+
+def test_a_change_that_keeps_size_and_time_is_noticed_on_request(mien: Mien, photos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    mien("label", photos, "--out", out, "--quiet")
+    path = photos / "3.jpg"
+    before, status = rows_of(out)["3.jpg#0"]["file_sha256"], path.stat()
+    payload = encoded(face_photo(variant=14), "JPEG")[: status.st_size]
+    path.write_bytes(payload.ljust(status.st_size, b"\0"))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    mien("label", photos, "--out", out, "--quiet")
+    assert rows_of(out)["3.jpg#0"]["file_sha256"] == before
+    checked = mien("label", photos, "--out", out, "--check-hashes")
+    assert "1 files have other bytes" in checked.stderr
+    hashes = {row["file_sha256"] for name, row in rows_of(out).items() if name.startswith("3.jpg")}
+    assert before not in hashes
+
+
+def test_another_model_or_setting_is_refused_and_a_new_run_keeps_the_earlier_ones(
+    mien: Mien, photos: Path, tmp_path: Path, tree_of: TreeOf
+) -> None:
+    out = tmp_path / "out"
+    mien("label", photos, "--out", out, "--quiet")
+    before = tree_of(out)
+    other = tiny_artifact(tmp_path / "other.model", temperature=3.0)
+    refused = mien("label", photos, "--out", out, "--model", other)
+    assert refused.exit_code == 1
+    assert "model tiny.test -> other.model" in refused.stderr
+    assert "--new-run" in refused.stderr
+    assert tree_of(out) == before
+    assert "6 of 6 pictures are done" in mien("label", photos, "--out", out).stderr
+
+    changed = mien("label", photos, "--out", out, "--model", other, "--new-run")
+    assert "are done already" not in changed.stderr
+    assert {row["model"] for row in rows_of(out).values()} == {"other.model"}
+    assert mien("label", photos, "--out", out, "--new-run", "--quiet").exit_code == 0
+    kept = [out / ".mien" / f"journal.{number}.sqlite3" for number in (1, 2)]
+    for path, model in zip(kept, ("tiny.test", "other.model"), strict=True):
+        with sqlite3.connect(path) as journal:
+            assert f'"model": "{model}"' in journal.execute("SELECT value FROM meta WHERE key='facts'").fetchone()[0]
+            assert journal.execute("SELECT COUNT(*) FROM items WHERE status='ok'").fetchone()[0] == 6
+        journal.close()
+
+
+def test_asking_for_another_output_later_adds_it_without_losing_the_first(
+    mien: Mien, photos: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    mien("label", photos, "--out", out, "--write", "csv", "--quiet")
+    assert not (out / "annotated").exists()
+    before = (out / "labels.csv").read_bytes()
+    mien("label", photos, "--out", out, "--write", "csv,annotated,crops", "--quiet")
+    assert (out / "labels.csv").read_bytes() == before
+    assert len(list((out / "annotated").glob("*.jpg"))) == 6
+    assert len(list((out / "crops").glob("*.png"))) >= 6

@@ -1,0 +1,146 @@
+"""The engine for many machines, on a real cluster of this one: workers and driver killed, each file's rows once."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyarrow import parquet
+
+from app.labeling.ray import cluster
+from app.labeling.ray import engine as ray_engine
+from app.labeling.ray.partitions import begin_run
+from app.settings import Settings
+from tests.albums import face_photo, make_album
+from tests.integration.labeling.conftest import Mien
+from tests.support import encoded
+
+RAY = ("--engine", "ray", "--workers", "2", "--partition-files", "16", "--json-log")
+# a cluster takes seconds to start on an idle machine, and much longer on a busy one
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module")
+def album(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_album(tmp_path_factory.mktemp("album"), 96)
+
+
+def rows_of(out: Path, table: str) -> list[dict[str, object]]:
+    """All rows of a partitioned or of a single table, in one order, without `duplicate_of`: one machine sees a part."""
+    single = out / f"{table}.parquet"
+    read = parquet.read_table(single if single.exists() else out / table)
+    rows = read.drop_columns(["duplicate_of"]).to_pylist()
+    return sorted(rows, key=lambda row: (row["file"], row.get("frame") or 0, row.get("face") or 0))
+
+
+def partitions(out: Path) -> dict[str, int]:
+    """When each committed partition was written."""
+    return {path.name: path.stat().st_mtime_ns for path in (out / "files").glob("part-*.parquet")}
+
+
+def wait_for_partitions(process: "subprocess.Popen[bytes]", out: Path, count: int) -> None:
+    deadline = time.monotonic() + 400
+    while len(partitions(out)) < count:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def actors_of(driver: int) -> Iterator[int]:
+    """Processes of the cluster below `driver` that label."""
+    parents: dict[int, int] = {}
+    labeling: list[int] = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            parents[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+            if (path / "cmdline").read_bytes().startswith(b"ray::MapWorker(MapBatches(Labeler)"):
+                labeling.append(int(path.name))
+        except OSError:  # ended meanwhile
+            continue
+    for process in labeling:
+        above = process
+        while above in parents and above != driver:
+            above = parents[above]
+        if above == driver:
+            yield process
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="finds the workers in /proc")
+def test_a_killed_worker_and_a_killed_driver_leave_each_file_s_rows_once(
+    mien: Mien, album: Path, tmp_path: Path
+) -> None:
+    out, local = tmp_path / "out", tmp_path / "local"
+    assert mien("label", album, "--out", local, "--write", "parquet", "--quiet").exit_code == 3
+
+    driver = mien.start("label", album, "--out", out, *RAY)
+    wait_for_partitions(driver, out, 1)
+    workers = list(actors_of(driver.pid))
+    assert workers, "no worker was found"
+    os.kill(workers[0], signal.SIGKILL)
+    wait_for_partitions(driver, out, 3)
+    assert len(partitions(out)) < 7, "the run was over before it could be killed: make the album larger"
+    driver.kill()
+    driver.communicate()
+    done = partitions(out)
+
+    again = mien.start("label", album, "--out", out, *RAY)
+    wait_for_partitions(again, out, len(done) + 1)
+    os.kill(next(actors_of(again.pid)), signal.SIGKILL)
+    _, stderr = again.communicate(timeout=400)
+    assert again.returncode == 3, stderr.decode()
+    assert b"files are done already" in stderr
+    summary = json.loads(stderr.splitlines()[-1])
+    pictures = [row for row in rows_of(local, "labels") if row["status"] != "skipped"]
+    assert summary["pictures"] == len({(row["file"], row["frame"]) for row in pictures})
+
+    assert rows_of(out, "labels") == rows_of(local, "labels")
+    assert rows_of(out, "files") == rows_of(local, "files")
+    assert done.items() <= partitions(out).items(), "what was committed is not written again"
+    assert {path.name for path in (out / "labels").iterdir()} == set(partitions(out))
+
+
+def test_the_ray_engine_says_what_it_cannot_do(
+    mien: Mien, album: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    refused = mien("label", album, "--out", out, "--engine", "ray", "--write", "csv,parquet")
+    assert refused.exit_code == 1
+    assert "writes only parquet, not csv" in refused.stderr
+    assert "--limit" in mien("label", album, "--out", out, "--engine", "ray", "--limit", "3").stderr
+    assert "--engine ray" in mien("label", album, "--out", out, "--ray-address", "auto").stderr
+    monkeypatch.setattr(ray_engine.importlib.util, "find_spec", lambda _name: None)
+    missing = mien("label", album, "--out", out, "--engine", "ray")
+    assert missing.exit_code == 1
+    assert "pip install mien[ray]" in missing.stderr
+    assert not (out / "labels").exists()
+
+
+def test_a_cluster_that_is_not_there_is_named(mien: Mien, tmp_path: Path) -> None:
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    (photos / "one.jpg").write_bytes(encoded(face_photo(), "JPEG"))
+    process = mien.start("label", photos, "--out", tmp_path / "out", "--engine", "ray", "--ray-address", "127.0.0.1:1")
+    _, stderr = process.communicate()
+    assert process.returncode == 1
+    assert "cannot reach the cluster at 127.0.0.1:1" in stderr.decode()
+    assert "Traceback" not in stderr.decode()
+
+
+def test_a_machine_that_does_not_see_the_folders_says_so(tmp_path: Path) -> None:
+    settings = Settings(device="cpu")
+    answer = cluster._present(settings, str(tmp_path / "elsewhere"), "run", None)  # asked per machine
+    assert "does not see the output folder" in answer["problem"]
+    (tmp_path / ".mien").mkdir()
+    run = begin_run(tmp_path)
+    answer = cluster._present(settings, str(tmp_path), run, str(tmp_path / "photos"))
+    assert "does not see the input" in answer["problem"]
+
+
+def test_machines_that_differ_are_named_with_the_difference() -> None:
+    found = {"10.0.0.1": {"model": "a", "detector": "yunet"}, "10.0.0.2": {"model": "a", "detector": "haar"}}
+    with pytest.raises(cluster.Unready, match=r"10\.0\.0\.2 differs from 10\.0\.0\.1: detector haar instead of yunet"):
+        cluster.agreed(found)

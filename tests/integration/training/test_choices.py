@@ -1,0 +1,211 @@
+"""Choices of a recipe, each used in a short run, each used in a short run."""
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from timm import create_model
+from torch import nn
+
+from data.contract import LABELS
+from tests.data_sets import make_affectnet, make_expw, make_folders
+from tests.support_training import TINY_CNN, drawn_faces, small_recipe
+from training.config import OptimConfig, Recipe, RecipeError
+from training.distillation.losses import relabel
+from training.evaluate import open_graph, run_graph
+from training.export import check_fp32, write_graph
+from training.loop.batches import epoch_order
+from training.loop.optimizer import build_optimizer
+from training.loop.run_folder import FACTS_NAME, METRICS_NAME, load_best
+from training.loop.sharpness import climbed
+from training.release.foreign import ForeignWeightsError
+from training.train import train
+
+
+def lines(out: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (out / METRICS_NAME).read_text(encoding="utf-8").splitlines()]
+
+
+def losses(out: Path) -> list[float]:
+    return [line["loss"] for line in lines(out) if "loss" in line]
+
+
+def with_runtime(recipe: Recipe, **changes: object) -> Recipe:
+    return recipe.model_copy(update={"runtime": recipe.runtime.model_copy(update=changes)})
+
+
+def test_the_class_sampler_draws_every_class_alike_and_the_root_lies_between() -> None:
+    labels = np.repeat(np.arange(3), [900, 90, 10])
+    shares = {
+        sampler: np.bincount(labels[epoch_order(labels, seed=0, epoch=0, sampler=sampler)], minlength=3) / 1000
+        for sampler in ("instance", "square_root", "class")
+    }
+    assert shares["instance"].tolist() == [0.9, 0.09, 0.01]
+    assert shares["class"] == pytest.approx([1 / 3] * 3, abs=0.05)
+    assert shares["square_root"] == pytest.approx(np.sqrt([900, 90, 10]) / np.sqrt([900, 90, 10]).sum(), abs=0.05)
+
+
+def test_faces_without_a_label_are_drawn_as_often_by_every_sampler() -> None:
+    labels = np.repeat([-1, 0, 1], [500, 490, 10])
+    drawn = labels[epoch_order(labels, seed=0, epoch=0, sampler="class")]
+    assert np.bincount(drawn + 1) / 1000 == pytest.approx([0.5, 0.25, 0.25], abs=0.05)
+
+
+def test_a_run_with_a_balanced_sampler_resumes_with_the_same_draws(tmp_path: Path) -> None:
+    train_counts = dict(zip(LABELS, (20, 3, 3, 9, 9, 6, 6), strict=True))
+    root = make_folders(tmp_path / "faces", {"train": train_counts, "valid": dict.fromkeys(LABELS, 1)})
+    data = small_recipe(root).data.model_dump(mode="json") | {"sampler": "class"}
+    recipe = small_recipe(root, data=data, epochs=1)
+    expected = losses(train(recipe, tmp_path / "run"))
+    (tmp_path / "run" / "last.pt").unlink()
+    assert losses(train(recipe, tmp_path / "run")) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["lamb", "nadamw"])
+def test_any_of_timms_optimizers_trains_by_its_name(tmp_path: Path, name: str) -> None:
+    recipe = small_recipe(drawn_faces(tmp_path / "faces", train=2, valid=1), epochs=1, optim={"name": name})
+    assert np.isfinite(losses(train(recipe, tmp_path / "run"))).all()
+
+
+def test_an_optimizer_or_an_option_that_timm_does_not_know_is_named() -> None:
+    with pytest.raises(RecipeError, match="did you mean lamb"):
+        build_optimizer(nn.Linear(2, 2), OptimConfig(name="lamp"))
+    with pytest.raises(RecipeError, match="betos"):
+        build_optimizer(nn.Linear(2, 2), OptimConfig(options={"betos": [0.9, 0.95]}))
+
+
+def test_sam_takes_the_gradient_where_the_loss_is_higher_and_comes_back() -> None:
+    network = nn.Linear(1, 1, bias=False)
+    nn.init.constant_(network.weight, 2.0)
+    network(torch.ones(1, 1)).square().backward()  # gradient 2 w = 4
+    with climbed(network, 0.5):
+        assert network.weight.item() == pytest.approx(2.5)
+        assert network.weight.grad is None
+        network(torch.ones(1, 1)).square().backward()
+    assert network.weight.item() == 2.0
+    assert network.weight.grad is not None
+    assert network.weight.grad.item() == pytest.approx(5.0)
+
+
+def test_sam_trains_otherwise_than_without_it(tmp_path: Path) -> None:
+    root = drawn_faces(tmp_path / "faces", train=4, valid=1)
+    recipe = small_recipe(root, epochs=1)
+    plain = losses(train(recipe, tmp_path / "plain"))
+    sharp = recipe.model_copy(update={"optim": recipe.optim.model_copy(update={"sam_rho": 0.05})})
+    found = losses(train(sharp, tmp_path / "sam"))
+    assert found[0] == pytest.approx(plain[0], rel=1e-5)
+    assert found[2] != pytest.approx(plain[2], rel=1e-5)
+
+
+def test_a_contradicted_label_is_replaced_and_a_missing_one_is_not() -> None:
+    logits = torch.tensor([[4.0, 0.0, 0.0], [4.0, 0.0, 0.0], [0.1, 0.0, 0.0], [4.0, 0.0, 0.0]])
+    target = torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
+    found, changed = relabel(logits, target, margin=0.2)
+    assert changed.tolist() == [True, False, False, False]
+    assert found.tolist() == [[1, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 0]]
+
+
+def test_relabeling_starts_at_its_epoch_and_logs_its_share(tmp_path: Path) -> None:
+    root = drawn_faces(tmp_path / "faces")
+    recipe = small_recipe(root, loss={"relabel": {"margin": 0.0, "from_epoch": 1}})
+    shares = [line["relabeled"] for line in lines(train(recipe, tmp_path / "run")) if "relabeled" in line]
+    assert shares[:7] == [0.0] * 7
+    assert max(shares[7:]) > 0
+    with pytest.raises(RecipeError, match=r"relabel with mix"):
+        small_recipe(root, loss={"relabel": {}}, mix={"mixup": 0.2})
+
+
+def test_a_network_that_sees_224_pixels_trains_and_exports(tmp_path: Path) -> None:
+    root = drawn_faces(tmp_path / "faces", train=2, valid=1)
+    recipe = small_recipe(root, model=TINY_CNN | {"img_size": 224}, epochs=1)
+    network, state = load_best(train(recipe, tmp_path / "run"))
+    crops = np.random.default_rng(0).integers(0, 256, (3, 112, 112, 3), dtype=np.uint8)
+    with torch.no_grad():
+        assert network.preprocess(torch.from_numpy(crops)).shape == (3, 1, 224, 224)
+        expected = network(torch.from_numpy(crops)).class_logits.numpy()
+    write_graph(network, state["head"], tmp_path / "model.onnx")
+    check_fp32(expected, run_graph(open_graph(tmp_path / "model.onnx"), crops))
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".pth"])
+def test_foreign_weights_of_timm_start_a_network_and_their_terms_travel(tmp_path: Path, suffix: str) -> None:
+    published = create_model("test_resnet", pretrained=False, num_classes=1000).state_dict()
+    path = tmp_path / f"published{suffix}"
+    if suffix == ".pth":
+        torch.save({"state_dict": {f"module.{name}": value for name, value in published.items()}}, path)
+    else:
+        save_file(published, path)
+    model = TINY_CNN | {"init_from": str(path), "init_terms": "MIT, by their authors"}
+    root = drawn_faces(tmp_path / "faces", train=2, valid=1)
+    recipe = small_recipe(root, model=model, epochs=1, optim={"learning_rate": 1e-9, "min_learning_rate": 0})
+    out = train(recipe, tmp_path / "run")
+    weights = load_best(out)[0].state_dict()
+    name = "layer1.0.conv1.weight"
+    torch.testing.assert_close(weights[f"backbone.network.{name}"], published[name], atol=1e-6, rtol=1e-4)
+    first = next(name for name, value in published.items() if value.ndim == 4)
+    summed = published[first].sum(dim=1, keepdim=True)
+    torch.testing.assert_close(weights[f"backbone.network.{first}"], summed, atol=1e-6, rtol=1e-4)
+    facts = json.loads((out / FACTS_NAME).read_text(encoding="utf-8"))
+    assert facts["weights_from"][path.name].endswith(", MIT, by their authors")
+
+
+def test_foreign_weights_without_terms_or_of_another_network_are_refused(tmp_path: Path) -> None:
+    root = drawn_faces(tmp_path / "faces", train=2, valid=1)
+    with pytest.raises(RecipeError, match="say in init_terms who published them"):
+        small_recipe(root, model=TINY_CNN | {"init_from": "weights.pth"})
+    broken, other = tmp_path / "broken.pth", tmp_path / "other.safetensors"
+    broken.write_bytes(b"rubbish")
+    save_file({"else.weight": torch.zeros(2)}, other)
+    for path, expected in ((broken, "cannot be read"), (other, "no tensor has a name of this network")):
+        recipe = small_recipe(root, model=TINY_CNN | {"init_from": str(path), "init_terms": "MIT"}, epochs=1)
+        with pytest.raises(ForeignWeightsError, match=expected):
+            train(recipe, tmp_path / "run")
+
+
+@pytest.mark.parametrize("library", ["wandb", "mlflow"])
+def test_a_tracker_gets_what_the_metrics_file_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str
+) -> None:
+    logged: Counter[str] = Counter()
+    closed: list[str] = []
+
+    def log(values: dict[str, float], step: int) -> None:
+        logged.update(values.keys())
+
+    run = SimpleNamespace(log=log, finish=lambda: closed.append("wandb"))
+    fake = SimpleNamespace(
+        init=lambda **_: run, set_experiment=str, start_run=lambda **_: None, log_metrics=log,
+        end_run=lambda: closed.append("mlflow"),
+    )  # fmt: skip
+    monkeypatch.setitem(sys.modules, library, fake)
+    recipe = small_recipe(drawn_faces(tmp_path / "faces", train=2, valid=1), epochs=1)
+    out = train(with_runtime(recipe, **{library: True}), tmp_path / "run")
+    assert logged["loss"] == len(losses(out))
+    assert logged["valid_accuracy"] == 1
+    assert closed == [library]
+
+
+def test_a_tracker_that_is_not_installed_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    recipe = small_recipe(drawn_faces(tmp_path / "faces", train=2, valid=1), epochs=1)
+    with pytest.raises(RecipeError, match="pip install wandb"):
+        train(with_runtime(recipe, wandb=True), tmp_path / "run")
+
+
+@pytest.mark.parametrize(("kind", "make"), [("affectnet", make_affectnet), ("expw", make_expw)])
+def test_each_new_reader_feeds_a_run(tmp_path: Path, kind: str, make: Callable[[Path], Path]) -> None:
+    root = str(make(tmp_path / kind))
+    data = {
+        "train": [{"kind": kind, "split": "train", "root": root}],
+        "valid": {"kind": kind, "split": "valid", "root": root},
+        "cache_dir": str(tmp_path / "cache"),
+    }
+    out = train(small_recipe(tmp_path, data=data, epochs=1), tmp_path / "run")
+    assert sum("valid_accuracy" in line for line in lines(out)) == 1

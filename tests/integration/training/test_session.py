@@ -1,0 +1,100 @@
+"""The training step: losses that a change of the code must not change, and what a recipe may choose about it."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from tests.support_training import TINY_DEIT, drawn_faces, small_recipe
+from training.loop import checkpoint
+from training.loop.optimizer import build_average
+from training.loop.run_folder import METRICS_NAME
+from training.loop.session import OutOfMemory, Session
+from training.report.__main__ import main as report
+from training.report.history import read_history
+from training.train import train
+
+# recorded before training and pretraining came to share their step; fp32 on one thread of an x86-64 CPU
+GOLDEN = {
+    "cnn": [
+        1.9617,
+        2.0029,
+        1.8643,
+        1.9127,
+        2.1825,
+        1.829,
+        2.0476,
+        2.2392,
+        1.9744,
+        1.926,
+        1.8332,
+        1.9656,
+        1.9922,
+        2.0714,
+    ],
+    "deit": [
+        1.9639,
+        1.9005,
+        1.8769,
+        1.8702,
+        1.8895,
+        1.9438,
+        1.9194,
+        1.8889,
+        1.7666,
+        1.8721,
+        1.8959,
+        1.8477,
+        1.8529,
+        1.8932,
+    ],
+}
+
+
+def losses(out: Path) -> list[float]:
+    lines = [json.loads(line) for line in (out / METRICS_NAME).read_text(encoding="utf-8").splitlines()]
+    return [line["loss"] for line in lines if "loss" in line]
+
+
+def test_existing_recipes_have_the_losses_they_always_had(tmp_path: Path) -> None:
+    root = drawn_faces(tmp_path / "faces")
+    cnn = train(small_recipe(root, loss={"class_balance": 0.9, "label_smoothing": 0.1}), tmp_path / "cnn")
+    assert losses(cnn) == pytest.approx(GOLDEN["cnn"], abs=2e-3)
+    distillation = {"mode": "hard", "teachers": [str(cnn)]}
+    deit = small_recipe(root, model=TINY_DEIT | {"drop_rate": 0.1}, distillation=distillation)
+    assert losses(train(deit, tmp_path / "deit")) == pytest.approx(GOLDEN["deit"], abs=2e-3)
+
+
+def test_without_an_average_the_last_weights_are_validated_and_kept(tmp_path: Path) -> None:
+    root = drawn_faces(tmp_path / "faces", train=2, valid=1)
+    out = train(small_recipe(root, epochs=1, optim={"learning_rate": 3e-3, "ema_decay": None}), tmp_path / "run")
+    last, best = checkpoint.read(out / checkpoint.LAST), checkpoint.read(out / checkpoint.BEST)
+    assert "ema" not in last
+    assert all(torch.equal(best["weights"][name], value) for name, value in last["network"].items())
+
+
+@pytest.mark.parametrize(("warmup", "expected"), [(True, 1 - 3500 ** (-2 / 3)), (False, 0.998)])
+def test_the_average_reaches_the_decay_that_was_asked_for_only_without_warm_up(warmup: bool, expected: float) -> None:
+    average = build_average(nn.Linear(2, 2), decay=0.998, warmup=warmup)
+    assert average.get_decay(3500) == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_run_of_one_short_epoch_can_be_reported(tmp_path: Path) -> None:
+    recipe = small_recipe(drawn_faces(tmp_path / "faces", train=2, valid=1), epochs=1)
+    runtime = recipe.runtime.model_copy(update={"log_every_steps": 10})
+    out = train(recipe.model_copy(update={"runtime": runtime}), tmp_path / "run")
+    assert read_history(out, batch_size=recipe.batch_size).position.tolist() == [1.0]
+    assert report([str(out), "--out", str(tmp_path / "report.html")]) == 0
+    assert "Learning curves" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_out_of_memory_points_at_accumulation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_large(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
+
+    monkeypatch.setattr(Session, "optimizer_step", too_large)
+    recipe = small_recipe(drawn_faces(tmp_path / "faces", train=2, valid=1), epochs=1)
+    with pytest.raises(OutOfMemory, match=r"batch_size 8.*runtime\.accumulate=2"):
+        train(recipe, tmp_path / "run")

@@ -1,0 +1,21 @@
+"""Helpers for tests of networks: small configurations and random crops."""
+
+import numpy as np
+import torch
+
+from data.contract import CROP_PX
+from models.backbones import BackboneConfig
+
+DEIT = "deit_tiny_distilled_patch16_224"
+SMALL = {"embed_dim": 32, "depth": 2, "num_heads": 2}
+
+
+def crops(count: int, *, channels: int = 3, seed: int = 0) -> torch.Tensor:
+    """Noise, (count, 112, 112, channels) uint8."""
+    shape = (count, CROP_PX, CROP_PX, channels)
+    return torch.from_numpy(np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8))
+
+
+def config(name: str, *, img_size: int = 112, channels: int = 1, **options: object) -> BackboneConfig:
+    """Configuration of a backbone with seven classes."""
+    return BackboneConfig(name=name, num_classes=7, in_chans=channels, img_size=img_size, options=dict(options))

@@ -1,0 +1,126 @@
+"""The command line: start time, error messages and exit codes."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from app.cli import app
+from app.cli.options import OnDevice
+from app.inference.detect import detector_names
+from app.inference.detect.weights import YUNET_FILE
+from app.settings import Device
+from tests.support import tiny_artifact
+
+ROOT = Path(__file__).resolve().parents[4]
+HEAVY = ("cv2", "numpy", "onnxruntime", "fastapi", "PIL")
+
+
+@pytest.fixture
+def artifact(tmp_path: Path) -> Path:
+    return tiny_artifact(tmp_path / "tiny.test")
+
+
+def mien(*arguments: str | Path, **environment: str | None) -> Result:
+    return CliRunner(env=environment).invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["label", "--help"], ["models", "--help"]])
+def test_help_loads_no_heavy_library(arguments: list[str]) -> None:
+    code = (
+        "import sys\nfrom app.cli import main\nsys.argv[1:] = sys.argv[1:]\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
+        f"loaded = [name for name in {HEAVY} if name in sys.modules]\nassert not loaded, loaded\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_help_names_every_command() -> None:
+    text = mien("--help").stdout
+    for command in ("label", "review", "serve", "doctor", "models"):
+        assert command in text
+
+
+def test_doctor_passes_for_a_working_installation(artifact: Path) -> None:
+    done = mien("doctor", "--model", artifact, "--detector", "haar", "--device", "cpu")
+    assert done.exit_code == 0, done.stdout
+    assert "the model runs on CPUExecutionProvider in fp32" in done.stdout
+    assert "all hashes match" in done.stdout
+    assert "haar" in done.stdout
+
+
+def test_doctor_reports_a_damaged_model(artifact: Path) -> None:
+    graph = artifact / "model.fp32.onnx"
+    graph.write_bytes(graph.read_bytes() + b"\0")
+    done = mien("doctor", "--model", artifact, "--detector", "haar", "--device", "cpu")
+    assert done.exit_code == 1
+    assert "failed" in done.stdout
+    assert "model.fp32.onnx has sha256" in done.stdout
+
+
+def test_doctor_reports_a_damaged_detector_file(artifact: Path, tmp_path: Path) -> None:
+    (tmp_path / YUNET_FILE).write_bytes(b"not the network")
+    done = mien("doctor", "--model", artifact, "--device", "cpu", MIEN_MODELS_DIR=str(tmp_path))
+    assert done.exit_code == 1
+    assert "has sha256" in done.stdout
+
+
+def test_doctor_reports_an_invalid_setting() -> None:
+    done = mien("doctor", MIEN_DETECTION_THRESHOLD="7")
+    assert done.exit_code == 1
+    assert "MIEN_DETECTION_THRESHOLD" in done.stdout
+
+
+def test_verify_reports_a_damaged_artifact(artifact: Path) -> None:
+    assert mien("models", "verify", artifact).exit_code == 0
+    (artifact / "card.md").write_text("another card")
+    done = mien("models", "verify", artifact)
+    assert done.exit_code == 1
+    assert "card.md has sha256" in done.stdout
+
+
+def test_device_names_are_those_of_the_settings() -> None:
+    literal, _none = get_args(get_args(OnDevice)[0])
+    assert get_args(literal) == get_args(Device)
+
+
+def test_models_list_includes_every_detector() -> None:
+    done = mien("models", "list")
+    assert done.exit_code == 0
+    for name in detector_names():
+        assert f"detector {name}" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["label"], 2, "give either FOLDER... or --files-from"),
+        (["label", "x", "--files-from", "-"], 2, "give either FOLDER... or --files-from"),
+        (["label", "x", "--every", "2", "--per-second", "1"], 2, "exclude each other"),
+        (["label", "no/such/folder"], 1, "there is no such folder or file"),
+        (["label", ".", "--write", "cvs"], 1, "expected one or several of"),
+        (["review", "no/such/folder"], 1, "holds no journal"),
+    ],
+)
+def test_a_usage_error_is_one_line_and_an_exit_code(
+    arguments: list[str], code: int, message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = mien(*arguments)
+    assert done.exit_code == code
+    assert message in done.stderr
+    assert done.stderr.startswith("mien: ")
+    assert "Traceback" not in done.stderr
+
+
+def test_list_outputs_marks_the_defaults() -> None:
+    lines = mien("label", "--list-outputs").stdout.splitlines()
+    assert any(line.startswith("* csv") for line in lines)
+    assert any(line.startswith("  parquet") for line in lines)

@@ -1,0 +1,55 @@
+"""`mien train` and the others: passed on to their modules, or one line where the libraries are missing."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from app.cli import app
+from app.cli.training import MODULES
+from tests.data_sets import make_folders
+
+ROOT = Path(__file__).resolve().parents[4]
+
+
+def mien(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """The installed program: its own folder, not the working directory, comes first among the places of modules."""
+    command = [sys.executable, "-P", "-c", "from app.cli import main; main()", *arguments]
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+
+
+def test_a_module_named_data_in_the_working_directory_shadows_nothing(tmp_path: Path) -> None:
+    (tmp_path / "data.py").write_text("raise SystemExit('shadowed')\n", encoding="utf-8")
+    make_folders(tmp_path / "faces")
+    done = mien("data", "check", "folders", "faces", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert '"kind": "folders"' in done.stdout
+
+
+@pytest.mark.parametrize("name", ["train", "evaluate"])
+def test_a_command_passes_help_and_errors_on(tmp_path: Path, name: str) -> None:
+    shown = mien(name, "--help", cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    assert "usage:" in shown.stdout
+    assert mien(name, "--no-such-option", cwd=tmp_path).returncode == 2
+
+
+@pytest.mark.parametrize("name", [name for name, module in MODULES.items() if module.needs])
+def test_without_torch_one_line_says_which_command_installs_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda library: None if library == "torch" else found(library))
+    result = CliRunner().invoke(app, [name, "recipe.yaml"])
+    assert result.exit_code == 1
+    assert "torch not installed" in result.stderr
+    assert "requirements/install.sh .venv-train train" in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_every_command_is_listed_with_the_others() -> None:
+    shown = CliRunner().invoke(app, ["--help"]).output
+    assert all(name in shown for name in MODULES)

@@ -1,0 +1,156 @@
+"""Passes over one picture: sizes, turns, merging; with a network of a few lines that finds drawn marks."""
+
+import cv2
+import numpy as np
+import pytest
+
+from app.inference.detect.base import Face
+from app.inference.detect.search import Plan, _halved, find_faces, merge, one_pass, unturned
+from data.contract import Array, roll_degrees
+
+PLAN = Plan(640, 1600, turned=True)
+# A drawn "face": a red square, its upper half blue where it stands upright.
+RED, BLUE = (255, 0, 0), (0, 0, 255)
+
+
+def photo(width: int, height: int, *squares: tuple[int, int, int]) -> Array:
+    image = np.full((height, width, 3), 128, np.uint8)
+    for x, y, side in squares:
+        cv2.rectangle(image, (x, y), (x + side - 1, y + side - 1), RED, -1)
+        cv2.rectangle(image, (x, y), (x + side - 1, y + side // 2 - 1), BLUE, -1)
+    return image
+
+
+class MarkFinder:
+    """Answers a row for each drawn face whose side is within what it can see; sure of upright ones alone."""
+
+    def __init__(self, smallest: int = 20, largest: int = 300) -> None:
+        self.sizes: list[tuple[int, int]] = []
+        self.smallest, self.largest = smallest, largest
+
+    def __call__(self, image: Array) -> Array:
+        self.sizes.append((image.shape[1], image.shape[0]))
+        colors = image.astype(int)
+        marked = ((colors[..., 1] < 60) & (colors[..., [0, 2]].max(axis=2) > 60)).astype(np.uint8)
+        count, _, boxes, _ = cv2.connectedComponentsWithStats(marked)
+        rows = [self._row(colors, *(int(v) for v in boxes[index, :4])) for index in range(1, count)]
+        return np.array([row for row in rows if row is not None], np.float32).reshape(-1, 15)
+
+    def _row(self, colors: Array, x: int, y: int, width: int, height: int) -> list[float] | None:
+        if not self.smallest <= max(width, height) <= self.largest:
+            return None
+        top = colors[y + height // 4, x + width // 2]
+        bottom = colors[y + height * 3 // 4, x + width // 2]
+        score = 0.95 if top[2] > bottom[2] else 0.75
+        points = [(0.3, 0.4), (0.7, 0.4), (0.5, 0.6), (0.35, 0.8), (0.65, 0.8)]
+        landmarks = [value for px, py in points for value in (x + px * width, y + py * height)]
+        return [x, y, width, height, *landmarks, score]
+
+
+def test_one_upright_face_takes_one_pass() -> None:
+    network = MarkFinder()
+    faces = find_faces(photo(1280, 960, (300, 200, 400)), network, PLAN)
+    assert network.sizes == [(640, 480)]
+    assert faces[0].box_px == pytest.approx((300, 200, 400, 400), abs=4)
+
+
+def test_boxes_come_back_in_pixels_of_the_photo() -> None:
+    image = photo(1999, 1333, (700, 500, 333))
+    (face,) = find_faces(image, MarkFinder(), PLAN)
+    assert face.box_px == pytest.approx((700, 500, 333, 333), abs=4)
+    assert face.landmarks_px[0] == pytest.approx((700 + 0.3 * 333, 500 + 0.4 * 333), abs=4)
+
+
+def test_a_small_face_in_a_large_photo_is_found_by_the_second_pass() -> None:
+    network = MarkFinder()
+    (face,) = find_faces(photo(3200, 2400, (1000, 1000, 60)), network, PLAN)
+    assert face.box_px == pytest.approx((1000, 1000, 60, 60), abs=4)
+    assert (1600, 1200) in network.sizes
+
+
+def test_a_face_seen_by_two_passes_is_one_face() -> None:
+    network = MarkFinder()
+    faces = find_faces(photo(1600, 1200, (100, 100, 60), (800, 300, 90)), network, PLAN)
+    assert len(faces) == 2
+    assert len(network.sizes) >= 2
+
+
+def test_a_face_that_fills_the_picture_is_found_small() -> None:
+    (face,) = find_faces(photo(640, 640, (5, 5, 630)), MarkFinder(), PLAN)
+    assert face.box_px == pytest.approx((5, 5, 630, 630), abs=12)
+
+
+@pytest.mark.parametrize(("turns", "code"), [(1, 0), (2, 1), (3, 2)])
+def test_a_photo_on_its_side_is_turned_and_its_faces_turned_back(turns: int, code: int) -> None:
+    upright = photo(900, 600, (100, 150, 200))
+    (face,) = find_faces(cv2.rotate(upright, code), MarkFinder(), PLAN)
+    assert abs(roll_degrees(face.landmarks_px)) == pytest.approx(180 if turns == 2 else 90, abs=2)
+    back = unturned(face, turns, width=900, height=600)
+    assert back.box_px == pytest.approx((100, 150, 200, 200), abs=4)
+    assert back.landmarks_px[0] == pytest.approx((160, 230), abs=4)
+
+
+def test_a_photo_on_its_side_stays_as_it_is_where_turning_is_off() -> None:
+    network = MarkFinder()
+    turned = cv2.rotate(photo(900, 600, (100, 150, 200)), cv2.ROTATE_180)
+    (face,) = find_faces(turned, network, Plan(640, 1600, turned=False))
+    assert roll_degrees(face.landmarks_px) == pytest.approx(0, abs=1)
+    assert len(network.sizes) == 1
+
+
+def test_a_tiny_picture_is_enlarged_and_never_smaller_than_the_network_can_see() -> None:
+    network = MarkFinder()
+    find_faces(np.zeros((1, 1, 3), np.uint8), network, PLAN)
+    find_faces(np.zeros((20, 48, 3), np.uint8), network, PLAN)
+    assert min(min(size) for size in network.sizes) >= 60
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 3000), (3000, 1), (31, 33), (7, 2)])
+def test_odd_sizes_have_no_face_and_no_error(shape: tuple[int, int]) -> None:
+    assert find_faces(np.full((*shape, 3), 90, np.uint8), MarkFinder(), PLAN) == []
+
+
+def test_answers_that_are_no_coordinates_are_dropped() -> None:
+    def absurd(image: Array) -> Array:
+        return np.array([[-1e12, -1e12, 2e12, 2e12, *range(10), 1.0], [np.nan] * 15], np.float32)
+
+    assert one_pass(np.zeros((32, 32, 3), np.uint8), absurd, 640) == []
+
+
+def test_of_two_detections_of_one_face_the_better_stays() -> None:
+    landmarks = np.zeros((5, 2), np.float32)
+    better, worse = Face((0, 0, 100, 100), landmarks, 0.9), Face((5, 5, 100, 100), landmarks, 0.8)
+    apart = Face((300, 0, 100, 100), landmarks, 0.7)
+    assert merge([worse, apart, better]) == [better, apart]
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "size", "halved"),
+    [
+        (2400, 1600, (640, 427), (1200, 800)),
+        (2400, 1600, (160, 107), (300, 200)),
+        (2401, 1600, (640, 426), (2401, 1600)),  # an odd side has no exact half
+        (1200, 801, (640, 427), (1200, 801)),
+        (1200, 800, (640, 427), (1200, 800)),  # a half would be smaller than what is wanted
+        (1280, 800, (640, 400), (640, 400)),
+    ],
+)
+def test_a_picture_is_halved_exactly_and_never_too_far(
+    width: int, height: int, size: tuple[int, int], halved: tuple[int, int]
+) -> None:
+    image = np.random.default_rng(0).integers(0, 256, (height, width, 3), np.uint8)
+    result = _halved(image, size)
+    assert (result.shape[1], result.shape[0]) == halved
+    times = width // halved[0]
+    blocks = image.reshape(halved[1], times, halved[0], times, 3).mean(axis=(1, 3))
+    assert np.abs(result - blocks).max() <= 1.5, "the mean of the pixels behind each pixel"
+
+
+def test_halving_before_reducing_keeps_the_picture() -> None:
+    """Of a smooth picture, as photos are at the scale of single pixels; within a few of 256 levels, on average one."""
+    image = cv2.GaussianBlur(np.random.default_rng(1).integers(0, 256, (1600, 2400, 3), np.uint8), (0, 0), 4)
+    for size in ((1600, 1067), (640, 427), (160, 107)):
+        once = cv2.resize(image, size, interpolation=cv2.INTER_AREA).astype(int)
+        twice = cv2.resize(_halved(image, size), size, interpolation=cv2.INTER_AREA).astype(int)
+        assert np.abs(once - twice).mean() < 1
+        assert np.abs(once - twice).max() <= 6

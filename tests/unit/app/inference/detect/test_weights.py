@@ -1,0 +1,123 @@
+"""YuNet's file: where it is looked for, how it is fetched, and that a wrong one is refused."""
+
+import hashlib
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from app.errors import DetectorUnavailable, DownloadError
+from app.inference.detect import weights
+from app.inference.detect.weights import YUNET_FILE, fetch_yunet, find_yunet, require_yunet
+
+GOOD = b"stands for the published network"
+
+
+class _Mirror(ThreadingHTTPServer):
+    """Answers every GET with `body`; remembers how often."""
+
+    body = GOOD
+    status = 200
+    asked = 0
+
+
+class _Answer(BaseHTTPRequestHandler):
+    server: _Mirror
+
+    def do_GET(self) -> None:
+        self.server.asked += 1
+        self.send_response(self.server.status)
+        self.send_header("Content-Length", str(len(self.server.body)))
+        self.end_headers()
+        self.wfile.write(self.server.body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the base class names it so
+        pass
+
+
+@pytest.fixture
+def mirror() -> Iterator[_Mirror]:
+    server = _Mirror(("127.0.0.1", 0), _Answer)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture(autouse=True)
+def pinned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The test's own pin and user cache."""
+    monkeypatch.setattr(weights, "YUNET_SHA256", hashlib.sha256(GOOD).hexdigest())
+    cache = tmp_path / "cache"
+    monkeypatch.setattr(weights, "cache_dir", lambda: cache)
+    return cache
+
+
+def address(mirror: _Mirror) -> str:
+    return f"http://127.0.0.1:{mirror.server_address[1]}/{YUNET_FILE}"
+
+
+def test_the_file_is_fetched_once_and_then_found(mirror: _Mirror, pinned: Path) -> None:
+    path = fetch_yunet(url=address(mirror))
+    assert path == pinned / YUNET_FILE
+    assert path.read_bytes() == GOOD
+    assert fetch_yunet(url=address(mirror)) == path
+    assert mirror.asked == 1
+    assert find_yunet(None) == path
+    assert [file.name for file in pinned.iterdir()] == [YUNET_FILE]
+
+
+def test_another_file_from_the_network_is_refused_and_not_written(mirror: _Mirror, pinned: Path) -> None:
+    mirror.body = b"version https://git-lfs.github.com/spec/v1"
+    with pytest.raises(DownloadError, match=r"42 bytes of sha256 .* expected .* Nothing was written"):
+        fetch_yunet(url=address(mirror))
+    assert not pinned.exists()
+
+
+def test_a_server_error_says_how_to_go_on_without_the_network(mirror: _Mirror) -> None:
+    mirror.status = 503
+    with pytest.raises(DownloadError, match="MIEN_MODELS_DIR"):
+        fetch_yunet(url=address(mirror))
+
+
+def test_no_server_is_told_within_the_time_out() -> None:
+    with pytest.raises(DownloadError, match=r"within 0\.2 s"):
+        fetch_yunet(url="http://127.0.0.1:9/none", timeout_s=0.2)
+
+
+def test_a_damaged_file_is_fetched_again_when_asked(mirror: _Mirror, pinned: Path) -> None:
+    pinned.mkdir()
+    (pinned / YUNET_FILE).write_bytes(b"half")
+    assert fetch_yunet(url=address(mirror)).read_bytes() == GOOD
+
+
+def test_the_models_folder_comes_before_the_cache(tmp_path: Path, pinned: Path) -> None:
+    for folder in (tmp_path / "models", pinned):
+        folder.mkdir()
+        (folder / YUNET_FILE).write_bytes(GOOD)
+    assert find_yunet(tmp_path / "models") == tmp_path / "models" / YUNET_FILE
+
+
+def test_a_damaged_file_is_named_and_never_skipped(tmp_path: Path, pinned: Path) -> None:
+    models = tmp_path / "models"
+    for folder, body in ((models, b"damaged"), (pinned, GOOD)):
+        folder.mkdir()
+        (folder / YUNET_FILE).write_bytes(body)
+    with pytest.raises(DetectorUnavailable, match=f"models/{YUNET_FILE} has sha256 .*mien models pull"):
+        find_yunet(models)
+
+
+def test_an_absent_file_is_none_to_auto_and_an_error_to_yunet(tmp_path: Path) -> None:
+    assert find_yunet(tmp_path) is None
+    with pytest.raises(DetectorUnavailable, match="mien models pull"):
+        require_yunet(tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_is_told(mirror: _Mirror, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way", encoding="utf-8")
+    with pytest.raises(DownloadError, match="cannot write"):
+        fetch_yunet(tmp_path / "file" / "below", url=address(mirror))

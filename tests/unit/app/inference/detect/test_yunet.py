@@ -1,0 +1,153 @@
+"""YuNet in ONNX Runtime against OpenCV's own runner, and its decoder alone."""
+
+import threading
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from app.inference.detect.search import Plan, find_faces
+from app.inference.detect.yunet import NMS_IOU, OUTPUTS, STRIDES, TOP_K, YuNet, create, decode
+from app.settings import load_settings
+from data import contract
+from data.contract import Array, roll_degrees
+from tests.support import folder_from_environment, sample_photo
+
+PLAN = Plan(640, 1600, turned=True)
+
+
+def empty_grids(across: int, down: int) -> dict[str, Array]:
+    """The twelve outputs of a picture in which the network is sure of nothing."""
+    widths = {"cls": 1, "obj": 1, "bbox": 4, "kps": 10}
+    cells = {stride: (across // stride) * (down // stride) for stride in STRIDES}
+    return {
+        name: np.zeros((1, cells[int(name.split("_")[1])], widths[name.split("_")[0]]), np.float32) for name in OUTPUTS
+    }
+
+
+def test_nothing_sure_is_no_row() -> None:
+    rows = decode(empty_grids(128, 96), cells_across=128 // np.array(STRIDES), threshold=0.6)
+    assert rows.shape == (0, 15)
+
+
+def test_a_cell_predicts_offsets_in_cells_and_the_logarithm_of_its_size() -> None:
+    grids = empty_grids(128, 96)
+    cell = 2 * 8 + 3  # third row, fourth column of the grid of stride 16
+    grids["cls_16"][0, cell] = 0.81
+    grids["obj_16"][0, cell] = 1.0
+    grids["bbox_16"][0, cell] = [0.5, 0.25, np.log(2), np.log(3)]
+    grids["kps_16"][0, cell] = np.arange(10)
+    (row,) = decode(grids, cells_across=128 // np.array(STRIDES), threshold=0.6)
+    assert row[14] == pytest.approx(0.9)
+    assert row[:4] == pytest.approx([(3 + 0.5) * 16 - 16, (2 + 0.25) * 16 - 24, 32, 48])
+    assert row[4:14:2] == pytest.approx([(3 + value) * 16 for value in (0, 2, 4, 6, 8)])
+    assert row[5:14:2] == pytest.approx([(2 + value) * 16 for value in (1, 3, 5, 7, 9)])
+
+
+def test_of_overlapping_cells_the_surest_stays() -> None:
+    grids = empty_grids(128, 96)
+    for cell, score in ((40, 0.7), (41, 0.9), (42, 0.8)):
+        grids["cls_8"][0, cell] = grids["obj_8"][0, cell] = score
+        grids["bbox_8"][0, cell] = [0, 0, np.log(8), np.log(8)]
+    rows = decode(grids, cells_across=128 // np.array(STRIDES), threshold=0.6)
+    assert rows[:, 14] == pytest.approx([0.9])
+
+
+@pytest.fixture(scope="module")
+def network_file() -> Path:
+    return folder_from_environment("MIEN_MODELS_DIR") / "face_detection_yunet_2023mar.onnx"
+
+
+@pytest.fixture(scope="module")
+def yunet(network_file: Path) -> YuNet:
+    return YuNet(network_file, threshold=0.6, plan=PLAN, threads=1)
+
+
+def opencv_rows(path: Path, image: Array) -> Array:
+    detector = cv2.FaceDetectorYN.create(str(path), "", (image.shape[1], image.shape[0]), 0.6, NMS_IOU, TOP_K)
+    _, rows = detector.detect(cv2.cvtColor(image, cv2.COLOR_RGB2BGR))
+    found: Array | None = rows
+    return np.empty((0, 15), np.float32) if found is None else found
+
+
+@pytest.mark.parametrize("long_side", [97, 320, 512, 641])
+def test_rows_equal_those_of_opencv(yunet: YuNet, network_file: Path, long_side: int) -> None:
+    image = contract.decode(sample_photo().read_bytes())
+    scale = long_side / max(image.shape[:2])
+    image = cv2.resize(image, None, fx=scale, fy=scale * 0.9, interpolation=cv2.INTER_AREA)
+    ours, theirs = yunet.rows(image), opencv_rows(network_file, image)
+    assert len(ours) == len(theirs) >= 1
+    assert np.abs(ours - theirs).max() < 0.01
+
+
+def test_on_real_photos_rows_equal_those_of_opencv(yunet: YuNet, network_file: Path) -> None:
+    photos = sorted(folder_from_environment("MIEN_PHOTOS_DIR").glob("*.jpg"))
+    assert len(photos) >= 60
+    for photo in photos:
+        image = contract.decode(photo.read_bytes(), reduce_to_px=640)
+        scale = 640 / max(image.shape[:2])
+        image = cv2.resize(image, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
+        ours, theirs = yunet.rows(image), opencv_rows(network_file, image)
+        assert len(ours) == len(theirs), photo.name
+        assert np.abs(ours - theirs).max(initial=0) < 1, photo.name
+
+
+def test_on_real_photos_the_faces_listed_are_found(yunet: YuNet) -> None:
+    folder = folder_from_environment("MIEN_PHOTOS_DIR")
+    lines = (folder / "photos.csv").read_text(encoding="utf-8").splitlines()[1:]
+    listed = {line.split(",")[0]: int(line.split(",")[3]) for line in lines}
+    found = {name: len(yunet.detect(contract.decode((folder / name).read_bytes()))) for name in listed}
+    met = sum(min(found[name], count) for name, count in listed.items())
+    assert met >= 0.97 * sum(listed.values())
+    assert sum(found.values()) <= 1.03 * sum(listed.values())
+
+
+@pytest.mark.parametrize("code", [cv2.ROTATE_90_CLOCKWISE, cv2.ROTATE_180, cv2.ROTATE_90_COUNTERCLOCKWISE])
+def test_a_photo_without_exif_on_its_side_has_its_face_with_the_roll(yunet: YuNet, code: int) -> None:
+    image = contract.decode(sample_photo().read_bytes())
+    (upright,) = yunet.detect(image)
+    (turned,) = yunet.detect(cv2.rotate(image, code))
+    expected = {cv2.ROTATE_90_CLOCKWISE: 90, cv2.ROTATE_180: 180, cv2.ROTATE_90_COUNTERCLOCKWISE: -90}[code]
+    change = roll_degrees(turned.landmarks_px) - roll_degrees(upright.landmarks_px)
+    assert abs((change - expected + 180) % 360 - 180) < 5
+    assert turned.score == pytest.approx(upright.score, abs=0.03)
+
+
+@pytest.mark.parametrize("side", [1, 2, 8, 16, 31, 32, 33])
+def test_tiny_pictures_have_no_absurd_face(yunet: YuNet, side: int) -> None:
+    noise = np.random.default_rng(side).integers(0, 256, (side, side, 3), dtype=np.uint8)
+    for face in yunet.detect(noise):
+        assert max(face.box_px[2:]) <= 3 * side
+
+
+@pytest.mark.parametrize("side", [48, 350, 1500])
+def test_a_face_that_fills_the_picture_is_found(yunet: YuNet, side: int) -> None:
+    image = contract.decode(sample_photo().read_bytes())
+    (face,) = yunet.detect(image)
+    x, y, width, height = (round(value) for value in face.box_px)
+    close_up = cv2.resize(image[y : y + height, x : x + width], (side, side), interpolation=cv2.INTER_AREA)
+    (found,) = yunet.detect(close_up)
+    assert min(found.box_px[2:]) > 0.7 * side
+
+
+def test_threads_do_not_disturb_each_other(yunet: YuNet) -> None:
+    image = contract.decode(sample_photo().read_bytes())
+    pictures = [cv2.resize(image, (300 + 40 * index, 320)) for index in range(8)]
+    alone = [find_faces(picture, yunet.rows, PLAN) for picture in pictures]
+    together: dict[int, list[float]] = {}
+
+    def work(index: int) -> None:
+        together[index] = [face.box_px[0] for face in yunet.detect(pictures[index])]
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert together == {index: [face.box_px[0] for face in faces] for index, faces in enumerate(alone)}
+
+
+def test_the_settings_reach_the_detector(network_file: Path) -> None:
+    detector = create(load_settings(models_dir=network_file.parent, detection_threshold=0.99))
+    assert detector.detect(contract.decode(sample_photo().read_bytes())) == []

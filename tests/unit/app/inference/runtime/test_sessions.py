@@ -1,0 +1,203 @@
+"""Session options, verified providers, and reasons why CUDA and TensorRT cannot run."""
+
+import ctypes
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+import pytest
+
+from app.errors import ProviderUnavailable
+from app.inference.runtime import sessions
+from app.inference.runtime.sessions import (
+    CPU,
+    CUDA,
+    GRAPH_ID,
+    NO_GRAPH,
+    TENSORRT,
+    cuda_obstacle,
+    open_session,
+    tensorrt_obstacle,
+    tensorrt_options,
+)
+from tests.support import random_crops, tiny_graph
+
+
+class Driver:
+    """Fake libcuda.so.1 with a number of GPUs."""
+
+    def __init__(self, gpus: int, *, status: int = 0) -> None:
+        self.gpus, self.status = gpus, status
+
+    def cuInit(self, flags: int) -> int:  # noqa: N802  # name in the driver
+        return self.status
+
+    def cuDeviceGetCount(self, count: object) -> int:  # noqa: N802
+        ctypes.cast(count, ctypes.POINTER(ctypes.c_int))[0] = self.gpus  # type: ignore[arg-type]
+        return 0
+
+
+def machine(monkeypatch: pytest.MonkeyPatch, driver: Driver | None, libraries: set[str]) -> list[str]:
+    """Fake a machine with this driver and these libraries; returns a log of preload calls."""
+    preloaded: list[str] = []
+
+    def load(name: str) -> object:
+        if name == "libcuda.so.1" and driver is not None:
+            return driver
+        if name not in libraries:
+            raise OSError(f"{name}: cannot open shared object file")
+        return object()
+
+    def preload() -> None:
+        print("Failed to load libcublas.so.13")
+        preloaded.append("recorded")
+
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [TENSORRT, CUDA, CPU])
+    monkeypatch.setattr(onnxruntime, "cuda_version", "13.0")
+    monkeypatch.setattr(onnxruntime, "preload_dlls", preload)
+    monkeypatch.setattr(ctypes, "CDLL", load)
+    return preloaded
+
+
+ALL = {"libcudart.so.13", "libcublasLt.so.13", "libcublas.so.13", "libcurand.so.10"}
+
+
+def test_a_build_without_cuda_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(monkeypatch, Driver(1), ALL)
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [CPU])
+    assert "no CUDA provider" in str(cuda_obstacle())
+
+
+def test_a_missing_driver_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(monkeypatch, None, ALL)
+    assert cuda_obstacle() == "no NVIDIA driver was found (libcuda.so.1)"
+
+
+@pytest.mark.parametrize("driver", [Driver(0), Driver(1, status=100)])
+def test_a_driver_without_a_gpu_is_reported(monkeypatch: pytest.MonkeyPatch, driver: Driver) -> None:
+    machine(monkeypatch, driver, ALL)
+    assert cuda_obstacle() == "the NVIDIA driver sees no GPU"
+
+
+def test_missing_libraries_are_named_and_nothing_is_printed(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    preloaded = machine(monkeypatch, Driver(1), {"libcudart.so.13", "libcurand.so.10"})
+    assert cuda_obstacle() == "these CUDA 13 libraries are missing: libcublasLt.so.13, libcublas.so.13"
+    assert preloaded == ["recorded"]
+    assert capfd.readouterr().out == ""
+
+
+def test_a_complete_machine_has_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
+    preloaded = machine(monkeypatch, Driver(1), ALL)
+    assert cuda_obstacle() is None
+    assert preloaded == []
+
+
+def test_a_cpu_session_counts_its_nodes() -> None:
+    session = open_session(tiny_graph().SerializeToString(), "cpu", threads=1, warm_up={"crops": random_crops(1)})
+    assert (session.device, session.provider) == ("cpu", CPU)
+    assert session.nodes[CPU] >= 5
+
+
+def test_a_graph_that_fails_its_warm_up_is_rejected_with_the_reason() -> None:
+    with pytest.raises(ProviderUnavailable, match=r"device cpu: the model does not run \(.*crops.*\)"):
+        open_session(tiny_graph().SerializeToString(), "cpu", threads=1, warm_up={"faces": random_crops(1)})
+
+
+class RecordedSessions:
+    """Records how sessions are opened and run; they run on the CPU and report the given nodes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, nodes: dict[str, int]) -> None:
+        self.providers: list[Any] = []
+        self.runs: list[Any] = []
+        self.opened = 0
+        real = onnxruntime.InferenceSession
+        recorded = self
+
+        class Session(real):  # type: ignore[misc, valid-type]
+            def __init__(self, source: Any, options: Any, providers: list[Any]) -> None:
+                super().__init__(source, options, providers=[CPU])
+                recorded.providers, recorded.opened = providers, recorded.opened + 1
+
+            def run(self, names: Any, feed: Any, options: Any = None) -> Any:
+                recorded.runs.append(options.get_run_config_entry(GRAPH_ID))
+                return super().run(names, feed, options)
+
+        monkeypatch.setattr(onnxruntime, "InferenceSession", Session)
+        monkeypatch.setattr(sessions, "_nodes", lambda _session: nodes)
+
+
+def opened(device: Any, **options: Any) -> sessions.Session:
+    graph = tiny_graph().SerializeToString()
+    return open_session(graph, device, threads=1, warm_up={"crops": random_crops(1)}, options=options)
+
+
+def test_a_cuda_session_uses_a_small_arena_and_no_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(monkeypatch, Driver(1), ALL)
+    recorded = RecordedSessions(monkeypatch, nodes={CUDA: 9})
+    session = opened("cuda", enable_cuda_graph="1")
+    assert (session.device, session.provider) == ("cuda", CUDA)
+    (name, options), last = recorded.providers
+    assert (name, last) == (CUDA, CPU)
+    assert options["arena_extend_strategy"] == "kSameAsRequested"
+    assert options["use_tf32"] == "0"
+    assert options["enable_cuda_graph"] == "1"
+    assert recorded.runs == [NO_GRAPH], "the warm-up run must not be captured"
+
+
+def test_cuda_graphs_are_enabled_only_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(monkeypatch, Driver(1), ALL)
+    recorded = RecordedSessions(monkeypatch, nodes={CUDA: 9})
+    opened("auto")
+    assert "enable_cuda_graph" not in recorded.providers[0][1]
+
+
+TENSORRT_LIBRARIES = {"libnvinfer.so.10", "libnvonnxparser.so.10"}
+
+
+def test_a_tensorrt_session_caches_engines_and_falls_back_to_cuda_per_node(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    machine(monkeypatch, Driver(1), ALL | TENSORRT_LIBRARIES)
+    recorded = RecordedSessions(monkeypatch, nodes={TENSORRT: 200, CUDA: 2})
+    session = opened(
+        "tensorrt", **tensorrt_options(tmp_path / "engines", {"crops": (112, 112, 3)}, largest=256, half=True)
+    )
+    assert (session.device, session.provider) == ("cuda", TENSORRT)
+    assert [one if isinstance(one, str) else one[0] for one in recorded.providers] == [TENSORRT, CUDA, CPU]
+    options = recorded.providers[0][1]
+    assert options["trt_engine_cache_path"] == str(tmp_path / "engines")
+    assert (tmp_path / "engines").is_dir()
+    assert (options["trt_engine_cache_enable"], options["trt_fp16_enable"]) == ("1", "1")
+    assert options["trt_profile_min_shapes"] == "crops:1x112x112x3"
+    assert options["trt_profile_max_shapes"] == "crops:256x112x112x3"
+
+
+def test_a_tensorrt_session_without_tensorrt_nodes_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(monkeypatch, Driver(1), ALL | TENSORRT_LIBRARIES)
+    RecordedSessions(monkeypatch, nodes={CUDA: 202})
+    with pytest.raises(ProviderUnavailable, match=r"device tensorrt: runs none of .* \(202 on CUDAExecutionProvider\)"):
+        opened("tensorrt")
+
+
+def test_missing_tensorrt_libraries_are_reported_before_a_session_opens(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(monkeypatch, Driver(1), ALL)
+    recorded = RecordedSessions(monkeypatch, nodes={TENSORRT: 1})
+    with pytest.raises(ProviderUnavailable, match=r"device tensorrt: .*libnvinfer\.so\.10.*tensorrt-cu13"):
+        opened("tensorrt")
+    assert recorded.opened == 0
+
+
+def test_tensorrt_requires_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(monkeypatch, None, ALL | TENSORRT_LIBRARIES)
+    assert tensorrt_obstacle() == "no NVIDIA driver was found (libcuda.so.1)"
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [CUDA, CPU])
+    assert "no TensorRT provider" in str(tensorrt_obstacle())
+
+
+def test_an_unwritable_engine_cache_names_the_setting(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_bytes(b"")
+    with pytest.raises(ProviderUnavailable, match="MIEN_TENSORRT_CACHE"):
+        tensorrt_options(blocked / "engines", {"crops": (112, 112, 3)}, largest=256, half=False)

@@ -1,0 +1,50 @@
+"""The model repository for Triton: graph, labels and configuration."""
+
+import re
+from pathlib import Path
+
+import onnxruntime
+import pytest
+from typer.testing import CliRunner
+
+from app.cli import app
+from app.inference.runtime.triton import NAME, write_repository
+from data.contract import LABELS
+from models.manifest import ArtifactError, read_manifest, sha256_of
+from tests.explaining import explaining_artifact
+
+
+def test_the_repository_contains_the_verified_graph_and_its_labels(artifact: Path, tmp_path: Path) -> None:
+    folder = write_repository(artifact, tmp_path / "out", precision="fp16")
+    assert folder == tmp_path / "out" / NAME
+    assert sha256_of(folder / "1" / "model.onnx") == read_manifest(artifact).graph("fp16").sha256
+    assert tuple((folder / "labels.txt").read_text().split()) == LABELS
+
+
+def test_the_configuration_matches_inputs_and_outputs_of_the_graph(tmp_path: Path) -> None:
+    artifact = explaining_artifact(tmp_path / "explaining.test")
+    folder = write_repository(artifact, tmp_path / "out", device="gpu")
+    config = (folder / "config.pbtxt").read_text()
+    session = onnxruntime.InferenceSession(str(folder / "1" / "model.onnx"), providers=["CPUExecutionProvider"])
+    found = re.findall(r'name: "(\w+)" data_type: TYPE_(\w+) dims: \[ ([\d, ]+) \]', config)
+    kinds = {"tensor(uint8)": "UINT8", "tensor(float)": "FP32"}
+    tensors = [*session.get_inputs(), *session.get_outputs()]
+    assert found == [(one.name, kinds[one.type], ", ".join(map(str, one.shape[1:]))) for one in tensors]
+    assert "KIND_GPU" in config
+    assert 'key: "temperature" value: { string_value: "1.5" }' in config
+    assert config.count("{") == config.count("}")
+    assert config.count("[") == config.count("]")
+
+
+def test_a_damaged_artifact_is_not_exported(tmp_path: Path) -> None:
+    artifact = explaining_artifact(tmp_path / "explaining.test")
+    (artifact / "model.fp32.onnx").write_bytes(b"damaged")
+    with pytest.raises(ArtifactError, match=r"model\.fp32\.onnx"):
+        write_repository(artifact, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_writes_the_repository(artifact: Path, tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["models", "triton", str(tmp_path / "out"), "--model", str(artifact)])
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "out" / NAME / "config.pbtxt").is_file()

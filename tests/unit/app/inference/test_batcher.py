@@ -1,0 +1,236 @@
+"""Faces of many callers in one inference: nobody gets another's answer, nobody waits for nothing, nothing is lost."""
+
+import asyncio
+import random
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.errors import QueueFull, ShuttingDown
+from app.inference.batcher import Batcher, BatchLimits
+from app.inference.classifier import Classifier
+from data.contract import CROP_PX, LABELS, Array
+from tests.support import random_crops, tiny_artifact
+
+TIMEOUT_S = 20
+
+
+class Marked:
+    """Stands for the classifier: each row repeats its crop's first pixel; can be held, and fails on a mark of 255."""
+
+    def __init__(self) -> None:
+        self.batches: list[int] = []
+        self.gate = threading.Event()
+        self.gate.set()
+        self.started = threading.Event()
+
+    def __call__(self, crops: Array) -> Array:
+        self.started.set()
+        assert self.gate.wait(TIMEOUT_S)
+        self.batches.append(len(crops))
+        if (crops[:, 0, 0, 0] == 255).any():
+            raise RuntimeError("a poisoned crop")
+        return np.repeat(crops[:, 0, 0, :1].astype(np.float32), len(LABELS), axis=1)
+
+
+def marks(*values: int) -> Array:
+    crops = np.zeros((len(values), CROP_PX, CROP_PX, 3), np.uint8)
+    crops[:, 0, 0, 0] = values
+    return crops
+
+
+def read(answer: "Future[Array]") -> list[int]:
+    return [int(row[0]) for row in answer.result(TIMEOUT_S)]
+
+
+@pytest.fixture
+def network() -> Marked:
+    return Marked()
+
+
+@pytest.fixture
+def batcher(network: Marked) -> Iterator[Batcher]:
+    batcher = Batcher(network, BatchLimits(max_faces=8, max_wait_s=0.05, max_queue=20))
+    yield batcher
+    network.gate.set()
+    batcher.close()
+
+
+def hold(network: Marked, batcher: Batcher) -> "Future[Array]":
+    """Occupy the batcher with one face until the gate opens."""
+    network.gate.clear()
+    first = batcher.submit(marks(0))
+    assert network.started.wait(TIMEOUT_S)
+    return first
+
+
+def test_faces_that_gather_while_one_inference_runs_share_the_next(network: Marked, batcher: Batcher) -> None:
+    hold(network, batcher)
+    answers = [batcher.submit(marks(value, value + 1)) for value in (10, 20, 30)]
+    assert batcher.waiting == 6
+    network.gate.set()
+    assert [read(answer) for answer in answers] == [[10, 11], [20, 21], [30, 31]]
+    assert network.batches == [1, 6]
+
+
+def test_a_batch_never_exceeds_its_size_and_requests_stay_whole(network: Marked, batcher: Batcher) -> None:
+    hold(network, batcher)
+    answers = [batcher.submit(marks(*range(count))) for count in (5, 4, 3, 2, 1)]
+    network.gate.set()
+    assert [read(answer) for answer in answers] == [list(range(count)) for count in (5, 4, 3, 2, 1)]
+    assert network.batches == [1, 5, 7, 3]
+
+
+def test_a_request_larger_than_a_batch_is_answered_whole(network: Marked, batcher: Batcher) -> None:
+    assert read(batcher.submit(marks(*range(30)))) == list(range(30))
+
+
+def test_an_idle_batcher_starts_at_once(network: Marked) -> None:
+    batcher = Batcher(network, BatchLimits(max_wait_s=600.0))  # waiting to fill a batch would time the test out
+    for value in range(5):
+        assert read(batcher.submit(marks(value))) == [value]
+        time.sleep(0.01)  # the batcher becomes idle
+    batcher.close()
+
+
+def test_no_face_is_no_inference(network: Marked, batcher: Batcher) -> None:
+    assert batcher.submit(marks()).result(0).shape == (0, len(LABELS))
+    assert network.batches == []
+
+
+def test_a_full_queue_refuses_at_once_and_recovers(network: Marked, batcher: Batcher) -> None:
+    hold(network, batcher)
+    answers = [batcher.submit(marks(1, 2, 3, 4)) for _ in range(5)]
+    with pytest.raises(QueueFull, match="20 of at most 20 faces are queued"):
+        batcher.submit(marks(9))
+    network.gate.set()
+    assert all(read(answer) == [1, 2, 3, 4] for answer in answers)
+    assert read(batcher.submit(marks(9))) == [9]
+    assert batcher.waiting == 0
+
+
+def test_a_failure_reaches_only_the_caller_at_fault(network: Marked, batcher: Batcher) -> None:
+    hold(network, batcher)
+    good, bad, also_good = batcher.submit(marks(1)), batcher.submit(marks(255)), batcher.submit(marks(2))
+    network.gate.set()
+    assert (read(good), read(also_good)) == ([1], [2])
+    with pytest.raises(RuntimeError, match="poisoned"):
+        bad.result(TIMEOUT_S)
+    assert read(batcher.submit(marks(3))) == [3]
+
+
+def test_crops_of_another_shape_fail_where_they_are_submitted(batcher: Batcher) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        batcher.submit(np.zeros((1, 48, 48, 3), np.uint8))
+
+
+def test_a_caller_that_gave_up_costs_no_inference(network: Marked, batcher: Batcher) -> None:
+    hold(network, batcher)
+    dropped, kept = batcher.submit(marks(7)), batcher.submit(marks(8))
+    assert dropped.cancel()
+    network.gate.set()
+    assert read(kept) == [8]
+    assert network.batches == [1, 1]
+
+
+def test_an_awaiting_caller_can_be_cancelled_and_others_go_on(network: Marked, batcher: Batcher) -> None:
+    async def scenario() -> Array:
+        hold(network, batcher)
+        late = asyncio.create_task(batcher.classify(marks(5)))
+        other = asyncio.create_task(batcher.classify(marks(6)))
+        await asyncio.sleep(0)
+        late.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await late
+        network.gate.set()
+        return await other
+
+    assert asyncio.run(scenario())[0, 0] == 6
+    assert network.batches == [1, 1]
+
+
+def test_close_finishes_what_was_accepted_and_refuses_the_rest(network: Marked) -> None:
+    batcher = Batcher(network, BatchLimits(max_faces=2))
+    first = hold(network, batcher)
+    answers = [batcher.submit(marks(value)) for value in range(5)]
+    closing = threading.Thread(target=batcher.close)
+    closing.start()
+    while True:
+        try:
+            answers.append(batcher.submit(marks(len(answers))))
+        except ShuttingDown:
+            break
+    network.gate.set()
+    closing.join(TIMEOUT_S)
+    assert read(first) == [0]
+    assert [read(answer) for answer in answers] == [[index] for index in range(len(answers))]
+    batcher.close()
+
+
+def test_every_inference_is_counted(network: Marked) -> None:
+    counted: list[int] = []
+    batcher = Batcher(network, on_batch=counted.append)
+    assert read(batcher.submit(marks(1, 2, 3))) == [1, 2, 3]
+    batcher.close()
+    assert counted == [3]
+
+
+def test_a_failing_callback_is_logged_and_every_caller_gets_its_rows(
+    network: Marked, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(_faces: int) -> None:
+        raise OSError("disk full")
+
+    batcher = Batcher(network, on_batch=broken)
+    for value in (1, 2, 3):
+        assert read(batcher.submit(marks(value))) == [value]
+    batcher.close()
+    assert "disk full" in caplog.text
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory: pytest.TempPathFactory) -> Classifier:
+    folder: Path = tiny_artifact(tmp_path_factory.mktemp("artifacts") / "tiny.test")
+    return Classifier(folder, device="cpu", threads=1)
+
+
+def test_ten_thousand_shuffled_concurrent_requests_get_their_own_answers(classifier: Classifier) -> None:
+    crops = random_crops(64)
+    alone = np.concatenate([classifier.classify(crop[None]) for crop in crops])
+    shuffled = random.Random(1)  # noqa: S311  # a test repeats itself
+    requests = [shuffled.choices(range(64), k=shuffled.choice((0, 1, 1, 1, 2, 3, 9))) for _ in range(10_000)]
+    sizes: list[int] = []
+    batcher = Batcher(classifier.classify, BatchLimits(max_queue=100_000), on_batch=sizes.append)
+
+    async def ask(wanted: list[int]) -> float:
+        await asyncio.sleep(shuffled.random() / 10)
+        rows = await batcher.classify(crops[wanted])
+        assert rows.shape == (len(wanted), len(LABELS))
+        return float(np.abs(rows - alone[wanted]).max(initial=0))
+
+    async def everybody() -> list[float]:
+        return await asyncio.gather(*(ask(wanted) for wanted in requests))
+
+    worst = max(asyncio.run(everybody()))
+    batcher.close()
+    assert worst < 1e-4
+    assert sum(sizes) == sum(map(len, requests))
+    assert max(sizes) > 1
+
+
+def test_threads_of_many_callers_get_their_own_answers(classifier: Classifier) -> None:
+    crops = random_crops(32)
+    alone = classifier.classify(crops)
+    batcher = Batcher(classifier.classify)
+
+    def ask(index: int) -> float:
+        return float(np.abs(batcher.submit(crops[[index % 32]]).result(TIMEOUT_S) - alone[index % 32]).max())
+
+    with ThreadPoolExecutor(16) as pool:
+        assert max(pool.map(ask, range(2000))) < 1e-4
+    batcher.close()

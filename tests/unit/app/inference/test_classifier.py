@@ -1,0 +1,200 @@
+"""The classifier: calibrated probabilities, batches, invalid artifacts, verified devices."""
+
+import json
+import logging
+import threading
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from app.errors import InvalidRequest, ProviderUnavailable
+from app.inference.classifier import CPU_BATCH, Classifier, create_classifier
+from app.inference.runtime import sessions
+from app.inference.runtime.sessions import CPU
+from app.settings import load_settings
+from data.contract import CROP_PX, LABELS
+from models.manifest import ArtifactError
+from tests.support import RELEVANCE_GRID, random_crops, tiny_artifact
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_artifact(tmp_path_factory.mktemp("artifacts") / "tiny.test")
+
+
+@pytest.fixture(scope="module")
+def classifier(folder: Path) -> Classifier:
+    return Classifier(folder, device="cpu", threads=1)
+
+
+def test_rows_are_probabilities_in_float32(classifier: Classifier) -> None:
+    rows = classifier.classify(random_crops(5))
+    assert rows.shape == (5, len(LABELS))
+    assert rows.dtype == np.float32
+    assert rows.sum(axis=1) == pytest.approx(1, abs=1e-6)
+    assert len({row.tobytes() for row in rows}) == 5
+
+
+def test_zero_crops_give_zero_rows(classifier: Classifier) -> None:
+    assert classifier.classify(np.empty((0, CROP_PX, CROP_PX, 3), np.uint8)).shape == (0, len(LABELS))
+
+
+def test_a_large_batch_gives_what_each_crop_gives_alone(classifier: Classifier) -> None:
+    crops = random_crops(2 * CPU_BATCH + 3)
+    alone = np.concatenate([classifier.classify(crop[None]) for crop in crops])
+    assert np.abs(classifier.classify(crops) - alone).max() < 1e-6
+
+
+def test_the_temperature_of_the_manifest_divides_the_logits(folder: Path, tmp_path: Path) -> None:
+    crops = random_crops(4)
+    hot = Classifier(tiny_artifact(tmp_path / "hot.test", temperature=3.0), device="cpu").classify(crops)
+    cold = Classifier(tiny_artifact(tmp_path / "cold.test", temperature=1.0), device="cpu").classify(crops)
+    powers = cold.astype(np.float64) ** (1 / 3)
+    assert hot == pytest.approx(powers / powers.sum(axis=1, keepdims=True), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "crops",
+    [
+        np.zeros((2, CROP_PX, CROP_PX, 3), np.float32),
+        np.zeros((2, 96, 96, 3), np.uint8),
+        np.zeros((CROP_PX, CROP_PX, 3), np.uint8),
+    ],
+)
+def test_crops_of_another_shape_or_type_are_refused(classifier: Classifier, crops: np.ndarray) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        classifier.classify(crops)
+
+
+def test_threads_may_share_a_classifier(classifier: Classifier) -> None:
+    batches = [random_crops(3, seed=seed) for seed in range(8)]
+    expected = [classifier.classify(batch) for batch in batches]
+    results: dict[int, np.ndarray] = {}
+
+    def work(index: int) -> None:
+        for _ in range(5):
+            results[index] = classifier.classify(batches[index])
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(np.array_equal(results[index], expected[index]) for index in range(8))
+
+
+def test_the_fp16_graph_agrees_with_fp32(folder: Path, classifier: Classifier) -> None:
+    half = Classifier(folder, device="cpu", precision="fp16")
+    assert half.precision == "fp16"
+    crops = random_crops(16)
+    assert np.abs(half.classify(crops) - classifier.classify(crops)).max() < 5e-3
+
+
+def test_explain_returns_normalized_attention_maps(tmp_path: Path) -> None:
+    classifier = Classifier(tiny_artifact(tmp_path / "tiny.explains", explain=True), device="cpu")
+    crops = random_crops(CPU_BATCH + 2)
+    crops[0, 16:32, 32:48] = 255
+    maps = classifier.explain(crops)
+    assert maps.shape == (CPU_BATCH + 2, *RELEVANCE_GRID)
+    assert maps.sum(axis=(1, 2)) == pytest.approx(1, abs=1e-5)
+    assert np.unravel_index(maps[0].argmax(), RELEVANCE_GRID) == (1, 2)
+    assert classifier.explain(crops[:0]).shape == (0, *RELEVANCE_GRID)
+    assert classifier.classify(crops).sum(axis=1) == pytest.approx(1, abs=1e-6)
+
+
+def test_explain_without_an_attention_map_is_an_invalid_request(classifier: Classifier) -> None:
+    with pytest.raises(InvalidRequest, match=r"tiny\.test has no attention map"):
+        classifier.explain(random_crops(1))
+
+
+def test_a_damaged_graph_is_refused_by_name(tmp_path: Path) -> None:
+    folder = tiny_artifact(tmp_path / "tiny.damaged")
+    graph = folder / "model.fp32.onnx"
+    body = bytearray(graph.read_bytes())
+    body[len(body) // 2] ^= 1
+    graph.write_bytes(body)
+    with pytest.raises(ArtifactError, match=r"tiny\.damaged: model\.fp32\.onnx has sha256 .* damaged or was replaced"):
+        Classifier(folder, device="cpu")
+
+
+def test_an_artifact_of_another_contract_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    folder = tiny_artifact(tmp_path / "tiny.old", contract_id="0123456789ab")
+    with pytest.raises(ArtifactError, match=r"contract 0123456789ab, this build .* check out commit 0000"):
+        Classifier(folder, device="cpu")
+
+
+def test_labels_in_another_order_are_refused(tmp_path: Path) -> None:
+    folder = tiny_artifact(tmp_path / "tiny.shuffled", labels=LABELS[::-1])
+    with pytest.raises(ArtifactError, match="labels"):
+        Classifier(folder, device="cpu")
+
+
+def test_a_manifest_with_a_typo_is_refused(tmp_path: Path) -> None:
+    folder = tiny_artifact(tmp_path / "tiny.typo")
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    manifest["temprature"] = manifest.pop("temperature")
+    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    with pytest.raises(ArtifactError, match="manifest"):
+        Classifier(folder, device="cpu")
+
+
+def test_the_settings_name_the_artifact(folder: Path) -> None:
+    classifier = create_classifier(load_settings(model=folder, device="cpu", threads=1))
+    assert (classifier.manifest.name, classifier.provider, classifier.precision) == ("tiny.test", CPU, "fp32")
+
+
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "cuda_obstacle", lambda: "no NVIDIA driver was found (libcuda.so.1)")
+
+
+def test_cuda_fails_with_the_reason_without_a_gpu(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    no_gpu(monkeypatch)
+    with pytest.raises(ProviderUnavailable, match=r"device cuda: no NVIDIA driver .* mien\[gpu\]"):
+        Classifier(folder, device="cuda")
+
+
+def test_auto_falls_back_to_the_cpu_and_logs_why(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    no_gpu(monkeypatch)
+    with caplog.at_level(logging.INFO, logger=sessions.__name__):
+        classifier = Classifier(folder, device="auto")
+    assert (classifier.provider, classifier.precision) == (CPU, "fp32")
+    assert "no NVIDIA driver" in caplog.text
+
+
+def test_tensorrt_fails_with_the_reason_without_a_gpu(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_gpu(monkeypatch)
+    with pytest.raises(ProviderUnavailable, match=r"device tensorrt: no NVIDIA driver .* TensorRT 10"):
+        Classifier(folder, device="tensorrt", engine_cache=tmp_path)
+
+
+def test_int8_is_refused_on_tensorrt(folder: Path) -> None:
+    with pytest.raises(ProviderUnavailable, match="int8 is for CPUs"):
+        Classifier(folder, device="tensorrt", precision="int8")
+
+
+def test_a_cuda_session_that_silently_runs_on_the_cpu_is_rejected(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a missing library, the session works but all nodes run on the CPU."""
+    monkeypatch.setattr(sessions, "cuda_obstacle", lambda: None)
+    session = onnxruntime.InferenceSession
+
+    def on_the_cpu(source: str, options: onnxruntime.SessionOptions, **_: object) -> onnxruntime.InferenceSession:
+        return session(source, options, providers=[CPU])
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", on_the_cpu)
+    with pytest.raises(ProviderUnavailable, match=r"runs none of the model's nodes \(\d+ on CPUExecution"):
+        Classifier(folder, device="cuda")
+
+
+def test_nothing_is_printed_without_a_gpu(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    if sessions.cuda_obstacle() is None:
+        pytest.skip("this machine has a GPU")
+    Classifier(folder, device="auto").classify(random_crops(1))
+    assert capfd.readouterr() == ("", "")

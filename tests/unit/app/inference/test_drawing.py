@@ -1,0 +1,74 @@
+"""Boxes and labels on annotated images."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from app.inference.detect import Face
+from app.inference.drawing import Rectangle, annotate, place_tags
+from app.inference.pipeline import Analysis, LabeledFace
+from data.contract import LABELS, Array
+from data.contract.palette import COLORS, hex_color
+
+GRAY = np.full((480, 640, 3), 90, np.uint8)
+
+
+def labeled(
+    box: tuple[float, float, float, float], label: str = "happiness", *, uncertain: bool = False
+) -> LabeledFace:
+    probabilities = np.array([0.52 if name == label else 0.08 for name in LABELS], np.float32)
+    face = Face(box, np.zeros((5, 2), np.float32), 0.9)
+    return LabeledFace(face, probabilities, label, 0.52, uncertain, 0.0, np.zeros((112, 112, 3), np.uint8))
+
+
+def drawn(*faces: LabeledFace) -> Array:
+    return annotate(GRAY, Analysis(640, 480, faces, "test", "test", "test", {}))
+
+
+def of_color(picture: Array, label: str) -> Array:
+    found: Array = (picture == np.array(COLORS[label])).all(axis=2)
+    return found
+
+
+def shared(one: Rectangle, other: Rectangle) -> int:
+    width, height = min(one[2], other[2]) - max(one[0], other[0]), min(one[3], other[3]) - max(one[1], other[1])
+    return max(0, width) * max(0, height)
+
+
+def test_the_text_is_smooth_and_the_original_is_untouched() -> None:
+    picture = drawn(labeled((200, 200, 120, 120)))
+    tag = picture[160:199, 200:320]
+    shades = {tuple(pixel) for pixel in tag.reshape(-1, 3)}
+    assert len(shades) > 20, "a font with smooth edges has many shades between its color and the tag's"
+    assert (GRAY == 90).all()
+
+
+def test_an_uncertain_face_has_a_dashed_box_and_no_other_has() -> None:
+    def share(face: LabeledFace) -> float:
+        return float(of_color(drawn(face), "neutral")[320, 200:320].mean())
+
+    assert share(labeled((200, 200, 120, 120), "neutral")) == 1
+    assert 0.3 < share(labeled((200, 200, 120, 120), "neutral", uncertain=True)) < 0.8
+
+
+def test_tags_of_a_crowded_picture_do_not_collide_or_leave_it() -> None:
+    boxes = [(40 * column + 10, 90 * row, 40 * column + 46, 90 * row + 40) for row in range(4) for column in range(8)]
+    sizes = [(34, 14)] * len(boxes)
+    places = place_tags(boxes, sizes, (340, 330))
+    assert not [pair for pair in combinations(places, 2) if shared(*pair)]
+    assert all(left >= 0 and top >= 0 and right <= 340 and bottom <= 330 for left, top, right, bottom in places)
+
+
+@pytest.mark.parametrize("box", [(0, 0, 640, 480), (100, 0, 500, 480), (200, 200, 300, 300)])
+def test_a_tag_never_covers_the_mouth_of_its_face(box: Rectangle) -> None:
+    (place,) = place_tags([box], [(180, 40)], (640, 480))
+    left, top, right, bottom = box
+    mouth = (left + (right - left) // 4, top + 2 * (bottom - top) // 3, right - (right - left) // 4, bottom)
+    assert not shared(place, mouth)
+
+
+def test_every_expression_has_its_own_color() -> None:
+    assert tuple(COLORS) == LABELS
+    assert len({hex_color(label) for label in LABELS}) == len(LABELS)
+    assert hex_color("happiness") == "#e69f00"

@@ -1,0 +1,140 @@
+"""Images that cost far more to decode than to send are refused, and pixels of all threads together are bounded."""
+
+import struct
+import threading
+import zlib
+
+import numpy as np
+import pytest
+
+from app.inference import image_guard
+from app.inference.image_guard import MAX_PARTS, MAX_SCANS, PixelBudget, check
+from data.contract import DecodeError, ImageTooLarge, UnsupportedImage
+from tests.support import encoded, picture
+
+LIMIT = 50_000_000
+
+
+def test_a_large_black_picture_is_refused_and_a_small_one_is_not() -> None:
+    with pytest.raises(ImageTooLarge, match="3000x2000"):
+        check(encoded(np.zeros((2000, 3000, 3), np.uint8)), max_pixels=LIMIT)
+    assert check(encoded(np.zeros((1000, 2000, 3), np.uint8)), max_pixels=LIMIT) == 2_000_000
+
+
+def test_a_large_picture_with_bytes_in_proportion_passes() -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (2000, 3000, 3), dtype=np.uint8)
+    assert check(encoded(noise, "JPEG", quality=30), max_pixels=LIMIT) == 6_000_000
+
+
+def jpeg(*, width: int = 64, progressive: bool = False) -> bytes:
+    return encoded(picture(width, width), "JPEG", progressive=progressive)
+
+
+def with_scans(count: int, width: int = 64) -> bytes:
+    """A progressive JPEG whose last scan is repeated until there are `count`."""
+    photo = jpeg(width=width, progressive=True)
+    last = photo.rindex(b"\xff\xda")
+    more = count - photo.count(b"\xff\xda")
+    return photo[:last] + photo[last:-2] * (more + 1) + photo[-2:]
+
+
+def test_a_jpeg_of_too_many_scans_is_refused() -> None:
+    assert check(with_scans(MAX_SCANS), max_pixels=LIMIT) == 64 * 64
+    with pytest.raises(DecodeError, match=f"JPEG of {MAX_SCANS + 1} scans"):
+        check(with_scans(MAX_SCANS + 1), max_pixels=LIMIT)
+
+
+def test_scans_count_by_the_pixels_they_pass_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image_guard, "MAX_SCAN_PIXELS", 50 * 64 * 64)
+    assert check(with_scans(50), max_pixels=LIMIT) == 64 * 64
+    with pytest.raises(DecodeError, match="51 scans at 64x64 px"):
+        check(with_scans(51), max_pixels=LIMIT)
+
+
+def test_scans_cannot_hide_behind_a_comment_that_looks_like_the_end() -> None:
+    photo = with_scans(MAX_SCANS + 1)
+    second = photo.index(b"\xff\xda", photo.index(b"\xff\xda") + 2)
+    disguised = photo[:second] + b"\xff\xfe\x00\x04\xff\xd9" + photo[second:]
+    with pytest.raises(DecodeError, match="scans"):
+        check(disguised, max_pixels=LIMIT)
+
+
+@pytest.mark.parametrize("progressive", [False, True])
+def test_a_motion_photo_is_read_up_to_the_end_of_its_jpeg(progressive: bool) -> None:
+    video = b"\0\0\0\x18ftypmp42" + b"\xff\xda\x00\x02" * 5000
+    assert check(jpeg(progressive=progressive) + video, max_pixels=LIMIT) == 64 * 64
+
+
+def png_chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def flooded(kind: str, parts: int) -> bytes:
+    """An image with that many comments, texts or tags beside its pixels."""
+    if kind == "JPEG":
+        return b"\xff\xd8" + b"\xff\xfe\x00\x02" * parts + jpeg()[2:]
+    if kind == "PNG":
+        image = encoded(picture(64, 64))
+        return image[:33] + png_chunk(b"tEXt", b"k\0") * parts + image[33:]
+    if kind == "GIF":
+        image = encoded(picture(64, 64), "GIF")
+        palette_end = 13 + (3 << (image[10] & 7) + 1)
+        return image[:palette_end] + b"\x21\xfe\x00" * parts + image[palette_end:]
+    return b"II" + struct.pack("<HHHQQ", 43, 8, 0, 16, parts) + struct.pack("<HHQQ", 256, 1, 1, 64) * parts
+
+
+@pytest.mark.parametrize(
+    ("kind", "parts"), [("JPEG", "segments"), ("PNG", "chunks"), ("GIF", "blocks"), ("TIFF", "tags")]
+)
+def test_a_flood_of_small_parts_is_refused_before_a_parser_sees_it(
+    kind: str, parts: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def parser(*_: object, **__: object) -> None:
+        raise AssertionError("the parser was asked")
+
+    monkeypatch.setattr(image_guard, "probe", parser)
+    with pytest.raises(DecodeError, match=f"{kind} of more than 20,000 {parts}"):
+        check(flooded(kind, 2 * MAX_PARTS), max_pixels=LIMIT)
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF"])
+def test_as_much_metadata_as_real_photos_carry_is_accepted(kind: str) -> None:
+    assert check(flooded(kind, 2000), max_pixels=LIMIT) == 64 * 64
+
+
+@pytest.mark.parametrize(
+    "head", [b"\xff\xd8", b"\x89PNG\r\n\x1a\n", b"GIF89a", b"II\x2b\0", b"MM\0\x2b", b"\xff\xd8\xff\xda"]
+)
+def test_a_file_that_ends_early_is_unreadable(head: bytes) -> None:
+    with pytest.raises(DecodeError):
+        check(head, max_pixels=LIMIT)
+
+
+def test_what_is_no_picture_or_above_the_limit_is_refused_first() -> None:
+    with pytest.raises(UnsupportedImage):
+        check(b"no picture", max_pixels=LIMIT)
+    with pytest.raises(ImageTooLarge):
+        check(encoded(picture(200, 200)), max_pixels=1000)
+
+
+def test_threads_wait_until_there_is_room_for_their_pixels() -> None:
+    budget = PixelBudget(100)
+    came_in = threading.Event()
+
+    def later() -> None:
+        with budget.hold(60):
+            came_in.set()
+
+    with budget.hold(50):
+        thread = threading.Thread(target=later)
+        thread.start()
+        assert not came_in.wait(0.05)
+        with budget.hold(50):
+            pass
+    assert came_in.wait(10)
+    thread.join()
+
+
+def test_a_picture_larger_than_the_whole_budget_is_let_in_alone() -> None:
+    with PixelBudget(100).hold(1000):
+        pass

@@ -1,0 +1,221 @@
+"""The pipeline on one photo, and its equality with training."""
+
+from functools import cache
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+
+from app.errors import PayloadTooLarge
+from app.inference.detect.base import Face
+from app.inference.pipeline import Pipeline, build_pipeline
+from app.settings import load_settings
+from data import contract
+from data.contract import CROP_PX, LABELS, Array, DecodeError, ImageTooLarge, UnsupportedImage
+from data.readers.base import Sample, frame
+from tests.support import encoded, folder_from_environment, picture, sample_photo, tiny_artifact
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_artifact(tmp_path_factory.mktemp("artifacts") / "tiny.test")
+
+
+@pytest.fixture(scope="module", params=["haar", "yunet"])
+def pipeline(request: pytest.FixtureRequest, model: Path) -> Pipeline:
+    folder = folder_from_environment("MIEN_MODELS_DIR") if request.param == "yunet" else None
+    return build_pipeline(
+        load_settings(detector=request.param, models_dir=folder, model=model, device="cpu", threads=1)
+    )
+
+
+class Drawn:
+    """A detector that returns the faces it was given."""
+
+    name = "drawn"
+
+    def __init__(self, *faces: Face) -> None:
+        self.faces = list(faces)
+
+    def detect(self, image: Array) -> list[Face]:
+        return self.faces
+
+
+def face(side: float, *, x: float = 10.0) -> Face:
+    points = np.array([[0.3, 0.4], [0.7, 0.4], [0.5, 0.6], [0.35, 0.8], [0.65, 0.8]], np.float32)
+    return Face((x, 10.0, side, side), points * side + [x, 10], 0.9)
+
+
+def drawn(model: Path, *faces: Face, **settings: object) -> Pipeline:
+    built = build_pipeline(load_settings(detector="haar", model=model, device="cpu", threads=1, **settings))
+    return Pipeline(Drawn(*faces), built.classifier, built.settings)
+
+
+def test_a_photo_becomes_a_labeled_face(pipeline: Pipeline) -> None:
+    analysis = pipeline.analyze(sample_photo().read_bytes())
+    (labeled,) = analysis.faces
+    assert labeled.label == LABELS[int(labeled.probabilities.argmax())]
+    assert labeled.confidence == pytest.approx(labeled.probabilities.max())
+    assert labeled.probabilities.sum() == pytest.approx(1, abs=1e-6)
+    assert abs(labeled.roll_degrees) < 15
+    assert (analysis.detector, analysis.model) == (pipeline.detector.name, "tiny.test")
+    assert set(analysis.timings_ms) == {"decode", "detect", "align", "classify"}
+    assert all(value >= 0 for value in analysis.timings_ms.values())
+
+
+def test_pixels_and_encoded_bytes_give_the_same_result(pipeline: Pipeline) -> None:
+    image = contract.decode(sample_photo().read_bytes())
+    from_pixels, from_bytes = pipeline.analyze_pixels(image), pipeline.analyze(encoded(image))
+    assert from_pixels.faces[0].face.box_px == from_bytes.faces[0].face.box_px
+    assert np.array_equal(from_pixels.faces[0].probabilities, from_bytes.faces[0].probabilities)
+
+
+def as_stored(image: Array, orientation: int) -> Array:
+    """Pixels stored by a camera so that the EXIF orientation shows `image` upright."""
+    back = {
+        2: Image.Transpose.FLIP_LEFT_RIGHT,
+        3: Image.Transpose.ROTATE_180,
+        4: Image.Transpose.FLIP_TOP_BOTTOM,
+        5: Image.Transpose.TRANSPOSE,
+        6: Image.Transpose.ROTATE_90,
+        7: Image.Transpose.TRANSVERSE,
+        8: Image.Transpose.ROTATE_270,
+    }
+    return image if orientation == 1 else np.asarray(Image.fromarray(image).transpose(back[orientation]))
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+def test_all_eight_exif_orientations_give_the_same_box_and_label(pipeline: Pipeline, kind: str) -> None:
+    image = contract.decode(sample_photo().read_bytes())
+    upright = pipeline.analyze_pixels(image)
+    for orientation in range(1, 9):
+        options = {"quality": 98, "subsampling": 0} if kind == "JPEG" else {}
+        payload = encoded(as_stored(image, orientation), kind, orientation=orientation, **options)
+        analysis = pipeline.analyze(payload)
+        assert (analysis.width, analysis.height) == (upright.width, upright.height)
+        assert len(analysis.faces) == len(upright.faces)
+        assert analysis.faces[0].face.box_px == pytest.approx(upright.faces[0].face.box_px, abs=2)
+        assert analysis.faces[0].label == upright.faces[0].label
+
+
+def test_a_photo_without_faces_gives_an_empty_result(pipeline: Pipeline) -> None:
+    analysis = pipeline.analyze(encoded(picture()))
+    assert (analysis.width, analysis.height, analysis.faces) == (320, 240, ())
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 900), (900, 1), (31, 33), (32, 32)])
+def test_tiny_and_narrow_images_are_analyzed(pipeline: Pipeline, size: tuple[int, int]) -> None:
+    analysis = pipeline.analyze(encoded(picture(*size)))
+    assert (analysis.width, analysis.height) == size
+    assert analysis.faces == ()
+
+
+def test_a_face_beyond_the_image_border_is_cropped(model: Path) -> None:
+    (labeled,) = drawn(model, face(200, x=-80)).analyze_pixels(picture()).faces
+    assert labeled.crop.shape == (CROP_PX, CROP_PX, 3)
+
+
+def test_faces_below_the_minimum_size_are_dropped(model: Path) -> None:
+    pipeline = drawn(model, face(60), face(39), min_face_px=40)
+    assert [labeled.face.box_px[2] for labeled in pipeline.analyze_pixels(picture()).faces] == [60]
+
+
+def test_at_most_max_faces_are_labeled(model: Path) -> None:
+    pipeline = drawn(model, *(face(50, x=float(x)) for x in range(9)), max_faces=4)
+    assert len(pipeline.analyze_pixels(picture()).faces) == 4
+
+
+@pytest.mark.parametrize(("threshold", "uncertain"), [(0.0, False), (1.0, True)])
+def test_a_label_below_the_threshold_of_the_manifest_is_uncertain(
+    tmp_path: Path, threshold: float, uncertain: bool
+) -> None:
+    model = tiny_artifact(tmp_path / "tiny.threshold", abstain_threshold=threshold)
+    (labeled,) = drawn(model, face(100)).analyze_pixels(picture()).faces
+    assert labeled.uncertain is uncertain
+
+
+def test_prepare_classify_and_label_equal_analyze(pipeline: Pipeline) -> None:
+    image = contract.decode(sample_photo().read_bytes())
+    photo = pipeline.prepare_pixels(image)
+    whole, parts = pipeline.analyze_pixels(image), pipeline.label(photo, pipeline.classify(photo.crops))
+    assert np.array_equal(whole.faces[0].crop, parts.faces[0].crop)
+    assert np.array_equal(whole.faces[0].probabilities, parts.faces[0].probabilities)
+
+
+def test_too_many_bytes_are_rejected(model: Path) -> None:
+    with pytest.raises(PayloadTooLarge, match=r"at most 2,000"):
+        drawn(model, max_bytes=2000).analyze(encoded(picture(), "BMP"))
+
+
+def test_too_many_pixels_are_rejected(model: Path) -> None:
+    with pytest.raises(ImageTooLarge):
+        drawn(model, max_pixels=5000).analyze(encoded(picture()))
+
+
+@pytest.mark.parametrize(
+    ("payload", "kind"), [(b"", DecodeError), (b"hello", UnsupportedImage), (encoded(picture())[:400], DecodeError)]
+)
+def test_empty_unsupported_and_truncated_files_raise_different_errors(
+    model: Path, payload: bytes, kind: type[Exception]
+) -> None:
+    with pytest.raises(kind):
+        drawn(model).analyze(payload)
+
+
+@cache
+def large_photo(*, face_px: int) -> bytes:
+    """A JPEG of 3300 pixels with the sample's face, about `face_px` wide."""
+    image = contract.decode(sample_photo().read_bytes())
+    side = round(512 * face_px / 92)
+    canvas = np.full((2500, 3300, 3), 90, np.uint8)
+    grown = cv2.resize(image, (side, side), interpolation=cv2.INTER_CUBIC)[:2400]
+    canvas[50 : 50 + grown.shape[0], 300 : 300 + side] = grown
+    return encoded(canvas, "JPEG", quality=95)
+
+
+@pytest.fixture(scope="module")
+def whole(pipeline: Pipeline) -> Pipeline:
+    """The same pipeline with full decoding."""
+    settings = pipeline.settings.model_copy(update={"reduced_decode": False})
+    return Pipeline(pipeline.detector, pipeline.classifier, settings)
+
+
+@pytest.mark.parametrize(
+    ("payload", "reduce_to_px"),
+    [(sample_photo().read_bytes(), None), (large_photo(face_px=250), None), (large_photo(face_px=500), 1600)],
+    ids=["small photo", "large photo, small face", "large photo, large face"],
+)
+def test_crops_of_serving_equal_those_of_training_byte_for_byte(
+    pipeline: Pipeline, payload: bytes, reduce_to_px: int | None
+) -> None:
+    """The same photo and landmarks, through the service and through a data reader."""
+    analysis = pipeline.analyze(payload)
+    pixels = contract.decode(payload, reduce_to_px=reduce_to_px)
+    share = pixels.shape[1] / analysis.width
+    assert share == (0.5 if reduce_to_px else 1)
+    assert len(analysis.faces) >= 1
+    for labeled in analysis.faces:
+        points = tuple((float(x), float(y)) for x, y in labeled.face.landmarks_px * np.float32(share))
+        sample = Sample(key="photo.jpg", split="train", label=None, landmarks_px=points)
+        assert np.array_equal(labeled.crop, frame(pixels, sample))
+
+
+def test_a_large_photo_of_a_large_face_is_decoded_at_reduced_size(pipeline: Pipeline, whole: Pipeline) -> None:
+    payload = large_photo(face_px=500)
+    photo, expected = pipeline.prepare(payload), whole.prepare(payload)
+    assert (photo.width, photo.height) == (expected.width, expected.height) == (3300, 2500)
+    assert photo.faces[0].box_px == pytest.approx(expected.faces[0].box_px, abs=24)
+    same_landmarks = contract.align(contract.decode(payload), photo.faces[0].landmarks_px)
+    assert not np.array_equal(photo.crops[0], same_landmarks)
+    assert np.abs(photo.crops[0].astype(int) - same_landmarks).mean() < 3
+
+
+def test_keeping_the_image_changes_neither_crops_nor_decoding(pipeline: Pipeline) -> None:
+    payload = large_photo(face_px=500)
+    without, kept = pipeline.prepare(payload), pipeline.prepare(payload, keep_image=True)
+    assert without.image is None
+    assert kept.image is not None
+    assert kept.image.shape == (1250, 1650, 3)
+    assert np.array_equal(kept.crops, without.crops)

@@ -1,0 +1,95 @@
+"""Faces of a stream keep their number, and labels do not flicker."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from app.inference.detect import Face
+from app.inference.pipeline import LabeledFace
+from app.inference.tracking import Tracker, TrackingRules
+from data.contract import CROP_PX, LABELS, label_index
+
+FRAME_S = 1 / 15
+
+
+def face(x: float = 100, y: float = 100, size: float = 80, **shares: float) -> LabeledFace:
+    """A face whose probabilities are `shares` by label, the rest spread evenly."""
+    rest = (1 - sum(shares.values())) / (len(LABELS) - len(shares))
+    probabilities = np.array([shares.get(label, rest) for label in LABELS], np.float32)
+    found = Face((x, y, size, size), np.zeros((5, 2), np.float32), 0.9)
+    label = LABELS[int(probabilities.argmax())]
+    crop = np.zeros((CROP_PX, CROP_PX, 3), np.uint8)
+    return LabeledFace(found, probabilities, label, float(probabilities.max()), False, 0.0, crop)
+
+
+def run(tracker: Tracker, frames: list[tuple[LabeledFace, ...]], frame_s: float = FRAME_S) -> list[list[str]]:
+    shown = []
+    for number, faces in enumerate(frames):
+        tracked = tracker.update(faces, number * frame_s)
+        shown.append(["uncertain" if one.face.uncertain else one.face.label for one in tracked])
+    return shown
+
+
+def test_moving_faces_keep_their_numbers_whatever_their_order() -> None:
+    tracker = Tracker(threshold=0.3)
+    for step in range(30):
+        left, right = face(100 + 5 * step, 100), face(600 - 4 * step, 300)
+        pair = (left, right) if step % 2 else (right, left)
+        numbers = {one.face.face.box_px[1]: one.track for one in tracker.update(pair, step * FRAME_S)}
+        assert (numbers[300.0], numbers[100.0]) == (1, 2)
+
+
+def test_a_newcomer_gets_a_new_number_and_a_lost_face_is_forgotten() -> None:
+    tracker = Tracker(threshold=0.3, rules=TrackingRules(lost_s=0.5))
+    assert [one.track for one in tracker.update((face(),), 0.0)] == [1]
+    assert [one.track for one in tracker.update((face(), face(400, 400)), 0.1)] == [1, 2]
+    assert tracker.update((), 0.2) == []
+    assert [one.track for one in tracker.update((face(),), 0.55)] == [1], "a short gap is bridged"
+    assert [one.track for one in tracker.update((face(),), 1.2)] == [3], "a long one is not"
+
+
+def test_two_faces_never_share_a_track() -> None:
+    tracker = Tracker(threshold=0.3)
+    tracker.update((face(100),), 0.0)
+    numbers = [one.track for one in tracker.update((face(105), face(101)), 0.1)]
+    assert numbers == [2, 1], "the one that overlaps more goes on"
+
+
+def test_a_label_does_not_flicker_between_two_near_expressions() -> None:
+    random = np.random.default_rng(7)
+    frames = []
+    for _ in range(200):
+        tilt = random.normal(scale=0.06)
+        frames.append((face(happiness=0.42 + tilt, neutral=0.42 - tilt),))
+    raw = [one[0].label for one in frames]
+    shown = [labels[0] for labels in run(Tracker(threshold=0.2), frames)]
+    assert sum(a != b for a, b in pairwise(raw)) > 60
+    assert sum(a != b for a, b in pairwise(shown)) <= 2
+
+
+def test_a_real_change_is_shown_within_half_a_second_at_any_frame_rate() -> None:
+    for frame_s in (1 / 30, 1 / 10, 1 / 5):
+        before, after = [(face(neutral=0.9),)] * 10, [(face(surprise=0.9),)] * round(1 / frame_s)
+        shown = [labels[0] for labels in run(Tracker(threshold=0.3), before + after, frame_s)]
+        assert shown[9] == "neutral"
+        assert (shown.index("surprise") - 9) * frame_s <= 0.5
+        assert shown[-1] == "surprise"
+
+
+def test_uncertainty_is_sticky_on_both_sides() -> None:
+    def hover(around: float) -> list[tuple[LabeledFace, ...]]:
+        return [(face(anger=around + 0.02 * (-1) ** number),) for number in range(40)]
+
+    from_above = run(Tracker(threshold=0.5), [(face(anger=0.8),)] * 2 + hover(0.5))
+    from_below = run(Tracker(threshold=0.5), [(face(anger=0.3),)] * 2 + hover(0.5))
+    assert {labels[0] for labels in from_above} == {"anger"}
+    assert {labels[0] for labels in from_below} == {"uncertain"}
+
+
+def test_smoothed_probabilities_stay_a_distribution() -> None:
+    tracker = Tracker(threshold=0.3)
+    for step in range(20):
+        (one,) = tracker.update((face(**{LABELS[step % 7]: 0.8}),), step * FRAME_S)
+        assert one.face.probabilities.sum() == pytest.approx(1, abs=1e-5)
+        assert one.face.confidence == pytest.approx(one.face.probabilities[label_index(one.face.label)], abs=1e-6)

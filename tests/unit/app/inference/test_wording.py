@@ -1,0 +1,13 @@
+"""Probabilities in words."""
+
+import pytest
+
+from app.inference.wording import percent
+
+
+@pytest.mark.parametrize(
+    ("probability", "words"),
+    [(0.0, "0%"), (0.496, "50%"), (0.9949, "99%"), (0.995, ">99%"), (0.99997, ">99%"), (1.0, ">99%")],
+)
+def test_no_words_claim_certainty(probability: float, words: str) -> None:
+    assert percent(probability) == words

@@ -1,0 +1,51 @@
+"""A small labeled folder, made once within this process; tests read it, or copy it before they change it."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from app.labeling.progress import Reporter
+from app.labeling.request import Request
+from app.labeling.run import Outcome, label
+from app.settings import Settings
+from tests.albums import face_photo, write_video
+from tests.support import encoded, picture, tiny_artifact
+
+ALL = (
+    "csv", "files", "jsonl", "parquet", "annotated", "crops", "classes", "coco", "label-studio", "fiftyone", "report",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Labeled:
+    """A finished run: inputs, outputs, and how it ended."""
+
+    photos: Path
+    out: Path
+    settings: Settings
+    outcome: Outcome
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Labeled:
+    base = tmp_path_factory.mktemp("finished")
+    photos = base / "photos"
+    photos.mkdir()
+    for number in range(5):
+        (photos / f"{number}.jpg").write_bytes(encoded(face_photo(variant=number), "JPEG"))
+    (photos / "none.png").write_bytes(encoded(picture(), "PNG"))
+    (photos / "<b>&amp;.jpg").write_bytes(b"broken")
+    (photos / "notes.txt").write_text("words")
+    write_video(photos / "clip.avi", frames=2)
+    settings = Settings(model=tiny_artifact(base / "tiny.test"), detector="haar", device="cpu")
+    outcome = label(Request(base / "out", (str(photos),), outputs=ALL, workers=1), settings, Reporter())
+    return Labeled(photos, base / "out", settings, outcome)
+
+
+@pytest.fixture
+def own(finished: Labeled, tmp_path: Path) -> Labeled:
+    out = tmp_path / "out"
+    shutil.copytree(finished.out, out, symlinks=True)
+    return Labeled(finished.photos, out, finished.settings, finished.outcome)

@@ -1,0 +1,199 @@
+"""Every output says the same, in its own format, and is readable by what it is for."""
+
+import csv
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+from pyarrow import parquet
+
+from app.inference.detect import Face
+from app.inference.drawing import annotate, reduced
+from app.inference.pipeline import Analysis, LabeledFace
+from app.labeling.columns import FACE_COLUMNS, FILE_COLUMNS
+from app.labeling.files import LabelingError
+from app.labeling.outputs import check_outputs, load_output, output_names
+from app.labeling.request import DEFAULT_OUTPUTS
+from data.contract import LABELS, LANDMARKS, align, decode
+from data.contract.palette import COLORS
+from data.readers.folders import Folders
+from tests.support import picture
+from tests.unit.app.labeling.conftest import ALL, Labeled
+
+GUIDE = Path(__file__).resolve().parents[5] / "docs" / "labeling.md"
+
+
+def rows_of(finished: Labeled) -> list[dict[str, str]]:
+    with (finished.out / "labels.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_table_has_the_promised_columns_and_one_row_a_face_or_file(finished: Labeled) -> None:
+    rows = rows_of(finished)
+    assert list(rows[0]) == [column.name for column in FACE_COLUMNS]
+    promised = ["file", "status", "face", "x", "y", "width", "height", "label", "confidence"]
+    assert list(rows[0])[:9] == promised
+    assert [f"p_{label}" for label in LABELS] == list(rows[0])[9:16]
+    assert {(row["file"], row["status"]) for row in rows if row["face"] == ""} == {
+        ("none.png", "no_face"),
+        ("<b>&amp;.jpg", "error"),
+        ("notes.txt", "skipped"),
+    }
+    assert sum(row["face"] != "" for row in rows) == 7
+
+
+def test_probabilities_sum_to_one_and_the_label_is_the_largest(finished: Labeled) -> None:
+    for row in rows_of(finished):
+        if row["face"] != "":
+            p = {label: float(row[f"p_{label}"]) for label in LABELS}
+            assert sum(p.values()) == pytest.approx(1.0, abs=1e-5)
+            assert row["label"] == max(p, key=lambda label: p[label])
+            assert float(row["confidence"]) == pytest.approx(max(p.values()))
+            assert 0 <= float(row["uncertainty"]) <= 1
+
+
+def test_json_lines_and_parquet_hold_what_the_csv_holds(finished: Labeled) -> None:
+    lines = [json.loads(line) for line in (finished.out / "labels.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert parquet.read_table(finished.out / "labels.parquet").to_pylist() == lines
+    for row, line in zip(rows_of(finished), lines, strict=True):
+        assert list(row) == list(line)
+        for name, text in row.items():
+            value = line[name]
+            if value is None:
+                assert text == ""
+            elif isinstance(value, bool):
+                assert text == str(value).lower()
+            elif isinstance(value, float):
+                assert float(text) == value
+            else:
+                assert text == str(value)
+
+
+def test_the_files_table_has_one_row_a_file_and_sums_a_video_up(finished: Labeled) -> None:
+    with (finished.out / "files.csv").open(encoding="utf-8", newline="") as file:
+        rows = {row["file"]: row for row in csv.DictReader(file)}
+    assert set(rows) == {path.name for path in finished.photos.iterdir()}
+    assert (rows["clip.avi"]["frames"], rows["clip.avi"]["faces"]) == ("2", "2")
+    assert rows["none.png"]["faces"] == "0"
+    table = parquet.read_table(finished.out / "files.parquet")
+    assert table.column_names == [column.name for column in FILE_COLUMNS]
+    assert table.num_rows == len(rows)
+
+
+def test_coco_boxes_keypoints_and_categories_point_at_each_other(finished: Labeled) -> None:
+    coco = json.loads((finished.out / "coco.json").read_text(encoding="utf-8"))
+    images = {image["id"]: image for image in coco["images"]}
+    assert len(images) == 5 + 1 + 2
+    assert [category["name"] for category in coco["categories"]] == list(LABELS)
+    assert len(coco["annotations"]) == 7
+    for annotation in coco["annotations"]:
+        assert annotation["image_id"] in images
+        assert len(annotation["keypoints"]) == 15
+        assert annotation["area"] == pytest.approx(annotation["bbox"][2] * annotation["bbox"][3], abs=0.1)
+
+
+def test_label_studio_tasks_count_in_percent_and_have_their_configuration(finished: Labeled) -> None:
+    tasks = json.loads((finished.out / "label_studio.json").read_text(encoding="utf-8"))
+    assert len(tasks) == 6
+    row = next(row for row in rows_of(finished) if row["file"] == "0.jpg")
+    (region,) = tasks[0]["predictions"][0]["result"]
+    assert region["value"]["x"] * region["original_width"] / 100 == pytest.approx(float(row["x"]), abs=0.06)
+    assert region["value"]["rectanglelabels"] == [row["label"]]
+    config = ET.fromstring((finished.out / "label_studio.xml").read_text(encoding="utf-8"))  # noqa: S314  # our own
+    assert [one.get("value") for one in config.iter("Label")] == list(LABELS)
+
+
+def test_fiftyone_labels_count_in_fractions_and_name_existing_files(finished: Labeled) -> None:
+    data = json.loads((finished.out / "fiftyone" / "data.json").read_text(encoding="utf-8"))
+    labels = json.loads((finished.out / "fiftyone" / "labels.json").read_text(encoding="utf-8"))
+    assert set(data) == set(labels["labels"])
+    assert all(Path(path).is_file() for path in data.values())
+    for objects in labels["labels"].values():
+        for one in objects:
+            assert one["label"] in labels["classes"]
+            assert all(-0.5 <= value <= 1.5 for value in one["bounding_box"])
+
+
+def test_class_folders_are_read_by_the_reader_of_training_data(finished: Labeled) -> None:
+    samples = Folders(finished.out / "classes").samples("train")
+    assert len(samples) == 7
+    counts = {label: sum(sample.label == label for sample in samples) for label in LABELS}
+    assert {label: count for label, count in counts.items() if count} == finished.outcome.labels
+
+
+def test_a_crop_is_what_the_contract_cuts_from_the_photo(finished: Labeled) -> None:
+    row = next(row for row in rows_of(finished) if row["file"] == "2.jpg")
+    crop = decode((finished.out / "crops" / "2.jpg.face0.png").read_bytes())
+    landmarks = np.array([[float(row[f"{point}_{axis}"]) for axis in "xy"] for point in LANDMARKS])
+    again = align(decode((finished.photos / "2.jpg").read_bytes()), landmarks)
+    assert np.abs(crop.astype(int) - again).mean() < 1.0  # the table rounds landmarks to 0.1 px
+
+
+def test_annotated_copies_keep_the_picture_and_show_the_box(finished: Labeled) -> None:
+    row = next(row for row in rows_of(finished) if row["file"] == "1.jpg")
+    with Image.open(finished.out / "annotated" / "1.jpg") as image:
+        drawn = np.asarray(image.convert("RGB")).astype(int)
+    photo = decode((finished.photos / "1.jpg").read_bytes()).astype(int)
+    assert drawn.shape == photo.shape
+    middle_y = round(float(row["y"]) + float(row["height"]) * 0.6)
+    left = round(float(row["x"]))
+    assert np.abs(drawn - photo)[middle_y, left - 1 : left + 2].max() > 40
+    assert (finished.out / "annotated" / "none.png.jpg").is_file()
+    assert (finished.out / "annotated" / "clip.avi" / "frame_00000001.jpg").is_file()
+
+
+def test_the_report_holds_no_foreign_markup_and_needs_no_network(finished: Labeled) -> None:
+    page = (finished.out / "report.html").read_text(encoding="utf-8")
+    assert "&lt;b&gt;&amp;amp;.jpg" in page
+    assert "<b>&amp;.jpg" not in page
+    assert "http://" not in page
+    assert "https://" not in page
+    assert page.count("data:image/jpeg;base64,") >= 7
+
+
+def test_every_output_has_a_line_of_help_and_is_in_the_guide() -> None:
+    guide = GUIDE.read_text(encoding="utf-8")
+    assert set(DEFAULT_OUTPUTS) <= set(output_names())
+    assert set(ALL) | {"class-links"} == set(output_names())
+    for name in output_names():
+        assert load_output(name).HELP
+        assert f"`{name}`" in guide, f"docs/labeling.md does not name the output {name}"
+
+
+def test_every_column_is_in_the_guide_with_its_unit() -> None:
+    guide = GUIDE.read_text(encoding="utf-8")
+    for column in (*FACE_COLUMNS, *FILE_COLUMNS):
+        line = f"| `{column.name}` | {column.type} | {column.unit} | {column.meaning} |"
+        assert line in guide, f"docs/labeling.md lacks: {line}"
+
+
+def test_an_unknown_output_is_refused_with_those_there_are() -> None:
+    with pytest.raises(LabelingError, match="expected one or several of annotated"):
+        check_outputs(("cvs",))
+    with pytest.raises(LabelingError, match="choose one"):
+        check_outputs(("classes", "class-links"))
+
+
+@pytest.mark.parametrize("side", [24, 200, 1500])
+def test_labels_are_drawn_inside_pictures_of_any_size(side: int) -> None:
+    image = picture(side, side)
+    box = (side * 0.2, 0.0, side * 0.6, side * 0.9)
+    face = Face(box, np.zeros((5, 2), np.float32), 0.9)
+    one = LabeledFace(face, np.full(7, 1 / 7), "anger", 0.5, True, 0.0, image[:1])
+    drawn = annotate(image, Analysis(side, side, (one,), "haar", "tiny", "", {}))
+    assert drawn.shape == image.shape
+    changed = np.abs(drawn.astype(int) - image).max(axis=2) > 0
+    assert np.ptp(np.nonzero(changed)[1]) >= side * 0.59, "the box is as wide as the face"
+    assert (drawn == np.array(COLORS["anger"])).all(axis=2).any()
+    assert np.array_equal(image, picture(side, side)), "the original was drawn on"
+
+
+def test_pictures_are_reduced_and_never_enlarged() -> None:
+    assert reduced(picture(3000, 1500), 1600).shape == (800, 1600, 3)
+    small = picture(100, 50)
+    assert reduced(small, 1600) is small
+    assert cv2.__version__

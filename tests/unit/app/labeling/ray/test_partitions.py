@@ -1,0 +1,205 @@
+"""Partitions appear whole or not at all, whoever writes them and however often; no cluster is needed to see it."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from pyarrow import parquet
+
+from app.labeling.columns import FACE_COLUMNS, FILE_COLUMNS
+from app.labeling.facts import OtherRun
+from app.labeling.files import DiskFull, ForeignFile, LabelingError
+from app.labeling.journal import View
+from app.labeling.journal.ledger import Ledger
+from app.labeling.ray import partitions
+from app.labeling.ray.partitions import (
+    FILES_DIR,
+    LABELS_DIR,
+    AnotherRun,
+    Written,
+    attempt,
+    begin_run,
+    commit,
+    read_plan,
+    read_written,
+    signature_of,
+    table_path,
+    write_plan,
+)
+from app.labeling.records import Failure, Source
+from tests.unit.app.labeling.conftest import Labeled
+
+FACTS = {"model": "tiny", "detector": "haar"}
+
+
+def source(name: str, signature: str = "1:1", failure: Failure | None = None) -> Source:
+    return Source(name, "file", f"/photos/{name}".encode("utf-8", "surrogateescape"), 1, signature, failure)
+
+
+def settled(
+    out: Path, sources: list[Source], facts: dict[str, str] = FACTS, *, new_run: bool = False
+) -> tuple[tuple[int, int], list[str]]:
+    """Found and done, and the names that are still to be labeled."""
+    ledger = Ledger(out)
+    for _ in ledger.add(sources):
+        pass
+    ledger.settle(facts, new_run=new_run)
+    missing = [one.name for group in ledger.missing(2) for one in group]
+    counts = ledger.counts()
+    ledger.close()
+    return counts, missing
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    folder = tmp_path / "shared"
+    for name in (LABELS_DIR, FILES_DIR, ".mien/part"):
+        (folder / name).mkdir(parents=True)
+    return folder
+
+
+def committed(out: Path, finished: Labeled, sources: list[Source], **facts: object) -> str:
+    """Commit the finished run's rows as if they were those of `sources`; the partition's key."""
+    run = begin_run(out)
+    key = write_plan(out, sources, FACTS)
+    inputs = tuple((one.name, signature_of(one)) for one in sources)
+    view = View(finished.out)
+    commit(out, view, Written(key, inputs, FACTS, {"ok": len(sources)}, **facts), run)  # type: ignore[arg-type]
+    view.close()
+    return key
+
+
+def test_a_partition_holds_the_rows_of_the_local_engine_and_says_which_inputs_they_are(
+    out: Path, finished: Labeled
+) -> None:
+    sources = [source("a.jpg"), source("b.jpg")]
+    key = committed(out, finished, sources)
+    labels = parquet.read_table(out / LABELS_DIR)
+    assert labels.column_names == [column.name for column in FACE_COLUMNS]
+    assert labels.to_pylist() == parquet.read_table(finished.out / "labels.parquet").to_pylist()
+    files = parquet.read_table(out / FILES_DIR)
+    assert files.column_names == [column.name for column in FILE_COLUMNS]
+    written = read_written(out, key)
+    assert written is not None
+    assert [name for name, _ in written.inputs] == ["a.jpg", "b.jpg"]
+    assert not list((out / ".mien" / "part").iterdir())
+
+
+def test_inputs_in_a_committed_partition_are_done_and_others_are_not(out: Path, finished: Labeled) -> None:
+    committed(out, finished, [source("a.jpg"), source("b.jpg")])
+    everything = [source("c.jpg"), source("b.jpg"), source("a.jpg")]
+    assert settled(out, everything) == ((3, 2), ["c.jpg"])
+
+
+@pytest.mark.parametrize(
+    "now",
+    [[source("a.jpg", "2:2"), source("b.jpg")], [source("b.jpg")], [source("a.jpg", failure=Failure("not_found", ""))]],
+    ids=["changed", "removed", "failing"],
+)
+def test_a_partition_is_undone_when_one_of_its_inputs_is_not_as_it_was(
+    out: Path, finished: Labeled, now: list[Source]
+) -> None:
+    key = committed(out, finished, [source("a.jpg"), source("b.jpg")])
+    assert settled(out, now) == ((len(now), 0), [one.name for one in now])
+    assert not table_path(out, LABELS_DIR, key).exists()
+    assert not table_path(out, FILES_DIR, key).exists()
+
+
+def test_inputs_that_failed_for_a_passing_reason_are_tried_again(out: Path, finished: Labeled) -> None:
+    committed(out, finished, [source("a.jpg")], again=True)
+    assert settled(out, [source("a.jpg")]) == ((1, 0), ["a.jpg"])
+
+
+def test_labels_without_their_files_count_as_nothing_and_are_removed(out: Path, finished: Labeled) -> None:
+    key = committed(out, finished, [source("a.jpg")])
+    table_path(out, FILES_DIR, key).unlink()  # what a worker leaves that was killed between the two renamings
+    assert read_written(out, key) is None
+    assert settled(out, [source("a.jpg")]) == ((1, 0), ["a.jpg"])
+    assert not table_path(out, LABELS_DIR, key).exists()
+
+
+def test_a_damaged_footer_counts_as_nothing(out: Path, finished: Labeled) -> None:
+    key = committed(out, finished, [source("a.jpg")])
+    path = table_path(out, FILES_DIR, key)
+    path.write_bytes(path.read_bytes()[:-20])
+    assert settled(out, [source("a.jpg")]) == ((1, 0), ["a.jpg"])
+
+
+def test_an_input_in_two_partitions_is_left_in_one(out: Path, finished: Labeled) -> None:
+    committed(out, finished, [source("a.jpg")])
+    committed(out, finished, [source("a.jpg"), source("b.jpg")])
+    (total, done), missing = settled(out, [source("a.jpg"), source("b.jpg")])
+    assert total == 2
+    assert done + len(missing) == 2
+    assert len(list((out / FILES_DIR).iterdir())) == 1
+
+
+def test_partitions_of_another_model_are_kept_and_refused_without_a_new_run(out: Path, finished: Labeled) -> None:
+    key = committed(out, finished, [source("a.jpg")])
+    other = FACTS | {"model": "other"}
+    with pytest.raises(OtherRun, match="model tiny -> other"):
+        settled(out, [source("a.jpg")], other)
+    assert table_path(out, FILES_DIR, key).exists()
+    assert settled(out, [source("a.jpg")], other, new_run=True) == ((1, 0), ["a.jpg"])
+    for table in (FILES_DIR, LABELS_DIR):
+        assert table_path(out / ".mien" / "ray-run.1", table, key).exists()
+
+
+def test_a_table_of_another_program_is_refused_and_kept(out: Path, finished: Labeled) -> None:
+    committed(out, finished, [source("a.jpg")])
+    foreign = out / LABELS_DIR / "part-mine.parquet"
+    foreign.write_bytes(b"PAR1 years of work")
+    with pytest.raises(ForeignFile, match="part-mine"):
+        settled(out, [source("a.jpg")])
+    assert foreign.read_bytes() == b"PAR1 years of work"
+
+
+def test_a_worker_of_an_earlier_run_commits_nothing(out: Path, finished: Labeled) -> None:
+    earlier = begin_run(out)
+    begin_run(out)
+    view = View(finished.out)
+    with pytest.raises(AnotherRun):
+        commit(out, view, Written("k", (("a.jpg", "file 1:1 "),), FACTS), earlier)
+    view.close()
+    assert not list((out / LABELS_DIR).iterdir())
+    assert not list((out / ".mien" / "part").iterdir())
+
+
+def test_a_partition_labeled_twice_replaces_itself(out: Path, finished: Labeled) -> None:
+    sources = [source("a.jpg")]
+    assert committed(out, finished, sources) == committed(out, finished, sources)
+    assert len(list((out / FILES_DIR).iterdir())) == len(list((out / LABELS_DIR).iterdir())) == 1
+
+
+def test_a_plan_keeps_odd_names_and_failures(out: Path) -> None:
+    odd = Source("latin-\\xe9", "file", b"/photos/latin-\xe9", 5, "5:7")
+    dead = Source("名.jpg", "none", "/photos/名.jpg".encode(), 0, "", Failure("not_found", "gone"))
+    assert read_plan(out, write_plan(out, [odd, dead], FACTS)) == [odd, dead]
+
+
+def test_a_partition_that_kills_its_workers_ends_the_run_and_names_its_files(out: Path) -> None:
+    key = write_plan(out, [source("a.jpg"), source("b.jpg")], FACTS)
+    for _ in range(3):
+        attempt(out, key, 3)
+    with pytest.raises(LabelingError, match=r"a\.jpg to b\.jpg"):
+        attempt(out, key, 3)
+
+
+def test_a_full_folder_leaves_no_half_partition(out: Path, finished: Labeled, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, view = begin_run(out), View(finished.out)
+    monkeypatch.setattr(partitions.os, "fsync", _no_space)
+    with pytest.raises(DiskFull, match="no space left"):
+        commit(out, view, Written("k", (("a.jpg", "file 1:1 "),), FACTS), run)
+    view.close()
+    assert not list((out / LABELS_DIR).iterdir())
+    assert not list((out / ".mien" / "part").iterdir())
+
+
+def _no_space(_: int) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_moving_a_folder_keeps_its_partitions(out: Path, finished: Labeled, tmp_path: Path) -> None:
+    committed(out, finished, [source("a.jpg")])
+    moved = shutil.move(out, tmp_path / "moved")
+    assert settled(Path(moved), [source("a.jpg")]) == ((1, 1), [])

@@ -1,0 +1,134 @@
+"""Corrections are kept beside the predictions, bound to the picture's bytes, and become a data set."""
+
+import json
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from app.labeling.files import CORRECTIONS, LabelingError
+from app.labeling.review.corrections import read_corrections
+from app.labeling.review.export import write_export
+from app.labeling.review.server import create_review_app
+from data.contract import decode
+from data.readers.folders import Folders
+from tests.unit.app.labeling.conftest import Labeled
+
+
+@pytest.fixture
+def page(own: Labeled) -> TestClient:
+    return TestClient(create_review_app(own.out))
+
+
+def decide(page: TestClient, file: str, label: str, **more: object) -> int:
+    return page.post("/api/decisions", json={"file": file, "face": 0, "label": label} | more).status_code
+
+
+def test_the_page_and_its_faces_come_least_confident_first(page: TestClient) -> None:
+    assert "Review labels" in page.get("/").text
+    faces = page.get("/api/faces").json()["faces"]
+    assert len(faces) == 7
+    assert [face["confidence"] for face in faces] == sorted(face["confidence"] for face in faces)
+    thumb = page.get(f"/api/thumb/{faces[0]['row']}/{faces[0]['face']}")
+    assert decode(thumb.content).shape == (96, 96, 3)
+
+
+def test_a_decision_is_saved_shown_and_can_be_undone(page: TestClient, own: Labeled) -> None:
+    before = (own.out / "labels.csv").read_bytes()
+    assert decide(page, "0.jpg", "anger") == 200
+    assert decide(page, "clip.avi", "fear", frame=1) == 200
+    assert {key: one.label for key, one in read_corrections(own.out).items()} == {
+        ("0.jpg", -1, 0): "anger",
+        ("clip.avi", 1, 0): "fear",
+    }
+    assert len(page.get("/api/faces").json()["faces"]) == 5
+    reviewed = page.get("/api/faces", params={"state": "reviewed"}).json()["faces"]
+    assert {face["decision"] for face in reviewed} == {"anger", "fear"}
+    assert decide(page, "0.jpg", "undone") == 200
+    assert len(read_corrections(own.out)) == 1
+    assert (own.out / "labels.csv").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("file", "face", "label", "status"),
+    [("0.jpg", 0, "bored", 422), ("0.jpg", 9, "anger", 422), ("nowhere.jpg", 0, "anger", 404)],
+)
+def test_a_decision_on_nothing_is_refused(
+    page: TestClient, own: Labeled, file: str, face: int, label: str, status: int
+) -> None:
+    assert page.post("/api/decisions", json={"file": file, "face": face, "label": label}).status_code == status
+    assert not (own.out / CORRECTIONS).exists()
+
+
+def test_pages_of_other_sites_can_neither_read_nor_write(page: TestClient, own: Labeled) -> None:
+    body = {"file": "0.jpg", "face": 0, "label": "anger"}
+    assert page.post("/api/decisions", json=body, headers={"Origin": "https://example.org"}).status_code == 403
+    assert page.get("/api/faces", headers={"Host": "example.org"}).status_code == 400
+    assert not (own.out / CORRECTIONS).exists()
+
+
+def test_the_photo_is_shown_with_its_face_and_its_loss_is_said(page: TestClient, own: Labeled) -> None:
+    shown = page.get("/api/photo", params={"file": "0.jpg", "face": 0})
+    assert decode(shown.content).shape == (112, 112, 3)
+    assert page.get("/api/photo", params={"file": "clip.avi", "frame": 1}).status_code == 200
+    assert page.get("/api/photo", params={"file": "nowhere.jpg"}).status_code == 404
+
+
+def test_a_line_cut_off_by_a_kill_loses_nothing_else(page: TestClient, own: Labeled) -> None:
+    decide(page, "0.jpg", "anger")
+    with (own.out / CORRECTIONS).open("ab") as file:
+        file.write(b'{"file": "1.jpg", "fra')
+    assert len(read_corrections(own.out)) == 1
+    decide(page, "2.jpg", "fear")
+    assert {key[0] for key in read_corrections(own.out)} == {"0.jpg", "2.jpg"}
+
+
+def test_reviewed_faces_become_class_folders_that_training_reads(
+    page: TestClient, own: Labeled, tmp_path: Path
+) -> None:
+    decide(page, "0.jpg", "anger")
+    decide(page, "1.jpg", "not_a_face")
+    decide(page, "2.jpg", "surprise")
+    target = tmp_path / "faces"
+    said = write_export(own.out, target, everything=False)
+    assert "2 faces" in said
+    assert {(sample.label, Path(sample.key).name) for sample in Folders(target).samples("train")} == {
+        ("anger", "0.jpg.face0.png"),
+        ("surprise", "2.jpg.face0.png"),
+    }
+    write_export(own.out, target, everything=True)
+    assert len(Folders(target).samples("train")) == 6
+
+
+def test_an_export_cuts_crops_that_were_not_written(page: TestClient, own: Labeled, tmp_path: Path) -> None:
+    decide(page, "0.jpg", "anger")
+    decide(page, "clip.avi", "anger", frame=1)
+    write_export(own.out, tmp_path / "with", everything=False)
+    for path in (own.out / "crops").rglob("*.png"):
+        path.unlink()
+    write_export(own.out, tmp_path / "without", everything=False)
+    pictures = sorted(path.relative_to(tmp_path / "with") for path in (tmp_path / "with").rglob("*.png"))
+    assert len(pictures) == 2
+    for name in pictures:
+        assert (tmp_path / "with" / name).read_bytes() == (tmp_path / "without" / name).read_bytes()
+
+
+def test_a_decision_on_other_bytes_does_not_count(page: TestClient, own: Labeled, tmp_path: Path) -> None:
+    decide(page, "0.jpg", "anger")
+    lines = (own.out / CORRECTIONS).read_text(encoding="utf-8")
+    one = json.loads(lines)
+    (own.out / CORRECTIONS).write_text(json.dumps(one | {"file_sha256": "0" * 64}) + "\n", encoding="utf-8")
+    assert "0 faces" in write_export(own.out, tmp_path / "faces", everything=False)
+
+
+def test_an_export_never_replaces_a_folder_of_other_files(own: Labeled, tmp_path: Path) -> None:
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter1.txt").write_text("years of work")
+    with pytest.raises(LabelingError, match="not written by an export"):
+        write_export(own.out, tmp_path / "thesis", everything=True)
+    assert (tmp_path / "thesis" / "chapter1.txt").read_text() == "years of work"
+
+
+def test_a_folder_without_a_run_is_named(tmp_path: Path) -> None:
+    with pytest.raises(LabelingError, match="holds no journal"):
+        create_review_app(tmp_path)

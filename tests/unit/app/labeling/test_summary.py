@@ -1,0 +1,38 @@
+"""Summary of a run, for people and for programs."""
+
+import io
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from rich.console import Console
+
+from app.labeling.summary import print_summary, summary_facts
+
+OUTCOME: Any = SimpleNamespace(
+    statuses={"ok": 5, "no_face": 2, "error": 1, "skipped": 3},
+    labels={"happiness": 6, "neutral": 2},
+    tally=SimpleNamespace(pictures=8, seconds={"decode": 0.5, "classify": 1.5}),
+    seconds=4.0,
+    workers=2,
+    facts={"detector": "haar", "model": "tiny.drawn", "provider": "CPUExecutionProvider"},
+    remaining=0,
+    stopped=None,
+    written=[Path("labels.csv")],
+)
+
+
+def test_skipped_files_are_not_counted_as_pictures() -> None:
+    assert summary_facts(OUTCOME)["pictures"] == 8
+    console = Console(file=io.StringIO(), width=200)
+    print_summary(OUTCOME, console)
+    said = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "8 faces in 8 pictures; 2 without a face, 1 with an error; 3 files skipped" in said
+
+
+def test_the_speed_and_each_stage_s_share_are_told() -> None:
+    console = Console(file=io.StringIO(), width=200)
+    print_summary(OUTCOME, console)
+    said = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "2.0 images/s with 2 workers; 250.0 ms of work per picture: decode 25%, classify 75%" in said
+    assert summary_facts(OUTCOME)["images_per_s"] == 2.0

@@ -1,0 +1,175 @@
+"""Videos in and out: every frame of a file, the newest of a camera, a constant rate on disk, words for trouble."""
+
+import time
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from app.live.video import LiveSource, SourceUnavailable, VideoFile, open_source, without_password
+from data.contract import Array
+from tests.support import picture
+
+FPS = 20.0
+
+
+def shade(level: int) -> Array:
+    return np.full((48, 64, 3), level, np.uint8)
+
+
+def film(path: Path, frames: int = 30) -> Path:
+    file = VideoFile(path, FPS)
+    for number in range(frames):
+        file.add(shade(8 * number), number / FPS)
+    file.close(complete=True)
+    return path
+
+
+def levels(path: Path) -> list[int]:
+    """Mean brightness of every frame of a file."""
+    return [round(float(frame.pixels.mean())) for frame in open_source(str(path)).frames()]
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".avi", ".mkv", ".mov"])
+def test_every_frame_goes_in_and_comes_out_in_order(tmp_path: Path, suffix: str) -> None:
+    path = film(tmp_path / f"film{suffix}")
+    source = open_source(str(path))
+    frames = list(source.frames())
+    source.close()
+    assert source.fps == pytest.approx(FPS)
+    assert not source.live
+    assert [round(frame.pixels.mean() / 8) for frame in frames] == list(range(30))
+    assert [frame.time_s for frame in frames] == pytest.approx([number / FPS for number in range(30)], abs=0.002)
+    assert list(tmp_path.iterdir()) == [path], "nothing is left beside it"
+
+
+def test_colors_stay_red_green_blue(tmp_path: Path) -> None:
+    file = VideoFile(tmp_path / "red.mp4", FPS)
+    red = np.zeros((48, 64, 3), np.uint8)
+    red[..., 0] = 200
+    file.add(red, 0.0)
+    file.close(complete=True)
+    (frame,) = open_source(str(file.path)).frames()
+    assert frame.pixels.mean(axis=(0, 1)) == pytest.approx([200, 0, 0], abs=12)
+
+
+def test_an_uneven_pace_is_evened_out(tmp_path: Path) -> None:
+    file = VideoFile(tmp_path / "live.mp4", FPS)
+    for time_s, level in ((0.0, 0), (0.01, 40), (0.5, 80), (0.55, 120), (900.0, 160), (0.6, 200)):
+        file.add(shade(level), time_s)
+    file.close(complete=True)
+    found = levels(file.path)
+    assert len(found) == 13, "half a second at 20 frames a second, one more, and one with an impossible time"
+    assert found[0] == pytest.approx(0, abs=4)
+    assert found[1:11] == pytest.approx([80] * 10, abs=4)
+    assert found[11:] == pytest.approx([120, 160], abs=4)
+
+
+def test_a_frame_of_another_size_is_fitted(tmp_path: Path) -> None:
+    file = VideoFile(tmp_path / "sizes.mp4", FPS)
+    file.add(shade(10), 0.0)
+    file.add(np.full((96, 128, 3), 200, np.uint8), 1 / FPS)
+    file.close(complete=True)
+    assert levels(file.path) == pytest.approx([10, 200], abs=4)
+
+
+def test_an_incomplete_video_never_replaces_a_complete_one(tmp_path: Path) -> None:
+    path = tmp_path / "film.mp4"
+    path.write_bytes(b"the video of yesterday")
+    file = VideoFile(path, FPS)
+    file.add(picture(), 0.0)
+    kept = file.close(complete=False)
+    assert path.read_bytes() == b"the video of yesterday"
+    assert kept == tmp_path / "film.part.mp4"
+    assert len(list(open_source(str(kept)).frames())) == 1
+
+
+def test_a_missing_camera_is_one_clear_message(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SourceUnavailable, match="camera 97: not found or in use"):
+        open_source("97")
+    assert capfd.readouterr() == ("", ""), "OpenCV's own warnings are not shown"
+
+
+def test_nothing_is_written_before_the_file_is_whole(tmp_path: Path) -> None:
+    file = VideoFile(tmp_path / "film.mp4", FPS)
+    file.add(shade(1), 0.0)
+    assert not file.path.exists()
+    file.close(complete=True)
+    assert file.path.exists()
+    empty = VideoFile(tmp_path / "empty.mp4", FPS)
+    empty.close(complete=True)
+    assert not empty.path.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("film.gif", "one of .mp4"), ("nowhere/film.mp4", "nowhere does not exist")]
+)
+def test_a_file_that_cannot_be_written_is_refused_at_once(tmp_path: Path, name: str, words: str) -> None:
+    with pytest.raises(SourceUnavailable, match=words):
+        VideoFile(tmp_path / name, FPS)
+
+
+def test_paced_a_slow_reader_leaves_frames_out(tmp_path: Path) -> None:
+    source = open_source(str(film(tmp_path / "film.mp4")), paced=True)
+    start, times = time.monotonic(), []
+    for frame in source.frames():
+        times.append(frame.time_s)
+        time.sleep(0.3)
+    assert len(times) < 15, "of thirty"
+    assert times == sorted(times)
+    assert time.monotonic() - start > 1.0
+
+
+class Camera:
+    """A stand-in for a capture that gives a frame every 5 ms and ends after 60."""
+
+    def __init__(self) -> None:
+        self.given = 0
+        self.released = False
+
+    def get(self, _: int) -> float:
+        return float("nan")
+
+    def read(self) -> tuple[bool, Array | None]:
+        time.sleep(0.005)
+        self.given += 1
+        return (True, shade(self.given)) if self.given <= 60 else (False, None)
+
+    def release(self) -> None:
+        self.released = True
+
+
+def test_a_live_source_gives_the_newest_frame_and_never_an_old_one() -> None:
+    camera = Camera()
+    source = LiveSource("camera", camera)  # type: ignore[arg-type]
+    assert source.fps == 25.0, "what a camera does not state is taken as usual"
+    seen = []
+    for frame in source.frames():
+        seen.append((int(frame.pixels[0, 0, 0]), camera.given))
+        time.sleep(0.03)
+    source.close()
+    assert camera.released
+    assert len(seen) < 40
+    assert all(given - number <= 1 for number, given in seen[:-1])
+
+
+def test_a_source_that_is_not_there_is_told_without_its_password(tmp_path: Path) -> None:
+    with pytest.raises(SourceUnavailable, match="no such file"):
+        open_source(str(tmp_path / "missing.mp4"))
+    text = tmp_path / "words.mp4"
+    text.write_text("no video", encoding="utf-8")
+    with pytest.raises(SourceUnavailable, match="FFmpeg"):
+        open_source(str(text))
+    assert without_password("rtsp://ann:secret@camera.local:554/live") == "rtsp://camera.local:554/live"
+    assert without_password("film@home.mp4") == "film@home.mp4"
+
+
+def test_a_file_that_ends_early_ends_the_frames(tmp_path: Path) -> None:
+    path = film(tmp_path / "film.avi")
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    video = cv2.VideoCapture(str(path))
+    assert video.isOpened()
+    video.release()
+    assert 0 < len(levels(path)) < 30

@@ -1,0 +1,253 @@
+"""Labeling a video source, view by view, and serving the page to this machine."""
+
+import io
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from rich.console import Console
+from rich.text import Text
+from typer.testing import CliRunner
+
+from app.cli import app
+from app.inference.classifier import Classifier
+from app.inference.detect import Face
+from app.inference.pipeline import Pipeline
+from app.live import views
+from app.live.video import Frame, VideoFile, open_source
+from app.live.views import FileView, LinesView, Moment, TableView, WindowView
+from app.live.webcam import label_video
+from app.settings import Settings
+from data.contract import Array
+from tests.support import picture, tiny_artifact
+
+FPS = 10.0
+FRAMES = 12
+
+
+class MovingFace:
+    """Finds one face that moves a little to the right with each frame; none in the last."""
+
+    name = "moving"
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def detect(self, image: Array) -> list[Face]:
+        self.seen += 1
+        if self.seen == FRAMES:
+            return []
+        x, y = 100.0 + 4 * self.seen, 120.0
+        points = [(x - 16, y - 12), (x + 16, y - 12), (x, y + 2), (x - 12, y + 18), (x + 12, y + 18)]
+        return [Face((x - 40.0, y - 40.0, 80.0, 80.0), np.array(points, np.float32), 0.9)]
+
+
+class Still:
+    """A source of equal pictures."""
+
+    name, fps, live = "still", FPS, False
+
+    def __init__(self) -> None:
+        self.closed = False
+
+    def frames(self) -> Iterator[Frame]:
+        for number in range(FRAMES):
+            yield Frame(number / FPS, picture())
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Recorder:
+    """A view that notes what it was shown and ends the run after `last` moments."""
+
+    def __init__(self, last: int = FRAMES + 1, error: BaseException | type[BaseException] | None = None) -> None:
+        self.moments: list[Moment] = []
+        self.closed = 0
+        self.complete: bool | None = None
+        self._last, self._error = last, error
+
+    def show(self, moment: Moment) -> bool:
+        self.moments.append(moment)
+        if self._error is not None and len(self.moments) == self._last:
+            raise self._error
+        return len(self.moments) < self._last
+
+    def close(self, *, complete: bool) -> None:
+        self.closed += 1
+        self.complete = complete
+
+
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_artifact(tmp_path_factory.mktemp("artifacts") / "tiny.test")
+
+
+@pytest.fixture
+def pipeline(artifact: Path) -> Pipeline:
+    return Pipeline(MovingFace(), Classifier(artifact, device="cpu", threads=1), Settings(device="cpu"))
+
+
+def test_a_face_keeps_its_number_and_every_view_sees_every_frame(pipeline: Pipeline) -> None:
+    source, first, second = Still(), Recorder(), Recorder()
+    summary = label_video(pipeline, source, [first, second])
+    assert (summary.frames, summary.people) == (FRAMES, {1})
+    assert len(first.moments) == len(second.moments) == FRAMES
+    assert [len(moment.faces) for moment in first.moments] == [1] * (FRAMES - 1) + [0]
+    assert (source.closed, first.closed, second.closed) == (True, 1, 1)
+    assert "12 frames" in str(summary)
+    assert "1 track of faces" in str(summary)
+
+
+def test_the_picture_carries_the_box_of_the_track(pipeline: Pipeline) -> None:
+    recorder = Recorder()
+    label_video(pipeline, Still(), [recorder])
+    drawn = recorder.moments[0].drawn
+    changed = np.any(drawn != picture(), axis=2)
+    columns = np.nonzero(changed.any(axis=0))[0]
+    assert columns.min() == pytest.approx(64, abs=4)
+    assert not np.any(recorder.moments[-1].drawn != picture())
+
+
+@pytest.mark.parametrize("error", [None, KeyboardInterrupt])
+def test_closing_a_view_and_ctrl_c_end_the_run_well(
+    pipeline: Pipeline, error: type[BaseException] | None, tmp_path: Path
+) -> None:
+    source, file = Still(), VideoFile(tmp_path / "out.mp4", FPS)
+    summary = label_video(pipeline, source, [FileView(file), Recorder(5, error)])
+    assert summary.frames == 5
+    assert source.closed
+    assert len(list(open_source(str(file.path)).frames())) == 5
+
+
+def test_an_error_while_labeling_keeps_the_existing_video(
+    pipeline: Pipeline, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "out.mp4"
+    path.write_bytes(b"the video of yesterday")
+    with pytest.raises(OSError, match="as a test"):
+        label_video(pipeline, Still(), [FileView(VideoFile(path, FPS)), Recorder(5, OSError("as a test"))])
+    assert path.read_bytes() == b"the video of yesterday"
+    assert "out.part.mp4" in capsys.readouterr().err
+
+
+def test_lines_tell_changes_and_nothing_twice(pipeline: Pipeline) -> None:
+    text = io.StringIO()
+    label_video(pipeline, Still(), [LinesView(Console(file=text, width=100))])
+    lines = text.getvalue().splitlines()
+    assert lines[0].split()[:4] == ["0.00", "s", "person", "1"]
+    labels = [line.split()[4] for line in lines]
+    assert all(one != other for one, other in itertools.pairwise(labels))
+
+
+def test_the_table_shows_one_row_a_person(pipeline: Pipeline) -> None:
+    text = io.StringIO()
+    console = Console(file=text, width=100, force_terminal=True)
+    recorder = Recorder()
+    label_video(pipeline, Still(), [recorder])
+    view = TableView(console, "still")
+    assert view.show(recorder.moments[0])
+    view.close(complete=True)
+    console.print(view.table(recorder.moments[0]))  # what `show` draws, drawn at once
+    assert "Expressions, not feelings" in text.getvalue()
+    assert recorder.moments[0].faces[0].face.label in text.getvalue()
+
+
+def test_the_table_keeps_its_widths_and_shows_the_labels_colors(pipeline: Pipeline) -> None:
+    recorder = Recorder()
+    label_video(pipeline, Still(), [recorder])
+    (tracked,) = recorder.moments[0].faces
+
+    def printed(label: str, confidence: float, *, uncertain: bool) -> str:
+        face = replace(tracked.face, label=label, confidence=confidence, uncertain=uncertain)
+        moment = replace(recorder.moments[0], faces=[replace(tracked, face=face)])
+        text = io.StringIO()
+        console = Console(file=text, width=100, force_terminal=True, color_system="truecolor")
+        console.print(TableView(console, "still").table(moment))
+        return text.getvalue()
+
+    sure, unsure = printed("anger", 0.999, uncertain=False), printed("happiness", 0.3, uncertain=True)
+    rules = [
+        [place for place, sign in enumerate(Text.from_ansi(one).plain.splitlines()[3]) if sign in "┃│"]
+        for one in (sure, unsure)
+    ]
+    assert rules[0] == rules[1], "the columns stay where they are"
+    assert "38;2;213;94;0" in sure, "anger's color"
+
+
+def test_the_window_has_the_size_of_the_video_and_no_toolbar(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[object, ...]] = []
+    for name in ("namedWindow", "resizeWindow"):
+        monkeypatch.setattr(f"cv2.{name}", lambda *given, name=name: calls.append((name, *given)))
+    monkeypatch.setattr("cv2.imshow", lambda *_: None)
+    monkeypatch.setattr("cv2.waitKey", lambda _: -1)
+    monkeypatch.setattr("cv2.getWindowProperty", lambda *_: 1.0)
+    monkeypatch.setattr("cv2.destroyAllWindows", lambda: None)
+    label_video(pipeline, Still(), [WindowView("still")])
+    height, width = picture().shape[:2]
+    assert calls == [
+        ("namedWindow", "Mien: still", cv2.WINDOW_NORMAL | cv2.WINDOW_KEEPRATIO | cv2.WINDOW_GUI_NORMAL),
+        ("resizeWindow", "Mien: still", width, height),
+    ]
+
+
+def film(path: Path) -> Path:
+    photo = cv2.imread(str(Path(__file__).resolve().parents[4] / "samples" / "photos" / "astronaut.jpg"))
+    file = VideoFile(path, FPS)
+    for number in range(4):
+        file.add(cv2.cvtColor(photo, cv2.COLOR_BGR2RGB), number / FPS)
+    file.close(complete=True)
+    return path
+
+
+def test_the_command_labels_a_video_and_writes_another(
+    tmp_path: Path, artifact: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    source, result = film(tmp_path / "film.mp4"), tmp_path / "labeled.mp4"
+    chosen = ["--model", str(artifact), "--device", "cpu", "--detector", "haar"]
+    answer = CliRunner().invoke(app, ["webcam", "--source", str(source), "--write", str(result), *chosen])
+    assert answer.exit_code == 0, answer.output
+    assert "person 1" in answer.stdout
+    assert "4 frames" in answer.stderr
+    plain, drawn = (list(open_source(str(path)).frames()) for path in (source, result))
+    assert len(plain) == len(drawn) == 4
+    changed = np.abs(plain[0].pixels.astype(int) - drawn[0].pixels.astype(int)).max(axis=2) > 80
+    assert 0.001 < changed.mean() < 0.1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["--write", "x.mp4"], 2, "needs --source"),
+        (["--source", "missing.mp4"], 1, "no such file"),
+        (["--source", "film.mp4", "--write", "film.mp4"], 1, "the source itself"),
+        (["--source", "film.mp4", "--write", "film.gif"], 1, "one of .mp4"),
+    ],
+)
+def test_what_cannot_work_is_told_in_a_line(
+    tmp_path: Path, artifact: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int, words: str
+) -> None:
+    film(tmp_path / "film.mp4")
+    monkeypatch.chdir(tmp_path)
+    chosen = ["--model", str(artifact), "--device", "cpu", "--detector", "haar"]
+    answer = CliRunner().invoke(app, ["webcam", *arguments, *chosen])
+    assert answer.exit_code == code
+    assert words in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_without_a_display_nothing_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    assert not views.has_display()
+    monkeypatch.setenv("WAYLAND_DISPLAY", "wayland-0")
+    assert views.has_display()

@@ -1,0 +1,304 @@
+"""`POST /v1/expressions`: what comes back, and what is refused with which problem."""
+
+import base64
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+from httpx import Response
+
+from data.contract import LABELS, Array, decode
+from tests.support import encoded, picture
+
+Connect = Callable[..., TestClient]
+PHOTO = encoded(picture(640, 480), "JPEG")
+
+
+def post(client: TestClient, *payloads: bytes, **query: object) -> Response:
+    files = [("images", (f"{index}.jpg", payload, "image/jpeg")) for index, payload in enumerate(payloads)]
+    return client.post("/v1/expressions", files=files, params=query)
+
+
+def problem(response: Response, status: int, kind: str) -> str:
+    """Check that a response is this problem document; returns its detail."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    body = response.json()
+    assert body["type"] == f"urn:mien:problem:{kind}"
+    assert body["status"] == status
+    assert body["title"]
+    return str(body["detail"])
+
+
+def test_a_multipart_photo_comes_back_with_its_face(client: TestClient) -> None:
+    body = post(client, PHOTO).json()
+    assert (body["model"], body["detector"], body["provider"]) == ("tiny.test", "drawn", "CPUExecutionProvider")
+    (image,) = body["images"]
+    assert (image["index"], image["name"], image["width"], image["height"]) == (0, "0.jpg", 640, 480)
+    assert set(image["timings_ms"]) == {"decode", "detect", "align", "classify"}
+    (face,) = image["faces"]
+    assert face["box"] == {"x": 280.0, "y": 200.0, "width": 80.0, "height": 80.0}
+    assert face["landmarks"]["left_eye"] == {"x": 304.0, "y": 228.0}
+    assert tuple(face["probabilities"]) == LABELS
+    assert sum(face["probabilities"].values()) == pytest.approx(1, abs=1e-5)
+    assert face["confidence"] == max(face["probabilities"].values())
+    assert face["label"] == max(face["probabilities"], key=face["probabilities"].get)
+
+
+def test_a_raw_body_gives_the_same_faces_as_multipart(client: TestClient) -> None:
+    raw = client.post("/v1/expressions", content=PHOTO, headers={"content-type": "image/jpeg"})
+    assert raw.status_code == 200
+    assert raw.json()["images"][0]["faces"] == post(client, PHOTO).json()["images"][0]["faces"]
+    assert raw.json()["images"][0]["name"] is None
+
+
+def test_a_photo_without_a_face_is_an_answer(client: TestClient) -> None:
+    body = post(client, encoded(picture(64, 64))).json()
+    assert body["images"][0]["faces"] == []
+    assert body["images"][0]["error"] is None
+
+
+def test_images_of_one_request_keep_their_order(client: TestClient) -> None:
+    widths = [300, 64, 500, 400]
+    body = post(client, *(encoded(picture(width, 240)) for width in widths)).json()
+    assert [image["width"] for image in body["images"]] == widths
+    assert [len(image["faces"]) for image in body["images"]] == [1, 0, 1, 1]
+
+
+def test_one_bad_image_among_good_ones_carries_its_error(client: TestClient) -> None:
+    response = post(client, PHOTO, PHOTO[:2000], b"no picture at all")
+    assert response.status_code == 200
+    good, cut, text = response.json()["images"]
+    assert len(good["faces"]) == 1
+    assert (cut["error"]["status"], cut["error"]["type"]) == (422, "urn:mien:problem:unreadable-image")
+    assert (text["error"]["status"], text["width"]) == (415, None)
+
+
+def test_a_request_of_bad_images_only_is_a_problem(client: TestClient) -> None:
+    problem(post(client, PHOTO[:2000]), 422, "unreadable-image")
+    problem(post(client, b"no picture at all"), 415, "unsupported-image")
+
+
+def test_a_label_below_the_threshold_is_flagged_and_stays_one_of_the_seven(client: TestClient) -> None:
+    face = post(client, PHOTO, confidence_threshold=1, top_k=7).json()["images"][0]["faces"][0]
+    assert face["uncertain"] is True
+    assert face["label"] == max(face["probabilities"], key=face["probabilities"].get)
+    assert face["top"][0]["probability"] == face["confidence"]
+    assert [entry["probability"] for entry in face["top"]] == sorted(face["probabilities"].values(), reverse=True)
+    sure = post(client, PHOTO, confidence_threshold=0).json()["images"][0]["faces"][0]
+    assert (sure["label"], sure["uncertain"]) == (face["label"], False)
+
+
+def test_the_threshold_of_the_model_holds_when_none_is_given(client: TestClient) -> None:
+    assert post(client, PHOTO).json()["confidence_threshold"] == 0.3
+
+
+def test_small_faces_are_left_out_when_asked(client: TestClient) -> None:
+    assert len(post(client, PHOTO, min_face_px=80).json()["images"][0]["faces"]) == 1
+    assert post(client, PHOTO, min_face_px=81).json()["images"][0]["faces"] == []
+
+
+def test_the_annotated_picture_differs_from_the_photo_at_the_face_only(client: TestClient) -> None:
+    drawn = post(client, PHOTO, annotate="true").json()["images"][0]["annotated"]
+    assert drawn["media_type"] == "image/jpeg"
+    canvas = decode(base64.b64decode(drawn["base64"])).astype(int)
+    changed = np.abs(canvas - decode(PHOTO)).max(axis=2) > 40
+    assert canvas.shape == (480, 640, 3)
+    assert changed[200:280, 278:283].any(), "the left edge of the face's box is drawn"
+    assert not changed[:, :150].any()
+    assert post(client, PHOTO).json()["images"][0]["annotated"] is None
+
+
+def test_an_explanation_is_refused_where_the_model_has_none(client: TestClient) -> None:
+    assert "tiny.test" in problem(post(client, PHOTO, explain="true"), 422, "invalid-request")
+
+
+@pytest.mark.parametrize(
+    "query", [{"top_k": 8}, {"top_k": "x"}, {"confidence_threshold": 1.5}, {"min_face_px": 0}, {"url": "http://x"}]
+)
+def test_an_option_that_means_nothing_is_refused_by_name(client: TestClient, query: dict[str, object]) -> None:
+    assert next(iter(query)) in problem(post(client, PHOTO, **query), 422, "invalid-request")
+
+
+def test_an_unknown_option_lists_those_there_are(client: TestClient) -> None:
+    detail = problem(post(client, PHOTO, topk=3), 422, "invalid-request")
+    assert "no option is named topk; options: min_face_px, confidence_threshold, top_k, annotate, explain" in detail
+
+
+@pytest.mark.parametrize("digits", [19, 5000])
+def test_a_length_of_many_digits_is_too_large(client: TestClient, digits: int) -> None:
+    headers = {"content-type": "image/jpeg", "content-length": "9" * digits}
+    problem(client.post("/v1/expressions", content=b"x", headers=headers), 413, "payload-too-large")
+
+
+def test_a_body_of_unknown_type_is_read_as_one_image(client: TestClient) -> None:
+    response = client.post("/v1/expressions", content=PHOTO, headers={"content-type": "application/octet-stream"})
+    assert len(response.json()["images"][0]["faces"]) == 1
+
+
+def test_other_bodies_than_images_are_refused(client: TestClient) -> None:
+    for kind in ("application/json", "text/plain", "application/x-www-form-urlencoded"):
+        response = client.post("/v1/expressions", content=b"{}", headers={"content-type": kind})
+        assert kind in problem(response, 415, "unsupported-content")
+    problem(client.post("/v1/expressions", content=b"{}"), 415, "unsupported-content")
+
+
+def test_a_part_of_another_name_is_refused_by_name(client: TestClient) -> None:
+    response = client.post("/v1/expressions", files={"file": ("a.jpg", PHOTO, "image/jpeg")})
+    assert "'file'" in problem(response, 422, "invalid-request")
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body"),
+    [
+        ("multipart/form-data", b"--x--\r\n"),
+        ("multipart/form-data; boundary=x", b""),
+        ("multipart/form-data; boundary=x", b"--x--\r\n"),
+        ("multipart/form-data; boundary=x", b"garbage"),
+        ("multipart/form-data; boundary=x", b'--x\r\nContent-Disposition: form-data; name="images"\r\n\r\ncut'),
+        ("multipart/form-data; boundary=" + "x" * 300, b""),
+        ("image/png", b""),
+    ],
+)
+def test_a_malformed_body_is_refused(client: TestClient, content_type: str, body: bytes) -> None:
+    response = client.post("/v1/expressions", content=body, headers={"content-type": content_type})
+    problem(response, 422, "invalid-request")
+
+
+def test_an_image_of_too_many_pixels_is_refused_before_decoding(connect: Connect) -> None:
+    client = connect(max_pixels=100_000)
+    problem(post(client, PHOTO), 413, "image-too-large")
+
+
+def test_too_many_images_are_refused(connect: Connect) -> None:
+    client = connect(max_images=2)
+    assert post(client, PHOTO, PHOTO).status_code == 200
+    problem(post(client, PHOTO, PHOTO, PHOTO), 413, "too-many-images")
+
+
+def test_a_body_is_refused_by_its_announced_length(connect: Connect) -> None:
+    client = connect(max_body_bytes=2048)
+    problem(post(client, bytes(5000)), 413, "payload-too-large")
+
+
+def test_a_body_without_a_length_is_cut_at_the_limit(connect: Connect) -> None:
+    client = connect(max_body_bytes=10_000)
+    sent = 0
+
+    def chunks() -> "object":
+        nonlocal sent
+        for _ in range(1000):
+            sent += 1000
+            yield bytes(1000)
+
+    response = client.post("/v1/expressions", content=chunks(), headers={"content-type": "image/jpeg"})  # type: ignore[arg-type]
+    problem(response, 413, "payload-too-large")
+
+
+def test_one_image_may_not_take_the_whole_body(connect: Connect) -> None:
+    client = connect(max_bytes=2048)
+    problem(post(client, bytes(5000)), 413, "payload-too-large")
+
+
+class Slow:
+    """A detector that waits until it is let go; finds nothing."""
+
+    name = "slow"
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.begun = threading.Semaphore(0)
+
+    def detect(self, image: Array) -> list[object]:
+        self.begun.release()
+        self.go.wait(20)
+        return []
+
+
+def test_a_full_house_refuses_at_once_and_recovers(connect: Connect) -> None:
+    slow = Slow()
+    client = connect(detector=slow, max_concurrent=1, max_queue=1)
+    with ThreadPoolExecutor(2) as pool:
+        inside = [pool.submit(post, client, PHOTO) for _ in range(2)]
+        assert slow.begun.acquire(timeout=10)
+        while client.get("/ready").json()["requests_inside"] < 2:
+            pass
+        assert client.get("/ready").json()["queue_depth"] == 1
+        refused = post(client, PHOTO)
+        problem(refused, 503, "queue-full")
+        assert int(refused.headers["retry-after"]) >= 1
+        slow.go.set()
+        assert [future.result().status_code for future in inside] == [200, 200]
+    assert post(client, PHOTO).status_code == 200
+
+
+def test_one_caller_cannot_take_every_place(connect: Connect) -> None:
+    slow = Slow()
+    client = connect(detector=slow, max_per_client=1)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(post, client, PHOTO)
+        assert slow.begun.acquire(timeout=10)
+        refused = post(client, PHOTO)
+        problem(refused, 429, "too-many-requests")
+        assert int(refused.headers["retry-after"]) >= 1
+        slow.go.set()
+        assert first.result().status_code == 200
+
+
+def test_a_request_that_takes_too_long_is_given_up(connect: Connect) -> None:
+    slow = Slow()
+    client = connect(detector=slow, request_timeout_s=0.2)
+    response = post(client, PHOTO)
+    slow.go.set()
+    problem(response, 503, "timeout")
+    assert "retry-after" in response.headers
+
+
+def test_a_batch_that_can_never_finish_is_refused_for_good(connect: Connect) -> None:
+    slow = Slow()
+    client = connect(detector=slow, request_timeout_s=0.2)
+    response = post(client, PHOTO, PHOTO)
+    slow.go.set()
+    assert "2 images were not finished within 0.2 s" in problem(response, 413, "batch-too-large")
+    assert "retry-after" not in response.headers
+
+
+def test_an_oversized_part_fails_its_image_and_not_the_batch(connect: Connect) -> None:
+    client = connect(max_bytes=len(PHOTO))
+    response = post(client, PHOTO, PHOTO + b"x", PHOTO)
+    assert response.status_code == 200
+    first, large, last = response.json()["images"]
+    assert (len(first["faces"]), len(last["faces"])) == (1, 1)
+    assert (large["index"], large["error"]["type"]) == (1, "urn:mien:problem:payload-too-large")
+
+
+def test_bytes_of_a_request_are_bounded_by_the_buffer_of_all(connect: Connect) -> None:
+    client = connect(max_buffered_bytes=4096)
+    problem(post(client, PHOTO), 413, "payload-too-large")
+    small = encoded(picture(32, 32), "JPEG")
+    assert post(client, small).status_code == 200
+    assert post(client, small).status_code == 200, "what a request reserved is given back"
+
+
+def test_an_unexpected_error_reveals_nothing_but_its_id(connect: Connect, caplog: pytest.LogCaptureFixture) -> None:
+    class Broken:
+        name = "broken"
+
+        def detect(self, image: Array) -> list[object]:
+            raise RuntimeError("secret of the house")
+
+    client = connect(detector=Broken())
+    with caplog.at_level(logging.ERROR, logger="app.service.middleware"):
+        response = client.post(
+            "/v1/expressions", content=PHOTO, headers={"content-type": "image/jpeg", "x-request-id": "case-7"}
+        )
+    assert "secret" not in response.text
+    problem(response, 500, "internal")
+    assert response.headers["x-request-id"] == "case-7"
+    assert response.headers["x-content-type-options"] == "nosniff"
+    assert "secret of the house" in caplog.text, "the log has it"
+    assert 'mien_rejections_total{problem="internal"} 1.0' in client.get("/metrics").text

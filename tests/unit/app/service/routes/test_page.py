@@ -1,0 +1,93 @@
+"""The page and what it is made of: complete, its own, and under a policy that lets nothing else in."""
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from data.contract import LABELS
+from data.contract.palette import COLORS
+
+FOLDER = Path(__file__).resolve().parents[5] / "app" / "static" / "page"
+PAGES = {"/": "index.html", "/card": "card.html"}
+SCRIPTS = sorted(path.name for path in FOLDER.glob("*.js"))
+
+
+class Tags(HTMLParser):
+    """Every tag of a page with its attributes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_comes_under_a_strict_policy(client: TestClient, path: str) -> None:
+    response = client.get(path)
+    assert response.status_code == 200
+    assert response.headers["content-type"].startswith("text/html")
+    policy = response.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self';")
+    assert "unsafe" not in policy
+    assert response.headers["permissions-policy"].startswith("camera=(self)")
+    assert response.text == (FOLDER / PAGES[path]).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_all_that_a_page_asks_for_is_served_here(client: TestClient, path: str) -> None:
+    for tag, attributes in Tags(client.get(path).text).tags:
+        source = attributes.get("src") or (attributes.get("href") if tag in {"a", "link"} else None)
+        if source and not source.startswith("#"):
+            assert client.get(source.replace("./", "/")).status_code == 200, source
+        assert not {"style", "onclick", "onload"} & attributes.keys(), f"{tag} {attributes}: the policy forbids it"
+        assert tag != "style", "the policy forbids style elements"
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_every_module_imports_only_modules_that_are_there(client: TestClient, name: str) -> None:
+    response = client.get(f"/page/{name}")
+    assert response.headers["content-type"].startswith("text/javascript")
+    assert response.headers["cache-control"] == "no-cache"
+    for target in re.findall(r'from "([^"]+)"', response.text):
+        assert client.get(f"/page/{target}").status_code == 200, f"{name} imports {target}"
+    assert not re.findall(r"https?://", response.text)
+    assert not re.findall(r"innerHTML|insertAdjacentHTML|document\.write|eval\(", response.text)
+
+
+def test_an_unchanged_asset_is_not_sent_twice(client: TestClient) -> None:
+    tag = client.get("/page/page.css").headers["etag"]
+    assert client.get("/page/page.css", headers={"if-none-match": tag}).status_code == 304
+
+
+@pytest.mark.parametrize("path", ["/page/nope.js", "/page/", "/page/../docs.js", "/page/%2e%2e/docs.js"])
+def test_only_the_pages_own_files_are_served(client: TestClient, path: str) -> None:
+    response = client.get(path)
+    assert response.status_code == 404
+    assert response.headers["content-type"] == "application/problem+json"
+
+
+def test_the_page_knows_the_labels_and_colors_of_the_program() -> None:
+    text = (FOLDER / "labels.js").read_text(encoding="utf-8")
+    (names,) = re.findall(r"LABELS = \[([^\]]+)\]", text)
+    assert tuple(re.findall(r'"(\w+)"', names)) == LABELS
+    found = {label: tuple(map(int, rgb.split())) for label, rgb in re.findall(r'(\w+): "rgb\(([\d ]+)\)"', text)}
+    assert found == COLORS
+
+
+def test_the_page_says_what_it_is_not() -> None:
+    text = " ".join((FOLDER / "index.html").read_text(encoding="utf-8").split())
+    for sentence in ("reads expressions, not feelings", "Nothing is stored", "at work or in education", 'href="card"'):
+        assert sentence in text
+
+
+def test_the_model_card_is_served_as_released(client: TestClient) -> None:
+    response = client.get("/v1/models/tiny.test/card")
+    assert response.headers["content-type"] == "text/markdown; charset=utf-8"
+    assert response.text.startswith("# Tiny\n")
+    assert client.get("/v1/models/other/card").status_code == 404

@@ -1,0 +1,177 @@
+"""`WS /v1/stream`: frames in, tracked faces out, never a queue."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import pytest
+from fastapi.testclient import TestClient
+from starlette.testclient import WebSocketDenialResponse
+from starlette.websockets import WebSocketDisconnect
+
+from app.service.routes.stream import NewestFrame
+from app.service.security import key_hash
+from data.contract import LABELS, Array
+from tests.support import encoded, picture
+
+Connect = Callable[..., TestClient]
+FRAME = encoded(picture(640, 480), "JPEG")
+
+
+def test_frames_come_back_with_their_number_and_a_tracked_face(client: TestClient) -> None:
+    with client.websocket_connect("/v1/stream") as socket:
+        for number in range(5):
+            socket.send_bytes(FRAME)
+            answer = socket.receive_json()
+            assert (answer["frame"], answer["dropped"], answer["width"]) == (number, 0, 640)
+            (face,) = answer["faces"]
+            assert face["track"] == 1
+            assert face["label"] in LABELS
+            assert face["uncertain"] is (face["confidence"] < 0.3)
+    assert 'mien_stream_frames_total{outcome="processed"} 5.0' in client.get("/metrics").text
+    assert "mien_streams 0.0" in client.get("/metrics").text
+
+
+def test_a_broken_frame_is_an_answer_and_the_stream_goes_on(client: TestClient) -> None:
+    with client.websocket_connect("/v1/stream") as socket:
+        socket.send_bytes(FRAME[:500])
+        assert socket.receive_json()["error"]["status"] == 422
+        socket.send_bytes(FRAME)
+        answer = socket.receive_json()
+        assert (answer["frame"], answer["error"], len(answer["faces"])) == (1, None, 1)
+
+
+def test_the_newest_frame_wins() -> None:
+    async def scene() -> None:
+        newest = NewestFrame()
+        assert [newest.put(payload) for payload in (b"0", b"1", b"2")] == [False, True, True]
+        assert await newest.take() == (2, b"2")
+        assert newest.dropped == 2
+        waiting = asyncio.ensure_future(newest.take())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        assert not newest.put(b"3")
+        assert await waiting == (3, b"3")
+
+    asyncio.run(scene())
+
+
+def test_a_slow_service_drops_frames_instead_of_queueing_them(connect: Connect) -> None:
+    class Slow:
+        name = "slow"
+
+        def __init__(self) -> None:
+            self.begun, self.go = threading.Event(), threading.Event()
+
+        def detect(self, image: Array) -> list[object]:
+            self.begun.set()
+            self.go.wait(20)
+            return []
+
+    slow = Slow()
+    client = connect(detector=slow)
+    with client.websocket_connect("/v1/stream") as socket:
+        socket.send_bytes(FRAME)
+        assert slow.begun.wait(10)
+        for _ in range(50):
+            socket.send_bytes(FRAME)
+        while 'outcome="dropped"} 49.0' not in client.get("/metrics").text:
+            pass
+        slow.go.set()
+        assert socket.receive_json()["frame"] == 0
+        newest = socket.receive_json()
+        assert (newest["frame"], newest["dropped"]) == (50, 49)
+
+
+def test_options_hold_for_a_stream(client: TestClient) -> None:
+    with client.websocket_connect("/v1/stream?confidence_threshold=1") as socket:
+        socket.send_bytes(FRAME)
+        (face,) = socket.receive_json()["faces"]
+        assert (face["label"] in LABELS, face["uncertain"]) == (True, True)
+    with client.websocket_connect("/v1/stream?min_face_px=81") as socket:
+        socket.send_bytes(FRAME)
+        assert socket.receive_json()["faces"] == []
+
+
+@pytest.mark.parametrize("query", ["min_face_px=0", "nonsense=1"])
+def test_an_option_that_means_nothing_closes_the_stream(client: TestClient, query: str) -> None:
+    with pytest.raises(WebSocketDisconnect) as refused, client.websocket_connect(f"/v1/stream?{query}"):
+        pass
+    assert refused.value.code == 1008
+
+
+def test_text_and_oversized_frames_close_the_stream(connect: Connect) -> None:
+    client = connect(max_frame_bytes=2048)
+    for send, code in ((lambda socket: socket.send_text("hello"), 1003), (lambda s: s.send_bytes(bytes(3000)), 1009)):
+        with client.websocket_connect("/v1/stream") as socket:
+            send(socket)
+            with pytest.raises(WebSocketDisconnect) as closed:
+                socket.receive_json()
+            assert closed.value.code == code
+
+
+def test_streams_are_counted_and_bounded(connect: Connect) -> None:
+    client = connect(max_streams=1)
+    with client.websocket_connect("/v1/stream"):
+        with pytest.raises(WebSocketDenialResponse) as refused, client.websocket_connect("/v1/stream"):
+            pass
+        assert refused.value.status_code == 503
+        assert refused.value.json()["type"] == "urn:mien:problem:queue-full"
+        assert "retry-after" in refused.value.headers
+    with client.websocket_connect("/v1/stream") as again:
+        again.send_bytes(FRAME)
+        assert again.receive_json()["frame"] == 0
+
+
+def test_one_caller_cannot_hold_every_stream(connect: Connect) -> None:
+    client = connect(max_streams_per_client=1)
+    with client.websocket_connect("/v1/stream"):
+        with pytest.raises(WebSocketDenialResponse) as refused, client.websocket_connect("/v1/stream"):
+            pass
+        assert refused.value.status_code == 429
+        assert refused.value.json()["type"] == "urn:mien:problem:too-many-requests"
+    with client.websocket_connect("/v1/stream"):
+        pass
+    assert 'mien_rejections_total{problem="too-many-requests"} 1.0' in client.get("/metrics").text
+
+
+def test_a_plain_request_for_the_stream_is_told_to_upgrade(client: TestClient) -> None:
+    refused = client.get("/v1/stream")
+    assert (refused.status_code, refused.headers["upgrade"]) == (426, "websocket")
+    assert refused.json()["type"] == "urn:mien:problem:upgrade-required"
+
+
+def test_a_stream_and_its_refusal_carry_a_request_id(connect: Connect) -> None:
+    client = connect(max_streams=1)
+    with client.websocket_connect("/v1/stream", headers={"x-request-id": "camera-1"}) as socket:
+        assert dict(socket.extra_headers or [])[b"x-request-id"] == b"camera-1"
+        with pytest.raises(WebSocketDenialResponse) as refused, client.websocket_connect("/v1/stream"):
+            pass
+        assert len(refused.value.headers["x-request-id"]) == 32
+
+
+def test_a_page_of_another_site_cannot_open_a_stream(connect: Connect) -> None:
+    client = connect()
+    with (
+        pytest.raises(WebSocketDenialResponse) as refused,
+        client.websocket_connect("/v1/stream", headers={"origin": "https://evil.example"}),
+    ):
+        pass
+    assert refused.value.status_code == 403
+    with client.websocket_connect("/v1/stream", headers={"origin": "http://localhost"}):
+        pass
+    named = connect(cors_origins="https://friend.example")
+    with named.websocket_connect("/v1/stream", headers={"origin": "https://friend.example"}):
+        pass
+
+
+def test_a_stream_needs_a_key_where_keys_are_set(connect: Connect) -> None:
+    client = connect(api_key_sha256=key_hash("open-sesame"))
+    with pytest.raises(WebSocketDenialResponse) as refused, client.websocket_connect("/v1/stream"):
+        pass
+    assert refused.value.status_code == 401
+    protocols = ["mien.v1", "mien.key.open-sesame"]
+    with client.websocket_connect("/v1/stream", subprotocols=protocols) as socket:
+        assert socket.accepted_subprotocol == "mien.v1"
+        socket.send_bytes(FRAME)
+        assert len(socket.receive_json()["faces"]) == 1

@@ -1,0 +1,29 @@
+"""The page for this machine: its address, its port, and the browser that opens it."""
+
+import socket
+
+import pytest
+
+from app.errors import StartupError
+from app.service import local_page
+from app.settings import Settings
+
+
+def test_the_page_is_served_here_alone_and_a_taken_port_is_avoided(monkeypatch: pytest.MonkeyPatch) -> None:
+    served: list[Settings] = []
+    opened: list[str] = []
+    monkeypatch.setattr("app.service.server.run", served.append)
+    monkeypatch.setattr(local_page, "_open_when_ready", lambda address, browser: opened.append(f"{address} {browser}"))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = int(taken.getsockname()[1])
+        with pytest.raises(StartupError, match=f"port {port}"):
+            local_page.serve_page(Settings(port=port), browser=True)
+        busy = Settings().model_copy(update={"port": port, "host": "0.0.0.0"})  # noqa: S104  # must not be taken over
+        busy.model_fields_set.discard("port")
+        local_page.serve_page(busy, browser=True)
+    (chosen,) = served
+    assert chosen.host == "127.0.0.1"
+    assert chosen.port not in {0, port}
+    assert opened == [f"http://127.0.0.1:{chosen.port}/ True"]

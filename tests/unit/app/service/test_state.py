@@ -1,0 +1,95 @@
+"""The reported provider, and the fallback to the CPU in log, `/ready`, `/metrics` and header."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from app.cli import checks
+from app.inference.classifier import Classifier, create_classifier
+from app.inference.pipeline import Pipeline
+from app.inference.runtime import sessions
+from app.inference.runtime.sessions import CPU, CUDA
+from app.main import create_app
+from app.service import state
+from app.settings import Settings
+from tests.support import encoded, picture
+from tests.unit.app.conftest import Connect, DrawnFaces, LocalClient
+
+WHY = "no NVIDIA driver was found (libcuda.so.1)"
+PHOTO = {"content": encoded(picture(640, 480), "JPEG"), "headers": {"content-type": "image/jpeg"}}
+
+
+@contextmanager
+def served(classifier: Classifier, settings: Settings) -> Iterator[TestClient]:
+    pipeline = Pipeline(DrawnFaces(), classifier, settings)
+    with LocalClient(create_app(settings, pipeline=pipeline)) as client:
+        yield client
+
+
+@pytest.fixture
+def fallen(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
+    """A service that was told `auto` on a machine without a GPU."""
+    for module in (sessions, state):
+        monkeypatch.setattr(module, "cuda_obstacle", lambda: WHY)
+    settings = Settings(device="auto", model=artifact)
+    with served(create_classifier(settings), settings) as client:
+        yield client
+
+
+def test_every_answer_names_the_provider_that_ran_and_the_fall_back(fallen: TestClient) -> None:
+    good = fallen.post("/v1/expressions", **PHOTO)  # type: ignore[arg-type]
+    assert good.json()["provider"] == CPU
+    for answer in (good, fallen.get("/nope"), fallen.post("/v1/expressions", json={})):
+        assert answer.headers["Mien-Provider"] == CPU
+        assert answer.headers["Mien-Fallback"] == "cpu"
+
+
+def test_readiness_says_why_and_the_metrics_that(fallen: TestClient) -> None:
+    ready = fallen.get("/ready").json()
+    assert (ready["provider"], ready["fallback"]) == (CPU, WHY)
+    (line,) = (line for line in fallen.get("/metrics").text.splitlines() if line.startswith("mien_info{"))
+    assert 'fallback="cpu"' in line
+    assert f'provider="{CPU}"' in line
+
+
+def test_the_log_of_the_start_says_why(
+    artifact: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sessions, "cuda_obstacle", lambda: WHY)
+    with caplog.at_level(logging.INFO, logger=sessions.__name__):
+        create_classifier(Settings(device="auto", model=artifact))
+    assert f"device auto: using the CPU ({WHY})" in caplog.text
+
+
+def test_a_service_that_was_meant_for_the_cpu_has_not_fallen_back(connect: Connect) -> None:
+    client = connect()
+    answer = client.post("/v1/expressions", **PHOTO)  # type: ignore[arg-type]
+    assert answer.headers["Mien-Provider"] == CPU
+    assert "Mien-Fallback" not in answer.headers
+    assert client.get("/ready").json()["fallback"] is None
+    assert 'fallback="none"' in client.get("/metrics").text
+
+
+@pytest.mark.parametrize(
+    ("settings", "provider"),
+    [({"device": "auto"}, CUDA), ({"device": "auto", "precision": "int8"}, CPU), ({"device": "cpu"}, CPU), ({}, CPU)],
+)
+def test_what_was_chosen_is_no_fall_back(settings: dict[str, Any], provider: str) -> None:
+    classifier: Any = SimpleNamespace(provider=provider)
+    assert state.fallback(classifier, Settings(**settings)) is None
+
+
+def test_doctor_distinguishes_a_failing_gpu_from_an_unrequested_one(
+    artifact: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (checks, state):
+        monkeypatch.setattr(module, "cuda_obstacle", lambda: None)
+    told = {device: checks._device(Settings(device=device, model=artifact)) for device in ("auto", "cpu")}
+    assert "does not run on the GPU of this machine" in told["auto"]
+    assert told["cpu"].endswith("was not requested")

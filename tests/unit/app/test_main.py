@@ -1,0 +1,226 @@
+"""The application: health, models, documentation, metrics, API keys and headers."""
+
+import base64
+import re
+from collections.abc import Callable
+
+import pytest
+from fastapi.testclient import TestClient
+
+from app import VERSION
+from app.service.security import key_hash
+from app.service.state import Service
+from data.contract import LABELS
+from tests.support import encoded, picture
+
+Connect = Callable[..., TestClient]
+PHOTO = encoded(picture(640, 480), "JPEG")
+EVERYWHERE = "::"
+
+
+def send(client: TestClient, **headers: str) -> int:
+    response = client.post("/v1/expressions", content=PHOTO, headers={"content-type": "image/jpeg", **headers})
+    return response.status_code
+
+
+def test_health_and_readiness_say_what_runs(client: TestClient) -> None:
+    assert client.get("/health").json() == {"status": "alive", "version": VERSION}
+    ready = client.get("/ready").json()
+    assert ready["status"] == "ready"
+    assert (ready["model"], ready["provider"], ready["detector"]) == ("tiny.test", "CPUExecutionProvider", "drawn")
+    assert ready["queue_depth"] == ready["requests_inside"] == 0
+    assert not {"model_verified", "warm"} & ready.keys(), "no field that is always true"
+
+
+def test_readiness_goes_off_while_draining_and_work_goes_on(client: TestClient) -> None:
+    service: Service = client.app.state.service  # type: ignore[attr-defined]
+    service.drain()
+    refused = client.get("/ready")
+    assert refused.status_code == 503
+    assert refused.json()["type"] == "urn:mien:problem:shutting-down"
+    assert client.get("/health").status_code == 200
+    assert send(client) == 200
+    assert client.get("/health").headers["connection"] == "close"
+
+
+def test_models_tell_the_manifest(client: TestClient) -> None:
+    (model,) = client.get("/v1/models").json()["models"]
+    assert model["name"] == "tiny.test"
+    assert tuple(model["labels"]) == LABELS
+    assert model["confidence_threshold"] == 0.3
+    assert model["license"] == "Apache-2.0"
+
+
+@pytest.mark.parametrize(
+    "path", ["/nope", "/v1/expression", "/docs/assets/redoc.standalone.js", "/docs/", "/docs/assets/%2e%2e%2fdocs.js"]
+)
+def test_an_unknown_path_is_a_problem(client: TestClient, path: str) -> None:
+    response = client.get(path)
+    assert response.status_code == 404
+    assert response.headers["content-type"] == "application/problem+json"
+
+
+def test_another_method_is_a_problem_that_names_the_allowed(client: TestClient) -> None:
+    response = client.get("/v1/expressions")
+    assert (response.status_code, response.headers["allow"]) == (405, "POST")
+    assert response.headers["content-type"] == "application/problem+json"
+
+
+def test_the_documentation_page_loads_nothing_from_elsewhere(client: TestClient) -> None:
+    page = client.get("/docs")
+    assert page.headers["content-type"].startswith("text/html")
+    assert "//" not in page.text.replace("<!doctype", "")
+    assert "script-src 'self'" in page.headers["content-security-policy"]
+    assert "SwaggerUIBundle" in client.get("/docs/page.js").text
+    assert len(client.get("/docs/assets/swagger-ui-bundle.js").content) > 1_000_000
+    assert len(client.get("/docs/assets/swagger-ui.css").content) > 100_000
+
+
+def test_the_description_names_both_bodies_and_every_problem(client: TestClient) -> None:
+    operation = client.get("/openapi.json").json()["paths"]["/v1/expressions"]["post"]
+    assert set(operation["requestBody"]["content"]) == {"multipart/form-data", "application/octet-stream"}
+    assert {"400", "401", "408", "413", "415", "422", "429", "500", "503"} <= set(operation["responses"])
+    assert set(operation["responses"]["422"]["content"]) == {"application/problem+json"}
+
+
+def test_the_description_serves_generators_of_clients(client: TestClient) -> None:
+    document = client.get("/openapi.json").json()
+    operations = {path: operation for path, item in document["paths"].items() for operation in item.values()}
+    ids = [operation["operationId"] for operation in operations.values()]
+    assert sorted(ids) == ["expressions", "health", "metrics", "model_card", "models", "ready"]
+    assert operations["/v1/expressions"]["security"] == [{"bearer": []}, {"header": []}]
+    assert "security" not in operations["/health"]
+    assert set(document["components"]["securitySchemes"]) == {"bearer", "header"}
+    schemas = document["components"]["schemas"]
+    assert tuple(schemas["Label"]["enum"]) == LABELS
+    assert tuple(schemas["Probabilities"]["required"]) == LABELS
+    body = operations["/v1/expressions"]["requestBody"]["content"]["application/octet-stream"]["schema"]
+    assert body == {"type": "string", "format": "binary", "minLength": 1}
+
+
+def test_metrics_count_requests_faces_stages_and_rejections(client: TestClient) -> None:
+    assert send(client) == 200
+    assert client.post("/v1/expressions", content=b"x", headers={"content-type": "image/png"}).status_code == 415
+    text = client.get("/metrics").text
+    assert 'mien_requests_total{method="POST",route="/v1/expressions",status="200"} 1.0' in text
+    assert 'mien_images_total{outcome="labeled"} 1.0' in text
+    assert 'mien_rejections_total{problem="unsupported-image"} 1.0' in text
+    assert 'mien_stage_seconds_count{stage="detect"} 1.0' in text
+    assert re.search(r'mien_faces_total\{label="(\w+)",uncertain="(true|false)"\} 1\.0', text)
+    assert 'provider="CPUExecutionProvider"' in text
+    assert "mien_queue_requests 0.0" in text
+
+
+def test_every_refusal_is_counted_by_its_problem(connect: Connect) -> None:
+    client = connect(api_key_sha256=key_hash("k"), cors_origins="https://a.example", metrics_without_key=True)
+    key = {"x-api-key": "k"}
+    client.get("/v1/models")
+    client.get("/nope", headers=key)
+    client.get("/v1/expressions", headers=key)
+    client.post("/v1/expressions?top_k=9", headers=key)
+    client.get("/health", headers={"host": "evil.example"})
+    client.options("/health", headers={"origin": "https://b.example", "access-control-request-method": "GET"})
+    text = client.get("/metrics").text
+    kinds = ("unauthorized", "not-found", "method-not-allowed", "invalid-request", "foreign-host", "bad-request")
+    for kind in kinds:
+        assert f'mien_rejections_total{{problem="{kind}"}} 1.0' in text, kind
+
+
+def test_metrics_tell_of_the_process(client: TestClient) -> None:
+    text = client.get("/metrics").text
+    for name in ("process_resident_memory_bytes", "process_cpu_seconds_total", "process_open_fds"):
+        assert f"\n{name} " in text
+
+
+def test_metrics_are_scraped_without_a_key_only_where_the_setting_says_so(connect: Connect) -> None:
+    keys = key_hash("k")
+    assert connect(api_key_sha256=keys).get("/metrics").status_code == 401
+    open_to_scrapers = connect(api_key_sha256=keys, metrics_without_key=True)
+    assert open_to_scrapers.get("/metrics").status_code == 200
+    assert open_to_scrapers.get("/v1/models").status_code == 401
+
+
+@pytest.mark.parametrize("path", ["/health", "/ready"])
+def test_probes_answer_head_requests(client: TestClient, path: str) -> None:
+    response = client.head(path)
+    assert (response.status_code, response.content) == (200, b"")
+
+
+@pytest.mark.parametrize(
+    ("settings", "host", "status"),
+    [
+        ({}, "localhost:8000", 200),
+        ({}, "127.0.0.1", 200),
+        ({}, "[::1]:8000", 200),
+        ({}, "rebound.example", 421),
+        ({}, "a b", 400),
+        ({}, "localhost:80:80", 400),
+        ({"host": EVERYWHERE}, "mien.example", 200),
+        ({"host": EVERYWHERE, "allowed_hosts": "mien.example"}, "MIEN.example:443", 200),
+        ({"host": EVERYWHERE, "allowed_hosts": "mien.example"}, "other.example", 421),
+        ({"allowed_hosts": "*"}, "any.example", 200),
+    ],
+)
+def test_the_host_header_is_checked(connect: Connect, settings: dict[str, str], host: str, status: int) -> None:
+    response = connect(**settings).get("/health", headers={"host": host})
+    assert response.status_code == status
+    if status != 200:
+        assert response.headers["content-type"] == "application/problem+json"
+        assert response.headers["x-request-id"]
+
+
+def test_a_refused_preflight_is_a_problem_with_a_request_id(connect: Connect) -> None:
+    asked = {"origin": "https://evil.example", "access-control-request-method": "POST"}
+    refused = connect(cors_origins="https://a.example").options("/v1/expressions", headers=asked)
+    assert (refused.status_code, refused.headers["content-type"]) == (400, "application/problem+json")
+    assert "origin" in refused.json()["detail"]
+    assert len(refused.headers["x-request-id"]) == 32
+
+
+def test_metrics_do_not_grow_with_what_clients_invent(client: TestClient) -> None:
+    for number in range(20):
+        client.get(f"/made/up/{number}")
+        client.request(f"MADE{number}", "/health")
+    text = client.get("/metrics").text
+    assert "made" not in text.lower()
+    assert 'route="unmatched",status="404"} 20.0' in text
+
+
+def test_every_answer_carries_security_headers_and_a_request_id(client: TestClient) -> None:
+    for path in ("/health", "/nope", "/docs", "/v1/models"):
+        headers = client.get(path).headers
+        assert headers["x-content-type-options"] == "nosniff"
+        assert "frame-ancestors 'none'" in headers["content-security-policy"]
+        assert len(headers["x-request-id"]) == 32
+    given = client.get("/health", headers={"x-request-id": "trace-1"}).headers["x-request-id"]
+    assert given == "trace-1"
+    forged = client.get("/health", headers={"x-request-id": "a b;<script>"}).headers["x-request-id"]
+    assert forged != "a b;<script>"
+
+
+def test_keys_guard_everything_but_the_probes(connect: Connect) -> None:
+    client = connect(api_key_sha256=f"{key_hash('first')},{key_hash('second')}")
+    assert client.get("/health").status_code == client.get("/ready").status_code == 200
+    for path in ("/v1/models", "/metrics", "/docs", "/openapi.json", "/nope"):
+        refused = client.get(path)
+        assert refused.status_code == 401, path
+        assert refused.json()["type"] == "urn:mien:problem:unauthorized"
+        challenges = refused.headers.get_list("www-authenticate")
+        assert [challenge.split()[0] for challenge in challenges] == ["Basic", "Bearer"]
+    assert send(client) == 401
+    assert send(client, authorization="Bearer third") == 401
+    assert send(client, authorization="Bearer ") == 401
+    assert send(client, authorization="Basic !!!") == 401
+    assert send(client, authorization="Bearer first") == 200
+    assert send(client, **{"x-api-key": "second"}) == 200
+    basic = base64.b64encode(b"anyone:second").decode()
+    assert send(client, authorization=f"Basic {basic}") == 200
+
+
+def test_other_origins_are_refused_unless_named(connect: Connect) -> None:
+    foreign = {"origin": "https://example.org"}
+    assert "access-control-allow-origin" not in connect().get("/health", headers=foreign).headers
+    named = connect(cors_origins="https://example.org")
+    assert named.get("/health", headers=foreign).headers["access-control-allow-origin"] == "https://example.org"
+    other = named.get("/health", headers={"origin": "https://evil.example"})
+    assert "access-control-allow-origin" not in other.headers

@@ -1,0 +1,82 @@
+"""Settings from the environment: read strictly, and passed on to worker processes unchanged."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from app.errors import SettingsError
+from app.service import server
+from app.settings import Settings, environment, load_settings
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(autouse=True)
+def only_these_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    others = {name: value for name, value in os.environ.items() if not name.startswith("MIEN_")}
+    monkeypatch.setattr(os, "environ", others)
+
+
+@pytest.mark.parametrize(
+    ("found", "meant"),
+    [
+        ("MIEN_API_KEYS_SHA256", "MIEN_API_KEY_SHA256"),
+        ("MIEN_MAX_CLIENT", "MIEN_MAX_PER_CLIENT"),
+        ("mien_prot", "MIEN_PORT"),
+        ("MIEN_", "MIEN_"),
+    ],
+)
+def test_a_misspelled_variable_is_refused_with_the_nearest_name(
+    found: str, meant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(os.environ, found, "1")
+    with pytest.raises(SettingsError, match=rf"^{found}: there is no such setting\. Did you mean {meant}"):
+        load_settings()
+
+
+def test_variables_of_training_and_tests_are_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(os.environ, "MIEN_DATA_DIR", "sets")
+    monkeypatch.setitem(os.environ, "MIEN_MODELS_DIR", "models")
+    assert load_settings().models_dir == Path("models")
+
+
+def test_a_value_out_of_range_names_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(os.environ, "MIEN_PORT", "70000")
+    with pytest.raises(SettingsError, match="MIEN_PORT='70000'"):
+        load_settings()
+
+
+def test_workers_get_an_option_that_equals_its_default_although_a_variable_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(os.environ, "MIEN_DEVICE", "cuda")
+    monkeypatch.setitem(os.environ, "MIEN_MODEL", "another")
+    chosen = Settings(
+        device="auto", model=None, models_dir=tmp_path, cors_origins="https://a.example,https://b.example"
+    )
+    server._export(chosen)
+    assert load_settings() == chosen
+
+
+def test_every_setting_survives_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    chosen = Settings(tensorrt_cache=tmp_path, find_turned=False, batch_wait_ms=0.5, api_key_sha256="ab" * 32)
+    for name, value in environment(chosen).items():
+        if value is not None:
+            monkeypatch.setitem(os.environ, name, value)
+    assert load_settings() == chosen
+
+
+@pytest.mark.parametrize("name", ["deploy/kubernetes.yaml", "compose.yaml", "Dockerfile"])
+def test_deployment_files_use_settings_that_exist(name: str) -> None:
+    found = set(re.findall(r"MIEN_[A-Z0-9_]+", (ROOT / name).read_text(encoding="utf-8")))
+    assert found
+    assert found <= set(environment(Settings()))
+
+
+def test_the_kubernetes_file_lets_prometheus_scrape_although_keys_are_set() -> None:
+    text = (ROOT / "deploy" / "kubernetes.yaml").read_text(encoding="utf-8")
+    assert 'prometheus.io/scrape: "true"' in text
+    assert '{name: MIEN_METRICS_WITHOUT_KEY, value: "true"}' in text
+    assert "enableServiceLinks: false" in text

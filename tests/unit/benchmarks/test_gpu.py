@@ -1,0 +1,138 @@
+"""The GPU benchmark: its metrics on the CPU at small sizes, and its exit without a GPU."""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from app.errors import ProviderUnavailable
+from app.inference.classifier import Classifier
+from app.inference.runtime import sessions
+from benchmarks import gpu
+from data.contract import LABELS, Array
+from tests.support import tiny_artifact
+
+_ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory: pytest.TempPathFactory) -> Classifier:
+    return Classifier(tiny_artifact(tmp_path_factory.mktemp("artifacts") / "tiny.test"), device="cpu", threads=1)
+
+
+class Steady:
+    """A network that takes five milliseconds per call for any batch size."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        self._lock = threading.Lock()
+
+    def __call__(self, crops: Array) -> Array:
+        with self._lock:
+            self.sizes.append(len(crops))
+        time.sleep(0.005)
+        return np.zeros((len(crops), len(LABELS)), np.float32)
+
+
+def test_batching_gains_the_overhead_of_a_call() -> None:
+    sequential = gpu.sequential_faces_per_s(Steady(), 20)
+    batched = gpu.batched_faces_per_s(Steady(), max_batch=64, concurrency=16, count=320)
+    assert 1 < sequential <= 200
+    assert batched > 2 * sequential, "sixteen crops share one call"
+
+
+def test_all_clients_are_batched_and_all_crops_counted() -> None:
+    network = Steady()
+    gpu.batched_faces_per_s(network, max_batch=64, concurrency=8, count=80)
+    assert sum(network.sizes) == 8 * 3 + 80
+    assert max(network.sizes) == 8
+
+
+def test_the_batch_rate_counts_faces() -> None:
+    network = Steady()
+    rate = gpu.batch_faces_per_s(network, batch=32, runs=6)
+    assert set(network.sizes) == {32}
+    assert 200 < rate <= 32 * 200
+
+
+def test_operations_of_a_graph_equal_a_manual_count(tmp_path: Path) -> None:
+    def tensor(name: str, *shape: int) -> onnx.TensorProto:
+        return helper.make_tensor(name, TensorProto.FLOAT, shape, np.zeros(shape).ravel())
+
+    nodes = [
+        helper.make_node("Conv", ["x", "kernel"], ["grid"], group=2, strides=[2, 2], pads=[1, 1, 1, 1]),
+        helper.make_node("Flatten", ["grid"], ["flat"]),
+        helper.make_node("MatMul", ["flat", "weight"], ["hidden"]),
+        helper.make_node("Gemm", ["hidden", "head"], ["y"], transB=1),
+    ]
+    weights = [tensor("kernel", 6, 2, 3, 3), tensor("weight", 96, 10), tensor("head", 7, 10)]
+    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["faces", 4, 8, 8])
+    out = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["faces", 7])
+    model = helper.make_model(
+        helper.make_graph(nodes, "known", [given], [out], weights),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=10,
+    )
+    onnx.save(model, tmp_path / "known.onnx")
+    convolution, product, head = 2 * (6 * 4 * 4) * (2 * 3 * 3), 2 * 96 * 10, 2 * 10 * 7
+    assert gpu.flop_per_face(tmp_path / "known.onnx") == convolution + product + head
+
+
+def test_a_matrix_product_has_a_finite_rate() -> None:
+    assert gpu.matmul_flop_per_s("cpu", size=64, dtype=np.float32, runs=2) > 1e6
+
+
+def test_the_measured_product_is_correct() -> None:
+    session = sessions.open_session(
+        gpu._chain(8, np.float32),
+        "cpu",
+        threads=1,
+        warm_up={name: np.eye(8, dtype=np.float32) for name in ("left", "right")},
+    )
+    left, right = np.random.default_rng(0).standard_normal((2, 8, 8)).astype(np.float32) / 3
+    (product,) = session.inference.run(None, {"left": left, "right": right})
+    assert product == pytest.approx(left @ np.linalg.matrix_power(right, 8), abs=1e-4)
+
+
+def test_all_metrics_are_present_and_finite(classifier: Classifier) -> None:
+    results = gpu.measure(classifier, "cpu", batch=4, concurrency=2, matmul_size=32)
+    found = json.loads(json.dumps(results))
+    assert found["provider"] == sessions.CPU
+    assert found["graph_sizes"] == []
+    for name in ("batching_gain", "faces_per_s", "ms_per_batch", "matmul_tflop_per_s"):
+        assert np.isfinite(found[name]), name
+    assert found["sequential_faces_per_s"] > 0
+    assert found["batched_faces_per_s"] > 0
+
+
+def test_without_a_gpu_the_benchmark_exits_and_writes_nothing(tmp_path: Path) -> None:
+    if sessions.cuda_obstacle() is None:
+        pytest.skip("this machine has a GPU")
+    out = tmp_path / "gpu.json"
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.gpu", "--json", str(out)],
+        cwd=_ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("benchmarks.gpu: nothing was measured. device cuda: ")
+    assert "mien[gpu]" in done.stderr
+    assert done.stdout == ""
+    assert not out.exists()
+
+
+def test_a_provider_that_runs_no_node_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`get_available_providers()` lists CUDA on any machine; the assignment of nodes is decisive."""
+    monkeypatch.setattr(sessions, "cuda_obstacle", lambda: None)
+    with pytest.raises(ProviderUnavailable, match="device cuda"):
+        gpu.open_on_gpu()

@@ -1,0 +1,35 @@
+"""The labeling benchmark: its results and their consistency."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import labeling
+from benchmarks.labeling_memory import growth
+from tests.support import tiny_artifact
+
+
+def test_the_benchmark_writes_efficiency_rate_and_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MIEN_MODEL", str(tiny_artifact(tmp_path / "tiny.test")))
+    monkeypatch.setenv("MIEN_DETECTOR", "haar")
+    out = tmp_path / "out.json"
+    monkeypatch.setattr("sys.argv", ["labeling", "--count", "6", "--rounds", "1", "--json", str(out)])
+    labeling.main()
+    results = json.loads(out.read_text(encoding="utf-8"))
+    assert json.loads(capsys.readouterr().out) == results
+    assert results["efficiency"] == pytest.approx(results["images_per_s"] / results["bare_images_per_s"])
+    assert results["faces"] == results["pictures"] == 6
+    assert results["peak_rss_mb"] >= results["rss_mb_end"] > 20
+    assert set(results["stage_ms"]) == {"read", "decode", "detect", "align", "classify", "write"}
+
+
+def test_growth_is_the_slope_after_the_first_fifth() -> None:
+    pictures = [float(number) for number in range(100, 10_001, 100)]
+    warming = [50.0 + min(number, 1000) / 100 for number in pictures]
+    assert growth(pictures, warming) == (60.0, 60.0, pytest.approx(0.0, abs=1e-9))
+    leaking = [60.0 + number / 1000 for number in pictures]
+    assert growth(pictures, leaking)[2] == pytest.approx(10.0)
+    assert growth([1.0, 2.0], [50.0, 60.0]) == (50.0, 60.0, None)

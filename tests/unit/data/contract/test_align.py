@@ -1,0 +1,122 @@
+"""Warping a face onto the template, and bringing a ready crop to its size."""
+
+import cv2
+import numpy as np
+import pytest
+
+from data.contract import CROP_PX, Array, DegenerateLandmarks, align, fit, roll_degrees
+from data.contract.align import TEMPLATE_PX
+from tests.unit.data.contract.test_contract import grating, landmarks
+
+CENTER = (170.0, 130.0)
+
+
+def _marked(points: Array, spot_px: float) -> Array:
+    """A black picture with a bright soft spot at each point."""
+    image = np.zeros((260, 340, 3), np.float32)
+    y, x = np.mgrid[0:260, 0:340]
+    for point_x, point_y in points:
+        image += (255 * np.exp(-((x - point_x) ** 2 + (y - point_y) ** 2) / spot_px**2))[:, :, None]
+    return np.clip(image, 0, 255).astype(np.uint8)
+
+
+@pytest.mark.parametrize("roll", [0, 33, 90, 180, -120])
+@pytest.mark.parametrize("scale", [0.6, 1.0, 1.7])
+def test_landmarks_land_on_the_template_at_any_roll_and_size(scale: float, roll: float) -> None:
+    points = landmarks(scale=scale, roll_degrees=roll, center=CENTER)
+    crop = align(_marked(points, 2 * scale), points).astype(np.float64)[:, :, 0]
+    for x, y in TEMPLATE_PX:
+        left, top = round(x) - 4, round(y) - 4
+        around = crop[top : top + 9, left : left + 9]
+        rows, columns = np.mgrid[top : top + 9, left : left + 9]
+        found = (np.average(columns, weights=around), np.average(rows, weights=around))
+        assert found == pytest.approx((x, y), abs=0.2)
+
+
+def test_an_upright_face_of_the_templates_size_is_cut_out_unchanged() -> None:
+    photo = grating()
+    crop = align(photo, np.asarray(TEMPLATE_PX) + np.array([100, 80]))
+    assert np.array_equal(crop, photo[80:192, 100:212])
+
+
+@pytest.mark.parametrize("scale", [2.0, 3.0, 5.5, 20.0])
+def test_a_large_face_is_averaged_not_sampled(scale: float) -> None:
+    stripes = np.zeros((1200, 1600, 3), np.uint8)
+    stripes[:, ::2] = 255  # finer than a crop of this face can show: only their mean is true
+    crop = align(stripes, landmarks(scale=scale, roll_degrees=0, center=(800, 600)))
+    inside = crop[40:72, 40:72] if scale > 10 else crop
+    assert np.abs(inside.astype(int) - 127).max() <= 26
+
+
+@pytest.mark.parametrize("center", [(0.0, 0.0), (340.0, 260.0), (-900.0, 130.0), (1e5, -1e5)])
+def test_what_lies_outside_the_picture_repeats_its_edge(center: tuple[float, float]) -> None:
+    plain = np.full((260, 340, 3), (10, 200, 90), np.uint8)
+    crop = align(plain, landmarks(scale=1.5, roll_degrees=12, center=center))
+    assert (crop == (10, 200, 90)).all()
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 500), (2, 2), (7, 3)])
+@pytest.mark.parametrize("scale", [0.05, 1.0, 30.0])
+def test_tiny_pictures_give_whole_crops(size: tuple[int, int], scale: float) -> None:
+    crop = align(grating(*size), landmarks(scale=scale, roll_degrees=5, center=(1, 1)))
+    assert crop.shape == (CROP_PX, CROP_PX, 3)
+    assert crop.dtype == np.uint8
+
+
+@pytest.mark.parametrize(
+    "view",
+    [lambda a: a[:, :, ::-1], lambda a: a[:, ::-1], lambda a: a[::2, ::2], np.asfortranarray],
+    ids=["reversed colors", "mirrored", "every other pixel", "column-major"],
+)
+def test_views_are_read_as_what_they_show(view: object) -> None:
+    seen = view(grating())  # type: ignore[operator]
+    points = landmarks(scale=1.3, roll_degrees=8, center=(90, 70))
+    assert np.array_equal(align(seen, points), align(np.ascontiguousarray(seen), points))
+    assert np.array_equal(fit(seen), fit(np.ascontiguousarray(seen)))
+
+
+def test_the_photo_is_not_written_to() -> None:
+    photo = grating()
+    photo.setflags(write=False)
+    align(photo, landmarks(scale=4, roll_degrees=0, center=CENTER))
+    assert fit(photo[:112, :112]).flags.writeable
+
+
+@pytest.mark.parametrize(
+    "points",
+    [np.full((5, 2), np.nan), np.full((5, 2), np.inf), np.zeros((5, 2)), np.full((5, 2), 1e9), np.ones((4, 2))],
+    ids=["nan", "infinite", "all at zero", "all far away", "four points"],
+)
+def test_points_that_fix_no_similarity_are_refused(points: Array) -> None:
+    with pytest.raises(DegenerateLandmarks):
+        align(grating(), points)
+
+
+@pytest.mark.parametrize("side", [1, 20, 48, 100, 112, 113, 400])
+def test_a_square_picture_is_scaled_whole(side: int) -> None:
+    ramp = np.repeat(np.linspace(0, 255, side)[None, :, None], side, axis=0).repeat(3, axis=2).astype(np.uint8)
+    crop = fit(ramp)
+    assert crop.shape == (CROP_PX, CROP_PX, 3)
+    assert crop[0, 0, 0] <= 3
+    assert crop[-1, -1, 0] >= (252 if side > 1 else 0)
+
+
+def test_a_portrait_keeps_its_proportions_between_repeated_edges() -> None:
+    portrait = np.zeros((80, 40, 3), np.uint8)
+    cv2.circle(portrait, (20, 40), 15, (255, 255, 255), -1)
+    portrait[:, 0] = 90
+    crop = fit(portrait)
+    white = np.argwhere(crop[:, :, 0] > 200)
+    height, width = np.ptp(white, axis=0)
+    assert abs(int(height) - int(width)) <= 1
+    assert (crop[:, :20] == crop[:, :1]).all()
+
+
+@pytest.mark.parametrize("size", [(1, 60_000), (60_000, 2)])
+def test_a_hair_thin_picture_costs_no_square_of_its_length(size: tuple[int, int]) -> None:
+    assert fit(np.full((*size, 3), 7, np.uint8)).tolist() == np.full((CROP_PX, CROP_PX, 3), 7).tolist()
+
+
+@pytest.mark.parametrize("degrees", [0.0, 30.0, -75.0, 179.0])
+def test_roll_is_the_clockwise_turn_of_the_eyes(degrees: float) -> None:
+    assert roll_degrees(landmarks(scale=2, roll_degrees=degrees, center=CENTER)) == pytest.approx(degrees, abs=1e-4)

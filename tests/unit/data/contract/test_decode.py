@@ -1,0 +1,334 @@
+"""Bytes to upright RGB pixels, for every format that is let in and every way in which they can be wrong."""
+
+import io
+import resource
+import struct
+import tracemalloc
+import warnings
+import zlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+
+from data.contract import Array, DecodeError, ImageTooLarge, UnsupportedImage, decode, probe
+from tests.support import encoded
+
+LOSSLESS: dict[str, dict[str, Any]] = {"PNG": {}, "WEBP": {"lossless": True}, "TIFF": {}, "BMP": {}}
+FORMATS: dict[str, dict[str, Any]] = LOSSLESS | {"JPEG": {"quality": 98, "subsampling": 0}, "GIF": {}}
+# what turns an upright picture into the one that a camera stores under an orientation
+STORED_AS: dict[int, Callable[[Array], Array]] = {
+    1: lambda a: a,
+    2: lambda a: a[:, ::-1],
+    3: lambda a: a[::-1, ::-1],
+    4: lambda a: a[::-1],
+    5: lambda a: a.swapaxes(0, 1),
+    6: np.rot90,
+    7: lambda a: np.rot90(a, 2).swapaxes(0, 1),
+    8: lambda a: np.rot90(a, -1),
+}
+
+
+def four_colors() -> Array:
+    """40x60, a color per quarter, so that no turn or mirroring looks like another."""
+    image = np.zeros((40, 60, 3), np.uint8)
+    image[:20, :30], image[:20, 30:] = (250, 10, 10), (10, 240, 10)
+    image[20:, :30], image[20:, 30:] = (10, 10, 250), (240, 230, 20)
+    return image
+
+
+def ramp() -> Array:
+    y, x = np.mgrid[0:64, 0:96]
+    return np.stack([x * 2.6, y * 4.0, (x + y) * 1.5], axis=2).clip(0, 255).astype(np.uint8)
+
+
+def _saved(image: Image.Image, kind: str, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def _worst(found: Array, wanted: Array) -> int:
+    assert found.shape == wanted.shape
+    return int(cv2.absdiff(found, wanted).max())
+
+
+@pytest.mark.parametrize("kind", LOSSLESS)
+def test_lossless_formats_keep_every_pixel(kind: str) -> None:
+    assert _worst(decode(encoded(ramp(), kind, **LOSSLESS[kind])), ramp()) == 0
+
+
+def test_jpeg_keeps_colors_in_rgb_order() -> None:
+    assert _worst(decode(encoded(four_colors(), "JPEG", **FORMATS["JPEG"])), four_colors()) <= 8
+
+
+@pytest.mark.parametrize("orientation", STORED_AS)
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("JPEG", FORMATS["JPEG"]),
+        ("PNG", {}),
+        ("WEBP", {"lossless": True}),
+        ("TIFF", {}),
+        ("TIFF", {"compression": "tiff_lzw"}),
+        ("TIFF", {"compression": "tiff_deflate"}),
+    ],
+    ids=["jpeg", "png", "webp", "tiff", "tiff-lzw", "tiff-deflate"],
+)
+def test_a_turned_picture_is_decoded_upright(kind: str, options: dict[str, Any], orientation: int) -> None:
+    stored = np.ascontiguousarray(STORED_AS[orientation](four_colors()))
+    payload = encoded(stored, kind, orientation=orientation, **options)
+    assert _worst(decode(payload), four_colors()) <= 8
+    seen = probe(payload)
+    assert (seen.format, seen.width, seen.height) == (kind, 60, 40)
+
+
+def test_orientation_behind_the_pixels_of_a_png_counts() -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    body = exif.tobytes().removeprefix(b"Exif\0\0")
+    chunk = struct.pack(">I", len(body)) + b"eXIf" + body + struct.pack(">I", zlib.crc32(b"eXIf" + body))
+    png = encoded(np.ascontiguousarray(STORED_AS[6](four_colors())), "PNG")
+    end = png.rindex(b"IEND") - 4
+    payload = png[:end] + chunk + png[end:]
+    assert _worst(decode(payload), four_colors()) == 0
+    assert (probe(payload).width, probe(payload).height) == (60, 40)
+
+
+@pytest.mark.parametrize("orientation", [0, 9, 65535])
+def test_an_orientation_that_does_not_exist_is_ignored(orientation: int) -> None:
+    assert _worst(decode(encoded(four_colors(), "PNG", orientation=orientation)), four_colors()) == 0
+
+
+def test_damaged_exif_leaves_the_pixels_good() -> None:
+    payload = encoded(four_colors(), "JPEG", exif=b"Exif\0\0II*\0\xff\xff\xff\xff rubbish", **FORMATS["JPEG"])
+    assert _worst(decode(payload), four_colors()) <= 8
+
+
+@pytest.mark.parametrize("mode", ["L", "LA", "1"])
+def test_gray_is_repeated_in_three_channels(mode: str) -> None:
+    image = Image.fromarray(ramp()).convert(mode)
+    wanted = np.asarray(image.convert("L"))
+    assert _worst(decode(_saved(image, "PNG")), np.repeat(wanted[:, :, None], 3, axis=2)) == 0
+
+
+@pytest.mark.parametrize("kind", ["PNG", "WEBP", "TIFF"])
+def test_transparent_pixels_lie_on_white(kind: str) -> None:
+    colors = np.dstack([np.full((10, 10, 3), (200, 0, 100), np.uint8), np.full((10, 10), 255, np.uint8)])
+    colors[:5, :, 3] = 0
+    colors[5:, :5, 3] = 128
+    options = {"lossless": True, "exact": True} if kind == "WEBP" else {}
+    pixels = decode(_saved(Image.fromarray(colors), kind, **options))
+    assert pixels[0, 0].tolist() == [255, 255, 255]
+    assert np.abs(pixels[9, 0].astype(int) - (227, 127, 177)).max() <= 1
+    assert pixels[9, 9].tolist() == [200, 0, 100]
+
+
+@pytest.mark.parametrize("kind", ["PNG", "GIF"])
+def test_a_transparent_palette_entry_is_white_and_the_others_keep_their_color(kind: str) -> None:
+    image = Image.fromarray(four_colors()).quantize(4)
+    clear = int(np.asarray(image)[0, 0])
+    pixels = decode(_saved(image, kind, transparency=clear))
+    assert pixels[0, 0].tolist() == [255, 255, 255]
+    assert _worst(pixels[20:], four_colors()[20:]) <= 8
+
+
+def test_a_color_key_is_transparent() -> None:
+    assert decode(encoded(four_colors(), "PNG", transparency=(250, 10, 10)))[0, 0].tolist() == [255, 255, 255]
+
+
+@pytest.mark.parametrize("suffix", [".png", ".tif"])
+@pytest.mark.parametrize("channels", ["gray", "color", "color and alpha"])
+def test_sixteen_bits_are_scaled_by_their_range(suffix: str, channels: str) -> None:
+    dark = ramp() // 4  # a picture that uses little of the range must not be brightened
+    shown = np.repeat(dark[:, :, :1], 3, axis=2) if channels == "gray" else dark
+    pixels: Array = dark[:, :, 0] if channels == "gray" else dark[:, :, ::-1]
+    if channels == "color and alpha":
+        pixels = np.dstack([pixels, np.full(dark.shape[:2], 255, np.uint8)])
+    written, payload = cv2.imencode(suffix, pixels.astype(np.uint16) * 257)
+    assert written
+    assert _worst(decode(payload.tobytes()), shown) == 0
+
+
+def test_big_endian_sixteen_bit_tiff_is_read() -> None:
+    gray = ramp()[:, :, 0]
+    image = Image.frombytes("I;16B", (96, 64), (gray.astype(np.uint16) * 257).astype(">u2").tobytes())
+    assert _worst(decode(_saved(image, "TIFF"))[:, :, 0], gray) == 0
+
+
+def test_sixteen_bits_are_rounded_to_the_nearest_level() -> None:
+    values = np.array([[0, 128, 129, 385, 386, 65406, 65407, 65535]], np.uint16)
+    assert decode(_saved(Image.fromarray(values), "PNG"))[0, :, 0].tolist() == [0, 0, 1, 1, 2, 254, 255, 255]
+
+
+def test_float_tiff_goes_from_zero_to_one() -> None:
+    values = np.array([[-3.0, 0.0, 0.5, 1.0, 7.0, np.nan]], np.float32)
+    assert decode(_saved(Image.fromarray(values), "TIFF"))[0, :, 0].tolist() == [0, 0, 128, 255, 255, 0]
+
+
+def test_cmyk_jpeg_has_the_colors_it_was_printed_with() -> None:
+    # Pillow writes CMYK as Adobe does, inverted and with Adobe's marker
+    payload = _saved(Image.fromarray(four_colors()).convert("CMYK"), "JPEG", quality=98, subsampling=0)
+    assert b"Adobe" in payload
+    assert _worst(decode(payload), four_colors()) <= 8
+
+
+def test_cmyk_jpeg_without_adobes_marker_has_the_same_colors() -> None:
+    payload = _saved(Image.fromarray(four_colors()).convert("CMYK"), "JPEG", quality=98, subsampling=0)
+    start = payload.index(b"\xff\xee")
+    length = struct.unpack(">H", payload[start + 2 : start + 4])[0]
+    assert _worst(decode(payload[:start] + payload[start + 2 + length :]), four_colors()) <= 8
+
+
+def test_cmyk_tiff_is_converted() -> None:
+    assert _worst(decode(_saved(Image.fromarray(four_colors()).convert("CMYK"), "TIFF")), four_colors()) <= 1
+
+
+def test_an_animation_gives_its_first_frame() -> None:
+    frames = [Image.new("RGB", (20, 10), color) for color in ("red", "lime", "blue")]
+    for kind, options in (("GIF", {}), ("WEBP", {"lossless": True}), ("PNG", {})):
+        payload = _saved(frames[0], kind, save_all=True, append_images=frames[1:], **options)
+        assert decode(payload)[5, 5].tolist() == [255, 0, 0], kind
+
+
+def test_a_phones_jpeg_with_a_second_picture_is_a_jpeg() -> None:
+    photo = Image.fromarray(ramp()).resize((1200, 800))
+    payload = _saved(photo, "MPO", save_all=True, append_images=[photo.resize((60, 40))])
+    assert probe(payload).format == "JPEG"
+    assert decode(payload, reduce_to_px=300).shape == (200, 300, 3)
+
+
+@pytest.mark.parametrize(
+    ("at_least_px", "size"), [(None, 1600), (1600, 1600), (801, 1600), (800, 800), (399, 400), (200, 200), (1, 200)]
+)
+def test_a_jpeg_is_reduced_no_further_than_asked(at_least_px: int | None, size: int) -> None:
+    payload = encoded(np.zeros((1200, 1600, 3), np.uint8), "JPEG")
+    assert decode(payload, reduce_to_px=at_least_px).shape == (size * 3 // 4, size, 3)
+
+
+def test_a_sideways_jpeg_is_turned_after_reducing() -> None:
+    payload = encoded(np.zeros((1200, 1600, 3), np.uint8), "JPEG", orientation=6)
+    assert decode(payload, reduce_to_px=800).shape == (800, 600, 3)
+
+
+def test_a_hair_thin_jpeg_is_no_division_by_zero() -> None:
+    height, width, _ = decode(encoded(np.zeros((2, 4000, 3), np.uint8), "JPEG"), reduce_to_px=500).shape
+    assert height >= 1
+    assert width >= 500
+
+
+def test_other_formats_are_not_reduced() -> None:
+    assert decode(encoded(ramp(), "PNG"), reduce_to_px=10).shape == ramp().shape
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_truncated_file_is_an_error_at_every_length(kind: str) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (60, 60, 3), dtype=np.uint8)
+    payload = encoded(noise, kind, **FORMATS[kind])
+    whole = decode(payload)
+    for length in range(0, len(payload) - 24, max(1, len(payload) // 60)):
+        with pytest.raises(DecodeError):
+            decode(payload[:length])
+    for length in range(len(payload) - 24, len(payload)):  # trailers may be gone when every pixel is there
+        try:
+            pixels = decode(payload[:length])
+        except DecodeError:
+            continue
+        assert np.array_equal(pixels, whole)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_damaged_bytes_raise_nothing_but_decode_errors(kind: str) -> None:
+    random = np.random.default_rng(1)
+    payload = encoded(ramp(), kind, **FORMATS[kind])
+    for _ in range(150):
+        damaged = bytearray(payload)
+        for place in random.integers(0, min(len(damaged), 600), 4):
+            damaged[place] = random.integers(0, 256)
+        for read in (decode, probe):
+            try:
+                read(bytes(damaged), max_pixels=1_000_000)
+            except DecodeError:
+                continue
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [b"hello", b"<svg xmlns='http://www.w3.org/2000/svg'/>", b"%PDF-1.7", b"\0" * 1000, b"P6 1 1 255 abc"],
+    ids=["text", "svg", "pdf", "zeros", "ppm"],
+)
+def test_other_formats_are_unsupported(payload: bytes) -> None:
+    for read in (decode, probe):
+        with pytest.raises(UnsupportedImage, match="JPEG, PNG, WEBP, BMP, GIF, TIFF"):
+            read(payload)
+
+
+def test_an_empty_file_says_so() -> None:
+    with pytest.raises(DecodeError, match="empty"):
+        decode(b"")
+
+
+def _vast_png(side: int) -> bytes:
+    """A valid one-color PNG of side x side pixels, RGB, made without its pixels in memory at once."""
+    packer = zlib.compressobj(9)
+    row = bytes(1 + 3 * side)
+    pixels = b"".join(packer.compress(row) for _ in range(side)) + packer.flush()
+
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+
+
+def test_a_small_file_with_a_vast_picture_is_refused_before_it_is_decoded() -> None:
+    payload = _vast_png(12_000)
+    assert len(payload) < 500_000
+    peak_before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    tracemalloc.start()
+    with pytest.raises(ImageTooLarge, match="12000x12000"):
+        decode(payload)
+    with pytest.raises(ImageTooLarge, match="12000x12000"):
+        probe(payload)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak_bytes < 2_000_000
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak_before_kib < 20_000
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_the_limit_counts_pixels_of_every_format(kind: str) -> None:
+    payload = encoded(ramp(), kind, **FORMATS[kind])
+    assert decode(payload, max_pixels=64 * 96).shape == (64, 96, 3)
+    for read in (decode, probe):
+        with pytest.raises(ImageTooLarge, match="96x64"):
+            read(payload, max_pixels=64 * 96 - 1)
+
+
+def test_a_png_is_probed_without_decoding_it() -> None:
+    payload = _vast_png(6000)
+    broken = payload[: len(payload) // 2] + bytes(1000)
+    assert (probe(broken).width, probe(broken).height) == (6000, 6000)
+
+
+@pytest.mark.parametrize("orientation", STORED_AS)
+def test_pixels_are_contiguous_whatever_the_turn(orientation: int) -> None:
+    assert decode(encoded(four_colors(), "PNG", orientation=orientation)).flags.c_contiguous
+
+
+def test_decoding_in_threads_leaves_the_warnings_of_others_alone() -> None:
+    payload = encoded(ramp(), "TIFF")
+    with ThreadPoolExecutor(8) as pool:
+        for pixels in pool.map(decode, [payload] * 64):
+            assert pixels.shape == (64, 96, 3)
+    with pytest.warns(UserWarning, match="mine"):
+        warnings.warn("mine", UserWarning, stacklevel=1)
+
+
+def test_what_pillow_has_to_say_about_metadata_is_no_error() -> None:
+    image = Image.fromarray(four_colors()).quantize(4)
+    assert decode(_saved(image, "PNG", transparency=bytes([0, 128, 255, 255]))).shape == (40, 60, 3)

@@ -1,0 +1,61 @@
+"""Spellings of expressions, and unknown labels."""
+
+import pytest
+
+from data.contract import LABELS, RAF_DB_IDS, UnknownLabel, label_index, parse_label
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_every_label_reads_as_itself_in_any_case(label: str) -> None:
+    assert [parse_label(text) for text in (label, label.upper(), f" {label.title()} ")] == [label] * 3
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ("happy", "happiness"),
+        ("4_happy", "happiness"),
+        ("04-Happy", "happiness"),
+        ("Sad faces", "sadness"),
+        ("angry", "anger"),
+        ("Surprised (2)", "surprise"),
+        ("disgusted", "disgust"),
+        ("fearful", "fear"),
+        ("NEUTRAL", "neutral"),
+        ("neutral_expression", "neutral"),
+    ],
+)
+def test_usual_spellings_are_understood(text: str, label: str) -> None:
+    assert parse_label(text) == label
+
+
+@pytest.mark.parametrize(("number", "label"), RAF_DB_IDS.items())
+def test_a_bare_number_is_raf_dbs(number: int, label: str) -> None:
+    assert parse_label(str(number)) == label
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "0",
+        "8",
+        "contempt",
+        "happy_sad",
+        "not happy",
+        "happily_surprised",
+        "sadly-angry",
+        "none",
+        "faces",
+        "uncertain",
+    ],
+)
+def test_what_is_none_of_the_seven_is_not_guessed(text: str) -> None:
+    with pytest.raises(UnknownLabel, match="expected one of surprise"):
+        parse_label(text)
+
+
+def test_an_index_is_the_place_in_the_order() -> None:
+    assert [label_index(label) for label in LABELS] == list(range(7))
+    with pytest.raises(UnknownLabel, match="contempt"):
+        label_index("contempt")

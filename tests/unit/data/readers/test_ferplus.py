@@ -1,0 +1,164 @@
+"""FERPlus: which pictures count, and what their votes become."""
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from data.contract import LABELS
+from data.readers.base import open_reader
+from data.readers.ferplus import COLUMNS, majority_shares, probability_shares
+from data.tree import DatasetError
+from tests.data_sets import ferplus_votes, make_ferplus
+
+
+def _votes(**counts: int) -> tuple[int, ...]:
+    assert sum(counts.values()) == 10
+    return tuple(counts.get(name, 0) for name in COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("votes", "label"),
+    [
+        (_votes(happiness=10), "happiness"),
+        (_votes(neutral=6, sadness=4), "neutral"),
+        (_votes(neutral=5, sadness=5), None),
+        (_votes(neutral=5, sadness=4, fear=1), "neutral"),  # the single vote is no longer counted
+        (_votes(neutral=4, sadness=2, fear=2, anger=2), None),
+        (_votes(contempt=8, neutral=2), "contempt"),
+        (_votes(unknown=8, neutral=2), "unknown"),
+        (_votes(NF=9, neutral=1), "NF"),
+        (tuple([1] * 10), None),
+    ],
+)
+def test_majority_is_more_than_half_of_what_is_left_without_single_votes(
+    votes: tuple[int, ...], label: str | None
+) -> None:
+    assert majority_shares(votes)[0] == label
+
+
+@pytest.mark.parametrize(
+    ("votes", "label", "taken"),
+    [
+        (_votes(happiness=10), "happiness", {"happiness": 10}),
+        (_votes(neutral=5, sadness=5), "neutral", {"neutral": 5, "sadness": 5}),
+        (_votes(neutral=8, sadness=2), "neutral", {"neutral": 8}),  # three quarters are reached
+        (_votes(neutral=4, sadness=3, fear=3), "neutral", {"neutral": 4, "sadness": 3, "fear": 3}),
+        (_votes(neutral=4, sadness=2, fear=2, anger=2), None, None),  # four columns
+        (_votes(neutral=6, unknown=4), "neutral", {"neutral": 6}),  # unknown ends the taking and is dropped
+        (_votes(neutral=5, unknown=5), None, None),  # exactly half is too little
+        (_votes(unknown=6, neutral=4), "unknown", None),
+        (tuple([1] * 10), None, None),
+    ],
+)
+def test_probability_takes_the_largest_columns_until_three_quarters(
+    votes: tuple[int, ...], label: str | None, taken: dict[str, int] | None
+) -> None:
+    found, shares = probability_shares(votes)
+    assert found == label
+    if taken is not None:
+        assert {name: count for name, count in shares.items() if count} == taken
+
+
+def _set(root: Path) -> Path:
+    train = [
+        _votes(happiness=6, neutral=3, unknown=1),
+        _votes(neutral=5, sadness=5),
+        _votes(contempt=9, neutral=1),
+        _votes(anger=6, contempt=4),
+        _votes(unknown=10),
+    ]
+    return make_ferplus(root, {"FER2013Train": train, "FER2013Valid": [ferplus_votes("fear")]})
+
+
+def test_majority_leaves_out_the_undecided_and_keeps_the_votes_of_the_rest(tmp_path: Path) -> None:
+    reader = open_reader("ferplus", _set(tmp_path))
+    happy, angry = reader.samples("train")
+    assert (happy.label, angry.label) == ("happiness", "anger")
+    assert happy.votes == 10
+    assert dict(zip(LABELS, happy.distribution or (), strict=True)) == pytest.approx(
+        dict.fromkeys(LABELS, 0.0) | {"happiness": 6 / 9, "neutral": 3 / 9}
+    )
+    assert angry.distribution == tuple(float(label == "anger") for label in LABELS)
+    assert reader.left_out("train") == {"no majority": 1, "contempt": 1, "unknown": 1}
+
+
+def test_eight_classes_keep_contempt_as_the_last(tmp_path: Path) -> None:
+    reader = open_reader("ferplus", _set(tmp_path), classes=8)
+    assert reader.labels == (*LABELS, "contempt")
+    assert [sample.label for sample in reader.samples("train")] == ["happiness", "contempt", "anger"]
+    assert (reader.samples("train")[2].distribution or ())[-1] == pytest.approx(0.4)
+
+
+def test_probability_keeps_pictures_without_a_majority(tmp_path: Path) -> None:
+    reader = open_reader("ferplus", _set(tmp_path), protocol="probability")
+    undecided = reader.samples("train")[1]
+    shares = dict(zip(LABELS, undecided.distribution or (), strict=True))
+    assert (shares["neutral"], shares["sadness"]) == (0.5, 0.5)
+
+
+def test_only_splits_with_a_label_file_are_there(tmp_path: Path) -> None:
+    assert open_reader("ferplus", _set(tmp_path)).splits() == ("train", "valid")
+    rows = [ferplus_votes("fear")]
+    assert open_reader("ferplus", make_ferplus(tmp_path / "t", {"FER2013Test": rows})).splits() == ("test",)
+
+
+def test_images_that_resemble_one_of_another_split_are_left_out_and_counted(tmp_path: Path) -> None:
+    root = make_ferplus(
+        tmp_path,
+        {
+            "FER2013Train": [ferplus_votes(label) for label in ("fear", "anger", "anger", "sadness")],
+            "FER2013Valid": [ferplus_votes("unknown"), ferplus_votes("sadness")],
+            "FER2013Test": [ferplus_votes("fear")],
+        },
+    )
+    _make_all_different(root)
+    # brighter and with a corner painted over; it counts though nobody could name its expression in validation
+    _copy_brighter(root / "FER2013Valid" / "fer0000004.png", root / "FER2013Train" / "fer0000001.png")
+    _copy_brighter(root / "FER2013Test" / "fer0000006.png", root / "FER2013Train" / "fer0000002.png")
+    reader = open_reader("ferplus", root, exclude_near_duplicates_of="valid,test")
+    assert [sample.key for sample in reader.samples("train")] == [
+        "FER2013Train/fer0000000.png",
+        "FER2013Train/fer0000003.png",
+    ]
+    assert reader.left_out("train") == {"near-duplicates of valid": 1, "near-duplicates of test": 1}
+    assert len(reader.samples("valid")) == 1
+    assert reader.expected_counts() == {}
+    assert len(open_reader("ferplus", root, exclude_near_duplicates_of=["valid"]).samples("train")) == 3
+
+
+def test_a_split_that_is_not_there_cannot_be_kept_apart(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match=r"exclude_near_duplicates_of names test, which .* does not have"):
+        open_reader("ferplus", _set(tmp_path), exclude_near_duplicates_of=["valid", "test"])
+
+
+def _make_all_different(root: Path) -> None:
+    """Drawn faces resemble each other too much."""
+    for seed, path in enumerate(sorted(root.glob("*/*.png"))):
+        coarse = np.random.default_rng(seed).integers(0, 256, (12, 12), dtype=np.uint8)
+        cv2.imwrite(str(path), cv2.resize(coarse, (48, 48)))
+
+
+def _copy_brighter(source: Path, target: Path) -> None:
+    pixels = cv2.imread(str(source), cv2.IMREAD_GRAYSCALE)
+    assert pixels is not None
+    changed = np.clip(pixels.astype(np.float32) * 0.8 + 20, 0, 255).astype(np.uint8)
+    changed[:4, :4] = 128
+    cv2.imwrite(str(target), changed)
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ('a.png,"(0, 0, 48, 48)",1,2,3', "line 2: expected a file, a box and 10 vote counts"),
+        ('a.png,"(0, 0, 48, 48)",1,2,3,4,5,6,7,8,9,x', "line 2"),
+        ('a.png,"(0, 0, 48, 48)",-1,2,3,4,5,6,7,8,9,1', "line 2"),
+    ],
+)
+def test_a_malformed_line_is_named(tmp_path: Path, line: str, complaint: str) -> None:
+    root = make_ferplus(tmp_path, {"FER2013Train": [ferplus_votes("fear")]})
+    with (root / "FER2013Train" / "label.csv").open("a", encoding="utf-8") as file:
+        file.write(f"{line}\n")
+    with pytest.raises(DatasetError, match=complaint):
+        open_reader("ferplus", root).samples("train")

@@ -1,0 +1,145 @@
+"""Class folders: anybody's own pictures."""
+
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from data.contract import LABELS
+from data.readers.base import Reader, open_reader
+from data.tree import DatasetError
+from tests.data_sets import make_folders
+
+
+def _counts(reader: Reader, split: str) -> dict[str | None, int]:
+    return dict(Counter(sample.label for sample in reader.samples(split)))
+
+
+def test_splits_and_classes_are_read_in_any_spelling(tmp_path: Path) -> None:
+    root = make_folders(tmp_path, {"Training": {"Happy": 2, "4_sadness": 1}, "val": {"5": 2}, "TEST": {"anger": 1}})
+    reader = open_reader("folders", root)
+    assert reader.splits() == ("train", "valid", "test")
+    assert _counts(reader, "train") == {"happiness": 2, "sadness": 1}
+    assert _counts(reader, "valid") == {"sadness": 2}
+    assert _counts(reader, "test") == {"anger": 1}
+
+
+def test_a_root_without_split_folders_is_one_split(tmp_path: Path) -> None:
+    reader = open_reader("folders", make_folders(tmp_path, {"": {"happy": 2, "sad": 3}}))
+    assert reader.splits() == ("all",)
+    assert _counts(reader, "all") == {"happiness": 2, "sadness": 3}
+
+
+@pytest.mark.parametrize("suffix", [".jpg", ".JPEG", ".png", ".webp", ".bmp", ".tiff"])
+def test_every_decodable_suffix_counts(tmp_path: Path, suffix: str) -> None:
+    reader = open_reader("folders", make_folders(tmp_path, {"": {"happy": 1}}, suffix=suffix))
+    assert reader.crop(reader.samples("all")[0]).shape == (112, 112, 3)
+
+
+def test_other_files_and_deeper_folders_do_not_disturb(tmp_path: Path) -> None:
+    root = make_folders(tmp_path, {"train": {"happy": 1}})
+    (root / "train" / "happy" / "notes.txt").write_text("mine", encoding="utf-8")
+    (root / "README.md").write_text("mine", encoding="utf-8")
+    (root / "train" / "happy" / "2021").mkdir()
+    shutil.copy(root / "train" / "happy" / "train000.png", root / "train" / "happy" / "2021" / "a.png")
+    assert _counts(open_reader("folders", root), "train") == {"happiness": 2}
+
+
+@pytest.mark.parametrize("around", ["", "archive", "archive/faces"])
+def test_folders_that_an_archive_wraps_around_everything_are_looked_through(tmp_path: Path, around: str) -> None:
+    make_folders(tmp_path / around, {"train": {"happy": 2}})
+    reader = open_reader("folders", tmp_path)
+    assert [sample.key for sample in reader.samples("train")] == [
+        "train/happy/train000.png",
+        "train/happy/train001.png",
+    ]
+
+
+def test_a_single_class_is_not_taken_for_a_wrapping_folder(tmp_path: Path) -> None:
+    assert _counts(open_reader("folders", make_folders(tmp_path, {"": {"happy": 2}})), "all") == {"happiness": 2}
+
+
+def test_an_unknown_class_is_named_and_can_be_ignored(tmp_path: Path) -> None:
+    root = make_folders(tmp_path, {"train": {"happy": 2, "contempt": 1, "blurry ones": 2}})
+    with pytest.raises(DatasetError, match=r"train/(contempt|blurry ones)/train000.png: class.*ignore=name,name"):
+        open_reader("folders", root)
+    reader = open_reader("folders", root, ignore="contempt, blurry ones")
+    assert _counts(reader, "train") == {"happiness": 2}
+    assert reader.left_out("train") == {"contempt": 1, "blurry ones": 2}
+
+
+def test_a_picture_outside_the_class_folders_is_named(tmp_path: Path) -> None:
+    root = make_folders(tmp_path, {"train": {"happy": 1}})
+    shutil.copy(root / "train" / "happy" / "train000.png", root / "train" / "lost.png")
+    with pytest.raises(DatasetError, match=r"train/lost\.png"):
+        open_reader("folders", root)
+
+
+def test_a_folder_beside_the_splits_is_named(tmp_path: Path) -> None:
+    root = make_folders(tmp_path, {"train": {"happy": 1}, "more": {"happy": 1}})
+    with pytest.raises(DatasetError, match="beside the split folders"):
+        open_reader("folders", root)
+
+
+def test_shares_hold_out_the_same_pictures_of_every_class_each_time(tmp_path: Path) -> None:
+    root = make_folders(tmp_path, {"": {"happy": 20, "sad": 10}})
+    reader = open_reader("folders", root, valid_share="0.1", test_share="0.2")
+    assert reader.splits() == ("train", "valid", "test")
+    assert _counts(reader, "test") == {"happiness": 4, "sadness": 2}
+    assert _counts(reader, "valid") == {"happiness": 2, "sadness": 1}
+    assert _counts(reader, "train") == {"happiness": 14, "sadness": 7}
+    again = open_reader("folders", root, valid_share=0.1, test_share=0.2)
+    assert [again.samples(split) for split in again.splits()] == [reader.samples(split) for split in reader.splits()]
+
+
+def test_validation_is_taken_from_train_where_there_is_a_test_folder(tmp_path: Path) -> None:
+    root = make_folders(tmp_path, {"train": {"happy": 10, "odd": 3}, "test": {"happy": 4}})
+    reader = open_reader("folders", root, valid_share=0.2, ignore="odd")
+    assert {split: len(reader.samples(split)) for split in reader.splits()} == {"train": 8, "valid": 2, "test": 4}
+    assert reader.left_out("train") == {"odd": 3}
+
+
+def test_ignored_pictures_are_still_counted_when_all_becomes_train(tmp_path: Path) -> None:
+    root = make_folders(tmp_path, {"": {"happy": 10, "odd": 3}})
+    assert open_reader("folders", root, valid_share=0.2, ignore="odd").left_out("train") == {"odd": 3}
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"valid_share": 1.0}, "expected shares"),
+        ({"valid_share": 0.6, "test_share": 0.5}, "expected shares"),
+        ({"valid_share": -0.1}, "expected shares"),
+        ({"test_share": 0.1}, "there is a test folder"),
+    ],
+)
+def test_shares_that_cannot_be_are_refused(tmp_path: Path, options: dict[str, float], complaint: str) -> None:
+    with pytest.raises(DatasetError, match=complaint):
+        open_reader("folders", make_folders(tmp_path), **options)
+
+
+def test_all_seven_labels_are_found(tmp_path: Path) -> None:
+    assert _counts(open_reader("folders", make_folders(tmp_path)), "train") == dict.fromkeys(LABELS, 2)
+
+
+@pytest.mark.parametrize("ignore", ["", "0"])
+def test_numbers_from_zero_are_not_taken_for_raf_dbs(tmp_path: Path, ignore: str) -> None:
+    root = make_folders(tmp_path, {"": {str(number): 1 for number in range(7)}})
+    with pytest.raises(DatasetError, match=r"class folders 0, 1, .*order that this reader cannot know"):
+        open_reader("folders", root, ignore=ignore)
+
+
+def test_a_share_that_holds_out_no_picture_says_which_would(tmp_path: Path) -> None:
+    root = make_folders(tmp_path, {"": dict.fromkeys(LABELS, 4)})
+    with pytest.raises(DatasetError, match=r"valid_share=0.1 of 4 pictures .* raise valid_share to 0.25"):
+        open_reader("folders", root, valid_share=0.1)
+    assert open_reader("folders", root, valid_share=0.25).splits() == ("train", "valid")
+
+
+def test_a_picture_that_cannot_be_read_is_named_with_the_command_that_lists_all(tmp_path: Path) -> None:
+    root = make_folders(tmp_path, {"train": {"happy": 1}})
+    (root / "train" / "happy" / "train000.png").write_bytes(b"\x89PNG torn")
+    reader = open_reader("folders", root)
+    with pytest.raises(DatasetError, match=r"train/happy/train000\.png: .*python -m data check folders"):
+        reader.crop(reader.samples("train")[0])

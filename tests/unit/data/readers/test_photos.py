@@ -1,0 +1,46 @@
+"""Photos whose faces were found by `mien label`: aligned as in serving, without labels."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.labeling.columns import FACE_COLUMNS
+from data.contract import align, decode
+from data.readers.base import open_reader
+from data.tree import DatasetError
+from tests.data_sets import make_photos
+
+
+def test_faces_are_aligned_by_the_landmarks_of_the_table_and_have_no_label(tmp_path: Path) -> None:
+    reader = open_reader("photos", make_photos(tmp_path))
+    sample = reader.samples("train")[0]
+    assert (sample.key, sample.label, reader.path_of(sample)) == ("000.png#000", None, "000.png")
+    photo = decode((tmp_path / "000.png").read_bytes())
+    assert np.array_equal(reader.crop(sample), align(photo, np.asarray(sample.landmarks_px, dtype=np.float32)))
+
+
+def test_small_and_doubtful_faces_and_empty_photos_are_left_out_and_counted(tmp_path: Path) -> None:
+    table = make_photos(tmp_path) / "labels.csv"
+    lines = table.read_text(encoding="utf-8").splitlines()
+    empty = "003.png," + "," * (lines[0].count(",") - 1)
+    doubtful = lines[3].replace(",0.95,", ",0.7,")
+    table.write_text("\n".join([*lines[:3], doubtful, empty]) + "\n", encoding="utf-8")
+    reader = open_reader("photos", tmp_path)
+    assert [sample.key for sample in reader.samples("train")] == ["000.png#000", "001.png#000"]
+    assert reader.left_out("train") == {"score below 0.8": 1, "no face": 1}
+    small = open_reader("photos", tmp_path, min_face_px=100)
+    assert small.samples("train") == []
+    assert small.left_out("train") == {"smaller than 100 px": 3, "no face": 1}
+
+
+def test_a_broken_line_is_named(tmp_path: Path) -> None:
+    table = make_photos(tmp_path) / "labels.csv"
+    table.write_text(table.read_text(encoding="utf-8").replace("0.95", "sure"), encoding="utf-8")
+    with pytest.raises(DatasetError, match=r"labels\.csv line 2"):
+        open_reader("photos", tmp_path).samples("train")
+
+
+def test_the_columns_are_those_that_labeling_writes(tmp_path: Path) -> None:
+    head = (make_photos(tmp_path) / "labels.csv").read_text(encoding="utf-8").splitlines()[0].split(",")
+    assert set(head) <= {column.name for column in FACE_COLUMNS}

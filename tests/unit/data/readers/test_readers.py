@@ -1,0 +1,197 @@
+"""Every reader in data/readers/, found by walking the folder: a new one is tested without editing a list."""
+
+import os
+import pickle
+import shutil
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data.contract import CROP_PX, align, decode
+from data.readers.base import Point, Reader, Sample, index_sha256, open_reader, readers
+from data.tree import DatasetError
+from tests import data_sets
+from tests.data_sets import make_folders, make_raf_db
+
+KINDS = list(readers())
+
+
+@pytest.fixture(params=KINDS)
+def small(request: pytest.FixtureRequest, tmp_path: Path) -> Reader:
+    make = getattr(data_sets, f"make_{request.param}", None)
+    if make is None:
+        pytest.skip(f"{request.param}: tests/data_sets.py has no make_{request.param} that draws its layout")
+    return open_reader(request.param, make(tmp_path / "set"))
+
+
+@pytest.fixture(params=KINDS)
+def real(request: pytest.FixtureRequest) -> Reader:
+    kind, folder = request.param, os.environ.get("MIEN_DATA_DIR")
+    if not folder:
+        pytest.skip(f"MIEN_DATA_DIR is not set: {kind} is not held against its published counts")
+    root = Path(folder) / kind
+    if not root.exists():
+        pytest.skip(f"{root} is not there: {kind} is not held against its published counts")
+    return open_reader(kind, root)
+
+
+def test_every_module_in_the_folder_that_is_not_the_base_has_one_reader_of_its_name() -> None:
+    folder = Path(open_reader.__code__.co_filename).parent
+    modules = {path.stem for path in folder.glob("*.py")} - {"__init__", "base"}
+    assert modules == set(KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_reader_says_what_it_reads_and_where_to_get_it(kind: str) -> None:
+    reader = readers()[kind]
+    assert reader.title
+    assert len(reader.where_to_get) > 40
+    assert reader.__doc__
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_empty_folder_is_refused_with_the_place_to_get_the_set(kind: str, tmp_path: Path) -> None:
+    for root in (tmp_path, tmp_path / "absent"):
+        with pytest.raises(DatasetError) as caught:
+            open_reader(kind, root)
+        assert readers()[kind].where_to_get in str(caught.value)
+        assert str(root) in str(caught.value)
+
+
+def test_an_unknown_kind_is_answered_with_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match=r"'fer2013': expected one of affectnet, expw, ferplus, folders, .*raf_db"):
+        open_reader("fer2013", tmp_path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_unknown_option_is_answered_with_the_known_ones(kind: str, tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match="no option 'color'"):
+        open_reader(kind, tmp_path, color="gray")
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "complaint"),
+    [
+        ("ferplus", {"classes": "9"}, "classes='9', expected one of 7, 8"),
+        ("ferplus", {"protocol": "best"}, "expected one of majority, probability"),
+        ("raf_db", {"hold_out_valid": "maybe"}, "expected a bool"),
+        ("folders", {"valid_share": "much"}, "expected a float"),
+    ],
+)
+def test_an_option_of_the_wrong_kind_is_explained(
+    kind: str, options: dict[str, str], complaint: str, tmp_path: Path
+) -> None:
+    with pytest.raises(DatasetError, match=complaint):
+        open_reader(kind, tmp_path, **options)
+
+
+def test_options_come_as_text_or_as_values(tmp_path: Path) -> None:
+    root = make_raf_db(tmp_path)
+    for hold_out_valid in ("false", False):
+        assert open_reader("raf_db", root, hold_out_valid=hold_out_valid).splits() == ("train", "test")
+
+
+def test_samples_are_sorted_complete_and_the_same_every_time(small: Reader) -> None:
+    again = open_reader(small.kind, small.root)
+    for split in small.splits():
+        samples = small.samples(split)
+        assert samples
+        assert samples == again.samples(split)
+        keys = [sample.key for sample in samples]
+        assert keys == sorted(set(keys))
+        assert {sample.split for sample in samples} == {split}
+        assert {sample.label for sample in samples} <= {*small.labels, None}
+        assert all(small.path_of(sample) in small.tree for sample in samples)
+
+
+def test_a_zip_of_a_set_reads_as_its_folder_does(small: Reader, tmp_path: Path) -> None:
+    wrapped = tmp_path / "wrapped"
+    shutil.copytree(small.root, wrapped / "some" / "folder")
+    archive = Path(shutil.make_archive(str(tmp_path / "archive"), "zip", wrapped))
+    zipped = open_reader(small.kind, archive)
+    for split in small.splits():
+        assert [sample.key for sample in zipped.samples(split)] == [sample.key for sample in small.samples(split)]
+        assert index_sha256(zipped, split) == index_sha256(small, split)
+
+
+def test_every_drawn_sample_gives_a_crop_of_the_contract(small: Reader) -> None:
+    for split in small.splits():
+        for sample in small.samples(split):
+            crop = small.crop(sample)
+            assert crop.shape == (CROP_PX, CROP_PX, 3)
+            assert crop.dtype == np.uint8
+
+
+def test_a_reader_survives_pickling_with_what_it_has_read(small: Reader) -> None:
+    split = small.splits()[0]
+    before = small.samples(split)
+    copy = pickle.loads(pickle.dumps(small))  # noqa: S301 - our own bytes
+    assert copy.samples(split) == before
+    assert copy.read_bytes(before[0]) == small.read_bytes(before[0])
+
+
+def test_a_split_that_is_not_there_is_answered_with_those_there_are(small: Reader) -> None:
+    with pytest.raises(DatasetError, match=f"no split 'dev'.*{small.splits()[0]}"):
+        small.samples("dev")
+
+
+def test_the_index_hash_changes_with_a_file_and_with_a_label(tmp_path: Path) -> None:
+    root = make_folders(tmp_path, {"": {"happy": 2, "sad": 2}})
+    before = index_sha256(open_reader("folders", root), "all")
+    assert before == index_sha256(open_reader("folders", root), "all")
+    moved = root / "sad" / "000.png"
+    moved.rename(root / "happy" / "900.png")
+    after_move = index_sha256(open_reader("folders", root), "all")
+    (root / "happy" / "000.png").write_bytes((root / "happy" / "001.png").read_bytes())
+    assert len({before, after_move, index_sha256(open_reader("folders", root), "all")}) == 3
+
+
+class _OneLandmarkedPicture(Reader):
+    kind, title, where_to_get = "one", "one", "nowhere else"
+
+    def splits(self) -> tuple[str, ...]:
+        return ("train",)
+
+    def _read_split(self, split: str) -> list[Sample]:
+        points: tuple[Point, ...] = ((40.0, 45.0), (80.0, 42.0), (60.0, 65.0), (45.0, 85.0), (78.0, 83.0))
+        return [Sample("face.png", split, "happiness", landmarks_px=points)]
+
+
+def test_a_sample_with_landmarks_is_aligned_as_in_serving(tmp_path: Path) -> None:
+    make_folders(tmp_path, {"": {"happy": 1}})
+    shutil.copy(tmp_path / "happy" / "000.png", tmp_path / "face.png")
+    reader = _OneLandmarkedPicture(tmp_path)
+    sample = reader.samples("train")[0]
+    picture = decode((tmp_path / "face.png").read_bytes())
+    assert np.array_equal(reader.crop(sample), align(picture, np.asarray(sample.landmarks_px, dtype=np.float32)))
+
+
+@pytest.mark.timeout(300)
+def test_every_reader_meets_its_published_counts(real: Reader) -> None:
+    published = real.expected_counts()
+    if not published:
+        pytest.skip(f"{real.kind} publishes no counts")
+    for split in set(published) & set(real.splits()):
+        found = Counter(sample.label for sample in real.samples(split))
+        assert dict(found) == dict(published[split])
+    assert {"train", "valid"} <= set(real.splits())
+
+
+def test_real_samples_give_crops_that_show_something(real: Reader) -> None:
+    for split in real.splits():
+        for sample in islice(real.samples(split), 0, None, 500):
+            crop = real.crop(sample)
+            assert crop.shape == (CROP_PX, CROP_PX, 3)
+            assert crop.std() > 5
+
+
+def test_real_distributions_sum_to_one(real: Reader) -> None:
+    for split in real.splits():
+        for sample in real.samples(split):
+            if sample.distribution is not None:
+                assert sum(sample.distribution) == pytest.approx(1)
+                assert len(sample.distribution) == len(real.labels)
+                assert max(sample.distribution) == sample.distribution[real.labels.index(str(sample.label))]

@@ -1,0 +1,46 @@
+"""A file appears whole or not at all, whatever ends the writing."""
+
+from pathlib import Path
+
+import pytest
+
+from data.atomic import atomic_file, atomic_path, write_atomic
+
+
+def test_a_failure_while_writing_keeps_the_earlier_file_and_leaves_no_part(tmp_path: Path) -> None:
+    target = tmp_path / "table.csv"
+    write_atomic(target, "earlier")
+    with pytest.raises(TypeError), atomic_file(target, "w") as file:
+        file.writelines(["half of the new", None])
+    assert target.read_text() == "earlier"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_nothing_appears_under_the_name_before_the_block_ends(tmp_path: Path) -> None:
+    target = tmp_path / "new" / "graph.onnx"
+    with atomic_path(target) as part:
+        part.write_bytes(b"whole")
+        assert not target.exists()
+        assert part.suffix == ".onnx"
+    assert target.read_bytes() == b"whole"
+
+
+def test_parts_are_written_in_the_staging_folder_and_missing_folders_are_made(tmp_path: Path) -> None:
+    target, staging = tmp_path / "deep" / "er" / "x.jpg", tmp_path / "staging"
+    with atomic_file(target, staging=staging, durable=False) as file:
+        file.write(b"pixels")
+        assert len(list(staging.iterdir())) == 1
+    assert target.read_bytes() == b"pixels"
+    assert not list(staging.iterdir())
+
+
+def test_text_keeps_its_line_ends(tmp_path: Path) -> None:
+    with atomic_file(tmp_path / "a.txt", "w") as file:
+        file.write("one\r\ntwo\n")
+    assert (tmp_path / "a.txt").read_bytes() == b"one\r\ntwo\n"
+
+
+def test_a_name_of_the_longest_length_can_be_written(tmp_path: Path) -> None:
+    target = tmp_path / ("a" * 251 + ".jpg")
+    write_atomic(target, b"x")
+    assert target.read_bytes() == b"x"

@@ -1,0 +1,53 @@
+"""Cross-validation folds: stable, even by class, and never through a group."""
+
+from collections import Counter
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from data.contract import LABELS
+from data.folds import folds_of
+from data.near_duplicates import near_duplicate_groups, thumbnails
+from data.readers.base import open_reader
+from data.tree import DatasetError
+from tests.data_sets import make_expw, make_folders, make_muxspace
+
+
+def test_every_class_is_spread_evenly_over_the_folds(tmp_path: Path) -> None:
+    reader = open_reader("folders", make_folders(tmp_path, {"": dict.fromkeys(LABELS, 10)}))
+    samples = reader.samples("all")
+    folds = folds_of(reader, samples, folds=5)
+    found = Counter((sample.label, int(fold)) for sample, fold in zip(samples, folds, strict=True))
+    assert found == dict.fromkeys([(label, fold) for label in LABELS for fold in range(5)], 2)
+    assert np.array_equal(folds, folds_of(reader, samples, folds=5))
+
+
+def test_the_faces_of_a_photo_or_a_person_stay_in_one_fold(tmp_path: Path) -> None:
+    expw = open_reader("expw", make_expw(tmp_path / "expw"))
+    muxspace = open_reader("muxspace", make_muxspace(tmp_path / "muxspace", {"train": dict.fromkeys(LABELS, 4)}))
+    for reader, group_by in ((expw, "photo"), (muxspace, "person")):
+        samples = reader.samples("train")
+        folds = folds_of(reader, samples, folds=3, group_by=group_by)
+        groups = [s.attributes["person"] if group_by == "person" else s.key.split("#")[0] for s in samples]
+        assert len({(group, int(fold)) for group, fold in zip(groups, folds, strict=True)}) == len(set(groups))
+        assert set(folds) == {0, 1, 2}
+
+
+def test_a_set_without_persons_says_what_to_group_by(tmp_path: Path) -> None:
+    reader = open_reader("folders", make_folders(tmp_path, {"": {"happy": 4}}))
+    with pytest.raises(DatasetError, match="group by photo or near_duplicates"):
+        folds_of(reader, reader.samples("all"), folds=2, group_by="person")
+    with pytest.raises(DatasetError, match="4 groups by none make no 5 folds"):
+        folds_of(reader, reader.samples("all"), folds=5)
+
+
+def test_near_duplicates_are_grouped_also_by_way_of_a_third() -> None:
+    draw = np.random.default_rng(0)
+    first, other = (draw.integers(0, 256, (16, 16, 3), dtype=np.uint8) for _ in range(2))
+    large = [cv2.resize(image, (48, 48), interpolation=cv2.INTER_NEAREST) for image in (first, other)]
+    brighter = np.clip(large[0].astype(int) // 2 + 60, 0, 255).astype(np.uint8)
+    assert near_duplicate_groups(thumbnails([large[0], large[1], brighter])).tolist() == [0, 1, 0]
+    near = np.array([[1.0, 0.0], [0.97, 0.243], [0.88, 0.475]], np.float32)  # 0-1 and 1-2 are alike, 0-2 are not
+    assert near_duplicate_groups(near).tolist() == [0, 0, 0]

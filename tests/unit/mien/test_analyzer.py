@@ -1,0 +1,78 @@
+"""The Python interface: paths, bytes and pixels in, typed faces out."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.inference.pipeline import build_pipeline
+from app.settings import load_settings
+from data.contract import LABELS, LANDMARKS, decode
+from mien import Analyzer, Face, MienError
+from tests.support import encoded, picture, sample_photo, tiny_artifact
+
+
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_artifact(tmp_path_factory.mktemp("artifacts") / "tiny.test")
+
+
+@pytest.fixture(scope="module")
+def analyzer(artifact: Path) -> Analyzer:
+    return Analyzer(model=artifact, device="cpu", detector="haar")
+
+
+def test_a_path_bytes_and_pixels_of_one_photo_give_the_same_face(analyzer: Analyzer) -> None:
+    payload = sample_photo().read_bytes()
+    (from_path,) = analyzer.analyze(sample_photo())
+    assert analyzer.analyze(str(sample_photo())) == analyzer.analyze(payload) == [from_path]
+    (from_pixels,) = analyzer.analyze(decode(payload))
+    assert (from_pixels.label, from_pixels.box) == (from_path.label, from_path.box)
+
+
+def test_a_face_is_that_of_the_pipeline(analyzer: Analyzer, artifact: Path) -> None:
+    (face,) = analyzer.analyze(sample_photo())
+    settings = load_settings(model=artifact, device="cpu", detector="haar")
+    (expected,) = build_pipeline(settings).analyze(sample_photo().read_bytes()).faces
+    assert (face.label, face.confidence, face.uncertain) == (expected.label, expected.confidence, expected.uncertain)
+    assert tuple(face.probabilities) == LABELS
+    assert list(face.probabilities.values()) == pytest.approx(expected.probabilities.tolist())
+    assert tuple(face.landmarks) == LANDMARKS
+    assert list(face.landmarks.values()) == [tuple(point) for point in expected.face.landmarks_px.tolist()]
+
+
+def test_a_face_becomes_json(analyzer: Analyzer) -> None:
+    (face,) = analyzer.analyze(sample_photo())
+    assert isinstance(face, Face)
+    assert json.loads(json.dumps(face.to_dict()))["box"]["width"] == face.box.width
+
+
+def test_a_batch_keeps_its_order_and_a_photo_without_a_face_is_an_empty_list(analyzer: Analyzer) -> None:
+    empty = encoded(picture(64, 64))
+    first, second, third = analyzer.analyze_batch([empty, sample_photo(), picture(64, 64)])
+    assert (first, len(second), third) == ([], 1, [])
+
+
+@pytest.mark.parametrize("pixels", [np.zeros((4, 4), np.uint8), np.zeros((4, 4, 3)), np.zeros((0, 4, 3), np.uint8)])
+def test_pixels_of_another_shape_or_type_are_refused(analyzer: Analyzer, pixels: np.ndarray) -> None:
+    with pytest.raises(MienError, match=r"expected .H, W, 3. uint8"):
+        analyzer.analyze(pixels)
+
+
+def test_an_unreadable_file_and_an_unknown_model_are_errors(analyzer: Analyzer, tmp_path: Path) -> None:
+    with pytest.raises(MienError):
+        analyzer.analyze(b"no image")
+    with pytest.raises(FileNotFoundError):
+        analyzer.analyze(tmp_path / "missing.jpg")
+    with pytest.raises(MienError, match=r"model 'accurat': no folder of an artifact, nor one of .*default"):
+        Analyzer(model="accurat")
+
+
+def test_a_model_is_found_by_its_name_and_by_a_pointer(artifact: Path, tmp_path: Path) -> None:
+    from models.manifest import released_artifact_dir
+
+    released = tiny_artifact(tmp_path / "tiny.v1")
+    (tmp_path / "ACCURATE").write_text("tiny.v1\n")
+    assert released_artifact_dir("accurate", tmp_path) == released_artifact_dir("tiny.v1", tmp_path) == released
+    assert released_artifact_dir(artifact, tmp_path) == artifact

@@ -1,0 +1,62 @@
+"""Manifests: calibrated probabilities, and folders of named models."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data.contract import LABELS, label_index
+from models import manifest as module
+from models.manifest import ArtifactError, Manifest, artifact_dir, read_manifest, write_manifest
+from tests.support import tiny_artifact
+
+RARE = label_index("disgust")
+
+
+def _corrected(folder: Path, *offsets: float) -> Manifest:
+    tiny_artifact(folder)
+    correction = list(offsets) or [2.0 if index == RARE else 0.0 for index in range(len(LABELS))]
+    values = read_manifest(folder).model_dump() | {"prior_correction": correction}
+    return Manifest.model_validate(values)
+
+
+def test_balanced_adds_the_correction_to_the_scaled_logits_and_natural_does_not(tmp_path: Path) -> None:
+    manifest = _corrected(tmp_path / "tiny.test")
+    logits = np.zeros((1, len(LABELS)), np.float32)
+    assert manifest.probabilities(logits, "natural")[0] == pytest.approx([1 / 7] * 7)
+    balanced = manifest.probabilities(logits, "balanced")
+    assert balanced.dtype == np.float32
+    assert balanced[0, RARE] == pytest.approx(np.exp(2) / (np.exp(2) + 6))
+
+
+def test_a_manifest_without_a_correction_gives_the_same_for_both(tmp_path: Path) -> None:
+    manifest = read_manifest(tiny_artifact(tmp_path / "tiny.test"))
+    logits = np.random.default_rng(0).normal(size=(5, 7))
+    assert np.array_equal(manifest.probabilities(logits, "natural"), manifest.probabilities(logits, "balanced"))
+
+
+def test_six_offsets_are_not_a_correction(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="prior_correction"):
+        _corrected(tmp_path / "tiny.test", *[0.1] * 6)
+
+
+def test_models_have_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ARTIFACTS_DIR", tmp_path)
+    (tmp_path / "ACCURATE").write_text("accurate_112.v1\n", encoding="utf-8")
+    (tmp_path / "DEFAULT").write_text("tiny.v1\n", encoding="utf-8")
+    assert artifact_dir(Path("accurate")) == tmp_path / "accurate_112.v1"
+    assert artifact_dir(Path("fast")) == artifact_dir(None) == tmp_path / "tiny.v1"
+    assert artifact_dir(tmp_path / "mine") == tmp_path / "mine"
+
+
+def test_a_name_without_a_release_says_which_file_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ARTIFACTS_DIR", tmp_path)
+    with pytest.raises(ArtifactError, match=r"cannot read .*ACCURATE"):
+        artifact_dir(Path("accurate"))
+
+
+def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
+    folder = tmp_path / "tiny.test"
+    manifest = _corrected(folder)
+    write_manifest(folder, manifest)
+    assert read_manifest(folder) == manifest

@@ -1,0 +1,46 @@
+"""Preprocessing inside the network, and selection of a head."""
+
+import pytest
+import torch
+
+from models.network import FaceNetwork, Preprocess, select_head
+from tests.support_models import DEIT, SMALL, config, crops
+
+
+def test_gray_rgb_equals_luminance() -> None:
+    gray = crops(3, channels=1)
+    preprocess = Preprocess(color="luminance", normalization="per_image", img_size=56)
+    torch.testing.assert_close(preprocess(gray.expand(-1, -1, -1, 3)), preprocess(gray), atol=1e-5, rtol=0)
+
+
+def test_luminance_uses_bt_601_weights() -> None:
+    preprocess = Preprocess(color="luminance", normalization="per_image", img_size=112)
+    assert preprocess.luminance.tolist() == pytest.approx([0.299, 0.587, 0.114])
+
+
+def test_normalization_removes_exposure_and_most_contrast() -> None:
+    dim = crops(2, channels=1) // 3
+    preprocess = Preprocess(color="luminance", normalization="per_image", img_size=112)
+    torch.testing.assert_close(preprocess(dim + 100), preprocess(dim), atol=1e-4, rtol=0)
+    correlated = torch.corrcoef(torch.stack([preprocess(dim * 3).flatten(), preprocess(dim).flatten()]))[0, 1]
+    assert float(correlated) > 0.9999
+    assert 0.7 < float(preprocess(dim).std()) < float(preprocess(dim * 3).std()) < 1.0
+
+
+def test_a_flat_image_stays_flat() -> None:
+    preprocess = Preprocess(color="luminance", normalization="per_image", img_size=112)
+    assert float(preprocess(torch.full((1, 112, 112, 3), 90, dtype=torch.uint8)).abs().max()) < 1e-3
+
+
+def test_the_mean_head_averages_probabilities() -> None:
+    network = FaceNetwork("deit", config(DEIT, **SMALL), color="luminance").eval()
+    with torch.no_grad():
+        heads = network(crops(2))
+        expected = (heads.class_logits.softmax(-1) + heads.distillation_logits.softmax(-1)) / 2
+    torch.testing.assert_close(select_head(heads, "mean").softmax(-1), expected)
+
+
+def test_the_distillation_head_of_a_cnn_is_rejected() -> None:
+    network = FaceNetwork("cnn", config("resnet10t", img_size=32), color="luminance").eval()
+    with torch.no_grad(), pytest.raises(ValueError, match="no distillation token"):
+        select_head(network(crops(1)), "distillation")

@@ -1,0 +1,27 @@
+"""Recorded attention and attention rollout."""
+
+import torch
+
+from models.network import FaceNetwork
+from models.rollout import recorded_attention, rollout
+from tests.support_models import DEIT, SMALL, config, crops
+
+
+def test_recorded_attention_sums_to_one_and_leaves_logits_unchanged() -> None:
+    network = FaceNetwork("deit", config(DEIT, **SMALL), color="luminance").eval()
+    with torch.no_grad():
+        expected = network(crops(2)).class_logits
+        with recorded_attention(network.backbone) as attentions:
+            found = network(crops(2)).class_logits
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+    assert [tuple(attention.shape) for attention in attentions] == [(2, 2, 51, 51)] * 2
+    torch.testing.assert_close(attentions[0].sum(-1), torch.ones(2, 2, 51), atol=1e-5, rtol=0)
+
+
+def test_rollout_follows_the_token_of_the_selected_head() -> None:
+    attention = torch.eye(6).repeat(1, 3, 1, 1)  # two prefix tokens, a 2x2 grid; every token looks at itself
+    attention[:, :, 0] = torch.nn.functional.one_hot(torch.tensor(3), 6)  # the class token at the second patch
+    attention[:, :, 1] = torch.nn.functional.one_hot(torch.tensor(5), 6)  # the distillation token at the last
+    torch.testing.assert_close(rollout([attention] * 2, head="class"), torch.tensor([[[0.0, 1.0], [0.0, 0.0]]]))
+    torch.testing.assert_close(rollout([attention], head="distillation"), torch.tensor([[[0.0, 0.0], [0.0, 1.0]]]))
+    torch.testing.assert_close(rollout([attention], head="mean"), torch.tensor([[[0.0, 0.5], [0.0, 0.5]]]))

@@ -1,0 +1,95 @@
+import numpy as np
+import pytest
+import torch
+from scipy.special import log_softmax, softmax
+
+from models.backbones import Heads
+from training.config import DistillationConfig
+from training.distillation.losses import (
+    class_weights,
+    cross_entropy,
+    distillation_loss,
+    hard_distillation,
+    soft_distillation,
+)
+
+RNG = np.random.default_rng(0)
+STUDENT, TEACHER = RNG.normal(size=(5, 7)), RNG.normal(size=(5, 7)) * 3
+VOTES = RNG.dirichlet(np.ones(7), size=5)
+
+
+def tensor(values: object) -> torch.Tensor:
+    return torch.tensor(np.asarray(values), dtype=torch.float32)
+
+
+def test_cross_entropy_takes_vote_shares() -> None:
+    expected = -(VOTES * log_softmax(STUDENT, axis=1)).sum(axis=1).mean()
+    assert float(cross_entropy(tensor(STUDENT), tensor(VOTES))) == pytest.approx(expected, rel=1e-5)
+
+
+def test_logit_adjustment_adds_the_log_prior_to_the_logits() -> None:
+    prior = RNG.normal(size=7)
+    expected = -(VOTES * log_softmax(STUDENT + prior, axis=1)).sum(axis=1).mean()
+    found = cross_entropy(tensor(STUDENT), tensor(VOTES), log_prior=tensor(prior))
+    assert float(found) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("tau", [1.0, 3.0])
+def test_soft_distillation_is_tau_squared_times_the_mean_divergence(tau: float) -> None:
+    log_teacher, log_student = log_softmax(TEACHER / tau, axis=1), log_softmax(STUDENT / tau, axis=1)
+    expected = tau**2 * (softmax(TEACHER / tau, axis=1) * (log_teacher - log_student)).sum(axis=1).mean()
+    assert float(soft_distillation(tensor(STUDENT), tensor(TEACHER), temperature=tau)) == pytest.approx(
+        expected, rel=1e-5
+    )
+
+
+def test_hard_distillation_takes_the_teachers_decision_as_label() -> None:
+    expected = -log_softmax(STUDENT, axis=1)[np.arange(5), TEACHER.argmax(axis=1)].mean()
+    assert float(hard_distillation(tensor(STUDENT), tensor(TEACHER))) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["soft", "hard", "token-soft", "token-hard"])
+def test_the_parts_add_up_by_lambda(mode: str) -> None:
+    config = DistillationConfig.model_construct(mode=mode, teachers=("t",), weight=0.3, temperature=2.0)
+    heads = Heads(tensor(STUDENT), tensor(STUDENT[::-1].copy()))
+    parts = distillation_loss(heads, tensor(VOTES), tensor(TEACHER), config)
+    expected = 0.7 * float(parts.supervised) + 0.3 * float(parts.distillation)
+    assert float(parts.total) == pytest.approx(expected, rel=1e-5)
+
+
+def test_token_modes_teach_the_distillation_head_alone() -> None:
+    class_logits, token_logits = tensor(STUDENT).requires_grad_(), tensor(STUDENT).requires_grad_()
+    config = DistillationConfig.model_construct(mode="token-soft", teachers=("t",), weight=1.0, temperature=2.0)
+    heads = Heads(class_logits, token_logits)
+    distillation_loss(heads, tensor(VOTES), tensor(TEACHER), config).total.backward()
+    assert float(class_logits.grad.abs().max()) == 0.0
+    assert float(token_logits.grad.abs().max()) > 0.0
+
+
+def test_token_mode_without_a_distillation_token_says_which_models_have_one() -> None:
+    config = DistillationConfig.model_construct(mode="token-hard", teachers=("t",), weight=0.5, temperature=1.0)
+    with pytest.raises(ValueError, match="_distilled_"):
+        distillation_loss(Heads(tensor(STUDENT)), tensor(VOTES), tensor(TEACHER), config)
+
+
+def test_a_student_equal_to_its_teacher_has_no_soft_loss() -> None:
+    assert float(soft_distillation(tensor(TEACHER), tensor(TEACHER), temperature=3.0)) == pytest.approx(0.0, abs=1e-6)
+
+
+def test_class_balance_weighs_by_the_effective_number_of_faces() -> None:
+    counts = np.array([8000, 1000, 200, 5000, 40, 600, 9])
+    effective = 1 - 0.999**counts
+    expected = (1 / effective) / (1 / effective).sum() * 7
+    found = class_weights(tensor(counts), beta=0.999).numpy()
+    assert found == pytest.approx(expected, rel=1e-5)
+    weighted = -(VOTES * expected * log_softmax(STUDENT, axis=1)).sum(axis=1).mean()
+    assert float(cross_entropy(tensor(STUDENT), tensor(VOTES), weight=tensor(found))) == pytest.approx(
+        weighted, rel=1e-5
+    )
+
+
+def test_a_class_without_a_face_weighs_nothing() -> None:
+    found = class_weights(tensor([100, 0, 10, 10, 10, 10, 10]), beta=0.99)
+    assert float(found[1]) == 0.0
+    assert torch.isfinite(found).all()
+    assert float(found.sum()) == pytest.approx(7.0)

@@ -1,0 +1,91 @@
+"""Batches of a data set: a subset of each class, or faces without labels."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from data.contract import LABELS, Array
+from data.tree import DatasetError
+from models.backbones import Heads
+from tests.support_training import drawn_faces, small_recipe
+from training.config import DataSource, RecipeError
+from training.distillation.losses import distillation_loss
+from training.loop.batches import Faces, _write_cache, load_faces
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return drawn_faces(tmp_path_factory.mktemp("sources") / "faces", train=10, valid=1)
+
+
+def load(root: Path, **changes: object) -> Faces:
+    source = DataSource(kind="folders", split="train", root=root, **changes)  # type: ignore[arg-type]
+    return load_faces(source, color="luminance", cache_dir=root.parent / "cache")
+
+
+def test_a_fraction_takes_its_share_of_each_class_and_lies_within_a_larger_one(root: Path) -> None:
+    whole, most, few = (load(root, fraction=fraction) for fraction in (1.0, 0.5, 0.2))
+    assert np.bincount(whole.labels).tolist() == [10] * 7
+    assert np.bincount(most.labels).tolist() == [5] * 7
+    assert np.bincount(few.labels).tolist() == [2] * 7
+    assert set(few.keys) < set(most.keys) < set(whole.keys)
+
+
+def test_the_crops_of_a_fraction_are_those_of_its_faces(root: Path) -> None:
+    whole = load(root)
+    for fraction in (0.5, 0.45):
+        part = load(root, fraction=fraction)
+        places = [whole.keys.index(key) for key in part.keys]
+        assert np.array_equal(part.crops, whole.crops[places])
+        assert np.array_equal(part.labels, whole.labels[places])
+
+
+def test_faces_for_the_teacher_carry_no_label_into_the_loss(root: Path) -> None:
+    targets = torch.from_numpy(np.concatenate([load(root).targets[:7], load(root, target="teacher").targets[:7]]))
+    logits = torch.randn(14, 7, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    recipe = small_recipe(root, distillation={"mode": "soft", "teachers": ["t"], "weight": 0.5})
+    parts = distillation_loss(Heads(logits), targets, torch.randn(14, 7), recipe.distillation)
+    (gradient,) = torch.autograd.grad(parts.supervised, logits, retain_graph=True)
+    assert gradient[:7].abs().min() > 0
+    assert gradient[7:].abs().max() == 0
+    (taught,) = torch.autograd.grad(parts.distillation, logits)
+    assert (taught.abs().sum(dim=1) > 0).all()
+
+
+def test_faces_for_the_teacher_without_one_are_refused(root: Path) -> None:
+    train = [{"kind": "folders", "split": "train", "root": str(root), "target": "teacher"}]
+    data = {"train": train, "valid": {"kind": "folders", "split": "valid", "root": str(root)}}
+    with pytest.raises(RecipeError, match="needs a distillation mode"):
+        small_recipe(root, data=data)
+    taught = {"mode": "soft", "teachers": ["runs/t"]}
+    assert small_recipe(root, data=data, distillation=taught).data.train[0].target == "teacher"
+    with pytest.raises(RecipeError, match="label_smoothing 0"):
+        small_recipe(root, data=data, distillation=taught, loss={"label_smoothing": 0.1})
+
+
+def test_every_class_keeps_its_name_under_a_fraction(root: Path) -> None:
+    part = load(root, fraction=0.1)
+    assert [LABELS[label] for label in np.unique(part.labels)] == list(LABELS)
+
+
+def test_faces_that_the_disk_has_no_room_for_are_one_clear_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crops() -> Iterator[Array]:
+        yield np.zeros((112, 112, 1), np.uint8)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1_000_000))
+    with pytest.raises(DatasetError, match=r"no space left on the disk: 13 MB are needed, 1 MB are free"):
+        _write_cache(tmp_path / "cache.npy", crops(), 1000, 1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_cached_faces_are_read_back_as_a_map(tmp_path: Path) -> None:
+    faces = np.arange(3 * 112 * 112, dtype=np.uint32).astype(np.uint8).reshape(3, 112, 112, 1)
+    _write_cache(tmp_path / "cache.npy", iter(faces), 3, 1)
+    assert np.array_equal(np.load(tmp_path / "cache.npy", mmap_mode="r"), faces)

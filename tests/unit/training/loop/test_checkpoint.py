@@ -1,0 +1,69 @@
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from training.loop import checkpoint
+
+
+def state(step: int) -> dict[str, object]:
+    return {"step": step, "weights": {"w": torch.arange(20_000, dtype=torch.float32) + step}}
+
+
+def test_the_newest_checkpoint_is_read_and_the_one_before_is_kept(tmp_path: Path) -> None:
+    for step in (1, 2, 3):
+        checkpoint.save_last(tmp_path, state(step))
+    assert checkpoint.read_newest(tmp_path)["step"] == 3
+    assert checkpoint.read(tmp_path / checkpoint.PREVIOUS)["step"] == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["last.pt", "previous.pt"]
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "empty"])
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
+    tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    checkpoint.save_last(tmp_path, state(1))
+    checkpoint.save_last(tmp_path, state(2))
+    last = tmp_path / checkpoint.LAST
+    content = bytearray(last.read_bytes())
+    if damage == "flip":
+        content[len(content) // 2] ^= 0xFF
+    last.write_bytes({"cut": content[: len(content) // 2], "flip": content, "empty": b""}[damage])
+    with caplog.at_level(logging.WARNING):
+        assert checkpoint.read_newest(tmp_path)["step"] == 1
+    assert "last.pt" in caplog.text
+    assert "falling back" in caplog.text
+
+
+def test_no_checkpoint_is_an_answer_but_only_damaged_ones_are_an_error(tmp_path: Path) -> None:
+    assert checkpoint.read_newest(tmp_path) is None
+    (tmp_path / checkpoint.LAST).write_bytes(b"rubbish")
+    with pytest.raises(checkpoint.CheckpointError, match="no checkpoint can be resumed"):
+        checkpoint.read_newest(tmp_path)
+
+
+def test_a_full_disk_is_a_clear_error_and_the_checkpoint_before_survives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint.save_last(tmp_path, state(1))
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(checkpoint.CheckpointError, match=r"No space left on device.*intact"):
+        checkpoint.save_last(tmp_path, state(2))
+    assert checkpoint.read_newest(tmp_path)["step"] == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["last.pt"]
+
+
+def test_a_disk_without_room_says_how_much_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("[enforce fail at inline_container.cc:664] . unexpected pos 704 vs 598")
+
+    monkeypatch.setattr(torch, "save", broken)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=20_000))
+    with pytest.raises(checkpoint.CheckpointError, match=r"no space left on the disk: 0 MB are needed, 0 MB are free"):
+        checkpoint.save_last(tmp_path, state(2))

@@ -1,0 +1,81 @@
+import numpy as np
+import pytest
+from scipy.special import softmax
+from sklearn.metrics import balanced_accuracy_score, f1_score
+
+from training.loop import metrics
+
+RNG = np.random.default_rng(1)
+ACTUAL = RNG.integers(0, 7, 400)
+PREDICTED = np.where(RNG.random(400) < 0.7, ACTUAL, RNG.integers(0, 7, 400))
+
+
+def test_figures_agree_with_scikit_learn() -> None:
+    counts = metrics.confusion(PREDICTED, ACTUAL)
+    assert counts.sum() == 400
+    assert metrics.accuracy(counts) == pytest.approx((PREDICTED == ACTUAL).mean())
+    assert metrics.mean_class_accuracy(counts) == pytest.approx(balanced_accuracy_score(ACTUAL, PREDICTED))
+    assert metrics.macro_f1(counts) == pytest.approx(f1_score(ACTUAL, PREDICTED, average="macro"))
+
+
+def test_a_class_that_does_not_occur_is_left_out_of_the_means() -> None:
+    counts = metrics.confusion(np.array([0, 0, 1, 2]), np.array([0, 0, 1, 1]))
+    assert metrics.mean_class_accuracy(counts) == pytest.approx((1.0 + 0.5) / 2)
+
+
+def test_ece_is_zero_when_confidence_is_earned_and_large_when_it_is_not() -> None:
+    probabilities = np.full((1000, 7), 0.2 / 6)
+    probabilities[:, 3] = 0.8
+    earned = np.r_[np.full(800, 3), np.full(200, 1)]
+    assert metrics.ece(probabilities, earned) == pytest.approx(0.0, abs=1e-9)
+    assert metrics.ece(probabilities, np.full(1000, 1)) == pytest.approx(0.8)
+
+
+def test_temperature_finds_the_factor_that_logits_were_inflated_by() -> None:
+    logits = RNG.normal(size=(4000, 7)) * 2
+    labels = np.array([RNG.choice(7, p=row) for row in softmax(logits, axis=1)])
+    assert metrics.fit_temperature(logits * 3, labels) == pytest.approx(3.0, rel=0.08)
+
+
+def test_abstaining_below_the_threshold_reaches_the_wanted_accuracy() -> None:
+    logits = RNG.normal(size=(4000, 7)) * 3
+    probabilities = softmax(logits, axis=1)
+    labels = np.array([RNG.choice(7, p=row) for row in probabilities])
+    threshold = metrics.abstain_threshold(probabilities, labels, wanted_accuracy=0.95)
+    answered = probabilities.max(axis=1) >= threshold
+    assert 0.05 < answered.mean() < 1.0
+    assert (probabilities.argmax(axis=1) == labels)[answered].mean() >= 0.95
+
+
+def test_a_model_that_never_reaches_the_wanted_accuracy_abstains_always() -> None:
+    probabilities = np.full((50, 7), 1 / 7)
+    probabilities[:, 0] += 1e-3
+    assert metrics.abstain_threshold(probabilities, np.full(50, 1)) == 1.0
+
+
+def test_cross_fitting_never_scores_a_face_by_its_own_temperature() -> None:
+    logits = RNG.normal(size=(50, 7))
+    labels = logits.argmax(axis=1)
+    before = metrics.cross_fitted_probabilities(logits, labels)
+    flipped = labels.copy()
+    flipped[0] = (flipped[0] + 1) % 7
+    after = metrics.cross_fitted_probabilities(logits, flipped)
+    assert np.array_equal(before[0], after[0])
+    assert not np.array_equal(before, after)
+
+
+def test_the_interval_holds_the_value_and_narrows_with_more_faces() -> None:
+    def width(faces: int) -> float:
+        right = np.arange(faces) % 4 != 0
+        estimate = metrics.bootstrap(lambda i: float(right[i].mean()), faces)
+        assert estimate.low <= estimate.value == 0.75 <= estimate.high
+        return estimate.high - estimate.low
+
+    assert width(2000) < width(200) < 0.2
+
+
+def test_kl_to_votes_is_zero_for_the_votes_themselves() -> None:
+    votes = RNG.dirichlet(np.ones(7), size=10)
+    votes[0] = np.eye(7)[2]
+    assert metrics.kl_to_votes(votes, votes) == pytest.approx(0.0, abs=1e-9)
+    assert metrics.kl_to_votes(np.full((10, 7), 1 / 7), votes) > 0.1

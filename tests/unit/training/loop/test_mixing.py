@@ -1,0 +1,71 @@
+import numpy as np
+import pytest
+import torch
+
+from training.config import MixConfig
+from training.loop.batches import EpochPlan
+from training.loop.mixing import mix
+
+
+def batch(count: int = 8) -> tuple[torch.Tensor, torch.Tensor]:
+    draw = np.random.default_rng(0)
+    crops = torch.from_numpy(draw.integers(0, 256, (count, 16, 16, 1), dtype=np.uint8))
+    return crops, torch.eye(7)[torch.arange(count) % 7]
+
+
+@pytest.mark.parametrize("config", [MixConfig(mixup=0.8), MixConfig(cutmix=1.0), MixConfig(mixup=0.8, cutmix=1.0)])
+def test_pictures_and_targets_are_mixed_in_the_same_share_with_the_reversed_batch(config: MixConfig) -> None:
+    crops, targets = batch(6)
+    for step in range(10):
+        mixed, shares = mix(crops, targets, config, seed=0, step=step)
+        assert mixed.dtype == torch.uint8
+        torch.testing.assert_close(shares.sum(dim=1), torch.ones(6))
+        share = float(shares[0, 0])
+        own = (mixed == crops).float().mean().item()
+        blend = crops.float() * share + crops.flip(0).float() * (1 - share)
+        is_cut = bool(((mixed == crops) | (mixed == crops.flip(0))).all())
+        assert is_cut or float((mixed.float() - blend).abs().max()) <= 0.5
+        if is_cut:
+            assert own == pytest.approx(share, abs=0.03)  # only the box, except for pixels that happen to be equal
+
+
+def test_the_draw_depends_on_seed_and_step_alone() -> None:
+    crops, targets = batch()
+    config = MixConfig(mixup=0.8, cutmix=1.0)
+    first = mix(crops, targets, config, seed=3, step=7)
+    torch.rand(5)
+    np.random.default_rng().random()
+    again = mix(crops, targets, config, seed=3, step=7)
+    assert torch.equal(first[0], again[0])
+    assert torch.equal(first[1], again[1])
+    assert not torch.equal(first[1], mix(crops, targets, config, seed=3, step=8)[1])
+
+
+def test_both_kinds_are_drawn_and_a_share_of_batches_is_left_alone() -> None:
+    crops, targets = batch()
+    config = MixConfig(mixup=0.8, cutmix=1.0, probability=0.5)
+    results = [mix(crops, targets, config, seed=0, step=step)[0] for step in range(60)]
+    alone = sum(torch.equal(result, crops) for result in results)
+    cut = sum(bool(((result == crops) | (result == crops.flip(0))).all()) for result in results) - alone
+    assert 20 <= alone <= 40
+    assert 8 <= cut <= 24
+    assert mix(crops, targets, MixConfig(), seed=0, step=0)[0] is crops
+
+
+def test_two_processes_mix_as_one_does() -> None:
+    crops, targets = batch()
+    config = MixConfig(mixup=0.8, cutmix=1.0)
+    whole = mix(crops, targets, config, seed=1, step=2)
+    for rank in range(2):
+        mine = EpochPlan(0, 0, 8, rank=rank, world=2).mine(np.arange(8))
+        part = mix(crops[mine], targets[mine], config, seed=1, step=2)
+        assert torch.equal(part[0], whole[0][mine])
+        torch.testing.assert_close(part[1], whole[1][mine])
+
+
+@pytest.mark.parametrize("world", [1, 2, 4])
+def test_processes_share_a_batch_without_rest_or_overlap(world: int) -> None:
+    order = np.random.default_rng(0).permutation(16)
+    parts = [EpochPlan(0, 0, 16, rank=rank, world=world).mine(order) for rank in range(world)]
+    assert {len(part) for part in parts} == {16 // world}
+    assert sorted(np.concatenate(parts)) == list(range(16))

@@ -1,0 +1,82 @@
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from models.backbones import BackboneConfig
+from models.network import FaceNetwork
+from tests.support_training import TINY_CNN, TINY_DEIT, small_recipe
+from training.config import OptimConfig, RecipeError
+from training.loop.optimizer import build_optimizer, build_scheduler
+from training.loop.run_folder import build_network
+
+
+def tiny(model: dict[str, object] = TINY_DEIT) -> FaceNetwork:
+    return build_network(small_recipe(Path("faces"), model=model).model)
+
+
+def rate_of(network: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, float]:
+    by_id = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
+    return {name: by_id[id(p)] for name, p in network.named_parameters() if p.requires_grad}
+
+
+def test_each_layer_learns_slower_than_the_one_after_it_and_all_are_trained() -> None:
+    network = tiny()
+    config = OptimConfig(learning_rate=1e-2, layer_decay=0.5, warmup_epochs=0)
+    optimizer = build_optimizer(network, config)
+    build_scheduler(optimizer, config, epochs=2, steps_per_epoch=4).step_update(0)
+    rates = rate_of(network, optimizer)
+    assert set(rates) == {name for name, p in network.named_parameters() if p.requires_grad}
+    inside = "backbone.network."
+    chain = ["patch_embed.layers.0.weight", "blocks.0.attn.qkv.weight", "blocks.1.attn.qkv.weight", "head.weight"]
+    found = [rates[inside + name] for name in chain]
+    assert found == pytest.approx([1e-2 / 8, 1e-2 / 4, 1e-2 / 2, 1e-2])
+    assert rates[inside + "head_dist.weight"] == rates[inside + "head.weight"]
+    assert rates[inside + "dist_token"] == rates[inside + "pos_embed"] == rates[inside + chain[0]]
+
+
+@pytest.mark.parametrize("layer_decay", [None, 0.75])
+def test_matrices_decay_and_norms_biases_and_tokens_do_not(layer_decay: float | None) -> None:
+    network = tiny()
+    optimizer = build_optimizer(network, OptimConfig(weight_decay=0.1, layer_decay=layer_decay))
+    decay = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
+    for name, parameter in network.named_parameters():
+        plain = parameter.ndim <= 1 or name.endswith(("cls_token", "dist_token", "pos_embed"))
+        assert decay[id(parameter)] == (0.0 if plain else 0.1), name
+
+
+def test_a_cnn_has_layers_too() -> None:
+    network = tiny(TINY_CNN)
+    optimizer = build_optimizer(network, OptimConfig(layer_decay=0.5))
+    assert len({group["lr_scale"] for group in optimizer.param_groups}) > 2
+
+
+def test_a_network_without_named_layers_is_refused() -> None:
+    with pytest.raises(RecipeError, match="names no layers"):
+        build_optimizer(nn.Linear(2, 2), OptimConfig(layer_decay=0.5))
+
+
+def test_positions_that_are_fixed_are_not_trained_by_layers_either() -> None:
+    config = BackboneConfig(
+        name="deit_tiny_patch16_224", num_classes=7, in_chans=1, img_size=32,
+        options={"embed_dim": 32, "depth": 1, "num_heads": 2, "position": "sinusoidal"},
+    )  # fmt: skip
+    network = FaceNetwork("deit", config, color="luminance")
+    optimizer = build_optimizer(network, OptimConfig(layer_decay=0.5))
+    assert all(p.requires_grad for group in optimizer.param_groups for p in group["params"])
+
+
+@pytest.mark.parametrize("nesterov", [True, False])
+def test_sgd_with_momentum_is_chosen_by_name(nesterov: bool) -> None:
+    config = OptimConfig(name="sgd", momentum=0.8, nesterov=nesterov, learning_rate=0.02, weight_decay=5e-4)
+    optimizer = build_optimizer(tiny(TINY_CNN), config)
+    assert isinstance(optimizer, torch.optim.SGD)
+    assert {(group["momentum"], group["nesterov"], group["lr"]) for group in optimizer.param_groups} == {
+        (0.8, nesterov, 0.02)
+    }
+    assert {group["weight_decay"] for group in optimizer.param_groups} == {5e-4, 0.0}
+
+
+def test_adamw_is_the_default() -> None:
+    assert isinstance(build_optimizer(tiny(), OptimConfig()), torch.optim.AdamW)

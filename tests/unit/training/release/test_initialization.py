@@ -1,0 +1,37 @@
+"""Norms whose statistics are measured: the network computes the same, in evaluation and now in training too."""
+
+import copy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from data.contract import CROP_PX
+from models.network import FaceNetwork
+from tests.support_training import TINY_CNN, TINY_DEIT, small_recipe
+from training.loop.run_folder import build_network
+from training.release.initialization import measure_norms
+
+
+def _logits(network: FaceNetwork, crops: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        return network(crops).class_logits
+
+
+@pytest.mark.parametrize("model", [TINY_CNN, TINY_DEIT | {"drop_path_rate": 0.0}], ids=["cnn", "hybrid"])
+def test_measured_norms_keep_the_function_and_make_training_start_from_it(model: dict[str, object]) -> None:
+    torch.manual_seed(0)
+    network = build_network(small_recipe(Path("faces"), model=model).model)
+    for norm in (module for module in network.modules() if isinstance(module, nn.BatchNorm2d)):
+        nn.init.normal_(norm.bias, std=0.3)
+        nn.init.uniform_(norm.weight, 0.5, 2.0)
+    crops = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (64, CROP_PX, CROP_PX, 1), dtype=np.uint8))
+    before = _logits(network.eval(), crops)
+    assert (_logits(copy.deepcopy(network).train(), crops) - before).abs().max() > 1e-2
+    network.train()
+    measure_norms(network, crops)
+    assert network.training
+    torch.testing.assert_close(_logits(network.eval(), crops), before, atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(_logits(network.train(), crops), before, atol=5e-3, rtol=5e-3)

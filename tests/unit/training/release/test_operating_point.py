@@ -1,0 +1,51 @@
+"""Temperature and correction for rare classes: fitted together, judged on faces that they were not fitted on."""
+
+import numpy as np
+import pytest
+
+from data.contract import LABELS, Array
+from training.loop import metrics
+from training.release.operating_point import MAX_ECE, fit_calibration, fit_operating_point
+
+
+@pytest.fixture(scope="module")
+def faces() -> tuple[Array, Array]:
+    """Logits of a sharp classifier that hardly ever dares to name the rare classes, and the labels."""
+    random = np.random.default_rng(0)
+    frequency = np.array([0.13, 0.02, 0.01, 0.27, 0.11, 0.09, 0.37])
+    labels = random.choice(len(LABELS), size=4000, p=frequency)
+    evidence = random.normal(0, 1, (len(labels), len(LABELS)))
+    evidence[np.arange(len(labels)), labels] += 2.5
+    return (2.5 * evidence + np.log(frequency)) * 2, labels
+
+
+def _mean_class(probabilities: Array, labels: Array) -> float:
+    return metrics.mean_class_accuracy(metrics.confusion(probabilities.argmax(axis=1), labels))
+
+
+def test_rare_classes_gain_and_calibration_holds(faces: tuple[Array, Array]) -> None:
+    logits, labels = faces
+    point = fit_operating_point(logits, labels)
+    natural, balanced = point.cross_fitted["natural"], point.cross_fitted["balanced"]
+    assert _mean_class(balanced, labels) > _mean_class(natural, labels) + 0.01
+    assert metrics.ece(balanced, labels) <= max(MAX_ECE, metrics.ece(natural, labels))
+    offsets = dict(zip(LABELS, point.calibration.prior_correction, strict=True))
+    assert offsets["disgust"] > offsets["fear"] > 0 > offsets["happiness"] > offsets["neutral"]
+    assert sum(offsets.values()) == pytest.approx(0, abs=1e-3)
+
+
+def test_natural_probabilities_are_the_logits_over_the_temperature_alone(faces: tuple[Array, Array]) -> None:
+    logits, labels = faces
+    calibration = fit_calibration(logits, labels, 0.5)
+    assert calibration.temperature == pytest.approx(metrics.fit_temperature(logits, labels), abs=1e-4)
+    same = calibration(logits, "natural").argmax(axis=1) == logits.argmax(axis=1)
+    assert same.all()
+    assert not (calibration(logits, "balanced").argmax(axis=1) == logits.argmax(axis=1)).all()
+
+
+def test_without_a_gain_there_is_no_correction() -> None:
+    labels = np.arange(700) % len(LABELS)
+    logits = np.eye(len(LABELS))[labels] * 8
+    point = fit_operating_point(logits, labels)
+    assert point.tau == 0
+    assert point.calibration.prior_correction == (0.0,) * len(LABELS)

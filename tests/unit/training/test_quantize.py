@@ -1,0 +1,145 @@
+"""Static int8 quantization: what is quantized, from which faces, and when it may be released."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from app.errors import ProviderUnavailable
+from app.inference.classifier import Classifier
+from data.contract import LABELS, Array
+from data.readers.base import Reader, Sample
+from data.readers.folders import Folders
+from models.manifest import ArtifactError, default_artifact_dir, load_artifact, write_manifest
+from tests.support import tiny_artifact
+from tests.support_training import drawn_faces
+from training import quantize
+from training.evaluate import score
+from training.loop.metrics import Estimate
+from training.quantize import Comparison, QuantizationError
+
+
+@pytest.fixture(scope="module")
+def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return drawn_faces(tmp_path_factory.mktemp("quantize") / "faces", train=4, valid=2)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time nothing, and let any loss pass: drawn faces tell nothing of either."""
+    monkeypatch.setattr(quantize, "median_ms", lambda *_given, **_named: (2.0, 1.0))
+    monkeypatch.setattr(quantize, "MAX_LOSS", 1.0)
+
+
+def without_int8(folder: Path) -> Path:
+    """The released artifact, as it is before its int8 graph is made."""
+    source = default_artifact_dir()
+    manifest = load_artifact(source)
+    folder.mkdir(parents=True)
+    for name in (*manifest.files, *(manifest.graph(precision).file for precision in ("fp32", "fp16"))):
+        (folder / name).write_bytes((source / name).read_bytes())
+    graphs = {name: graph for name, graph in manifest.graphs.items() if name != "int8"}
+    write_manifest(folder, manifest.model_copy(update={"graphs": graphs}))
+    return folder
+
+
+def comparison(*, change: float = 0.0, int8_ms: float = 1.0) -> Comparison:
+    probabilities = np.full((7, 7), 0.01) + np.eye(7) * 0.93
+    one = score(probabilities, np.arange(7), votes=None, data="drawn", split="valid")
+    return Comparison((one,), (one,), 1.0, Estimate(change, change, change), {1: (2.0, 1.0), 8: (2.0, int8_ms)})
+
+
+def test_a_graph_that_is_slower_or_worse_is_not_released() -> None:
+    assert comparison(change=-0.005).obstacles() == []
+    assert comparison(int8_ms=2.0).obstacles() == ["not faster than fp32 at batch 8"]
+    assert comparison(change=-0.0061).obstacles() == ["mean class accuracy falls by 0.61 points, 0.5 are allowed"]
+
+
+def test_what_breaks_the_rule_leaves_no_file(tmp_path: Path) -> None:
+    artifact = tiny_artifact(tmp_path / "tiny.test")
+    before = sorted(artifact.iterdir())
+    with pytest.raises(QuantizationError, match="not faster than fp32 at batch 8"):
+        quantize.release(artifact, load_artifact(artifact), artifact, comparison(int8_ms=3.0), artifact)
+    assert sorted(artifact.iterdir()) == before
+
+
+def test_only_what_the_logits_need_is_quantized_and_the_first_convolution_is_not() -> None:
+    model = onnx.load(str(default_artifact_dir() / "model.onnx"))
+    names = quantize.weighted_nodes(model)
+    kinds = {node.name: node.op_type for node in model.graph.node}
+    convolutions = [node.name for node in model.graph.node if node.op_type == "Conv"]
+    assert [name for name in names if kinds[name] == "Conv"] == convolutions[1:]
+    assert sum(kinds[name] == "MatMul" for name in names) == 6 * 4  # qkv, projection and two of the MLP, six blocks
+    assert len(names) == len(convolutions) - 1 + 24
+
+
+def test_ranges_come_from_train_faces_alone_and_the_same_ones_each_time(
+    faces: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Sample] = []
+    original: Callable[[Reader, Sample], Array] = Reader.crop
+    monkeypatch.setattr(Folders, "crop", lambda self, sample: (seen.append(sample), original(self, sample))[1])
+    first = quantize.calibration_crops("folders", faces, {}, faces=10)
+    assert first.shape == (10, 112, 112, 3)
+    assert {sample.split for sample in seen} == {"train"}
+    assert np.array_equal(first, quantize.calibration_crops("folders", faces, {}, faces=10))
+    assert len(quantize.calibration_crops("folders", faces, {}, faces=1000)) == 4 * len(LABELS)
+
+
+def test_a_split_is_read_under_the_options_that_it_was_learned_or_judged_with() -> None:
+    options = {"protocol": "probability", "an_option_of_long_ago": True}
+    train = [{"kind": "ferplus", "split": "train", "options": options}]
+    valid = {"kind": "ferplus", "split": "valid", "options": {}}
+    manifest = load_artifact(default_artifact_dir()).model_copy(
+        update={"recipe": {"data": {"train": train, "valid": valid}}}
+    )
+    assert quantize.options_of(manifest, "ferplus", "train") == {"protocol": "probability"}
+    assert quantize.options_of(manifest, "ferplus", "valid") == {}
+    held_out = {"kind": "folders", "split": "train", "options": {"valid_share": 0.2}}
+    other = manifest.model_copy(update={"recipe": {"data": {"train": [held_out], "valid": valid}}})
+    assert quantize.options_of(other, "folders", "valid") == {"valid_share": 0.2}
+    assert quantize.options_of(other, "muxspace", "valid") == {}
+
+
+@pytest.mark.usefixtures("quick")
+def test_an_int8_graph_becomes_part_of_the_artifact_and_serves(
+    faces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    artifact = without_int8(tmp_path / "before")
+    out = tmp_path / "after"
+    command = [str(artifact), "--data", f"folders={faces}", "--out", str(out), "--rounds", "1"]
+    assert quantize.main(command) == 0
+    printed = capsys.readouterr().out
+    assert all(words in printed for words in ("mean class accuracy", "ECE", "same label", "32 faces", "rule: kept"))
+    manifest = load_artifact(out)
+    assert {entry.faces for entry in manifest.graph("int8").metrics} == {14}
+    assert "## Figures in int8" in (out / "card.md").read_text(encoding="utf-8")
+    assert (out / manifest.graph("int8").file).stat().st_size < 0.5 * (out / "model.onnx").stat().st_size
+    crops = quantize.calibration_crops("folders", faces, {})
+    small, full = (Classifier(out, device="auto", precision=precision) for precision in ("int8", "fp32"))
+    assert small.precision == "int8"
+    assert (small.classify(crops).argmax(axis=1) == full.classify(crops).argmax(axis=1)).mean() > 0.9
+    np.testing.assert_allclose(small.explain(crops), full.explain(crops), atol=0.05)
+    assert quantize.main([str(out), *command[1:3], "--out", str(out), "--rounds", "1"]) == 1
+    assert "a released artifact is not overwritten" in capsys.readouterr().err
+
+
+def test_int8_is_refused_where_it_is_not_or_for_a_gpu(tmp_path: Path) -> None:
+    artifact = tiny_artifact(tmp_path / "tiny.test")
+    with pytest.raises(ArtifactError, match="no int8 graph, it has fp16, fp32"):
+        Classifier(artifact, device="cpu", precision="int8")
+    with pytest.raises(ProviderUnavailable, match="int8 is for CPUs"):
+        Classifier(artifact, device="cuda", precision="int8")
+
+
+def test_the_change_is_paired_by_face_and_the_graphs_take_turns(faces: Path) -> None:
+    graph = default_artifact_dir() / "model.onnx"
+    manifest = load_artifact(default_artifact_dir())
+    same = quantize.compare(manifest, graph, graph, "folders", faces, rounds=2)
+    assert same.change == Estimate(0.0, 0.0, 0.0)
+    assert same.agreement == 1.0
+    assert set(same.median_ms) == {1, 8, 32}
+    assert replace(same, median_ms={1: (2.0, 1.0)}).obstacles() == []
