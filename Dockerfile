@@ -1,17 +1,17 @@
 # Two images from one file:
 #   docker build --target cpu -t mien:cpu .
 #   docker build --target gpu -t mien:gpu .
-# Packages come with their hashes from requirements/, YuNet with its own from `mien models pull`, which needs the network;
-# everything else is in the build's context. Neither image needs the network, or a writable file system, when it runs.
+# Packages are installed with their hashes from requirements/, and YuNet with its own by `mien models pull`, which needs the
+# network. Neither image needs the network or a writable file system when it runs.
 
-# An exact tag, which its publisher may still rebuild. Where builds must be the same to the byte, append the digest that
+# An exact tag, which its publisher may still rebuild. For reproducible builds append the digest that
 # `docker buildx imagetools inspect python:3.12.12-slim-bookworm` prints: python:3.12.12-slim-bookworm@sha256:...
 FROM python:3.12.12-slim-bookworm AS base
 ENV PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1 \
     PIP_NO_CACHE_DIR=1 \
     PIP_DISABLE_PIP_VERSION_CHECK=1
-# OpenCV's wheel is linked to these two.
+# OpenCV's wheel links to these two.
 # hadolint ignore=DL3008
 RUN apt-get update \
  && apt-get install --no-install-recommends --yes libgl1 libglib2.0-0 \
@@ -26,11 +26,14 @@ RUN pip install --require-hashes -r requirements/build.txt -r requirements/serve
 COPY pyproject.toml README.md LICENSE ./
 COPY app/ app/
 COPY data/ data/
+COPY mien/ mien/
 COPY models/ models/
+COPY tools/ tools/
 COPY training/ training/
 COPY benchmarks/ benchmarks/
 RUN pip install --no-deps --no-build-isolation . \
  && mien models pull --to /opt/models \
+ && chmod -R a+rX /opt/models \
  && MIEN_MODELS_DIR=/opt/models mien models verify \
  && python -m compileall -q /opt/mien/lib
 
@@ -52,7 +55,7 @@ WORKDIR /tmp
 EXPOSE 8000
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=15s --timeout=5s --start-period=60s --retries=3 \
-  CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:8000/health', timeout=4)"]
+  CMD ["python", "-c", "import os, urllib.request as u; u.urlopen(f'http://127.0.0.1:{os.environ[\"MIEN_PORT\"]}/health', timeout=4)"]
 CMD ["mien", "serve"]
 
 # The CUDA libraries come from pip; the driver comes from NVIDIA's container runtime.

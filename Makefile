@@ -1,41 +1,44 @@
-# `make help` lists the commands. Each environment is made from pinned packages at its first use and kept.
+# `make help` lists the commands. Each environment is created from pinned packages at first use.
 
 PHOTOS ?= samples/photos
 OUT ?= out
 RECIPE ?=
-# environments: serving only, training, and everything that the tests need
+# environments: serving only, training, and tests
 ENV_SERVE ?= .venv
 ENV_TRAIN ?= .venv-train
 ENV_TEST ?= .venv-test
 export PHOTOS OUT RECIPE PYTHON
+# changes to the recipe, as in `make train RECIPE=... epochs=3`: every other setting of the command line
+CHANGES = $(filter-out $(foreach own,$(SETTINGS),$(own)=%),$(MAKEOVERRIDES))
+SETTINGS = PHOTOS OUT RECIPE PYTHON ENV_SERVE ENV_TRAIN ENV_TEST
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help label serve doctor train test lint soak clean
 .PHONY: recipe-given
 
-help: ## list these commands
+help: ## list the commands
 	@echo "usage: make COMMAND [SETTING=value ...]"
 	@echo
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-8s  %s\n", $$1, $$2}' Makefile
 
-# Status 3 tells a script that some file could not be read; to a person the summary has said so, and the rest is labelled.
+# Status 3 means that some files could not be read; the summary reports them, and all others are labeled.
 label: $(ENV_SERVE)/.installed ## label a folder of photos: PHOTOS=folder (samples/photos), OUT=folder (out)
 	@"$(ENV_SERVE)/bin/python" -m app label "$$PHOTOS" --out "$$OUT" || test $$? -eq 3
 
-serve: $(ENV_SERVE)/.installed ## answer REST requests and show the webcam page; MIEN_HOST and MIEN_PORT say where
+serve: $(ENV_SERVE)/.installed ## serve REST requests and the live page; address: MIEN_HOST and MIEN_PORT
 	@"$(ENV_SERVE)/bin/python" -m app serve
 
-doctor: $(ENV_SERVE)/.installed ## say what is installed, what really runs, and which model is in use
+doctor: $(ENV_SERVE)/.installed ## check the installation: versions, detector, model, device
 	@"$(ENV_SERVE)/bin/python" -m app doctor
 
-train: recipe-given $(ENV_TRAIN)/.installed ## train a model: RECIPE=training/recipes/NAME.yaml
-	@"$(ENV_TRAIN)/bin/python" -m training.train "$$RECIPE"
+train: recipe-given $(ENV_TRAIN)/.installed ## train a model: RECIPE=training/recipes/NAME.yaml [key=value ...]
+	@"$(ENV_TRAIN)/bin/python" -m training.train "$$RECIPE" $(CHANGES)
 
 recipe-given:
-	@test -n "$$RECIPE" || { echo "Which recipe? Say: make train RECIPE=one of" >&2; ls training/recipes/*.yaml >&2; exit 2; }
+	@test -n "$$RECIPE" || { echo "Missing recipe. Run: make train RECIPE=one of" >&2; ls training/recipes/*.yaml >&2; exit 2; }
 
-test: lint ## check style, types and imports, then run every test
+test: lint ## check style, types and imports, then run all tests
 	@"$(ENV_TEST)/bin/python" -m pytest
 
 lint: $(ENV_TEST)/.installed ## check style, types and imports only
@@ -44,10 +47,10 @@ lint: $(ENV_TEST)/.installed ## check style, types and imports only
 	@"$(ENV_TEST)/bin/mypy"
 	@"$(ENV_TEST)/bin/lint-imports" --no-logo
 
-soak: $(ENV_TEST)/.installed ## run the long tests of endurance and load, which `make test` runs in short
+soak: $(ENV_TEST)/.installed ## run the long endurance and load tests; `make test` runs short versions
 	@"$(ENV_TEST)/bin/python" -m pytest -m soak --timeout=0
 
-clean: ## remove the environments and everything that a command made, except OUT
+clean: ## remove environments and caches, but not OUT
 	rm -rf .venv .venv-train .venv-test .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

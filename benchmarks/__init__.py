@@ -1,1 +1,1 @@
-"""What we claim about speed and size, runnable. Nothing else imports this package."""
+"""Benchmarks behind the published numbers on speed, memory and size; imported by nothing else."""

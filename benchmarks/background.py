@@ -1,4 +1,4 @@
-"""A service beside the program that measures it, on a free port of this machine, from start to end of a block."""
+"""Context manager that runs the service in a process of its own on a free port."""
 
 import json
 import os
@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
-_SERVER: Final = "from app.server import run; from app.settings import load_settings; run(load_settings())"
+_SERVER: Final = "from app.service.server import run; from app.settings import load_settings; run(load_settings())"
 _NO_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A service that is ready: its process, its port on 127.0.0.1, and what `/ready` answered."""
+    """A running service: its process, its port on 127.0.0.1, and its response to `/ready`."""
 
     process: "subprocess.Popen[bytes]"
     port: int
@@ -29,9 +29,9 @@ class Service:
 
 @contextmanager
 def service(defaults: Mapping[str, str] = _NO_DEFAULTS) -> Iterator[Service]:
-    """Start a service of one worker as the environment says, over `defaults`; ended with the block.
+    """Run a service with one worker; environment variables override `defaults`.
 
-    Raises: SystemExit, when it does not start or is not ready within 90 s.
+    Raises: SystemExit, if the service is not ready within 90 s.
     """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -50,10 +50,10 @@ def service(defaults: Mapping[str, str] = _NO_DEFAULTS) -> Iterator[Service]:
 def _ready(process: "subprocess.Popen[bytes]", port: int) -> dict[str, Any]:
     for _ in range(900):
         if process.poll() is not None:
-            raise SystemExit("the service did not start; `mien serve` says why")
+            raise SystemExit("the service did not start; run `mien serve` to see why")
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/ready", timeout=5) as answer:
-                ready: dict[str, Any] = json.load(answer)
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/ready", timeout=5) as response:
+                ready: dict[str, Any] = json.load(response)
                 return ready
         except OSError:
             time.sleep(0.1)

@@ -1,12 +1,12 @@
-"""How fast does YuNet run here, against OpenCV's own runner, and which faces of a folder of photos are found?
+"""Benchmark of YuNet: speed compared with OpenCV's runner, and faces found in rotated photos.
 
-`MIEN_MODELS_DIR=... python -m benchmarks.detection --photos DIR --json out.json`: milliseconds per network run at
-several sizes (median of many), then for every photo the faces of one pass at 640 px as reference, and how many of them
-the search finds upright and with the photo turned by 90, 180 and 270 degrees.
+    MIEN_MODELS_DIR=... python -m benchmarks.detection --photos DIR --json out.json
+
+Reports the median milliseconds per network run at several sizes. With `--photos`, the faces of one pass at 640 px are
+the reference, and the search is counted on each photo upright and rotated by 90, 180 and 270 degrees.
 """
 
 import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -17,11 +17,12 @@ from typing import Final
 import cv2
 import numpy as np
 
-from app.detect.base import Face, overlap
-from app.detect.search import MERGE_OVERLAP, Plan, find_faces, one_pass, unturned
-from app.detect.weights import require_yunet
-from app.detect.yunet import NMS_OVERLAP, TOP_K, YuNet
+from app.inference.detect.base import Face, iou
+from app.inference.detect.search import MERGE_IOU, Plan, find_faces, one_pass, unturned
+from app.inference.detect.weights import require_yunet
+from app.inference.detect.yunet import NMS_IOU, TOP_K, YuNet
 from app.settings import load_settings
+from benchmarks.results import publish
 from data.contract import Array, decode, roll_degrees
 
 SIZES: Final = ((160, 160), (320, 320), (640, 640), (1600, 1152))
@@ -30,7 +31,7 @@ _MAX_ROLL_ERROR_DEGREES: Final = 15
 
 
 def milliseconds(function: Callable[[], object], repeats: int) -> float:
-    """Median time of a call, after one to warm up."""
+    """Median time of a call, after one warm-up call."""
     function()
     times = []
     for _ in range(repeats):
@@ -41,13 +42,13 @@ def milliseconds(function: Callable[[], object], repeats: int) -> float:
 
 
 def runners(path: Path, threshold: float, repeats: int) -> dict[str, dict[str, float]]:
-    """Milliseconds of one run, by size and runner, one thread each, on noise (no face is decoded)."""
+    """Milliseconds per run by size and runner, with one thread, on noise (no face is decoded)."""
     cv2.setNumThreads(1)
     yunet = YuNet(path, threshold=threshold, plan=Plan(640, 1600, turned=False), threads=1)
     table = {}
     for width, height in SIZES:
         image = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
-        opencv = cv2.FaceDetectorYN.create(str(path), "", (width, height), threshold, NMS_OVERLAP, TOP_K)
+        opencv = cv2.FaceDetectorYN.create(str(path), "", (width, height), threshold, NMS_IOU, TOP_K)
         table[f"{width}x{height}"] = {
             "onnxruntime_ms": milliseconds(partial(yunet.rows, image), repeats),
             "opencv_ms": milliseconds(partial(opencv.detect, image), repeats),
@@ -56,13 +57,13 @@ def runners(path: Path, threshold: float, repeats: int) -> dict[str, dict[str, f
 
 
 def photos(folder: Path) -> Iterator[Array]:
-    """Decoded JPEG photos of a folder, by name."""
+    """Decoded JPEG photos of a folder, sorted by name."""
     for path in sorted(folder.glob("*.jpg")):
         yield decode(path.read_bytes())
 
 
 def found(folder: Path, yunet: YuNet, plan: Plan) -> dict[str, dict[str, float]]:
-    """By turn: faces of one upright pass, how many of them the search finds with their roll, others it finds, time."""
+    """By rotation: reference faces, how many are found, how many with the right roll, other faces, and the time."""
     table = {
         str(90 * turns): {"reference": 0.0, "found": 0.0, "right_roll": 0.0, "others": 0.0, "ms_median": 0.0}
         for turns in TURNS
@@ -85,9 +86,9 @@ def found(folder: Path, yunet: YuNet, plan: Plan) -> dict[str, dict[str, float]]
 
 def _compare(reference: list[Face], faces: list[Face]) -> dict[str, int]:
     pairs = [(face, _nearest(face, faces)) for face in reference]
-    same = [(face, other) for face, other in pairs if other and overlap(face.box_px, other.box_px) > MERGE_OVERLAP]
+    same = [(face, other) for face, other in pairs if other and iou(face.box_px, other.box_px) > MERGE_IOU]
     rolls = [abs(roll_degrees(face.landmarks_px) - roll_degrees(other.landmarks_px)) for face, other in same]
-    others = [face for face in faces if all(overlap(face.box_px, other.box_px) <= MERGE_OVERLAP for other in reference)]
+    others = [face for face in faces if all(iou(face.box_px, other.box_px) <= MERGE_IOU for other in reference)]
     return {
         "reference": len(reference),
         "found": len(same),
@@ -98,29 +99,26 @@ def _compare(reference: list[Face], faces: list[Face]) -> dict[str, int]:
 
 def _nearest(face: Face, faces: list[Face]) -> Face | None:
     def shared(other: Face) -> float:
-        return overlap(face.box_px, other.box_px)
+        return iou(face.box_px, other.box_px)
 
     return max(faces, key=shared, default=None)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print both tables, and write them where asked."""
-    parser = argparse.ArgumentParser(description="Measure the detector.")
-    parser.add_argument("--photos", type=Path, help="folder of JPEG photos; only the runners are timed without it")
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description="Benchmark the face detector.")
+    parser.add_argument("--photos", type=Path, help="folder of JPEG photos; without it, only the runners are timed")
     parser.add_argument("--repeats", type=int, default=30)
-    parser.add_argument("--json", type=Path, help="also write the figures there")
+    parser.add_argument("--json", type=Path, help="file for the results")
     options = parser.parse_args(arguments)
     settings = load_settings()
     path = require_yunet(settings.models_dir)
-    result: dict[str, object] = {"runners": runners(path, settings.detection_threshold, options.repeats)}
+    results: dict[str, object] = {"runners": runners(path, settings.detection_threshold, options.repeats)}
     if options.photos:
         plan = Plan(settings.detection_px, settings.detection_max_px, settings.find_turned)
         yunet = YuNet(path, threshold=settings.detection_threshold, plan=plan, threads=1)
-        result["found_by_turn"] = found(options.photos, yunet, plan)
-    text = json.dumps(result, indent=2)
-    print(text)
-    if options.json:
-        options.json.write_text(text + "\n", encoding="utf-8")
+        results["found_by_turn"] = found(options.photos, yunet, plan)
+    publish(results, options.json)
     return 0
 
 

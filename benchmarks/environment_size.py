@@ -1,7 +1,9 @@
-"""How many megabytes does an environment take, and which packages are heavy?
+"""Size of a virtual environment, in total and by package.
 
-`python -m benchmarks.environment_size .venv --limit-mb 1000` prints a table, and exits with 1 above the limit.
-Needs nothing but Python, so that it also runs in the environment it measures.
+    python -m benchmarks.environment_size .venv --limit-mb 1000
+
+Prints a table and exits with status 1 above the limit. It uses the standard library only, so that it also runs in the
+environment it measures.
 """
 
 import argparse
@@ -23,10 +25,10 @@ class EnvironmentSize:
 
 
 def measure(environment: Path) -> EnvironmentSize:
-    """Add up an environment's files. Raises: FileNotFoundError, where it holds no `site-packages`."""
+    """Measure an environment. Raises: FileNotFoundError, if it has no `site-packages`."""
     homes = sorted(environment.glob("lib/python3.*/site-packages")) or sorted(environment.glob("Lib/site-packages"))
     if not homes:
-        raise FileNotFoundError(f"{environment}: no site-packages there; expected a virtual environment such as .venv")
+        raise FileNotFoundError(f"{environment}: no site-packages found; expected a virtual environment such as .venv")
     sizes = {entry.name: _bytes_below(entry) / MEGABYTE for entry in homes[0].iterdir()}
     heaviest_first = dict(sorted(sizes.items(), key=lambda item: -item[1]))
     return EnvironmentSize(_bytes_below(environment) / MEGABYTE, heaviest_first)
@@ -39,12 +41,12 @@ def _bytes_below(path: Path) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the table; 0 within the limit, 1 above it."""
+    """Print the table; returns 1 above the limit, else 0."""
     parser = argparse.ArgumentParser(description="Measure a virtual environment.")
     parser.add_argument("environment", type=Path)
     parser.add_argument("--limit-mb", type=float, default=float("inf"))
     parser.add_argument("--rows", type=int, default=10, help="packages to list")
-    parser.add_argument("--json", type=Path, help="also write the figures there")
+    parser.add_argument("--json", type=Path, help="file for the results")
     options = parser.parse_args(arguments)
     size = measure(options.environment)
     print(f"{size.total_mb:8.1f} MB  {options.environment}")

@@ -1,13 +1,13 @@
-"""How much does a GPU give the classifier? What joining requests gains, and how near a batch comes to the chip's rate.
+"""Benchmark of the classifier on a GPU: gain of dynamic batching, and utilization of the chip.
 
     python -m benchmarks.gpu --json out/gpu.json
     MIEN_DEVICE=tensorrt python -m benchmarks.gpu --json out/tensorrt.json
 
-`batching_gain`: faces per second of 32 clients whose crops are joined, over those of one call after the other.
+`batching_gain`: faces/s of 32 concurrent clients, divided by the faces/s of sequential calls.
 `faces_per_s`: batches of 256 crops from host memory to calibrated probabilities in host memory, in fp16.
-`fraction_of_matmul`: the arithmetic of those faces over the rate of an fp16 matrix product, measured here by the same
-runtime. It refuses to run where the GPU runs no node of the model: a figure of the CPU would be worth nothing. It needs
-`mien[gpu]` and the package onnx, which the environments of training and tests have.
+`fraction_of_matmul`: operations/s of those faces, divided by the operations/s of an fp16 matrix product, measured with
+the same runtime. Exits with status 1 if the GPU runs no node of the model. Requires `mien[gpu]` and the onnx package,
+which the training and test environments have.
 """
 
 import argparse
@@ -26,47 +26,47 @@ from typing import Any, Final
 import numpy as np
 import onnxruntime
 
-from app.batching import Batcher, BatchLimits
-from app.classify import Classifier, create_classifier
 from app.errors import StartupError
-from app.providers import CPU, open_session
+from app.inference.batcher import Batcher, BatchLimits
+from app.inference.classifier import Classifier, create_classifier
+from app.inference.runtime.sessions import CPU, open_session
 from app.settings import Device, load_settings
-from benchmarks.figures import publish
+from benchmarks.results import publish
 from data.contract import CROP_PX, Array
-from models.manifest import ArtefactError
+from data.errors import MienError
 
 BATCH: Final = 256
 CONCURRENCY: Final = 32
 MATMUL_SIZE: Final = 8192
-_CHAIN: Final = 8  # products in one run, so that starting it costs nothing
-_SHEETS: Final = 4  # different batches in turn, as a service never sees the same memory twice
+_CHAIN: Final = 8  # products per run, to make the launch overhead negligible
+_BATCHES: Final = 4  # number of different batches, as a service does not reuse memory either
 
 Classify = Callable[[Array], Array]
 
 
 def crops(count: int, seed: int = 0) -> Array:
-    """Random crops, (count, 112, 112, 3) uint8: a network takes as long for noise as for faces."""
+    """Random crops, (count, 112, 112, 3) uint8; the network takes the same time for noise and faces."""
     return np.random.default_rng(seed).integers(0, 256, (count, CROP_PX, CROP_PX, 3), np.uint8)
 
 
 def batch_faces_per_s(classify: Classify, *, batch: int, runs: int) -> float:
-    """Faces per second of whole batches, host memory to host memory; median of `runs`."""
-    sheets = [crops(batch, seed) for seed in range(_SHEETS)]
-    for sheet in sheets:
-        classify(sheet)
-    return batch / statistics.median(_seconds(lambda run=run: classify(sheets[run % _SHEETS])) for run in range(runs))  # type: ignore[misc]
+    """Faces per second in batches, from host memory to host memory; median of `runs`."""
+    batches = [crops(batch, seed) for seed in range(_BATCHES)]
+    for one in batches:
+        classify(one)
+    return batch / statistics.median(_seconds(lambda run=run: classify(batches[run % _BATCHES])) for run in range(runs))  # type: ignore[misc]
 
 
-def one_by_one_faces_per_s(classify: Classify, count: int) -> float:
-    """Faces per second of `count` calls with one crop each, one after the other."""
-    singles = crops(_SHEETS)[:, None]
+def sequential_faces_per_s(classify: Classify, count: int) -> float:
+    """Faces per second of `count` sequential calls with one crop each."""
+    singles = crops(_BATCHES)[:, None]
     for single in singles:
         classify(single)
-    return count / _seconds(lambda: [classify(singles[index % _SHEETS]) for index in range(count)])
+    return count / _seconds(lambda: [classify(singles[index % _BATCHES]) for index in range(count)])
 
 
-def joined_faces_per_s(classify: Classify, *, max_batch: int, concurrency: int, count: int) -> float:
-    """Faces per second of `concurrency` clients that send one crop, wait for its answer, and send the next."""
+def batched_faces_per_s(classify: Classify, *, max_batch: int, concurrency: int, count: int) -> float:
+    """Faces per second of `concurrency` clients, each waiting for its result before it sends the next crop."""
     singles = crops(concurrency)[:, None]
     batcher = Batcher(classify, BatchLimits(max_faces=max_batch))
 
@@ -92,12 +92,12 @@ def _seconds(work: Callable[[], object]) -> float:
 
 
 def matmul_flop_per_s(device: Device, *, size: int, dtype: type[np.generic], runs: int) -> float:
-    """Arithmetic per second of square matrix products in the device's memory; best of `runs`.
+    """Operations per second of square matrix products in device memory; best of `runs`.
 
     Raises: ProviderUnavailable, as `open_session`.
     """
-    chance = np.random.default_rng(0)
-    left, right = ((chance.standard_normal((size, size), np.float32) / size**0.5).astype(dtype) for _ in range(2))
+    rng = np.random.default_rng(0)
+    left, right = ((rng.standard_normal((size, size), np.float32) / size**0.5).astype(dtype) for _ in range(2))
     feed = {"left": left, "right": right}
     session = open_session(_chain(size, dtype), device, threads=0, warm_up=feed)
     binding = session.inference.io_binding()
@@ -113,7 +113,7 @@ def matmul_flop_per_s(device: Device, *, size: int, dtype: type[np.generic], run
 
 
 def _chain(size: int, dtype: type[np.generic]) -> bytes:
-    """A graph of products, each with the one before, so that none can be left out."""
+    """A graph of dependent products, so that none can be optimized away."""
     from onnx import helper
 
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
@@ -122,14 +122,14 @@ def _chain(size: int, dtype: type[np.generic]) -> bytes:
     given = [helper.make_tensor_value_info(name, kind, (size, size)) for name in ("left", "right")]
     graph = helper.make_graph(nodes, "chain", given, [helper.make_tensor_value_info("product", kind, (size, size))])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
-    serialised: bytes = model.SerializeToString()
-    return serialised
+    serialized: bytes = model.SerializeToString()
+    return serialized
 
 
 def flop_per_face(path: Path) -> int:
     """Multiplications and additions of a graph's matrix products and convolutions for one crop.
 
-    Raises: ValueError, where the graph does not say a shape.
+    Raises: ValueError, if a shape is unknown.
     """
     import onnx
 
@@ -137,7 +137,7 @@ def flop_per_face(path: Path) -> int:
     graph = model.graph
     shapes: dict[str, Sequence[int]] = {value.name: value.dims for value in graph.initializer}
     for value in (*graph.value_info, *graph.input, *graph.output):
-        # the one dimension without a number is the batch, here of one face
+        # the only unnamed dimension is the batch, here one face
         shapes.setdefault(value.name, [dim.dim_value or 1 for dim in value.type.tensor_type.shape.dim])
     return sum(_flop(node, shapes) for node in graph.node)
 
@@ -147,10 +147,10 @@ def _flop(node: Any, shapes: dict[str, Sequence[int]]) -> int:
         return 0
     missing = [name for name in (node.input[1], node.output[0]) if not shapes.get(name)]
     if missing:
-        raise ValueError(f"{node.op_type} {node.name}: the graph does not say the shape of {', '.join(missing)}")
+        raise ValueError(f"{node.op_type} {node.name}: unknown shape of {', '.join(missing)}")
     weight, out = shapes[node.input[1]], shapes[node.output[0]]
     transposed = any(attribute.name == "transB" and attribute.i for attribute in node.attribute)
-    # of each output number: a convolution's weight is (out, in per group, height, width), a product's (..., in, out)
+    # terms per output value: a convolution's weight is (out, in / groups, height, width), a product's (..., in, out)
     terms = int(np.prod(weight[1:])) if node.op_type == "Conv" else weight[-1 if transposed else -2]
     return 2 * int(np.prod(out)) * terms
 
@@ -158,10 +158,10 @@ def _flop(node: Any, shapes: dict[str, Sequence[int]]) -> int:
 def measure(
     classifier: Classifier, device: Device, *, batch: int, concurrency: int, matmul_size: int
 ) -> dict[str, Any]:
-    """All figures of a classifier that is open on `device`."""
+    """All metrics of a classifier opened on `device`."""
     graphs = classifier.manifest.graphs
-    singly = one_by_one_faces_per_s(classifier.classify, 40 * concurrency)
-    joined = joined_faces_per_s(
+    sequential = sequential_faces_per_s(classifier.classify, 40 * concurrency)
+    batched = batched_faces_per_s(
         classifier.classify, max_batch=classifier.max_batch, concurrency=concurrency, count=200 * concurrency
     )
     rate = batch_faces_per_s(classifier.classify, batch=batch, runs=100)
@@ -169,9 +169,9 @@ def measure(
     half = classifier.precision == "fp16"
     matmul = matmul_flop_per_s(device, size=matmul_size, dtype=np.float16 if half else np.float32, runs=20)
     return {
-        "batching_gain": round(joined / singly, 2),
-        "one_by_one_faces_per_s": round(singly, 1),
-        "joined_faces_per_s": round(joined, 1),
+        "batching_gain": round(batched / sequential, 2),
+        "sequential_faces_per_s": round(sequential, 1),
+        "batched_faces_per_s": round(batched, 1),
         "concurrency": concurrency,
         "faces_per_s": round(rate, 1),
         "batch": batch,
@@ -187,7 +187,7 @@ def measure(
 
 
 def open_on_gpu() -> tuple[Classifier, Device]:
-    """The classifier in fp16, proven to run on a GPU. Raises: StartupError and its kinds, ArtefactError."""
+    """The classifier in fp16 on a GPU. Raises: StartupError and its subclasses, ArtifactError."""
     device: Device = "tensorrt" if load_settings().device == "tensorrt" else "cuda"
     classifier = create_classifier(load_settings(device=device, precision="fp16"))
     if classifier.provider == CPU:
@@ -204,18 +204,18 @@ def _gpu_name() -> str:
 
 
 def main() -> None:
-    """Measure, print, and write the same as JSON where asked; leaves with status 1 where no GPU runs the model."""
+    """Run the benchmark; exits with status 1 if no GPU runs the model."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, help="file for the figures")
+    parser.add_argument("--json", type=Path, help="file for the results")
     given = parser.parse_args()
     try:
         classifier, device = open_on_gpu()
-    except (StartupError, ArtefactError) as error:
+    except MienError as error:
         sys.exit(f"benchmarks.gpu: nothing was measured. {error}")
-    # the product runs on CUDA in either case: it is the measure, not what is measured
-    figures = measure(classifier, "cuda", batch=BATCH, concurrency=CONCURRENCY, matmul_size=MATMUL_SIZE)
-    figures |= {"gpu": _gpu_name(), "device": device, "onnxruntime": onnxruntime.__version__}
-    publish(figures | {"python": platform.python_version()}, given.json)
+    # the reference product runs on CUDA in both cases
+    results = measure(classifier, "cuda", batch=BATCH, concurrency=CONCURRENCY, matmul_size=MATMUL_SIZE)
+    results |= {"gpu": _gpu_name(), "device": device, "onnxruntime": onnxruntime.__version__}
+    publish(results | {"python": platform.python_version()}, given.json)
 
 
 if __name__ == "__main__":

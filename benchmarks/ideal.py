@@ -1,9 +1,8 @@
-"""How steady could any service be? An ideal queue, played through with the very times that the photos take.
+"""Simulation of an ideal queue, as a lower bound for the latency of the service.
 
-Requests at random moments (Poisson), as many servers as cores, first come, first served, and nothing else: no network,
-no hand-over between threads, no competition for caches. What a service shows beyond this is its own; what the queue
-shows already comes from the photos and from chance. Shortest first, with the work known in advance, stands beside it:
-no service can know that before it has looked, and any order by a guess lies between the two.
+Requests arrive at random times (Poisson) at as many servers as there are cores, first come, first served, with the
+measured time of each photo and no overhead. Latency beyond this is caused by the service; the rest is caused by the
+photos and the arrivals. For comparison, shortest-first assumes that the work of each request is known in advance.
 """
 
 import heapq
@@ -24,20 +23,20 @@ def sojourn_s(
     seed: int = 0,
     shortest_first: bool = False,
 ) -> list[float]:
-    """Seconds that each of `count` requests waits and works, in the order in which they are served.
+    """Seconds that each of `count` requests waits and is served, in the order of service.
 
     Args:
-        service_s: seconds of work; taken over and over, in an order that `seed` shuffles, as the load sends photos.
-        servers: that work side by side, one request each.
-        rate: requests a second, on average; below `servers` over the mean of `service_s`, or the queue has no end.
-        count: requests to play through.
-        seed: of the moments and of the order.
-        shortest_first: of those that wait, the one with the least work is next, not the one that came first.
+        service_s: seconds of work, cycled in an order shuffled by `seed`, as the load generator sends photos.
+        servers: number of parallel servers, with one request each.
+        rate: mean requests per second; less than `servers` / mean of `service_s`, otherwise the queue grows forever.
+        count: number of requests.
+        seed: for arrival times and order.
+        shortest_first: serve the waiting request with the least work next.
     """
     arrivals = _arrivals(service_s, rate, count, seed)
     coming = next(arrivals, None)
     free_at = [0.0] * servers
-    waiting: list[tuple[float, float, float]] = []  # what orders them, arrival, work
+    waiting: list[tuple[float, float, float]] = []  # priority, arrival, work
     taken = []
     while coming or waiting:
         free = heapq.heappop(free_at)
@@ -53,12 +52,12 @@ def sojourn_s(
 
 
 def _arrivals(service_s: Sequence[float], rate: float, count: int, seed: int) -> Iterator[tuple[float, float]]:
-    """Moment and work of each request, seconds."""
-    chance = random.Random(seed)  # noqa: S311  # a repeatable load, not a secret
-    order = chance.sample(service_s, len(service_s))
+    """Arrival time and work of each request, seconds."""
+    rng = random.Random(seed)  # noqa: S311  # not for cryptography
+    order = rng.sample(service_s, len(service_s))
     now = 0.0
     for work_s in itertools.islice(itertools.cycle(order), count):
-        now += chance.expovariate(rate)
+        now += rng.expovariate(rate)
         yield now, work_s
 
 
@@ -69,7 +68,7 @@ def steadiness(taken_s: Sequence[float]) -> dict[str, float]:
 
 
 def references(service_s: Sequence[float], *, servers: int, rate: float, count: int = 100_000) -> dict[str, Any]:
-    """What to hold a measured p99 against: each photo without any other, the ideal queue, and that of equal photos."""
+    """References for a measured p99: no queue, the ideal queue, and the ideal queue of equal photos."""
     mean_s = sum(service_s) / len(service_s)
     return {
         "load": round(rate * mean_s / servers, 3),

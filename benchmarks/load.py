@@ -1,11 +1,11 @@
-"""How does a service bear a given load? Requests over loopback from a process of their own, bounded in count.
+"""HTTP load generator with closed and open loop, for a service on loopback.
 
     python -m benchmarks.load 127.0.0.1 8000 samples/photos --count 200 --concurrency 16
     python -m benchmarks.load 127.0.0.1 8000 samples/photos --count 200 --rate 20
 
-Closed loop (`--concurrency`): that many clients, each sends its next request when the last is answered. Open loop
-(`--rate`): requests start at random moments of that mean rate (Poisson), whether earlier ones are answered or not, as
-independent users do; latency counts from the moment a request was due. Prints one JSON object.
+Closed loop (`--concurrency`): each client sends its next request after the response to the last one. Open loop
+(`--rate`): requests start at random times (Poisson), independently of earlier responses, as independent users do;
+latency is measured from the scheduled start. Prints one JSON object.
 """
 
 import argparse
@@ -21,12 +21,15 @@ from pathlib import Path
 from typing import Any
 
 TYPES = {".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".png": "image/png", ".webp": "image/webp"}
-LOST = 0
+LOST, REFUSED = 0, -1
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One request: HTTP status, or `LOST` where the connection gave none; seconds since the run began, and taken."""
+    """One request: its HTTP status, `REFUSED` where nothing listened, or `LOST` where a connection gave no response.
+
+    started_s: since the run began. took_s: until the response was complete.
+    """
 
     status: int
     started_s: float
@@ -43,13 +46,13 @@ def request_bytes(payload: bytes, kind: str, *, host: str, path: str = "/v1/expr
 
 
 def folder_requests(folder: Path, *, host: str, close: bool = False) -> list[bytes]:
-    """A request for every picture of a folder, in the order of their names."""
+    """One request per image of a folder, sorted by name."""
     files = sorted(path for path in folder.iterdir() if path.suffix.lower() in TYPES)
     return [request_bytes(path.read_bytes(), TYPES[path.suffix.lower()], host=host, close=close) for path in files]
 
 
 class Connection:
-    """A client's connection; opened when needed, kept while the server keeps it."""
+    """A keep-alive connection, opened when needed."""
 
     def __init__(self, host: str, port: int) -> None:
         self._address = (host, port)
@@ -57,14 +60,16 @@ class Connection:
         self._writer: asyncio.StreamWriter | None = None
 
     async def send(self, request: bytes) -> int:
-        """Send a request and read its whole answer; returns the status, or `LOST`."""
+        """Send a request and read its whole response; returns the status, `REFUSED` or `LOST`."""
         try:
             if self._reader is not None and self._reader.at_eof():
-                self.close()  # the server has closed it in an idle moment, as it may
+                self.close()  # closed by the server while idle
             if self._reader is None or self._writer is None:
                 self._reader, self._writer = await asyncio.open_connection(*self._address)
             self._writer.write(request)
-            status, keep = await _read_answer(self._reader)
+            status, keep = await _read_response(self._reader)
+        except ConnectionRefusedError:
+            return REFUSED
         except (OSError, asyncio.IncompleteReadError, ValueError):
             self.close()
             return LOST
@@ -73,13 +78,13 @@ class Connection:
         return status
 
     def close(self) -> None:
-        """Drop the connection."""
+        """Close the connection."""
         if self._writer is not None:
             self._writer.close()
         self._reader = self._writer = None
 
 
-async def _read_answer(reader: asyncio.StreamReader) -> tuple[int, bool]:
+async def _read_response(reader: asyncio.StreamReader) -> tuple[int, bool]:
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
     status = int(head.split(" ", 2)[1])
     length = next(int(line.split(":", 1)[1]) for line in head.split("\r\n") if line.startswith("content-length:"))
@@ -90,7 +95,7 @@ async def _read_answer(reader: asyncio.StreamReader) -> tuple[int, bool]:
 async def closed_loop(
     address: tuple[str, int], requests: Sequence[bytes], *, count: int, concurrency: int
 ) -> list[Outcome]:
-    """`concurrency` clients send `count` requests in turn."""
+    """Send `count` requests with `concurrency` clients."""
     left = iter(itertools.islice(itertools.cycle(requests), count))
     start = time.perf_counter()
     outcomes: list[Outcome] = []
@@ -110,8 +115,8 @@ async def closed_loop(
 async def open_loop(
     address: tuple[str, int], requests: Sequence[bytes], *, count: int, rate: float, seed: int = 0
 ) -> list[Outcome]:
-    """`count` requests begin at random moments, `rate` a second on average; connections are kept and shared."""
-    chance = random.Random(seed)  # noqa: S311  # a repeatable load, not a secret
+    """Start `count` requests at random times, `rate` per second on average, over a pool of connections."""
+    rng = random.Random(seed)  # noqa: S311  # not for cryptography
     idle: list[Connection] = []
     start = time.perf_counter()
     outcomes: list[Outcome] = []
@@ -124,7 +129,7 @@ async def open_loop(
 
     due_s, running = 0.0, set()
     for request in itertools.islice(itertools.cycle(requests), count):
-        due_s += chance.expovariate(rate)
+        due_s += rng.expovariate(rate)
         await asyncio.sleep(max(0.0, start + due_s - time.perf_counter()))
         task = asyncio.create_task(one(request, due_s))
         running.add(task)
@@ -136,13 +141,13 @@ async def open_loop(
 
 
 def percentile(values: Iterable[float], share: float) -> float:
-    """The value that `share` (0 to 1) of the values do not exceed; NaN of none."""
+    """The value that a share (0 to 1) of the values does not exceed; NaN without values."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else float("nan")
 
 
 def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """Counts by status, answered requests per second, and latency of those answered with 200."""
+    """Counts by status, successful requests per second, and latency of responses with status 200."""
     good = [outcome for outcome in outcomes if outcome.status == 200]
     span_s = max((outcome.started_s + outcome.took_s for outcome in outcomes), default=0.0)
     return {
@@ -157,19 +162,19 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run one load and print what came of it."""
+    """Run one load test and print its summary."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("host")
     parser.add_argument("port", type=int)
-    parser.add_argument("folder", type=Path, help="pictures that are sent, over and over")
-    parser.add_argument("--count", type=int, default=200, help="requests in all")
+    parser.add_argument("folder", type=Path, help="images to send, repeatedly")
+    parser.add_argument("--count", type=int, default=200, help="total number of requests")
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--concurrency", type=int, default=16, help="clients of a closed loop")
-    how.add_argument("--rate", type=float, help="requests a second of an open loop")
-    parser.add_argument("--seed", type=int, default=0, help="of the open loop's moments and of the pictures' order")
+    how.add_argument("--concurrency", type=int, default=16, help="clients (closed loop)")
+    how.add_argument("--rate", type=float, help="requests per second (open loop)")
+    parser.add_argument("--seed", type=int, default=0, help="seed for arrival times and the order of images")
     given = parser.parse_args()
     requests = folder_requests(given.folder, host=given.host)
-    random.Random(given.seed).shuffle(requests)  # noqa: S311  # as above
+    random.Random(given.seed).shuffle(requests)  # noqa: S311  # not for cryptography
     address = (given.host, given.port)
     if given.rate:
         run = open_loop(address, requests, count=given.count, rate=given.rate, seed=given.seed)

@@ -1,5 +1,5 @@
 #!/usr/bin/env sh
-# Refresh the pins: `sh requirements/compile.sh` (needs `uv`). Exact versions and hashes, no addresses.
+# Update the pins: `sh requirements/compile.sh` (requires `uv`). Exact versions and hashes, no URLs.
 set -eu
 cd "$(dirname "$0")/.."
 pin() {

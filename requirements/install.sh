@@ -1,13 +1,13 @@
 #!/usr/bin/env sh
-# Make a virtual environment with exactly the pinned packages and this project:
-#   sh requirements/install.sh .venv serve      (or gpu, train, test: the files beside this one)
-# Running it again repairs an unfinished environment and changes nothing in a finished one.
+# Create a virtual environment with the pinned packages and this project:
+#   sh requirements/install.sh .venv serve      (or gpu, train, test: the files in this folder)
+# Rerun it to complete an unfinished environment.
 set -eu
 environment=$1
 pins=$2
 cd "$(dirname "$0")/.."
 
-fits() { # a command is a Python that this project runs on
+fits() { # whether a command is a supported Python
   "$@" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' >/dev/null 2>&1
 }
 
@@ -18,7 +18,7 @@ find_python() {
   found="no python3"
   if command -v python3 >/dev/null; then found=$(python3 --version 2>&1 || true); fi
   echo "Python 3.11 or 3.12 is needed, found: $found." >&2
-  echo "Install one of them, or name it: make ... PYTHON=/path/to/python3.12" >&2
+  echo "Install one of them, or set its path: make ... PYTHON=/path/to/python3.12" >&2
   exit 1
 }
 
@@ -26,13 +26,13 @@ if ! fits "$environment/bin/python"; then
   python=$(find_python)
   echo "Creating $environment with $("$python" --version)"
   if ! "$python" -m venv --clear "$environment"; then
-    echo "Python's venv module does not work here; on Debian and Ubuntu: apt-get install python3-venv" >&2
+    echo "Python's venv module does not work; on Debian and Ubuntu: apt-get install python3-venv" >&2
     exit 1
   fi
 fi
 
 echo "Installing requirements/$pins.txt into $environment (the first time this downloads the packages)"
-# PIP_USER and the like in a user's configuration would send packages elsewhere
+# PIP_USER in a user's configuration would install the packages elsewhere
 PIP_USER=0 PIP_DISABLE_PIP_VERSION_CHECK=1
 export PIP_USER PIP_DISABLE_PIP_VERSION_CHECK
 "$environment/bin/python" -m pip install --quiet --require-hashes \

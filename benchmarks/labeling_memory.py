@@ -1,7 +1,7 @@
-"""Does memory stay flat while a folder is labelled? One run in a process of its own, its resident size sampled.
+"""Memory while a folder is labeled: one run in a process of its own, its resident size sampled.
 
-`python -m benchmarks.labelling_memory FOLDER --json OUT` labels a folder and writes `rss_mb_fifth` and `rss_mb_end`
-(resident when a fifth, and when all of the pictures were labelled), `growth_mb_per_10000` (a line fitted to all samples
+`python -m benchmarks.labeling_memory FOLDER --json OUT` labels a folder and writes `rss_mb_fifth` and `rss_mb_end`
+(resident when a fifth, and when all of the pictures were labeled), `growth_mb_per_10000` (a line fitted to all samples
 between the two; null for a run of a second or less), `writing_mb` (the most while outputs were written), `peak_rss_mb`.
 
 The first fifth is left out of the growth: until then ONNX Runtime meets new batch sizes, and SQLite fills its caches.
@@ -21,10 +21,10 @@ from typing import Final, Self
 
 import numpy as np
 
-from app.labelling.outputs import DEFAULT
-from app.labelling.progress import Quiet
-from app.labelling.records import PictureRecord
-from app.labelling.run import Request, label
+from app.labeling.progress import Reporter
+from app.labeling.records import PictureRecord
+from app.labeling.request import DEFAULT_OUTPUTS, Request
+from app.labeling.run import label
 from app.settings import Settings, load_settings
 
 _PAGE_BYTES: Final = resource.getpagesize()
@@ -45,7 +45,7 @@ class Memory:
     peak_rss_mb: float
 
 
-class Watch(Quiet):
+class Watch(Reporter):
     """Samples the resident size of this process by a clock: at how many pictures, how many bytes."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Watch(Quiet):
         self.done = 0
         self._writing = threading.Event()
         self._ended = threading.Event()
-        self._at, self._labelling, self._rendering = array("q"), array("q"), array("q")
+        self._at, self._labeling, self._rendering = array("q"), array("q"), array("q")
         self._thread = threading.Thread(target=self._sample, name="memory", daemon=True)
 
     def __enter__(self) -> Self:
@@ -78,15 +78,15 @@ class Watch(Quiet):
                 self._rendering.append(resident_bytes())
             elif self.done:
                 self._at.append(self.done)
-                self._labelling.append(resident_bytes())
+                self._labeling.append(resident_bytes())
 
     def curve(self) -> tuple[list[float], list[float], float]:
-        """Pictures and megabytes of every sample while labelling, and the most megabytes while writing."""
+        """Pictures and megabytes of every sample while labeling, and the most megabytes while writing."""
         now = resident_bytes()
         if not self._at:  # over before the first sample
             return [float(self.done)], [now / 1e6], now / 1e6
         most = max(self._rendering, default=now)
-        return [float(at) for at in self._at], [size / 1e6 for size in self._labelling], most / 1e6
+        return [float(at) for at in self._at], [size / 1e6 for size in self._labeling], most / 1e6
 
 
 def resident_bytes() -> int:
@@ -135,7 +135,7 @@ def main() -> None:
     """Measure, print, and write JSON where asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="folder of photos")
-    parser.add_argument("--write", default=",".join(DEFAULT), help=f"outputs ({','.join(DEFAULT)})")
+    parser.add_argument("--write", default=",".join(DEFAULT_OUTPUTS), help=f"outputs ({','.join(DEFAULT_OUTPUTS)})")
     parser.add_argument("--workers", type=int, default=0, help="threads (one per core)")
     parser.add_argument("--json", type=Path, help="file for the result")
     options = parser.parse_args()

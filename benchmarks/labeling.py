@@ -1,6 +1,6 @@
-"""How fast is `mien label`, and how much of it is the machinery? Ours against a bare loop of the same stages.
+"""Speed of `mien label`, and its share of machinery: ours against a bare loop of the same stages.
 
-`python -m benchmarks.labelling --json OUT` labels 350x350 one-face photos (or copies of `--photos FOLDER`), with and
+`python -m benchmarks.labeling --json OUT` labels 350x350 one-face photos (or copies of `--photos FOLDER`), with and
 without the machinery, and writes `efficiency`, `images_per_s`, `peak_rss_mb` and the time of every stage. With `--ray`
 the same photos also go through `--engine ray` on a cluster of this machine. `taskset -c 0 ... --workers 1` measures one
 core.
@@ -10,7 +10,7 @@ nothing else: no journal, no hashes, no outputs, one inference per photo. Both r
 pipelines; rounds alternate, and the best of each is taken, as other programs on the machine can only slow them down.
 Ours counts everything from finding the files to the finished `labels.csv`; `_with_pictures` adds the default outputs,
 annotated copies and report, which the bare loop has no counterpart for. `cpu_efficiency` compares processor time.
-Memory is that of one run in a process of its own, see `benchmarks.labelling_memory`: a process that labels again and
+Memory is that of one run in a process of its own, see `benchmarks.labeling_memory`: a process that labels again and
 again, in several ways, holds more than any run needs. `ray_images_per_s` counts from the start of Ray's workers.
 """
 
@@ -23,7 +23,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -32,11 +31,13 @@ from typing import Any, Final
 import cv2
 from PIL import Image
 
-from app.labelling.outputs import DEFAULT
-from app.labelling.progress import Quiet
-from app.labelling.run import Outcome, Request, label, open_pipelines
-from app.labelling.scan import PICTURES
-from app.pipeline import Pipeline
+from app.inference.pipeline import Pipeline
+from app.labeling.facts import open_pipelines
+from app.labeling.kinds import PICTURES
+from app.labeling.progress import Reporter
+from app.labeling.request import DEFAULT_OUTPUTS, Request
+from app.labeling.run import Outcome, label
+from app.labeling.scan import NothingKnown, sources_of
 from app.settings import Settings, load_settings
 
 SAMPLES: Final = Path(__file__).resolve().parent.parent / "samples" / "photos"
@@ -112,9 +113,7 @@ def bare_loop(paths: list[Path], pipelines: list[Pipeline]) -> float:
 
     def one(path: Path) -> None:
         pipeline: Pipeline = local.pipeline
-        image = pipeline.decode(path.read_bytes())
-        faces = pipeline.detect(image)
-        pipeline.classify(pipeline.crop(image, faces))
+        pipeline.analyze(path.read_bytes())
 
     with ThreadPoolExecutor(len(pipelines), initializer=own) as pool:
         began = time.perf_counter()
@@ -141,18 +140,18 @@ def _bare(paths: list[Path], pipelines: list[Pipeline]) -> _Timed:
 def _ours(folder: Path, out: Path, outputs: tuple[str, ...], workers: int, settings: Settings) -> _Timed:
     request = Request(out, (str(folder),), outputs=outputs, workers=workers)
     cpu = time.process_time()
-    outcome = label(request, settings, Quiet())
+    outcome = label(request, settings, Reporter())
     # opening the models is a cost of the start, which the bare loop has before its clock begins
     return _Timed(outcome.total_seconds, time.process_time() - cpu, outcome)
 
 
 def _memory(folder: Path, place: Path, workers: int) -> dict[str, Any]:
-    """What `benchmarks.labelling_memory` says of a run with the default outputs. Raises: CalledProcessError."""
+    """What `benchmarks.labeling_memory` says of a run with the default outputs. Raises: CalledProcessError."""
     target = place / "memory.json"
-    command = [sys.executable, "-m", "benchmarks.labelling_memory", str(folder), "--workers", str(workers)]
+    command = [sys.executable, "-m", "benchmarks.labeling_memory", str(folder), "--workers", str(workers)]
     subprocess.run([*command, "--json", str(target)], check=True, stdout=subprocess.DEVNULL)
-    figures: dict[str, Any] = json.loads(target.read_text(encoding="utf-8"))
-    return figures
+    results: dict[str, Any] = json.loads(target.read_text(encoding="utf-8"))
+    return results
 
 
 def _on_ray(folder: Path, place: Path, workers: int) -> dict[str, Any]:
@@ -181,7 +180,7 @@ def measure(  # every argument is an option of the command
             out = Path(place) / f"out{number}"
             bare.append(_bare(paths, pipelines))
             ours.append(_ours(folder, out / "csv", ("csv",), workers, settings))
-            pictures.append(_ours(folder, out / "all", DEFAULT, workers, settings))
+            pictures.append(_ours(folder, out / "all", DEFAULT_OUTPUTS, workers, settings))
             shutil.rmtree(out)
         memory = _memory(folder, Path(place), workers)
         on_ray = _on_ray(folder, Path(place), workers) if ray else None
@@ -206,9 +205,9 @@ def measure(  # every argument is an option of the command
         stage_ms=_stage_ms(outcome.tally.seconds, count),
         ray_images_per_s=on_ray["images_per_s"] if on_ray else None,
         ray_stage_ms=_stage_ms(on_ray["stage_seconds"], count) if on_ray else None,
-        detector=outcome.detector,
-        model=outcome.model,
-        provider=outcome.provider,
+        detector=outcome.facts["detector"],
+        model=outcome.facts["model"],
+        provider=outcome.facts["provider"],
     )
 
 
@@ -217,13 +216,9 @@ def _stage_ms(seconds: dict[str, float], count: int) -> dict[str, float]:
 
 
 def _scan_seconds(folder: Path) -> float:
-    from app.labelling.scan import Root, ScanOptions, scan_roots
-
-    def found() -> Iterator[int]:
-        yield from (source.size for source in scan_roots([Root(str(folder), "")], ScanOptions()))
-
+    request = Request(folder / "out", (str(folder),))
     began = time.perf_counter()
-    sum(found())
+    sum(source.size for source in sources_of(request, NothingKnown()))
     return time.perf_counter() - began
 
 
