@@ -12,7 +12,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from data.contract import LABELS, RAF_DB_IDS, Array
+from data.contract import LABELS, LANDMARKS, RAF_DB_IDS, Array
 from data.contract.align import TEMPLATE_PX
 from data.readers.affectnet import EXPRESSIONS as AFFECTNET_EXPRESSIONS
 from data.readers.expw import EXPRESSIONS as EXPW_EXPRESSIONS
@@ -243,8 +243,8 @@ def write_csv(path: Path, rows: list[tuple[object, ...]]) -> None:
 
 def make_photos(root: Path, *, faces: int = 4) -> Path:
     """Write photos with one face each and the table that `mien label` writes. Returns `root`."""
-    points = ("left_eye", "right_eye", "nose", "left_mouth", "right_mouth")
-    head = ("file", "face", "x", "y", "width", "height", "detection_score", *(f"{p}_{a}" for p in points for a in "xy"))
+    points = (f"{name}_{axis}" for name in LANDMARKS for axis in "xy")
+    head = ("file", "face", "x", "y", "width", "height", "detection_score", *points)
     rows: list[tuple[object, ...]] = [head]
     for number in range(faces):
         face, landmarks = draw_face("neutral", number, size_px=80)

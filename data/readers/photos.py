@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Final
 
+from data.contract import LANDMARKS
 from data.readers.base import Reader, Sample
 
 _TABLE: Final = "labels.csv"
-_POINTS: Final = ("left_eye", "right_eye", "nose", "left_mouth", "right_mouth")  # left and right as in the image
 
 
 class Photos(Reader):
@@ -84,7 +84,7 @@ def _sample(row: Mapping[str, str], split: str) -> Sample:
         f"{row['file']}#{int(row['face']):03}",
         split,
         None,
-        landmarks_px=tuple((float(row[f"{point}_x"]), float(row[f"{point}_y"])) for point in _POINTS),
+        landmarks_px=tuple((float(row[f"{point}_x"]), float(row[f"{point}_y"])) for point in LANDMARKS),
         attributes={"score": row["detection_score"]},
         box_px=(float(row["x"]), float(row["y"]), float(row["width"]), float(row["height"])),
     )

@@ -1,4 +1,4 @@
-"""Choices of a recipe, each used in a short run, each used in a short run."""
+"""Choices of a recipe, each used in a short run."""
 
 import json
 import sys
@@ -20,12 +20,12 @@ from tests.support_training import TINY_CNN, drawn_faces, small_recipe
 from training.config import OptimConfig, Recipe, RecipeError
 from training.distillation.losses import relabel
 from training.evaluate import open_graph, run_graph
-from training.export import check_fp32, write_graph
 from training.loop.batches import epoch_order
 from training.loop.optimizer import build_optimizer
 from training.loop.run_folder import FACTS_NAME, METRICS_NAME, load_best
 from training.loop.sharpness import climbed
 from training.release.foreign import ForeignWeightsError
+from training.release.graphs import ReleasedNetwork, check_fp32, write_graph
 from training.train import train
 
 
@@ -130,7 +130,7 @@ def test_a_network_that_sees_224_pixels_trains_and_exports(tmp_path: Path) -> No
     with torch.no_grad():
         assert network.preprocess(torch.from_numpy(crops)).shape == (3, 1, 224, 224)
         expected = network(torch.from_numpy(crops)).class_logits.numpy()
-    write_graph(network, state["head"], tmp_path / "model.onnx")
+    write_graph(ReleasedNetwork(network, state["head"]), tmp_path / "model.onnx")
     check_fp32(expected, run_graph(open_graph(tmp_path / "model.onnx"), crops))
 
 

@@ -11,7 +11,7 @@ from data.__main__ import app
 from data.check import Report, check
 from data.contract import LABELS
 from data.readers import raf_db
-from data.readers.base import Reader, Sample, open_reader
+from data.readers.base import Reader, Sample, open_reader, readers
 from tests.data_sets import SIX_PER_CLASS, make_ferplus, make_folders, make_raf_db, make_raf_db_kaggle
 
 
@@ -151,7 +151,7 @@ def test_the_command_exits_with_one_and_says_where_to_get_the_set(tmp_path: Path
     ("arguments", "complaint"),
     [
         (("raf_db", "nowhere"), "no data at nowhere"),
-        (("raf_db2", "nowhere"), "expected one of ferplus"),
+        (("raf_db2", "nowhere"), f"expected one of {', '.join(readers())}"),
         (("raf_db", ".", "--option", "pictures"), "option 'pictures': expected name=value"),
         (("raf_db", ".", "--option", "size=3"), "no option 'size', expected one of pictures, hold_out_valid"),
     ],
