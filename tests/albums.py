@@ -25,7 +25,7 @@ ODD_NAMES = (
     "a" * 200 + ".jpg",
 )
 SIDE_PX = 112  # small, so that the detector is fast
-BROKEN = {"empty.jpg": b"", "text.jpg": b"this is no picture", "cut.jpg": b"\xff\xd8\xff\xe0" + b"\0" * 40}
+BROKEN = {"empty.jpg": b"", "text.jpg": b"not an image", "cut.jpg": b"\xff\xd8\xff\xe0" + b"\0" * 40}
 
 
 def face_photo(side_px: int = SIDE_PX, *, variant: int = 0) -> Array:

@@ -329,7 +329,7 @@ def apply_override(values: dict[str, Any], override: str) -> None:
 def _index(items: list[Any], text: str, override: str) -> int:
     if text.isdecimal() and int(text) < len(items):
         return int(text)
-    raise RecipeError(f"override {override!r}: {text!r} is no index of this list, expected 0 to {len(items) - 1}")
+    raise RecipeError(f"override {override!r}: {text!r} is not an index of this list, expected 0 to {len(items) - 1}")
 
 
 def _scalar(text: str) -> Any:

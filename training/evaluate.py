@@ -1,4 +1,4 @@
-"""Score a released artifact on one split: the ONNX graph that users get, never the checkpoint.
+"""Evaluation of a released artifact on one split: of the ONNX graph that users get, never of the checkpoint.
 
     python -m training.evaluate --artifact models/artifacts/NAME --data ferplus=path/to/ferplus --split valid --json OUT
 

@@ -1,4 +1,4 @@
-"""Turn finished runs into an artifact that serving loads, or refuse: ONNX must answer as torch does on real faces.
+"""Export of finished runs as an artifact for serving; refused unless ONNX and torch agree on real faces.
 
     python -m training.export runs/ferplus_hybrid_tiny --tag ferplus_v1 [--also muxspace/valid] [--as fast]
     python -m training.export models/artifacts/FAST runs/TEACHER --arch accurate_112 --tag ferplus_v1 --as accurate

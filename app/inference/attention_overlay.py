@@ -1,4 +1,4 @@
-"""What did the model look at? Its map over a crop's patches, as numbers and as a picture laid over the crop.
+"""Attention map of a face crop, as numbers per patch and as an overlay on the crop.
 
 The map is attention rollout (Abnar and Zuidema 2020), computed by the exported graph itself. It shows where information
 could flow from, which is a hint at the reason and no proof of it.

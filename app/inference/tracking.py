@@ -1,4 +1,4 @@
-"""Which face of this frame is which of the last, and what does it show over time? For streams.
+"""Tracking of faces across the frames of a stream, and smoothing of their probabilities over time.
 
 Flow: faces of a frame -> matched to tracks by overlap -> probabilities smoothed over time -> a label that changes only
 when another expression leads clearly, so that it does not flicker at the border between two.

@@ -121,7 +121,7 @@ class Admission:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Wait for a turn to run; cancelling the wait gives the place up."""
+        """Wait for a turn to run; if the wait is canceled, the place is released."""
         self.waiting += 1
         try:
             await self._turns.acquire()

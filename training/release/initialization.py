@@ -1,4 +1,4 @@
-"""Start a network from other weights: an encoder of training/pretrain.py, a finished run, or a released artifact."""
+"""Initialization from other weights: an encoder of training/pretrain.py, a finished run, or a released artifact."""
 
 import logging
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which detector serves? `create_detector` builds the one that the settings name.
+"""Face detection: `create_detector` builds the detector that the settings name.
 
 A detector is one file of this folder with a function `create(settings) -> Detector`; its file name is its name.
 """

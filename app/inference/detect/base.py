@@ -1,4 +1,4 @@
-"""What is a face, and what is a detector? The two types between detection and everything after it."""
+"""The types of detection: a face, and the interface of a detector."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -48,7 +48,7 @@ def scaled(face: Face, scale_x: float, scale_y: float) -> Face:
 def plausible(face: Face, *, width: int, height: int) -> bool:
     """Whether a detection can be a face of a picture of this size.
 
-    A network that sees a picture far from what it learned from may answer with numbers that are no coordinates
+    On images unlike its training data, a network may return values that are not coordinates
     (boxes of 1e12 px with a score of 1.0 have been seen on pictures of 32 px): finite, overlapping the picture, at most
     three times its size, and with eyes that are apart and landmarks that a crop can be framed by.
     """

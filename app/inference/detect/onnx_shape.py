@@ -1,4 +1,4 @@
-"""How is an ONNX graph with fixed sizes run at any size? By renaming the numbers in its declared shapes.
+"""Dynamic height and width for an ONNX graph that was exported with fixed ones.
 
 YuNet is published for 640x640, though nothing in it but the declarations needs that. The `onnx` package would edit them
 in three lines, but serving would carry it for that alone, so this module walks the protobuf wire format itself

@@ -1,4 +1,4 @@
-"""At which sizes and turns is a photo looked at? Passes of one face network over one picture, merged.
+"""Detection at several sizes and rotations of one image, merged into one list of faces.
 
 The network is best on faces of about 10 to 300 px that stand upright. A photo is first reduced to one size. Where that
 met small faces or none, it is seen once more larger, and once very small for a face that fills the picture. Where

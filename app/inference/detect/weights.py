@@ -1,4 +1,4 @@
-"""Where is YuNet's file, and is it the right one? Looked for on disk; fetched only when asked: `mien models pull`.
+"""YuNet's weights: search on disk, verification by hash, and download on request (`mien models pull`).
 
 YuNet (Wu, Peng, Yu 2023, "YuNet: A Tiny Millisecond-level Face Detector") is published in the OpenCV Zoo under the MIT
 license. The file is pinned by its sha256: any other file is refused by name, never skipped.

@@ -1,3 +1,5 @@
+"""Experiments: variants of a recipe, trained on drawn faces and compared in one table."""
+
 import json
 from pathlib import Path
 

@@ -1,3 +1,5 @@
+"""The code and the numbers of docs/how-it-works.md."""
+
 import ast
 import re
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""The report of real short runs."""
+
 import re
 from html.parser import HTMLParser
 from pathlib import Path

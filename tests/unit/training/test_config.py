@@ -1,3 +1,5 @@
+"""Recipes: strict reading, overrides and error messages."""
+
 import re
 from pathlib import Path
 
@@ -86,9 +88,9 @@ def test_two_remedies_for_rare_classes_are_refused() -> None:
 @pytest.mark.parametrize(
     ("override", "expected"),
     [
-        ("data.train.5.root=/there", "'5' is no index of this list, expected 0 to 0"),
-        ("data.train.x.root=/there", "'x' is no index of this list"),
-        ("data.train.-1=x", "'-1' is no index of this list"),
+        ("data.train.5.root=/there", "'5' is not an index of this list, expected 0 to 0"),
+        ("data.train.x.root=/there", "'x' is not an index of this list"),
+        ("data.train.-1=x", "'-1' is not an index of this list"),
         ("epochs.more=3", "epochs is 1 in the recipe and holds no more"),
         ("epochs=", "no value after the equals sign"),
     ],

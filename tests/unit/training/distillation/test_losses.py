@@ -1,3 +1,5 @@
+"""Losses of supervised training and distillation, compared with their formulas."""
+
 import numpy as np
 import pytest
 import torch

@@ -1,3 +1,5 @@
+"""Checkpoints: atomic writes, damage and resuming."""
+
 import logging
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,3 +1,5 @@
+"""Evaluation metrics, compared with hand-computed values and scikit-learn."""
+
 import numpy as np
 import pytest
 from scipy.special import softmax

@@ -1,3 +1,5 @@
+"""Mixup and cutmix."""
+
 import numpy as np
 import pytest
 import torch

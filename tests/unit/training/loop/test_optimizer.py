@@ -1,3 +1,5 @@
+"""Parameter groups, learning rate schedule and moving average."""
+
 from pathlib import Path
 
 import pytest

@@ -1,3 +1,5 @@
+"""Sections of the report, from made-up runs."""
+
 import json
 from html.parser import HTMLParser
 from pathlib import Path
