@@ -16,7 +16,7 @@ from app.service.http_protocol import STATE_KEY, Connections
 from app.service.metrics import Metrics
 from app.service.middleware import REQUEST_ID, Cors, Envelope
 from app.service.routes import docs, expressions, health, metrics, models, page, stream
-from app.service.security import METRICS_PATH, PROBE_PATHS, AllowedHosts, ApiKeys, allowed_hosts
+from app.service.security import DESCRIBED_KEYS, METRICS_PATH, PROBE_PATHS, AllowedHosts, ApiKeys, allowed_hosts
 from app.service.shutdown import on_stop
 from app.service.state import Service
 from app.settings import Settings, load_settings
@@ -50,10 +50,20 @@ def create_app(settings: Settings | None = None, *, pipeline: Pipeline | None = 
     )
     app.state.settings, app.state.pipeline = chosen, pipeline
     problems.install(app)
-    for resource in (expressions, stream, models, health, metrics, docs, page):
-        app.include_router(resource.router)
-    app.mount("/page", page.Assets())
+    _include_routes(app, chosen)
+    expressions.describe_limits(app.openapi(), chosen)
     return app
+
+
+def _include_routes(app: FastAPI, settings: Settings) -> None:
+    """Add every route; those that need a key here say so in the API description."""
+    keyed = DESCRIBED_KEYS if settings.api_key_sha256 else []
+    for resource in (expressions, models):
+        app.include_router(resource.router, dependencies=keyed)
+    app.include_router(metrics.router, dependencies=[] if settings.metrics_without_key else keyed)
+    for public in (stream, health, docs, page):  # FastAPI describes no WebSockets
+        app.include_router(public.router)
+    app.mount("/page", page.Assets())
 
 
 def _middleware(settings: Settings) -> list[Middleware]:

@@ -27,9 +27,9 @@ PROBE_PATHS: Final = frozenset({"/health", "/ready"})
 METRICS_PATH: Final = "/metrics"
 ANY: Final = "*"
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{0,5})?")
-# For the API description alone: the middleware decides, before a route is looked up.
+# For the API description alone, where keys are configured: the middleware decides, before a route is looked up.
 DESCRIBED_KEYS: Final = [
-    Security(HTTPBearer(scheme_name="bearer", auto_error=False, description="an API key, where keys are configured")),
+    Security(HTTPBearer(scheme_name="bearer", auto_error=False, description="an API key")),
     Security(APIKeyHeader(name="X-API-Key", scheme_name="header", auto_error=False, description="the same")),
 ]
 KEY_PROTOCOL: Final = "mien.key."

@@ -18,14 +18,15 @@ from app.service.admission import Visit
 from app.service.problems import MEDIA_TYPE
 from app.service.routes import service_of
 from app.service.schemas import ExpressionsResponse, Fraction, ImageResult, Query
-from app.service.security import DESCRIBED_KEYS, client_of
+from app.service.security import client_of
 from app.service.state import Refused, Result, Service
 from app.service.uploads import FIELD, Upload, check_head, read_uploads
+from app.settings import Settings
 from data.contract.decode import FORMATS
 from data.errors import MienError
 
 T = TypeVar("T")
-router = APIRouter(dependencies=DESCRIBED_KEYS)
+router = APIRouter()
 _BINARY: Final = {"type": "string", "format": "binary", "minLength": 1}
 _KINDS: Final = tuple(f"image/{name.lower()}" for name in FORMATS)
 _REQUEST_BODY: Final[dict[str, Any]] = {
@@ -67,6 +68,12 @@ def problem_docs(*statuses: int) -> dict[int | str, dict[str, Any]]:
         status: {"description": HTTPStatus(status).phrase, "content": {MEDIA_TYPE: {"schema": schema}}}
         for status in statuses
     }
+
+
+def describe_limits(document: dict[str, Any], settings: Settings) -> None:
+    """Complete the API description with this deployment's limits."""
+    content = document["paths"]["/v1/expressions"]["post"]["requestBody"]["content"]
+    content["multipart/form-data"]["schema"]["properties"][FIELD]["maxItems"] = settings.max_images
 
 
 @router.post(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from app.service.security import key_hash
 from tests.explaining import explaining_artifact
 from tests.integration.service.conftest import Server
 
@@ -15,9 +16,19 @@ Serve = Callable[..., Server]
 _ROOT = Path(__file__).resolve().parents[3]
 
 
-def _examine(server: Server, examples: int, seconds: float) -> None:
+def _examine(server: Server, examples: int, seconds: float, *options: str) -> None:
     program = Path(sys.executable).parent / "schemathesis"
-    command = [str(program), "run", f"{server.url}/openapi.json", "--checks", "all"]
+    config = Path(__file__).with_name("schemathesis.toml")
+    command = [
+        str(program),
+        "--config-file",
+        str(config),
+        "run",
+        f"{server.url}/openapi.json",
+        "--checks",
+        "all",
+        *options,
+    ]
     command += ["--max-examples", str(examples), "--seed", "20", "--no-color"]
     environment = os.environ | {
         "PYTHONPATH": str(_ROOT),
@@ -31,13 +42,18 @@ def _examine(server: Server, examples: int, seconds: float) -> None:
     assert "Traceback" not in server.log.read_text()
 
 
-def _server(serve: Serve, tmp_path: Path) -> Server:
+def _server(serve: Serve, tmp_path: Path, **settings: object) -> Server:
     artifact = explaining_artifact(tmp_path / "explaining.test")
-    return serve(model=artifact, body_timeout_s=2, header_timeout_s=2, max_per_client=0)
+    return serve(model=artifact, body_timeout_s=2, header_timeout_s=2, max_per_client=0, **settings)
 
 
 def test_the_service_keeps_to_its_description(serve: Serve, tmp_path: Path) -> None:
     _examine(_server(serve, tmp_path), 15, 110)
+
+
+def test_the_service_with_keys_keeps_to_its_description(serve: Serve, tmp_path: Path) -> None:
+    server = _server(serve, tmp_path, api_key_sha256=key_hash("a key"))
+    _examine(server, 5, 110, "--header", "X-API-Key: a key", "--header", "Authorization: Bearer a key")
 
 
 @pytest.mark.soak

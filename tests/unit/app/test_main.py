@@ -3,6 +3,7 @@
 import base64
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
@@ -77,7 +78,7 @@ def test_the_documentation_page_loads_nothing_from_elsewhere(client: TestClient)
 
 
 def test_the_description_names_both_bodies_and_every_problem(client: TestClient) -> None:
-    operation = client.get("/openapi.json").json()["paths"]["/v1/expressions"]["post"]
+    operation = _post(client)
     assert set(operation["requestBody"]["content"]) == {"multipart/form-data", "application/octet-stream"}
     assert {"400", "401", "408", "413", "415", "422", "429", "500", "503"} <= set(operation["responses"])
     assert set(operation["responses"]["422"]["content"]) == {"application/problem+json"}
@@ -88,14 +89,37 @@ def test_the_description_serves_generators_of_clients(client: TestClient) -> Non
     operations = {path: operation for path, item in document["paths"].items() for operation in item.values()}
     ids = [operation["operationId"] for operation in operations.values()]
     assert sorted(ids) == ["expressions", "health", "metrics", "model_card", "models", "ready"]
-    assert operations["/v1/expressions"]["security"] == [{"bearer": []}, {"header": []}]
-    assert "security" not in operations["/health"]
-    assert set(document["components"]["securitySchemes"]) == {"bearer", "header"}
     schemas = document["components"]["schemas"]
     assert tuple(schemas["Label"]["enum"]) == LABELS
     assert tuple(schemas["Probabilities"]["required"]) == LABELS
     body = operations["/v1/expressions"]["requestBody"]["content"]["application/octet-stream"]["schema"]
     assert body == {"type": "string", "format": "binary", "minLength": 1}
+
+
+def test_the_description_has_the_limits_of_the_deployment(connect: Connect) -> None:
+    content = _post(connect(max_images=3))["requestBody"]["content"]
+    assert content["multipart/form-data"]["schema"]["properties"]["images"]["maxItems"] == 3
+
+
+def _post(client: TestClient) -> dict[str, Any]:
+    operation: dict[str, Any] = client.get("/openapi.json").json()["paths"]["/v1/expressions"]["post"]
+    return operation
+
+
+def _secured(client: TestClient) -> tuple[set[str], set[str]]:
+    """Paths that the description says need a key, and the names of the ways to send one."""
+    document = client.get("/openapi.json", headers={"X-API-Key": "k"}).json()
+    operations = {path: operation for path, item in document["paths"].items() for operation in item.values()}
+    secured = {path for path, one in operations.items() if one.get("security") == [{"bearer": []}, {"header": []}]}
+    return secured, set(document["components"].get("securitySchemes", ()))
+
+
+def test_the_description_asks_for_a_key_where_the_service_does(connect: Connect) -> None:
+    keys = key_hash("k")
+    routes = {"/v1/expressions", "/v1/models", "/v1/models/{name}/card"}
+    assert _secured(connect()) == (set(), set())
+    assert _secured(connect(api_key_sha256=keys)) == (routes | {"/metrics"}, {"bearer", "header"})
+    assert _secured(connect(api_key_sha256=keys, metrics_without_key=True)) == (routes, {"bearer", "header"})
 
 
 def test_metrics_count_requests_faces_stages_and_rejections(client: TestClient) -> None:
