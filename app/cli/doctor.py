@@ -2,7 +2,8 @@
 
 import typer
 
-from app.cli.options import FAILED, DetectorName, Model, OnDevice, printed_errors
+from app.cli.exit_codes import FAILED
+from app.cli.options import DetectorName, Model, OnDevice, printed_errors
 
 
 def doctor(model: Model = None, device: OnDevice = None, detector: DetectorName = None) -> None:

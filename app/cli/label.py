@@ -1,31 +1,14 @@
 """The command `mien label`: its options, collected in one request."""
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
-from app.cli.options import (
-    IN,
-    LOG,
-    OUTS,
-    RAY,
-    RUN,
-    STOPPED,
-    USAGE,
-    DetectorName,
-    Model,
-    OnDevice,
-    PriorName,
-    fail,
-)
+from app.cli.exit_codes import USAGE
+from app.cli.options import IN, LOG, OUTS, RAY, RUN, DetectorName, Model, OnDevice, PriorName, fail
 from app.labeling.request import Engine, Request, Symlinks
-from app.labeling.signals import Stopped, interrupts
-
-EXIT_CODES: Final = (
-    "Exit codes: 0 all labeled; 1 could not run; 2 usage; 3 done, but some files have errors; 4 stopped, rerun the "
-    "same command to resume; 5 the output folder is in use; 6 the disk is full."
-)
+from app.labeling.signals import interrupts
 
 
 def label(
@@ -150,11 +133,8 @@ def label(
         ray_address=ray_address,
         partition_files=partition_files,
     )
-    with interrupts() as signals:
-        try:
-            from app.cli.label_run import run
+    from app.cli.label_run import run
 
-            settings = {"model": model, "device": device, "detector": detector, "prior": prior}
-            raise typer.Exit(run(request, settings, signals))
-        except Stopped as stop:
-            fail(f"stopped by {stop.name} while starting. Rerun the same command to resume.", STOPPED)
+    with interrupts() as signals:
+        settings = {"model": model, "device": device, "detector": detector, "prior": prior}
+        raise typer.Exit(run(request, settings, signals))

@@ -2,13 +2,14 @@
 
 import logging
 import sys
+import traceback
 from collections import Counter
 from collections.abc import Mapping
 from typing import IO, Any, Final
 
 from rich.console import Console
 
-from app.cli.options import DISK_FULL, FAILED, LOCKED, SOME_ERRORS, STOPPED
+from app.cli.exit_codes import DISK_FULL, FAILED, LOCKED, SOME_ERRORS, STOPPED, stopped_by
 from app.labeling.files import DiskFull, LabelingError, OutputLocked
 from app.labeling.json_stderr import json_stderr
 from app.labeling.outputs import check_outputs, load_output, output_names
@@ -50,15 +51,26 @@ def _guarded(request: Request, settings: Mapping[str, Any], signals: Interrupts,
         if request.dry_run:
             return _dry_run(request, stream)
         return _run(request, load_settings(**settings), signals, stream)
-    except MienError as error:
-        code = _CODES.get(type(error), FAILED)
-        if request.messages == "json":
-            JsonLog(stream).log("failed", error=str(error), code=code)
-        else:
-            sys.stderr.write(f"mien: {error}\n")
-        return code
     except KeyboardInterrupt:
         return 130
+    except MienError as error:
+        return _failed(request, stream, str(error), _CODES.get(type(error), FAILED))
+    except BaseException:
+        if (
+            signals.received is not None
+        ):  # not only Stopped: a native library that is imported makes another error of it
+            return _failed(request, stream, stopped_by(signals.received), STOPPED)
+        if request.messages != "json":
+            raise
+        return _failed(request, stream, traceback.format_exc(), FAILED)
+
+
+def _failed(request: Request, stream: IO[str] | None, message: str, code: int) -> int:
+    if request.messages == "json":
+        JsonLog(stream).log("failed", error=message, code=code)
+    else:
+        sys.stderr.write(f"mien: {message}\n")
+    return code
 
 
 def _run(request: Request, settings: Settings, signals: Interrupts, stream: IO[str] | None) -> int:

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from app.cli.options import FAILED, Model, printed_errors
+from app.cli.exit_codes import FAILED
+from app.cli.options import Model, printed_errors
 
 models = typer.Typer(no_args_is_help=True, help="Download, list and verify models.")
 

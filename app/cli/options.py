@@ -1,4 +1,4 @@
-"""Options and exit codes shared by the commands, and one-line error messages; light to import."""
+"""Options shared by the commands, and one-line error messages; light to import."""
 
 import sys
 from pathlib import Path
@@ -6,8 +6,8 @@ from typing import Annotated, Literal, NoReturn
 
 import typer
 
-# Documented in docs/labeling.md
-FAILED, USAGE, SOME_ERRORS, STOPPED, LOCKED, DISK_FULL = 1, 2, 3, 4, 5, 6
+from app.cli.exit_codes import FAILED
+
 # Headings of the help
 IN, OUTS, RUN, LOG, WITH, RAY = "Inputs", "Outputs", "Run", "Messages", "Model", "Past one machine"
 

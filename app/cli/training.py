@@ -12,7 +12,7 @@ from typing import Final
 
 import typer
 
-from app.cli.options import FAILED
+from app.cli.exit_codes import FAILED
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from app.cli.options import USAGE, DetectorName, Model, OnDevice, PriorName, fail, printed_errors
+from app.cli.exit_codes import USAGE
+from app.cli.options import DetectorName, Model, OnDevice, PriorName, fail, printed_errors
 
 
 def webcam(

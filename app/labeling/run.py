@@ -88,7 +88,7 @@ def _run(request: Request, settings: Settings, report: Reporter, outcome: Outcom
             journal.put("outputs", json.dumps(outputs))
             complete = _label(journal, request, pipelines, products_of(outputs), report, outcome, signals)
             if signals.received is None:
-                _write(journal, outputs, report, outcome, complete=complete)
+                _write(journal, outputs, report, outcome, signals, complete=complete)
                 outcome.total_seconds = time.perf_counter() - began
                 _write_run_file(journal, request, outcome)
             outcome.stopped = signals.received
@@ -166,12 +166,21 @@ def _label(
     return not engine.limit_reached
 
 
-def _write(journal: Journal, outputs: tuple[str, ...], report: Reporter, outcome: Outcome, *, complete: bool) -> None:
+def _write(
+    journal: Journal,
+    outputs: tuple[str, ...],
+    report: Reporter,
+    outcome: Outcome,
+    signals: Interrupts,
+    *,
+    complete: bool,
+) -> None:
     view, folder = View(journal.out), OutputFolder(journal.out, journal)
     try:
         if complete:
             _remove_stale_pictures(journal, view)
         for name in outputs:
+            signals.check()
             report.writing(name)
             output = load_output(name)
             output.render(view, folder)

@@ -30,12 +30,19 @@ class Interrupts:
             raise KeyboardInterrupt
         self.received = signal.Signals(number).name
         if self._call is None:
+            self.check()
+        else:
+            self._call()
+
+    def check(self) -> None:
+        """Raise `Stopped` after a signal; needed where Python lost the first one, in a callback of its own."""
+        if self.received is not None:
             raise Stopped(self.received)
-        self._call()
 
     @contextlib.contextmanager
     def calls(self, function: Callable[[], None]) -> Iterator[None]:
         """Let a signal call `function` while the block runs, which then ends by itself."""
+        self.check()
         self._call = function
         try:
             yield

@@ -12,7 +12,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from app.cli import app
+from app.cli.program import app
 from tests.albums import make_album
 from tests.support import tiny_artifact
 

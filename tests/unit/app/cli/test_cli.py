@@ -9,8 +9,8 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from app.cli import app
 from app.cli.options import OnDevice
+from app.cli.program import app
 from app.inference.detect import detector_names
 from app.inference.detect.weights import YUNET_FILE
 from app.settings import Device

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from app.cli import app
+from app.cli.program import app
 from app.cli.training import MODULES
 from tests.data_sets import make_folders
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 from typer.testing import CliRunner
 
-from app.cli import app
+from app.cli.program import app
 from app.inference.classifier import Classifier
 from app.inference.detect import Face
 from app.inference.pipeline import Pipeline

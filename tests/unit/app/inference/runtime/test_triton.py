@@ -7,7 +7,7 @@ import onnxruntime
 import pytest
 from typer.testing import CliRunner
 
-from app.cli import app
+from app.cli.program import app
 from app.inference.runtime.triton import NAME, write_repository
 from data.contract import LABELS
 from models.manifest import ArtifactError, read_manifest, sha256_of

@@ -1,0 +1,46 @@
+"""The commands of the program `mien`, put together."""
+
+from typing import Annotated
+
+import typer
+
+from app import VERSION
+from app.cli.doctor import doctor
+from app.cli.exit_codes import EXIT_CODES
+from app.cli.label import label
+from app.cli.models import models
+from app.cli.review import review
+from app.cli.serve import serve
+from app.cli.training import add_training_commands
+from app.cli.webcam import webcam
+
+_EPILOG = "Labels describe visible expressions, not feelings. Settings: the MIEN_* environment variables."
+app = typer.Typer(
+    name="mien",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=_EPILOG,
+    help="Find the faces in photos and label their expressions, with calibrated probabilities.",
+)
+app.command(epilog=EXIT_CODES)(label)
+for command in (review, serve, webcam, doctor):
+    app.command()(command)
+app.add_typer(models, name="models")
+add_training_commands(app)
+
+
+def _version(requested: bool) -> None:
+    if requested:
+        typer.echo(f"mien {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Define the options of the program itself."""

@@ -1,0 +1,128 @@
+"""SIGTERM at any moment: exit code 4, JSON lines only, and the same command resumes."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.albums import face_photo
+from tests.integration.labeling.conftest import ROOT, Mien
+from tests.support import encoded
+
+# Sends itself SIGTERM when a module is imported.
+AT_IMPORT = """
+import os, signal, sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == {name!r}:
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), signal.SIGTERM)
+sys.meta_path.insert(0, Finder())
+from app.cli import main
+main()
+"""
+# Sends itself SIGTERM when a function is called.
+AT_CALL = """
+import importlib, os, signal
+module = importlib.import_module({module!r})
+real = getattr(module, {function!r})
+def killing(*arguments, **options):
+    os.kill(os.getpid(), signal.SIGTERM)
+    return real(*arguments, **options)
+setattr(module, {function!r}, killing)
+from app.cli import main
+main()
+"""
+# As a native library does whose import a signal meets.
+LOST = """
+import os, signal, app.labeling.run
+def open_pipelines(*_):
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+    except BaseException as error:
+        raise ImportError("initialization failed") from error
+app.labeling.run.open_pipelines = open_pipelines
+from app.cli import main
+main()
+"""
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    (tmp_path / "photos").mkdir()
+    for number in range(3):
+        (tmp_path / "photos" / f"{number}.jpg").write_bytes(encoded(face_photo(variant=number), "JPEG"))
+    return tmp_path / "photos"
+
+
+def stopped(mien: Mien, program: str, photos: Path, *options: str) -> str:
+    """Standard error of a run that sends itself SIGTERM; checks its exit code."""
+    command = [sys.executable, "-c", program, "label", photos, "--out", photos.parent / "out", *options]
+    done = subprocess.run(command, cwd=ROOT, env=mien.environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 4, done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize("options", [(), ("--json-log",)], ids=["text", "json"])
+@pytest.mark.parametrize("name", ["typer", "rich", "cv2", "onnxruntime.capi._pybind_state", "app.labeling.run"])
+def test_a_signal_while_the_program_is_imported_exits_with_4(
+    mien: Mien, photos: Path, name: str, options: tuple[str, ...]
+) -> None:
+    said = stopped(mien, AT_IMPORT.format(name=name), photos, *options)
+    assert "SIGTERM" in said
+    if options:
+        assert [json.loads(line)["code"] for line in said.splitlines()] == [4]
+
+
+@pytest.mark.parametrize(
+    ("module", "function"),
+    [
+        ("app.labeling.run", "open_pipelines"),
+        ("app.labeling.run", "sources_of"),
+        ("app.labeling.outputs.csv", "face_rows"),
+        ("app.labeling.outputs.report", "render_page"),
+        ("app.labeling.run", "write_atomic"),
+    ],
+)
+def test_a_signal_at_start_or_while_writing_exits_with_4_and_a_rerun_completes(
+    mien: Mien, photos: Path, module: str, function: str
+) -> None:
+    out = photos.parent / "out"
+    said = stopped(mien, AT_CALL.format(module=module, function=function), photos, "--json-log")
+    assert all(json.loads(line) for line in said.splitlines())
+    assert '"code": 4' in said or '"stopped": "SIGTERM"' in said
+    assert mien("label", photos, "--out", out, "--quiet").exit_code == 0
+    assert len((out / "labels.csv").read_text().splitlines()) == 4
+
+
+def test_a_signal_that_a_library_makes_another_error_of_exits_with_4(mien: Mien, photos: Path) -> None:
+    assert "stopped by SIGTERM" in stopped(mien, LOST, photos)
+
+
+def test_a_signal_that_python_lost_is_obeyed_at_the_next_step(mien: Mien, photos: Path) -> None:
+    program = (
+        "import os, signal, weakref\nfrom app.labeling import run\nreal = run.clear_parts\n"
+        "class Thing: pass\n"
+        "def clear_parts(out):\n    thing = Thing()\n"
+        "    weakref.finalize(thing, os.kill, os.getpid(), signal.SIGTERM)\n    del thing\n    real(out)\n"
+        "run.clear_parts = clear_parts\nfrom app.cli import main\nmain()\n"
+    )
+    stopped(mien, program, photos, "--quiet")
+
+
+def test_a_signal_to_a_real_process_in_its_first_second_exits_with_4(mien: Mien, photos: Path) -> None:
+    process = mien.start("label", photos, "--out", photos.parent / "out", "--json-log")
+    status = Path(f"/proc/{process.pid}/status")
+    if not status.exists():
+        pytest.skip("needs /proc to see when the program handles signals")
+    caught = 0
+    while not caught >> (signal.SIGTERM - 1) & 1:  # from the first lines of the program on
+        assert process.poll() is None
+        caught = next(int(line.split()[1], 16) for line in status.read_text().splitlines() if "SigCgt" in line)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 4
+    assert json.loads(said)["code"] == 4
