@@ -149,6 +149,10 @@ class Manifest(_Strict):
         calibrated: Array = softmax(logits, self.temperature, offsets).astype("float32")
         return calibrated
 
+    def metrics_in(self, precision: str) -> tuple[SplitMetrics, ...]:
+        """Metrics of the graph of one precision."""
+        return next((graph.metrics for name, graph in self.graphs.items() if name == precision), ()) or self.metrics
+
     def graph(self, precision: Literal["fp32", "fp16", "int8"]) -> GraphFile:
         """Return the graph of one precision. Raises: ArtifactError, listing the graphs."""
         try:

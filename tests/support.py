@@ -67,14 +67,16 @@ def tiny_graph(*, half: bool = False, explain: bool = False, seed: int = 0) -> o
     return model
 
 
-def tiny_artifact(folder: Path, *, explain: bool = False, **changes: object) -> Path:
+def tiny_artifact(
+    folder: Path, *, explain: bool = False, precisions: tuple[str, ...] = ("fp32", "fp16"), **changes: object
+) -> Path:
     """Write a small but valid artifact into `folder`; `changes` replace fields of its manifest. Returns `folder`.
 
-    With `explain` its graphs also tell where they looked.
+    With `explain` its graphs also tell where they looked. The graph of another precision than fp16 is that of fp32.
     """
     folder.mkdir(parents=True, exist_ok=True)
     graphs = {}
-    for precision in ("fp32", "fp16"):
+    for precision in precisions:
         path = folder / f"model.{precision}.onnx"
         path.write_bytes(tiny_graph(half=precision == "fp16", explain=explain).SerializeToString())
         graphs[precision] = GraphFile(file=path.name, sha256=sha256_of(path))

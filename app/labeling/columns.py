@@ -57,6 +57,7 @@ FACE_COLUMNS: Final[tuple[Column, ...]] = (
     Column("yaw", "number", "degrees", "estimated turn of the head; positive: to the right of the image"),
     Column("pitch", "number", "degrees", "estimated tilt of the head; positive: upward"),
     Column("duplicate_of", "text", "", "first input, in the order of names, with the same bytes; empty for that one"),
+    Column("precision", "text", "", "precision in which the model ran: `fp32`, `fp16` or `int8`"),
 )
 
 FILE_COLUMNS: Final[tuple[Column, ...]] = (
@@ -73,6 +74,7 @@ FILE_COLUMNS: Final[tuple[Column, ...]] = (
     Column("detector", "text", "", "detector of the run"),
     Column("model", "text", "", "artifact of the run"),
     Column("duplicate_of", "text", "", "first input, in the order of names, with the same bytes"),
+    Column("precision", "text", "", "precision of the run"),
 )
 
 
@@ -101,6 +103,7 @@ def _picture_values(view: View, picture: Picture) -> Row:
         "image_height": picture.height,
         "file_sha256": picture.sha256,
         "duplicate_of": _duplicate_of(view, picture),
+        "precision": view.precision,
     }
 
 
@@ -162,4 +165,5 @@ def _file_row(view: View, parts: list[Picture]) -> Row:
         "detector": view.detector,
         "model": view.model,
         "duplicate_of": _duplicate_of(view, parts[0]) if len(parts) == 1 else None,
+        "precision": view.precision,
     }

@@ -2,13 +2,14 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 import cv2
 
 from app import VERSION
-from app.inference.classifier import create_classifier
+from app.inference.classifier import create_classifier, with_precision
 from app.inference.detect import create_detector
 from app.inference.detect.weights import find_yunet
 from app.inference.pipeline import Pipeline
@@ -16,7 +17,7 @@ from app.labeling.files import LabelingError
 from app.labeling.request import MAX_BYTES, MAX_PIXELS
 from app.settings import Settings
 from data.contract import contract_id
-from models.manifest import sha256_of
+from models.manifest import artifact_dir, read_manifest, sha256_of
 
 _WORDS: Final = {"graphs": "model file", "detector_file": "detector file", "contract": "crop contract"}
 
@@ -73,6 +74,13 @@ def facts_of(pipeline: Pipeline) -> dict[str, str]:
         "detection": f"{settings.detection_threshold:g} {settings.detection_px} {settings.detection_max_px} "
         f"{settings.find_turned} {settings.min_face_px:g} {settings.max_faces} {settings.reduced_decode}",
     }
+
+
+def resumed(settings: Settings, earlier: Mapping[str, str]) -> Settings:
+    """Settings with the precision that an earlier run of the same model chose: a measurement must not end a run."""
+    if not earlier or read_manifest(artifact_dir(settings.model)).name != earlier.get("model"):
+        return settings
+    return with_precision(settings, earlier["precision"], earlier["provider"])
 
 
 def changes(earlier: dict[str, str], facts: dict[str, str]) -> str:

@@ -107,6 +107,7 @@ def render_page(view: View) -> str:
     faces = sum(gathered.labels.values())
     return Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(
         model=escape(view.model),
+        precision=escape(view.precision),
         detector=escape(view.detector),
         partial=""
         if not view.remaining()

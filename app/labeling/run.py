@@ -12,9 +12,9 @@ from pathlib import Path
 from app.inference.pipeline import Pipeline
 from app.inference.runtime.cpu_count import cores
 from app.labeling.engine import Engine, Watcher
-from app.labeling.facts import OtherRun, changes, facts_of, limits_of, open_pipelines
+from app.labeling.facts import OtherRun, changes, facts_of, limits_of, open_pipelines, resumed
 from app.labeling.files import OutputFolder, clear_parts, disk_errors, output_lock, remove_files
-from app.labeling.journal import Journal, View
+from app.labeling.journal import Journal, View, earlier_facts
 from app.labeling.outputs import check_outputs, load_output, products_of, with_earlier
 from app.labeling.products import (
     ANNOTATED,
@@ -75,7 +75,8 @@ def label(request: Request, settings: Settings, report: Reporter, signals: Inter
 
 def _run(request: Request, settings: Settings, report: Reporter, outcome: Outcome, signals: Interrupts) -> None:
     began = time.perf_counter()
-    pipelines = open_pipelines(settings, request.workers or cores())
+    earlier = {} if request.new_run else earlier_facts(request.out)
+    pipelines = open_pipelines(resumed(settings, earlier), request.workers or cores())
     outcome.facts, outcome.workers = facts_of(pipelines[0]), len(pipelines)
     with output_lock(request.out), disk_errors(request.out):
         clear_parts(request.out)

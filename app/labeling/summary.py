@@ -25,6 +25,7 @@ def summary_facts(outcome: Outcome) -> dict[str, Any]:
         "detector": outcome.facts.get("detector"),
         "model": outcome.facts.get("model"),
         "provider": outcome.facts.get("provider"),
+        "precision": outcome.facts.get("precision"),
         "remaining": outcome.remaining,
         "stopped": outcome.stopped,
         "written": [str(path) for path in outcome.written],
@@ -49,7 +50,7 @@ def print_summary(outcome: Outcome, console: Console) -> None:
     )
     facts = outcome.facts
     if facts:
-        text = f"detector {facts['detector']}, model {facts['model']} on {facts['provider']}"
+        text = f"detector {facts['detector']}, model {facts['model']} in {facts['precision']} on {facts['provider']}"
         console.print(text, highlight=False, soft_wrap=True)
     if outcome.tally.pictures and outcome.seconds:
         console.print(_speed(outcome), highlight=False)

@@ -152,6 +152,7 @@ class ExpressionsResponse(_Record):
 
     model: str = Field(description="name of the artifact that labeled the faces")
     provider: str = Field(description="ONNX Runtime provider that ran the model")
+    precision: str = Field(description="precision of its graph: fp32, fp16 or int8")
     detector: str
     confidence_threshold: Fraction = Field(description="a confidence below it is `uncertain`")
     images: list[ImageResult]

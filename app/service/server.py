@@ -10,6 +10,7 @@ from typing import Any
 import uvicorn
 from uvicorn.supervisors import Multiprocess
 
+from app.inference.classifier import with_precision
 from app.inference.pipeline import build_pipeline
 from app.main import create_app
 from app.service.http_protocol import BoundedProtocol
@@ -46,8 +47,8 @@ def run(settings: Settings) -> None:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         uvicorn.run(create_app(settings, pipeline=pipeline), **options)
         return
+    _export(with_precision(settings, pipeline.classifier.precision, pipeline.classifier.provider))
     del pipeline
-    _export(settings)
     with tempfile.TemporaryDirectory(prefix="mien-metrics-") as folder:  # counters of all workers; nothing of an image
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
         config = uvicorn.Config("app.main:create_app", factory=True, workers=settings.workers, **options)

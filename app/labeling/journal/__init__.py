@@ -1,6 +1,6 @@
 """The journal of an output folder: what was found, labeled and written. All SQL of labeling is in this folder."""
 
-from app.labeling.journal.view import Picture, View, open_view
+from app.labeling.journal.view import Picture, View, earlier_facts, open_view
 from app.labeling.journal.writer import Journal, Stored
 
-__all__ = ["Journal", "Picture", "Stored", "View", "open_view"]
+__all__ = ["Journal", "Picture", "Stored", "View", "earlier_facts", "open_view"]

@@ -65,6 +65,11 @@ class Ledger:
         found = (read_written(self._out, key) for key in keys_of(self._out))
         return any(name.startswith(prefix) for one in found if one is not None for name, _ in one.inputs)
 
+    def earlier_facts(self) -> dict[str, str]:
+        """What the results of an earlier run depend on; empty where there is none."""
+        found = (read_written(self._out, key) for key in keys_of(self._out))
+        return next((written.facts for written in found if written is not None), {})
+
     def settle(self, facts: dict[str, str], *, new_run: bool = False) -> Path | None:
         """Keep the partitions that are still true and remove all others; those of another run are set aside.
 

@@ -82,8 +82,10 @@ class View:
         self._db = self._journal._db
         self._session = self._journal.session
         facts = self._journal.facts()
+        self.facts = facts
         self.detector = facts.get("detector", "")
         self.model = facts.get("model", "")
+        self.precision = facts.get("precision", "")
         self._min_face_px, self._min_confidence = json.loads((filtered and self._journal.get("filter")) or "[0, 0]")
 
     def close(self) -> None:
@@ -227,3 +229,13 @@ def open_view(out: Path, *, filtered: bool = True) -> View:
         raise NoJournal(f"{out} holds no journal of `mien label`.") from error
     except sqlite3.DatabaseError as error:
         raise DamagedJournal(out, error) from error
+
+
+def earlier_facts(out: Path) -> dict[str, str]:
+    """What the results of the run in `out` depend on; empty where there is none. Raises: DamagedJournal."""
+    try:
+        view = open_view(out)
+    except NoJournal:
+        return {}
+    view.close()
+    return view.facts

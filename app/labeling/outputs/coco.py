@@ -22,7 +22,8 @@ def render(view: View, folder: OutputFolder) -> None:
         for number, label in enumerate(LABELS, start=1)
     ]
     with folder.file("coco", TARGETS[0]) as file:
-        info = {"description": "Facial expressions labeled by mien", "model": view.model, "detector": view.detector}
+        info = {"description": "Facial expressions labeled by mien", "model": view.model, "precision": view.precision}
+        info["detector"] = view.detector
         file.write(f'{{"info": {json.dumps(info)},\n"categories": {json.dumps(categories)},\n"images": [')
         _stream(file, _images(view))
         file.write('],\n"annotations": [')

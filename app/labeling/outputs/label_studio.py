@@ -44,7 +44,7 @@ def _config() -> str:
 def _task(view: View, picture: Picture) -> dict[str, Any]:
     scores = [face.confidence for face in picture.faces]
     prediction = {
-        "model_version": view.model,
+        "model_version": f"{view.model} {view.precision}",
         "score": round(min(scores), 6) if scores else 0.0,  # the least certain face decides what is reviewed first
         "result": [_region(picture, face) for face in picture.faces],
     }

@@ -149,7 +149,14 @@ def roll_call(ray: Any, task: Task, share: float) -> dict[str, str]:
             raise Unready(
                 f"machine {machine} cannot label: {first_line(error)}. It needs mien[ray] of this version."
             ) from error
-    return agreed(found)
+    return agreed(same_precision(found))
+
+
+def same_precision(found: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
+    """The facts of each machine, in fp32 on all where only some CPUs gain from int8."""
+    if {facts.get("precision") for facts in found.values()} != {"fp32", "int8"}:
+        return found
+    return {machine: facts | {"precision": "fp32"} for machine, facts in found.items()}
 
 
 def agreed(found: dict[str, dict[str, str]]) -> dict[str, str]:

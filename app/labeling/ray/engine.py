@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from app.labeling.engine import GROUP
+from app.labeling.facts import resumed
 from app.labeling.files import DiskFull, LabelingError, clear_parts, disk_errors, output_lock
 from app.labeling.journal.ledger import Ledger
 from app.labeling.progress import Reporter
@@ -92,7 +93,10 @@ def label_on_ray(request: Request, settings: Settings, report: Reporter, signals
 
 def _label(ray: Any, ledger: Ledger, task: Task, report: Reporter, outcome: Outcome) -> None:
     share = gpu_share(ray, task)
+    earlier = {} if task.request.new_run else ledger.earlier_facts()
+    task = replace(task, settings=resumed(task.settings, earlier))
     outcome.facts = roll_call(ray, task, share)
+    task = replace(task, settings=resumed(task.settings, outcome.facts))
     for folder in (LABELS_DIR, FILES_DIR):
         (task.out / folder).mkdir(exist_ok=True)
     if aside := ledger.settle(outcome.facts, new_run=task.request.new_run):

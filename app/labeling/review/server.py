@@ -85,6 +85,7 @@ def _add_page(app: FastAPI, view: View) -> None:
         counts = view.labels()
         return {
             "model": view.model,
+            "precision": view.precision,
             "detector": view.detector,
             "labels": [{"name": label, "count": counts.get(label, 0), "color": colors[label]} for label in LABELS],
         }

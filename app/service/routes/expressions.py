@@ -205,6 +205,7 @@ def _response(service: Service, images: list[ImageResult], options: Options, clo
     return ExpressionsResponse(
         model=classifier.manifest.name,
         provider=classifier.provider,
+        precision=classifier.precision,
         detector=service.pipeline.detector.name,
         confidence_threshold=_threshold(service, options),
         images=images,

@@ -16,7 +16,7 @@ CARD_NAME: Final = "card.md"
 
 @router.get("/v1/models", tags=["models"], summary="Served models", responses=problem_docs(401, 500))
 async def models(service: Annotated[Service, Depends(service_of)]) -> ModelsResponse:
-    """The verified artifact that this process runs, with the scores its manifest states."""
+    """The verified artifact that this process runs, with the scores that its manifest states for this precision."""
     classifier = service.pipeline.classifier
     manifest = classifier.manifest
     info = ModelInfo(
@@ -34,7 +34,7 @@ async def models(service: Annotated[Service, Depends(service_of)]) -> ModelsResp
         license=manifest.license,
         commit=manifest.commit,
         explain=manifest.explain is not None,
-        metrics=[score.model_dump() for score in manifest.metrics],
+        metrics=[score.model_dump() for score in manifest.metrics_in(classifier.precision)],
     )
     return ModelsResponse(models=[info])
 

@@ -1,9 +1,9 @@
-// Results as files. The CSV has the first columns of `mien label`'s table, in its order.
+// Results as files. The CSV has columns of `mien label`'s table, in its order.
 
 import { LABELS, likeliest } from "./labels.js";
 
 const COLUMNS = ["file", "status", "face", "x", "y", "width", "height", "label", "confidence",
-  ...LABELS.map((label) => `p_${label}`), "detector", "model", "reason", "error", "uncertain"];
+  ...LABELS.map((label) => `p_${label}`), "detector", "model", "reason", "error", "uncertain", "precision"];
 
 /** One cell. A name that a spreadsheet would take for a formula is led in by an apostrophe. */
 function cell(value) {
@@ -16,7 +16,7 @@ function cell(value) {
 function rowsOf({ name, answer, error }) {
   if (error) return [{ file: name, status: "error", reason: error.type?.split(":").pop(), error: error.detail }];
   const [image] = answer.images;
-  const shared = { file: name, detector: answer.detector, model: answer.model };
+  const shared = { file: name, detector: answer.detector, model: answer.model, precision: answer.precision };
   if (!image.faces.length) return [{ ...shared, status: "no_face" }];
   return image.faces.map((face, number) => ({
     ...shared, ...face.box, status: "ok", face: number, label: likeliest(face), confidence: face.confidence,

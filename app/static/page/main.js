@@ -38,7 +38,7 @@ async function tellWhatRuns() {
   const models = ready && await fetch("v1/models").then((found) => found.json()).catch(() => null);
   const explains = Boolean(models?.models?.[0]?.explain);
   byId("look").hidden = byId("attention-field").hidden = !explains;
-  setText(byId("runs"), ready ? ` on ${device}, faces by ${ready.detector}` : "");
+  setText(byId("runs"), ready ? ` in ${ready.precision} on ${device}, faces by ${ready.detector}` : "");
 }
 
 setText(byId("host"), ["localhost", "127.0.0.1", "[::1]"].includes(location.hostname) ? "this machine" : location.host);

@@ -15,7 +15,7 @@ OUTCOME: Any = SimpleNamespace(
     tally=SimpleNamespace(pictures=8, seconds={"decode": 0.5, "classify": 1.5}),
     seconds=4.0,
     workers=2,
-    facts={"detector": "haar", "model": "tiny.drawn", "provider": "CPUExecutionProvider"},
+    facts={"detector": "haar", "model": "tiny.drawn", "precision": "int8", "provider": "CPUExecutionProvider"},
     remaining=0,
     stopped=None,
     written=[Path("labels.csv")],
@@ -28,6 +28,14 @@ def test_skipped_files_are_not_counted_as_pictures() -> None:
     print_summary(OUTCOME, console)
     said = console.file.getvalue()  # type: ignore[attr-defined]
     assert "8 faces in 8 pictures; 2 without a face, 1 with an error; 3 files skipped" in said
+
+
+def test_model_precision_and_provider_are_told() -> None:
+    console = Console(file=io.StringIO(), width=200)
+    print_summary(OUTCOME, console)
+    said = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "detector haar, model tiny.drawn in int8 on CPUExecutionProvider" in said
+    assert summary_facts(OUTCOME)["precision"] == "int8"
 
 
 def test_the_speed_and_each_stage_s_share_are_told() -> None:

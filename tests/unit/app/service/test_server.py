@@ -1,8 +1,25 @@
-"""Options of the uvicorn server."""
+"""Options of the uvicorn server, and what its worker processes are told."""
 
+import os
+from types import SimpleNamespace
+
+import pytest
+
+from app.inference.runtime.sessions import CPU
+from app.service import server
 from app.service.server import uvicorn_options
 from app.settings import Settings
 
 
 def test_a_worker_has_a_minute_to_start_before_it_is_replaced() -> None:
     assert uvicorn_options(Settings())["timeout_worker_healthcheck"] == 60
+
+
+def test_worker_processes_keep_the_precision_that_their_parent_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    classifier = SimpleNamespace(precision="int8", provider=CPU)
+    monkeypatch.setattr(server, "build_pipeline", lambda _: SimpleNamespace(classifier=classifier))
+    monkeypatch.setattr(server, "Workers", lambda _, sockets: SimpleNamespace(run=sockets[0].close))
+    monkeypatch.setattr(server.logging.config, "dictConfig", lambda _: None)  # type: ignore[attr-defined]
+    monkeypatch.setattr(server.os, "environ", dict(os.environ))  # type: ignore[attr-defined]
+    server.run(Settings(workers=2, port=0))
+    assert server.os.environ["MIEN_PRECISION"] == "int8"  # type: ignore[attr-defined]

@@ -46,6 +46,16 @@ def test_the_table_has_the_promised_columns_and_one_row_a_face_or_file(finished:
     assert sum(row["face"] != "" for row in rows) == 7
 
 
+def test_tables_report_and_exports_name_the_precision(finished: Labeled) -> None:
+    assert {row["precision"] for row in rows_of(finished)} == {"fp32"}
+    with (finished.out / "files.csv").open(encoding="utf-8", newline="") as file:
+        assert {row["precision"] for row in csv.DictReader(file)} == {"fp32"}
+    assert "model tiny.test in fp32" in (finished.out / "report.html").read_text(encoding="utf-8")
+    assert json.loads((finished.out / "coco.json").read_text(encoding="utf-8"))["info"]["precision"] == "fp32"
+    tasks = json.loads((finished.out / "label_studio.json").read_text(encoding="utf-8"))
+    assert tasks[0]["predictions"][0]["model_version"] == "tiny.test fp32"
+
+
 def test_probabilities_sum_to_one_and_the_label_is_the_largest(finished: Labeled) -> None:
     for row in rows_of(finished):
         if row["face"] != "":

@@ -1,0 +1,89 @@
+"""The choice between fp32 and int8 on a CPU: instructions, measurement, and a run that keeps to its choice."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from app.inference import classifier as classifiers
+from app.inference.classifier import Classifier, with_precision
+from app.inference.runtime import int8
+from app.inference.runtime.sessions import CPU, CUDA
+from app.settings import Settings
+from tests.support import tiny_artifact
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_artifact(tmp_path_factory.mktemp("artifacts") / "tiny.test", precisions=("fp32", "fp16", "int8"))
+
+
+def gain(monkeypatch: pytest.MonkeyPatch, value: float, *, instructions: bool = True) -> None:
+    monkeypatch.setattr(classifiers, "has_int8_instructions", lambda: instructions)
+    monkeypatch.setattr(classifiers, "speedup", lambda *_: value)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("flags : fpu avx2 avx512_vnni erms", True),
+        ("flags : fpu avx2 avx_vnni", True),
+        ("Features : fp asimd asimddp", True),
+        ("flags : fpu avx2 avx512f avx512vnni_like", False),
+    ],
+)
+def test_the_instructions_are_read_from_the_kernel_s_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, expected: bool
+) -> None:
+    monkeypatch.setattr(int8.sys, "platform", "linux")  # type: ignore[attr-defined]
+    (tmp_path / "cpuinfo").write_text(f"processor : 0\n{text}\n", encoding="utf-8")
+    assert int8.has_int8_instructions(tmp_path / "cpuinfo") is expected
+    assert not int8.has_int8_instructions(tmp_path / "absent")
+
+
+def test_macs_have_them_with_apple_processors_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(int8.sys, "platform", "darwin")  # type: ignore[attr-defined]
+    for machine, expected in (("arm64", True), ("x86_64", False)):
+        monkeypatch.setattr(int8.platform, "machine", lambda machine=machine: machine)  # type: ignore[attr-defined]
+        assert int8.has_int8_instructions() is expected
+
+
+def test_the_speedup_is_that_of_the_best_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(int8.time, "perf_counter", lambda: clock[0])  # type: ignore[attr-defined]
+
+    def session(seconds: list[float]) -> Any:
+        def run(*_: object) -> None:
+            clock[0] += seconds.pop(0) if len(seconds) > 1 else seconds[0]
+
+        return SimpleNamespace(run=run)
+
+    assert int8.speedup(session([9.0, 9.0, 3.0]), session([8.0, 2.0]), {}) == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize(("value", "expected"), [(1.29, "fp32"), (1.3, "int8")])
+def test_int8_is_taken_from_a_gain_of_1_3(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, value: float, expected: str
+) -> None:
+    gain(monkeypatch, value)
+    assert Classifier(folder, device="cpu").precision == expected
+    assert Classifier(folder, device="cpu", precision="fp32").precision == "fp32"
+
+
+def test_a_cpu_without_the_instructions_is_not_measured(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gain(monkeypatch, 9.0, instructions=False)
+    monkeypatch.setattr(classifiers, "speedup", lambda *_: pytest.fail("measured"))
+    assert Classifier(folder, device="cpu").precision == "fp32"
+
+
+def test_a_real_measurement_ends_in_one_of_the_two(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(classifiers, "has_int8_instructions", lambda: True)
+    assert Classifier(folder, device="cpu").precision in ("fp32", "int8")
+
+
+def test_a_choice_is_kept_only_where_the_settings_leave_it_open() -> None:
+    assert with_precision(Settings(device="cpu"), "int8", CPU).precision == "int8"
+    assert with_precision(Settings(precision="fp32"), "int8", CPU).precision == "fp32"
+    assert with_precision(Settings(device="cuda"), "int8", CPU).precision == "auto"
+    assert with_precision(Settings(), "fp16", CUDA).precision == "auto"

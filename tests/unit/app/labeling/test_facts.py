@@ -1,0 +1,75 @@
+"""A run that is resumed keeps the precision that its start measured."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from app.inference import classifier as classifiers
+from app.labeling.facts import OtherRun
+from app.labeling.progress import Reporter
+from app.labeling.request import Request
+from app.labeling.run import label
+from app.settings import Settings
+from tests.albums import face_photo
+from tests.support import encoded, tiny_artifact
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    folder = tiny_artifact(tmp_path_factory.mktemp("artifacts") / "tiny.test", precisions=("fp32", "fp16", "int8"))
+    return Settings(model=folder, detector="haar", device="cpu")
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for number in range(3):
+        (folder / f"{number}.jpg").write_bytes(encoded(face_photo(variant=number), "JPEG"))
+    return folder
+
+
+def run(photos: Path, settings: Settings, *, new_run: bool = False, limit: int | None = None) -> str:
+    """Label what is left; returns the precision that every row names."""
+    out = photos.parent / "out"
+    label(Request(out, (str(photos),), outputs=("csv",), workers=1, limit=limit, new_run=new_run), settings, Reporter())
+    with (out / "labels.csv").open(encoding="utf-8", newline="") as file:
+        (precision,) = {row["precision"] for row in csv.DictReader(file)}
+    return precision
+
+
+def measure(monkeypatch: pytest.MonkeyPatch, gain: float, *, instructions: bool = True) -> None:
+    monkeypatch.setattr(classifiers, "has_int8_instructions", lambda: instructions)
+    monkeypatch.setattr(classifiers, "speedup", lambda *_: gain)
+
+
+@pytest.mark.parametrize(("first", "then", "expected"), [(2.0, 1.0, "int8"), (1.0, 2.0, "fp32")])
+def test_a_resumed_run_does_not_change_its_precision(
+    photos: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch, first: float, then: float, expected: str
+) -> None:
+    measure(monkeypatch, first)
+    assert run(photos, settings, limit=1) == expected
+    measure(monkeypatch, then, instructions=then > 1)
+    assert run(photos, settings) == expected
+    assert run(photos, settings, new_run=True) != expected
+
+
+def test_a_precision_that_is_asked_for_is_another_run(
+    photos: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure(monkeypatch, 2.0)
+    run(photos, settings, limit=1)
+    asked = settings.model_copy(update={"precision": "fp32"})
+    with pytest.raises(OtherRun, match="precision int8 -> fp32"):
+        run(photos, asked)
+
+
+def test_another_model_without_an_int8_graph_is_refused_as_another_run(
+    photos: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    measure(monkeypatch, 2.0)
+    run(photos, settings, limit=1)
+    other = settings.model_copy(update={"model": tiny_artifact(tmp_path / "other.test")})
+    with pytest.raises(OtherRun, match=r"model tiny\.test -> other\.test"):
+        run(photos, other)
