@@ -1,0 +1,184 @@
+"""The review page: undo, filters that survive a reload, a phone's screen, and the keyboard."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page
+
+from app.labeling.files import CORRECTIONS
+from app.labeling.progress import Reporter
+from app.labeling.request import Request
+from app.labeling.review.corrections import read_corrections
+from app.labeling.run import label
+from app.settings import Settings
+from tests.albums import face_photo
+from tests.browser import ROOT
+from tests.e2e.browser.conftest import Open
+from tests.support import encoded, tiny_artifact
+
+FACES = 16
+PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    base = tmp_path_factory.mktemp("review")
+    (base / "photos").mkdir()
+    for number in range(FACES):
+        (base / "photos" / f"{number:02d}.jpg").write_bytes(encoded(face_photo(variant=number), "JPEG"))
+    settings = Settings(model=tiny_artifact(base / "tiny.test"), detector="haar", device="cpu")
+    outcome = label(Request(base / "out", (str(base / "photos"),), outputs=("report",)), settings, Reporter())
+    assert sum(outcome.labels.values()) == FACES
+    return base / "out"
+
+
+@pytest.fixture(scope="module")
+def address(out: Path) -> Iterator[str]:
+    command = [sys.executable, "-m", "app", "review", out, "--port", "0"]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    yield process.stdout.readline().split()[2].rstrip("/")
+    process.terminate()
+    process.communicate(timeout=20)
+
+
+@pytest.fixture
+def review(open_tab: Open, address: str, out: Path) -> Page:
+    (out / CORRECTIONS).unlink(missing_ok=True)
+    return open_tab(at=address).page
+
+
+def decisions(out: Path) -> dict[str, str]:
+    return {file: one.label for (file, _, _), one in read_corrections(out).items()}
+
+
+def where(page: Page) -> str:
+    return page.inner_text("#where").split(",", maxsplit=1)[0]
+
+
+def decide(page: Page, *keys: str) -> list[str]:
+    """Press keys, each for the face that is selected then; names of these faces."""
+    names = []
+    for key in keys:
+        names.append(where(page))
+        page.keyboard.press(key)
+        page.wait_for_function("name => !document.querySelector('#where').textContent.startsWith(name)", arg=names[-1])
+    return names
+
+
+def test_undo_takes_back_the_last_decision_and_then_the_one_before(review: Page, out: Path) -> None:
+    first, second = decide(review, "1", "2")
+    assert decisions(out) == {first: "surprise", second: "fear"}
+    review.keyboard.press("ArrowRight")
+    review.keyboard.press("u")
+    review.wait_for_function("name => document.querySelector('#where').textContent.startsWith(name)", arg=second)
+    assert decisions(out) == {first: "surprise"}
+    review.keyboard.press("u")
+    review.wait_for_function("name => document.querySelector('#where').textContent.startsWith(name)", arg=first)
+    assert decisions(out) == {}
+    review.keyboard.press("u")
+    assert "Nothing to undo" in review.inner_text("#message")
+
+
+def test_undo_restores_an_earlier_decision(review: Page, out: Path) -> None:
+    (name,) = decide(review, "1")
+    review.keyboard.press("ArrowLeft")
+    decide(review, "3")
+    assert decisions(out) == {name: "disgust"}
+    review.keyboard.press("u")
+    review.wait_for_function("name => document.querySelector('#where').textContent.startsWith(name)", arg=name)
+    assert decisions(out) == {name: "surprise"}
+
+
+def test_undo_reaches_a_face_that_the_filters_hide(review: Page, out: Path) -> None:
+    (name,) = decide(review, "4")
+    review.select_option("#state", "open")
+    review.select_option("#state", "all")
+    review.select_option("#state", "open")
+    review.wait_for_function(f"() => document.querySelectorAll('.card').length === {FACES - 1}")
+    review.keyboard.press("u")
+    review.wait_for_function("() => document.querySelector('#message').textContent.startsWith('Undone')")
+    assert name in review.inner_text("#message")
+    assert decisions(out) == {}
+
+
+def test_filters_are_in_the_address_and_survive_a_reload(review: Page) -> None:
+    labels = review.eval_on_selector_all(
+        "#label option", "all => all.filter(o => !o.text.endsWith('(0)')).map(o => o.value)"
+    )
+    review.select_option("#label", labels[1])
+    review.select_option("#state", "all")
+    assert f"label={labels[1]}&state=all" in review.url
+    shown = review.locator(".card").count()
+    review.reload()
+    review.wait_for_selector("[aria-selected=true]")
+    assert (review.input_value("#label"), review.input_value("#state")) == (labels[1], "all")
+    assert review.locator(".card").count() == shown
+    review.goto(f"{review.url.split('?')[0]}?label=bored&state=all")
+    review.wait_for_selector("[aria-selected=true]")
+    assert (review.input_value("#label"), review.input_value("#state")) == ("", "all")
+
+
+@pytest.mark.parametrize("size", [(390, 844), (360, 640), (844, 390)])
+def test_on_a_phone_every_button_is_in_view_and_works(
+    open_tab: Open, address: str, out: Path, size: tuple[int, int]
+) -> None:
+    (out / CORRECTIONS).unlink(missing_ok=True)
+    phone = PHONE | {"viewport": {"width": size[0], "height": size[1]}}
+    page = open_tab(at=address, **phone).page
+    page.wait_for_selector("[aria-selected=true]")
+    assert page.evaluate("document.documentElement.scrollWidth") == size[0]
+    assert page.evaluate("document.documentElement.scrollHeight") <= size[1]
+    boxes = page.eval_on_selector_all(
+        "#keys button", "all => all.map(b => b.getBoundingClientRect()).map(r => [r.left, r.right, r.top, r.bottom])"
+    )
+    assert len(boxes) == 11
+    for left, right, top, bottom in boxes:
+        assert left >= 0
+        assert right <= size[0]
+        assert top >= 0
+        assert bottom <= size[1]
+        assert bottom - top >= 28
+    name = where(page)
+    page.tap("#keys button:has-text('anger')")
+    page.wait_for_function("name => !document.querySelector('#where').textContent.startsWith(name)", arg=name)
+    assert decisions(out) == {name: "anger"}
+
+
+def test_buttons_are_a_few_tabs_away_and_enter_presses_the_one_in_focus(review: Page, out: Path) -> None:
+    review.wait_for_selector("[aria-selected=true]")
+    for _ in range(4):  # at most: two filters, the selected face, the first button
+        review.keyboard.press("Tab")
+        if review.evaluate("document.activeElement.dataset.label") == "surprise":
+            break
+    review.keyboard.press("Tab")
+    name, target = where(review), review.evaluate("document.activeElement.dataset.label")
+    decide(review, "Enter")
+    assert decisions(out) == {name: target} == {name: "fear"}
+
+
+def test_after_a_click_keys_act_on_the_face_again(review: Page, out: Path) -> None:
+    first = where(review)
+    review.click("#keys button:has-text('anger')")
+    review.wait_for_function("name => !document.querySelector('#where').textContent.startsWith(name)", arg=first)
+    second, predicted = where(review), review.evaluate("faces[selected].predicted")
+    decide(review, "Enter")
+    assert decisions(out) == {first: "anger", second: predicted}
+
+
+def test_arrows_and_delete_work_from_the_grid(review: Page, out: Path) -> None:
+    (name,) = decide(review, "x")
+    assert decisions(out) == {name: "not_a_face"}
+    review.keyboard.press("ArrowLeft")
+    decide(review, "Delete")
+    assert decisions(out) == {}
+
+
+def test_the_page_passes_axe(review: Page) -> None:
+    review.wait_for_selector("[aria-selected=true]")
+    found = Axe().run(review)
+    assert found.violations_count == 0, found.generate_report()
