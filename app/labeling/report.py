@@ -1,26 +1,29 @@
 """The page behind `report.html`: what a person should look at after a run; made from the journal alone.
 
-Only the thumbnails shown are read, so a page over a million faces is as small as one over a thousand.
+Faces are data that a script in the page turns into cards as they are scrolled to. Their number is bounded, so that a
+page over a million faces is as small as one over a few thousand.
 """
 
 import base64
 import heapq
+import json
+import os
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from datetime import datetime
 from html import escape
 from pathlib import Path
 from string import Template
-from typing import Final
+from typing import Any, Final
+from urllib.parse import quote
 
-from app.inference.wording import percent
 from app.labeling.journal import Picture, View
+from app.labeling.products import annotated_path
 from app.labeling.records import FaceRecord, pictures_of
 from data.contract import LABELS
 from data.contract.palette import hex_color
 
-PER_LABEL: Final = 48
-WEAK: Final = 48
+PER_LABEL: Final = 600
 ERRORS: Final = 200
 BLURRED: Final = 20.0
 SMALL_PX: Final = 24.0
@@ -31,15 +34,16 @@ _BINS: Final = 10
 
 @dataclass(order=True, slots=True)
 class Shown:
-    """A face that may be shown; ordered so that a heap drops what interests least."""
+    """A face that may be shown; ordered so that a heap drops the most confident."""
 
-    interest: float
-    name: str = field(compare=False)
-    frame: int | None = field(compare=False)
-    number: int = field(compare=False)
-    row: int = field(compare=False)
+    doubt: float
+    picture: Picture = field(compare=False)
     face: FaceRecord = field(compare=False)
-    note: str = field(compare=False, default="")
+
+    @property
+    def order(self) -> tuple[float, str, int, int]:
+        """The least confident first, by the confidence that the card shows; then by name."""
+        return round(-self.doubt, 4), self.picture.name, self.picture.frame, self.face.number
 
 
 @dataclass(slots=True)
@@ -49,11 +53,10 @@ class Gathered:
     statuses: Counter[str] = field(default_factory=Counter)
     labels: Counter[str] = field(default_factory=Counter)
     uncertain: int = 0
+    weak: int = 0
     confidence: Counter[int] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
     by_label: dict[str, list[Shown]] = field(default_factory=lambda: {label: [] for label in LABELS})
-    weak: list[Shown] = field(default_factory=list)
-    weak_count: int = 0
     errors: list[Picture] = field(default_factory=list)
 
 
@@ -76,28 +79,20 @@ def gather(view: View) -> Gathered:
             if len(gathered.errors) < ERRORS:
                 gathered.errors.append(picture)
         for face in picture.faces:
-            _add_face(gathered, picture, face)
+            _add_face(gathered, Shown(-face.confidence, picture, face))
     return gathered
 
 
-def _add_face(gathered: Gathered, picture: Picture, face: FaceRecord) -> None:
+def _add_face(gathered: Gathered, shown: Shown) -> None:
+    face = shown.face
     gathered.labels[face.label] += 1
     gathered.uncertain += face.uncertain
+    gathered.weak += bool(weaknesses(face))
     gathered.confidence[min(_BINS - 1, int(face.confidence * _BINS))] += 1
-    shown = Shown(-face.confidence, picture.name, picture.frame_or_none, face.number, picture.row, face)
-    _keep(gathered.by_label[face.label], shown, PER_LABEL)
-    notes = weaknesses(face)
-    if notes:
-        gathered.weak_count += 1
-        weak = replace(shown, interest=-face.sharpness, note=", ".join(notes))
-        _keep(gathered.weak, weak, WEAK)
-
-
-def _keep(kept: list[Shown], shown: Shown, limit: int) -> None:
-    """Hold the most interesting; of equals the first, as pictures come in the order of names."""
-    if len(kept) < limit:
+    kept = gathered.by_label[face.label]
+    if len(kept) < PER_LABEL:
         heapq.heappush(kept, shown)
-    elif kept[0] < shown:
+    elif kept[0] < shown:  # of equals the first stays, as pictures come in the order of names
         heapq.heapreplace(kept, shown)
 
 
@@ -105,20 +100,56 @@ def render_page(view: View) -> str:
     """The whole page as text."""
     gathered = gather(view)
     faces = sum(gathered.labels.values())
+    shown = sorted((one for kept in gathered.by_label.values() for one in kept), key=lambda one: one.order)
     return Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(
         model=escape(view.model),
         precision=escape(view.precision),
         detector=escape(view.detector),
-        partial=""
-        if not view.remaining()
-        else "<p class=note>The run is not complete: this page shows what is done.</p>",
+        inputs=escape(", ".join(view.inputs)),
+        date=datetime.now().astimezone().isoformat(sep=" ", timespec="minutes"),
+        partial="<p class=note>The run is not complete: this page shows what is done.</p>" if view.remaining() else "",
         tiles=_tiles(gathered, faces),
         labels=_label_bars(gathered, faces),
         histogram=_histogram(gathered, faces),
-        sections="".join(_section(view, label, gathered) for label in LABELS if gathered.labels[label]),
-        weak=_weak(view, gathered),
+        options="".join(f"<option value={one}>{one} ({gathered.labels[one]:,})" for one in LABELS),
+        weak=f"{gathered.weak:,}",
+        weak_means=f"smaller than {SMALL_PX:.0f} px, blurred (sharpness below {BLURRED:.0f}) or turned by more than "
+        f"{TURNED_DEGREES:.0f}\N{DEGREE SIGN}",
+        bounded=f" Of each expression, the {PER_LABEL} least certain faces are here." if len(shown) < faces else "",
+        data=_data(view, shown),
         errors=_errors(gathered),
     )
+
+
+def _data(view: View, shown: list[Shown]) -> str:
+    """The cards as JSON that may stand within a script element."""
+    colors = {label: hex_color(label) for label in LABELS}
+    cards = ",\n".join(json.dumps(_card(view, one), separators=(",", ":")) for one in shown)
+    return f'{{"colors":{json.dumps(colors)},"faces":[\n{cards}]}}'.replace("<", "\\u003c")
+
+
+def _card(view: View, one: Shown) -> dict[str, Any]:
+    picture, face = one.picture, one.face
+    return {
+        "file": picture.name,
+        "where": f"face {face.number}"
+        if picture.frame_or_none is None
+        else f"frame {picture.frame}, {picture.time_s} s",
+        "link": _link(view, picture),
+        "label": face.label,
+        "p": [round(float(p), 4) for p in face.probabilities],
+        "uncertain": face.uncertain,
+        "note": ", ".join(weaknesses(face)),
+        "thumb": base64.b64encode(view.thumb(picture.row, face.number) or b"").decode(),
+    }
+
+
+def _link(view: View, picture: Picture) -> str:
+    """Address of the photo, relative to the report; the annotated copy of a frame or a member, where there is one."""
+    if picture.kind == "file" and not picture.is_child:
+        return quote(os.path.relpath(os.fsencode(picture.path), os.fsencode(view.out.absolute())))
+    copy = annotated_path(picture.name, picture.frame)
+    return quote(copy) if os.path.exists(view.out / copy) else ""
 
 
 def _tiles(gathered: Gathered, faces: int) -> str:
@@ -127,7 +158,7 @@ def _tiles(gathered: Gathered, faces: int) -> str:
         "faces": faces,
         "uncertain": gathered.uncertain,
         "without a face": gathered.statuses["no_face"],
-        "errors": gathered.statuses["error"],
+        "with an error": gathered.statuses["error"],
         "files skipped": gathered.statuses["skipped"],
     }
     return "".join(f"<div class=tile><b>{value:,}</b>{name}</div>" for name, value in tiles.items())
@@ -139,10 +170,9 @@ def _label_bars(gathered: Gathered, faces: int) -> str:
     for label in LABELS:
         count = gathered.labels[label]
         share = f"{count / faces:.1%}" if faces else "-"
-        link = f'<a href="#{label}">{label}</a>' if count else label
         rows += (
-            f'<tr><th>{link}<td class=bar><i style="width:{100 * count / most:.1f}%;background:{hex_color(label)}"></i>'
-            f"<td>{count:,}<td>{share}"
+            f'<tr><th><a href="#label={label}">{label}</a><td class=bar><i style="width:{100 * count / most:.1f}%;'
+            f'background:{hex_color(label)}"></i><td>{count:,}<td>{share}'
         )
     return rows
 
@@ -155,48 +185,6 @@ def _histogram(gathered: Gathered, faces: int) -> str:
         title = f"{number * 10} to {number * 10 + 10} %: {count:,} faces"
         bars += f'<span title="{title}"><i style="height:{100 * count / most:.1f}%"></i>{number * 10}</span>'
     return bars if faces else ""
-
-
-def _section(view: View, label: str, gathered: Gathered) -> str:
-    shown = sorted(gathered.by_label[label], key=lambda one: (-one.interest, one.name, one.frame or 0, one.number))
-    count = gathered.labels[label]
-    what = f"{count:,} face{'s' if count != 1 else ''}"
-    what += f", the {len(shown)} least certain first" if len(shown) < count else ", the least certain first"
-    return (
-        f'<h2 id="{label}"><i style="background:{hex_color(label)}"></i>{label} <small>{what}</small></h2>'
-        f"<div class=grid>{_cards(view, shown)}</div>"
-    )
-
-
-def _cards(view: View, shown: Iterable[Shown]) -> str:
-    return "".join(_card(view, one) for one in shown)
-
-
-def _card(view: View, one: Shown) -> str:
-    thumb = view.thumb(one.row, one.number)
-    source = f"data:image/jpeg;base64,{base64.b64encode(thumb).decode()}" if thumb else ""
-    order = sorted(zip(LABELS, one.face.probabilities.tolist(), strict=True), key=lambda pair: -pair[1])
-    second = f"{order[1][0]} {percent(order[1][1])}"
-    where = one.name if one.frame is None else f"{one.name}, frame {one.frame}"
-    mark = " class=doubt" if one.face.uncertain else ""
-    title = escape(f"{where}, face {one.number}: " + ", ".join(f"{name} {p:.1%}" for name, p in order), quote=True)
-    note = escape(one.note) if one.note else f"then {second}"
-    return (
-        f'<figure{mark} title="{title}"><img loading=lazy alt="" src="{source}"><figcaption>'
-        f"<b>{one.face.label} {percent(one.face.confidence)}</b><span>{note}</span>"
-        f"<span class=file>{escape(where)}</span></figcaption></figure>"
-    )
-
-
-def _weak(view: View, gathered: Gathered) -> str:
-    if not gathered.weak:
-        return "<p>None: every face is at least 24 px, sharp and near upright.</p>"
-    shown = sorted(gathered.weak, key=lambda one: (-one.interest, one.name, one.frame or 0, one.number))
-    return (
-        f"<p>{gathered.weak_count:,} faces are smaller than {SMALL_PX:.0f} px, blurred (sharpness below {BLURRED:.0f}) "
-        f"or turned by more than {TURNED_DEGREES:.0f}\N{DEGREE SIGN}; the most blurred first.</p>"
-        f"<div class=grid>{_cards(view, shown)}</div>"
-    )
 
 
 def _errors(gathered: Gathered) -> str:

@@ -4,6 +4,7 @@ python -m app label samples/photos --out out
 """
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -28,7 +29,7 @@ from app.labeling.progress import Reporter
 from app.labeling.reading import file_sha256
 from app.labeling.records import Tally
 from app.labeling.request import Request
-from app.labeling.scan import sources_of
+from app.labeling.scan import printable, sources_of
 from app.labeling.signals import Interrupts, Stopped
 from app.settings import Settings
 from data.atomic import write_atomic
@@ -87,6 +88,7 @@ def _run(request: Request, settings: Settings, report: Reporter, outcome: Outcom
             _scan(journal, request, pipelines[0], report)
             journal.put("facts", json.dumps(outcome.facts))
             journal.put("outputs", json.dumps(outputs))
+            journal.put("inputs", json.dumps([printable(path) for path in _inputs(request)]))
             complete = _label(journal, request, pipelines, products_of(outputs), report, outcome, signals)
             if signals.received is None:
                 _write(journal, outputs, report, outcome, signals, complete=complete)
@@ -96,6 +98,13 @@ def _run(request: Request, settings: Settings, report: Reporter, outcome: Outcom
         finally:
             _count(request.out, outcome)
             journal.close()
+
+
+def _inputs(request: Request) -> list[str]:
+    """What was given to label, as full paths; a list of names as itself."""
+    if request.files_from is not None:
+        return ["standard input" if request.files_from == "-" else os.path.abspath(request.files_from)]
+    return [os.path.abspath(path) for path in request.inputs]
 
 
 def _check_settings(journal: Journal, request: Request, facts: dict[str, str]) -> None:
@@ -223,7 +232,7 @@ def _write_run_file(journal: Journal, request: Request, outcome: Outcome) -> Non
     _count(journal.out, outcome)
     facts = {
         "settings": outcome.facts,
-        "inputs": list(request.inputs) or request.files_from,
+        "inputs": [printable(path) for path in _inputs(request)],
         "options": {
             name: getattr(request, name)
             for name in (

@@ -86,6 +86,7 @@ class View:
         self.detector = facts.get("detector", "")
         self.model = facts.get("model", "")
         self.precision = facts.get("precision", "")
+        self.inputs: tuple[str, ...] = tuple(json.loads(self._journal.get("inputs") or "[]"))
         self._min_face_px, self._min_confidence = json.loads((filtered and self._journal.get("filter")) or "[0, 0]")
 
     def close(self) -> None:

@@ -1,6 +1,7 @@
 """`fiftyone/`: a FiftyOneImageDetectionDataset: `data.json` (files by id) and `labels.json` (boxes and labels by id).
 
-fiftyone.Dataset.from_dir(dataset_dir="out/fiftyone", dataset_type=fiftyone.types.FiftyOneImageDetectionDataset)
+kind = fiftyone.types.FiftyOneImageDetectionDataset
+fiftyone.Dataset.from_dir(dataset_dir="out/fiftyone", dataset_type=kind, data_path="data.json")
 """
 
 import hashlib

@@ -115,7 +115,9 @@ def test_torchvision_reads_the_class_folders(written: Path) -> None:
 
 def test_fiftyone_imports_the_detections(written: Path) -> None:
     importers = pytest.importorskip("fiftyone.utils.data.importers", reason="fiftyone is not installed: not tested")
-    importer = importers.FiftyOneImageDetectionDatasetImporter(dataset_dir=str(written / "fiftyone"))
+    importer = importers.FiftyOneImageDetectionDatasetImporter(
+        dataset_dir=str(written / "fiftyone"), data_path="data.json"
+    )
     with importer:
         found = list(importer)
     assert {Path(path).name for path, _, _ in found} == set(names_of(written))

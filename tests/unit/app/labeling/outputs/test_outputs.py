@@ -1,15 +1,20 @@
 """Every output says the same, in its own format, and is readable by what it is for."""
 
+import base64
 import csv
+import io
 import json
+import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from urllib.parse import unquote
 
 import cv2
 import numpy as np
 import pytest
 from PIL import Image
 from pyarrow import parquet
+from rich.console import Console
 
 from app.inference.detect import Face
 from app.inference.drawing import annotate, reduced
@@ -18,6 +23,7 @@ from app.labeling.columns import FACE_COLUMNS, FILE_COLUMNS
 from app.labeling.files import LabelingError
 from app.labeling.outputs import check_outputs, load_output, output_names
 from app.labeling.request import DEFAULT_OUTPUTS
+from app.labeling.summary import print_summary
 from data.contract import LABELS, LANDMARKS, align, decode
 from data.contract.palette import COLORS
 from data.readers.folders import Folders
@@ -162,7 +168,27 @@ def test_the_report_holds_no_foreign_markup_and_needs_no_network(finished: Label
     assert "<b>&amp;.jpg" not in page
     assert "http://" not in page
     assert "https://" not in page
-    assert page.count("data:image/jpeg;base64,") >= 7
+    data = json.loads(page.partition('type="application/json">')[2].partition("</script>")[0])
+    assert len(data["faces"]) == 7
+    assert all(decode(base64.b64decode(card["thumb"])).shape == (96, 96, 3) for card in data["faces"])
+
+
+def test_the_report_links_photos_and_counts_like_the_terminal(finished: Labeled) -> None:
+    page = (finished.out / "report.html").read_text(encoding="utf-8")
+    data = json.loads(page.partition('type="application/json">')[2].partition("</script>")[0])
+    for card in data["faces"]:
+        assert (finished.out / unquote(card["link"])).is_file()
+    console = Console(file=io.StringIO(), width=200)
+    print_summary(finished.outcome, console)
+    said = console.file.getvalue()  # type: ignore[attr-defined]
+    tiles = {name: count for count, name in re.findall(r"<div class=tile><b>([\d,]+)</b>([\w ]+)</div>", page)}
+    for words in ("faces in", "pictures;", "without a face", "with an error", "files skipped"):
+        (count,) = re.findall(rf"([\d,]+) {words}", said)
+        assert tiles[words.removesuffix(" in").removesuffix(";")] == count, words
+    for label, count in finished.outcome.labels.items():
+        assert f"#label={label}" in page
+        assert re.search(rf"{label} +{count} ", said)
+        assert f"<option value={label}>{label} ({count})" in page
 
 
 def test_every_output_has_a_line_of_help_and_is_in_the_guide() -> None:

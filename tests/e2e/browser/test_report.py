@@ -1,0 +1,146 @@
+"""The report in a browser: filters, links to the photos, and a page of thousands of faces."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import numpy as np
+import pytest
+from playwright.sync_api import Browser, BrowserType, Page
+
+from app.labeling.journal import Journal, View
+from app.labeling.records import FaceRecord, Item, PictureRecord, Source
+from app.labeling.report import PER_LABEL, render_page
+from data.contract import LABELS
+from tests.browser import launch
+from tests.support import encoded, picture
+
+COUNT = 6_000
+LEAST, MOST = 30, 99  # percent
+
+
+def face(number: int) -> FaceRecord:
+    """A face of one of seven labels, with a confidence of 30 to 99 %."""
+    label = number % len(LABELS)
+    confidence = (LEAST + number * 7 % (MOST - LEAST + 1)) / 100
+    probabilities = np.full(len(LABELS), (1 - confidence) / 6, np.float32)
+    probabilities[label] = confidence
+    box = (0.0, 0.0, 20.0, 20.0) if number % 10 == 0 else (0.0, 0.0, 90.0, 90.0)
+    thumb = encoded(picture(96, 96), "JPEG", quality=85)
+    points = np.zeros((5, 2), np.float32)
+    return FaceRecord(box, points, 0.9, probabilities, LABELS[label], confidence, confidence < 0.5, 0.0, 99.0, thumb)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of a journal with thousands of faces."""
+    base = tmp_path_factory.mktemp("report")
+    names = [f"in/{number:05d} #ü.jpg" for number in range(COUNT)]
+    path = base / "in" / "00000 #ü.jpg"
+    path.parent.mkdir()
+    path.write_bytes(encoded(picture(), "JPEG"))
+    (base / "out" / ".mien").mkdir(parents=True)
+    journal = Journal(base / "out")
+    items = [Item(name, "file", bytes(base / name), None, 1, products=4) for name in names]
+    for _ in journal.scan(Source(item.name, "file", item.path, 1, "1:1") for item in items):
+        pass
+    faces = [face(number) for number in range(COUNT)]
+    journal.commit(
+        None, [PictureRecord(one, "ok", 99, 99, "0" * 64, (a,)) for one, a in zip(items, faces, strict=True)]
+    )
+    journal.put("inputs", f'["{base / "in"}"]')
+    view = View(base / "out")
+    (base / "out" / "report.html").write_text(render_page(view), encoding="utf-8")
+    view.close()
+    journal.close()
+    return base / "out" / "report.html"
+
+
+@pytest.fixture(scope="module")
+def window(browsers: BrowserType) -> Iterator[Browser]:
+    with launch(browsers) as running:
+        yield running
+
+
+@pytest.fixture
+def page(window: Browser, report: Path) -> Iterator[Page]:
+    with window.new_context(viewport={"width": 1280, "height": 900}) as context:
+        page = context.new_page()
+        page.goto(report.as_uri())
+        yield page
+
+
+def shown(page: Page) -> list[tuple[str, int]]:
+    """Label and confidence, percent, of each card."""
+    texts = page.eval_on_selector_all(".card b", "all => all.map(b => b.textContent.trim())")
+    found = [re.fullmatch(r">?(\w+) >?(\d+)%", text) for text in texts]
+    return [(one[1], int(one[2])) for one in found if one is not None]
+
+
+def count(page: Page) -> int:
+    return int(page.inner_text("#count").split()[0].replace(",", ""))
+
+
+def test_thousands_of_faces_are_drawn_as_they_are_scrolled_to(page: Page, report: Path) -> None:
+    assert report.stat().st_size < 20_000_000
+    kept = sum(min(PER_LABEL, len(range(label, COUNT, 7))) for label in range(7))
+    assert count(page) == kept
+    assert page.locator(".card").count() <= 360
+    took = page.evaluate("(() => { const began = performance.now(); choose(); return performance.now() - began; })()")
+    assert took < 1000
+    before = page.locator(".card").count()
+    page.evaluate("scrollTo(0, document.body.scrollHeight)")
+    page.wait_for_function(f"() => document.querySelectorAll('.card').length > {before}")
+
+
+def test_cards_come_in_the_order_of_the_confidence_they_show(page: Page) -> None:
+    found = [confidence for _, confidence in shown(page)]
+    assert len(found) >= 120
+    assert found == sorted(found)
+    assert found[0] == LEAST
+
+
+def test_a_card_shows_thumbnail_label_top_three_and_opens_the_photo(page: Page, report: Path) -> None:
+    cards = page.eval_on_selector_all(
+        ".card",
+        "all => all.map(c => [c.querySelector('a').href, [...c.lastChild.children].map(e => e.textContent)])",
+    )
+    link, texts = next(one for one in cards if one[1][-1].endswith("in/00000 #ü.jpg"))
+    assert Path(unquote(urlsplit(link).path)) == (report.parent.parent / "in" / "00000 #ü.jpg")
+    assert texts[0].strip() == "surprise 30%"
+    assert texts[1] == "surprise 30%"
+    assert len(texts) == 1 + 3 + 1
+    assert page.evaluate("document.querySelector('.card img').naturalWidth") == 96
+
+
+def test_filters_by_expression_and_confidence_are_kept_in_the_address(page: Page) -> None:
+    page.select_option("select[name=label]", "anger")
+    page.fill("input[name=low]", "40")
+    page.fill("input[name=high]", "50")
+    found = shown(page)
+    assert found
+    assert {label for label, _ in found} == {"anger"}
+    assert all(40 <= confidence <= 50 for _, confidence in found)
+    kept = count(page)
+    page.reload()
+    assert count(page) == kept
+    assert page.input_value("select[name=label]") == "anger"
+    page.click("th a:has-text('fear')")
+    page.wait_for_function("() => document.querySelector('.card b').textContent.includes('fear')")
+    page.check("input[name=weak]")
+    assert all("20 px" in text for text in page.eval_on_selector_all(".card", "all => all.map(c => c.textContent)"))
+
+
+def test_the_folder_and_the_date_are_told(page: Page, report: Path) -> None:
+    said = page.inner_text("p.sub >> nth=0")
+    assert str(report.parent.parent / "in") in said
+    assert re.search(r"labeled 20\d\d-\d\d-\d\d \d\d:\d\d", said)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_fits_a_phone(window: Browser, report: Path, scheme: str) -> None:
+    with window.new_context(viewport={"width": 360, "height": 700}, color_scheme=scheme) as context:
+        page = context.new_page()
+        page.goto(report.as_uri())
+        assert page.evaluate("document.documentElement.scrollWidth") == 360
