@@ -1,0 +1,156 @@
+"""Faces found and images per second of neighboring projects and of Mien as cloned, on the same photos in one run.
+
+    python -m venv FER && FER/bin/pip install fer "setuptools<81"
+    npm install --prefix FACE_API @vladmandic/face-api @tensorflow/tfjs @tensorflow/tfjs-backend-wasm jpeg-js
+    python -m benchmarks.neighbors --fer FER/bin/python --face-api FACE_API --json out/neighbors.json
+
+A neighbor that is not given is skipped. 600 photos of 350x350 px with one face each: muxspace's validation faces,
+enlarged, if MIEN_DATA_DIR names the folder of the data sets; otherwise variants of the sample portrait. Every program
+reads the JPEG files in one process, with its usual defaults and threads; its start is not counted. Rounds alternate,
+and the best of each is taken. Mien runs without any `MIEN_*` variable and without downloaded files; with
+MIEN_MODELS_DIR, Mien with YuNet is a row of its own.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+import cv2
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.labeling import SAMPLES
+from benchmarks.results import publish
+from data.contract import Array
+from data.contract.decode import decode
+from data.readers.base import open_reader
+
+PHOTO_PX: Final = 350
+_HERE: Final = Path(__file__).resolve().parent
+_ROOT: Final = _HERE.parent
+_INSTALL: Final = "not installed: see `python -m benchmarks.neighbors --help`"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What one program did with all photos in its fastest round."""
+
+    program: str
+    photos_with_face: int
+    faces: int
+    images_per_s: float
+
+
+def write_photos(folder: Path, count: int) -> str:
+    """Write `count` JPEG files of 350x350 px, the same ones each time. Returns: where they come from."""
+    root = os.environ.get("MIEN_DATA_DIR")
+    pictures = _dataset_faces(Path(root)) if root else _portraits()
+    for number, pixels in enumerate(islice(pictures, count)):
+        photo = cv2.resize(pixels[:, :, ::-1], (PHOTO_PX, PHOTO_PX), interpolation=cv2.INTER_CUBIC)
+        cv2.imwrite(str(folder / f"{number:04}.jpg"), photo, [cv2.IMWRITE_JPEG_QUALITY, 90])
+    return "muxspace validation" if root else "sample portrait"
+
+
+def _dataset_faces(root: Path) -> Iterator[Array]:
+    reader = open_reader("muxspace", root / "muxspace")
+    return (reader.picture(sample) for sample in reader.samples("valid"))
+
+
+def _portraits() -> Iterator[Array]:
+    """The sample portrait, turned, brightened and mirrored differently each time."""
+    portrait = decode((SAMPLES / "astronaut.jpg").read_bytes())[:300, 80:380]
+    height, width = portrait.shape[:2]
+    random = np.random.default_rng(0)
+    while True:
+        turned = cv2.getRotationMatrix2D((width / 2, height / 2), random.uniform(-12, 12), random.uniform(0.8, 1.2))
+        varied = cv2.warpAffine(portrait, turned, (width, height), borderMode=cv2.BORDER_REPLICATE)
+        varied = np.clip(varied * random.uniform(0.6, 1.3), 0, 255).astype(np.uint8)
+        yield varied[:, ::-1] if random.random() < 0.5 else varied
+
+
+def measure_mien(folder: Path, models_dir: str | None = None) -> dict[str, Any]:
+    """`mien label` with its defaults. Raises: CalledProcessError."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MIEN_")}
+    with tempfile.TemporaryDirectory(prefix="mien-bench-") as place:
+        environment |= {"XDG_CACHE_HOME": place, "PYTHONPATH": str(_ROOT)}
+        environment |= {"MIEN_MODELS_DIR": models_dir} if models_dir else {}
+        command = [sys.executable, "-m", "app", "label", str(folder), "--out", f"{place}/out", "--write", "csv"]
+        done = subprocess.run(
+            [*command, "--json-log"], check=True, stderr=subprocess.PIPE, text=True, env=environment, cwd=_ROOT
+        )
+    summary = json.loads(done.stderr.splitlines()[-1])
+    rates = {"images_per_s": summary["images_per_s"], "faces": summary["faces"]}
+    name = f"Mien, {summary['detector']}, {summary['precision']}"
+    return {"program": name, "photos_with_face": summary["statuses"]["ok"], **rates}
+
+
+def measure_script(command: list[str], folder: Path) -> dict[str, Any]:
+    """A neighbor's script, which prints its result as the last line. Raises: CalledProcessError."""
+    done = subprocess.run([*command, str(folder)], check=True, stdout=subprocess.PIPE, text=True)
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def programs(fer: Path | None, face_api: Path | None) -> dict[str, Callable[[Path], dict[str, Any]]]:
+    """How each program that is there is measured."""
+    found: dict[str, Callable[[Path], dict[str, Any]]] = {"Mien as cloned": measure_mien}
+    if models_dir := os.environ.get("MIEN_MODELS_DIR"):
+        found["Mien with YuNet"] = lambda folder: measure_mien(folder, models_dir)
+    if fer:
+        found["fer"] = lambda folder: measure_script([str(fer), str(_HERE / "neighbors_fer.py")], folder)
+    if face_api:
+        script = ["node", str(_HERE / "neighbors_face_api.cjs"), str(face_api.resolve())]
+        found["face-api.js"] = lambda folder: measure_script(script, folder)
+    return found
+
+
+def measure(found: dict[str, Callable[[Path], dict[str, Any]]], folder: Path, rounds: int) -> dict[str, Measured]:
+    """The best round of each program; rounds alternate."""
+    best: dict[str, Measured] = {}
+    for _ in range(rounds):
+        for name, run in found.items():
+            result = Measured(**run(folder))
+            if name not in best or result.images_per_s > best[name].images_per_s:
+                best[name] = result
+    return best
+
+
+def _print(best: dict[str, Measured], count: int) -> None:
+    table = Table("program", "version", "photos with a face", "faces", "images/s")
+    for name, one in best.items():
+        found = f"{one.photos_with_face} of {count}"
+        table.add_row(name, one.program, found, str(one.faces), f"{one.images_per_s:.0f}")
+    for name in ("fer", "face-api.js"):
+        if name not in best:
+            table.add_row(name, _INSTALL, "", "", "")
+    Console(stderr=True, width=120).print(table)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Measure, print, and write JSON where asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--fer", type=Path, metavar="PYTHON", help="interpreter of an environment with fer")
+    parser.add_argument("--face-api", type=Path, metavar="FOLDER", help="folder with node_modules")
+    parser.add_argument("--count", type=int, default=600, help="photos (600)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of each program (3)")
+    parser.add_argument("--json", type=Path, help="file for the result")
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="mien-photos-") as place:
+        source = write_photos(Path(place), options.count)
+        best = measure(programs(options.fer, options.face_api), Path(place), options.rounds)
+    _print(best, options.count)
+    results = {name: asdict(one) for name, one in best.items()}
+    publish({"photos": options.count, "source": source, "cores": os.cpu_count(), "programs": results}, options.json)
+
+
+if __name__ == "__main__":
+    main()

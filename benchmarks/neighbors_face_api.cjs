@@ -1,0 +1,49 @@
+// The loop of `benchmarks.neighbors` for face-api.js with its WebAssembly backend.
+//
+//     node benchmarks/neighbors_face_api.cjs FOLDER_WITH_NODE_MODULES FOLDER_OF_PHOTOS
+
+const fs = require("node:fs");
+const os = require("node:os");
+const path = require("node:path");
+const { createRequire } = require("node:module");
+
+async function main([home, folder]) {
+  const load = createRequire(path.join(home, "package.json"));
+  const modules = path.join(home, "node_modules");
+  const tf = load("@tensorflow/tfjs");
+  const wasm = load("@tensorflow/tfjs-backend-wasm");
+  const faceapi = load("@vladmandic/face-api/dist/face-api.node-wasm.js");
+  const jpeg = load("jpeg-js");
+  wasm.setWasmPaths(`${path.join(modules, "@tensorflow/tfjs-backend-wasm/dist")}/`);
+  wasm.setThreadsCount(os.cpus().length);
+  await tf.setBackend("wasm");
+  await tf.ready();
+  const weights = path.join(modules, "@vladmandic/face-api/model");
+  await faceapi.nets.tinyFaceDetector.loadFromDisk(weights);
+  await faceapi.nets.faceExpressionNet.loadFromDisk(weights);
+  const options = new faceapi.TinyFaceDetectorOptions();
+
+  async function label(file) {
+    const { width, height, data } = jpeg.decode(fs.readFileSync(file), { formatAsRGBA: false, useTArray: true });
+    const pixels = tf.tensor3d(data, [height, width, 3], "int32");
+    const faces = await faceapi.detectAllFaces(pixels, options).withFaceExpressions();
+    pixels.dispose();
+    return faces.length;
+  }
+
+  const files = fs.readdirSync(folder).filter((name) => name.endsWith(".jpg")).sort().map((name) => path.join(folder, name));
+  for (const file of files.slice(0, 8)) await label(file);
+  const began = performance.now();
+  const counts = [];
+  for (const file of files) counts.push(await label(file));
+  const seconds = (performance.now() - began) / 1000;
+  const { version } = load("@vladmandic/face-api/package.json");
+  console.log(JSON.stringify({
+    program: `face-api.js ${version}, TinyFaceDetector, wasm`,
+    photos_with_face: counts.filter((count) => count > 0).length,
+    faces: counts.reduce((sum, count) => sum + count, 0),
+    images_per_s: files.length / seconds,
+  }));
+}
+
+main(process.argv.slice(2));

@@ -1,0 +1,60 @@
+"""The comparison with neighbors: the same photos each time, absent programs skipped, the best round kept."""
+
+import json
+import sys
+from pathlib import Path
+
+import cv2
+import pytest
+
+from benchmarks import neighbors
+
+FAKE = """import json, sys
+from pathlib import Path
+count = len(list(Path(sys.argv[-1]).glob("*.jpg")))
+print("loading")
+print(json.dumps({"program": "fake 1.0", "photos_with_face": count, "faces": count, "images_per_s": 5.0}))
+"""
+
+
+def photos(folder: Path) -> list[bytes]:
+    folder.mkdir()
+    assert neighbors.write_photos(folder, 3) == "sample portrait"
+    return [path.read_bytes() for path in sorted(folder.iterdir())]
+
+
+@pytest.fixture(autouse=True)
+def without_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MIEN_DATA_DIR", "MIEN_MODELS_DIR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_the_photos_are_the_same_each_time_and_differ_from_each_other(tmp_path: Path) -> None:
+    first = photos(tmp_path / "a")
+    assert first == photos(tmp_path / "b")
+    assert len(set(first)) == 3
+    assert cv2.imread(str(tmp_path / "a" / "0000.jpg")).shape == (350, 350, 3)
+
+
+def test_absent_neighbors_are_skipped_and_mien_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    neighbors.main(["--count", "3", "--rounds", "1", "--json", str(tmp_path / "out.json")])
+    results = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
+    assert list(results["programs"]) == ["Mien as cloned"]
+    mien = results["programs"]["Mien as cloned"]
+    assert mien["photos_with_face"] == 3
+    assert mien["images_per_s"] > 0
+    assert capsys.readouterr().err.count("not installed") == 2
+
+
+def test_a_neighbor_s_last_line_is_its_result_and_the_best_round_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "fake.py"
+    script.write_text(FAKE, encoding="utf-8")
+    folder = tmp_path / "photos"
+    photos(folder)
+    result = neighbors.measure_script([sys.executable, str(script)], folder)
+    assert result["faces"] == 3
+    rates = iter([5.0, 7.0, 6.0])
+    best = neighbors.measure({"fake": lambda _: result | {"images_per_s": next(rates)}}, folder, 3)
+    assert best["fake"].images_per_s == 7.0
