@@ -3,14 +3,14 @@
 `mien serve` runs it; so does any ASGI server: `uvicorn --factory app.main:create_app`.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 from starlette.middleware import Middleware
 
 from app import VERSION
-from app.inference.pipeline import Pipeline, build_pipeline
+from app.inference.pipeline import Pipeline, build_pipelines
 from app.service import problems
 from app.service.http_protocol import STATE_KEY, Connections
 from app.service.metrics import Metrics
@@ -29,12 +29,12 @@ neither stored nor logged. Every error is a problem document (RFC 9457).
 """
 
 
-def create_app(settings: Settings | None = None, *, pipeline: Pipeline | None = None) -> FastAPI:
+def create_app(settings: Settings | None = None, *, pipelines: Mapping[str, Pipeline] | None = None) -> FastAPI:
     """Build the application; models are opened, verified and warmed when it starts, before it listens.
 
     Args:
         settings: read from the environment when not given.
-        pipeline: one that is already open; by default the settings say what to open.
+        pipelines: by model name, the default first, if they are open; by default the settings say what to open.
     """
     chosen = settings or load_settings()
     app = FastAPI(
@@ -48,7 +48,7 @@ def create_app(settings: Settings | None = None, *, pipeline: Pipeline | None = 
         lifespan=_lifespan,
         middleware=_middleware(chosen),
     )
-    app.state.settings, app.state.pipeline = chosen, pipeline
+    app.state.settings, app.state.pipelines = chosen, pipelines
     problems.install(app)
     _include_routes(app, chosen)
     expressions.describe_limits(app.openapi(), chosen)
@@ -86,8 +86,7 @@ def _middleware(settings: Settings) -> list[Middleware]:
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[dict[str, object]]:
     settings: Settings = app.state.settings
-    pipeline: Pipeline = app.state.pipeline or build_pipeline(settings)
-    service = Service(pipeline, settings, Metrics())
+    service = Service(app.state.pipelines or build_pipelines(settings), settings, Metrics())
     app.state.service = service
     with on_stop(service.drain, after_s=settings.drain_s):
         refused = lambda slug: service.metrics.rejections.labels(slug).inc()  # noqa: E731

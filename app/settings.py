@@ -33,6 +33,9 @@ class Settings(BaseSettings):
     # Model and device
     models_dir: Path | None = Field(None, description="folder with YuNet's file; searched before the user cache")
     model: Path | None = Field(None, description="fast (the default), accurate, or an artifact folder")
+    extra_models: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="models that a request may choose besides `model`: names or folders, separated by commas"
+    )
     prior: Prior = Field("balanced", description="balanced corrects for rare expressions, natural does not")
     device: Device = Field("auto", description="auto may fall back to the CPU; cuda and tensorrt refuse to")
     precision: Precision = Field(
@@ -133,7 +136,7 @@ class Settings(BaseSettings):
     host: str = Field("127.0.0.1", description="address to listen on; by default only this machine")
     port: Annotated[int, Field(ge=0, le=65535)] = Field(8000, description="0 takes a free one")
 
-    @field_validator("api_key_sha256", "cors_origins", "allowed_hosts", mode="before")
+    @field_validator("extra_models", "api_key_sha256", "cors_origins", "allowed_hosts", mode="before")
     @classmethod
     def _split_at_commas(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
@@ -142,6 +145,17 @@ class Settings(BaseSettings):
     def _passes_grow(self) -> Self:
         if self.detection_max_px < self.detection_px:
             raise ValueError(f"detection_max_px {self.detection_max_px} is below detection_px {self.detection_px}")
+        return self
+
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        """What a request chooses a model by, the default first: `fast`, `accurate`, or the name of a folder."""
+        return tuple(Path(model).name for model in (self.model or "fast", *self.extra_models))
+
+    @model_validator(mode="after")
+    def _models_differ(self) -> Self:
+        if len(set(self.model_names)) < len(self.model_names):
+            raise ValueError(f"extra_models: {', '.join(self.model_names)} (with `model`) should differ")
         return self
 
 

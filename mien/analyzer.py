@@ -12,7 +12,7 @@ from app.errors import InvalidRequest
 from app.inference.pipeline import Analysis, LabeledFace, build_pipeline
 from app.settings import load_settings
 from data.contract import LABELS, LANDMARKS, Array
-from models.manifest import released_artifact_dir
+from models.manifest import artifact_dir
 
 Image = str | os.PathLike[str] | bytes | Array
 
@@ -57,13 +57,13 @@ class Analyzer:
         """Open, verify and warm the detector and the model.
 
         Args:
-            model: name of a released model or folder of an artifact; the released default when not given.
+            model: fast (the default), accurate, the name of a released artifact, or the folder of one.
             device: auto, cpu, cuda or tensorrt; auto may fall back to the CPU.
             settings: fields of `app.settings.Settings`, such as detector="haar" or min_face_px=24. Variables of the
                 environment (`MIEN_*`) apply where these do not say otherwise.
         Raises: MienError, where a setting is wrong, a file is missing or damaged, or the device cannot run the model.
         """
-        folder = None if model is None else released_artifact_dir(model)
+        folder = None if model is None else artifact_dir(model)
         self._pipeline = build_pipeline(load_settings(model=folder, device=device, **settings))
 
     def analyze(self, image: Image) -> list[Face]:

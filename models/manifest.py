@@ -170,14 +170,24 @@ def sha256_of(path: Path) -> str:
 
 def default_artifact_dir() -> Path:
     """Folder of the artifact that `models/artifacts/DEFAULT` names. Raises: ArtifactError."""
-    return _resolve(ARTIFACTS_DIR / "DEFAULT")
+    return artifact_dir(None)
 
 
-def artifact_dir(model: Path | None) -> Path:
-    """Folder of a model: `fast` (the default), `accurate`, or the given folder. Raises: ArtifactError."""
-    if model is not None and not model.is_dir() and str(model) in POINTERS:
-        return _resolve(ARTIFACTS_DIR / POINTERS[str(model)])
-    return model or default_artifact_dir()
+def artifact_dir(model: str | os.PathLike[str] | None) -> Path:
+    """Folder of a model: `fast` (the default), `accurate`, a released artifact by its name, or the given folder.
+
+    Raises: ArtifactError, listing what there is.
+    """
+    text = "fast" if model is None else os.fspath(model)
+    folder = Path(text)
+    if folder.is_dir() or len(folder.parts) > 1:
+        return folder
+    if text in POINTERS:
+        return _resolve(ARTIFACTS_DIR / POINTERS[text])
+    released = sorted(path.parent.name for path in ARTIFACTS_DIR.glob(f"*/{MANIFEST_NAME}"))
+    if text in released:
+        return ARTIFACTS_DIR / text
+    raise ArtifactError(f"model {text!r}: no folder of an artifact, nor one of {', '.join([*POINTERS, *released])}")
 
 
 def _resolve(pointer: Path) -> Path:
@@ -186,24 +196,6 @@ def _resolve(pointer: Path) -> Path:
     except OSError as error:
         raise ArtifactError(f"no such model: cannot read {pointer} ({error.strerror})") from error
     return pointer.parent / name
-
-
-def released_artifact_dir(name: str | os.PathLike[str], artifacts_dir: Path = ARTIFACTS_DIR) -> Path:
-    """Folder of an artifact: itself, one of the released by its name, or by a pointer like `fast` or `accurate`.
-
-    A pointer is a file beside the artifacts, named in capitals, that holds a name, as `DEFAULT` does.
-    Raises: ArtifactError, listing what there is.
-    """
-    text = os.fspath(name)
-    if (Path(text) / MANIFEST_NAME).is_file():
-        return Path(text)
-    if text.isalpha() and (pointer := artifacts_dir / text.upper()).is_file():
-        text = pointer.read_text(encoding="utf-8").strip()
-    released = sorted(path.parent.name for path in artifacts_dir.glob(f"*/{MANIFEST_NAME}"))
-    if text in released:
-        return artifacts_dir / text
-    pointers = sorted(path.name.lower() for path in artifacts_dir.iterdir() if path.is_file() and path.name.isupper())
-    raise ArtifactError(f"model {text!r}: no folder of an artifact, nor one of {', '.join([*pointers, *released])}")
 
 
 def read_manifest(folder: Path) -> Manifest:

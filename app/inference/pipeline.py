@@ -11,12 +11,15 @@ from typing import Final
 
 import numpy as np
 
+from app.errors import InvalidRequest
 from app.inference.classifier import Classifier, create_classifier
 from app.inference.decode import Decoded, decode
 from app.inference.detect import Detector, Face, create_detector
 from app.inference.detect.base import scaled
 from app.settings import Settings
 from data.contract import CROP_PX, LABELS, Array, align, roll_degrees
+from data.contract.align import TEMPLATE_PX
+from models.manifest import artifact_dir
 
 # Minimum side of a face whose crop is cut from a reduced photo, in pixels of that photo: two per pixel of the crop.
 _MIN_REDUCED_FACE_PX: Final = 2 * CROP_PX
@@ -121,6 +124,20 @@ class Pipeline:
             faces = self._detect(decoded)
         return self._align(decoded, faces, timings, keep_image=keep_image)
 
+    def prepare_crop(self, payload: bytes) -> PreparedPhoto:
+        """Decode an image that is an aligned face already, such as a crop of `mien label`; nothing is detected.
+
+        Raises: InvalidRequest, for another size; PayloadTooLarge, DecodeError and its subclasses.
+        """
+        timings: dict[str, float] = {}
+        with timed(timings, "decode"):
+            crop = decode(payload, self.settings).image
+        if crop.shape != (CROP_PX, CROP_PX, 3):
+            size = f"{crop.shape[1]}x{crop.shape[0]}"
+            raise InvalidRequest(f"aligned: image of {size} px, expected a face of {CROP_PX}x{CROP_PX} px")
+        face = Face((0.0, 0.0, float(CROP_PX), float(CROP_PX)), np.array(TEMPLATE_PX, np.float32), 1.0)
+        return PreparedPhoto(CROP_PX, CROP_PX, [face], crop[None], crop, timings)
+
     def _detect(self, decoded: Decoded) -> list[Face]:
         """Faces of at least `min_face_px`, in pixels of the photo, largest first, at most `max_faces`."""
         found = [scaled(face, decoded.scale, decoded.scale) for face in self.detector.detect(decoded.image)]
@@ -179,3 +196,17 @@ def timed(timings_ms: dict[str, float], stage: str) -> Iterator[None]:
 def build_pipeline(settings: Settings) -> Pipeline:
     """Open the detector and the model of the settings. Raises: StartupError and its subclasses, ArtifactError."""
     return Pipeline(create_detector(settings), create_classifier(settings), settings)
+
+
+def build_pipelines(settings: Settings) -> dict[str, Pipeline]:
+    """One pipeline per model of the settings, the default first, by the name that a request chooses it by.
+
+    They share one detector. Raises: as `build_pipeline`.
+    """
+    first = build_pipeline(settings)
+    default, *extra = settings.model_names
+    pipelines = {default: first}
+    for name, model in zip(extra, settings.extra_models, strict=True):
+        chosen = settings.model_copy(update={"model": artifact_dir(model)})
+        pipelines[name] = Pipeline(first.detector, create_classifier(chosen), chosen)
+    return pipelines

@@ -4,6 +4,7 @@ A problem never carries a traceback or a path on the server.
 """
 
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
@@ -130,14 +131,18 @@ async def _http(request: Request, error: Exception) -> Response:
 async def _invalid(request: Request, error: Exception) -> Response:
     if not isinstance(error, RequestValidationError):
         raise error
-    found = [_finding(item) for item in error.errors()]
-    detail = "; ".join(f"{item['location']}: {item['message']}" for item in found)
     problem = problem_for(InvalidRequest())
     request.scope[REFUSED] = problem.slug
-    return problem_response(problem, detail, errors=found)
+    found = [_finding(item) for item in error.errors()]
+    return problem_response(problem, summary(error.errors()), errors=found)
 
 
-def _finding(item: dict[str, Any]) -> dict[str, str]:
+def summary(errors: Iterable[Mapping[str, Any]]) -> str:
+    """Places and messages of pydantic's errors in one line."""
+    return "; ".join(f"{item['location']}: {item['message']}" for item in map(_finding, errors))
+
+
+def _finding(item: Mapping[str, Any]) -> dict[str, str]:
     return {"location": "/".join(map(str, item["loc"])), "message": item["msg"]}
 
 

@@ -13,8 +13,8 @@ class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, protected_namespaces=())
 
 
-class Query(BaseModel):
-    """Query parameters of a route; an unknown one is refused with the list of those there are."""
+class KnownFields(BaseModel):
+    """What a client sends, by name; an unknown name is refused with the list of those there are."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -26,6 +26,23 @@ class Query(BaseModel):
             options = {"found": ", ".join(unknown)[:200], "known": ", ".join(cls.model_fields)}
             raise PydanticCustomError("unknown_option", "no option is named {found}; options: {known}", options)
         return handler(data)
+
+
+class EncodedImage(KnownFields):
+    """One image of a JSON request."""
+
+    name: str | None = Field(None, max_length=255, description="comes back in the response")
+    base64: str = Field(
+        min_length=4,
+        description="the image file's bytes in base64, without `data:` in front",
+        json_schema_extra={"format": "byte"},
+    )
+
+
+class EncodedImages(KnownFields):
+    """A JSON request."""
+
+    images: list[EncodedImage] = Field(min_length=1)
 
 
 class Label(StrEnum):
@@ -86,7 +103,7 @@ class RankedLabel(_Record):
 
 
 class Picture(_Record):
-    """An encoded picture inside a JSON document."""
+    """An encoded picture inside a response."""
 
     media_type: Literal["image/png", "image/jpeg"]
     base64: str
@@ -104,7 +121,9 @@ class FaceResult(_Record):
 
     box: Box
     landmarks: Landmarks
-    detection_score: Fraction = Field(description="the detector's confidence that this is a face")
+    detection_score: Fraction = Field(
+        description="the detector's confidence that this is a face; 1 with `aligned=true`, where the caller says so"
+    )
     roll_degrees: float = Field(description="in-plane rotation, clockwise positive")
     label: Label = Field(description="the most probable expression")
     confidence: Fraction = Field(description="probability of `label`, calibrated on validation data")
@@ -112,6 +131,7 @@ class FaceResult(_Record):
     probabilities: Probabilities
     top: list[RankedLabel] = Field(description="the `top_k` most probable expressions, most probable first")
     explanation: Explanation | None = Field(None, description="with `explain=true`")
+    crop: Picture | None = Field(None, description="with `crops=true`: the aligned face, 112x112 pixels, as PNG")
 
 
 class TrackedFaceResult(FaceResult):
@@ -153,7 +173,7 @@ class ExpressionsResponse(_Record):
     model: str = Field(description="name of the artifact that labeled the faces")
     provider: str = Field(description="ONNX Runtime provider that ran the model")
     precision: str = Field(description="precision of its graph: fp32, fp16 or int8")
-    detector: str
+    detector: str = Field(description="what found the faces; `none` with `aligned=true`")
     confidence_threshold: Fraction = Field(description="a confidence below it is `uncertain`")
     images: list[ImageResult]
     timings_ms: dict[str, float] = Field(description="milliseconds of the request: receive, wait, work, total")
@@ -174,6 +194,7 @@ class FrameResult(_Record):
 class ModelInfo(_Record):
     """One model that this process serves."""
 
+    choice: str = Field(description="value of the option `model` that chooses it")
     name: str
     labels: list[Label]
     contract_id: str

@@ -3,7 +3,7 @@
 import base64
 import io
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 from PIL import Image
@@ -32,9 +32,9 @@ from data.contract import LABELS, LANDMARKS, Array
 DRAWN_PX: Final = 2048
 
 
-def face_result(face: LabeledFace, *, threshold: float, top_k: int, told: Explanation | None = None) -> FaceResult:
+def face_result(face: LabeledFace, *, threshold: float, top_k: int) -> FaceResult:
     """One face of an image; it is `uncertain` where the confidence is below `threshold`."""
-    return FaceResult(**_fields(face, uncertain=face.confidence < threshold, top_k=top_k), explanation=told)
+    return FaceResult(**_fields(face, uncertain=face.confidence < threshold, top_k=top_k))
 
 
 def explanations(classifier: Classifier, analysis: Analysis) -> list[Explanation]:
@@ -49,8 +49,13 @@ def _explanation(crop: Array, relevance: Array) -> Explanation:
     """The map (rows, columns) of one crop (112, 112, 3) uint8 RGB, and its overlay."""
     return Explanation(
         map=[[round(float(value), 6) for value in row] for row in relevance],
-        overlay=Picture(media_type="image/png", base64=_png(overlay(crop, relevance))),
+        overlay=_png(overlay(crop, relevance)),
     )
+
+
+def crops(analysis: Analysis) -> list[Picture]:
+    """The aligned faces, in order, (112, 112, 3) each."""
+    return [_png(face.crop) for face in analysis.faces]
 
 
 def tracked_result(tracked: TrackedFace) -> TrackedFaceResult:
@@ -84,9 +89,7 @@ def drawn(image: Array, analysis: Analysis, threshold: float) -> Picture:
     """The picture (H, W, 3) uint8 RGB with its faces drawn in, as JPEG, at most 2048 pixels on its long side."""
     faces = tuple(replace(face, uncertain=face.confidence < threshold) for face in analysis.faces)
     canvas = annotate(reduced(image, DRAWN_PX), replace(analysis, faces=faces))
-    buffer = io.BytesIO()
-    Image.fromarray(canvas).save(buffer, "JPEG", quality=90)
-    return Picture(media_type="image/jpeg", base64=base64.b64encode(buffer.getvalue()).decode("ascii"))
+    return _picture(canvas, "JPEG", "image/jpeg", quality=90)
 
 
 def problem_details(error: Exception) -> ProblemDetails:
@@ -99,7 +102,11 @@ def stage_timings(analysis: Analysis) -> dict[str, float]:
     return {stage: round(value, 2) for stage, value in analysis.timings_ms.items()}
 
 
-def _png(image: Array) -> str:
+def _png(image: Array) -> Picture:
+    return _picture(image, "PNG", "image/png")
+
+
+def _picture(image: Array, form: str, media_type: Literal["image/png", "image/jpeg"], **options: int) -> Picture:
     buffer = io.BytesIO()
-    Image.fromarray(image).save(buffer, "PNG")
-    return base64.b64encode(buffer.getvalue()).decode("ascii")
+    Image.fromarray(image).save(buffer, form, **options)
+    return Picture(media_type=media_type, base64=base64.b64encode(buffer.getvalue()).decode("ascii"))

@@ -11,7 +11,7 @@ import uvicorn
 from uvicorn.supervisors import Multiprocess
 
 from app.inference.classifier import with_precision
-from app.inference.pipeline import build_pipeline
+from app.inference.pipeline import build_pipelines
 from app.main import create_app
 from app.service.http_protocol import BoundedProtocol
 from app.service.logs import log_config
@@ -34,21 +34,22 @@ class Workers(Multiprocess):
 def run(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT, then finish what was accepted.
 
-    The pipeline is opened here first, so that a setting that cannot work is an error with a message, not a traceback
+    The models are opened here first, so that a setting that cannot work is an error with a message, not a traceback
     of the server. Worker processes open their own; they read the same settings from their environment.
 
     Raises: StartupError and its kinds, ArtifactError.
     """
     options = uvicorn_options(settings)
-    logging.config.dictConfig(options["log_config"])  # for what opening the pipeline logs
-    pipeline = build_pipeline(settings)
+    logging.config.dictConfig(options["log_config"])  # for what opening the models logs
+    pipelines = build_pipelines(settings)
     if settings.workers == 1:
         # uvicorn raises the signal again after a graceful stop; with the default handler that would look like a crash
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-        uvicorn.run(create_app(settings, pipeline=pipeline), **options)
+        uvicorn.run(create_app(settings, pipelines=pipelines), **options)
         return
-    _export(with_precision(settings, pipeline.classifier.precision, pipeline.classifier.provider))
-    del pipeline
+    classifier = next(iter(pipelines.values())).classifier
+    _export(with_precision(settings, classifier.precision, classifier.provider))
+    del pipelines, classifier
     with tempfile.TemporaryDirectory(prefix="mien-metrics-") as folder:  # counters of all workers; nothing of an image
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
         config = uvicorn.Config("app.main:create_app", factory=True, workers=settings.workers, **options)

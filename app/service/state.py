@@ -1,4 +1,4 @@
-"""The service of one process: its pipeline, and a bounded pool of threads that keeps photos off the event loop.
+"""The service of one process: its models, and a bounded pool of threads that keeps photos off the event loop.
 
 Flow: upload -> turn -> decode, detect, align (a thread per core) -> classify (one thread, the faces of all requests
 together) -> record. The pool has one thread per core: more would only make every photo slower.
@@ -6,12 +6,12 @@ together) -> record. The pool has one thread per core: more would only make ever
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from app.errors import CapacityError, RequestError
+from app.errors import CapacityError, InvalidRequest, RequestError
 from app.inference import image_guard
 from app.inference.batcher import Batcher, BatchLimits
 from app.inference.classifier import Classifier
@@ -45,6 +45,30 @@ class Refused:
 Result = Labeled | Refused
 
 
+@dataclass(frozen=True, slots=True)
+class Treatment:
+    """What a caller wants done with images.
+
+    model: its name; the default model where None.
+    min_face_px: leave out faces whose shorter side is smaller.
+    aligned: the images are aligned faces already.
+    keep_image: keep the pixels in the result.
+    """
+
+    model: str | None = None
+    min_face_px: float | None = None
+    aligned: bool = False
+    keep_image: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Model:
+    """A model that requests may choose, and the queue of its faces."""
+
+    pipeline: Pipeline
+    batcher: Batcher
+
+
 def fallback(classifier: Classifier, settings: Settings) -> str | None:
     """Why the model runs on the CPU although device `auto` was set explicitly; None where no GPU was asked for."""
     asked = settings.device == "auto" and "device" in settings.model_fields_set and settings.precision != "int8"
@@ -54,14 +78,14 @@ def fallback(classifier: Classifier, settings: Settings) -> str | None:
 
 
 class Service:
-    """One process's pipeline, threads and admission. Belongs to one event loop."""
+    """One process's models, threads and admission. Belongs to one event loop."""
 
-    def __init__(self, pipeline: Pipeline, settings: Settings, metrics: Metrics) -> None:
-        self.pipeline = pipeline
+    def __init__(self, pipelines: Mapping[str, Pipeline], settings: Settings, metrics: Metrics) -> None:
+        self.pipeline = next(iter(pipelines.values()))
         self.settings = settings
         self.metrics = metrics
         self.threads = cores()
-        self.fallback = fallback(pipeline.classifier, settings)
+        self.fallback = fallback(self.pipeline.classifier, settings)
         self.draining = False
         self.upload_limits = UploadLimits(settings.max_body_bytes, settings.max_bytes, settings.max_images)
         self.admission = Admission(
@@ -75,58 +99,70 @@ class Service:
                 streams_per_client=settings.max_streams_per_client,
             )
         )
-        self.batcher = Batcher(
-            pipeline.classify,
-            BatchLimits(
-                max_faces=settings.max_batch or pipeline.classifier.max_batch,
-                max_wait_s=settings.batch_wait_ms / 1000.0,
-                max_queue=settings.batch_queue,
-            ),
-            on_batch=metrics.batch_faces.observe,
-        )
+        self.models = {name: Model(pipeline, self._batcher(pipeline)) for name, pipeline in pipelines.items()}
         self._pixels = image_guard.PixelBudget(settings.max_pixels_at_once)
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="mien-photo")
+
+    def _batcher(self, pipeline: Pipeline) -> Batcher:
+        limits = BatchLimits(
+            max_faces=self.settings.max_batch or pipeline.classifier.max_batch,
+            max_wait_s=self.settings.batch_wait_ms / 1000.0,
+            max_queue=self.settings.batch_queue,
+        )
+        return Batcher(pipeline.classify, limits, on_batch=self.metrics.batch_faces.observe)
+
+    def model(self, name: str | None) -> Model:
+        """A model by its name; the default where None. Raises: InvalidRequest, naming those that are loaded."""
+        if name is None:
+            return next(iter(self.models.values()))
+        if name not in self.models:
+            raise InvalidRequest(f"model {name[:100]}: not loaded here. Choose one of: {', '.join(self.models)}")
+        return self.models[name]
 
     async def in_thread(self, function: Callable[..., T], *args: object) -> T:
         """Run in the pool, under the request's id; a call that is canceled while it is queued never runs."""
         run = contextvars.copy_context().run
         return await asyncio.get_running_loop().run_in_executor(self._pool, run, function, *args)
 
-    async def label(
-        self, uploads: Sequence[Upload], *, min_face_px: float | None = None, keep_image: bool = False
-    ) -> list[Result]:
-        """Label the faces of every upload, in order. An image that cannot be read is a result with its error."""
+    async def label(self, uploads: Sequence[Upload], treatment: Treatment) -> list[Result]:
+        """Label the faces of every upload, in order. An image that cannot be read is a result with its error.
+
+        Raises: InvalidRequest, for a model that is not loaded.
+        """
+        model = self.model(treatment.model)
         side_by_side = asyncio.Semaphore(self.threads)
 
         async def one(upload: Upload) -> Result:
             async with side_by_side:
-                return await self._label(upload, min_face_px, keep_image)
+                return await self._label(upload, model, treatment)
 
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one(upload)) for upload in uploads]
         return [task.result() for task in tasks]
 
-    async def _label(self, upload: Upload, min_face_px: float | None, keep_image: bool) -> Result:
+    async def _label(self, upload: Upload, model: Model, treatment: Treatment) -> Result:
         try:
             if upload.error is not None:
                 raise upload.error
-            seen = await self.in_thread(self._see, upload.payload, min_face_px, keep_image)
+            seen = await self.in_thread(self._see, upload.payload, model.pipeline, treatment)
             with timed(seen.timings_ms, "classify"):
-                probabilities = await self.batcher.classify(seen.crops)
+                probabilities = await model.batcher.classify(seen.crops)
         except (RequestError, CapacityError, DecodeError) as error:
             self.metrics.images.labels("refused").inc()
             return Refused(error)
-        analysis = self.pipeline.label(seen, probabilities)
+        analysis = model.pipeline.label(seen, probabilities)
         self._count(analysis)
-        return Labeled(analysis, seen.image)
+        return Labeled(analysis, seen.image if treatment.keep_image else None)
 
-    def _see(self, payload: bytes, min_face_px: float | None, keep_image: bool) -> PreparedPhoto:
+    def _see(self, payload: bytes, pipeline: Pipeline, treatment: Treatment) -> PreparedPhoto:
         pixels = image_guard.check(payload, max_pixels=self.settings.max_pixels)
         with self._pixels.hold(pixels):
-            seen = self.pipeline.prepare(payload, keep_image=keep_image)
-        if min_face_px is None:
+            if treatment.aligned:
+                return pipeline.prepare_crop(payload)
+            seen = pipeline.prepare(payload, keep_image=treatment.keep_image)
+        if treatment.min_face_px is None:
             return seen
-        large = [index for index, face in enumerate(seen.faces) if min(face.box_px[2:]) >= min_face_px]
+        large = [index for index, face in enumerate(seen.faces) if min(face.box_px[2:]) >= treatment.min_face_px]
         return replace(seen, faces=[seen.faces[index] for index in large], crops=seen.crops[large])
 
     def _count(self, analysis: Analysis) -> None:
@@ -137,17 +173,18 @@ class Service:
 
     def gauge(self) -> None:
         """Bring the gauges up to now."""
-        classifier = self.pipeline.classifier
         self.metrics.queue.set(self.admission.waiting)
         self.metrics.working.set(self.admission.working)
         self.metrics.streams.set(self.admission.streams)
-        self.metrics.running.labels(
-            model=classifier.manifest.name,
-            provider=classifier.provider,
-            precision=classifier.precision,
-            detector=self.pipeline.detector.name,
-            fallback="none" if self.fallback is None else "cpu",
-        ).set(1)
+        for model in self.models.values():
+            classifier = model.pipeline.classifier
+            self.metrics.running.labels(
+                model=classifier.manifest.name,
+                provider=classifier.provider,
+                precision=classifier.precision,
+                detector=model.pipeline.detector.name,
+                fallback="none" if self.fallback is None else "cpu",
+            ).set(1)
 
     def drain(self) -> None:
         """From now on `/ready` is 503 and every response closes its connection."""
@@ -156,4 +193,5 @@ class Service:
     def close(self) -> None:
         """Let running photos finish and drop those in the queue."""
         self._pool.shutdown(wait=True, cancel_futures=True)
-        self.batcher.close()
+        for model in self.models.values():
+            model.batcher.close()

@@ -4,19 +4,29 @@ Flow: request stream -> here -> decode. An image of a person must not touch a di
 a spool that stays in memory.
 """
 
+import asyncio
+import base64
+import binascii
 import io
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Final
 
+from pydantic import ValidationError
 from python_multipart.multipart import parse_options_header
 from starlette.datastructures import Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
 from app.errors import InvalidRequest, PayloadTooLarge, TooManyImages, UnsupportedContent
+from app.service.problems import summary
+from app.service.schemas import EncodedImages
 
 FIELD: Final = "images"
 _MULTIPART: Final = "multipart/form-data"
+_JSON: Final = "application/json"
+# A parsed value takes up to 300 bytes, where it may be two in the body ("[,[,"); images are few and long.
+_MAX_JSON_VALUES: Final = 10_000
+_JSON_COPIES: Final = 3  # of a body while it is parsed: the bytes, their text, the images
 _MAX_NAME: Final = 255
 _MAX_LENGTH_DIGITS: Final = 18
 
@@ -45,10 +55,10 @@ def check_head(content_type: str | None, content_length: str | None, limits: Upl
     Raises: UnsupportedContent, PayloadTooLarge, InvalidRequest.
     """
     kind = _media_type(content_type)
-    if kind not in (_MULTIPART, "application/octet-stream") and not kind.startswith("image/"):
+    if kind not in (_MULTIPART, _JSON, "application/octet-stream") and not kind.startswith("image/"):
         raise UnsupportedContent(
-            f"Content-Type {content_type or 'missing'}: send {_MULTIPART} with parts named {FIELD!r}, "
-            "or one image as the body with an image/* type or application/octet-stream"
+            f"Content-Type {content_type or 'missing'}: send {_MULTIPART} with parts named {FIELD!r}, {_JSON} with "
+            "base64, or one image as the body with an image/* type or application/octet-stream"
         )
     if content_length is None:
         return
@@ -75,8 +85,12 @@ async def read_uploads(
     Returns: at least one upload, in the order of the parts; a part above the limit of one image carries its error.
     Raises: PayloadTooLarge, TooManyImages, InvalidRequest.
     """
+    kind = _media_type(content_type)
+    if kind == _JSON:
+        chunks = _bounded(stream, limits.body_bytes, lambda count: reserve(_JSON_COPIES * count))
+        return await asyncio.to_thread(_decoded, b"".join([chunk async for chunk in chunks]), limits)
     chunks = _bounded(stream, limits.body_bytes, reserve)
-    if _media_type(content_type) == _MULTIPART:
+    if kind == _MULTIPART:
         return await _ImageParser(content_type, chunks, limits).uploads()
     return [await _single_image(chunks, limits)]
 
@@ -104,6 +118,37 @@ async def _single_image(chunks: AsyncIterator[bytes], limits: UploadLimits) -> U
     return Upload(None, spool.getvalue())
 
 
+def _decoded(body: bytes, limits: UploadLimits) -> list[Upload]:
+    """The images of a JSON body."""
+    if sum(body.count(mark) for mark in (b",", b"[", b"{")) > _MAX_JSON_VALUES:
+        raise InvalidRequest(f"JSON body of more than {_MAX_JSON_VALUES:,} values: expected images in base64")
+    try:
+        images = EncodedImages.model_validate_json(body).images
+    except ValidationError as error:
+        raise InvalidRequest(f"JSON body: {summary(error.errors())}") from error
+    if len(images) > limits.images:
+        raise _too_many(limits.images)
+    return [_decoded_image(image.name, image.base64, index, limits) for index, image in enumerate(images)]
+
+
+def _decoded_image(name: str | None, text: str, index: int, limits: UploadLimits) -> Upload:
+    try:
+        payload = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InvalidRequest(f"{FIELD}/{index}/base64: {error}. Send base64 without line breaks or data:") from error
+    if len(payload) > limits.image_bytes:
+        return Upload(name, b"", _too_large(limits.image_bytes))
+    return Upload(name, payload)
+
+
+def _too_large(limit: int) -> PayloadTooLarge:
+    return PayloadTooLarge(f"image of more than {limit} bytes: send a smaller file")
+
+
+def _too_many(limit: int) -> TooManyImages:
+    return TooManyImages(f"more than {limit} images in one request: send the rest in another")
+
+
 def _media_type(content_type: str | None) -> str:
     return (content_type or "").split(";", 1)[0].strip().lower()
 
@@ -120,7 +165,7 @@ class _Spool(io.BytesIO):
 
     def write(self, data: bytes, /) -> int:  # type: ignore[override]  # bytes are all that the parser writes
         if self.error or self.tell() + len(data) > self._limit:
-            self.error = PayloadTooLarge(f"image of more than {self._limit} bytes: send a smaller file")
+            self.error = _too_large(self._limit)
             self.seek(0)
             self.truncate()
             return 0
@@ -150,7 +195,7 @@ class _ImageParser(MultiPartParser):
 
     def on_part_begin(self) -> None:
         if len(self._spools) >= self._limits.images:
-            raise TooManyImages(f"more than {self._limits.images} images in one request: send the rest in another")
+            raise _too_many(self._limits.images)
         super().on_part_begin()
 
     def on_headers_finished(self) -> None:

@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Coroutine
 from http import HTTPStatus
-from itertools import zip_longest
 from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import APIRouter, Depends, HTTPException, Request, Response
@@ -17,18 +16,18 @@ from app.service import serialize
 from app.service.admission import Visit
 from app.service.problems import MEDIA_TYPE
 from app.service.routes import service_of
-from app.service.schemas import ExpressionsResponse, Fraction, ImageResult, Query
+from app.service.schemas import EncodedImages, ExpressionsResponse, FaceResult, Fraction, ImageResult, KnownFields
 from app.service.security import client_of
-from app.service.state import Refused, Result, Service
+from app.service.state import Labeled, Model, Refused, Result, Service, Treatment
 from app.service.uploads import FIELD, Upload, check_head, read_uploads
 from app.settings import Settings
-from data.contract.decode import FORMATS
+from data.contract.decode import formats
 from data.errors import MienError
 
 T = TypeVar("T")
 router = APIRouter()
 _BINARY: Final = {"type": "string", "format": "binary", "minLength": 1}
-_KINDS: Final = tuple(f"image/{name.lower()}" for name in FORMATS)
+_KINDS: Final = tuple(f"image/{name.lower()}" for name in formats())
 _REQUEST_BODY: Final[dict[str, Any]] = {
     "required": True,
     "content": {
@@ -41,13 +40,14 @@ _REQUEST_BODY: Final[dict[str, Any]] = {
             },
             "encoding": {FIELD: {"contentType": ", ".join(_KINDS)}},
         },
+        "application/json": {"schema": {"$ref": "#/components/schemas/EncodedImages"}},
         "application/octet-stream": {"schema": _BINARY},
     },
 }
 _PROBLEMS: Final = (400, 401, 408, 413, 415, 422, 429, 500, 503)
 
 
-class Options(Query):
+class Options(KnownFields):
     """Query parameters of a request."""
 
     min_face_px: Annotated[float, Field(ge=1, le=100_000)] | None = Field(
@@ -57,6 +57,9 @@ class Options(Query):
         None, description="a confidence below it is `uncertain`; by default the model's own threshold"
     )
     top_k: Annotated[int, Field(ge=1, le=7)] = Field(1, description="how many expressions `top` lists")
+    model: str | None = Field(None, description="one of the loaded models; the first of `/v1/models` by default")
+    aligned: bool = Field(False, description="the images are aligned faces of 112x112 pixels: only classify them")
+    crops: bool = Field(False, description="return each face, aligned, as PNG in base64")
     annotate: bool = Field(False, description="return each image with its faces drawn in, as JPEG in base64")
     explain: bool = Field(False, description="return what the model looked at; 422 where it cannot tell")
 
@@ -72,8 +75,14 @@ def problem_docs(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 def describe_limits(document: dict[str, Any], settings: Settings) -> None:
     """Complete the API description with this deployment's limits."""
-    content = document["paths"]["/v1/expressions"]["post"]["requestBody"]["content"]
-    content["multipart/form-data"]["schema"]["properties"][FIELD]["maxItems"] = settings.max_images
+    operation = document["paths"]["/v1/expressions"]["post"]
+    multipart = operation["requestBody"]["content"]["multipart/form-data"]["schema"]
+    encoded = EncodedImages.model_json_schema(ref_template="#/components/schemas/{model}")
+    for form in (multipart, encoded):
+        form["properties"][FIELD]["maxItems"] = settings.max_images
+    document["components"]["schemas"] |= {**encoded.pop("$defs"), "EncodedImages": encoded}
+    (model,) = (parameter for parameter in operation["parameters"] if parameter["name"] == "model")
+    model["schema"] = {"type": "string", "enum": list(settings.model_names), "default": settings.model_names[0]}
 
 
 @router.post(
@@ -91,11 +100,12 @@ async def expressions(
 ) -> Response:
     """Label the faces of one or more images.
 
-    Send `multipart/form-data` with parts named `images`, or one image as the body, as `image/*` or
-    `application/octet-stream`. An image that cannot be read carries its `error`; where none can be read, the response
-    is a problem. An image without a face has an empty list of `faces`. No image is stored.
+    Send `multipart/form-data` with parts named `images`, `application/json` with images in base64, or one image as
+    the body, as `image/*` or `application/octet-stream`. An image that cannot be read carries its `error`; where none
+    can be read, the response is a problem. An image without a face has an empty list of `faces`. No image is stored.
     """
-    _check_options(options, service)
+    model = service.model(options.model)
+    _check_options(options, model)
     content_type = request.headers.get("content-type")
     check_head(content_type, request.headers.get("content-length"), service.upload_limits)
     clock = _Clock()
@@ -103,13 +113,13 @@ async def expressions(
         uploads = await _receive(request, content_type or "", service, visit)
         clock.lap("receive")
         images = await _until_gone(request, _work(service, uploads, options, clock))
-    body = _response(service, images, options, clock)
+    body = _response(model, images, options, clock)
     return Response(body.model_dump_json(), media_type="application/json")
 
 
-def _check_options(options: Options, service: Service) -> None:
-    if options.explain and service.pipeline.classifier.manifest.explain is None:
-        name = service.pipeline.classifier.manifest.name
+def _check_options(options: Options, model: Model) -> None:
+    if options.explain and model.pipeline.classifier.manifest.explain is None:
+        name = model.pipeline.classifier.manifest.name
         raise InvalidRequest(f"explain: model {name} cannot tell what it looked at; leave the option out")
 
 
@@ -147,11 +157,10 @@ async def _work(service: Service, uploads: list[Upload], options: Options, clock
     try:
         async with asyncio.timeout(timeout_s), service.admission.turn():
             clock.lap("wait")
-            results = await service.label(uploads, min_face_px=options.min_face_px, keep_image=options.annotate)
+            results = await service.label(uploads, _treatment(options))
             _check_any(results)
-            threshold = _threshold(service, options)
             images = [
-                await _image_result(service, index, upload.name, result, threshold=threshold, options=options)
+                await _image_result(service, index, upload.name, result, options)
                 for index, (upload, result) in enumerate(zip(uploads, results, strict=True))
             ]
             clock.lap("work")
@@ -174,9 +183,13 @@ def _check_any(results: list[Result]) -> None:
         raise errors[0]
 
 
-def _threshold(service: Service, options: Options) -> float:
+def _treatment(options: Options) -> Treatment:
+    return Treatment(options.model, options.min_face_px, options.aligned, keep_image=options.annotate)
+
+
+def _threshold(model: Model, options: Options) -> float:
     if options.confidence_threshold is None:
-        return service.pipeline.classifier.manifest.abstain_threshold
+        return model.pipeline.classifier.manifest.abstain_threshold
     return options.confidence_threshold
 
 
@@ -200,40 +213,47 @@ async def _disconnect(request: Request) -> None:
         pass
 
 
-def _response(service: Service, images: list[ImageResult], options: Options, clock: _Clock) -> ExpressionsResponse:
-    classifier = service.pipeline.classifier
+def _response(model: Model, images: list[ImageResult], options: Options, clock: _Clock) -> ExpressionsResponse:
+    classifier = model.pipeline.classifier
     return ExpressionsResponse(
         model=classifier.manifest.name,
         provider=classifier.provider,
         precision=classifier.precision,
-        detector=service.pipeline.detector.name,
-        confidence_threshold=_threshold(service, options),
+        detector="none" if options.aligned else model.pipeline.detector.name,
+        confidence_threshold=_threshold(model, options),
         images=images,
         timings_ms=clock.total(),
     )
 
 
 async def _image_result(
-    service: Service, index: int, name: str | None, result: Result, *, threshold: float, options: Options
+    service: Service, index: int, name: str | None, result: Result, options: Options
 ) -> ImageResult:
     if isinstance(result, Refused):
         error = serialize.problem_details(result.error)
         return ImageResult(index=index, name=name, width=None, height=None, faces=[], timings_ms={}, error=error)
-    analysis = result.analysis
-    drawn, told = None, []
+    model, analysis = service.model(options.model), result.analysis
+    threshold, drawn = _threshold(model, options), None
     if result.image is not None:
         drawn = await service.in_thread(serialize.drawn, result.image, analysis, threshold)
-    if options.explain:
-        told = await service.in_thread(serialize.explanations, service.pipeline.classifier, analysis)
     return ImageResult(
         index=index,
         name=name,
         width=analysis.width,
         height=analysis.height,
-        faces=[
-            serialize.face_result(face, threshold=threshold, top_k=options.top_k, told=one)
-            for face, one in zip_longest(analysis.faces, told)
-        ],
+        faces=await _faces(service, model, result, options),
         timings_ms=serialize.stage_timings(analysis),
         annotated=drawn,
     )
+
+
+async def _faces(service: Service, model: Model, result: Labeled, options: Options) -> list[FaceResult]:
+    analysis, threshold = result.analysis, _threshold(model, options)
+    results = [serialize.face_result(face, threshold=threshold, top_k=options.top_k) for face in analysis.faces]
+    if options.explain:
+        told = await service.in_thread(serialize.explanations, model.pipeline.classifier, analysis)
+        results = [face.model_copy(update={"explanation": one}) for face, one in zip(results, told, strict=True)]
+    if options.crops:
+        crops = await service.in_thread(serialize.crops, analysis)
+        results = [face.model_copy(update={"crop": one}) for face, one in zip(results, crops, strict=True)]
+    return results

@@ -1,10 +1,11 @@
-"""`GET /v1/models`: the served model, and what its manifest says about it."""
+"""`GET /v1/models`: the served models, and what their manifests say about them."""
 
 from http import HTTPStatus
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Depends, HTTPException, Response
 
+from app.inference.classifier import Classifier
 from app.service.routes import service_of
 from app.service.routes.expressions import problem_docs
 from app.service.schemas import ModelInfo, ModelsResponse
@@ -16,10 +17,14 @@ CARD_NAME: Final = "card.md"
 
 @router.get("/v1/models", tags=["models"], summary="Served models", responses=problem_docs(401, 500))
 async def models(service: Annotated[Service, Depends(service_of)]) -> ModelsResponse:
-    """The verified artifact that this process runs, with the scores that its manifest states for this precision."""
-    classifier = service.pipeline.classifier
+    """The verified artifacts that this process runs, the default first, with their scores in this precision."""
+    return ModelsResponse(models=[_info(choice, one.pipeline.classifier) for choice, one in service.models.items()])
+
+
+def _info(choice: str, classifier: Classifier) -> ModelInfo:
     manifest = classifier.manifest
-    info = ModelInfo(
+    return ModelInfo(
+        choice=choice,
         name=manifest.name,
         labels=list(manifest.labels),
         contract_id=manifest.contract_id,
@@ -36,7 +41,6 @@ async def models(service: Annotated[Service, Depends(service_of)]) -> ModelsResp
         explain=manifest.explain is not None,
         metrics=[score.model_dump() for score in manifest.metrics_in(classifier.precision)],
     )
-    return ModelsResponse(models=[info])
 
 
 @router.get(
@@ -48,8 +52,8 @@ async def models(service: Annotated[Service, Depends(service_of)]) -> ModelsResp
 )
 async def model_card(name: str, service: Annotated[Service, Depends(service_of)]) -> Response:
     """What the model is for, what it learned from, how well it does, and where it fails: Markdown, as released."""
-    classifier = service.pipeline.classifier
-    if name != classifier.manifest.name:
-        raise HTTPException(HTTPStatus.NOT_FOUND)
-    text = await service.in_thread((classifier.folder / CARD_NAME).read_bytes)
-    return Response(text, media_type="text/markdown")
+    for model in service.models.values():
+        if model.pipeline.classifier.manifest.name == name:
+            text = await service.in_thread((model.pipeline.classifier.folder / CARD_NAME).read_bytes)
+            return Response(text, media_type="text/markdown")
+    raise HTTPException(HTTPStatus.NOT_FOUND)

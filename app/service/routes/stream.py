@@ -21,9 +21,9 @@ from app.inference.tracking import Tracker
 from app.service import serialize
 from app.service.problems import REFUSED, problem_for, problem_response
 from app.service.routes import service_behind
-from app.service.schemas import Fraction, FrameResult, Query
+from app.service.schemas import Fraction, FrameResult, KnownFields
 from app.service.security import STREAM_PROTOCOL, client_of
-from app.service.state import Refused, Result, Service
+from app.service.state import Refused, Result, Service, Treatment
 from app.service.uploads import Upload
 
 router = APIRouter()
@@ -32,7 +32,7 @@ _SEND_S: Final = 10.0
 _GOING_AWAY, _UNSUPPORTED, _TOO_BIG = 1001, 1003, 1009  # RFC 6455, section 7.4.1
 
 
-class StreamOptions(Query):
+class StreamOptions(KnownFields):
     """Query parameters of a stream, as those of an image."""
 
     min_face_px: Annotated[float, Field(ge=1, le=100_000)] | None = None
@@ -147,7 +147,7 @@ async def _look(websocket: WebSocket, service: Service, options: StreamOptions, 
         number, payload = await newest.take()
         at_s = time.monotonic()
         async with service.admission.turn():
-            (frame,) = await service.label([Upload(None, payload)], min_face_px=options.min_face_px)
+            (frame,) = await service.label([Upload(None, payload)], Treatment(min_face_px=options.min_face_px))
         service.metrics.frames.labels("refused" if isinstance(frame, Refused) else "processed").inc()
         result = _result(number, newest.dropped, frame, tracker, at_s)
         try:

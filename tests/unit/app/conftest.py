@@ -64,7 +64,8 @@ def connect(classifier: Classifier) -> Iterator[Connect]:
         def start(*, detector: object = None, **settings: object) -> TestClient:
             chosen = Settings(device="cpu", **settings)  # type: ignore[arg-type]
             pipeline = Pipeline(detector or DrawnFaces(), classifier, chosen)  # type: ignore[arg-type]
-            return running.enter_context(LocalClient(create_app(chosen, pipeline=pipeline)))
+            pipelines = dict.fromkeys(chosen.model_names, pipeline)
+            return running.enter_context(LocalClient(create_app(chosen, pipelines=pipelines)))
 
         yield start
 

@@ -77,9 +77,10 @@ def test_the_documentation_page_loads_nothing_from_elsewhere(client: TestClient)
     assert len(client.get("/docs/assets/swagger-ui.css").content) > 100_000
 
 
-def test_the_description_names_both_bodies_and_every_problem(client: TestClient) -> None:
+def test_the_description_names_the_bodies_and_every_problem(client: TestClient) -> None:
     operation = _post(client)
-    assert set(operation["requestBody"]["content"]) == {"multipart/form-data", "application/octet-stream"}
+    bodies = {"multipart/form-data", "application/json", "application/octet-stream"}
+    assert set(operation["requestBody"]["content"]) == bodies
     assert {"400", "401", "408", "413", "415", "422", "429", "500", "503"} <= set(operation["responses"])
     assert set(operation["responses"]["422"]["content"]) == {"application/problem+json"}
 
@@ -97,8 +98,13 @@ def test_the_description_serves_generators_of_clients(client: TestClient) -> Non
 
 
 def test_the_description_has_the_limits_of_the_deployment(connect: Connect) -> None:
-    content = _post(connect(max_images=3))["requestBody"]["content"]
-    assert content["multipart/form-data"]["schema"]["properties"]["images"]["maxItems"] == 3
+    document = connect(max_images=3, extra_models="accurate").get("/openapi.json").json()
+    operation = document["paths"]["/v1/expressions"]["post"]
+    form = operation["requestBody"]["content"]["multipart/form-data"]["schema"]
+    encoded_images = document["components"]["schemas"]["EncodedImages"]
+    assert [one["properties"]["images"]["maxItems"] for one in (form, encoded_images)] == [3, 3]
+    choice = next(parameter for parameter in operation["parameters"] if parameter["name"] == "model")
+    assert choice["schema"] == {"type": "string", "enum": ["fast", "accurate"], "default": "fast"}
 
 
 def _post(client: TestClient) -> dict[str, Any]:

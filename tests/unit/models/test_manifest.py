@@ -47,6 +47,11 @@ def test_models_have_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert artifact_dir(Path("accurate")) == tmp_path / "accurate_112.v1"
     assert artifact_dir(Path("fast")) == artifact_dir(None) == tmp_path / "tiny.v1"
     assert artifact_dir(tmp_path / "mine") == tmp_path / "mine"
+    (tmp_path / "tiny.v1").mkdir()
+    (tmp_path / "tiny.v1" / "manifest.json").touch()
+    assert artifact_dir("tiny.v1") == tmp_path / "tiny.v1"
+    with pytest.raises(ArtifactError, match=r"model .fsat.: no folder .*, nor one of fast, accurate, tiny\.v1"):
+        artifact_dir("fsat")
 
 
 def test_a_name_without_a_release_says_which_file_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Classifier:
 @pytest.fixture
 def telling(classifier: Classifier) -> Iterator[TestClient]:
     settings = Settings(device="cpu")
-    with LocalClient(create_app(settings, pipeline=Pipeline(DrawnFaces(), classifier, settings))) as client:
+    with LocalClient(create_app(settings, pipelines={"fast": Pipeline(DrawnFaces(), classifier, settings)})) as client:
         yield client
 
 

@@ -28,7 +28,7 @@ PHOTO = {"content": encoded(picture(640, 480), "JPEG"), "headers": {"content-typ
 @contextmanager
 def served(classifier: Classifier, settings: Settings) -> Iterator[TestClient]:
     pipeline = Pipeline(DrawnFaces(), classifier, settings)
-    with LocalClient(create_app(settings, pipeline=pipeline)) as client:
+    with LocalClient(create_app(settings, pipelines={"fast": pipeline})) as client:
         yield client
 
 

@@ -5,14 +5,20 @@ import logging
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
+from app.inference.classifier import Classifier
+from app.main import create_app
+from app.settings import Settings
 from data.contract import LABELS, Array, decode
-from tests.support import encoded, picture
+from data.contract.decode import formats
+from tests.support import encoded, picture, tiny_artifact
+from tests.unit.app.conftest import LocalClient
 
 Connect = Callable[..., TestClient]
 PHOTO = encoded(picture(640, 480), "JPEG")
@@ -126,7 +132,7 @@ def test_an_option_that_means_nothing_is_refused_by_name(client: TestClient, que
 
 def test_an_unknown_option_lists_those_there_are(client: TestClient) -> None:
     detail = problem(post(client, PHOTO, topk=3), 422, "invalid-request")
-    assert "no option is named topk; options: min_face_px, confidence_threshold, top_k, annotate, explain" in detail
+    assert "no option is named topk; options: min_face_px, confidence_threshold, top_k, model, aligned" in detail
 
 
 @pytest.mark.parametrize("digits", [19, 5000])
@@ -141,10 +147,113 @@ def test_a_body_of_unknown_type_is_read_as_one_image(client: TestClient) -> None
 
 
 def test_other_bodies_than_images_are_refused(client: TestClient) -> None:
-    for kind in ("application/json", "text/plain", "application/x-www-form-urlencoded"):
+    for kind in ("text/plain", "application/x-www-form-urlencoded"):
         response = client.post("/v1/expressions", content=b"{}", headers={"content-type": kind})
         assert kind in problem(response, 415, "unsupported-content")
     problem(client.post("/v1/expressions", content=b"{}"), 415, "unsupported-content")
+
+
+def post_json(client: TestClient, body: object, **query: object) -> httpx.Response:
+    return client.post("/v1/expressions", json=body, params=query)
+
+
+def in_base64(payload: bytes) -> str:
+    return base64.b64encode(payload).decode()
+
+
+def test_images_in_json_give_the_same_faces_as_in_a_form(client: TestClient) -> None:
+    images = [{"name": "a.jpg", "base64": in_base64(PHOTO)}, {"base64": in_base64(b"no picture at all")}]
+    good, bad = post_json(client, {"images": images}).json()["images"]
+    assert (good["name"], good["faces"]) == ("a.jpg", post(client, PHOTO).json()["images"][0]["faces"])
+    assert (bad["name"], bad["error"]["status"]) == (None, 415)
+
+
+@pytest.mark.parametrize(
+    ("body", "named"),
+    [
+        ({}, "images"),
+        ({"images": []}, "images"),
+        ({"images": [{"base64": "data:image/png;base64,AAAA"}]}, "images/0/base64"),
+        ({"images": [{"base64": "AAAAA"}]}, "images/0/base64"),
+        ({"images": [{"base64": "A\u00e9AA"}]}, "images/0/base64"),
+        ({"images": [{"base64": 7}]}, "images/0/base64"),
+        ({"images": [{"url": "http://internal/"}]}, "no option is named url; options: name, base64"),
+        ({"images": [{"base64": "AAAA"}], "model": "fast"}, "no option is named model; options: images"),
+        ([1], "JSON body"),
+    ],
+)
+def test_json_of_another_form_is_refused_by_name(client: TestClient, body: object, named: str) -> None:
+    assert named in problem(post_json(client, body), 422, "invalid-request")
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"nul", b"\xff\xfe", b"[" * 9000, b'{"images": [' + b"[]," * 10_000])
+def test_json_that_is_broken_deep_or_of_very_many_values_is_refused(client: TestClient, body: bytes) -> None:
+    response = client.post("/v1/expressions", content=body, headers={"content-type": "application/json"})
+    problem(response, 422, "invalid-request")
+
+
+def test_the_limits_of_a_form_hold_for_json(connect: Connect) -> None:
+    client = connect(max_images=2, max_bytes=len(PHOTO))
+    photo, large = {"base64": in_base64(PHOTO)}, {"base64": in_base64(PHOTO + b"x")}
+    problem(post_json(client, {"images": [photo] * 3}), 413, "too-many-images")
+    first, second = post_json(client, {"images": [large, photo]}).json()["images"]
+    assert (first["error"]["type"], len(second["faces"])) == ("urn:mien:problem:payload-too-large", 1)
+
+
+def test_json_reserves_the_bytes_of_its_copies(connect: Connect) -> None:
+    body = {"images": [{"base64": in_base64(PHOTO)}]}
+    problem(post_json(connect(max_buffered_bytes=3 * len(PHOTO)), body), 413, "payload-too-large")
+    assert post_json(connect(max_buffered_bytes=5 * len(PHOTO)), body).status_code == 200
+
+
+def test_a_crop_from_the_response_classified_again_has_the_same_probabilities(client: TestClient) -> None:
+    (face,) = post(client, PHOTO, crops="true").json()["images"][0]["faces"]
+    crop = base64.b64decode(face["crop"]["base64"])
+    assert (face["crop"]["media_type"], decode(crop).shape) == ("image/png", (112, 112, 3))
+    body = post(client, crop, aligned="true", explain="false").json()
+    (again,) = body["images"][0]["faces"]
+    assert again["probabilities"] == face["probabilities"]
+    assert (again["box"], body["detector"]) == ({"x": 0.0, "y": 0.0, "width": 112.0, "height": 112.0}, "none")
+    assert again["crop"] is None
+    assert set(body["images"][0]["timings_ms"]) == {"decode", "classify"}
+
+
+def test_an_image_of_another_size_is_no_aligned_face(client: TestClient) -> None:
+    detail = problem(post(client, PHOTO, aligned="true"), 422, "invalid-request")
+    assert "640x480 px, expected a face of 112x112" in detail
+    good, bad = post(client, encoded(picture(112, 112)), PHOTO, aligned="true").json()["images"]
+    assert (len(good["faces"]), bad["error"]["status"]) == (1, 422)
+
+
+def test_a_model_that_is_not_loaded_is_refused_with_those_that_are(connect: Connect) -> None:
+    detail = problem(post(connect(), PHOTO, model="accurate"), 422, "invalid-request")
+    assert "model accurate: not loaded here. Choose one of: fast" in detail
+    assert post(connect(), PHOTO, model="fast").status_code == 200
+
+
+def test_each_request_chooses_among_the_loaded_models(tmp_path: Path) -> None:
+    artifacts = [tiny_artifact(tmp_path / f"{name}.v1", temperature=t) for name, t in (("small", 1.0), ("large", 3.0))]
+    settings = Settings(device="cpu", model=artifacts[0], extra_models=(str(artifacts[1]),), detector="haar")
+    with LocalClient(create_app(settings)) as client:
+        listed = client.get("/v1/models").json()["models"]
+        assert [(one["choice"], one["name"]) for one in listed] == [("small.v1", "small.v1"), ("large.v1", "large.v1")]
+        face = encoded(picture(112, 112))
+        bodies = [post(client, face, aligned="true", **query).json() for query in ({}, {"model": "large.v1"})]
+        assert [body["model"] for body in bodies] == ["small.v1", "large.v1"]
+        rows = [body["images"][0]["faces"][0]["probabilities"] for body in bodies]
+        expected = [Classifier(folder, device="cpu").classify(decode(face)[None])[0] for folder in artifacts]
+        assert [list(row.values()) for row in rows] == [pytest.approx(row.tolist(), abs=1e-5) for row in expected]
+        assert rows[0] != rows[1]
+        assert client.get("/v1/models/large.v1/card").status_code == 200
+        assert 'model="large.v1"' in client.get("/metrics").text
+
+
+@pytest.mark.parametrize("kind", ["AVIF", "HEIF"])
+def test_pictures_of_phones_are_read(client: TestClient, kind: str) -> None:
+    if kind not in formats():
+        pytest.skip(f"{kind}: the package that reads it is not installed")
+    body = post(client, encoded(picture(640, 480), kind)).json()
+    assert (body["images"][0]["width"], len(body["images"][0]["faces"])) == (640, 1)
 
 
 def test_a_part_of_another_name_is_refused_by_name(client: TestClient) -> None:
