@@ -7,6 +7,8 @@ from typing import Final, Literal
 
 import numpy as np
 
+from app.inference.detect import Face
+from app.inference.pipeline import LabeledFace
 from data.contract import LABELS, Array
 
 # folder: one that cannot be read; none: an entry that is never opened
@@ -88,6 +90,18 @@ class FaceRecord:
     sharpness: float
     thumb: bytes = b""
     number: int = 0
+
+    def labeled(self) -> LabeledFace:
+        """The face as the pipeline gave it, without its crop."""
+        return LabeledFace(
+            face=Face(self.box_px, self.landmarks_px, self.score),
+            probabilities=self.probabilities,
+            label=self.label,
+            confidence=self.confidence,
+            uncertain=self.uncertain,
+            roll_degrees=self.roll_degrees,
+            crop=np.empty((0, 0, 3), np.uint8),
+        )
 
     def passes(self, min_face_px: float, min_confidence: float) -> bool:
         """Whether the face is in the outputs: its shorter side and its confidence are large enough."""

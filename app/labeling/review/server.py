@@ -8,16 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
 from pydantic import BaseModel
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-from app.inference.detect import Face
 from app.inference.drawing import annotate, reduced
-from app.inference.pipeline import Analysis, LabeledFace
+from app.inference.pipeline import Analysis
 from app.labeling.files import LabelingError
 from app.labeling.journal import Picture, View, open_view
 from app.labeling.products import encode_jpeg
@@ -161,16 +159,5 @@ def _add_decisions(app: FastAPI, view: View, out: Path) -> None:
 def _analysis(view: View, picture: Picture, only: int | None) -> Analysis:
     """What was stored of a picture, for drawing: all faces, or one of them."""
     chosen = picture.faces if only is None else picture.faces[only : only + 1]
-    faces = tuple(
-        LabeledFace(
-            face=Face(one.box_px, one.landmarks_px, one.score),
-            probabilities=one.probabilities,
-            label=one.label,
-            confidence=one.confidence,
-            uncertain=one.uncertain,
-            roll_degrees=one.roll_degrees,
-            crop=np.empty((0, 0, 3), np.uint8),
-        )
-        for one in chosen
-    )
+    faces = tuple(one.labeled() for one in chosen)
     return Analysis(picture.width or 1, picture.height or 1, faces, view.detector, view.model, "", {})

@@ -15,7 +15,7 @@ import pytest
 from tests.albums import make_album
 from tests.integration.labeling.conftest import Mien, TreeOf
 
-EVERYTHING = "csv,files,jsonl,parquet,annotated,crops,classes,coco,label-studio,fiftyone,report"
+EVERYTHING = "csv,files,jsonl,parquet,annotated,crops,classes,coco,label-studio,fiftyone,report,timeline"
 
 
 def killed_runs(mien: Mien, album: Path, out: Path, *, kills: int, seed: int, longest_s: float) -> Counter[str]:

@@ -15,6 +15,7 @@ from tests.support import encoded, picture, tiny_artifact
 
 ALL = (
     "csv", "files", "jsonl", "parquet", "annotated", "crops", "classes", "coco", "label-studio", "fiftyone", "report",
+    "timeline",
 )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from rich.console import Console
 from app.inference.detect import Face
 from app.inference.drawing import annotate, reduced
 from app.inference.pipeline import Analysis, LabeledFace
+from app.labeling import timeline
 from app.labeling.columns import FACE_COLUMNS, FILE_COLUMNS
 from app.labeling.files import LabelingError
 from app.labeling.outputs import check_outputs, load_output, output_names
@@ -202,7 +203,7 @@ def test_every_output_has_a_line_of_help_and_is_in_the_guide() -> None:
 
 def test_every_column_is_in_the_guide_with_its_unit() -> None:
     guide = GUIDE.read_text(encoding="utf-8")
-    for column in (*FACE_COLUMNS, *FILE_COLUMNS):
+    for column in (*FACE_COLUMNS, *FILE_COLUMNS, *timeline.COLUMNS):
         line = f"| `{column.name}` | {column.type} | {column.unit} | {column.meaning} |"
         assert line in guide, f"docs/labeling.md lacks: {line}"
 

@@ -1,0 +1,21 @@
+"""`timeline.csv` and `timeline.html`: expressions of each person in a video over time, smoothed."""
+
+from typing import Final
+
+from app.labeling.files import OutputFolder
+from app.labeling.journal import View
+from app.labeling.outputs.csv import write_csv
+from app.labeling.timeline import COLUMNS, rows, write_page
+
+HELP: Final = "timeline.csv and .html: each person in a video over time"
+PRODUCTS: Final = 0
+TARGETS: Final = ("timeline.csv", "timeline.html")
+
+
+def render(view: View, folder: OutputFolder) -> None:
+    """Write the table and the page of plots."""
+    table, page = TARGETS
+    with folder.file("timeline", table) as file:
+        write_csv(file, COLUMNS, rows(view))
+    with folder.file("timeline", page) as file:
+        write_page(view, file)

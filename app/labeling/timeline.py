@@ -1,0 +1,182 @@
+"""Timelines of videos: who is seen when, with which expression, as rows and as a page of plots.
+
+Faces of one person are linked from frame to frame by the overlap of their boxes, and their probabilities are smoothed
+over time. A person who was out of sight for longer than `RULES.lost_s` gets a new number.
+"""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from html import escape
+from pathlib import Path
+from string import Template
+from typing import IO, Final
+
+import numpy as np
+
+from app.inference.tracking import TrackedFace, Tracker, TrackingRules
+from app.inference.wording import percent
+from app.labeling.columns import Column, Row
+from app.labeling.journal import Picture, View
+from data.contract import LABELS, Array
+from data.contract.palette import hex_color
+
+RULES: Final = TrackingRules(min_iou=0.2, lost_s=2.0, settle_s=0.5)
+# Where frames are far apart, a person may be missed in this many.
+_MISSED_FRAMES: Final = 2.5
+PLOTTED_FRAMES: Final = 3
+_POINTS: Final = 400
+_WIDTH, _HEIGHT = 1000, 120
+_TEMPLATE: Final = Path(__file__).with_name("timeline.html")
+
+COLUMNS: Final[tuple[Column, ...]] = (
+    Column("file", "text", "", "name of the video"),
+    Column("person", "integer", "", "number of the person in the video, from 1; linked from frame to frame"),
+    Column("frame", "integer", "", "frame number from 0"),
+    Column("time_s", "number", "s", "time of the frame from the video's start"),
+    Column("face", "integer", "", "number of the face in its frame, as in `labels.csv`"),
+    Column("label", "text", "", "expression that leads after smoothing; changes when another leads by 0.08"),
+    Column("confidence", "number", "0..1", "smoothed probability of `label`"),
+    *(
+        Column(f"p_{label}", "number", "0..1", f"probability of {label}, smoothed over time (time constant 0.5 s)")
+        for label in LABELS
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One frame of a video: when it was, and the persons in it; `gap_s`: how long a person may have been missed."""
+
+    picture: Picture
+    gap_s: float
+    faces: list[TrackedFace]
+
+    @property
+    def time_s(self) -> float:
+        """Seconds from the start of the video."""
+        return self.picture.time_s or 0.0
+
+
+def videos(view: View) -> Iterator[tuple[str, Iterator[Moment]]]:
+    """Name and frames of each video, in the order of names."""
+    frames = (picture for picture in view.pictures() if picture.frame_or_none is not None)
+    for name, pictures in itertools.groupby(frames, key=lambda picture: picture.name):
+        yield name, _moments(pictures, float(view.facts.get("abstain_threshold", 0)))
+
+
+def _moments(pictures: Iterator[Picture], threshold: float) -> Iterator[Moment]:
+    tracker, last_s = Tracker(threshold, RULES), 0.0
+    for picture in pictures:
+        time_s = picture.time_s or 0.0
+        gap_s = max(RULES.lost_s, _MISSED_FRAMES * (time_s - last_s))
+        tracker.rules = replace(RULES, lost_s=gap_s)
+        yield Moment(picture, gap_s, tracker.update(tuple(face.labeled() for face in picture.faces), time_s))
+        last_s = time_s
+
+
+def rows(view: View) -> Iterator[Row]:
+    """One row per person and frame."""
+    for name, moments in videos(view):
+        for moment in moments:
+            for number, tracked in enumerate(moment.faces):
+                face = tracked.face
+                row: Row = {"file": name, "person": tracked.track, "frame": moment.picture.frame}
+                row |= {"time_s": moment.time_s, "face": moment.picture.faces[number].number}
+                row |= {"label": face.label, "confidence": round(face.confidence, 6)}
+                p = zip(LABELS, face.probabilities.tolist(), strict=True)
+                yield row | {f"p_{label}": round(value, 6) for label, value in p}
+
+
+@dataclass(slots=True)
+class Person:
+    """What is plotted of one person: times (n,), gaps allowed (n,), smoothed probabilities (n, 7)."""
+
+    times_s: list[float]
+    gaps_s: list[float]
+    probabilities: list[Array]
+
+
+def write_page(view: View, file: IO[str]) -> None:
+    """Write the page of plots, one video after the other."""
+    legend = "".join(f'<span><i style="background:{hex_color(label)}"></i>{label}</span>' for label in LABELS)
+    head, tail = (
+        Template(_TEMPLATE.read_text(encoding="utf-8"))
+        .substitute(legend=legend, settle_s=RULES.settle_s, lost_s=RULES.lost_s, least=PLOTTED_FRAMES, videos="\0")
+        .split("\0")
+    )
+    file.write(head)
+    empty = True
+    for name, moments in videos(view):
+        empty = False
+        file.write(_video(name, moments))
+    file.write("<p>No frame of a video was labeled.</p>" if empty else "")
+    file.write(tail)
+
+
+def _video(name: str, moments: Iterator[Moment]) -> str:
+    persons: dict[int, Person] = {}
+    end_s = 0.0
+    for moment in moments:
+        end_s = moment.time_s
+        for tracked in moment.faces:
+            person = persons.setdefault(tracked.track, Person([], [], []))
+            person.times_s.append(moment.time_s)
+            person.gaps_s.append(moment.gap_s)
+            person.probabilities.append(tracked.face.probabilities)
+    shown = {number: one for number, one in persons.items() if len(one.times_s) >= PLOTTED_FRAMES}
+    parts = [f"<h2>{escape(name)}</h2>"]
+    parts += [_person(number, person, end_s) for number, person in shown.items()]
+    if len(shown) < len(persons):
+        parts.append(f"<p class=sub>Persons in fewer than {PLOTTED_FRAMES} frames: {len(persons) - len(shown)}.</p>")
+    return "\n".join(parts)
+
+
+def _person(number: int, person: Person, end_s: float) -> str:
+    mean = np.mean(person.probabilities, axis=0)
+    order = np.argsort(-mean)[:3]
+    most = ", ".join(f"{LABELS[place]} {percent(float(mean[place]))}" for place in order)
+    span = f"{clock(person.times_s[0])} to {clock(person.times_s[-1])}, {len(person.times_s):,} frames"
+    ticks = "".join(f"<span>{clock(end_s * part / 4)}</span>" for part in range(5))
+    return (
+        f'<h3>person {number} <small>{span}; on average {most}</small></h3><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" '
+        f'preserveAspectRatio="none" role="img" aria-label="person {number}: stacked probabilities over time">'
+        f"{''.join(_areas(part, end_s) for part in _spells(person))}</svg><div class=axis>{ticks}</div>"
+    )
+
+
+def _spells(person: Person) -> Iterator[tuple[Array, Array]]:
+    """Times (n,) and probabilities (n, 7) without a gap, thinned to at most `_POINTS`."""
+    times, stacked = np.array(person.times_s), np.array(person.probabilities)
+    breaks = np.flatnonzero(np.diff(times) > np.array(person.gaps_s)[1:]) + 1
+    for part_s, part in zip(np.split(times, breaks), np.split(stacked, breaks), strict=True):
+        bins = np.array_split(np.arange(len(part_s)), min(len(part_s), _POINTS))
+        yield (
+            np.array([part_s[[one[0], one[-1]]].mean() for one in bins]),
+            np.array([part[one].mean(axis=0) for one in bins]),
+        )
+
+
+def _areas(spell: tuple[Array, Array], end_s: float) -> str:
+    """One area per expression, stacked from the bottom."""
+    times_s, probabilities = spell
+    x = _WIDTH * times_s / max(end_s, 1e-9)
+    if len(x) == 1:
+        x, probabilities = np.array([x[0] - 1, x[0] + 1]), np.repeat(probabilities, 2, axis=0)
+    edges = np.concatenate([np.zeros((len(x), 1)), np.cumsum(probabilities, axis=1)], axis=1).clip(0, 1)
+    areas = ""
+    for place, label in enumerate(LABELS):
+        upper = [f"{a:.1f},{_HEIGHT * (1 - b):.1f}" for a, b in zip(x, edges[:, place + 1], strict=True)]
+        lower = [f"{a:.1f},{_HEIGHT * (1 - b):.1f}" for a, b in zip(x, edges[:, place], strict=True)]
+        points = " ".join(upper + lower[::-1])
+        areas += f'<polygon fill="{hex_color(label)}" points="{points}"><title>{label}</title></polygon>'
+    return areas
+
+
+def clock(seconds: float) -> str:
+    """A time as `1:02:03`, `2:03` or, below a minute, `0:03.5`."""
+    minutes, rest = divmod(seconds, 60)
+    hours, minutes = divmod(int(minutes), 60)
+    if hours:
+        return f"{hours}:{minutes:02d}:{int(rest):02d}"
+    return f"{minutes}:{int(rest):02d}" if minutes else f"0:{rest:04.1f}"
