@@ -1,8 +1,9 @@
 # Two images from one file:
 #   docker build --target cpu -t mien:cpu .
 #   docker build --target gpu -t mien:gpu .
-# Packages are installed with their hashes from requirements/, and YuNet with its own by `mien models pull`, which needs the
-# network. Neither image needs the network or a writable file system when it runs.
+# Packages are installed with their hashes from requirements/. YuNet's file is taken from this folder if it is here
+# (face_detection_yunet_2023mar.onnx), else downloaded, and verified. Neither image needs the network or a writable file
+# system when it runs.
 
 # An exact tag, which its publisher may still rebuild. For reproducible builds append the digest that
 # `docker buildx imagetools inspect python:3.12.12-slim-bookworm` prints: python:3.12.12-slim-bookworm@sha256:...
@@ -31,6 +32,8 @@ COPY models/ models/
 COPY tools/ tools/
 COPY training/ training/
 COPY benchmarks/ benchmarks/
+# the pattern lets YuNet's file be absent
+COPY LICENSE face_detection_yunet_2023mar.on[n]x /opt/models/
 RUN pip install --no-deps --no-build-isolation . \
  && mien models pull --to /opt/models \
  && chmod -R a+rX /opt/models \

@@ -16,13 +16,39 @@ def models_pull(
     to: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder (default: MIEN_MODELS_DIR or the user cache).")
     ] = None,
+    optional: Annotated[
+        bool, typer.Option("--optional", help="Give up after 3 s without an error, and print the detector in use.")
+    ] = False,
 ) -> None:
     """Download YuNet, the face detector, and verify its pinned hash."""
     with printed_errors():
         from app.inference.detect.weights import fetch_yunet
         from app.settings import load_settings
 
-        typer.echo(f"YuNet is at {fetch_yunet(to or load_settings().models_dir)}")
+        folder = to or load_settings().models_dir
+        typer.echo(_pulled_if_possible(folder) if optional else f"YuNet is at {fetch_yunet(folder)}")
+
+
+def _pulled_if_possible(folder: Path | None) -> str:
+    """One line on the detector in use, after one attempt to download YuNet where it is missing."""
+    from app.errors import DownloadError
+    from app.inference.detect import best_detector, detector_source
+    from app.inference.detect.weights import OPTIONAL_TIMEOUT_S, fetch_yunet, find_yunet
+    from app.settings import load_settings
+    from data.errors import MienError
+
+    failed = ""
+    try:
+        if find_yunet(folder) is None:
+            try:
+                fetch_yunet(folder, timeout_s=OPTIONAL_TIMEOUT_S)
+            except DownloadError:
+                failed = "; YuNet could not be downloaded, `mien models pull` tries again and says why"
+        settings = load_settings(models_dir=folder)
+        name = best_detector(settings)
+        return f"Detector: {name} ({detector_source(name, settings)}){failed}"
+    except MienError as error:
+        return f"Detector: {error}"
 
 
 @models.command("list")

@@ -48,6 +48,21 @@ def test_a_missing_python_is_reported(
     assert not (clone / "another-environment").exists()
 
 
+@pytest.mark.parametrize(("pins", "pulled"), [("serve", True), ("gpu", True), ("train", False), ("test", False)])
+def test_installing_for_serving_tries_to_download_the_detector_once(
+    pins: str, pulled: bool, clone: Path, tmp_path: Path, empty_home: dict[str, str]
+) -> None:
+    log = tmp_path / "calls"
+    python = tmp_path / "environment" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\necho "$@" >> "{log}"\n[ "$2" != app ]\n', encoding="utf-8")
+    python.chmod(0o755)
+    command = ["sh", "requirements/install.sh", str(python.parents[1]), pins]
+    subprocess.run(command, cwd=clone, env=empty_home, capture_output=True, timeout=20, check=True)
+    assert log.read_text(encoding="utf-8").splitlines().count("-m app models pull --optional") == pulled
+    assert (python.parents[1] / ".installed").exists()
+
+
 def test_make_train_requires_a_recipe_before_installing(clone: Path, empty_home: dict[str, str]) -> None:
     result = _make("train", cwd=clone, env=empty_home)
     assert result.returncode != 0

@@ -1,6 +1,7 @@
 """Rules for the repository: pins, file sizes, links, layout and language."""
 
 import ast
+import fnmatch
 import re
 import subprocess
 import tomllib
@@ -12,6 +13,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from app import VERSION
+from app.inference.detect.weights import YUNET_FILE
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -164,6 +166,15 @@ def test_every_sample_photo_states_its_license() -> None:
     table = (ROOT / "samples" / "README.md").read_text(encoding="utf-8")
     for photo in (ROOT / "samples" / "photos").iterdir():
         assert f"`photos/{photo.name}`" in table, f"samples/README.md does not state the license of {photo.name}"
+
+
+def test_the_image_takes_a_local_copy_of_yunet_if_there_is_one() -> None:
+    copied = re.findall(r"^COPY (.+) /opt/models/$", (ROOT / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE)
+    required, optional = "".join(copied).split()
+    assert (ROOT / required).is_file()  # COPY needs one file
+    assert fnmatch.fnmatchcase(YUNET_FILE, optional)
+    assert optional != YUNET_FILE  # a plain name would have to exist
+    assert f"!{YUNET_FILE}" in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
 
 
 def test_app_has_five_files_and_otherwise_packages() -> None:

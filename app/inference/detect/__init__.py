@@ -14,7 +14,7 @@ from app.inference.detect.base import Detector, Face
 from app.inference.detect.weights import find_yunet
 from app.settings import Settings
 
-__all__ = ["Detector", "Face", "create_detector", "detector_names", "detector_source"]
+__all__ = ["Detector", "Face", "best_detector", "create_detector", "detector_names", "detector_source"]
 
 _log = logging.getLogger(__name__)
 
@@ -43,18 +43,18 @@ def create_detector(settings: Settings) -> Detector:
 
     Raises: SettingsError for an unknown name; DetectorUnavailable where the detector's file is missing or damaged.
     """
-    name = _best(settings) if settings.detector == "auto" else settings.detector
+    name = best_detector(settings) if settings.detector == "auto" else settings.detector
+    if name == "haar" and settings.detector == "auto":
+        _warn_of_haar()
     if name not in detector_names():
         raise SettingsError(f"detector {name!r}: expected auto, {', '.join(detector_names())}")
     detector: Detector = _module(name).create(settings)
     return detector
 
 
-def _best(settings: Settings) -> str:
-    if find_yunet(settings.models_dir) is not None:
-        return "yunet"
-    _warn_of_haar()
-    return "haar"
+def best_detector(settings: Settings) -> str:
+    """Name of the detector that `auto` stands for. Raises: DetectorUnavailable, if YuNet's file is damaged."""
+    return "haar" if find_yunet(settings.models_dir) is None else "yunet"
 
 
 @functools.cache  # once a process: every worker opens a detector of its own

@@ -4,26 +4,31 @@ YuNet (Wu, Peng, Yu 2023, "YuNet: A Tiny Millisecond-level Face Detector") is pu
 license. The file is pinned by its sha256: any other file is refused by name, never skipped.
 """
 
-import contextlib
 import hashlib
-import tempfile
-import urllib.error
+import threading
 import urllib.request
+from http.client import HTTPException
 from pathlib import Path
-from typing import Final
+from queue import Empty, SimpleQueue
+from typing import Any, Final
+from urllib.error import HTTPError
 
 import platformdirs
 
 from app.errors import DetectorUnavailable, DownloadError
+from data.atomic import atomic_path
 from models.manifest import sha256_of
 
 YUNET_FILE: Final = "face_detection_yunet_2023mar.onnx"
 YUNET_SHA256: Final = "8f2383e4dd3cfbb4553ea8718107fc0423210dc964f9f4280604804ed2552fa4"
+_COMMIT: Final = "82b38c8f98e7b52aa171400f3e4c722352d0669f"  # the file may move on the main branch
 # The repository keeps the file in Git LFS: the `raw` address would answer with a pointer of three lines.
 YUNET_URL: Final = (
-    f"https://media.githubusercontent.com/media/opencv/opencv_zoo/main/models/face_detection_yunet/{YUNET_FILE}"
+    f"https://media.githubusercontent.com/media/opencv/opencv_zoo/{_COMMIT}/models/face_detection_yunet/{YUNET_FILE}"
 )
 TIMEOUT_S: Final = 10.0
+OPTIONAL_TIMEOUT_S: Final = 3.0
+_GRACE_S: Final = 0.5  # for the socket's own timeout to come first
 _MAX_BYTES: Final = 1_000_000  # the file has 232,589
 
 
@@ -68,7 +73,7 @@ def _verified(path: Path) -> Path:
     return path
 
 
-def fetch_yunet(folder: Path | None = None, *, url: str = YUNET_URL, timeout_s: float = TIMEOUT_S) -> Path:
+def fetch_yunet(folder: Path | None = None, *, url: str | None = None, timeout_s: float = TIMEOUT_S) -> Path:
     """Download YuNet into `folder` (the user cache when None) unless it is there; the file appears whole or not at all.
 
     Raises: DownloadError, saying what failed and how to go on without the network.
@@ -76,6 +81,7 @@ def fetch_yunet(folder: Path | None = None, *, url: str = YUNET_URL, timeout_s: 
     target = (folder or cache_dir()) / YUNET_FILE
     if target.is_file() and sha256_of(target) == YUNET_SHA256:
         return target
+    url = url or YUNET_URL
     payload = _download(url, timeout_s)
     found = hashlib.sha256(payload).hexdigest()
     if found != YUNET_SHA256:
@@ -89,9 +95,9 @@ def fetch_yunet(folder: Path | None = None, *, url: str = YUNET_URL, timeout_s: 
 
 def _download(url: str, timeout_s: float) -> bytes:
     try:
-        with urllib.request.urlopen(url, timeout=timeout_s) as answer:  # noqa: S310  # a pinned https address
-            payload: bytes = answer.read(_MAX_BYTES)
-    except (urllib.error.URLError, TimeoutError, OSError) as error:
+        with _connect(url, timeout_s) as response:
+            payload: bytes = response.read(_MAX_BYTES)
+    except (OSError, HTTPException) as error:
         reason = getattr(error, "reason", error)
         raise DownloadError(
             f"cannot fetch {url} within {timeout_s:g} s ({reason}). Copy {YUNET_FILE} from the OpenCV Zoo by other "
@@ -100,16 +106,32 @@ def _download(url: str, timeout_s: float) -> bytes:
     return payload
 
 
+def _connect(url: str, timeout_s: float) -> Any:
+    """Open `url`, in a thread: the timeout of a socket covers neither name resolution nor several addresses."""
+    results: SimpleQueue[Any] = SimpleQueue()
+
+    def work() -> None:
+        try:
+            results.put(urllib.request.urlopen(url, timeout=timeout_s))  # noqa: S310  # a pinned https address
+        except (OSError, HTTPException) as error:
+            if isinstance(error, HTTPError):
+                error.close()  # it holds the connection
+            results.put(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    try:
+        result = results.get(timeout=timeout_s + _GRACE_S)
+    except Empty:
+        raise TimeoutError("no response") from None
+    if isinstance(result, Exception):
+        raise result
+    return result
+
+
 def _write(target: Path, payload: bytes) -> None:
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=".yunet-", delete=False) as part:
-            part.write(payload)
-        try:
-            Path(part.name).replace(target)
-        except OSError:
-            with contextlib.suppress(OSError):
-                Path(part.name).unlink()
-            raise
+        with atomic_path(target) as part:
+            part.write_bytes(payload)
+            part.chmod(0o644)  # a service may run as another user
     except OSError as error:
         raise DownloadError(f"cannot write {target} ({error.strerror})") from error

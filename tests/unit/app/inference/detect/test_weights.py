@@ -1,7 +1,11 @@
 """YuNet's file: where it is looked for, how it is fetched, and that a wrong one is refused."""
 
 import hashlib
+import os
+import re
+import socket
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -71,6 +75,19 @@ def test_the_file_is_fetched_once_and_then_found(mirror: _Mirror, pinned: Path) 
     assert [file.name for file in pinned.iterdir()] == [YUNET_FILE]
 
 
+def test_the_address_names_a_commit() -> None:
+    assert re.search(r"/opencv_zoo/[0-9a-f]{40}/models/", weights.YUNET_URL)
+
+
+def test_other_users_can_read_the_file(mirror: _Mirror) -> None:
+    before = os.umask(0o077)
+    try:
+        path = fetch_yunet(url=address(mirror))
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
 def test_another_file_from_the_network_is_refused_and_not_written(mirror: _Mirror, pinned: Path) -> None:
     mirror.body = b"version https://git-lfs.github.com/spec/v1"
     with pytest.raises(DownloadError, match=r"42 bytes of sha256 .* expected .* Nothing was written"):
@@ -87,6 +104,42 @@ def test_a_server_error_says_how_to_go_on_without_the_network(mirror: _Mirror) -
 def test_no_server_is_told_within_the_time_out() -> None:
     with pytest.raises(DownloadError, match=r"within 0\.2 s"):
         fetch_yunet(url="http://127.0.0.1:9/none", timeout_s=0.2)
+
+
+def test_a_server_that_never_responds_is_given_up() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(DownloadError, match=r"within 0\.2 s"):
+        fetch_yunet(url=f"http://127.0.0.1:{silent.getsockname()[1]}/none", timeout_s=0.2)
+
+
+def test_a_name_server_that_never_responds_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    end = threading.Event()
+
+    def resolve(*_args: object, **_options: object) -> None:
+        end.wait(20)
+        raise socket.gaierror("no name server")
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    begin = time.monotonic()
+    with pytest.raises(DownloadError, match="no response"):
+        fetch_yunet(url="http://name.invalid/none", timeout_s=0.2)
+    assert time.monotonic() - begin < 5
+    end.set()
+
+
+def test_a_response_that_is_not_http_is_a_download_error() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(b"220 mail\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(DownloadError, match="220 mail"):
+            fetch_yunet(url=f"http://127.0.0.1:{server.getsockname()[1]}/none")
+        thread.join()
 
 
 def test_a_damaged_file_is_fetched_again_when_asked(mirror: _Mirror, pinned: Path) -> None:

@@ -1,0 +1,68 @@
+"""`mien models pull --optional`: one attempt, no error, and one line on the detector in use."""
+
+import hashlib
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from app.cli.program import app
+from app.errors import DownloadError
+from app.inference.detect import weights
+
+
+@pytest.fixture(autouse=True)
+def no_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A user cache without YuNet's file, and an address that refuses connections."""
+    monkeypatch.setattr(weights, "cache_dir", lambda: tmp_path / "cache")
+    monkeypatch.setattr(weights, "YUNET_URL", "http://127.0.0.1:9/none")
+    monkeypatch.delenv("MIEN_MODELS_DIR", raising=False)
+
+
+def pull(*arguments: str) -> str:
+    done = CliRunner().invoke(app, ["models", "pull", "--optional", *arguments], catch_exceptions=False)
+    assert done.exit_code == 0
+    assert done.stderr == ""
+    (line,) = done.stdout.splitlines()
+    return line
+
+
+def test_without_a_network_the_detector_in_the_clone_is_named_at_once() -> None:
+    begin = time.monotonic()
+    line = pull()
+    assert line.startswith("Detector: ")
+    assert not line.startswith("Detector: yunet")
+    assert "`mien models pull` tries again" in line
+    assert time.monotonic() - begin < 3
+
+
+def test_the_attempt_ends_after_three_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    timeouts = []
+
+    def connect(_url: str, timeout_s: float) -> None:
+        timeouts.append(timeout_s)
+        raise TimeoutError("no response")
+
+    monkeypatch.setattr(weights, "_connect", connect)
+    pull()
+    assert timeouts == [3.0]
+
+
+def test_a_file_that_is_here_is_used_without_a_connection(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(weights, "YUNET_SHA256", hashlib.sha256(b"network").hexdigest())
+    (tmp_path / weights.YUNET_FILE).write_bytes(b"network")
+    assert pull("--to", str(tmp_path)) == f"Detector: yunet (verified file {tmp_path / weights.YUNET_FILE})"
+
+
+def test_a_damaged_file_is_reported_but_not_fatal(tmp_path: Path) -> None:
+    (tmp_path / weights.YUNET_FILE).write_bytes(b"damaged")
+    assert "has sha256" in pull("--to", str(tmp_path))
+
+
+def test_without_the_option_a_failure_is_an_error() -> None:
+    done = CliRunner().invoke(app, ["models", "pull"])
+    assert done.exit_code == 1
+    assert "MIEN_MODELS_DIR" in done.stderr
+    with pytest.raises(DownloadError):
+        weights.fetch_yunet()
