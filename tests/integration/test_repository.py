@@ -140,6 +140,15 @@ def test_no_tracked_file_names_a_registry() -> None:
             assert not found, f"{path.relative_to(ROOT)}: {found and found.group()}"
 
 
+def test_no_hint_to_install_needs_a_release() -> None:
+    for path in _tracked():
+        if path.suffix in (".py", ".md") and path != Path(__file__):
+            text = path.read_text(encoding="utf-8")
+            assert not re.search(r"pip install [^\n`]*mien\b", text), (
+                f"{path.relative_to(ROOT)}: Mien is on no registry"
+            )
+
+
 def test_only_released_models_are_large() -> None:
     names = {path.relative_to(ROOT).as_posix(): path.stat().st_size for path in _tracked()}
     large = {name for name, size in names.items() if size > 1_000_000 and not name.startswith(MAY_BE_LARGE)}

@@ -43,10 +43,10 @@ _CUDA_OPTIONS: Final = {
 _NAMES: Final = {CPU: "cpu", CUDA: "cuda", TENSORRT: "tensorrt"}
 _TENSORRT_LIBRARIES: Final = ("libnvinfer.so.10", "libnvonnxparser.so.10")
 _REMEDIES: Final = {
-    "cuda": "Install the GPU libraries (`pip install mien[gpu]`) and an NVIDIA driver, or choose MIEN_DEVICE=auto or "
-    "cpu.",
+    "cuda": "Install the GPU libraries (`pip install 'onnxruntime-gpu[cuda,cudnn]'`) and an NVIDIA driver, or choose "
+    "MIEN_DEVICE=auto or cpu.",
     "tensorrt": "Install TensorRT 10 (`pip install 'tensorrt-cu13<11'`) and the GPU libraries (`pip install "
-    "mien[gpu]`) and an NVIDIA driver, or choose MIEN_DEVICE=cuda.",
+    "'onnxruntime-gpu[cuda,cudnn]'`) and an NVIDIA driver, or choose MIEN_DEVICE=cuda.",
 }
 
 _log = logging.getLogger(__name__)

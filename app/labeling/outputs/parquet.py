@@ -19,7 +19,7 @@ _ROWS_AT_ONCE: Final = 2_000
 def check() -> str | None:
     """Needs pyarrow."""
     if importlib.util.find_spec("pyarrow") is None:
-        return "output parquet: pyarrow is not installed. Run `pip install mien[parquet]`, or choose csv or jsonl."
+        return "output parquet: pyarrow is not installed. Run `pip install pyarrow`, or choose csv or jsonl."
     return None
 
 

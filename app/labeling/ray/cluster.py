@@ -147,7 +147,7 @@ def roll_call(ray: Any, task: Task, share: float) -> dict[str, str]:
             found[machine] = ray.get(reply, timeout=_ROLL_CALL_S)
         except ray.exceptions.RayError as error:
             raise Unready(
-                f"machine {machine} cannot label: {first_line(error)}. It needs mien[ray] of this version."
+                f"machine {machine} cannot label: {first_line(error)}. It needs this version of Mien, Ray and pyarrow."
             ) from error
     return agreed(same_precision(found))
 

@@ -53,7 +53,7 @@ def check(request: Request) -> None:
             f"--engine ray writes only parquet, not {', '.join(others)}: leave out --write, or use the local engine."
         )
     if importlib.util.find_spec("ray") is None or importlib.util.find_spec("pyarrow") is None:
-        raise LabelingError("--engine ray: Ray Data is not installed. Run `pip install mien[ray]`.")
+        raise LabelingError("--engine ray: Ray Data is not installed. Run `pip install 'ray[data]' pyarrow`.")
     refused = {
         "--limit": request.limit is not None,
         "--check-hashes": request.check_hashes,

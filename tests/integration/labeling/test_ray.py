@@ -115,7 +115,7 @@ def test_the_ray_engine_says_what_it_cannot_do(
     monkeypatch.setattr(ray_engine.importlib.util, "find_spec", lambda _name: None)
     missing = mien("label", album, "--out", out, "--engine", "ray")
     assert missing.exit_code == 1
-    assert "pip install mien[ray]" in missing.stderr
+    assert "pip install 'ray[data]' pyarrow" in missing.stderr
     assert not (out / "labels").exists()
 
 

@@ -126,7 +126,7 @@ def test_without_a_gpu_the_benchmark_exits_and_writes_nothing(tmp_path: Path) ->
     )
     assert done.returncode == 1
     assert done.stderr.startswith("benchmarks.gpu: nothing was measured. device cuda: ")
-    assert "mien[gpu]" in done.stderr
+    assert "onnxruntime-gpu[cuda,cudnn]" in done.stderr
     assert done.stdout == ""
     assert not out.exists()
 

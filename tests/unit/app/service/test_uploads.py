@@ -1,0 +1,65 @@
+"""Images of a request: JSON with base64, and its limits."""
+
+import base64
+from collections.abc import Callable
+
+import httpx
+import pytest
+from fastapi.testclient import TestClient
+
+from tests.unit.app.service.routes.test_expressions import PHOTO, post, problem
+
+Connect = Callable[..., TestClient]
+
+
+def post_json(client: TestClient, body: object, **query: object) -> httpx.Response:
+    return client.post("/v1/expressions", json=body, params=query)
+
+
+def in_base64(payload: bytes) -> str:
+    return base64.b64encode(payload).decode()
+
+
+def test_images_in_json_give_the_same_faces_as_in_a_form(client: TestClient) -> None:
+    images = [{"name": "a.jpg", "base64": in_base64(PHOTO)}, {"base64": in_base64(b"no picture at all")}]
+    good, bad = post_json(client, {"images": images}).json()["images"]
+    assert (good["name"], good["faces"]) == ("a.jpg", post(client, PHOTO).json()["images"][0]["faces"])
+    assert (bad["name"], bad["error"]["status"]) == (None, 415)
+
+
+@pytest.mark.parametrize(
+    ("body", "named"),
+    [
+        ({}, "images"),
+        ({"images": []}, "images"),
+        ({"images": [{"base64": "data:image/png;base64,AAAA"}]}, "images/0/base64"),
+        ({"images": [{"base64": "AAAAA"}]}, "images/0/base64"),
+        ({"images": [{"base64": "A\u00e9AA"}]}, "images/0/base64"),
+        ({"images": [{"base64": 7}]}, "images/0/base64"),
+        ({"images": [{"url": "http://internal/"}]}, "no option is named url; options: name, base64"),
+        ({"images": [{"base64": "AAAA"}], "model": "fast"}, "no option is named model; options: images"),
+        ([1], "JSON body"),
+    ],
+)
+def test_json_of_another_form_is_refused_by_name(client: TestClient, body: object, named: str) -> None:
+    assert named in problem(post_json(client, body), 422, "invalid-request")
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"nul", b"\xff\xfe", b"[" * 9000, b'{"images": [' + b"[]," * 10_000])
+def test_json_that_is_broken_deep_or_of_very_many_values_is_refused(client: TestClient, body: bytes) -> None:
+    response = client.post("/v1/expressions", content=body, headers={"content-type": "application/json"})
+    problem(response, 422, "invalid-request")
+
+
+def test_the_limits_of_a_form_hold_for_json(connect: Connect) -> None:
+    client = connect(max_images=2, max_bytes=len(PHOTO))
+    photo, large = {"base64": in_base64(PHOTO)}, {"base64": in_base64(PHOTO + b"x")}
+    problem(post_json(client, {"images": [photo] * 3}), 413, "too-many-images")
+    first, second = post_json(client, {"images": [large, photo]}).json()["images"]
+    assert (first["error"]["type"], len(second["faces"])) == ("urn:mien:problem:payload-too-large", 1)
+
+
+def test_json_reserves_the_bytes_of_its_copies(connect: Connect) -> None:
+    body = {"images": [{"base64": in_base64(PHOTO)}]}
+    problem(post_json(connect(max_buffered_bytes=3 * len(PHOTO)), body), 413, "payload-too-large")
+    assert post_json(connect(max_buffered_bytes=5 * len(PHOTO)), body).status_code == 200
