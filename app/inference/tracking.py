@@ -20,7 +20,7 @@ class TrackingRules:
 
     min_iou: least intersection over union of a face with where it was before.
     lost_s: a track is forgotten when no face matched it for this long.
-    settle_s: time constant of the smoothing; after it, 63 % of a change have arrived.
+    settle_s: time constant of the smoothing; after it, 63 % of a change have arrived. 0 turns smoothing off.
     lead: how much more probable another expression must be before it replaces the one that is shown.
     """
 
@@ -102,7 +102,8 @@ class Tracker:
         return track
 
     def _follow(self, track: _Track, face: LabeledFace, at_s: float) -> None:
-        share = 1.0 - math.exp(-max(0.0, at_s - track.seen_s) / self.rules.settle_s)
+        settle_s = self.rules.settle_s
+        share = 1.0 - math.exp(-max(0.0, at_s - track.seen_s) / settle_s) if settle_s else 1.0
         track.probabilities = track.probabilities + share * (face.probabilities - track.probabilities)
         track.box_px, track.seen_s = face.face.box_px, at_s
         best = int(track.probabilities.argmax())

@@ -137,7 +137,7 @@ class FaceResult(_Record):
 class TrackedFaceResult(FaceResult):
     """One face of a stream; probabilities and label are smoothed over its track."""
 
-    track: int = Field(description="number that the face keeps while it is tracked, from 1")
+    track: int = Field(description="number that the face keeps while it is tracked, from 1, within one `stream`")
 
 
 class ProblemDetails(_Record):
@@ -182,6 +182,7 @@ class ExpressionsResponse(_Record):
 class FrameResult(_Record):
     """The response to one frame of a stream; `error` is set, and there are no faces, where it could not be read."""
 
+    stream: str = Field(description="id of this connection; `track` numbers are unique only within it")
     frame: int = Field(description="which binary message of this connection it was, from 0")
     dropped: int = Field(description="frames of this connection replaced by newer ones so far")
     width: int | None

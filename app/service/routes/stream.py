@@ -2,12 +2,15 @@
 
 A client sends each frame as one binary message, a JPEG, and gets one JSON message per processed frame. Frames are
 numbered from 0. While one is processed only the newest arrival is kept, and those it replaces are counted in `dropped`:
-neither a slow service nor a slow client builds up a queue.
+neither a slow service nor a slow client builds up a queue. Each connection has an id, `stream`: track numbers start
+again on the next connection, and only the pair of both names one face.
 """
 
 import asyncio
 import time
+import uuid
 from contextlib import suppress
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Annotated, Final
 from urllib.parse import urlsplit
@@ -17,7 +20,7 @@ from fastapi import Query as InQuery
 from pydantic import Field
 
 from app.errors import CapacityError, ForeignOrigin, RequestError
-from app.inference.tracking import Tracker
+from app.inference.tracking import Tracker, TrackingRules
 from app.service import serialize
 from app.service.problems import REFUSED, problem_for, problem_response
 from app.service.routes import service_behind
@@ -37,6 +40,15 @@ class StreamOptions(KnownFields):
 
     min_face_px: Annotated[float, Field(ge=1, le=100_000)] | None = None
     confidence_threshold: Fraction | None = None
+    smoothing_s: Annotated[float, Field(ge=0, le=10)] = TrackingRules().settle_s
+
+
+@dataclass(frozen=True, slots=True)
+class _Connection:
+    """One connection: its id and the faces it has shown so far."""
+
+    tracker: Tracker
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
 
 class NewestFrame:
@@ -142,14 +154,14 @@ async def _look(websocket: WebSocket, service: Service, options: StreamOptions, 
     threshold = options.confidence_threshold
     if threshold is None:
         threshold = service.pipeline.classifier.manifest.abstain_threshold
-    tracker = Tracker(threshold)
+    connection = _Connection(Tracker(threshold, TrackingRules(settle_s=options.smoothing_s)))
     while True:
         number, payload = await newest.take()
         at_s = time.monotonic()
         async with service.admission.turn():
             (frame,) = await service.label([Upload(None, payload)], Treatment(min_face_px=options.min_face_px))
         service.metrics.frames.labels("refused" if isinstance(frame, Refused) else "processed").inc()
-        result = _result(number, newest.dropped, frame, tracker, at_s)
+        result = _result(number, newest.dropped, frame, connection, at_s)
         try:
             await asyncio.wait_for(websocket.send_text(result.model_dump_json()), _SEND_S)
         except TimeoutError:
@@ -158,18 +170,26 @@ async def _look(websocket: WebSocket, service: Service, options: StreamOptions, 
             return None
 
 
-def _result(number: int, dropped: int, result: Result, tracker: Tracker, at_s: float) -> FrameResult:
+def _result(number: int, dropped: int, result: Result, connection: _Connection, at_s: float) -> FrameResult:
     if isinstance(result, Refused):
         problem = serialize.problem_details(result.error)
         return FrameResult(
-            frame=number, dropped=dropped, width=None, height=None, faces=[], timings_ms={}, error=problem
+            stream=connection.id,
+            frame=number,
+            dropped=dropped,
+            width=None,
+            height=None,
+            faces=[],
+            timings_ms={},
+            error=problem,
         )
     analysis = result.analysis
     return FrameResult(
+        stream=connection.id,
         frame=number,
         dropped=dropped,
         width=analysis.width,
         height=analysis.height,
-        faces=[serialize.tracked_result(one) for one in tracker.update(analysis.faces, at_s)],
+        faces=[serialize.tracked_result(one) for one in connection.tracker.update(analysis.faces, at_s)],
         timings_ms=serialize.stage_timings(analysis),
     )

@@ -93,3 +93,11 @@ def test_smoothed_probabilities_stay_a_distribution() -> None:
         (one,) = tracker.update((face(**{LABELS[step % 7]: 0.8}),), step * FRAME_S)
         assert one.face.probabilities.sum() == pytest.approx(1, abs=1e-5)
         assert one.face.confidence == pytest.approx(one.face.probabilities[label_index(one.face.label)], abs=1e-6)
+
+
+def test_without_smoothing_each_frame_shows_its_own_probabilities() -> None:
+    tracker = Tracker(threshold=0.3, rules=TrackingRules(settle_s=0))
+    tracker.update((face(anger=0.8),), 0.0)
+    (tracked,) = tracker.update((face(fear=0.7),), FRAME_S)
+    assert tracked.face.probabilities[label_index("fear")] == pytest.approx(0.7)
+    assert tracked.face.label == "fear"

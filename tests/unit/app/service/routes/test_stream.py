@@ -32,6 +32,19 @@ def test_frames_come_back_with_their_number_and_a_tracked_face(client: TestClien
     assert "mien_streams 0.0" in client.get("/metrics").text
 
 
+def test_each_connection_has_an_id_of_its_own(client: TestClient) -> None:
+    streams = []
+    for _ in range(2):
+        with client.websocket_connect("/v1/stream") as socket:
+            for payload in (FRAME, FRAME[:500]):
+                socket.send_bytes(payload)
+            streams.append([socket.receive_json()["stream"] for _ in range(2)])
+    (one, same), (other, _) = streams
+    assert one == same, "an unreadable frame belongs to the stream too"
+    assert len(one) == 32
+    assert one != other
+
+
 def test_a_broken_frame_is_an_answer_and_the_stream_goes_on(client: TestClient) -> None:
     with client.websocket_connect("/v1/stream") as socket:
         socket.send_bytes(FRAME[:500])
@@ -88,12 +101,15 @@ def test_options_hold_for_a_stream(client: TestClient) -> None:
         socket.send_bytes(FRAME)
         (face,) = socket.receive_json()["faces"]
         assert (face["label"] in LABELS, face["uncertain"]) == (True, True)
+    with client.websocket_connect("/v1/stream?smoothing_s=0") as socket:
+        socket.send_bytes(FRAME)
+        assert socket.receive_json()["faces"][0]["track"] == 1
     with client.websocket_connect("/v1/stream?min_face_px=81") as socket:
         socket.send_bytes(FRAME)
         assert socket.receive_json()["faces"] == []
 
 
-@pytest.mark.parametrize("query", ["min_face_px=0", "nonsense=1"])
+@pytest.mark.parametrize("query", ["min_face_px=0", "smoothing_s=-1", "nonsense=1"])
 def test_an_option_that_means_nothing_closes_the_stream(client: TestClient, query: str) -> None:
     with pytest.raises(WebSocketDisconnect) as refused, client.websocket_connect(f"/v1/stream?{query}"):
         pass
