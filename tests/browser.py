@@ -85,6 +85,20 @@ def photo_frames(count: int = 180) -> Iterator[Array]:
         yield grown[y : y + tall, x : x + wide]
 
 
+def crossing_frames(count: int = 600) -> Iterator[Array]:
+    """Frames of two people who pass each other and come back: (480, 640, 3) uint8 RGB, `count` times."""
+    photos = [cv2.imread(str(ROOT / "samples/photos" / name)) for name in ("astronaut.jpg", "grace_hopper.jpg")]
+    heads = [photos[0][20:230, 130:340], photos[1][60:320, 150:410]]
+    one, other = (cv2.cvtColor(cv2.resize(head, (210, 210)), cv2.COLOR_BGR2RGB) for head in heads)
+    room = np.full((FRAME_PX[1], FRAME_PX[0], 3), 90, np.uint8)
+    for angle in np.linspace(0, 2 * np.pi, count, endpoint=False):
+        frame = room.copy()
+        left = round(215 - 190 * np.cos(angle))
+        frame[20:230, left : left + 210] = one
+        frame[250:460, 430 - left : 640 - left] = other
+        yield frame
+
+
 def write_camera(path: Path, frames: Iterator[Array]) -> Path:
     """Write frames as Motion JPEG. Returns `path`."""
     with path.open("wb") as file:
@@ -203,6 +217,11 @@ class Tab:
         self.streams.append(stream)
         stream.on("framesent", lambda payload: self.sent.append(bytes(payload)))
         stream.on("framereceived", lambda payload: self.answers.append(str(payload)))
+
+    def faces(self) -> list[dict[str, Any]]:
+        """The faces of the newest result."""
+        faces: list[dict[str, Any]] = json.loads(self.answers[-1])["faces"]
+        return faces
 
     def start_camera(self) -> None:
         self.page.click("#start")

@@ -32,7 +32,7 @@ def photos(page: Page) -> None:
     """Two photos, one with a face and one without."""
     page.click("#tab-photos")
     page.set_input_files("#files", [ROOT / "samples/photos/astronaut.jpg", ROOT / "samples/photos/chelsea.jpg"])
-    page.wait_for_selector(".result:nth-child(2) canvas", timeout=WAIT_MS)
+    page.wait_for_selector(".tile:nth-child(2) canvas", timeout=WAIT_MS)
     page.wait_for_timeout(500)
 
 

@@ -19,13 +19,15 @@ class TrackingRules:
     """How faces are followed and labels are held.
 
     min_iou: least intersection over union of a face with where it was before.
-    lost_s: a track is forgotten when no face matched it for this long.
+    lost_s: a track is forgotten when no face matched it for this long,
+    slow_s: or, where no frame came since it was last seen, for this long.
     settle_s: time constant of the smoothing; after it, 63 % of a change have arrived. 0 turns smoothing off.
     lead: how much more probable another expression must be before it replaces the one that is shown.
     """
 
     min_iou: float = 0.3
     lost_s: float = 1.0
+    slow_s: float = 4.0
     settle_s: float = 0.35
     lead: float = 0.08
 
@@ -56,6 +58,7 @@ class Tracker:
     rules: TrackingRules = field(default_factory=TrackingRules)
     _tracks: list[_Track] = field(default_factory=list)
     _next: int = 1
+    _updated_s: float = -math.inf
 
     def update(self, faces: tuple[LabeledFace, ...], at_s: float) -> list[TrackedFace]:
         """Take the faces of the next frame.
@@ -65,7 +68,8 @@ class Tracker:
             at_s: when the frame came, seconds on a clock that never goes back.
         Returns: one record per face, in the same order.
         """
-        self._tracks = [track for track in self._tracks if at_s - track.seen_s <= self.rules.lost_s]
+        self._tracks = [track for track in self._tracks if self._is_held(track, at_s)]
+        self._updated_s = at_s
         matches = self._match(faces)
         tracked = []
         for index, face in enumerate(faces):
@@ -76,6 +80,10 @@ class Tracker:
                 self._follow(track, face, at_s)
             tracked.append(TrackedFace(track.number, _as_shown(face, track)))
         return tracked
+
+    def _is_held(self, track: _Track, at_s: float) -> bool:
+        in_last_frame = track.seen_s == self._updated_s
+        return at_s - track.seen_s <= (self.rules.slow_s if in_last_frame else self.rules.lost_s)
 
     def _match(self, faces: tuple[LabeledFace, ...]) -> dict[int, _Track]:
         """Best overlaps first; a face and a track are each used once."""

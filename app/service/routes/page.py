@@ -10,8 +10,10 @@ from starlette.types import Scope
 
 router = APIRouter(include_in_schema=False)
 _FILES: Final = Path(__file__).parents[2] / "static" / "page"
+# blob: for videos that the person chooses; they are read from the disk and not sent.
 _POLICY: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; media-src 'self'; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "media-src 'self' blob:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 _HEADERS: Final = {"Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"}

@@ -1,8 +1,8 @@
-// Where did the model look? A small picture per face, as the service draws it; only where its model can tell.
+// Attention maps: a small picture per face, as the service draws it; only for models that have them.
 
 import { element } from "./dom.js";
 
-const WORDS = "Where the model looked: a hint at its reason, no proof";
+const WORDS = "Where the model looked: a hint, not a proof";
 
 /** A figure for the `explanation` of a face. */
 export async function attentionFigure({ overlay }) {
@@ -18,12 +18,4 @@ export async function attentionFigure({ overlay }) {
 export function showAttention(block, figure) {
   block.querySelector(".attention")?.remove();
   block.querySelector(".bars").after(figure);
-}
-
-/** How much two boxes overlap: intersection over union. */
-export function overlapOf(one, other) {
-  const wide = Math.min(one.x + one.width, other.x + other.width) - Math.max(one.x, other.x);
-  const tall = Math.min(one.y + one.height, other.y + other.height) - Math.max(one.y, other.y);
-  if (wide <= 0 || tall <= 0) return 0;
-  return (wide * tall) / (one.width * one.height + other.width * other.height - wide * tall);
 }

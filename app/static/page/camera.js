@@ -1,6 +1,6 @@
-// Getting a camera: what may go wrong, in words that say what to do next.
+// Camera access: what may go wrong, in words that say what to do next.
 
-/** Why no picture comes: `kind` for the program, `title` and `text` for the person. */
+/** Why the picture is missing: `kind` for the program, `title` and `text` for the person. */
 export class CameraTrouble extends Error {
   constructor(kind, title, text) {
     super(title);
@@ -9,11 +9,11 @@ export class CameraTrouble extends Error {
 }
 
 const TROUBLES = {
-  NotAllowedError: ["refused", "The camera is not allowed",
-    "Allow it with the camera sign in the address bar (or in the browser's settings for this site), then try again."],
+  NotAllowedError: ["refused", "Camera access is blocked",
+    "Allow it with the camera icon in the address bar (or in the browser's settings for this site), then try again."],
   NotFoundError: ["none", "No camera found", "Connect one and try again, or use photos instead."],
   NotReadableError: ["busy", "The camera is in use",
-    "Another program or tab seems to hold it. Close that one, then try again."],
+    "Another program or tab is using it. Close that one, then try again."],
 };
 TROUBLES.SecurityError = TROUBLES.NotAllowedError;
 TROUBLES.AbortError = TROUBLES.NotReadableError;
@@ -26,8 +26,8 @@ function troubleOf(error) {
 /** Open a camera; the one with `deviceId` where it is still there. Throws CameraTrouble. */
 export async function openCamera(deviceId) {
   if (!navigator.mediaDevices?.getUserMedia) {
-    throw new CameraTrouble("insecure", "Browsers give the camera to secure pages only",
-      "Open this page over HTTPS, or as localhost on the machine that serves it. Photos work here as well.");
+    throw new CameraTrouble("insecure", "The camera needs a secure page",
+      "Open this page over HTTPS, or as localhost on the machine that serves it. Samples, videos and photos work here as well.");
   }
   const size = { width: { ideal: 640 }, height: { ideal: 480 }, frameRate: { ideal: 30 } };
   try {

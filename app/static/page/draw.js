@@ -1,56 +1,103 @@
-// How is a face drawn over a picture? One way for the live view and for photos.
+// Faces drawn over a picture: one way for the live view, recordings and photos.
 
-import { colorOnPicture, likeliest, percent } from "./labels.js";
+import { DARK, brief, colorOf, personColor } from "./labels.js";
+import { placeTags } from "./tags.js";
 
-const DARK = "rgb(20 20 20)";
+/** Where the landmarks of a face lie when its box has moved to `box`. */
+export function landmarksIn(face, box) {
+  const at = ({ x, y }) => ({
+    x: box.x + ((x - face.box.x) / face.box.width) * box.width,
+    y: box.y + ((y - face.box.y) / face.box.height) * box.height,
+  });
+  return Object.fromEntries(Object.entries(face.landmarks).map(([name, point]) => [name, at(point)]));
+}
 
-/** The text on a face's tag. */
-export function tagOf(face) {
-  const label = likeliest(face);
-  return `${label}${face.uncertain ? "?" : ""} ${percent(face.probabilities[label])}`;
+function mouthOf({ mouth_left: left, mouth_right: right }) {
+  const wide = Math.hypot(right.x - left.x, right.y - left.y);
+  const [x, y] = [(left.x + right.x) / 2, (left.y + right.y) / 2];
+  return { x: x - 0.6 * wide, y: y - 0.4 * wide, width: 1.2 * wide, height: 0.8 * wide };
 }
 
 /**
- * Draw one face.
+ * Draw the faces of one picture.
  *
  * @param {CanvasRenderingContext2D} context
- * @param {object} face as the service answers it
- * @param {{x: number, y: number, width: number, height: number}} box in pixels of the canvas
- * @param {{unit?: number, opacity?: number, edge?: {x: number, y: number, width: number, height: number}}} how
- *   `unit`: size of a line, `edge`: where the picture lies on the canvas, so that tags stay inside
+ * @param {{face: object, number: number, box: object, points: object, opacity?: number}[]} faces in pixels of the canvas
+ * @param {{unit?: number, area: object, landmarks?: boolean, slots?: Map}} how `unit`: width of a thin line; `area`: where
+ *   the picture lies on the canvas, so that tags stay inside; `slots`: remembers the places of tags between frames
+ * @returns {object[]} the rectangles of the tags
  */
-export function drawFace(context, face, box, { unit = 1, opacity = 1, edge = null } = {}) {
-  const color = colorOnPicture(likeliest(face));
+export function drawFaces(context, faces, { unit = 1, area, landmarks = false, slots }) {
+  const tags = faces.map(({ face, number, box, points }) =>
+    ({ key: number, box, mouth: mouthOf(points), ...tagSize(context, face, number, box, unit) }));
+  const places = placeTags(tags, area, slots);
+  faces.forEach((shown) => drawBox(context, shown, unit, landmarks));
+  faces.forEach((shown, index) => drawTag(context, shown, places[index], tags[index].size, unit));
+  return places;
+}
+
+function drawBox(context, { face, number, box, points, opacity = 1 }, unit, landmarks) {
   context.save();
   context.globalAlpha = opacity;
   if (face.uncertain) context.setLineDash([8 * unit, 6 * unit]);
-  for (const [style, width] of [[DARK, 5 * unit], [color, 2.5 * unit]]) {
+  for (const [style, width] of [[DARK, 5 * unit], [personColor(number), 2.5 * unit]]) {
     context.strokeStyle = style;
     context.lineWidth = width;
     context.beginPath();
     context.roundRect(box.x, box.y, box.width, box.height, 6 * unit);
     context.stroke();
   }
-  drawTag(context, tagOf(face), box, { color, unit, edge });
+  if (landmarks) drawLandmarks(context, points, personColor(number), unit);
   context.restore();
 }
 
-function drawTag(context, text, box, { color, unit, edge }) {
-  const size = Math.min(Math.max(box.width / 8, 13 * unit), 30 * unit);
-  const pad = size * 0.4;
-  const area = edge ?? { x: 0, y: 0, width: context.canvas.width, height: context.canvas.height };
-  context.font = `600 ${size}px system-ui, sans-serif`;
-  const width = context.measureText(text).width + 2 * pad;
-  const height = size * 1.5;
-  const x = Math.min(Math.max(box.x, area.x), Math.max(area.x, area.x + area.width - width));
-  const above = box.y - height - 2 * unit;
-  const below = Math.min(box.y + box.height + 2 * unit, area.y + area.height - height);
-  const y = above >= area.y ? above : below;
-  context.fillStyle = color;
-  context.beginPath();
-  context.roundRect(x, y, width, height, 4 * unit);
-  context.fill();
-  context.fillStyle = DARK;
+function drawLandmarks(context, points, color, unit) {
+  context.setLineDash([]);
+  for (const { x, y } of Object.values(points)) {
+    context.beginPath();
+    context.arc(x, y, 3 * unit, 0, 2 * Math.PI);
+    context.fillStyle = color;
+    context.fill();
+    context.strokeStyle = DARK;
+    context.lineWidth = unit;
+    context.stroke();
+  }
+}
+
+const fontOf = (size) => `600 ${size}px system-ui, sans-serif`;
+
+function tagSize(context, face, number, box, unit) {
+  const size = Math.min(Math.max(box.width / 9, 13 * unit), 24 * unit);
+  context.font = fontOf(size);
+  const text = context.measureText(brief(face)).width;
+  const chip = context.measureText(String(number)).width;
+  return { size, width: text + chip + 1.9 * size, height: 1.5 * size };
+}
+
+/** A chip with the person's number and color, then the label: filled with its color, or hollow where it is uncertain. */
+function drawTag(context, { face, number, opacity = 1 }, place, size, unit) {
+  context.save();
+  context.globalAlpha = opacity;
+  context.font = fontOf(size);
   context.textBaseline = "middle";
-  context.fillText(text, x + pad, y + height / 2 + size * 0.04);
+  const chip = context.measureText(String(number)).width + 0.9 * size;
+  const middle = place.y + place.height / 2 + 0.04 * size;
+  context.beginPath();
+  context.roundRect(place.x, place.y, place.width, place.height, 4 * unit);
+  context.fillStyle = face.uncertain ? DARK : colorOf(face.label);
+  context.fill();
+  context.save();
+  context.clip();
+  context.fillStyle = personColor(number);
+  context.fillRect(place.x, place.y, chip, place.height);
+  context.restore();
+  context.fillStyle = DARK;
+  context.fillText(String(number), place.x + 0.45 * size, middle);
+  context.fillStyle = face.uncertain ? "#fff" : DARK;
+  context.fillText(brief(face), place.x + chip + 0.5 * size, middle);
+  if (face.uncertain) context.setLineDash([4 * unit, 3 * unit]);
+  context.strokeStyle = face.uncertain ? colorOf(face.label) : DARK;
+  context.lineWidth = unit;
+  context.stroke();
+  context.restore();
 }

@@ -1,6 +1,6 @@
 // Results as files. The CSV has columns of `mien label`'s table, in its order.
 
-import { LABELS, likeliest } from "./labels.js";
+import { LABELS } from "./labels.js";
 
 const COLUMNS = ["file", "status", "face", "x", "y", "width", "height", "label", "confidence",
   ...LABELS.map((label) => `p_${label}`), "detector", "model", "reason", "error", "uncertain", "precision"];
@@ -19,17 +19,19 @@ function rowsOf({ name, answer, error }) {
   const shared = { file: name, detector: answer.detector, model: answer.model, precision: answer.precision };
   if (!image.faces.length) return [{ ...shared, status: "no_face" }];
   return image.faces.map((face, number) => ({
-    ...shared, ...face.box, status: "ok", face: number, label: likeliest(face), confidence: face.confidence,
+    ...shared, ...face.box, status: "ok", face: number, label: face.label, confidence: face.confidence,
     uncertain: face.uncertain,
     ...Object.fromEntries(LABELS.map((label) => [`p_${label}`, face.probabilities[label]])),
   }));
 }
 
-export function asCsv(results) {
-  const rows = results.flatMap(rowsOf);
-  const lines = [COLUMNS, ...rows.map((row) => COLUMNS.map((column) => row[column]))];
+/** Rows as CSV with a header. */
+export function table(columns, rows) {
+  const lines = [columns, ...rows.map((row) => columns.map((column) => row[column]))];
   return new Blob([lines.map((line) => `${line.map(cell).join(",")}\r\n`).join("")], { type: "text/csv" });
 }
+
+export const asCsv = (results) => table(COLUMNS, results.flatMap(rowsOf));
 
 export function asJson(results) {
   const plain = results.map(({ name, answer, error }) => ({ file: name, ...(error ? { error } : answer) }));

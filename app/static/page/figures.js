@@ -1,4 +1,4 @@
-// Frames per second, round trip, and when a change is worth saying aloud.
+// Frames per second, round trip, and announcements for screen readers.
 
 import { announce, setText } from "./dom.js";
 import { spoken } from "./labels.js";
@@ -33,7 +33,7 @@ export class Figures {
     this.trim(now);
     const span = this.answers.length > 1 ? this.answers.at(-1)[0] - this.answers[0][0] : 0;
     const sorted = this.answers.map(([, ms]) => ms).sort((one, other) => one - other);
-    setText(fps, span ? ((this.answers.length - 1) / span * 1000).toFixed(1) : "–");
+    setText(fps, span ? (((this.answers.length - 1) / span) * 1000).toFixed(1) : "–");
     setText(latency, sorted.length ? `${Math.round(sorted[Math.floor(sorted.length / 2)])} ms` : "–");
   }
 }
@@ -41,7 +41,7 @@ export class Figures {
 const STEADY_MS = 1200;
 const QUIET_MS = 5000;
 
-/** Says who shows what when it has held for a moment, and not more often than every few seconds. */
+/** Announces labels that have held for a moment, at most every few seconds. */
 export class Announcer {
   constructor() {
     this.said = "";

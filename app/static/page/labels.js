@@ -1,9 +1,10 @@
-// What the seven expressions are called and colored. The colors on pictures are those of app/inference/drawing.py.
+// Names and colors of the seven expressions, and one color per person. The colors are those of data/contract/palette.py.
 
 export const LABELS = ["surprise", "fear", "disgust", "happiness", "sadness", "anger", "neutral"];
 export const UNCERTAIN = "uncertain";
+export const DARK = "rgb(20 20 20)"; // text on every color below
 
-const ON_PICTURE = {
+const COLORS = {
   surprise: "rgb(240 228 66)",
   fear: "rgb(204 121 167)",
   disgust: "rgb(0 158 115)",
@@ -12,23 +13,27 @@ const ON_PICTURE = {
   anger: "rgb(213 94 0)",
   neutral: "rgb(200 200 200)",
 };
+const PEOPLE = ["#6ea8fe", "#ff8fa3", "#7ee081", "#ffd166", "#c4a1ff", "#5fe0d3", "#ffa26b", "#d9dee8"];
 
-export const colorOnPicture = (label) => ON_PICTURE[label] ?? ON_PICTURE.neutral;
+export const colorOf = (label) => COLORS[label];
+export const personColor = (number) => PEOPLE[(number - 1) % PEOPLE.length];
 
-/** The color of a label in the current theme, for drawing on the page. */
-export const colorOnPage = (label) =>
-  getComputedStyle(document.documentElement).getPropertyValue(`--${LABELS.includes(label) ? label : "neutral"}`).trim();
-
-/** Whole percent; what rounds to certainty is not called that. */
-export const percent = (fraction) => (fraction > 0.995 ? ">99%" : `${Math.round(fraction * 100)}%`);
-
-/** The likeliest expression of a face, also where it is uncertain. */
-export function likeliest(face) {
-  return LABELS.reduce((best, label) => (face.probabilities[label] > face.probabilities[best] ? label : best));
+/** Give the style sheet the same colors, as `--surprise` and so on. */
+export function applyPalette() {
+  for (const [label, color] of Object.entries(COLORS)) document.documentElement.style.setProperty(`--${label}`, color);
 }
 
-/** What is said of a face in words: "happiness 92%", or "uncertain (sadness 31%)". */
+/** Whole percent; a probability that rounds to 100 % is shown as >99%. */
+export const percent = (fraction) => (fraction > 0.995 ? ">99%" : `${Math.round(fraction * 100)}%`);
+
+/** The expressions of a face, most probable first. */
+export const ranked = (probabilities) => [...LABELS].sort((one, other) => probabilities[other] - probabilities[one]);
+
+/** The label of a face in short; a question mark where it is uncertain: "happiness 92%", "sadness? 31%". */
+export const brief = (face) => `${face.label}${face.uncertain ? "?" : ""} ${percent(face.confidence)}`;
+
+/** The label of a face in words: "happiness 92%", or "uncertain (sadness 31%)". */
 export function spoken(face) {
-  const words = `${likeliest(face)} ${percent(face.probabilities[likeliest(face)])}`;
-  return face.uncertain ? `${UNCERTAIN} (${words})` : `${face.label} ${percent(face.confidence)}`;
+  const words = `${face.label} ${percent(face.confidence)}`;
+  return face.uncertain ? `${UNCERTAIN} (${words})` : words;
 }

@@ -1,10 +1,14 @@
 // The page: two tabs, and what runs behind it.
 
-import { byId, setText } from "./dom.js";
+import { byId, element, setText } from "./dom.js";
+import { Gallery } from "./gallery.js";
+import { LABELS, applyPalette } from "./labels.js";
 import { Live } from "./live.js";
-import { Photos } from "./photos.js";
+import { whatRuns } from "./service.js";
+import { Clip } from "./source.js";
 
 const TABS = ["live", "photos"];
+applyPalette();
 const live = new Live();
 
 function choose(name, { focus = false } = {}) {
@@ -30,20 +34,32 @@ function listenToTabs() {
   });
 }
 
-async function tellWhatRuns() {
-  const answer = await fetch("ready").catch(() => null);
-  const ready = answer?.ok ? await answer.json() : null;
-  setText(byId("card"), ready?.model ?? "unknown");
-  const device = ready?.provider.replace("ExecutionProvider", "");
-  const models = ready && await fetch("v1/models").then((found) => found.json()).catch(() => null);
-  const explains = Boolean(models?.models?.[0]?.explain);
-  byId("look").hidden = byId("attention-field").hidden = !explains;
-  setText(byId("runs"), ready ? ` in ${ready.precision} on ${device}, faces by ${ready.detector}` : "");
+function playVideo(file) {
+  choose("live");
+  live.play(new Clip(file.name, URL.createObjectURL(file), { own: true }));
+}
+
+function showLegend() {
+  const swatch = (label) => element("li", {}, element("span", { class: "swatch", "data-label": label, "aria-hidden": "true" }), label);
+  byId("legend").append(...LABELS.map(swatch), element("li", {}, element("span", { class: "swatch line", "aria-hidden": "true" }), "threshold"));
+}
+
+async function showWhatRuns() {
+  const found = await whatRuns();
+  setText(byId("card"), found?.ready.model ?? "unknown");
+  byId("look").hidden = byId("attention-field").hidden = !found?.model?.explain;
+  if (!found) return;
+  const device = found.ready.provider.replace("ExecutionProvider", "");
+  setText(byId("runs"), ` in ${found.ready.precision} on ${device}, faces by ${found.ready.detector}`);
+  live.model = found.ready.model;
+  if (found.model) live.settings.setThreshold(found.model.confidence_threshold);
 }
 
 setText(byId("host"), ["localhost", "127.0.0.1", "[::1]"].includes(location.hostname) ? "this machine" : location.host);
 listenToTabs();
-new Photos(() => choose("photos"));
+showLegend();
+const gallery = new Gallery({ show: () => choose("photos"), playVideo });
+byId("sample-photo").addEventListener("click", () => gallery.takeSample());
 choose(location.hash === "#photos" ? "photos" : "live");
-tellWhatRuns();
+showWhatRuns();
 document.documentElement.dataset.ready = "yes";

@@ -1,4 +1,4 @@
-// Where is each face now? Answers are a round trip old; the boxes are led on to the frame that is seen.
+// The place of each face now: a result is a round trip old, so each box is moved on to the frame that is seen.
 
 const LOOK_AHEAD_MS = 220;
 const SETTLE_MS = 55;
@@ -41,7 +41,7 @@ export class Motion {
     this.tracks.clear();
   }
 
-  /** Take an answer. `at`: when its frame was taken; `now`: when it came. */
+  /** Take a result. `at`: when its frame was taken; `now`: when it came. */
   update(faces, at, now) {
     for (const face of faces) {
       const known = this.tracks.get(face.track);

@@ -1,61 +1,127 @@
-// The last minute of one person: what was shown when, and how sure the model was.
+// The last minute of one person: all probabilities stacked, the shown label at the bottom, with the threshold as a line.
 
-import { LABELS, UNCERTAIN, colorOnPage } from "./labels.js";
+import { LABELS, UNCERTAIN, colorOf, percent, ranked } from "./labels.js";
+import { element, setText } from "./dom.js";
 
 export const SPAN_MS = 60_000;
 const GAP_MS = 2500;
+const STEP_MS = 150; // points closer together than this are not kept
+const COLUMN_PX = 2;
 
-export class Timeline {
-  constructor(canvas) {
-    this.canvas = canvas;
+/** Points of one person over time: {at, label, uncertain, probabilities}. */
+export class History {
+  constructor(spanMs = SPAN_MS) {
+    this.spanMs = spanMs;
     this.points = [];
   }
 
-  add(label, confidence, at) {
-    this.points.push({ label, confidence, at });
-    while (this.points.length && this.points[0].at < at - SPAN_MS - GAP_MS) this.points.shift();
+  add({ label, uncertain, probabilities }, at) {
+    const last = this.points.at(-1);
+    const same = last && last.label === label && last.uncertain === uncertain;
+    if (same && at - last.at < STEP_MS) return;
+    this.points.push({ at, label, uncertain, probabilities });
+    while (this.points[0].at < at - this.spanMs - GAP_MS) this.points.shift();
   }
 
-  /** Seconds per label, longest first: [["neutral", 41.2], ...]. */
-  seconds(now) {
+  /** Until when a point holds: the next one, unless nobody was seen in between. */
+  until(index, now) {
+    const { at } = this.points[index];
+    const next = this.points[index + 1]?.at ?? now;
+    return next - at > GAP_MS ? at + STEP_MS : next;
+  }
+
+  /** The point that holds at a moment, or undefined. */
+  at(moment, now) {
+    let [low, high] = [0, this.points.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.points[middle].at <= moment) low = middle + 1;
+      else high = middle;
+    }
+    return low && moment <= this.until(low - 1, now) ? this.points[low - 1] : undefined;
+  }
+
+  /** Seconds per shown label from `from` to `now`, longest first: [["neutral", 41.2], ...]. */
+  seconds(now, from = now - this.spanMs) {
     const sums = new Map();
-    for (const [point, until] of this.spans(now)) {
-      sums.set(point.label, (sums.get(point.label) ?? 0) + (until - Math.max(point.at, now - SPAN_MS)) / 1000);
-    }
-    return [...sums].filter(([, seconds]) => seconds > 0).sort((one, other) => other[1] - one[1]);
+    this.points.forEach((point, index) => {
+      const held = (this.until(index, now) - Math.max(point.at, from)) / 1000;
+      const name = point.uncertain ? UNCERTAIN : point.label;
+      if (held > 0) sums.set(name, (sums.get(name) ?? 0) + held);
+    });
+    return [...sums].sort(([, one], [, other]) => other - one);
+  }
+}
+
+/** Draw a history from `from` to `to` into the whole canvas; returns false where the canvas has no size. */
+export function drawHistory(canvas, history, { from, to, now = to, threshold = 0 }) {
+  const ratio = window.devicePixelRatio || 1;
+  const [width, height] = [Math.round(canvas.clientWidth * ratio), Math.round(canvas.clientHeight * ratio)];
+  if (!width || !height) return false;
+  if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
+  const context = canvas.getContext("2d");
+  context.clearRect(0, 0, width, height);
+  const step = Math.max(1, Math.round(COLUMN_PX * ratio));
+  for (let x = 0; x < width; x += step) {
+    const point = history.at(from + ((x + step / 2) / width) * (to - from), now);
+    if (point) drawColumn(context, point, x, step, height);
+  }
+  if (threshold > 0) drawThreshold(context, width, height * (1 - threshold), ratio);
+  return true;
+}
+
+/** One moment: the shown label at the bottom, paler where it is uncertain, then the others in their order. */
+function drawColumn(context, { label, uncertain, probabilities }, x, width, height) {
+  let bottom = height;
+  for (const name of [label, ...LABELS.filter((other) => other !== label)]) {
+    const tall = probabilities[name] * height;
+    context.globalAlpha = name === label && !uncertain ? 1 : 0.45;
+    context.fillStyle = colorOf(name);
+    context.fillRect(x, bottom - tall, width, tall);
+    bottom -= tall;
+  }
+  context.globalAlpha = 1;
+}
+
+function drawThreshold(context, width, y, ratio) {
+  for (const [color, line] of [["rgb(0 0 0 / 0.7)", 3], ["#fff", 1]]) {
+    context.strokeStyle = color;
+    context.lineWidth = line * ratio;
+    context.setLineDash([5 * ratio, 4 * ratio]);
+    context.beginPath();
+    context.moveTo(0, y);
+    context.lineTo(width, y);
+    context.stroke();
+  }
+  context.setLineDash([]);
+}
+
+/** The timeline on a person's card: canvas, axis, and what a pointer over it reads. */
+export class Timeline {
+  constructor() {
+    this.history = new History();
+    this.canvas = element("canvas", { class: "timeline", role: "img" });
+    this.tip = element("p", { class: "tip", hidden: true, "aria-hidden": "true" });
+    const axis = element("div", { class: "axis", "aria-hidden": "true" }, element("span", {}, "60 s ago"), element("span", {}, "now"));
+    this.root = element("div", { class: "timeline-box" }, this.canvas, this.tip, axis);
+    this.canvas.addEventListener("pointermove", (event) => this.point(event));
+    this.canvas.addEventListener("pointerleave", () => (this.tip.hidden = true));
   }
 
-  /** Each point with the moment until which it holds: the next point, unless nobody was seen in between. */
-  * spans(now) {
-    for (let index = 0; index < this.points.length; index++) {
-      const point = this.points[index];
-      const next = this.points[index + 1]?.at ?? now;
-      const until = next - point.at > GAP_MS ? point.at + 200 : next;
-      if (until > now - SPAN_MS) yield [point, until];
-    }
+  point(event) {
+    const { left, width } = this.canvas.getBoundingClientRect();
+    const now = performance.now();
+    const agoMs = SPAN_MS * (1 - (event.clientX - left) / width);
+    const found = this.history.at(now - agoMs, now);
+    this.tip.hidden = !found;
+    if (!found) return;
+    const top = ranked(found.probabilities).slice(0, 3).map((label) => `${label} ${percent(found.probabilities[label])}`);
+    setText(this.tip, `${Math.round(agoMs / 1000)} s ago: ${top.join(", ")}`);
   }
 
-  describe(now) {
-    const parts = this.seconds(now).map(([label, seconds]) => `${label} ${Math.round(seconds)} s`);
-    return `Last 60 seconds: ${parts.join(", ") || "nothing yet"}`;
-  }
-
-  draw(now) {
-    const ratio = window.devicePixelRatio || 1;
-    const width = Math.round(this.canvas.clientWidth * ratio);
-    const height = Math.round(this.canvas.clientHeight * ratio);
-    if (!width || !height) return;
-    if (this.canvas.width !== width || this.canvas.height !== height) Object.assign(this.canvas, { width, height });
-    const context = this.canvas.getContext("2d");
-    const colors = Object.fromEntries([...LABELS, UNCERTAIN].map((label) => [label, colorOnPage(label)]));
-    const x = (at) => width * (1 - (now - at) / SPAN_MS);
-    context.clearRect(0, 0, width, height);
-    for (const [point, until] of this.spans(now)) {
-      const left = x(point.at);
-      const tall = Math.max(point.confidence, 0.04) * height;
-      context.globalAlpha = point.label === UNCERTAIN ? 0.45 : 1;
-      context.fillStyle = colors[point.label];
-      context.fillRect(left, height - tall, Math.max(x(until) - left + 0.6, 1), tall);
-    }
+  draw(now, threshold) {
+    drawHistory(this.canvas, this.history, { from: now - SPAN_MS, to: now, threshold });
+    const parts = this.history.seconds(now).map(([label, seconds]) => `${label} ${Math.round(seconds)} s`);
+    this.canvas.setAttribute("aria-label", `Last 60 seconds: ${parts.join(", ") || "nothing yet"}`);
   }
 }

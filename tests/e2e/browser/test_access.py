@@ -27,10 +27,18 @@ def test_axe_finds_no_violation_in_any_view(open_tab: Open, colors: str, viewpor
     assert violations(tab.page) == []
     tab.start_camera()
     assert violations(tab.page) == []
+    tab.page.click("#settings")
+    assert violations(tab.page) == []
+    tab.page.keyboard.press("Escape")
+    assert tab.page.evaluate("document.activeElement.id") == "settings"
+    tab.page.click(".more")
+    assert violations(tab.page) == []
     tab.page.click("#pause")
     tab.page.click("#tab-photos")
     tab.page.set_input_files("#files", ROOT / "samples" / "photos" / "astronaut.jpg")
-    tab.page.wait_for_selector(".result canvas", timeout=WAIT_MS)
+    tab.page.click(".tile .open", timeout=WAIT_MS)
+    assert violations(tab.page) == []
+    tab.page.keyboard.press("Escape")
     assert violations(tab.page) == []
     tab.page.click("footer a >> text=Model card")
     tab.page.wait_for_selector(".document h1", timeout=WAIT_MS)
@@ -40,7 +48,7 @@ def test_axe_finds_no_violation_in_any_view(open_tab: Open, colors: str, viewpor
 def test_the_keyboard_reaches_everything_in_order(open_tab: Open) -> None:
     tab = open_tab()
     reached = []
-    for _ in range(8):
+    for _ in range(10):
         tab.page.keyboard.press("Tab")
         reached.append(tab.page.evaluate("document.activeElement.id || document.activeElement.textContent"))
     assert reached[:3] == ["Skip to the content", "tab-live", "start"]
@@ -74,3 +82,17 @@ def test_the_model_card_is_shown_with_its_tables(open_tab: Open) -> None:
     tab.page.wait_for_selector(".document h1", timeout=WAIT_MS)
     assert tab.page.inner_text(".document h1").strip()
     assert "|" not in tab.page.inner_text(".document")
+
+
+def test_the_api_description_follows_the_system_into_the_dark(open_tab: Open) -> None:
+    background = "getComputedStyle(document.body).backgroundColor"
+    tab = open_tab("/docs", color_scheme="dark")
+    tab.page.wait_for_selector(".swagger-ui .info", timeout=WAIT_MS)
+    dark = tab.page.evaluate("getComputedStyle(document.querySelector('.swagger-ui .info .title')).color")
+    assert tab.page.evaluate("document.documentElement.classList.contains('dark-mode')")
+    night = tab.page.evaluate(background)
+    tab.page.emulate_media(color_scheme="light")
+    tab.wait_until("!document.documentElement.classList.contains('dark-mode')")
+    light = tab.page.evaluate("getComputedStyle(document.querySelector('.swagger-ui .info .title')).color")
+    assert (dark, night) != (light, tab.page.evaluate(background))
+    assert min(map(int, dark[4:-1].split(",")[:3])) > 150 > max(map(int, light[4:-1].split(",")[:3]))

@@ -55,7 +55,7 @@ def first_faces(tab: Tab) -> list[dict[str, Any]]:
 
 def test_the_right_label_is_shown_within_a_second_of_the_first_result(open_tab: Open, site: Site) -> None:
     tab = open_tab(script=CLOCK)
-    assert title(tab.page) == "Try it with your camera"
+    assert title(tab.page) == "Label expressions live"
     tab.start_camera()
     clock = tab.page.evaluate("window.clock")
     assert 0 <= clock["label"] - clock["answer"] < 1000
@@ -90,6 +90,7 @@ def test_boxes_follow_the_face_and_the_mirror(open_tab: Open) -> None:
     tab.wait_for_answers(3)
     assert tab.page.is_checked("#mirror")
     mirrored = tab.page.evaluate(DRAWN_AT)
+    tab.page.click("#settings")
     tab.page.uncheck("#mirror")
     tab.page.wait_for_timeout(200)
     plain = tab.page.evaluate(DRAWN_AT)
@@ -165,8 +166,8 @@ def test_the_page_reconnects_to_a_restarted_service(open_tab: Open, site: Site) 
         assert tab.page.evaluate(DRAWN_AT) is None
     finally:
         site.start()
-    tab.wait_for_answers(3)
-    assert not tab.page.is_visible("#badge")
+    tab.wait_until("document.getElementById('badge').textContent.includes('numbered from 1 again')")
+    tab.wait_until("document.getElementById('badge').hidden")
     refused = ("ERR_CONNECTION_REFUSED", "WebSocket connection to", "503")
     # the browser logs every failed attempt; nothing else may be logged
     tab.complaints[:] = [text for text in tab.complaints if not any(part in text for part in refused)]
@@ -209,8 +210,12 @@ def test_a_blocked_camera_is_reported(open_tab: Open, browsers: BrowserType) -> 
         tab = open_tab(inside=refusing)
         tab.page.click("#start")
         wait_for_state(tab.page, "refused")
-        assert title(tab.page) == "The camera is not allowed"
+        assert title(tab.page) == "Camera access is blocked"
         assert tab.page.inner_text("#start") == "Try again"
+        assert tab.page.evaluate("document.activeElement.id") == "start", "focus stays on the way on"
+        tab.page.keyboard.press("Enter")
+        tab.page.wait_for_timeout(500)
+        assert tab.page.evaluate("document.activeElement.id") == "start"
         tab.page.set_viewport_size({"width": 360, "height": 740})
         stage, button = (tab.page.locator(name).bounding_box() for name in ("#stage", "#start"))
         assert stage is not None
@@ -253,7 +258,7 @@ def test_a_busy_service_is_reported(open_tab: Open) -> None:
     )
     tab = open_tab(script=script)
     tab.page.click("#start")
-    tab.wait_until("document.getElementById('badge').textContent.includes('no more streams')")
+    tab.wait_until("document.getElementById('badge').textContent.includes('no free streams')")
     tab.complaints[:] = [text for text in tab.complaints if "WebSocket connection to" not in text]
 
 

@@ -48,7 +48,7 @@ def test_photos_are_labeled_drawn_and_downloadable(open_tab: Open, site: Site) -
     tab = open_tab("/#photos")
     tab.page.set_input_files("#files", PHOTOS)
     wait_until_done(tab, len(PHOTOS))
-    assert tab.page.locator(".result canvas").count() == len(PHOTOS)
+    assert tab.page.locator(".tile canvas").count() == len(PHOTOS)
 
     answers = {entry["file"]: entry for entry in json.loads(downloaded(tab.page, "#json"))}
     table = list(csv.DictReader(io.StringIO(downloaded(tab.page, "#csv").decode())))
@@ -67,7 +67,10 @@ def test_the_downloaded_picture_is_the_photo_with_its_boxes(open_tab: Open) -> N
     tab = open_tab("/#photos")
     tab.page.set_input_files("#files", ASTRONAUT)
     wait_until_done(tab, 1)
-    drawn = decode(downloaded(tab.page, ".result .bar button")).astype(np.int16)
+    tab.page.click(".tile .open")
+    tab.wait_until("document.getElementById('detail-picture').width === 512")
+    assert tab.page.locator("#detail .bars li:visible").count() == 7
+    drawn = decode(downloaded(tab.page, "#detail-save")).astype(np.int16)
     plain = decode(ASTRONAUT.read_bytes()).astype(np.int16)
     assert drawn.shape == plain.shape
     changed = np.abs(drawn - plain).max(axis=2) > 60
@@ -86,7 +89,7 @@ def test_a_photo_can_be_dropped_and_pasted_from_either_tab(open_tab: Open, kind:
         tab.page.evaluate(GIVE, [kind, "a.jpg", payload])
     assert tab.page.is_visible("#panel-photos")
     wait_until_done(tab, 1)
-    assert "1 face" in tab.page.inner_text(".result")
+    assert "happiness" in tab.page.inner_text(".tile .labels")
     assert "1 photo done. 1 face" in tab.page.inner_text("#announce")
 
 
@@ -96,15 +99,18 @@ def test_a_broken_file_is_reported_and_does_not_stop_the_others(open_tab: Open, 
     tab = open_tab("/#photos")
     tab.page.set_input_files("#files", [broken, ASTRONAUT])
     wait_until_done(tab, 2)
-    assert tab.page.locator(".result .error").count() == 1
-    assert "1 face" in tab.page.locator(".result").nth(1).inner_text()
+    assert tab.page.locator(".tile .error").count() == 1
+    assert tab.page.locator(".tile").nth(1).locator(".face-label").count() == 1
+    tab.page.click("[data-kind=error]")
+    assert tab.page.locator(".tile:visible").count() == 1
     rows = list(csv.DictReader(io.StringIO(downloaded(tab.page, "#csv").decode())))
     assert [row["status"] for row in rows] == ["error", "ok"]
     assert rows[0]["file"] == "'=broken.jpg", "a spreadsheet must not take it for a formula"
     tab.page.click("text=Try again")
     wait_until_done(tab, 2)
     tab.page.click("#clear")
-    assert tab.page.locator(".result").count() == 0
+    assert tab.page.locator(".tile").count() == 0
+    assert tab.page.is_hidden("#toolbar")
     # the browser logs error responses
     tab.complaints[:] = [text for text in tab.complaints if "status of 4" not in text]
 
@@ -116,7 +122,9 @@ def test_a_format_that_the_browser_cannot_read_is_drawn_by_the_service(open_tab:
     tab = open_tab("/#photos")
     tab.page.set_input_files("#files", tiff)
     wait_until_done(tab, 1)
-    size = tab.page.evaluate("[document.querySelector('.picture').width, document.querySelector('.picture').height]")
+    tab.page.click(".tile .open")
+    tab.wait_until("document.getElementById('detail-picture').width !== 300")
+    size = tab.page.evaluate("(({width, height}) => [width, height])(document.getElementById('detail-picture'))")
     assert tuple(size) == photo.size
 
 
@@ -128,7 +136,9 @@ def test_the_attention_map_is_shown_if_the_model_has_one(
         tab = open_tab("/#photos", at=telling.url)
         tab.page.check("#attention")
         tab.page.set_input_files("#files", ASTRONAUT)
-        tab.page.wait_for_selector(".result .attention canvas", timeout=WAIT_MS)
+        tab.page.click(".tile .open", timeout=WAIT_MS)
+        tab.page.wait_for_selector("#detail .attention canvas", timeout=WAIT_MS)
+        tab.page.keyboard.press("Escape")
         tab.page.click("#tab-live")
         tab.start_camera()
         tab.wait_for_answers(2)
@@ -144,3 +154,84 @@ def test_the_attention_map_is_not_offered_if_the_model_has_none(
     with serving(folder, tiny_artifact(folder / "tiny.test")) as silent:
         tab = open_tab("/#photos", at=silent.url)
         assert tab.page.is_hidden("#attention-field")
+
+
+def test_photos_are_filtered_by_expression_and_stepped_through(open_tab: Open) -> None:
+    tab = open_tab("/#photos")
+    tab.page.set_input_files("#files", PHOTOS)
+    wait_until_done(tab, len(PHOTOS))
+    names = [button.split()[0] for button in tab.page.locator("#filter button").all_inner_texts()]
+    assert names[0] == "all"
+    assert names[-1] == "no", "the cat has no face"
+    tab.page.click("[data-kind='no face']")
+    assert tab.page.locator(".tile:visible h3").all_inner_texts() == ["chelsea.jpg"]
+    tab.page.click("[data-kind=happiness]")
+    assert "astronaut.jpg" in tab.page.locator(".tile:visible h3").all_inner_texts()
+    tab.page.click("[data-kind=all]")
+    tab.page.locator(".tile .open").first.click()
+    assert tab.page.inner_text("#detail-title") == "astronaut.jpg"
+    tab.page.keyboard.press("ArrowRight")
+    assert tab.page.inner_text("#detail-title") == "chelsea.jpg"
+    tab.page.keyboard.press("Escape")
+    focused = tab.page.evaluate("document.activeElement.getAttribute('aria-label')")
+    assert focused.startswith("astronaut.jpg"), "focus goes back to the tile that was opened"
+
+
+def test_the_toolbar_stays_in_view_while_scrolling(open_tab: Open, tmp_path: Path) -> None:
+    tab = open_tab("/#photos", viewport={"width": 360, "height": 640})
+    tab.page.set_input_files("#files", PHOTOS)
+    wait_until_done(tab, len(PHOTOS))
+    tab.page.evaluate("document.querySelector('.tile:last-child').scrollIntoView({block: 'start'})")
+    tab.page.wait_for_timeout(200)
+    box = tab.page.locator("#toolbar").bounding_box()
+    assert box is not None
+    assert -1 <= box["y"] < 5
+
+
+def test_a_format_that_only_the_browser_reads_is_sent_as_jpeg(open_tab: Open, tmp_path: Path) -> None:
+    avif = tmp_path / "astronaut.avif"
+    with Image.open(ASTRONAUT) as photo:
+        photo.save(avif)
+    tab = open_tab("/#photos")
+    sent: list[str] = []
+    tab.page.on("request", lambda request: sent.append(request.headers.get("content-type", "")))
+    tab.page.set_input_files("#files", avif)
+    wait_until_done(tab, 1)
+    assert "image/jpeg" in sent
+    assert "happiness" in tab.page.inner_text(".tile .labels")
+
+
+def test_a_format_that_nobody_reads_is_explained(open_tab: Open, tmp_path: Path) -> None:
+    heic = tmp_path / "phone.heic"
+    heic.write_bytes(b"\0\0\0\x18ftypheic")
+    tab = open_tab("/#photos")
+    tab.page.set_input_files("#files", heic)
+    wait_until_done(tab, 1)
+    assert "save the photo as JPEG" in tab.page.inner_text(".tile .error")
+
+
+def test_the_sample_photo_is_labeled_with_one_click(open_tab: Open) -> None:
+    tab = open_tab()
+    tab.page.click("#sample-photo")
+    wait_until_done(tab, 1)
+    assert tab.page.is_visible("#panel-photos")
+    assert "happiness" in tab.page.inner_text(".tile .labels")
+
+
+def test_a_dropped_video_is_played_in_the_live_view(open_tab: Open) -> None:
+    clip = ROOT / "app" / "static" / "page" / "samples" / "clip.webm"
+    tab = open_tab("/#photos")
+    payload = base64.b64encode(clip.read_bytes()).decode()
+    tab.page.evaluate(GIVE, ["drop", "clip.webm", payload])
+    assert tab.page.is_visible("#panel-live")
+    tab.page.wait_for_selector(".face-label:not(:empty)", timeout=WAIT_MS)
+    assert tab.page.evaluate("document.getElementById('video').src").startswith("blob:")
+
+
+def test_a_video_that_the_browser_cannot_play_is_reported(open_tab: Open, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.mp4"
+    broken.write_bytes(b"not a video")
+    tab = open_tab("/#photos")
+    tab.page.set_input_files("#files", broken)
+    tab.page.wait_for_selector("#stage[data-state=unplayable]", timeout=WAIT_MS)
+    assert "broken.mp4" in tab.page.inner_text("#state-text")

@@ -46,7 +46,15 @@ def test_a_newcomer_gets_a_new_number_and_a_lost_face_is_forgotten() -> None:
     assert [one.track for one in tracker.update((face(), face(400, 400)), 0.1)] == [1, 2]
     assert tracker.update((), 0.2) == []
     assert [one.track for one in tracker.update((face(),), 0.55)] == [1], "a short gap is bridged"
+    tracker.update((), 0.7)
     assert [one.track for one in tracker.update((face(),), 1.2)] == [3], "a long one is not"
+
+
+def test_a_slow_stream_keeps_its_numbers() -> None:
+    tracker = Tracker(threshold=0.3)
+    numbers = [tracker.update((face(100 + 5 * step),), 2.5 * step)[0].track for step in range(4)]
+    assert numbers == [1, 1, 1, 1], "no frame came in between, so nobody was missed"
+    assert tracker.update((face(120),), 30.0)[0].track == 2
 
 
 def test_two_faces_never_share_a_track() -> None:

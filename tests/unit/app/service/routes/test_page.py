@@ -76,6 +76,9 @@ def test_the_page_knows_the_labels_and_colors_of_the_program() -> None:
     text = (FOLDER / "labels.js").read_text(encoding="utf-8")
     (names,) = re.findall(r"LABELS = \[([^\]]+)\]", text)
     assert tuple(re.findall(r'"(\w+)"', names)) == LABELS
+    assert not re.findall("--(?:" + "|".join(LABELS) + "):", (FOLDER / "page.css").read_text(encoding="utf-8")), (
+        "one palette"
+    )
     found = {label: tuple(map(int, rgb.split())) for label, rgb in re.findall(r'(\w+): "rgb\(([\d ]+)\)"', text)}
     assert found == COLORS
 

@@ -1,0 +1,65 @@
+// One photo in full: the picture with its faces, all seven expressions of each, and the picture as a download.
+
+import { attentionFigure, showAttention } from "./attention.js";
+import { byId, download, element, setText } from "./dom.js";
+import { FaceBlock } from "./faces.js";
+import { paint, readable } from "./pictures.js";
+
+const PICTURE_PX = 2048;
+const FEW = 2; // faces that are shown with all seven expressions at once
+
+export class Detail {
+  /** `among()`: the photos to step through. */
+  constructor(among) {
+    this.among = among;
+    this.dialog = byId("detail");
+    byId("detail-close").addEventListener("click", () => this.dialog.close());
+    byId("detail-before").addEventListener("click", () => this.step(-1));
+    byId("detail-after").addEventListener("click", () => this.step(1));
+    byId("detail-save").addEventListener("click", () => this.save());
+    this.dialog.addEventListener("click", (event) => event.target === this.dialog && this.dialog.close());
+    this.dialog.addEventListener("keydown", (event) => {
+      if (event.key === "ArrowLeft") this.step(-1);
+      if (event.key === "ArrowRight") this.step(1);
+    });
+  }
+
+  async open(result) {
+    this.result = result;
+    const { image, answer } = result;
+    setText(byId("detail-title"), result.name);
+    setText(byId("detail-facts"), `${result.summary.split(":")[0]}, ${image.width} × ${image.height} px, ${Math.round(answer.timings_ms.total)} ms`);
+    const place = this.among().indexOf(result);
+    byId("detail-before").disabled = place <= 0;
+    byId("detail-after").disabled = place < 0 || place >= this.among().length - 1;
+    byId("detail-faces").replaceChildren(...image.faces.map(faceOf));
+    if (!this.dialog.open) this.dialog.showModal();
+    await this.draw(result);
+  }
+
+  async draw(result) {
+    const canvas = byId("detail-picture");
+    canvas.setAttribute("aria-label", `${result.name}. ${result.summary}`);
+    const picture = await readable(result.picture);
+    if (picture && result === this.result) paint(canvas, picture, result.drawn, result.image.width, PICTURE_PX);
+    picture?.close();
+  }
+
+  step(by) {
+    const photos = this.among();
+    const next = photos[photos.indexOf(this.result) + by];
+    if (next) this.open(next);
+  }
+
+  save() {
+    const name = `${this.result.name.replace(/\.[^.]*$/, "")}-mien.jpg`;
+    byId("detail-picture").toBlob((blob) => download(blob, name), "image/jpeg", 0.92);
+  }
+}
+
+function faceOf(face, place, faces) {
+  const block = new FaceBlock(`Face ${place + 1}`, place + 1, { expanded: faces.length <= FEW });
+  block.show(face);
+  if (face.explanation) attentionFigure(face.explanation).then((figure) => showAttention(block.root, figure));
+  return block.root;
+}

@@ -1,0 +1,53 @@
+// The gallery's filter: photos with a face of one expression, without a face, uncertain, or with an error.
+
+import { element } from "./dom.js";
+import { LABELS, UNCERTAIN } from "./labels.js";
+
+const ALL = "all";
+const NO_FACE = "no face";
+const ERROR = "error";
+
+/** The names under which a photo is found. */
+function kindsOf({ image, error }) {
+  if (error) return [ERROR];
+  if (!image) return [];
+  if (!image.faces.length) return [NO_FACE];
+  return image.faces.flatMap((face) => (face.uncertain ? [UNCERTAIN] : [face.label]));
+}
+
+export class Filter {
+  constructor(root, changed) {
+    Object.assign(this, { root, changed, kind: ALL });
+  }
+
+  chosen(results) {
+    return results.filter((result) => this.kind === ALL || kindsOf(result).includes(this.kind));
+  }
+
+  /** Show how many photos each name finds; names that find none are left out. */
+  update(results) {
+    const count = (kind) => results.filter((result) => kindsOf(result).includes(kind)).length;
+    const found = [...LABELS, UNCERTAIN, NO_FACE, ERROR].map((kind) => [kind, count(kind)]).filter(([, many]) => many);
+    if (!found.some(([kind]) => kind === this.kind)) this.kind = ALL;
+    const focused = this.root.contains(document.activeElement) ? document.activeElement.dataset.kind : null;
+    this.root.replaceChildren(...[[ALL, results.length], ...found].map(([kind, many]) => this.button(kind, many)));
+    this.root.querySelector(`[data-kind="${focused}"]`)?.focus();
+    this.apply(results);
+  }
+
+  apply(results) {
+    const chosen = new Set(this.chosen(results));
+    for (const result of results) result.root.hidden = !chosen.has(result);
+    for (const button of this.root.children) button.setAttribute("aria-pressed", String(button.dataset.kind === this.kind));
+  }
+
+  button(kind, many) {
+    const swatch = LABELS.includes(kind) ? [element("span", { class: "swatch", "data-label": kind, "aria-hidden": "true" })] : [];
+    const button = element("button", { class: "filter", "data-kind": kind }, ...swatch, `${kind} ${many}`);
+    button.addEventListener("click", () => {
+      this.kind = kind;
+      this.changed();
+    });
+    return button;
+  }
+}

@@ -1,0 +1,54 @@
+// Frames of the playing video as JPEG, no more than the stream can take.
+
+const FRAME_PX = 640; // long side of a sent frame: what the detector looks at first
+const QUALITY = 0.8;
+const MIN_BETWEEN_MS = 1000 / 25;
+const EARLY_MS = 8; // a little early is on time: camera frames come in steps of 33 ms
+
+export class Frames {
+  /** `ready(now)`: whether a frame may be taken; `taken(blob, at)`: gets each one. */
+  constructor(video, { ready, taken }) {
+    Object.assign(this, { video, ready, taken, takenAt: 0, running: null });
+    this.canvas = document.createElement("canvas");
+  }
+
+  start() {
+    const running = (this.running = {});
+    const next = this.video.requestVideoFrameCallback
+      ? (look) => this.video.requestVideoFrameCallback(look)
+      : (look) => requestAnimationFrame(look);
+    const look = () => {
+      if (running !== this.running) return;
+      this.look();
+      next(look);
+    };
+    next(look);
+  }
+
+  stop() {
+    this.running = null;
+  }
+
+  look() {
+    const now = performance.now();
+    if (this.encoding || now - this.takenAt < MIN_BETWEEN_MS - EARLY_MS || !this.ready(now)) return;
+    const { videoWidth, videoHeight } = this.video;
+    if (!videoWidth) return;
+    const scale = Math.min(1, FRAME_PX / Math.max(videoWidth, videoHeight));
+    const size = { width: Math.round(videoWidth * scale), height: Math.round(videoHeight * scale) };
+    if (this.canvas.width !== size.width || this.canvas.height !== size.height) Object.assign(this.canvas, size);
+    this.canvas.getContext("2d").drawImage(this.video, 0, 0, size.width, size.height);
+    this.takenAt = now;
+    this.encode(now);
+  }
+
+  async encode(takenAt) {
+    this.encoding = true;
+    try {
+      const blob = await new Promise((done) => this.canvas.toBlob(done, "image/jpeg", QUALITY));
+      if (blob) await this.taken(blob, takenAt);
+    } finally {
+      this.encoding = false;
+    }
+  }
+}

@@ -1,0 +1,175 @@
+// Photos: dropped, pasted or chosen; labeled one after the other; shown as tiles that can be filtered and opened.
+
+import { Detail } from "./detail.js";
+import { announce, byId, download, element, setText } from "./dom.js";
+import { asCsv, asJson } from "./exports.js";
+import { Filter } from "./filter.js";
+import { brief, spoken } from "./labels.js";
+import { fromBase64, isVideo, paint, readable, sendable } from "./pictures.js";
+import { label } from "./service.js";
+
+const SIDE_BY_SIDE = 2;
+const TILE_PX = 640;
+
+export class Gallery {
+  /** `show()` brings the tab to the front; `playVideo(file)` takes a video. */
+  constructor({ show, playVideo }) {
+    Object.assign(this, { show, playVideo, results: [], waiting: [], running: 0, pasted: 0 });
+    this.detail = new Detail(() => this.filter.chosen(this.results).filter((result) => result.answer));
+    this.filter = new Filter(byId("filter"), () => this.filter.apply(this.results));
+    this.listen();
+  }
+
+  listen() {
+    const drop = byId("drop");
+    byId("files").addEventListener("change", (event) => {
+      this.take([...event.target.files]);
+      event.target.value = "";
+    });
+    for (const name of ["dragover", "dragenter"]) {
+      addEventListener(name, (event) => {
+        if (![...event.dataTransfer.types].includes("Files")) return;
+        event.preventDefault();
+        document.body.classList.add("dropping");
+      });
+    }
+    addEventListener("dragleave", (event) => event.relatedTarget ?? document.body.classList.remove("dropping"));
+    addEventListener("drop", (event) => {
+      document.body.classList.remove("dropping");
+      if (!event.dataTransfer.files.length) return;
+      event.preventDefault();
+      this.take([...event.dataTransfer.files]);
+    });
+    addEventListener("paste", (event) => this.paste(event));
+    byId("json").addEventListener("click", () => download(asJson(this.results), "mien.json"));
+    byId("csv").addEventListener("click", () => download(asCsv(this.results), "mien.csv"));
+    byId("clear").addEventListener("click", () => this.clear());
+    this.drop = drop;
+  }
+
+  paste(event) {
+    const files = [...(event.clipboardData?.files ?? [])].filter((file) => file.type.startsWith("image/"));
+    if (!files.length) return;
+    event.preventDefault();
+    this.take(files.map((file) => new File([file], `pasted-${++this.pasted}.${file.type.split("/")[1]}`, { type: file.type })));
+  }
+
+  /** Label the sample photo of the page. */
+  async takeSample() {
+    const blob = await (await fetch("page/samples/photo.jpg")).blob();
+    this.take([new File([blob], "sample.jpg", { type: blob.type })]);
+  }
+
+  clear() {
+    this.waiting = [];
+    this.results = [];
+    byId("results").replaceChildren();
+    this.tell();
+    byId("files").focus();
+  }
+
+  take(files) {
+    const videos = files.filter(isVideo);
+    const photos = files.filter((file) => !isVideo(file));
+    if (photos.length) this.show();
+    else if (videos.length) this.playVideo(videos[0]);
+    for (const file of photos) {
+      const result = { name: file.name, file, done: false, root: element("li", { class: "tile" }) };
+      presentNote(result, "Waiting…", true);
+      byId("results").append(result.root);
+      this.results.push(result);
+      this.waiting.push(result);
+    }
+    this.tell();
+    this.go();
+  }
+
+  go() {
+    while (this.running < SIDE_BY_SIDE && this.waiting.length) {
+      this.running++;
+      this.work(this.waiting.shift()).finally(() => {
+        this.running--;
+        this.tell();
+        this.go();
+      });
+    }
+  }
+
+  tell() {
+    const done = this.results.filter((result) => result.done).length;
+    const some = this.results.length > 0;
+    byId("toolbar").hidden = !some;
+    this.drop.classList.toggle("compact", some);
+    const busy = done < this.results.length;
+    byId("json").disabled = byId("csv").disabled = busy;
+    const count = `${this.results.length} photo${this.results.length === 1 ? "" : "s"}`;
+    setText(byId("progress"), !some ? "" : busy ? `${done} of ${count} done` : `${count} done`);
+    this.filter.update(this.results);
+    if (some && !busy) announce(`${count} done. ${this.results.at(-1).summary ?? ""}`);
+  }
+
+  async work(result) {
+    presentNote(result, "Labeling…", true);
+    try {
+      const picture = await readable(result.file);
+      const file = await sendable(result.file, picture);
+      const answer = await label(file, { annotate: picture === null, explain: byId("attention").checked });
+      await this.keep(result, answer, picture);
+    } catch (error) {
+      result.error = error.detail ? error : { title: "No response", detail: `The service did not respond (${error.message}).` };
+      this.presentError(result);
+    }
+    result.done = true;
+  }
+
+  /** Keep what the service said and a picture that this browser reads, and show both. */
+  async keep(result, answer, picture) {
+    const [image] = answer.images;
+    if (image.error) throw image.error;
+    const { annotated } = image;
+    delete image.annotated;
+    image.name = result.name;
+    result.picture = annotated ? await fromBase64(annotated) : result.file;
+    result.drawn = annotated ? [] : image.faces;
+    const bitmap = picture ?? (await readable(result.picture));
+    Object.assign(result, { answer, image, error: undefined, summary: summaryOf(image.faces) });
+    const canvas = element("canvas", { class: "picture", "aria-hidden": "true" });
+    paint(canvas, bitmap, result.drawn, image.width, TILE_PX);
+    bitmap.close();
+    this.present(result, canvas);
+  }
+
+  present(result, canvas) {
+    const open = element("button", { class: "open", "aria-label": `${result.name}. ${result.summary}. Show details` }, canvas);
+    open.addEventListener("click", () => this.detail.open(result));
+    const { faces } = result.image;
+    const labels = faces.slice(0, 3).map((face) =>
+      element("span", { class: `face-label${face.uncertain ? " uncertain" : ""}`, "data-label": face.label }, brief(face)));
+    if (faces.length > 3) labels.push(element("span", { class: "quiet" }, `and ${faces.length - 3} more`));
+    if (!faces.length) labels.push(element("span", { class: "quiet" }, "No face found"));
+    result.root.replaceChildren(open, element("h3", {}, result.name), element("p", { class: "labels" }, ...labels));
+  }
+
+  presentError(result) {
+    result.summary = result.error.detail;
+    presentNote(result, result.error.detail, false);
+    const again = element("button", { "aria-label": `Try ${result.name} again` }, "Try again");
+    again.addEventListener("click", () => {
+      Object.assign(result, { error: undefined, done: false });
+      this.waiting.push(result);
+      this.tell();
+      this.go();
+    });
+    result.root.append(again);
+  }
+}
+
+function presentNote(result, text, waiting) {
+  const blank = element("div", { class: `blank${waiting ? " waiting" : ""}`, "aria-hidden": "true" });
+  result.root.replaceChildren(blank, element("h3", {}, result.name), element("p", { class: waiting ? "quiet" : "error" }, text));
+}
+
+function summaryOf(faces) {
+  if (!faces.length) return "No face found";
+  return `${faces.length} face${faces.length === 1 ? "" : "s"}: ${faces.map(spoken).join(", ")}`;
+}

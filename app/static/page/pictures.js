@@ -1,0 +1,52 @@
+// Photo files: what this browser can read, what the service can, and a photo drawn with its faces.
+
+import { drawFaces } from "./draw.js";
+
+const BROWSER_ONLY = /\.(avif|hei[cf])$/i; // the service need not read these: they are sent as JPEG
+const SERVICE_ONLY = /\.tiff?$/i;
+const VIDEO = /\.(mp4|m4v|mov|webm|ogv|mkv)$/i;
+const QUALITY = 0.95;
+
+export const isVideo = (file) => file.type.startsWith("video/") || VIDEO.test(file.name);
+
+/** The upright picture, or null where this browser cannot read the format; then the service draws it. */
+export async function readable(file) {
+  if (SERVICE_ONLY.test(file.name)) return null;
+  return createImageBitmap(file, { imageOrientation: "from-image" }).catch(() => null);
+}
+
+/** What to send for a photo: the file as it is, or a JPEG of formats that browsers read. Throws {detail}. */
+export async function sendable(file, picture) {
+  if (!BROWSER_ONLY.test(file.name) && !/avif|hei[cf]/.test(file.type)) return file;
+  if (picture) return asJpeg(picture);
+  throw { title: "Unreadable", detail: "This browser cannot read this format. Safari reads HEIC, and most browsers read AVIF; or save the photo as JPEG." };
+}
+
+function asJpeg(picture) {
+  const canvas = Object.assign(document.createElement("canvas"), { width: picture.width, height: picture.height });
+  canvas.getContext("2d").drawImage(picture, 0, 0);
+  return new Promise((done) => canvas.toBlob(done, "image/jpeg", QUALITY));
+}
+
+export async function fromBase64({ base64, media_type: type }) {
+  const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+  return new Blob([bytes], { type });
+}
+
+/** Draw a picture with the faces of `width` pixels of the original, at most `longSidePx` large. */
+export function paint(canvas, picture, faces, width, longSidePx) {
+  const shrink = Math.min(1, longSidePx / Math.max(picture.width, picture.height));
+  canvas.width = Math.max(1, Math.round(picture.width * shrink));
+  canvas.height = Math.max(1, Math.round(picture.height * shrink));
+  const context = canvas.getContext("2d");
+  context.imageSmoothingQuality = "high";
+  context.drawImage(picture, 0, 0, canvas.width, canvas.height);
+  const scale = canvas.width / width;
+  const at = ({ x, y, width: wide, height }) => ({ x: x * scale, y: y * scale, width: wide * scale, height: height * scale });
+  const shown = faces.map((face, place) => ({
+    face, number: place + 1, box: at(face.box),
+    points: Object.fromEntries(Object.entries(face.landmarks).map(([name, point]) => [name, at({ ...point, width: 0, height: 0 })])),
+  }));
+  const area = { x: 0, y: 0, width: canvas.width, height: canvas.height };
+  drawFaces(context, shown, { unit: Math.max(canvas.width, canvas.height) / 700, area });
+}

@@ -1,0 +1,38 @@
+// Requests to the service.
+
+const TRIES = 4;
+
+/** What runs: {ready, model}; null where the service does not respond. */
+export async function whatRuns() {
+  const ready = await json("ready");
+  const models = ready && (await json("v1/models"));
+  return ready && { ready, model: models?.models?.[0] };
+}
+
+async function json(path) {
+  const response = await fetch(path).catch(() => null);
+  return response?.ok ? response.json() : null;
+}
+
+/** The address of the stream; smoothing is done here, so that the page can change it. */
+export function streamAddress() {
+  const address = new URL("v1/stream?smoothing_s=0", document.baseURI);
+  address.protocol = address.protocol.replace("http", "ws");
+  return address.href;
+}
+
+/** Send one photo; `options` are those of the service. A service that is full says when to come back. */
+export async function label(file, options) {
+  const type = file.type.startsWith("image/") ? file.type : "image/jpeg"; // the bytes decide; the header must be an image's
+  const wanted = Object.keys(options).filter((name) => options[name]);
+  for (let attempt = 1; ; attempt++) {
+    const response = await fetch(`v1/expressions?${wanted.map((name) => `${name}=true`).join("&")}`, {
+      method: "POST", headers: { "Content-Type": type, Accept: "application/json" }, body: file,
+    });
+    const body = await response.json();
+    if (response.ok) return body;
+    const busy = response.status === 429 || response.status === 503;
+    if (!busy || attempt === TRIES) throw body;
+    await new Promise((done) => setTimeout(done, 1000 * (Number(response.headers.get("Retry-After")) || attempt)));
+  }
+}

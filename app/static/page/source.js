@@ -1,0 +1,62 @@
+// What the stage plays: a camera, or a video file. Both end up in the one video element.
+
+import { listCameras, openCamera } from "./camera.js";
+import { byId, element } from "./dom.js";
+
+/** A video file of this page or of the person; `loop` for the sample. */
+export class Clip {
+  constructor(name, url, { loop = false, own = false } = {}) {
+    Object.assign(this, { name, url, loop, own, mirrored: false });
+  }
+
+  async attach(video, { ended }) {
+    Object.assign(video, { srcObject: null, src: this.url, loop: this.loop });
+    video.onended = ended;
+    await video.play();
+  }
+
+  release(video) {
+    video.onended = null;
+    video.removeAttribute("src");
+    video.load();
+    if (this.own) URL.revokeObjectURL(this.url);
+  }
+}
+
+export class Camera {
+  constructor(deviceId) {
+    Object.assign(this, { name: "Camera", deviceId, mirrored: true });
+  }
+
+  async open() {
+    this.media = await openCamera(this.deviceId);
+  }
+
+  async attach(video, { gone, mute, unmute }) {
+    const [track] = this.media.getVideoTracks();
+    track.addEventListener("ended", gone);
+    track.addEventListener("mute", mute);
+    track.addEventListener("unmute", unmute);
+    video.loop = false;
+    video.srcObject = this.media;
+    await video.play();
+    const settings = track.getSettings();
+    this.mirrored = settings.facingMode !== "environment";
+    await offerCameras(settings.deviceId);
+  }
+
+  release(video) {
+    this.media?.getTracks().forEach((track) => track.stop());
+    video.srcObject = null;
+  }
+}
+
+/** List all cameras in the settings; the field is hidden where there is no choice. */
+export async function offerCameras(current) {
+  const cameras = await listCameras();
+  const options = cameras.map((camera, place) =>
+    element("option", { value: camera.deviceId, selected: camera.deviceId === current }, camera.label || `Camera ${place + 1}`));
+  byId("camera").replaceChildren(...options);
+  byId("camera-field").hidden = cameras.length < 2;
+  return cameras;
+}

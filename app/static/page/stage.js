@@ -1,0 +1,109 @@
+// The stage: which state it shows, short messages on the picture, and the canvas over it.
+
+import { announce, byId, setText } from "./dom.js";
+import { drawFaces, landmarksIn } from "./draw.js";
+
+const NOTE_MS = 4000;
+const WITH_PICTURE = ["live", "paused"];
+
+export class Stage {
+  constructor() {
+    this.root = byId("stage");
+    this.video = byId("video");
+    this.overlay = byId("overlay");
+    this.slots = new Map();
+    this.badgeText = this.noteText = "";
+  }
+
+  /** Show a state: `live` and `paused` show the picture, every other one a card that says what is going on. */
+  enter(state, { title = "", text = "", button = "", error = false, samples = false } = {}) {
+    this.state = state;
+    Object.assign(this.root.dataset, { state, kind: error ? "error" : "calm" });
+    const showsPicture = WITH_PICTURE.includes(state);
+    const hadFocus = byId("state").contains(document.activeElement);
+    byId("state").hidden = showsPicture;
+    byId("controls").hidden = byId("stats").hidden = !showsPicture;
+    setText(byId("state-title"), title);
+    setText(byId("state-text"), text);
+    byId("start").hidden = !button;
+    setText(byId("start"), button);
+    byId("samples").hidden = !samples;
+    if (title) announce(`${title}. ${text}`);
+    if (hadFocus && !showsPicture) (button ? byId("start") : byId("state-title")).focus();
+  }
+
+  /** A message that stays until the next; empty removes it. */
+  badge(text) {
+    if (text && text !== this.badgeText) announce(text);
+    this.badgeText = text;
+    this.showMessage();
+  }
+
+  /** A message of some seconds. */
+  note(text) {
+    announce(text);
+    this.noteText = text;
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => {
+      this.noteText = "";
+      this.showMessage();
+    }, NOTE_MS);
+    this.showMessage();
+  }
+
+  showMessage() {
+    const text = this.noteText || this.badgeText;
+    byId("badge").hidden = !text;
+    setText(byId("badge"), text);
+  }
+
+  clear() {
+    this.slots.clear();
+    this.badgeText = this.noteText = "";
+    this.showMessage();
+    this.overlay.getContext("2d").clearRect(0, 0, this.overlay.width, this.overlay.height);
+  }
+
+  /** Draw `shown` (of Motion, in pixels of a frame of `size`) over the picture. */
+  draw(shown, size, { mirrored, landmarks }) {
+    const ratio = devicePixelRatio || 1;
+    const { overlay } = this;
+    const [width, height] = [Math.round(overlay.clientWidth * ratio), Math.round(overlay.clientHeight * ratio)];
+    if (overlay.width !== width || overlay.height !== height) Object.assign(overlay, { width, height });
+    const context = overlay.getContext("2d");
+    context.clearRect(0, 0, width, height);
+    const scale = Math.min(width / size.width, height / size.height);
+    const area = { width: size.width * scale, height: size.height * scale };
+    Object.assign(area, { x: (width - area.width) / 2, y: (height - area.height) / 2 });
+    const faces = onCanvas(shown, size, area, mirrored);
+    drawFaces(context, faces, { unit: Math.max(ratio, width / 900), area, landmarks, slots: this.slots });
+  }
+
+  /** Draw the picture with its faces, as seen but without margins, on a canvas of the video's size. */
+  compose(canvas, shown, size, { mirrored, landmarks }, slots) {
+    const { videoWidth: width, videoHeight: height } = this.video;
+    if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
+    const context = canvas.getContext("2d");
+    context.save();
+    if (mirrored) context.transform(-1, 0, 0, 1, width, 0);
+    context.drawImage(this.video, 0, 0, width, height);
+    context.restore();
+    const area = { x: 0, y: 0, width, height };
+    drawFaces(context, onCanvas(shown, size, area, mirrored), { unit: Math.max(1, width / 700), area, landmarks, slots });
+  }
+}
+
+/** Boxes and landmarks in pixels of the canvas; a mirrored picture has them on the other side. */
+function onCanvas(shown, size, area, mirrored) {
+  const scale = area.width / size.width;
+  const flip = (x, width = 0) => (mirrored ? size.width - x - width : x);
+  return shown.map(({ face, box, opacity }) => ({
+    face, opacity, number: face.track,
+    box: {
+      x: area.x + flip(box.x, box.width) * scale, y: area.y + box.y * scale,
+      width: box.width * scale, height: box.height * scale,
+    },
+    points: Object.fromEntries(Object.entries(landmarksIn(face, box))
+      .map(([name, { x, y }]) => [name, { x: area.x + flip(x) * scale, y: area.y + y * scale }])),
+  }));
+}

@@ -1,0 +1,95 @@
+// Places for the tags of faces: inside the picture, never on a mouth or on another tag, and as little on faces as possible.
+
+const TAG_COST = 100;
+const MOUTH_COST = 100;
+const LOWER_HALF_COST = 3;
+const STAY_BONUS = 0.25; // a tag moves only where that hides clearly less, in shares of its area
+
+/** Area that two rectangles share. */
+export function shared(one, other) {
+  const width = Math.min(one.x + one.width, other.x + other.width) - Math.max(one.x, other.x);
+  const height = Math.min(one.y + one.height, other.y + other.height) - Math.max(one.y, other.y);
+  return width > 0 && height > 0 ? width * height : 0;
+}
+
+/** Intersection over union. */
+export function iou(one, other) {
+  const both = shared(one, other);
+  return both / (one.width * one.height + other.width * other.height - both);
+}
+
+/**
+ * Find a place for each tag.
+ *
+ * @param {{key: number, box: object, mouth: object, width: number, height: number}[]} tags with the size of each
+ * @param {object} area the rectangle that tags must stay in
+ * @param {Map<number, number>} slots the places chosen for the last frame; updated
+ * @returns {object[]} one rectangle per tag, in order
+ */
+export function placeTags(tags, area, slots = new Map()) {
+  const placed = [];
+  for (const tag of tags) {
+    const cost = (place, slot) => hidden(place, tag, tags, placed) + ranking(tag, slot, slots.get(tag.key));
+    const near = nearby(tag).map((corner) => inside(corner, tag, area));
+    let [best, slot] = cheapest(near, cost);
+    if (blocked(best, tags, placed)) [best] = cheapest(anywhere(tag, area), (place) => hidden(place, tag, tags, placed) + far(place, tag));
+    slots.set(tag.key, slot);
+    placed.push(best);
+  }
+  return placed;
+}
+
+function cheapest(places, cost) {
+  const costs = places.map(cost);
+  const slot = costs.indexOf(Math.min(...costs));
+  return [places[slot], slot];
+}
+
+function ranking({ width, height }, slot, before) {
+  return width * height * (0.02 * slot - (slot === before ? STAY_BONUS : 0));
+}
+
+/** Corners near the face, best first: above, below, beside, a row further away, on the forehead. */
+function nearby({ box, width, height }) {
+  const columns = [box.x, box.x + (box.width - width) / 2, box.x + box.width - width];
+  const [above, below] = [box.y - height - 2, box.y + box.height + 2];
+  const [right, left] = [box.x + box.width + 2, box.x - width - 2];
+  const corners = [above, below].flatMap((y) => columns.map((x) => [x, y]));
+  corners.push([right, box.y], [left, box.y], [right, below - height], [left, below - height]);
+  corners.push(...[above - height, below + height].flatMap((y) => columns.map((x) => [x, y])), [box.x, box.y]);
+  return corners;
+}
+
+function* grid({ width, height }, area) {
+  for (let y = area.y; y <= area.y + area.height - height; y += height / 2) {
+    for (let x = area.x; x <= area.x + area.width - width; x += width / 4) yield { x, y, width, height };
+  }
+}
+
+function anywhere(tag, area) {
+  const places = [...grid(tag, area)];
+  return places.length ? places : [inside([tag.box.x, tag.box.y], tag, area)];
+}
+
+function inside([x, y], { width, height }, area) {
+  const limit = (value, low, room) => Math.max(low, Math.min(value, low + room));
+  return { x: limit(x, area.x, area.width - width), y: limit(y, area.y, area.height - height), width, height };
+}
+
+function blocked(place, tags, placed) {
+  return placed.some((other) => shared(place, other)) || tags.some(({ mouth }) => shared(place, mouth));
+}
+
+function hidden(place, tag, tags, placed) {
+  let cost = 0;
+  for (const other of placed) cost += TAG_COST * shared(place, other);
+  for (const { box, mouth } of tags) {
+    const lower = { ...box, y: box.y + box.height / 2, height: box.height / 2 };
+    cost += shared(place, box) + LOWER_HALF_COST * shared(place, lower) + MOUTH_COST * shared(place, mouth);
+  }
+  return cost;
+}
+
+function far(place, { box }) {
+  return Math.hypot(place.x - box.x, place.y - box.y) * place.height * 0.1;
+}

@@ -1,0 +1,97 @@
+// The tools beside the live picture: attention map, snapshot, fullscreen, and recording a session.
+
+import { attentionFigure } from "./attention.js";
+import { byId, download, setText } from "./dom.js";
+import { VideoRecorder } from "./recorder.js";
+import { label } from "./service.js";
+import { Session } from "./session.js";
+import { Summary } from "./summary.js";
+import { iou } from "./tags.js";
+
+export class Tools {
+  constructor(live) {
+    this.live = live;
+    this.summary = new Summary();
+    const click = (id, act) => byId(id).addEventListener("click", () => act.call(this));
+    click("look", this.showAttention);
+    click("snapshot", this.snapshot);
+    click("fullscreen", this.toggleFullscreen);
+    click("record", () => (this.session ? this.finish() : this.record()));
+  }
+
+  /** Ask for the maps of the newest frame, and put each on the card of the person it belongs to. */
+  async showAttention() {
+    const { live } = this;
+    if (!live.last) return;
+    const { blob, stream } = live.last;
+    byId("look").disabled = true;
+    try {
+      const { images: [{ faces }] } = await label(blob, { explain: true });
+      for (const face of faces) {
+        const figure = await attentionFigure(face.explanation);
+        const track = live.motion.nearest((box) => iou(box, face.box));
+        if (track !== undefined && stream === live.streamId) live.people.attach(track, figure);
+      }
+      live.stage.note(faces.length ? "Each card shows where the model looked" : "No face in this frame");
+    } catch (error) {
+      live.stage.note(`No attention map: ${error.detail ?? error.message}`);
+    } finally {
+      byId("look").disabled = false;
+    }
+  }
+
+  snapshot() {
+    const canvas = document.createElement("canvas");
+    this.compose(canvas, this.live.motion.at(performance.now()), new Map());
+    const name = `mien-${new Date().toISOString().slice(0, 19).replaceAll(":", "")}.jpg`;
+    canvas.toBlob((blob) => download(blob, name), "image/jpeg", 0.92);
+    this.live.stage.note("Snapshot saved to your downloads");
+  }
+
+  compose(canvas, shown, slots) {
+    this.live.stage.compose(canvas, shown, this.live.frameSize, this.live.settings, slots);
+  }
+
+  toggleFullscreen() {
+    if (document.fullscreenElement) document.exitFullscreen();
+    else byId("view").requestFullscreen?.().catch((error) => this.live.stage.note(`No fullscreen: ${error.message}`));
+  }
+
+  record() {
+    this.session = new Session(performance.now());
+    this.recorder = new VideoRecorder();
+    this.compose(this.recorder.canvas, this.live.motion.at(performance.now()), this.recorder.slots);
+    this.recorder.start();
+    this.showRecording();
+  }
+
+  /** Take the faces of a result, where a session is being recorded. */
+  answered(stream, faces, now) {
+    this.session?.add(stream, faces, now);
+  }
+
+  /** Take what is drawn over the picture now. */
+  drawn(shown) {
+    if (!this.session) return;
+    this.compose(this.recorder.canvas, shown, this.recorder.slots);
+    this.showRecording();
+  }
+
+  /** End the session, if there is one, and show its summary. */
+  async finish() {
+    const { session, recorder } = this;
+    if (!session) return;
+    this.session = null;
+    this.showRecording();
+    const about = { model: this.live.model, threshold: this.live.settings.threshold };
+    if (document.fullscreenElement) await document.exitFullscreen();
+    this.summary.show(session, about, await recorder.stop());
+  }
+
+  showRecording() {
+    const seconds = this.session && Math.floor((performance.now() - this.session.startedAt) / 1000);
+    const clock = this.session && `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")}`;
+    setText(byId("record-text"), this.session ? `Stop recording ${clock}` : "Record");
+    byId("record").setAttribute("aria-pressed", String(Boolean(this.session)));
+  }
+}

@@ -1,0 +1,48 @@
+"""A page whose stream is played by the test: people appear, move and leave without a model.
+
+`SCENE` replaces WebSocket: each frame is answered with the faces in `window.people`. Opening again gives the next id,
+as the service does.
+"""
+
+from typing import Any
+
+SCENE = """
+window.connections = 0;
+window.people = [];
+window.WebSocket = class extends EventTarget {
+  static OPEN = 1;
+  constructor() {
+    super();
+    Object.assign(this, { readyState: 0, bufferedAmount: 0, id: `stream-${++window.connections}`, frame: 0 });
+    window.socket = this;
+    setTimeout(() => { this.readyState = 1; this.onopen?.({}); }, 10);
+  }
+  send() {
+    const frame = this.frame++;
+    const faces = window.people.map((one) => ({...one}));
+    setTimeout(() => this.readyState === 1 && this.onmessage?.({ data: JSON.stringify(
+      { stream: this.id, frame, dropped: 0, width: 640, height: 480, faces, timings_ms: {}, error: null }) }), 15);
+  }
+  close() { this.readyState = 3; }
+  fail() { this.readyState = 3; this.onclose?.({}); }
+};
+"""
+LABELS = ("surprise", "fear", "disgust", "happiness", "sadness", "anger", "neutral")
+
+
+def person(track: int, x: float, y: float, side: float = 120, **shares: float) -> dict[str, Any]:
+    """A face of the stream whose probabilities are `shares` by label, the rest spread evenly."""
+    rest = (1 - sum(shares.values())) / (len(LABELS) - len(shares))
+    probabilities = {label: shares.get(label, rest) for label in LABELS}
+    label = max(probabilities, key=lambda name: probabilities[name])
+    points = {"left_eye": (0.3, 0.4), "right_eye": (0.7, 0.4), "nose": (0.5, 0.6)}
+    points |= {"mouth_left": (0.35, 0.8), "mouth_right": (0.65, 0.8)}
+    return {
+        "track": track,
+        "box": {"x": x, "y": y, "width": side, "height": side},
+        "landmarks": {name: {"x": x + side * dx, "y": y + side * dy} for name, (dx, dy) in points.items()},
+        "label": label,
+        "confidence": probabilities[label],
+        "uncertain": False,
+        "probabilities": probabilities,
+    }

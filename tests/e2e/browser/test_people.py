@@ -1,0 +1,247 @@
+"""People in the live view: identities, colors, tags, cards that leave, and what the stage says."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import BrowserType
+
+from tests.browser import ALLOWED, CAMERA, Tab, crossing_frames, launch, write_camera
+from tests.e2e.browser.scenes import SCENE, person
+
+pytestmark = pytest.mark.timeout(240)
+Open = Callable[..., Tab]
+TWO = [person(1, 60, 100, happiness=0.9), person(2, 400, 100, anger=0.8)]
+# Random scenes: tags that overlap, leave the picture, or lie on a mouth while it could be avoided.
+PLACES = """async () => {
+  const { placeTags, shared } = await import('/page/tags.js');
+  const area = { x: 0, y: 0, width: 800, height: 600 };
+  let seed = 7;
+  const random = () => (seed = (seed * 16807) % 2147483647) / 2147483647;
+  const bad = [];
+  for (let scene = 0; scene < 300; scene++) {
+    const tags = Array.from({ length: 1 + Math.floor(6 * random()) }, (_, key) => {
+      const side = 40 + 260 * random();
+      const box = { x: random() * 800 - side / 2, y: random() * 600 - side / 2, width: side, height: side };
+      const mouth = { x: box.x + 0.3 * side, y: box.y + 0.68 * side, width: 0.4 * side, height: 0.24 * side };
+      return { key, box, mouth, width: 90 + 60 * random(), height: 26 };
+    });
+    const places = placeTags(tags, area);
+    places.forEach((one, index) => {
+      const inside = one.x >= 0 && one.y >= 0 && one.x + one.width < 800.01 && one.y + one.height < 600.01;
+      if (!inside) bad.push([scene, 'outside']);
+      if (tags.some(({ mouth }) => shared(one, mouth))) bad.push([scene, 'mouth']);
+      if (places.slice(0, index).some((other) => shared(one, other))) bad.push([scene, 'tags']);
+    });
+  }
+  return bad;
+}"""
+# Pixels of a color that drawFaces leaves for a face: {person, label} by certainty.
+DRAWN = """async () => {
+  const { drawFaces, landmarksIn } = await import('/page/draw.js');
+  const { personColor } = await import('/page/labels.js');
+  const count = (face, number, color) => {
+    const canvas = Object.assign(document.createElement('canvas'), { width: 640, height: 480 });
+    const context = canvas.getContext('2d', { willReadFrequently: true });
+    drawFaces(context, [{ face, number, box: face.box, points: landmarksIn(face, face.box) }],
+      { unit: 2, area: { x: 0, y: 0, width: 640, height: 480 } });
+    const probe = document.createElement('canvas').getContext('2d');
+    probe.fillStyle = color;
+    probe.fillRect(0, 0, 1, 1);
+    const wanted = probe.getImageData(0, 0, 1, 1).data;
+    const { data } = context.getImageData(0, 0, 640, 480);
+    let found = 0;
+    const same = (at) => [0, 1, 2].every((c) => Math.abs(data[at + c] - wanted[c]) < 3);
+    for (let at = 0; at < data.length; at += 4) if (same(at)) found++;
+    return found;
+  };
+  const face = window.people[0];
+  const neutral = 'rgb(200 200 200)';
+  return { sure: count(face, 2, neutral), uncertain: count({ ...face, uncertain: true }, 2, neutral),
+    person: count(face, 2, personColor(2)), other: count(face, 2, personColor(1)) };
+}"""
+
+
+def shows(*people: object) -> str:
+    return f"() => {{ window.people = {json.dumps(people)}; }}"
+
+
+def meet(open_tab: Open, *people: object) -> Tab:
+    tab = open_tab(script=SCENE)
+    tab.page.evaluate(shows(*people))
+    tab.start_camera()
+    return tab
+
+
+def heading(number: int) -> str:
+    return (
+        f"document.querySelector('[data-person=\"{number}\"]:not(.away) h3')?.textContent === '{number}Person {number}'"
+    )
+
+
+def test_a_new_connection_starts_with_nobody_and_says_so(open_tab: Open) -> None:
+    tab = meet(open_tab, *TWO)
+    tab.wait_until(heading(2))
+    tab.page.wait_for_timeout(3000)
+    tab.page.evaluate(shows(person(1, 400, 100, sadness=0.9)))  # the other person is number 1 now
+    tab.page.evaluate("() => window.socket.fail()")
+    tab.wait_until("window.connections === 2 && document.querySelectorAll('.face').length === 1")
+    assert "numbered from 1 again" in tab.page.inner_text("#badge")
+    tab.wait_until("document.querySelector('.timeline').ariaLabel?.includes('sadness')")
+    assert "happiness" not in (tab.page.get_attribute(".timeline", "aria-label") or ""), "nobody inherits a timeline"
+
+
+@pytest.mark.parametrize("how", ["pause", "tab"])
+def test_a_pause_and_another_tab_start_with_nobody_too(open_tab: Open, how: str) -> None:
+    tab = meet(open_tab, *TWO)
+    tab.wait_until(heading(2))
+    tab.page.click("#pause" if how == "pause" else "#tab-photos")
+    tab.page.evaluate(shows(person(1, 400, 100, sadness=0.9)))
+    tab.page.click("#pause" if how == "pause" else "#tab-live")
+    tab.wait_until("window.connections === 2 && document.querySelectorAll('.face').length === 1")
+    assert "sadness" in tab.page.inner_text(".face-label")
+    assert "numbered from 1 again" in tab.page.inner_text("#badge")
+
+
+def test_the_attention_map_of_an_earlier_connection_is_not_shown(open_tab: Open) -> None:
+    tab = meet(open_tab, *TWO)
+    tab.page.evaluate("""() => {
+        const real = window.fetch;
+        window.fetch = (path, ...rest) => path.includes('expressions')
+          ? new Promise((done) => (window.respond = done)) : real(path, ...rest);
+    }""")
+    tab.page.evaluate("() => { document.getElementById('look').hidden = false; }")
+    tab.page.click("#look")
+    tab.page.evaluate("() => window.socket.fail()")
+    tab.wait_until("window.connections === 2 && document.querySelectorAll('.face').length === 2")
+    picture = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="
+    overlay = f"{{media_type: 'image/png', base64: '{picture}'}}"
+    body = f"{{images: [{{faces: [{{...window.people[0], explanation: {{overlay: {overlay}}}}}]}}]}}"
+    tab.page.evaluate(f"() => window.respond({{ok: true, json: async () => ({body})}})")
+    tab.wait_until("!document.getElementById('look').disabled")
+    assert tab.page.locator(".attention").count() == 0
+
+
+def test_number_and_color_of_a_person_are_on_box_and_card(open_tab: Open) -> None:
+    tab = meet(open_tab, person(2, 200, 150, side=200, neutral=0.9))
+    card = tab.page.locator("[data-person='2']")
+    assert card.locator("h3").inner_text().split() == ["2", "Person", "2"]
+    shade = "getComputedStyle(document.querySelector('[data-person] .chip')).backgroundColor"
+    assert tab.page.evaluate(shade) == "rgb(255, 143, 163)"
+    drawn = tab.page.evaluate(DRAWN)
+    assert drawn["person"] > 1000
+    assert drawn["other"] == 0
+
+
+def test_uncertain_and_neutral_look_different(open_tab: Open) -> None:
+    tab = meet(open_tab, person(1, 200, 150, side=200, neutral=0.6))
+    drawn = tab.page.evaluate(DRAWN)
+    assert drawn["sure"] > 5 * max(drawn["uncertain"], 1), "a filled tag, or a hollow one"
+    assert tab.page.inner_text(".face-label") == "neutral 60%" or "?" in tab.page.inner_text(".face-label")
+    tab.page.click("#settings")
+    for value, expected in ((90, True), (10, False)):
+        tab.page.locator("#threshold").fill(str(value))
+        uncertain = "document.querySelector('.face-label').classList.contains('uncertain')"
+        tab.wait_until(uncertain if expected else f"!{uncertain}")
+    assert tab.page.inner_text("#threshold-value") == "10%"
+
+
+def test_tags_hide_neither_each_other_nor_a_mouth(open_tab: Open) -> None:
+    tab = open_tab()
+    assert tab.page.evaluate(PLACES) == []
+
+
+def test_the_card_of_a_person_who_left_shrinks_and_goes(open_tab: Open) -> None:
+    tab = meet(open_tab, *TWO)
+    tab.wait_until(heading(2))
+    tall = tab.page.locator("[data-person='2']").bounding_box()
+    tab.page.evaluate(shows(TWO[0]))
+    tab.page.wait_for_selector("[data-person='2'].away")
+    small = tab.page.locator("[data-person='2']").bounding_box()
+    assert tall is not None
+    assert small is not None
+    assert small["height"] < tall["height"] / 2.5
+    assert "left" in tab.page.inner_text("[data-person='2']")
+    tab.wait_until("document.querySelectorAll('.face').length === 1")
+
+
+def test_the_stage_says_that_no_face_is_in_view(open_tab: Open) -> None:
+    tab = meet(open_tab, TWO[0])
+    tab.page.evaluate(shows())
+    tab.wait_until("document.getElementById('badge').textContent === 'No face in view'")
+    assert tab.page.is_visible("#badge")
+    tab.page.evaluate(shows(TWO[0]))
+    tab.wait_until("document.getElementById('badge').hidden")
+
+
+@pytest.mark.parametrize("size", [(1280, 800), (1920, 1080), (768, 1024), (360, 740), (740, 360)], ids=str)
+def test_controls_stay_on_screen_and_the_stage_does_not_jump(open_tab: Open, size: tuple[int, int]) -> None:
+    tab = open_tab(script=SCENE, viewport={"width": size[0], "height": size[1]})
+    before = tab.page.locator("#stage").bounding_box()
+    tab.page.evaluate(shows(*TWO))
+    tab.start_camera()
+    assert tab.page.locator("#stage").bounding_box() == before
+    for name in ("#fps", "#pause", "#stop", "#settings"):
+        box = tab.page.locator(name).bounding_box()
+        assert box is not None
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= size[0]
+        assert box["y"] + box["height"] <= size[1], f"{name} is below the fold"
+    tab.page.click("#pause")
+    assert tab.page.locator("#stage").bounding_box() == before
+    tab.page.click("#stop")
+    assert tab.page.locator("#stage").bounding_box() == before
+
+
+def test_a_card_shows_three_expressions_and_all_seven_on_demand(open_tab: Open) -> None:
+    tab = meet(open_tab, TWO[1])
+    rows = tab.page.locator(".face .bars li:visible")
+    assert rows.count() == 3
+    assert tab.page.locator(".face .bars li.lead").inner_text().startswith("anger")
+    tab.page.click(".face .more")
+    assert rows.count() == 7
+    assert tab.page.get_attribute(".face .more", "aria-expanded") == "true"
+
+
+def test_a_pointer_on_the_timeline_reads_the_probabilities(open_tab: Open) -> None:
+    tab = meet(open_tab, TWO[1])
+    tab.page.wait_for_timeout(1500)
+    box = tab.page.locator(".timeline").bounding_box()
+    assert box is not None
+    tab.page.mouse.move(box["x"] + box["width"] - 2, box["y"] + 10)
+    tab.wait_until("document.querySelector('.tip').textContent.includes('anger 80%')")
+
+
+def test_the_sample_clip_plays_with_one_click(open_tab: Open) -> None:
+    tab = open_tab()
+    tab.page.click("#sample-clip")
+    tab.page.wait_for_selector(".face-label:not(:empty)", timeout=60_000)
+    assert not tab.page.is_checked("#mirror"), "a video is not a mirror"
+    tab.page.click("#stop")
+    assert not tab.page.evaluate("document.getElementById('video').hasAttribute('src')")
+
+
+def test_two_people_who_pass_each_other_keep_their_numbers(
+    open_tab: Open, browsers: BrowserType, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = write_camera(tmp_path_factory.mktemp("crossing") / "two.mjpeg", crossing_frames())
+    with launch(browsers, CAMERA, ALLOWED, f"--use-file-for-fake-video-capture={path}") as crossing:
+        tab = open_tab(inside=crossing)
+        tab.start_camera()
+        tab.wait_until(heading(2))
+        label = "document.querySelector('[data-person~=\"{}\"] .face-label').textContent.split(' ')[0].replace('?', '')"
+        before = [tab.page.evaluate(label.format(number)) for number in (1, 2)]
+        assert before[0] != before[1]
+        places = []
+        for _ in range(40):
+            tab.wait_for_answers(2)
+            assert tab.page.locator(".face").count() == 2, "nobody gets a third number"
+            faces = {face["track"]: face["box"]["x"] for face in tab.faces()}
+            if len(faces) == 2:
+                places.append(faces[1] < faces[2])
+            if len(set(places)) == 2 and places[-1] == places[-2] == places[-3]:
+                break
+            tab.page.wait_for_timeout(400)
+        assert len(set(places)) == 2, "they have passed each other"
+        tab.page.wait_for_timeout(1500)
+        assert [tab.page.evaluate(label.format(number)) for number in (1, 2)] == before

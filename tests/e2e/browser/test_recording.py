@@ -1,0 +1,125 @@
+"""Recorded sessions: summary, CSV, JSON and an annotated video, all made in the tab; and the snapshot."""
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from playwright.sync_api import Page
+
+from data.contract import decode
+from tests.browser import Tab
+from tests.e2e.browser.scenes import LABELS, SCENE, person
+
+pytestmark = pytest.mark.timeout(240)
+Open = Callable[..., Tab]
+TWO = [person(1, 60, 100, happiness=0.9), person(2, 400, 100, anger=0.8)]
+
+
+def shows(*people: object) -> str:
+    return f"() => {{ window.people = {json.dumps(people)}; }}"
+
+
+def downloaded(page: Page, button: str) -> tuple[str, bytes]:
+    with page.expect_download() as waiting:
+        page.click(button)
+    return waiting.value.suggested_filename, Path(waiting.value.path()).read_bytes()
+
+
+def test_a_session_ends_in_a_summary_with_its_files(open_tab: Open, tmp_path: Path) -> None:
+    tab = open_tab(script=SCENE)
+    tab.page.evaluate(shows(*TWO))
+    tab.start_camera()
+    requests: list[str] = []
+    tab.page.on("request", lambda request: requests.append(request.url))
+    tab.page.click("#record")
+    tab.page.wait_for_timeout(4000)
+    tab.page.evaluate(shows(TWO[0]))
+    tab.page.wait_for_timeout(2000)
+    assert tab.page.inner_text("#record").startswith("Stop recording 0:0")
+    tab.page.click("#record")
+    tab.page.wait_for_selector("#summary[open]")
+
+    rows = {row.split("\t")[0]: row.split("\t")[1:] for row in tab.page.inner_text("#summary-table").splitlines()}
+    names = [name.strip() for name in rows["Seconds"]]
+    one, two = (dict(zip(names, map(float, rows[f"Person {number}"]), strict=True)) for number in (1, 2))
+    assert one["happiness"] == pytest.approx(one["in view"])
+    assert two["anger"] == pytest.approx(two["in view"])
+    assert two["in view"] < one["in view"], "person 2 left"
+    assert tab.page.locator("#summary-plots canvas").count() == 2
+
+    name, payload = downloaded(tab.page, "#summary-csv")
+    assert name.endswith(".csv")
+    table = list(csv.DictReader(io.StringIO(payload.decode())))
+    assert {row["person"] for row in table} == {"Person 1", "Person 2"}
+    assert float(table[-1]["seconds"]) > float(table[0]["seconds"])
+    assert sum(float(table[0][f"p_{label}"]) for label in LABELS) == pytest.approx(1, abs=0.01)
+
+    session = json.loads(downloaded(tab.page, "#summary-json")[1])
+    assert session["people"][0]["seconds"]["happiness"] == pytest.approx(one["happiness"], abs=0.06)
+    assert len(session["rows"]) == len(table)
+
+    name, payload = downloaded(tab.page, "#summary-video")
+    video = tmp_path / name
+    video.write_bytes(payload)
+    assert requests == [], "nothing is sent anywhere"
+    _check_video(video)
+
+
+def _check_video(path: Path) -> None:
+    """It plays, in the size of the camera, with the boxes drawn in."""
+    capture = cv2.VideoCapture(str(path))
+    try:
+        frames = []
+        while (read := capture.read())[0]:
+            frames.append(read[1])
+    finally:
+        capture.release()
+    assert len(frames) > 5
+    assert frames[0].shape == (480, 640, 3)
+    blue = np.abs(frames[len(frames) // 2].astype(int) - (254, 168, 110)).max(axis=2) < 40  # BGR of person 1
+    assert blue.sum() > 300
+
+
+def test_stopping_the_camera_ends_the_session_too(open_tab: Open) -> None:
+    tab = open_tab(script=SCENE)
+    tab.page.evaluate(shows())
+    tab.page.click("#start")
+    tab.page.wait_for_selector("#stage[data-state=live]")
+    tab.page.click("#record")
+    tab.page.click("#stop")
+    tab.page.wait_for_selector("#summary[open]")
+    assert "No face was in view" in tab.page.inner_text("#summary")
+    tab.page.keyboard.press("Escape")
+    assert tab.page.inner_text("#state-title") == "Camera off"
+
+
+def test_people_of_two_connections_are_kept_apart(open_tab: Open) -> None:
+    tab = open_tab(script=SCENE)
+    tab.page.evaluate(shows(TWO[0]))
+    tab.start_camera()
+    tab.page.click("#record")
+    tab.page.wait_for_timeout(800)
+    tab.page.evaluate("() => window.socket.fail()")
+    tab.wait_until("window.connections === 2 && document.querySelectorAll('.face').length === 1")
+    tab.page.wait_for_timeout(800)
+    tab.page.click("#record")
+    tab.page.wait_for_selector("#summary[open]")
+    assert tab.page.locator("#summary-plots h3").all_inner_texts() == ["1\nPerson 1", "1\nPerson 1 (connection 2)"]
+
+
+def test_a_snapshot_is_the_picture_as_seen(open_tab: Open) -> None:
+    tab = open_tab(script=SCENE)
+    tab.page.evaluate(shows(TWO[0]))
+    tab.start_camera()
+    tab.page.wait_for_timeout(300)
+    name, payload = downloaded(tab.page, "#snapshot")
+    assert name.startswith("mien-")
+    picture = decode(payload).astype(int)
+    assert picture.shape == (480, 640, 3)
+    _, columns = np.nonzero(np.abs(picture - (110, 168, 254)).max(axis=2) < 30)
+    assert columns.min() > 320, "the camera is mirrored, and so is the snapshot"
