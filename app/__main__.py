@@ -1,4 +1,4 @@
-"""`python -m app`: the same program as `mien`."""
+"""Entry point of `python -m app`, the same program as `mien`."""
 
 from app.cli import main
 

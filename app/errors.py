@@ -1,4 +1,4 @@
-"""The errors of serving: one tree of one-line classes.
+"""Exception hierarchy of serving.
 
 A message names what was found, what was expected and what to do next. `app/service/problems.py` maps classes to HTTP.
 """
@@ -27,7 +27,7 @@ class DownloadError(MienError):
 
 
 class RequestError(MienError):
-    """A request that cannot be served as it is."""
+    """A request that cannot be served as sent."""
 
 
 class PayloadTooLarge(RequestError):
@@ -39,15 +39,15 @@ class TooManyImages(RequestError):
 
 
 class BatchTooLarge(RequestError):
-    """A request whose images take longer together than a request may."""
+    """A request whose images would take longer than the request timeout."""
 
 
 class InvalidRequest(RequestError):
-    """An option or a body that is not valid here."""
+    """An invalid option or body."""
 
 
 class UnsupportedContent(RequestError):
-    """A body of a media type that is not read."""
+    """A body with an unsupported media type."""
 
 
 class Unauthorized(RequestError):
@@ -55,7 +55,7 @@ class Unauthorized(RequestError):
 
 
 class ForeignOrigin(RequestError):
-    """A page of another site that tries to open a stream."""
+    """A stream opened by a page of another site."""
 
 
 class ForeignHost(RequestError):
@@ -63,11 +63,11 @@ class ForeignHost(RequestError):
 
 
 class TooManyRequests(RequestError):
-    """A caller with more requests or streams in flight than the limit."""
+    """A client with more concurrent requests or streams than the limit."""
 
 
 class CapacityError(MienError):
-    """The service works but is full, late or stopping; the same request may succeed in a moment."""
+    """The service is overloaded, late or stopping; the same request may succeed later."""
 
 
 class QueueFull(CapacityError):
@@ -75,7 +75,7 @@ class QueueFull(CapacityError):
 
 
 class RequestTimeout(CapacityError):
-    """A request that was not finished in time."""
+    """A request that exceeded its time limit."""
 
 
 class ShuttingDown(CapacityError):

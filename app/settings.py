@@ -1,6 +1,6 @@
-"""Deployment settings: one class, read from `MIEN_*` environment variables or given by the caller.
+"""Deployment settings: one class, read from `MIEN_*` environment variables and arguments.
 
-Facts about pixels are constants in `data/contract/`, and a training run's choices are its recipe; nothing is set twice.
+Facts about pixels are constants in `data/contract/`, and options of a training run are in its recipe.
 """
 
 import difflib
@@ -44,12 +44,12 @@ class Settings(BaseSettings):
     threads: Annotated[int, Field(ge=0, le=256)] = Field(
         0, description="threads per inference; 0: one for detection, one per core for classification"
     )
-    cuda_graphs: bool = Field(True, description="replay batches on the GPU as CUDA graphs where that is faster")
+    cuda_graphs: bool = Field(True, description="replay batches on the GPU as CUDA graphs if that is faster")
     tensorrt_cache: Path | None = Field(None, description="folder for TensorRT engines; the user cache when unset")
 
     max_batch: Annotated[int, Field(ge=0, le=4096)] = Field(0, description="faces per inference; 0: by device")
     batch_wait_ms: Annotated[float, Field(ge=0, le=1000)] = Field(
-        2.0, description="under load, how long a batch waits to fill; an idle service never waits"
+        2.0, description="maximum wait for a batch to fill under load; an idle service does not wait"
     )
     batch_queue: Annotated[int, Field(ge=1, le=100_000)] = Field(
         1024, description="faces in the queue for an inference"
@@ -57,12 +57,12 @@ class Settings(BaseSettings):
 
     # Detection
     detector: str = Field("auto", description="auto, or a detector of app/inference/detect: yunet, haar")
-    detection_threshold: Annotated[float, Field(gt=0, lt=1)] = Field(0.6, description="lowest score of a face")
+    detection_threshold: Annotated[float, Field(gt=0, lt=1)] = Field(0.6, description="minimum score of a face")
     detection_px: Annotated[int, Field(ge=160, le=4096)] = Field(640, description="long side of the first pass, pixels")
     detection_max_px: Annotated[int, Field(ge=160, le=8192)] = Field(
-        1600, description="long side of the second pass, which runs where the first found only small faces or none"
+        1600, description="long side of the second pass, which runs if the first found only small faces or none"
     )
-    find_turned: bool = Field(True, description="where no upright face is certain, try 90, 180 and 270 degrees")
+    find_turned: bool = Field(True, description="if no upright face is certain, try 90, 180 and 270 degrees")
     min_face_px: Annotated[float, Field(ge=1)] = Field(10.0, description="shorter side of the smallest face, pixels")
     max_faces: Annotated[int, Field(ge=1, le=1000)] = Field(200, description="faces per image; the largest are kept")
 
@@ -71,10 +71,10 @@ class Settings(BaseSettings):
     max_pixels: Annotated[int, Field(ge=1024)] = Field(MAX_PIXELS, description="pixels of one image, before decoding")
 
     reduced_decode: bool = Field(
-        True, description="decode a JPEG far larger than detection needs at 1/2, 1/4 or 1/8, where its faces stay large"
+        True, description="decode very large JPEGs at 1/2, 1/4 or 1/8 size if their faces stay large enough"
     )
 
-    # Limits of the service, per process; past a limit the response is 413, 429 or 503, at once
+    # Limits of the service, per process; a request over a limit gets 413, 429 or 503 immediately
     max_body_bytes: Annotated[int, Field(ge=1024)] = Field(50_000_000, description="bytes in the body of one request")
     max_images: Annotated[int, Field(ge=1, le=1000)] = Field(16, description="images in one request")
     max_concurrent: Annotated[int, Field(ge=0, le=1024)] = Field(
@@ -82,10 +82,10 @@ class Settings(BaseSettings):
     )
     max_queue: Annotated[int, Field(ge=0, le=10_000)] = Field(64, description="requests in the queue")
     max_wait_s: Annotated[float, Field(gt=0, le=600)] = Field(
-        3.0, description="a request expected to take longer than this is refused instead of queued"
+        3.0, description="requests with a longer expected wait are rejected instead of queued"
     )
     max_per_client: Annotated[int, Field(ge=0, le=10_000)] = Field(
-        64, description="requests at once from one API key or address; 0: no limit"
+        64, description="concurrent requests from one API key or address; 0: no limit"
     )
     max_buffered_bytes: Annotated[int, Field(ge=1024)] = Field(
         512_000_000, description="bytes held for all requests together"
@@ -102,12 +102,12 @@ class Settings(BaseSettings):
     request_timeout_s: Annotated[float, Field(gt=0, le=600)] = Field(
         30.0, description="waiting and processing time of one request"
     )
-    body_timeout_s: Annotated[float, Field(gt=0, le=600)] = Field(30.0, description="for a complete body to arrive")
+    body_timeout_s: Annotated[float, Field(gt=0, le=600)] = Field(30.0, description="time to receive a request body")
     header_timeout_s: Annotated[float, Field(gt=0, le=600)] = Field(
-        10.0, description="for the head of a request to arrive"
+        10.0, description="time to receive the headers of a request"
     )
     shutdown_timeout_s: Annotated[int, Field(ge=1, le=600)] = Field(
-        30, description="after SIGTERM, for accepted requests to finish"
+        30, description="after SIGTERM, time for accepted requests to finish"
     )
     drain_s: Annotated[float, Field(ge=0, le=600)] = Field(
         0.0, description="after SIGTERM, time to keep serving while /ready is 503, so that a load balancer notices"
@@ -125,8 +125,8 @@ class Settings(BaseSettings):
     metrics_without_key: bool = Field(False, description="serve /metrics without an API key, for a scraper")
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
-        description="names that a Host header may have, separated by commas; none: any, but only localhost where the "
-        "service listens on this machine alone. IP addresses are always accepted",
+        description="accepted names in the Host header, separated by commas; none: any, but only localhost if the "
+        "service listens on this machine only. IP addresses are always accepted",
     )
 
     # Log
@@ -134,7 +134,7 @@ class Settings(BaseSettings):
 
     # Address
     host: str = Field("127.0.0.1", description="address to listen on; by default only this machine")
-    port: Annotated[int, Field(ge=0, le=65535)] = Field(8000, description="0 takes a free one")
+    port: Annotated[int, Field(ge=0, le=65535)] = Field(8000, description="0: any free port")
 
     @field_validator("extra_models", "api_key_sha256", "cors_origins", "allowed_hosts", mode="before")
     @classmethod
@@ -142,7 +142,7 @@ class Settings(BaseSettings):
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
     @model_validator(mode="after")
-    def _passes_grow(self) -> Self:
+    def _check_passes(self) -> Self:
         if self.detection_max_px < self.detection_px:
             raise ValueError(f"detection_max_px {self.detection_max_px} is below detection_px {self.detection_px}")
         return self
@@ -160,11 +160,11 @@ class Settings(BaseSettings):
 
 
 def load_settings(**overrides: object) -> Settings:
-    """Read the environment, with `overrides` (None means: not given) on top.
+    """Read the environment; `overrides` that are not None take precedence.
 
     Raises: SettingsError, naming the variable, what was found and what is allowed.
     """
-    _refuse_unknown_variables()
+    _reject_unknown_variables()
     given = {name: value for name, value in overrides.items() if value is not None}
     try:
         return Settings(**given)  # type: ignore[arg-type]  # pydantic checks the types
@@ -190,10 +190,10 @@ def _text(value: object) -> str:
     return str(value.resolve()) if isinstance(value, Path) else str(value)
 
 
-def _refuse_unknown_variables() -> None:
-    """Refuse a misspelled variable: one for keys or limits would leave the service open without a word."""
+def _reject_unknown_variables() -> None:
+    """Reject a misspelled variable: the service would run without the intended key or limit."""
     known = {_variable(field) for field in Settings.model_fields}
     for found in sorted(name for name in os.environ if name.upper().startswith(ENV_PREFIX)):
         if found.upper() not in known | _NOT_SETTINGS:
             nearest = difflib.get_close_matches(found.upper(), known, n=1, cutoff=0)[0]
-            raise SettingsError(f"{found}: there is no such setting. Did you mean {nearest}? Otherwise unset it.")
+            raise SettingsError(f"{found}: unknown setting. Did you mean {nearest}? Otherwise unset it.")

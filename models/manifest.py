@@ -20,7 +20,7 @@ MANIFEST_NAME: Final = "manifest.json"
 POINTERS: Final = {
     "fast": "DEFAULT",
     "accurate": "ACCURATE",
-}  # model names, and the files that hold their folders' names
+}  # model name: file with the name of its folder
 
 Prior = Literal["natural", "balanced"]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -82,10 +82,12 @@ class SplitMetrics(_Strict):
     coverage_at_95: Interval | None = Field(None, description="share of faces kept at 95 % selective accuracy")
     happiness_against_neutral: Interval | None = None
     recall: dict[str, Interval]
-    confusion: tuple[tuple[int, ...], ...] = Field((), description="faces, by row the actual and by column the label")
+    confusion: tuple[tuple[int, ...], ...] = Field(
+        (), description="numbers of faces; rows are true labels, columns predictions"
+    )
 
     def shares(self) -> list[tuple[str, Interval]]:
-        """Metrics that are shares of 1, with their display names, without those that the split cannot give."""
+        """Metrics that are fractions, with their display names; metrics missing for this split are omitted."""
         named: list[tuple[str, Interval | None]] = [
             ("accuracy", self.accuracy),
             ("mean class accuracy", self.mean_class_accuracy),
@@ -111,7 +113,7 @@ class Manifest(_Strict):
 
     name: str = Field(description="folder name: <arch>.<tag>")
     labels: tuple[str, ...] = Field(description="ordered classes of the logits")
-    contract_id: str = Field(description="id of the crop and label contract of its training")
+    contract_id: str = Field(description="id of the crop and label contract used in training")
     input: GraphInput
     output: GraphOutput
     explain: Relevance | None = Field(None, description="attention rollout over the patch grid, if the graph has it")
@@ -135,13 +137,15 @@ class Manifest(_Strict):
     commit: str = Field(description="commit of this project that trained it")
     data_index_sha256: dict[str, Sha256] = Field(description="hash of each data set's index, by kind")
     learned_from: dict[str, Sha256] = Field(
-        default_factory=dict, description="index hash of each split that it, its start and its teachers learned from"
+        default_factory=dict,
+        description="index hash of each split that the model, its initialization and its teachers were trained on",
     )
     weights_from: dict[str, str] = Field(
-        default_factory=dict, description="hash of, or a note on, the weights of its teachers and starts, by name"
+        default_factory=dict,
+        description="hash or description of the weights of its teachers and its initialization, by name",
     )
     license: str = Field(description="terms of the weights, and of the data they were trained on")
-    files: dict[str, Sha256] = Field(description="every file of the folder but manifest.json")
+    files: dict[str, Sha256] = Field(description="every file of the folder except manifest.json")
 
     def probabilities(self, logits: Array, prior: Prior) -> Array:
         """Calibrated probabilities (N, 7) float32 of a graph's logits (N, 7); balanced corrects for rare classes."""
@@ -230,14 +234,14 @@ def load_artifact(folder: Path) -> Manifest:
     for name, sha256 in sorted(expected.items()):
         path = folder / name
         if Path(name).name != name:
-            raise ArtifactError(f"artifact {manifest.name}: file name {name!r} is outside of its folder")
+            raise ArtifactError(f"artifact {manifest.name}: file {name!r} is outside of the artifact folder")
         try:
             found = sha256_of(path)
         except OSError as error:
             raise ArtifactError(f"artifact {manifest.name}: cannot read {path} ({error.strerror})") from error
         if found != sha256:
             raise ArtifactError(
-                f"artifact {manifest.name}: {name} has sha256 {found[:12]}..., the manifest says {sha256[:12]}.... "
+                f"artifact {manifest.name}: {name} has sha256 {found[:12]}..., expected {sha256[:12]}.... "
                 "The file is damaged or was replaced: restore it from the repository."
             )
     return manifest

@@ -1,4 +1,4 @@
-"""Masked autoencoder (He et al. 2022): a transformer encoder, and a light decoder that paints hidden patches."""
+"""Masked autoencoder (He et al. 2022): a transformer encoder and a light decoder that reconstructs masked patches."""
 
 from typing import Any
 
@@ -13,18 +13,18 @@ from models.network import FaceNetwork
 
 
 class MaskConfig(BaseModel):
-    """What is hidden, and what paints it."""
+    """Mask ratio and decoder size."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    share: float = Field(0.75, gt=0, lt=1, description="of the patches, hidden")
+    mask_ratio: float = Field(0.75, gt=0, lt=1, description="share of the patches that are masked")
     decoder_width: int = Field(96, ge=16, multiple_of=4)
     decoder_depth: int = Field(2, ge=1)
     decoder_heads: int = Field(3, ge=1)
 
 
 class MaskedAutoencoder(nn.Module):
-    """A face network's transformer as encoder, and a decoder that is discarded afterwards.
+    """A face network's transformer as the encoder, and a decoder that is discarded after pretraining.
 
     Raises: UnknownBackbone, for a family or stem in which patches cannot be left out.
     """
@@ -37,20 +37,20 @@ class MaskedAutoencoder(nn.Module):
         embed: Any = getattr(transformer, "patch_embed", None)
         if not hasattr(transformer, "blocks") or not hasattr(embed, "proj"):
             raise UnknownBackbone(
-                "masked autoencoding leaves patches out before the transformer, so it needs model.family deit with "
-                "stem patch; a convolutional stem looks across patches"
+                "masked autoencoding removes patches before the transformer, so it needs model.family deit with "
+                "stem patch; a convolutional stem mixes patches"
             )
-        self.network, self.share = network, config.share
+        self.network, self.mask_ratio = network, config.mask_ratio
         self.patch_px: int = embed.patch_size[0]
         self.grid: tuple[int, int] = embed.grid_size
         width, channels = config.decoder_width, embed.proj.in_channels
-        self.narrow = nn.Linear(transformer.embed_dim, width)
+        self.decoder_embed = nn.Linear(transformer.embed_dim, width)
         self.mask_token = nn.Parameter(torch.zeros(1, 1, width))
         positions = build_sincos2d_pos_embed(list(self.grid), dim=width, interleave_sin_cos=True)
         self.register_buffer("positions", positions[None], persistent=False)
         self.decoder = nn.Sequential(*(Block(width, config.decoder_heads) for _ in range(config.decoder_depth)))
         self.norm = nn.LayerNorm(width)
-        self.paint = nn.Linear(width, self.patch_px**2 * channels)
+        self.decoder_pred = nn.Linear(width, self.patch_px**2 * channels)
         nn.init.normal_(self.mask_token, std=0.02)
 
     @property
@@ -59,37 +59,37 @@ class MaskedAutoencoder(nn.Module):
         return self.grid[0] * self.grid[1]
 
     def forward(self, crops: Tensor, noise: Tensor) -> Tensor:
-        """Mean squared error on the hidden patches' pixels, each patch normalized; a scalar.
+        """Mean squared error on the normalized pixels of masked patches; a scalar.
 
         Args:
             crops: (B, 112, 112, C) uint8.
-            noise: (B, patches); the patches with the largest numbers are hidden.
+            noise: (B, patches); the patches with the largest values are masked.
         """
         with torch.autocast(crops.device.type, enabled=False):
             pixels = self.network.preprocess(crops)
         order = noise.argsort(dim=1)
-        visible = order[:, : max(1, round(order.shape[1] * (1 - self.share)))]
-        painted = self._decode(self._encode(pixels, visible), visible)
-        hidden = torch.ones_like(noise).scatter(1, visible, 0.0)  # (B, patches)
-        error = (painted.float() - self._targets(pixels)).square().mean(dim=-1)
-        return (error * hidden).sum() / hidden.sum()
+        visible = order[:, : max(1, round(order.shape[1] * (1 - self.mask_ratio)))]
+        predicted = self._decode(self._encode(pixels, visible), visible)
+        masked = torch.ones_like(noise).scatter(1, visible, 0.0)  # (B, patches)
+        error = (predicted.float() - self._targets(pixels)).square().mean(dim=-1)
+        return (error * masked).sum() / masked.sum()
 
     def _encode(self, pixels: Tensor, visible: Tensor) -> Tensor:
         transformer: Any = self.network.backbone.network
-        # timm adds prefix tokens and positions, whatever kind they are; patches are left out only then
+        # timm adds prefix tokens and positions of any kind first; patches are removed after that
         tokens: Tensor = transformer.norm_pre(transformer._pos_embed(transformer.patch_embed(pixels)))
         prefix = transformer.num_prefix_tokens
-        seen = torch.cat([tokens[:, :prefix], _take(tokens[:, prefix:], visible)], dim=1)
-        return transformer.norm(transformer.blocks(seen))  # type: ignore[no-any-return]  # (B, prefix + visible, dim)
+        kept = torch.cat([tokens[:, :prefix], _take(tokens[:, prefix:], visible)], dim=1)
+        return transformer.norm(transformer.blocks(kept))  # type: ignore[no-any-return]  # (B, prefix + visible, dim)
 
     def _decode(self, encoded: Tensor, visible: Tensor) -> Tensor:
         prefix = encoded.shape[1] - visible.shape[1]
-        narrow = self.narrow(encoded)
+        narrow = self.decoder_embed(encoded)
         batch, width = narrow.shape[0], narrow.shape[2]
         patches = self.mask_token.to(narrow.dtype).repeat(batch, self.patches, 1)
         patches = patches.scatter(1, visible[..., None].expand(-1, -1, width), narrow[:, prefix:])
         tokens = torch.cat([narrow[:, :prefix], patches + self.positions.to(narrow.dtype)], dim=1)
-        return self.paint(self.norm(self.decoder(tokens)[:, prefix:]))  # type: ignore[no-any-return]
+        return self.decoder_pred(self.norm(self.decoder(tokens)[:, prefix:]))  # type: ignore[no-any-return]
 
     def _targets(self, pixels: Tensor) -> Tensor:
         """(B, patches, values) float32, each patch with mean 0 and variance 1; He et al. 2022, section 3."""

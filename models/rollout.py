@@ -1,4 +1,4 @@
-"""Attention rollout: a map of the patches that a transformer attended to.
+"""Attention rollout: a map of the patches that contributed to a token of a transformer.
 
 It is exported as a second output of the released graph. The map shows where information came from; it is the same for
 all classes and does not explain why one was predicted.

@@ -1,8 +1,8 @@
 """Dynamic batching of face crops across requests: one queue, one thread.
 
-Flow: request -> crops -> `Batcher` -> Classifier -> rows of that request. While one inference runs, the faces of other
-requests collect, and the next inference takes them all; an idle batcher starts at once. Running one inference at a time
-keeps requests from competing for cores, and fills a GPU.
+Flow: request -> crops -> `Batcher` -> `Classifier` -> rows of that request. While one inference runs, faces of other
+requests queue up, and the next inference takes them all; an idle batcher starts immediately. Running one inference at a
+time keeps requests from competing for cores and fills a GPU.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ Classify = Callable[[Array], Array]
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """Faces per inference, seconds that a batch waits to fill, and faces that may wait in the queue."""
+    """Maximum faces per inference, maximum wait for a batch to fill in seconds, and maximum faces in the queue."""
 
     max_faces: int = 64
     max_wait_s: float = 0.002
@@ -52,7 +52,7 @@ class Batcher:
         *,
         on_batch: Callable[[int], None] | None = None,
     ) -> None:
-        """Start the thread; `on_batch` is called with the number of faces of every inference."""
+        """Start the thread; `on_batch` is called after each inference with its number of faces."""
         self._classify = classify
         self._limits = limits or BatchLimits()
         self._on_batch = on_batch
@@ -69,11 +69,11 @@ class Batcher:
         return self._waiting
 
     async def classify(self, crops: Array) -> Array:
-        """As `submit`, awaited; a caller that is canceled while it waits costs no inference."""
+        """Await the result of `submit`; crops of a caller that is canceled while queued are not classified."""
         return await asyncio.wrap_future(self.submit(crops))
 
     def submit(self, crops: Array) -> "Future[Array]":
-        """Queue (N, 112, 112, 3) uint8 crops; the future gives (N, 7) float32 probabilities.
+        """Queue (N, 112, 112, 3) uint8 crops; the future resolves to (N, 7) float32 probabilities.
 
         Raises: ValueError, for another shape or type; QueueFull; ShuttingDown, after `close`.
         """
@@ -93,14 +93,14 @@ class Batcher:
     def _admit(self, faces: int) -> None:
         if self._closing:
             raise ShuttingDown("the service is stopping and accepts no more faces")
-        # A photo with more faces than the queue holds may wait alone: it could never be served otherwise.
+        # An empty queue accepts any number of faces: a photo with more than `max_queue` could not be served otherwise.
         if self._waiting and self._waiting + faces > self._limits.max_queue:
             raise QueueFull(
                 f"{self._waiting} of at most {self._limits.max_queue} faces are queued: try again in a moment"
             )
 
     def close(self) -> None:
-        """Accept no more work, finish what was accepted, and end the thread. May be called twice."""
+        """Stop accepting work, finish accepted work, and end the thread. Safe to call twice."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -116,12 +116,12 @@ class Batcher:
                 if not self._jobs:
                     return
                 if busy:
-                    self._let_fill()
+                    self._wait_to_fill()
                 jobs = self._take()
             self._run(jobs)
             busy = True
 
-    def _let_fill(self) -> None:
+    def _wait_to_fill(self) -> None:
         """Under load, wait a moment for the batch to fill; never when idle or closing."""
         deadline = time.monotonic() + self._limits.max_wait_s
         while self._waiting < self._limits.max_faces and not self._closing:
@@ -146,8 +146,8 @@ class Batcher:
             return
         try:
             rows = self._classify(np.concatenate([job.crops for job in jobs]) if len(jobs) > 1 else jobs[0].crops)
-        except Exception as error:  # noqa: BLE001  # belongs to a caller; the thread must go on
-            self._run_apart(jobs, error)
+        except Exception as error:  # noqa: BLE001  # passed to the callers; the thread must keep running
+            self._run_separately(jobs, error)
             return
         start = 0
         for job in jobs:
@@ -160,11 +160,11 @@ class Batcher:
         try:
             if self._on_batch is not None:
                 self._on_batch(faces)
-        except Exception:  # noqa: BLE001  # a metric must not end the thread that every caller waits for
+        except Exception:  # noqa: BLE001  # a failing metric must not end the thread that all callers wait for
             _log.exception("the callback for a batch of %d faces failed", faces)
 
-    def _run_apart(self, jobs: list[_Job], error: Exception) -> None:
-        """After a failed batch, run each request alone, so that only the one at fault fails."""
+    def _run_separately(self, jobs: list[_Job], error: Exception) -> None:
+        """After a failed batch, run each request alone, so that only the request that caused it fails."""
         if len(jobs) == 1:
             jobs[0].result.set_exception(error)
             return

@@ -132,7 +132,7 @@ class Classifier:
         return self.manifest.probabilities(self._logits(crops), self.prior)
 
     def explain(self, crops: Array) -> Array:
-        """Attention maps of crops as `classify` takes them, (N, rows, columns) float32; each map sums to 1.
+        """Attention maps (N, rows, columns) float32 of (N, 112, 112, 3) uint8 crops; each map sums to 1.
 
         Raises: InvalidRequest, if the artifact's graph has no such output.
         """
@@ -169,7 +169,7 @@ def with_precision(settings: Settings, precision: str, provider: str) -> Setting
 
 
 def create_classifier(settings: Settings) -> Classifier:
-    """Open the artifact of the settings, or the released default. Raises: as `Classifier`; ArtifactError."""
+    """Open the artifact named in the settings, or the default one. Raises: ArtifactError, ProviderUnavailable."""
     folder = artifact_dir(settings.model)
     return Classifier(
         folder,

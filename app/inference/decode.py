@@ -1,6 +1,6 @@
 """Decoding within a deployment's limits: the first stage of serving, bytes to (H, W, 3) uint8 RGB.
 
-The decoder is the contract's. The limits on bytes and pixels are checked before a pixel is decoded.
+Uses the decoder of `data.contract`. The limits on bytes and pixels are checked before decoding.
 """
 
 from dataclasses import dataclass
@@ -31,8 +31,8 @@ def decode(payload: bytes, settings: Settings, *, reduced: bool = False) -> Deco
     Args:
         payload: the file's bytes.
         settings: the limits.
-        reduced: decode a JPEG at 1/2, 1/4 or 1/8 if its long side keeps at least `detection_max_px`. Decoding a
-            12-megapixel photo takes ten times as long as detecting its faces, at half size a third of that.
+        reduced: decode a JPEG at 1/2, 1/4 or 1/8 size if its long side stays at least `detection_max_px`. Decoding a
+            12-megapixel photo takes ten times as long as detecting its faces; at half size, a third of that.
     Raises: PayloadTooLarge, ImageTooLarge, UnsupportedImage, DecodeError.
     """
     if len(payload) > settings.max_bytes:

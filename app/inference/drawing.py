@@ -1,6 +1,6 @@
-"""Boxes, labels and confidences drawn on a copy of a picture, legible at any size.
+"""Annotated copies of images: boxes, labels and confidences, legible at any size.
 
-Flow: boxes of all faces -> a free place for each tag -> lines and Pillow text, largest face last.
+Flow: boxes of all faces -> a free position for each tag -> lines and Pillow text, largest face last.
 """
 
 import math
@@ -24,10 +24,10 @@ _DARK: Final = (20, 20, 20)
 
 
 def annotate(image: Array, analysis: Analysis) -> Array:
-    """Draw every face of `analysis` on a copy of the picture it was made from.
+    """Draw every face of `analysis` on a copy of its image.
 
     Args:
-        image: (H, W, 3) uint8, RGB; a reduced copy of the analyzed picture works too.
+        image: (H, W, 3) uint8, RGB; a reduced copy of the analyzed image works too.
     Returns: (H, W, 3) uint8, RGB.
     """
     canvas = Image.fromarray(image)
@@ -47,7 +47,7 @@ def annotate(image: Array, analysis: Analysis) -> Array:
 
 
 def reduced(image: Array, long_side_px: int) -> Array:
-    """Return the picture with a long side of at most `long_side_px`; the same object where it is no larger."""
+    """Shrink an image to a long side of at most `long_side_px`; a smaller image is returned as is."""
     height, width = image.shape[:2]
     scale = long_side_px / max(height, width)
     if scale >= 1:
@@ -57,12 +57,12 @@ def reduced(image: Array, long_side_px: int) -> Array:
 
 
 def place_tags(boxes: Sequence[Rectangle], sizes: Sequence[tuple[int, int]], area: tuple[int, int]) -> list[Rectangle]:
-    """Find a place for each tag where it hides as little of faces and of other tags as possible.
+    """Place each tag where it hides as little as possible of faces and other tags.
 
     Args:
         boxes: faces, the most important first.
         sizes: width and height of each tag.
-        area: width and height of the picture.
+        area: width and height of the image.
     """
     places: list[Rectangle] = []
     for box, size in zip(boxes, sizes, strict=True):
@@ -72,7 +72,7 @@ def place_tags(boxes: Sequence[Rectangle], sizes: Sequence[tuple[int, int]], are
 
 
 def _candidates(box: Rectangle, size: tuple[int, int]) -> list[Rectangle]:
-    """Nearest first: above, below, beside, a row further away, and on the forehead; never over the mouth."""
+    """Positions, nearest first: above, below, beside, one row farther away, on the forehead; never over the mouth."""
     left, top, right, bottom = box
     width, height = size
     columns = (left, (left + right - width) // 2, right - width)
@@ -91,16 +91,16 @@ def _inside(place: Rectangle, area: tuple[int, int]) -> Rectangle:
 
 
 def _hidden(place: Rectangle, tags: Sequence[Rectangle], boxes: Sequence[Rectangle]) -> float:
-    """Hidden area; a hidden tag cannot be read at all, and of a face the lower part matters most."""
+    """Weighted hidden area: a covered tag is unreadable, and the lower half of a face matters most."""
     lower = [(left, (top + bottom) // 2, right, bottom) for left, top, right, bottom in boxes]
     return (
-        10 * sum(_shared(place, tag) for tag in tags)
-        + 4 * sum(_shared(place, box) for box in boxes)
-        + 6 * sum(_shared(place, half) for half in lower)
+        10 * sum(_intersection(place, tag) for tag in tags)
+        + 4 * sum(_intersection(place, box) for box in boxes)
+        + 6 * sum(_intersection(place, half) for half in lower)
     )
 
 
-def _shared(one: Rectangle, other: Rectangle) -> int:
+def _intersection(one: Rectangle, other: Rectangle) -> int:
     width = min(one[2], other[2]) - max(one[0], other[0])
     height = min(one[3], other[3]) - max(one[1], other[1])
     return max(0, width) * max(0, height)
@@ -116,14 +116,14 @@ def _text(face: LabeledFace) -> str:
 
 
 def _font_px(box: Rectangle, size: tuple[int, int]) -> int:
-    """The size follows face and picture, so that a tag is legible and hides little."""
+    """Font size in proportion to the face and the image, so that a tag is legible but hides little."""
     return round(min(max((box[2] - box[0]) / 6, size[0] / 75, 14), max(size[0] / 12, 8)))
 
 
 @lru_cache(maxsize=64)
 def _font(size_px: int) -> ImageFont.FreeTypeFont:
     font = ImageFont.load_default(size_px)
-    assert isinstance(font, ImageFont.FreeTypeFont)  # noqa: S101  # Pillow's wheels hold FreeType
+    assert isinstance(font, ImageFont.FreeTypeFont)  # noqa: S101  # Pillow's wheels include FreeType
     return font
 
 
@@ -138,7 +138,7 @@ def _tag_size(text: str, font: ImageFont.FreeTypeFont) -> tuple[int, int]:
 def _draw_box(
     draw: ImageDraw.ImageDraw, box: Rectangle, color: tuple[int, int, int], *, dashed: bool, stroke: int
 ) -> None:
-    """A rectangle with a dark rim, so that it shows on any picture; dashed where the label is uncertain."""
+    """Draw a rectangle with a dark outline, visible on any image; dashed if the label is uncertain."""
     left, top, right, bottom = box
     corners = [(left, top), (right, top), (right, bottom), (left, bottom), (left, top)]
     for fill, width in ((_DARK, stroke + 2), (color, stroke)):
@@ -148,7 +148,7 @@ def _draw_box(
 
 
 def _dashes(start: tuple[int, int], end: tuple[int, int], length_px: int) -> list[tuple[Point, Point]]:
-    """Every other piece of a line; both ends are drawn, so that corners show."""
+    """Every other segment of a line; both ends are drawn, so that corners are visible."""
     count = max(1, round(math.dist(start, end) / length_px / 2)) * 2 + 1
     steps = np.linspace(start, end, count + 1)
     return [(tuple(steps[place]), tuple(steps[place + 1])) for place in range(0, count, 2)]

@@ -1,8 +1,8 @@
 """Guard against images built to exhaust memory or time, applied to uploads before they are decoded.
 
-The pixel limit admits a large photo, and with it a few kilobytes that unpack to the same size: 7000x7000 black pixels
-are a 6 kB PNG that takes 525 MB to decode. So large images need bytes in proportion, the number of parts that a file is
-made of is bounded, and all threads together hold a bounded number of pixels.
+A pixel limit that admits large photos also admits tiny files that unpack to the same size: a 6 kB PNG of 7000x7000
+black pixels takes 525 MB to decode. Therefore, large images need a minimum number of bytes per pixel, the number of
+segments or chunks of a file is limited, and so is the number of pixels that all threads decode at the same time.
 """
 
 import re
@@ -13,7 +13,7 @@ from typing import Final
 
 from data.contract import DecodeError, ImageTooLarge, probe
 
-# Decoding takes up to 20 bytes per pixel (WebP with alpha), so that up to here no image takes more than 100 MB.
+# Decoding takes up to 20 bytes per pixel (WebP with alpha), so images up to this size take at most 100 MB.
 SMALL_PX: Final = 5_000_000
 # Photos have 0.05 bytes per pixel or more, even as WebP of low quality.
 MIN_BYTES_PER_PX: Final = 0.02
@@ -24,7 +24,7 @@ MAX_SCAN_PIXELS: Final = 1_000_000_000
 # and a PNG of 20 MB has 2,500 chunks of the usual 8 kB; parsers take microseconds for each.
 MAX_PARTS: Final = 20_000
 
-# In a scan's data 0xff is followed by 0x00 or a restart marker; further 0xff are padding.
+# Within scan data, 0xff is followed by 0x00 or a restart marker; repeated 0xff bytes are padding.
 _MARKER: Final = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
 _START_OF_SCAN: Final = 0xDA
 _END_OF_IMAGE: Final = 0xD9
@@ -35,28 +35,28 @@ _BIG_TIFF: Final = (b"II\x2b\0", b"MM\0\x2b")
 
 
 def check(payload: bytes, *, max_pixels: int) -> int:
-    """Refuse an image that costs far more to decode than to send; returns its pixels.
+    """Reject an image that costs far more to decode than to send; returns its number of pixels.
 
-    Raises: ImageTooLarge, DecodeError and its kinds.
+    Raises: ImageTooLarge, DecodeError and its subclasses.
     """
     scans = _count_parts(payload)
     found = probe(payload, max_pixels=max_pixels)
     pixels = found.width * found.height
     if pixels > SMALL_PX and len(payload) < pixels * MIN_BYTES_PER_PX:
         raise ImageTooLarge(
-            f"image of {found.width}x{found.height} px in {len(payload):,} bytes: above {SMALL_PX:,} pixels at least "
-            f"{MIN_BYTES_PER_PX} bytes per pixel are expected"
+            f"image of {found.width}x{found.height} px in {len(payload):,} bytes: images of more than {SMALL_PX:,} "
+            f"pixels need at least {MIN_BYTES_PER_PX} bytes per pixel"
         )
     if scans > MAX_SCANS or scans * pixels > MAX_SCAN_PIXELS:
         raise DecodeError(
-            f"JPEG of {scans} scans at {found.width}x{found.height} px: at most {MAX_SCANS} scans and "
-            f"{MAX_SCAN_PIXELS:,} pixels in all scans are decoded. Save it again as a baseline JPEG"
+            f"JPEG with {scans} scans at {found.width}x{found.height} px: the limits are {MAX_SCANS} scans and "
+            f"{MAX_SCAN_PIXELS:,} pixels in all scans. Save it as a baseline JPEG"
         )
     return pixels
 
 
 def _count_parts(payload: bytes) -> int:
-    """Walk over the parts of the first image without parsing them; returns the scans of a JPEG, else 0."""
+    """Check the number of parts of the first image; returns the number of scans of a JPEG, else 0."""
     if payload.startswith(b"\xff\xd8"):
         return _jpeg_scans(payload)
     if payload.startswith(b"\x89PNG"):
@@ -69,7 +69,7 @@ def _count_parts(payload: bytes) -> int:
 
 
 def _jpeg_scans(payload: bytes) -> int:
-    """Scans up to the end of the JPEG; what is appended to it (a preview, a video) does not count."""
+    """Number of scans up to the end of the JPEG; appended data (a preview, a video) is not counted."""
     scans, position = 0, 2
     sequential, components = False, b""
     for _ in range(MAX_PARTS):
@@ -82,7 +82,7 @@ def _jpeg_scans(payload: bytes) -> int:
         if marker == _START_OF_SCAN:
             scans += 1
             if sequential and payload[position + 2 : position + 3] == components:
-                return scans  # the scan of a baseline JPEG: decoders read no further
+                return scans  # the only scan of a baseline JPEG: decoders stop here
         if marker not in _WITHOUT_LENGTH:
             position += int.from_bytes(payload[position : position + 2])
     raise _too_many_parts("JPEG", "segments")
@@ -99,7 +99,7 @@ def _walk_png(payload: bytes) -> None:
 
 
 def _walk_gif(payload: bytes) -> None:
-    """Walk to the first frame, over extension blocks and the sub-blocks in them."""
+    """Walk over extension blocks and their sub-blocks, up to the first frame."""
     flags = payload[10] if len(payload) > 10 else 0
     position = 13 + (3 << (flags & 7) + 1 if flags & 0x80 else 0)
     in_extension = False
@@ -123,27 +123,27 @@ def _check_big_tiff(payload: bytes) -> None:
 
 def _too_many_parts(kind: str, parts: str) -> DecodeError:
     return DecodeError(
-        f"{kind} of more than {MAX_PARTS:,} {parts}: no photo has as many. Save it again without metadata."
+        f"{kind} with more than {MAX_PARTS:,} {parts}, which no photo needs. Save it again without metadata."
     )
 
 
 class PixelBudget:
-    """Pixels that all threads together may hold decoded. Blocks until there is room; for worker threads only."""
+    """Limit on the decoded pixels that all threads hold at once. Blocks until there is room: for worker threads."""
 
     def __init__(self, pixels: int) -> None:
-        self._left = self._all = pixels
+        self._free = self._total = pixels
         self._changed = threading.Condition()
 
     @contextmanager
     def hold(self, pixels: int) -> Iterator[None]:
-        """Wait for room and take it; an image larger than the whole budget runs alone."""
-        share = min(pixels, self._all)
+        """Reserve pixels for a block, waiting for room; an image larger than the whole budget runs alone."""
+        reserved = min(pixels, self._total)
         with self._changed:
-            self._changed.wait_for(lambda: self._left >= share)
-            self._left -= share
+            self._changed.wait_for(lambda: self._free >= reserved)
+            self._free -= reserved
         try:
             yield
         finally:
             with self._changed:
-                self._left += share
+                self._free += reserved
                 self._changed.notify_all()

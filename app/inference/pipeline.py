@@ -83,7 +83,7 @@ class Pipeline:
     """The stages of serving over one detector and one classifier; thread-safe."""
 
     def __init__(self, detector: Detector, classifier: Classifier, settings: Settings) -> None:
-        """Combine parts that are already open; `build_pipeline` opens them."""
+        """Combine an open detector and classifier; `build_pipeline` opens them."""
         self.detector = detector
         self.classifier = classifier
         self.settings = settings
@@ -117,7 +117,7 @@ class Pipeline:
         return self._align(decoded, faces, timings, keep_image=keep_image)
 
     def prepare_pixels(self, image: Array, *, keep_image: bool = False) -> PreparedPhoto:
-        """As `prepare`, for (H, W, 3) uint8 RGB pixels."""
+        """Like `prepare`, for (H, W, 3) uint8 RGB pixels."""
         decoded = Decoded(image, width=image.shape[1], height=image.shape[0])
         timings = {"decode": 0.0}
         with timed(timings, "detect"):
@@ -194,7 +194,7 @@ def timed(timings_ms: dict[str, float], stage: str) -> Iterator[None]:
 
 
 def build_pipeline(settings: Settings) -> Pipeline:
-    """Open the detector and the model of the settings. Raises: StartupError and its subclasses, ArtifactError."""
+    """Open the detector and the model named in the settings. Raises: StartupError and its subclasses, ArtifactError."""
     return Pipeline(create_detector(settings), create_classifier(settings), settings)
 
 

@@ -1,7 +1,7 @@
 """Tracking of faces across the frames of a stream, and smoothing of their probabilities over time.
 
-Flow: faces of a frame -> matched to tracks by overlap -> probabilities smoothed over time -> a label that changes only
-when another expression leads clearly, so that it does not flicker at the border between two.
+Flow: faces of a frame -> matched to tracks by IoU -> probabilities smoothed over time -> a label that changes only when
+another expression leads clearly, so that it does not flicker between two.
 """
 
 import math
@@ -16,7 +16,7 @@ from data.contract import LABELS, Array
 
 @dataclass(frozen=True, slots=True)
 class TrackingRules:
-    """How faces are followed and labels are held.
+    """Parameters of matching and smoothing.
 
     min_iou: least intersection over union of a face with where it was before.
     lost_s: a track is forgotten when no face matched it for this long,
@@ -44,7 +44,7 @@ class _Track:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrackedFace:
-    """A face with the number of its track; its probabilities and label are the track's, smoothed."""
+    """A face with the number of its track, and with the smoothed probabilities and label of the track."""
 
     track: int
     face: LabeledFace
@@ -52,7 +52,7 @@ class TrackedFace:
 
 @dataclass(slots=True)
 class Tracker:
-    """The faces of one stream. `threshold` is the probability below which a label is uncertain."""
+    """Tracker for one stream; a label is uncertain if its probability is below `threshold`."""
 
     threshold: float
     rules: TrackingRules = field(default_factory=TrackingRules)
@@ -61,11 +61,11 @@ class Tracker:
     _updated_s: float = -math.inf
 
     def update(self, faces: tuple[LabeledFace, ...], at_s: float) -> list[TrackedFace]:
-        """Take the faces of the next frame.
+        """Match the faces of the next frame to tracks.
 
         Args:
-            faces: as the pipeline found them.
-            at_s: when the frame came, seconds on a clock that never goes back.
+            faces: faces of the frame, from the pipeline.
+            at_s: time of the frame in seconds, on a monotonic clock.
         Returns: one record per face, in the same order.
         """
         self._tracks = [track for track in self._tracks if self._is_held(track, at_s)]
@@ -78,7 +78,7 @@ class Tracker:
                 track = self._begin(face, at_s)
             else:
                 self._follow(track, face, at_s)
-            tracked.append(TrackedFace(track.number, _as_shown(face, track)))
+            tracked.append(TrackedFace(track.number, _smoothed(face, track)))
         return tracked
 
     def _is_held(self, track: _Track, at_s: float) -> bool:
@@ -86,18 +86,18 @@ class Tracker:
         return at_s - track.seen_s <= (self.rules.slow_s if in_last_frame else self.rules.lost_s)
 
     def _match(self, faces: tuple[LabeledFace, ...]) -> dict[int, _Track]:
-        """Best overlaps first; a face and a track are each used once."""
+        """Greedy matching, highest IoU first; each face and each track is used once."""
         pairs = [
-            (iou(face.face.box_px, track.box_px), index, place)
+            (iou(face.face.box_px, track.box_px), index, number)
             for index, face in enumerate(faces)
-            for place, track in enumerate(self._tracks)
+            for number, track in enumerate(self._tracks)
         ]
         matches: dict[int, _Track] = {}
         used: set[int] = set()
-        for share, index, place in sorted(pairs, key=lambda pair: -pair[0]):
-            if share >= self.rules.min_iou and index not in matches and place not in used:
-                matches[index] = self._tracks[place]
-                used.add(place)
+        for score, index, number in sorted(pairs, key=lambda pair: -pair[0]):
+            if score >= self.rules.min_iou and index not in matches and number not in used:
+                matches[index] = self._tracks[number]
+                used.add(number)
         return matches
 
     def _begin(self, face: LabeledFace, at_s: float) -> _Track:
@@ -117,13 +117,13 @@ class Tracker:
         best = int(track.probabilities.argmax())
         if track.probabilities[best] - track.probabilities[track.shown] >= self.rules.lead:
             track.shown = best
-        # the border between a label and none is as sticky as that between two labels
+        # hysteresis for `uncertain`, as for the label
         margin = self.rules.lead / 2
-        edge = self.threshold - margin if track.sure else self.threshold + margin
-        track.sure = bool(track.probabilities[track.shown] >= edge)
+        threshold = self.threshold - margin if track.sure else self.threshold + margin
+        track.sure = bool(track.probabilities[track.shown] >= threshold)
 
 
-def _as_shown(face: LabeledFace, track: _Track) -> LabeledFace:
+def _smoothed(face: LabeledFace, track: _Track) -> LabeledFace:
     return replace(
         face,
         probabilities=track.probabilities.astype(np.float32),

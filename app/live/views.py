@@ -16,7 +16,7 @@ from rich.text import Text
 from app.inference.drawing import annotate
 from app.inference.pipeline import Analysis
 from app.inference.tracking import TrackedFace
-from app.inference.wording import percent, spoken
+from app.inference.wording import label_text, percent
 from app.live.video import Frame, VideoFile
 from data.contract import LABELS, Array
 from data.contract.palette import hex_color
@@ -87,7 +87,7 @@ def _row(tracked: TrackedFace) -> tuple[str, Text, Text, str]:
     others = [f"{label} {percent(value)}" for label, value in ranked if label != face.label and value >= _MIN_LISTED]
     style = "dim" if face.uncertain else hex_color(face.label)
     bar = ("\u2591" if face.uncertain else "\u2588") * round(face.confidence * _BAR)
-    return str(tracked.track), Text(spoken(face), style), Text(bar, hex_color(face.label)), ", ".join(others)
+    return str(tracked.track), Text(label_text(face), style), Text(bar, hex_color(face.label)), ", ".join(others)
 
 
 class LinesView:
@@ -103,7 +103,7 @@ class LinesView:
             state = (tracked.face.label, tracked.face.uncertain)
             if self._printed.get(tracked.track) != state:
                 self._printed[tracked.track] = state
-                self._console.out(f"{moment.frame.time_s:8.2f} s  person {tracked.track}  {spoken(tracked.face)}")
+                self._console.out(f"{moment.frame.time_s:8.2f} s  person {tracked.track}  {label_text(tracked.face)}")
         return True
 
     def close(self, *, complete: bool) -> None:

@@ -1,7 +1,7 @@
 """Backbones over timm, one file per family; `model.family` of a recipe is the file name.
 
 A family module has `create(config: BackboneConfig) -> nn.Module` whose result maps normalized pixels
-(B, C, P, P) float32 to `Heads`. To add a family, add a file here.
+(B, C, P, P) float32 to `Heads`. To add a family, add a file to this folder.
 """
 
 import importlib

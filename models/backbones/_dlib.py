@@ -1,7 +1,7 @@
 """Reader of `dlib_face_recognition_resnet_model_v1.dat`, dlib's face recognition network (King 2017, CC0).
 
 The file uses dlib's serialization: each tensor is stored as version, four packed integers (number, channels, rows,
-columns; one byte that says how many bytes follow, little endian) and raw little-endian float32 values.
+columns; one length byte, then that many bytes, little-endian) and raw little-endian float32 values.
 """
 
 import hashlib

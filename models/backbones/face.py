@@ -21,7 +21,7 @@ from models.backbones._dlib import Layer, read_face_network
 NAME = "dlib_face_resnet"
 PUBLISHED_TERMS = (
     "dlib's face recognition network (Davis King), CC0; learned from about three million face images (FaceScrub, VGG "
-    "Face, web images); CC0 covers the file, not the people in those images, who were not asked"
+    "Face, web images); CC0 covers the file, not the people in those images, who did not give consent"
 )
 # width and blocks of each stage; a stage after the first opens with a block that halves the map
 _STAGES = ((32, 3), (64, 4), (128, 3), (256, 3), (256, 1))
@@ -51,7 +51,7 @@ class Block(nn.Module):
         if self.stride == 1:
             return torch.relu(x + y)
         shortcut = functional.avg_pool2d(x, 2)
-        # the unpadded convolution can leave a map one pixel smaller than the shortcut's: dlib fills with zeros
+        # the unpadded convolution can leave a map one pixel smaller than the shortcut's: dlib pads it with zeros
         y = functional.pad(y, (0, shortcut.shape[3] - y.shape[3], 0, shortcut.shape[2] - y.shape[2]))
         return torch.relu(functional.pad(shortcut, (0, 0, 0, 0, 0, y.shape[1] - shortcut.shape[1])) + y)
 

@@ -1,8 +1,8 @@
 """Number of available CPU cores, limited by CPU affinity and the cgroup's CPU quota.
 
-A container with a quota of two cores on a host with 64 sees 64. With 64 threads, the kernel would throttle the process
-as soon as they have used up the quota of a period. `loky.cpu_count` reads the root group only and so misses the quota
-of a systemd service.
+A container with a quota of two cores on a 64-core host sees 64 cores. With 64 threads, the kernel would throttle the
+process once they use up the quota of a period. `loky.cpu_count` reads only the root group, so it misses the quota of a
+systemd service.
 """
 
 import math
@@ -31,7 +31,7 @@ def cpu_quota(groups: Path = _GROUPS, own: Path = _OWN_GROUP) -> float | None:
 
 
 def _folders(groups: Path, own: Path) -> list[Path]:
-    """The group of the process and its parents, as far as a container sees them."""
+    """The control group of the process and its parents, as far as a container can see them."""
     found = [groups, groups / "cpu"]
     try:
         lines = own.read_text(encoding="utf-8").splitlines()

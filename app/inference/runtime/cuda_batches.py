@@ -46,7 +46,7 @@ class _Batch:
         if count == self.size:
             self.crops.update_inplace(np.ascontiguousarray(crops))
         else:
-            self.host[:count] = crops  # the rest is left from an earlier batch; its rows are dropped
+            self.host[:count] = crops  # the rest holds crops of an earlier batch; their rows are dropped
             self.crops.update_inplace(self.host)
         self.session.run_with_iobinding(self.binding, self.options)
         logits: Array = self.logits.numpy()[:count].copy()

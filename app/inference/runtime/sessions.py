@@ -29,7 +29,7 @@ CUDA: Final = "CUDAExecutionProvider"
 TENSORRT: Final = "TensorrtExecutionProvider"
 GRAPH_ID: Final = "gpu_graph_id"  # key in the run options: the CUDA graph to capture or replay
 NO_GRAPH: Final = "-1"
-_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+_NO_OPTIONS: Final[Mapping[str, str]] = MappingProxyType({})
 _ERRORS_ONLY: Final = 3
 _FATAL_ONLY: Final = 4
 _CUDA_OPTIONS: Final = {
@@ -74,7 +74,7 @@ def open_session(
     *,
     threads: int,
     warm_up: dict[str, Any],
-    options: Mapping[str, str] = _NOTHING,
+    options: Mapping[str, str] = _NO_OPTIONS,
 ) -> Session:
     """Open a session on a device and run it once.
 
@@ -115,7 +115,7 @@ def _open(
     provider: str,
     threads: int,
     warm_up: dict[str, Any],
-    extra: Mapping[str, str] = _NOTHING,
+    extra: Mapping[str, str] = _NO_OPTIONS,
 ) -> Session:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or (cores() if cpu_quota() else 0)

@@ -55,9 +55,9 @@ def state_of(folder: Path, model: dict[str, object], root: Path) -> dict[str, to
     return network.state_dict()
 
 
-def masked(root: Path, share: float = 0.75) -> MaskedAutoencoder:
+def masked(root: Path, mask_ratio: float = 0.75) -> MaskedAutoencoder:
     torch.manual_seed(0)
-    return MaskedAutoencoder(build_network(pretrain_recipe(root).model), MaskConfig(share=share)).eval()
+    return MaskedAutoencoder(build_network(pretrain_recipe(root).model), MaskConfig(mask_ratio=mask_ratio)).eval()
 
 
 def test_the_loss_falls_and_a_resumed_run_has_the_losses_of_an_uninterrupted_one(tmp_path: Path) -> None:
@@ -123,8 +123,8 @@ def test_only_hidden_patches_count_and_each_is_judged_by_its_own_contrast(tmp_pa
     torch.testing.assert_close(targets.mean(-1), torch.zeros(2, 49), atol=1e-5, rtol=0)
     torch.testing.assert_close(targets.var(-1), torch.ones(2, 49), atol=1e-3, rtol=0)
     with torch.no_grad():
-        model.paint.weight.zero_()
-        model.paint.bias.zero_()
+        model.decoder_pred.weight.zero_()
+        model.decoder_pred.bias.zero_()
         crops = torch.randint(0, 256, (2, 112, 112, 1), dtype=torch.uint8)
         # nothing painted on patches of variance 1: the mean square over 64 pixels is 63/64
         assert float(model(crops, torch.rand(2, 49))) == pytest.approx(63 / 64, rel=1e-3)

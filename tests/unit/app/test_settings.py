@@ -32,7 +32,7 @@ def test_a_misspelled_variable_is_refused_with_the_nearest_name(
     found: str, meant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(os.environ, found, "1")
-    with pytest.raises(SettingsError, match=rf"^{found}: there is no such setting\. Did you mean {meant}"):
+    with pytest.raises(SettingsError, match=rf"^{found}: unknown setting\. Did you mean {meant}"):
         load_settings()
 
 
