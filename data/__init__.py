@@ -1,1 +1,1 @@
-"""Data: the contract of pixels and labels, the readers of data sets, the augmentation."""
+"""Data: the contract for crops and labels, readers of data sets, and augmentation."""

@@ -1,4 +1,4 @@
-"""Commands on data sets.
+"""Command line for data sets.
 
 python -m data check KIND ROOT [--option name=value] [--json]
 """
@@ -22,17 +22,17 @@ app = typer.Typer(help="Inspect facial-expression data sets.", no_args_is_help=T
 
 @app.callback()
 def _commands() -> None:
-    """Keep `check` a command of its own, also while it is the only one."""
+    """Make typer treat `check` as a subcommand although it is the only one."""
 
 
 @app.command("check")
 def check_command(
     kind: Annotated[str, typer.Argument(help=f"One of: {', '.join(readers())}.")],
-    root: Annotated[Path, typer.Argument(help="Folder of the set, its zip, or a folder with one zip.")],
+    root: Annotated[Path, typer.Argument(help="Folder of the data set, its zip, or a folder with one zip.")],
     option: Annotated[list[str] | None, typer.Option(help="Reader option, name=value; may be repeated.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Count, decode and compare every image of a data set; exit with status 1 if anything is wrong."""
+    """Count, decode and compare all images of a data set; exit with status 1 if there is a problem."""
     console, errors = Console(), Console(stderr=True)
     try:
         reader = open_reader(kind, root, **parse_options(option or []))
@@ -50,7 +50,7 @@ def check_command(
 def _check_with_progress(reader: Reader, console: Console) -> Report:
     with Progress(console=console, transient=True) as bars:
         tasks = {split: bars.add_task(split, total=None) for split in reader.splits()}
-        return check(reader, lambda split, pictures: bars.advance(tasks[split], pictures))
+        return check(reader, lambda split, images: bars.advance(tasks[split], images))
 
 
 def _print_report(console: Console, reader: Reader, report: Report) -> None:
@@ -65,7 +65,7 @@ def _print_report(console: Console, reader: Reader, report: Report) -> None:
     for split, reasons in report.left_out.items():
         if reasons:
             listed = ", ".join(f"{count:,} {reason}" for reason, count in sorted(reasons.items()))
-            console.print(f"{split} leaves out {listed}", markup=False, highlight=False)
+            console.print(f"{split}: left out {listed}", markup=False, highlight=False)
     for note in report.notes:
         console.print(f"note: {note}", markup=False, highlight=False)
     for problem in report.problems:
@@ -77,7 +77,7 @@ def _print_report(console: Console, reader: Reader, report: Report) -> None:
 
 
 def _cell(report: Report, split: str, label: str | None) -> str:
-    """Word found against published pictures of one label, or of all labels together."""
+    """Format found and published numbers of images of one label, or of all labels."""
     chosen = report.labels if label is None else (label,)
     found = sum(report.counts[split][name] for name in chosen)
     if split not in report.published:

@@ -1,6 +1,6 @@
-"""Atomic writes: a file appears under its name whole, or not at all.
+"""Atomic writes: a file appears under its name complete or not at all.
 
-The one writer of the project: outputs of labeling, manifests, checkpoints, downloads.
+Used for all output: labeling results, manifests, checkpoints, downloads.
 """
 
 import contextlib
@@ -13,14 +13,14 @@ from uuid import uuid4
 
 @contextlib.contextmanager
 def atomic_path(target: Path, *, staging: Path | None = None, durable: bool = True) -> Iterator[Path]:
-    """A temporary path, renamed to `target` when the block ends without an error and removed when it does not.
+    """A temporary path that is renamed to `target` if the block succeeds and removed if it fails.
 
     For writers that open a path themselves, such as `numpy.save`; `atomic_file` opens the file.
 
     Args:
-        target: an existing file of this name is replaced, and kept as it is when the block raises.
-        staging: folder on the same file system to write in; the folder of `target` when not given.
-        durable: whether the bytes reach the disk before the rename: a power cut may leave an empty file otherwise.
+        target: an existing file is replaced, or left unchanged if the block raises.
+        staging: folder for the temporary file, on the same file system; by default, the folder of `target`.
+        durable: whether to sync before the rename; otherwise, a power failure may leave an empty file.
     Raises: OSError.
     """
     folder = target.parent if staging is None else staging
@@ -41,14 +41,14 @@ def atomic_path(target: Path, *, staging: Path | None = None, durable: bool = Tr
 def atomic_file(
     target: Path, mode: str = "wb", *, staging: Path | None = None, durable: bool = True, newline: str | None = ""
 ) -> Iterator[IO[Any]]:
-    """Open a file that appears at `target` when the block ends without an error. Text is UTF-8. See `atomic_path`."""
+    """Open a file that appears at `target` if the block succeeds. Text is UTF-8. See `atomic_path`."""
     text = {} if "b" in mode else {"encoding": "utf-8", "newline": newline}
     with atomic_path(target, staging=staging, durable=durable) as part, part.open(mode, **text) as file:  # type: ignore[call-overload]  # the mode decides
         yield file
 
 
 def write_atomic(target: Path, payload: bytes | str, *, staging: Path | None = None, durable: bool = True) -> None:
-    """Write a whole file at once; see `atomic_path`."""
+    """Write a complete file; see `atomic_path`."""
     with atomic_file(target, staging=staging, durable=durable) as file:
         file.write(payload.encode("utf-8") if isinstance(payload, str) else payload)
 
@@ -56,6 +56,6 @@ def write_atomic(target: Path, payload: bytes | str, *, staging: Path | None = N
 def _rename(part: Path, target: Path) -> None:
     try:
         part.replace(target)
-    except FileNotFoundError:  # the folder is made only when it is missing: pictures come by the million
+    except FileNotFoundError:  # create the folder only if it is missing: a check for each of millions of images is slow
         target.parent.mkdir(parents=True, exist_ok=True)
         part.replace(target)

@@ -1,13 +1,12 @@
-"""Augmentation of training crops: uint8 in, uint8 out, by albumentations; the same draw for the same seed.
+"""Augmentation of training crops with albumentations: uint8 in, uint8 out, reproducible by seed.
 
-Strengths live in a recipe under `augment`; what each does to a face can be seen with
-`python -m data.augment PICTURE --out SHEET.png`.
+A recipe sets the strengths under `augment`.
 """
 
 import os
 from dataclasses import dataclass
 
-# albumentations asks a server for its newest version at import unless told not to
+# otherwise, albumentations contacts a server at import to look for a newer version
 os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
 
 import albumentations as A
@@ -42,7 +41,7 @@ class Augment:
         self._compose = A.Compose(_steps(config))
 
     def __call__(self, crop: Array, *, seed: int) -> Array:
-        """Augment one crop; equal seeds give equal pictures. Returns: as `crop`, (112, 112, C) uint8."""
+        """Augment one (112, 112, C) uint8 crop; equal seeds give equal results."""
         self._compose.set_random_seed(seed % 2**32)
         augmented: Array = self._compose(image=crop)["image"]
         return augmented

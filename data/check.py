@@ -1,7 +1,7 @@
-"""Check of a data set: whether this copy is complete, readable and the one that was published.
+"""Check of a data set: whether a copy is complete, readable and equal to the published set.
 
-Every image is read, decoded and cropped once; counts are compared with the published ones; images that occur in two
-splits are found by their pixels. Called by `python -m data check`.
+Every image is read, decoded and cropped once. Counts are compared with the published ones, and images that occur in two
+splits are found by their pixels. Run by `python -m data check`.
 """
 
 import os
@@ -19,7 +19,7 @@ _EXAMPLES = 3
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a check found; counts are pictures."""
+    """Result of a check; counts are numbers of images."""
 
     kind: str
     title: str
@@ -32,23 +32,23 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _Checked:
     sample: Sample
-    pixels: str | None  # hash, None where the picture cannot be used
+    pixels: str | None  # hash; None if the image cannot be used
     missing: bool = False
     error: str = ""
 
 
 def check(reader: Reader, progress: Callable[[str, int], None]) -> Report:
-    """Look at every picture of every split; malformed annotations become a problem like any other.
+    """Check every image of every split; a malformed annotation is reported like any other problem.
 
     Args:
-        reader: an opened set.
-        progress: called with a split's name and how many of its pictures were looked at since the last call.
+        reader: an open data set.
+        progress: called with the name of a split and the number of its images checked since the last call.
     """
     report = Report(reader.kind, reader.title, reader.labels)
     report.published.update({split: dict(counts) for split, counts in reader.expected_counts().items()})
-    looks: list[_Look] = []
+    checked: list[_Checked] = []
     for split in reader.splits():
         try:
             samples = reader.samples(split)
@@ -58,12 +58,12 @@ def check(reader: Reader, progress: Callable[[str, int], None]) -> Report:
         report.left_out[split] = dict(reader.left_out(split))
         report.counts[split] = _count(samples, reader.labels)
         report.problems.extend(_label_problems(split, samples, reader.labels))
-        looks_of_split = list(_look_at(reader, samples, progress))
-        report.problems.extend(_file_problems(split, looks_of_split))
-        looks += looks_of_split
+        checked_of_split = list(_check_images(reader, samples, progress))
+        report.problems.extend(_file_problems(split, checked_of_split))
+        checked += checked_of_split
     report.problems.extend(_count_problems(report))
     report.problems.extend(reader.findings())
-    _compare_pixels(report, looks, reader.on_duplicates)
+    _compare_pixels(report, checked, reader.on_duplicates)
     return report
 
 
@@ -72,81 +72,81 @@ def _count(samples: list[Sample], labels: tuple[str, ...]) -> dict[str, int]:
     return {label: found[label] for label in labels}
 
 
-def _look_at(reader: Reader, samples: list[Sample], progress: Callable[[str, int], None]) -> Iterator[_Look]:
+def _check_images(reader: Reader, samples: list[Sample], progress: Callable[[str, int], None]) -> Iterator[_Checked]:
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        for look in pool.map(lambda sample: _look(reader, sample), samples):
-            progress(look.sample.split, 1)
-            yield look
+        for one in pool.map(lambda sample: _check_image(reader, sample), samples):
+            progress(one.sample.split, 1)
+            yield one
 
 
-def _look(reader: Reader, sample: Sample) -> _Look:
+def _check_image(reader: Reader, sample: Sample) -> _Checked:
     if reader.path_of(sample) not in reader.tree:
-        return _Look(sample, None, missing=True)
+        return _Checked(sample, None, missing=True)
     try:
-        picture = reader.picture(sample)
-        frame(picture, sample)
+        image = reader.image(sample)
+        frame(image, sample)
     except MienError as error:
-        return _Look(sample, None, error=str(error))
-    return _Look(sample, pixel_sha256(picture))
+        return _Checked(sample, None, error=str(error))
+    return _Checked(sample, pixel_sha256(image))
 
 
-def _named(samples: list[Sample]) -> str:
+def _listed(samples: list[Sample]) -> str:
     more = f" and {len(samples) - _EXAMPLES} more" if len(samples) > _EXAMPLES else ""
     return ", ".join(sample.key for sample in samples[:_EXAMPLES]) + more
 
 
 def _label_problems(split: str, samples: list[Sample], labels: tuple[str, ...]) -> Iterator[str]:
-    strange = [sample for sample in samples if sample.label is not None and sample.label not in labels]
-    if strange:
-        yield f"{split}: {len(strange)} labels are none of {', '.join(labels)}: {_named(strange)}"
-    uneven = [
+    unknown = [sample for sample in samples if sample.label is not None and sample.label not in labels]
+    if unknown:
+        yield f"{split}: {len(unknown)} labels are not among {', '.join(labels)}: {_listed(unknown)}"
+    invalid = [
         sample
         for sample in samples
         if sample.distribution is not None
         and (len(sample.distribution) != len(labels) or abs(sum(sample.distribution) - 1) > 1e-6)
     ]
-    if uneven:
-        yield f"{split}: {len(uneven)} distributions do not sum to 1 over {len(labels)} labels: {_named(uneven)}"
+    if invalid:
+        yield f"{split}: {len(invalid)} distributions do not sum to 1 over {len(labels)} labels: {_listed(invalid)}"
 
 
-def _file_problems(split: str, looks: list[_Look]) -> Iterator[str]:
-    missing = [look.sample for look in looks if look.missing]
+def _file_problems(split: str, checked: list[_Checked]) -> Iterator[str]:
+    missing = [one.sample for one in checked if one.missing]
     if missing:
-        yield f"{split}: {len(missing)} of {len(looks)} pictures are missing: {_named(missing)}"
-    broken = [look for look in looks if look.error]
+        yield f"{split}: {len(missing)} of {len(checked)} images are missing: {_listed(missing)}"
+    broken = [one for one in checked if one.error]
     if broken:
-        samples = [look.sample for look in broken]
-        yield f"{split}: {len(broken)} pictures are unreadable: {_named(samples)} ({broken[0].error})"
+        samples = [one.sample for one in broken]
+        yield f"{split}: {len(broken)} images are unreadable: {_listed(samples)} ({broken[0].error})"
 
 
 def _count_problems(report: Report) -> Iterator[str]:
     for split, published in report.published.items():
         if split not in report.counts:
-            yield f"{split}: the split is not there, {sum(published.values()):,} pictures were published"
+            yield f"{split}: split not found, expected {sum(published.values()):,} images"
             continue
         differing = {label: count for label, count in published.items() if report.counts[split][label] != count}
         for label, count in differing.items():
-            yield f"{split}: {report.counts[split][label]:,} pictures of {label}, {count:,} were published"
+            yield f"{split}: {report.counts[split][label]:,} images of {label}, expected {count:,}"
     for split, counts in report.counts.items():
         empty = [label for label, count in counts.items() if not count]
         if empty:
-            yield f"{split}: no picture of {', '.join(empty)}"
+            yield f"{split}: no images of {', '.join(empty)}"
 
 
-def _compare_pixels(report: Report, looks: list[_Look], advice: str) -> None:
+def _compare_pixels(report: Report, checked: list[_Checked], advice: str) -> None:
     first: dict[str, Sample] = {}
     across: dict[tuple[str, str], list[Sample]] = {}
     within: dict[str, list[Sample]] = {}
-    for look in looks:
-        if look.pixels is None:
+    for one in checked:
+        if one.pixels is None:
             continue
-        earlier = first.setdefault(look.pixels, look.sample)
-        if earlier.split != look.sample.split:
-            across.setdefault((look.sample.split, earlier.split), []).append(look.sample)
-        elif earlier is not look.sample:
-            within.setdefault(earlier.split, []).append(look.sample)
+        earlier = first.setdefault(one.pixels, one.sample)
+        if earlier.split != one.sample.split:
+            across.setdefault((one.sample.split, earlier.split), []).append(one.sample)
+        elif earlier is not one.sample:
+            within.setdefault(earlier.split, []).append(one.sample)
     for (split, other), samples in across.items():
-        problem = f"{split}: {len(samples)} pictures repeat the pixels of a {other} picture: {_named(samples)}"
+        problem = f"{split}: {len(samples)} images have the same pixels as an image of {other}: {_listed(samples)}"
         report.problems.append(f"{problem}. {advice}".removesuffix(". "))
     for split, samples in within.items():
-        report.notes.append(f"{split}: {len(samples)} pictures repeat the pixels of another {split} picture")
+        report.notes.append(f"{split}: {len(samples)} images have the same pixels as another image of {split}")

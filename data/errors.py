@@ -1,5 +1,5 @@
-"""The base class of every error that this project raises on purpose, in serving and training alike."""
+"""Base class of all errors that this project raises, in serving and training."""
 
 
 class MienError(Exception):
-    """An error whose message is written for the person who reads it; commands print it as one line."""
+    """An error with a message for the user; commands print it as one line without a traceback."""

@@ -1,6 +1,6 @@
-"""Cross-validation folds by hash: the same on every machine, whole groups in one fold.
+"""Cross-validation folds by hash: the same on every machine, with each group in one fold.
 
-A group is a person, a photo, or images that are near-duplicates of each other. Without groups, each class is spread
+A group is a person, a photo, or a set of near-duplicate images. Without groups, each class is spread
 evenly over the folds.
 """
 
@@ -22,18 +22,18 @@ def folds_of(reader: Reader, samples: Sequence[Sample], *, folds: int, group_by:
     """Fold of each sample, (N,) from 0 to `folds` - 1.
 
     Args:
-        reader: the opened set, whose images near-duplicates are found among.
-        samples: of one split.
-        folds: how many.
-        group_by: what must not be torn apart; `photo` is the part of a key before `#`.
-    Raises: DatasetError, for a grouping that the set says nothing of, or with fewer groups than folds.
+        reader: the open data set.
+        samples: samples of one split.
+        folds: number of folds.
+        group_by: what must stay in one fold; `photo` is the part of a key before `#`.
+    Raises: DatasetError, if the set does not support the grouping, or has fewer groups than folds.
     """
     groups = _groups(reader, samples, group_by)
     labels = [str(sample.label) if group_by == "none" else "" for sample in samples]
     if len(set(groups)) < folds:
-        raise DatasetError(f"{reader.kind}: {len(set(groups))} groups by {group_by} make no {folds} folds")
-    place = _assign(groups, labels, folds)
-    return np.array([place[group] for group in groups])
+        raise DatasetError(f"{reader.kind}: {len(set(groups))} groups by {group_by} are too few for {folds} folds")
+    fold_of = _assign(groups, labels, folds)
+    return np.array([fold_of[group] for group in groups])
 
 
 def _groups(reader: Reader, samples: Sequence[Sample], group_by: Grouping) -> list[str]:
@@ -42,10 +42,10 @@ def _groups(reader: Reader, samples: Sequence[Sample], group_by: Grouping) -> li
     if group_by == "photo":
         return [sample.key.split("#")[0] for sample in samples]
     if group_by == "near_duplicates":
-        numbers = near_duplicate_groups(thumbnails(reader.picture(sample) for sample in samples))
+        numbers = near_duplicate_groups(thumbnails(reader.image(sample) for sample in samples))
         return [samples[int(number)].key for number in numbers]
     if any("person" not in sample.attributes for sample in samples):
-        raise DatasetError(f"{reader.kind}: names no persons; group by photo or near_duplicates")
+        raise DatasetError(f"{reader.kind}: the set does not identify persons; group by photo or near_duplicates")
     return [sample.attributes["person"] for sample in samples]
 
 
@@ -58,9 +58,9 @@ def _assign(groups: Sequence[str], labels: Sequence[str], folds: int) -> dict[st
         label_of[group] = label
     ranked = sorted(sizes, key=lambda group: (-sizes[group], hashlib.sha256(group.encode()).digest()))
     filled: dict[str, list[int]] = {label: [0] * folds for label in set(labels)}
-    place = {}
+    fold_of = {}
     for group in ranked:
         counts = filled[label_of[group]]
-        place[group] = counts.index(min(counts))
-        counts[place[group]] += sizes[group]
-    return place
+        fold_of[group] = counts.index(min(counts))
+        counts[fold_of[group]] += sizes[group]
+    return fold_of

@@ -1,7 +1,7 @@
 """Near-duplicate images: the same photo except for compression, brightness, contrast or a few pixels.
 
-Two pictures are near-duplicates when the Pearson correlation of their 16x16 gray thumbnails is above 0.95; neither
-brightness nor contrast changes it.
+Two images are near-duplicates if the Pearson correlation of their 16x16 gray thumbnails is above 0.95. Brightness and
+contrast do not affect it.
 """
 
 from collections.abc import Iterable
@@ -17,26 +17,26 @@ MIN_CORRELATION: Final = 0.95
 _ROWS_AT_ONCE: Final = 2048
 
 
-def thumbnails(pictures: Iterable[Array]) -> Array:
-    """Centered thumbnails of length 1, so that a dot product is their correlation; a flat picture's is all zeros.
+def thumbnails(images: Iterable[Array]) -> Array:
+    """Centered thumbnails of norm 1, so that their dot product is the correlation; all zeros for a flat image.
 
     Args:
-        pictures: (H, W, 3) uint8 each, RGB.
+        images: (H, W, 3) uint8 each, RGB.
     Returns: (N, 256) float32.
     """
-    rows = [_thumbnail(picture) for picture in pictures]
+    rows = [_thumbnail(image) for image in images]
     return np.stack(rows) if rows else np.zeros((0, THUMBNAIL_PX**2), np.float32)
 
 
-def _thumbnail(picture: Array) -> Array:
-    gray = cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY).astype(np.float32)
+def _thumbnail(image: Array) -> Array:
+    gray = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY).astype(np.float32)
     small = cv2.resize(gray, (THUMBNAIL_PX, THUMBNAIL_PX), interpolation=cv2.INTER_AREA).reshape(-1)
     centered = small - small.mean()
     return np.asarray(centered / max(float(np.linalg.norm(centered)), 1e-6), dtype=np.float32)
 
 
 def near_duplicate_groups(rows: Array) -> Array:
-    """Group images that resemble each other, also by way of others: (N,) index of each group's first image.
+    """Group near-duplicates, transitively; returns (N,) the index of the first image of each image's group.
 
     Args:
         rows: (N, 256), from `thumbnails`.

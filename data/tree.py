@@ -1,7 +1,7 @@
-"""Files of a data set: in a folder, in a zip, or in a folder that holds one zip.
+"""Files of a data set, in a folder, a zip, or a folder with one zip.
 
-Readers ask a `FileTree` by relative name and never learn the difference. A zip is read in place: the shipped sets store
-their entries uncompressed, so reading from the zip costs no more than reading from a folder.
+Readers access a `FileTree` by relative names, so they need not distinguish folders and zips. Zips are not unpacked:
+the published ones are uncompressed, so reading them is as fast as reading a folder.
 """
 
 import os
@@ -15,19 +15,19 @@ from data.errors import MienError
 
 
 class DatasetError(MienError):
-    """A data set that is missing, incomplete or not in the layout that its reader expects."""
+    """A data set that is missing, incomplete or not in the expected layout."""
 
 
 class FileTree(ABC):
-    """Files by relative POSIX name; safe to share between threads, to fork and to pickle."""
+    """Files by relative POSIX name; can be shared by threads, forked and pickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Every file's name below the root, sorted; hidden files and archive litter are left out."""
-        return tuple(sorted(name for name in self._list() if not _is_litter(name)))
+        """Names of all files below the root, sorted, without hidden files and `__MACOSX`."""
+        return tuple(sorted(name for name in self._list() if not _is_hidden(name)))
 
     @cached_property
     def _known(self) -> frozenset[str]:
@@ -44,17 +44,17 @@ class FileTree(ABC):
         """Return a file's bytes. Raises: DatasetError, naming the file."""
 
     def prefix_of(self, marker: str) -> str | None:
-        """Return the shortest folder prefix ("" or "a/b/") under which `marker` lies, None where it lies nowhere."""
+        """Return the shortest folder prefix ("" or "a/b/") in front of `marker`; None if there is no such file."""
         found = [name for name in self.names if name == marker or name.endswith(f"/{marker}")]
         return min(found, key=len)[: -len(marker)] if found else None
 
 
-def _is_litter(name: str) -> bool:
+def _is_hidden(name: str) -> bool:
     return any(part.startswith(".") or part == "__MACOSX" for part in name.split("/"))
 
 
 class FolderTree(FileTree):
-    """Files of an unpacked folder; links to folders are followed, each real folder once."""
+    """Files of a folder; links to folders are followed, and each real folder is read once."""
 
     def _list(self) -> list[str]:
         names: list[str] = []
@@ -78,7 +78,7 @@ class FolderTree(FileTree):
 
 
 class ZipTree(FileTree):
-    """Files of a zip, read in place; every process opens the zip for itself, as a shared file offset would race."""
+    """Files of a zip; every process opens the zip itself, because a shared file offset would be a race condition."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -93,7 +93,7 @@ class ZipTree(FileTree):
             try:
                 handle = self._by_process.setdefault(os.getpid(), zipfile.ZipFile(self.path))
             except (OSError, zipfile.BadZipFile) as error:
-                raise DatasetError(f"cannot open {self.path} as a zip: {error}. Copy or fetch it again.") from error
+                raise DatasetError(f"cannot open {self.path} as a zip: {error}. Copy or download it again.") from error
         return handle
 
     def _list(self) -> list[str]:
@@ -110,15 +110,15 @@ class ZipTree(FileTree):
 
 
 def open_tree(root: Path) -> FileTree:
-    """Open a folder, a zip, or a folder whose only content beside loose text is one zip.
+    """Open a folder, a zip, or a folder with one zip and no subfolders.
 
-    Raises: DatasetError, when there is nothing at `root`.
+    Raises: DatasetError, if `root` does not exist.
     """
     if root.is_dir():
         return _open_folder(root)
     if root.is_file():
         return ZipTree(root)
-    raise DatasetError(f"no data at {root}: neither a folder nor a zip")
+    raise DatasetError(f"no data at {root}: expected a folder or a zip")
 
 
 def _open_folder(root: Path) -> FileTree:

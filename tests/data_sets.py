@@ -82,7 +82,7 @@ def _line(image: Array, points: list[object], color: object, width: float) -> No
     cv2.polylines(image, [line], False, [int(value) for value in np.asarray(color)], max(1, round(width)), cv2.LINE_AA)
 
 
-def write_picture(path: Path, image: Array) -> None:
+def write_image(path: Path, image: Array) -> None:
     """Write (H, W, 3) uint8 RGB in the format of the file's suffix."""
     path.parent.mkdir(parents=True, exist_ok=True)
     assert cv2.imwrite(str(path), image[:, :, ::-1])
@@ -100,11 +100,11 @@ def make_raf_db(
     for name, label, seed in _raf_db_names(train, test):
         lines.append(f"{name}.jpg {_NUMBERS[label]}\n")
         face, landmarks = draw_face(label, seed, size_px=100)
-        write_picture(root / "Image" / "aligned" / f"{name}_aligned.jpg", face)
+        write_image(root / "Image" / "aligned" / f"{name}_aligned.jpg", face)
         if originals:
             photo = np.full((180, 240, 3), 128, np.uint8)
             photo[50:150, 90:190] = face
-            write_picture(root / "Image" / "original" / f"{name}.jpg", photo)
+            write_image(root / "Image" / "original" / f"{name}.jpg", photo)
         annotation = root / "Annotation" / "manual" / f"{name}_manu_attri.txt"
         annotation.parent.mkdir(parents=True, exist_ok=True)
         points = "".join(f"{x + 90:.3f}\t{y + 50:.3f}\n" for x, y in landmarks)
@@ -123,7 +123,7 @@ def make_raf_db_kaggle(
     for name, label, seed in _raf_db_names(train, test):
         part, number, file = name.split("_")[0], _NUMBERS[label], f"{name}_aligned.jpg"
         rows[part].append((file, number))
-        write_picture(root / "DATASET" / part / str(number) / file, draw_face(label, seed, size_px=100)[0])
+        write_image(root / "DATASET" / part / str(number) / file, draw_face(label, seed, size_px=100)[0])
     for part, listed in rows.items():
         write_csv(root / f"{part}_labels.csv", [("image", "label"), *listed])
     return root
@@ -149,7 +149,7 @@ def make_ferplus(root: Path, votes: Mapping[str, Sequence[tuple[int, ...]]] | No
             top = COLUMNS[int(np.argmax(row))]
             file = f"fer{seed:07}.png"
             face, _ = draw_face(top if top in LABELS else "neutral", seed, size_px=48, gray=True)
-            write_picture(root / folder / file, face)
+            write_image(root / folder / file, face)
             lines.append((file, "(0, 0, 48, 48)", *row))
             seed += 1
         write_csv(root / folder / "label.csv", lines)
@@ -167,7 +167,7 @@ def make_folders(root: Path, splits: Mapping[str, Mapping[str, int]] | None = No
         for number, (name, count) in enumerate(counts.items()):
             for index in range(count):
                 face, _ = draw_face(LABELS[number % len(LABELS)], 1000 * len(split) + index)
-                write_picture(root / split / name / f"{split}{index:03}{suffix}", face)
+                write_image(root / split / name / f"{split}{index:03}{suffix}", face)
     return root
 
 
@@ -180,7 +180,7 @@ def make_muxspace(root: Path, splits: Mapping[str, Mapping[str, int]] | None = N
                 face, points = draw_face(label if label in LABELS else "neutral", len(rows), size_px=80)
                 crop = cv2.copyMakeBorder(face, 30, 34, 40, 24, cv2.BORDER_REPLICATE)
                 file = f"{split}/{label.title()}_Person_{index:04}.webp"
-                write_picture(root / file, crop)
+                write_image(root / file, crop)
                 landmarks = [f"{value:.1f}" for value in (points + np.array([40, 30])).ravel()]
                 source = f"{label.title()}_Person_{index:04}.jpg"
                 rows.append((file, label, source, "302", 40, 30, 80, 80, *landmarks, 0.93, split, 0, 0.69))
@@ -197,10 +197,10 @@ def make_affectnet(root: Path, per_class: int = 20, *, folders: bool = False) ->
                 face, points = draw_face(label if label in LABELS else "neutral", 100 * number + index, size_px=100)
                 name = f"{part[:5]}{number}{index:03}.jpg"
                 if folders:
-                    write_picture(root / {"training": "train", "validation": "val"}[part] / str(number) / name, face)
+                    write_image(root / {"training": "train", "validation": "val"}[part] / str(number) / name, face)
                     continue
                 photo = cv2.copyMakeBorder(face, 20, 10, 30, 40, cv2.BORDER_CONSTANT, value=(90, 90, 90))
-                write_picture(root / "Manually_Annotated_Images" / "1" / name, photo)
+                write_image(root / "Manually_Annotated_Images" / "1" / name, photo)
                 marks = landmarks_68(points + np.array([30, 20]))
                 lists[part].append((f"1/{name}", 30, 20, 100, 100, marks, number, 0.1, 0.2))
         lists[part].append((f"1/{part}_none.jpg", 0, 0, 9, 9, landmarks_68(np.zeros((5, 2))), 10, -2, -2))
@@ -228,7 +228,7 @@ def make_expw(root: Path, per_class: int = 12) -> Path:
             for face_number, left in enumerate((5, 140)):
                 photo[15:115, left : left + 100] = draw_face(label, 10 * index + face_number, size_px=100)[0]
                 lines.append(f"{name} {face_number} 20 {left + 5} {left + 95} 110 {40 + 30 * face_number}.5 {number}\n")
-            write_picture(root / "image" / "origin" / name, photo)
+            write_image(root / "image" / "origin" / name, photo)
     (root / "label").mkdir(parents=True, exist_ok=True)
     (root / "label" / "label.lst").write_text("".join(lines), encoding="utf-8")
     return root
@@ -250,7 +250,7 @@ def make_photos(root: Path, *, faces: int = 4) -> Path:
         face, landmarks = draw_face("neutral", number, size_px=80)
         photo = np.full((120, 160, 3), 120, np.uint8)
         photo[20:100, 40:120] = face
-        write_picture(root / f"{number:03}.png", photo)
+        write_image(root / f"{number:03}.png", photo)
         numbers = [round(float(value), 1) for value in (landmarks + np.array([40, 20])).reshape(-1)]
         rows.append((f"{number:03}.png", 0, 40, 20, 80, 80, 0.95, *numbers))
     write_csv(root / "labels.csv", rows)

@@ -77,7 +77,7 @@ def detect_on_crops(reader: Reader, detector_file: Path, *, step: int = 10) -> F
     samples = reader.samples("train")[::step]
     found = []
     for sample in samples:
-        enlarged = cv2.resize(reader.picture(sample), (ENLARGED_PX, ENLARGED_PX), interpolation=cv2.INTER_CUBIC)
+        enlarged = cv2.resize(reader.image(sample), (ENLARGED_PX, ENLARGED_PX), interpolation=cv2.INTER_CUBIC)
         framed = cv2.copyMakeBorder(enlarged, BORDER_PX, BORDER_PX, BORDER_PX, BORDER_PX, cv2.BORDER_CONSTANT)
         _, faces = detector.detect(np.ascontiguousarray(framed[:, :, ::-1]))
         if faces is not None:

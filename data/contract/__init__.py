@@ -1,4 +1,4 @@
-"""The few torch-free functions that serving and training share, so that no crop and no label differs between them."""
+"""Torch-free functions shared by serving and training, so that crops and labels are identical in both."""
 
 from data.contract.align import CROP_PX, LANDMARKS, Array, DegenerateLandmarks, align, fit, roll_degrees
 from data.contract.decode import DecodeError, ImageTooLarge, UnsupportedImage, decode, probe

@@ -1,8 +1,8 @@
 """Face crops: 112x112 RGB uint8, brow to chin with a margin.
 
-One function warps a face found in a photo, one fits a picture that already is a face crop. The template is where
-OpenCV's YuNet finds the five landmarks on FERPlus faces (median of each point, made symmetric), so that a warped face
-and a dataset's own crop frame the face alike: docs/decisions/0002-crop-template.md.
+`align` warps a face found in a photo; `fit` resizes an image that already is a face crop. The template consists of the
+five landmarks that OpenCV's YuNet finds on FERPlus faces (median of each point, made symmetric), so that both kinds of
+crops frame the face alike: docs/decisions/0002-crop-template.md.
 """
 
 from typing import Any, Final
@@ -16,15 +16,15 @@ from data.errors import MienError
 Array = npt.NDArray[Any]
 
 CROP_PX: Final = 112
-# image-left eye, image-right eye, nose, image-left mouth corner, image-right mouth corner; x then y, in crop pixels
 # Names of the five landmarks, in order; left and right as seen in the image.
 LANDMARKS: Final = ("left_eye", "right_eye", "nose", "mouth_left", "mouth_right")
+# x then y, in pixels of the crop
 TEMPLATE_PX: Final = ((35.0, 42.3), (77.0, 42.3), (56.0, 65.5), (39.1, 84.6), (72.9, 84.6))
 _MIN_SPREAD_PX: Final = 1.0
 
 
 class DegenerateLandmarks(MienError, ValueError):
-    """Five points that fix no similarity transform: not finite, or all in one place."""
+    """Five points that do not determine a similarity transform: not finite, or all at the same place."""
 
 
 def similarity(landmarks_px: Array, template_px: tuple[tuple[float, float], ...] = TEMPLATE_PX) -> Array:
@@ -34,31 +34,31 @@ def similarity(landmarks_px: Array, template_px: tuple[tuple[float, float], ...]
         raise DegenerateLandmarks(f"landmarks of shape {source.shape}: expected five finite (x, y) points")
     target = np.asarray(template_px, dtype=np.float64)
     source_mean, target_mean = source.mean(axis=0), target.mean(axis=0)
-    centerd, wanted = source - source_mean, target - target_mean
-    spread = float((centerd**2).sum())
+    centered, wanted = source - source_mean, target - target_mean
+    spread = float((centered**2).sum())
     if spread < _MIN_SPREAD_PX:
-        raise DegenerateLandmarks(f"landmarks within {spread**0.5:.2f} px of each other: no face can be framed")
-    # In two dimensions the rotation without reflection has this closed form; no singular value decomposition needed.
-    a = float((centerd * wanted).sum()) / spread
-    b = float((centerd[:, 0] * wanted[:, 1] - centerd[:, 1] * wanted[:, 0]).sum()) / spread
+        raise DegenerateLandmarks(f"landmarks within {spread**0.5:.2f} px of each other: too close to align a face")
+    # In two dimensions, the rotation without reflection has this closed form; it needs no singular value decomposition.
+    a = float((centered * wanted).sum()) / spread
+    b = float((centered[:, 0] * wanted[:, 1] - centered[:, 1] * wanted[:, 0]).sum()) / spread
     linear = np.array([[a, -b], [b, a]])
     if a * a + b * b < 1e-12:
-        raise DegenerateLandmarks("landmarks whose best similarity has no extent: mirrored or scrambled points")
+        raise DegenerateLandmarks("landmarks are mirrored or in the wrong order: their best similarity has scale 0")
     return np.hstack([linear, (target_mean - linear @ source_mean)[:, None]])
 
 
 def align(image: Array, landmarks_px: Array) -> Array:
     """Warp one face onto the 112-pixel template.
 
-    Faces larger than the template are first reduced by area averaging, as plain bilinear sampling would alias.
-    What lies outside the image repeats its edge.
+    Faces larger than the template are first reduced by area averaging, because bilinear sampling alone would alias.
+    Outside of the image, its edge is repeated.
 
     Args:
         image: (H, W, 3) uint8, RGB.
         landmarks_px: (5, 2) float, x then y: image-left eye, image-right eye, nose, image-left mouth corner,
             image-right mouth corner.
     Returns: (112, 112, 3) uint8, RGB.
-    Raises: DegenerateLandmarks, when five points fix no similarity.
+    Raises: DegenerateLandmarks, if the points do not determine a similarity.
     Source: Umeyama 1991.
     """
     matrix = similarity(landmarks_px)
@@ -79,7 +79,7 @@ def align(image: Array, landmarks_px: Array) -> Array:
 
 
 def _region(image: Array, matrix: Array) -> tuple[Array, tuple[int, int]]:
-    """Cut the part of `image` that the crop can see, with a margin; returns it and its top-left corner (x, y)."""
+    """Cut out the part of `image` that the crop covers, with a margin; returns it and its top-left corner (x, y)."""
     inverse = cv2.invertAffineTransform(matrix)
     corners = np.array([[0, 0, 1], [CROP_PX, 0, 1], [0, CROP_PX, 1], [CROP_PX, CROP_PX, 1]], dtype=np.float64)
     seen = corners @ inverse.T
@@ -91,10 +91,9 @@ def _region(image: Array, matrix: Array) -> tuple[Array, tuple[int, int]]:
 
 
 def fit(image: Array) -> Array:
-    """Bring a picture that already is a face crop (48x48, 100x100, ...) to the template's size.
+    """Resize an image that already is a face crop (48x48, 100x100, ...) to the template's size.
 
-    A picture that is not square keeps its proportions: the long side fits, and the short one is filled up by repeating
-    its edge.
+    An image that is not square keeps its aspect ratio: its short side is padded by repeating the edge.
 
     Args:
         image: (H, W, 3) uint8, RGB, brow to chin with a margin.

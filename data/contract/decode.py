@@ -1,6 +1,6 @@
 """Image decoding: bytes to upright RGB pixels, for serving, labeling and the data readers alike.
 
-Formats come from an allow-list, and limits are checked on the header, before a pixel is decoded.
+Only formats on an allow-list are accepted, and limits are checked on the header, before pixels are decoded.
 """
 
 import importlib.util
@@ -22,9 +22,9 @@ FORMATS: Final = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "AVIF")
 MAX_PIXELS: Final = 50_000_000
 _EXIF_ORIENTATION: Final = 0x0112
 _PILLOW: Final = re.compile(r"PIL\.")
-# Pillow's own guard speaks of "decompression bombs" at a size of its choosing; the limit here is ours and explicit.
+# `max_pixels` replaces Pillow's own limit.
 Image.MAX_IMAGE_PIXELS = None
-# What Pillow's parsers raise on malformed bytes, as seen by mutating files of each format.
+# Exceptions that Pillow's parsers raise on malformed bytes, found by mutating files of each format.
 _BROKEN: Final = (
     OSError,
     SyntaxError,
@@ -41,30 +41,30 @@ _BROKEN: Final = (
 
 
 class DecodeError(MienError, ValueError):
-    """The bytes are no readable picture: truncated, corrupt or empty."""
+    """The image is truncated, corrupt or empty."""
 
 
 class UnsupportedImage(DecodeError):
-    """The bytes are not one of the allowed formats."""
+    """The image is not in a supported format."""
 
 
 class ImageTooLarge(DecodeError):
-    """The header announces more pixels than the limit."""
+    """The image has more pixels than the limit, according to its header."""
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What a header says, before any pixel is decoded; width and height in pixels, after the EXIF turn."""
+    """Format and size from the header; width and height in pixels, after EXIF rotation."""
 
     format: str
     width: int
     height: int
 
 
-def _hush_pillow() -> None:
-    """Ignore Pillow's warnings of damaged metadata: the pixels decide.
+def _ignore_pillow_warnings() -> None:
+    """Ignore Pillow's warnings about damaged metadata.
 
-    Not `warnings.catch_warnings`, which changes the filters of the whole process and restores those of another thread.
+    `warnings.catch_warnings` is not thread-safe: it changes the filters of the whole process.
     """
     if not any(entry[0] == "ignore" and entry[3] == _PILLOW for entry in warnings.filters):
         warnings.filterwarnings("ignore", module=_PILLOW.pattern)
@@ -72,7 +72,7 @@ def _hush_pillow() -> None:
 
 @cache
 def formats() -> tuple[str, ...]:
-    """Formats that are read: those of Pillow, and HEIC where pillow-heif is installed."""
+    """Supported formats: those of Pillow, and HEIC if pillow-heif is installed."""
     if importlib.util.find_spec("pillow_heif") is None:
         return FORMATS
     import pillow_heif
@@ -87,30 +87,30 @@ def _open(payload: bytes) -> Image.Image:
     try:
         return Image.open(io.BytesIO(payload), formats=formats())
     except UnidentifiedImageError:
-        raise UnsupportedImage(f"not a picture in a supported format ({', '.join(formats())})") from None
+        raise UnsupportedImage(f"not an image in a supported format ({', '.join(formats())})") from None
     except _BROKEN as error:
-        raise DecodeError(f"unreadable picture header: {error}") from error
+        raise DecodeError(f"unreadable image header: {error}") from error
 
 
 def _check_pixels(image: Image.Image, max_pixels: int) -> None:
     width, height = image.size
     if width < 1 or height < 1:
-        raise DecodeError(f"picture of {width}x{height} px has no pixels")
+        raise DecodeError(f"image of {width}x{height} px has no pixels")
     if width * height > max_pixels:
-        raise ImageTooLarge(f"picture of {width}x{height} px: at most {max_pixels:,} pixels are decoded")
+        raise ImageTooLarge(f"image of {width}x{height} px: the limit is {max_pixels:,} pixels")
 
 
 def _orientation(image: Image.Image) -> int:
-    """Return the EXIF turn that is left to do. Pillow turns TIFF itself, and swaps its width and height on opening."""
+    """Return the EXIF orientation to apply. Pillow rotates TIFF itself, and swaps its width and height on opening."""
     try:
         return 1 if image.format == "TIFF" else int(image.getexif().get(_EXIF_ORIENTATION, 1))
     except _BROKEN:
-        return 1  # a damaged EXIF block says nothing about the turn, and the pixels are still good
+        return 1  # the orientation is unknown if EXIF is damaged, but the pixels are usable
 
 
 def probe(payload: bytes, *, max_pixels: int = MAX_PIXELS) -> Probe:
-    """Read format and upright size from the header. Raises: as `decode`."""
-    _hush_pillow()
+    """Read format and upright size from the header. Raises: see `decode`."""
+    _ignore_pillow_warnings()
     with _open(payload) as image:
         _check_pixels(image, max_pixels)
         width, height = image.size
@@ -119,29 +119,29 @@ def probe(payload: bytes, *, max_pixels: int = MAX_PIXELS) -> Probe:
 
 
 def _may_be_turned(image: Image.Image, payload: bytes) -> bool:
-    """Tell PNGs that hold no orientation: in search of one behind the pixels, Pillow would decode them."""
+    """Whether an orientation may follow. To look for one after the pixels of a PNG, Pillow would decode them."""
     return image.format != "PNG" or any(mark in payload for mark in (b"eXIf", b"tiff:Orientation", b"Raw profile"))
 
 
 def _format(image: Image.Image) -> str:
-    # phones append a preview or a depth map to a JPEG and Pillow calls the two MPO
+    # phones append a preview or a depth map to a JPEG; Pillow calls this format MPO
     return "JPEG" if image.format == "MPO" else str(image.format)
 
 
 def decode(payload: bytes, *, max_pixels: int = MAX_PIXELS, reduce_to_px: int | None = None) -> Array:
-    """Decode one picture, first frame, upright, in RGB.
+    """Decode the first frame of an image, upright, in RGB.
 
-    EXIF orientation is applied for every format; gray is repeated, alpha is laid over white, 16-bit is scaled to
-    8, CMYK is converted.
+    EXIF orientation is applied for every format. Grayscale and CMYK are converted to RGB, transparent images are
+    composited onto white, and 16-bit values are scaled to 8 bits.
 
     Args:
-        payload: the file's bytes: JPEG, PNG, WebP, BMP, GIF, TIFF, AVIF, or HEIC where pillow-heif is installed.
-        max_pixels: width times height above this is refused from the header.
-        reduce_to_px: a JPEG may be decoded at 1/2, 1/4 or 1/8 as long as its long side keeps at least this many pixels.
+        payload: the file's bytes: JPEG, PNG, WebP, BMP, GIF, TIFF, AVIF, or HEIC if pillow-heif is installed.
+        max_pixels: limit on width times height, checked on the header.
+        reduce_to_px: a JPEG may be decoded at 1/2, 1/4 or 1/8 size if its long side keeps at least this many pixels.
     Returns: (H, W, 3) uint8, RGB, C-contiguous and read-only: copy it to draw on it.
     Raises: UnsupportedImage, ImageTooLarge, DecodeError.
     """
-    _hush_pillow()
+    _ignore_pillow_warnings()
     with _open(payload) as image:
         _check_pixels(image, max_pixels)
         try:
@@ -151,9 +151,9 @@ def decode(payload: bytes, *, max_pixels: int = MAX_PIXELS, reduce_to_px: int | 
             image.load()
             return _turn(_to_rgb(image), _orientation(image))
         except MemoryError as error:
-            raise ImageTooLarge(f"picture of {image.size[0]}x{image.size[1]} px: out of memory") from error
+            raise ImageTooLarge(f"image of {image.size[0]}x{image.size[1]} px: out of memory") from error
         except _BROKEN as error:
-            raise DecodeError(f"corrupt or truncated {_format(image)} picture: {error}") from error
+            raise DecodeError(f"corrupt or truncated {_format(image)} image: {error}") from error
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
@@ -167,7 +167,7 @@ def _to_rgb(image: Image.Image) -> Image.Image:
 
 
 def _to_8_bit(image: Image.Image) -> Image.Image:
-    """Scale 16-bit integers by their range, never by their content; floats are taken as 0 to 1 (TIFF's custom)."""
+    """Scale 16-bit integers by the range of their type, not of their values; floats are in 0 to 1, as usual in TIFF."""
     pixels = np.asarray(image)
     if image.mode == "F":
         return Image.fromarray(np.rint(np.clip(np.nan_to_num(pixels), 0, 1) * 255).astype(np.uint8))

@@ -1,8 +1,8 @@
-"""Id of the contract: what a label and a crop are.
+"""Id of the contract that defines labels and crops.
 
-An artifact carries the id of the contract it was trained under; loading it under another is refused. The numbers below
-`rules` stand for the behavior of a function: raise one whenever the function's output changes for any input
-(tests/unit/data/contract/test_contract.py holds golden crops that notice).
+An artifact contains the id of the contract it was trained with, and loading fails if it differs. The numbers in `rules`
+are versions of functions: increment one whenever the function's output changes for any input (the golden crops of
+tests/unit/data/contract/test_contract.py detect this).
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from data.contract.labels import LABELS
 
 @cache
 def contract_id() -> str:
-    """Return the first 12 hexadecimal digits of the SHA-256 of everything that both flows must agree on."""
+    """Return the first 12 hexadecimal digits of the SHA-256 of everything that serving and training must agree on."""
     facts = {
         "labels": LABELS,
         "crop": {"px": CROP_PX, "channels": "RGB", "dtype": "uint8", "template_px": TEMPLATE_PX},

@@ -1,7 +1,7 @@
 """Labels: the expressions, their order, and their usual spellings.
 
 The order is RAF-DB's (Li et al. 2017): its file ids 1 to 7 are indices 0 to 6 here. Every probability vector in the
-project, its artifacts and its outputs has this order.
+project, its artifacts and its outputs uses this order.
 """
 
 import re
@@ -12,7 +12,7 @@ from data.errors import MienError
 LABELS: Final = ("surprise", "fear", "disgust", "happiness", "sadness", "anger", "neutral")
 RAF_DB_IDS: Final = dict(enumerate(LABELS, start=1))
 
-# Spellings met in RAF-DB, FERPlus, FER2013, AffectNet, CK+, ExpW and in folders that people name themselves.
+# Spellings found in RAF-DB, FERPlus, FER2013, AffectNet, CK+ and ExpW, and common names of class folders.
 _SPELLINGS: Final = {
     "surprise": ("surprised", "surprise", "surprises", "sur", "su", "astonished"),
     "fear": ("fear", "fearful", "afraid", "scared", "fea", "fe"),
@@ -22,13 +22,13 @@ _SPELLINGS: Final = {
     "anger": ("anger", "angry", "ang", "an", "mad"),
     "neutral": ("neutral", "neutrality", "calm", "neu", "ne"),
 }
-# Words that folders put around a class name without changing what it says.
+# Words in folder names that do not change the class.
 _PADDING: Final = frozenset(("class", "emotion", "emotions", "expression", "expressions", "face", "faces", "images"))
 _BY_SPELLING: Final = {spelling: label for label, spellings in _SPELLINGS.items() for spelling in spellings}
 
 
 class UnknownLabel(MienError, ValueError):
-    """A class name or number that is none of the seven expressions."""
+    """A class name or number that is not one of the seven expressions."""
 
 
 def label_index(label: str) -> int:
@@ -40,9 +40,9 @@ def label_index(label: str) -> int:
 
 
 def parse_label(text: str) -> str:
-    """Read an expression as people write it: any case, a RAF-DB number, a folder name such as `4_happy` or `Sad faces`.
+    """Parse a common spelling of an expression: any case, a RAF-DB number, a folder name like `4_happy` or `Sad faces`.
 
-    Every word must be understood, as `not_happy` and RAF-DB's compound `happily_surprised` are none of the seven.
+    Every word must be known, because `not_happy` and RAF-DB's compound `happily_surprised` are not among the seven.
 
     Raises: UnknownLabel, naming the text and the seven labels.
     """

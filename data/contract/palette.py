@@ -1,4 +1,4 @@
-"""One color per expression, for pictures, reports, the review tool and the page alike."""
+"""One color per expression, shared by annotated images, reports, the review tool and the page."""
 
 from typing import Final
 
@@ -15,5 +15,5 @@ COLORS: Final = {
 
 
 def hex_color(label: str) -> str:
-    """Return the color of an expression as CSS and Label Studio write it: `#e69f00`."""
+    """Return the color of an expression in CSS notation: `#e69f00`."""
     return "#{:02x}{:02x}{:02x}".format(*COLORS[label])

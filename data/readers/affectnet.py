@@ -1,13 +1,13 @@
 """AffectNet, manually annotated: 287,651 training and 4,000 validation faces from the web (Mollahosseini et al. 2017).
 
-Two layouts are read. The original release: `training.csv` and `validation.csv` (columns subDirectory_filePath,
-facial_landmarks, expression, ...) above the folders of images, whose faces are cut out by the annotated landmarks.
-Class folders: `train/0/*.jpg` and `val/0/*.jpg`, numbered as AffectNet numbers its expressions or named, already crops.
+Two layouts are supported. The original release has `training.csv` and `validation.csv` (columns subDirectory_filePath,
+facial_landmarks, expression, ...) above the folders of images; faces are aligned by the annotated landmarks. Class
+folders, `train/0/*.jpg` and `val/0/*.jpg`, contain face crops; they have AffectNet's numbers or names.
 
     python -m data check affectnet path/to/affectnet --option classes=8
 
-The test split was never published and papers report on the official validation split. It is therefore `test` here, and
-`valid` is a twentieth of each training class, held out by the SHA-256 of the file's name.
+The test split was never published, and papers report results on the official validation split. It is therefore `test`
+here, and `valid` is a twentieth of each training class, held out by the SHA-256 of the file's name.
 """
 
 import csv
@@ -28,10 +28,10 @@ EXPRESSIONS: Final = ("neutral", "happiness", "sadness", "surprise", "fear", "di
 _NOT_EXPRESSIONS: Final = {8: "none", 9: "uncertain", 10: "no face"}
 _CSV: Final = {"train": "training.csv", "test": "validation.csv"}
 _FOLDERS: Final = {"train": "train", "training": "train", "val": "test", "valid": "test", "validation": "test"}
-_PICTURE: Final = re.compile(
+_IMAGE: Final = re.compile(
     r"(?P<prefix>(?:.*/)?)(?P<key>(?P<split>[^/]+)/(?P<label>[^/]+)/[^/]+\.(?:jpe?g|png))", re.IGNORECASE
 )
-# of the 68 annotated points: each eye by its six, the tip of the nose, the corners of the mouth; image-left first
+# of the 68 annotated points: six per eye, the tip of the nose, the corners of the mouth; image-left first
 _POINTS: Final = (slice(36, 42), slice(42, 48), slice(30, 31), slice(48, 49), slice(54, 55))
 VALID_SHARE: Final = 0.05
 # Table 3 of the paper, in the order of EXPRESSIONS.
@@ -46,22 +46,22 @@ class AffectNet(Reader):
 
     Options:
         classes: 7, or 8 with contempt last in `labels`.
-        hold_out_valid: false leaves all of train in train; there is then no valid split.
+        hold_out_valid: false keeps all of train in train; there is no valid split then.
     """
 
     kind: ClassVar[str] = "affectnet"
     title: ClassVar[str] = "AffectNet"
     where_to_get: ClassVar[str] = (
-        "Ask at mohammadmahoor.com/pages/databases/affectnet, from an academic address; the layout is training.csv and "
-        "validation.csv above the images, or train/0/*.jpg and val/0/*.jpg"
+        "Request it at mohammadmahoor.com/pages/databases/affectnet, from an academic address; the layout is "
+        "training.csv and validation.csv above the images, or train/0/*.jpg and val/0/*.jpg"
     )
     terms: ClassVar[str] = (
-        "for non-commercial research under an agreement with its authors, which binds what was learned from it; "
-        "pictures are web pictures whose copyright stays with their owners"
+        "for non-commercial research under an agreement with its authors, which also covers models trained on it; "
+        "the images are from the web, and their owners keep the copyright"
     )
     limits: ClassVar[str] = (
-        "AffectNet faces are web pictures, each labeled by one person; its authors found two annotators to agree on "
-        "61 % of them. Training is dominated by happiness and neutral."
+        "AffectNet faces are from the web, and each was labeled by one person; its authors report that two annotators "
+        "agree on 61 % of them. Most training faces are happy or neutral."
     )
 
     def __init__(self, root: Path | str, *, classes: Literal[7, 8] = 7, hold_out_valid: bool = True) -> None:
@@ -79,11 +79,11 @@ class AffectNet(Reader):
             raise self.error(f"neither training.csv nor train/0/*.jpg in {root}")
 
     def splits(self) -> tuple[str, ...]:
-        """Return the splits that are there."""
+        """Return the splits that are present."""
         return tuple(split for split, samples in self._by_split.items() if samples)
 
     def expected_counts(self) -> Mapping[str, Mapping[str, int]]:
-        """Return the paper's counts, less what is held out; {} for class folders, which are copies of a part."""
+        """Return the paper's counts, adjusted for held-out faces; {} for class folders, which are partial copies."""
         if not self._from_csv:
             return {}
         found = {split: dict(zip(EXPRESSIONS, counts, strict=True)) for split, counts in _PUBLISHED.items()}
@@ -94,7 +94,7 @@ class AffectNet(Reader):
         return {"train": {label: train[label] - valid[label] for label in train}, "valid": valid, "test": test}
 
     def left_out(self, split: str) -> Mapping[str, int]:
-        """Return how many images show none of the expressions, by what they were annotated as."""
+        """Return the number of images without one of the expressions, by annotation."""
         self.samples(split)
         return dict(self._left_out.get(split, {}))
 
@@ -143,7 +143,7 @@ class AffectNet(Reader):
 
     def _in_folders(self) -> Iterator[Sample]:
         for name in self.tree.names:
-            match = _PICTURE.fullmatch(name)
+            match = _IMAGE.fullmatch(name)
             split = _FOLDERS.get(match["split"].lower()) if match else None
             if match is None or split is None:
                 continue
@@ -168,7 +168,7 @@ def _with_split(sample: Sample, split: str) -> Sample:
 
 
 def five_points(text: str) -> tuple[Point, ...]:
-    """Eyes, nose and mouth corners of 68 annotated points, `x;y;x;y;...`. Raises: ValueError, for another number."""
+    """Eyes, nose and mouth corners from 68 annotated points, `x;y;x;y;...`. Raises: ValueError, for another number."""
     points = np.array([float(number) for number in text.split(";")]).reshape(68, 2)
     means = [points[chosen].mean(axis=0) for chosen in _POINTS]
     return tuple((float(x), float(y)) for x, y in means)

@@ -1,7 +1,7 @@
-"""Base of all readers: the records that a data set becomes, and the registry of readers.
+"""Base class of readers, the `Sample` record, and the registry of readers.
 
-A reader turns one set's layout into `Sample` records and 112x112 crops. One file in this folder is one reader: put a
-`Reader` subclass with a `kind` into `data/readers/<name>.py` and every command, recipe and test finds it.
+A reader turns the layout of a data set into `Sample` records and 112x112 crops. Each file in this folder is one reader:
+put a `Reader` subclass with a `kind` into `data/readers/<name>.py`, and every command, recipe and test finds it.
 
     python -m data check ferplus path/to/ferplus
 """
@@ -24,22 +24,22 @@ from data.contract import LABELS, Array, DecodeError, DegenerateLandmarks, align
 from data.tree import DatasetError, FileTree, open_tree
 
 Point = tuple[float, float]
-_NOTHING: Mapping[str, str] = MappingProxyType({})
+_NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One labeled face picture.
+    """One labeled face image.
 
     Attributes:
-        key: stable id, the file's path inside the set.
+        key: stable id: the path of the file inside the data set.
         split: train, valid or test.
-        label: the hard label, one of the reader's `labels`; None where the set gives none.
+        label: the hard label, one of the reader's `labels`; None if the set has none.
         distribution: share of the votes per label, in the order of the reader's `labels`, summing to 1.
-        votes: how many people voted, before any was discarded.
-        landmarks_px: five points in pixels of the picture, in the order of `data.contract.align`.
-        attributes: what else the set says: gender, race, age_band, person, gray, ...
-        box_px: face box x, y, width, height in pixels of the picture.
+        votes: number of votes, before any were discarded.
+        landmarks_px: five points in pixels of the image, in the order of `data.contract.align`.
+        attributes: other annotations: gender, race, age_band, person, gray, ...
+        box_px: face box x, y, width, height in pixels of the image.
     """
 
     key: str
@@ -53,19 +53,19 @@ class Sample:
 
 
 class Reader(ABC):
-    """Base of all readers.
+    """Base class of readers.
 
-    A subclass names its `kind`, its `title` and `where_to_get` the set, its `terms` and the `limits` of what can be
-    learned from it, opens its files in `__init__` with typed keyword-only options, and lists its splits and samples.
-    Instances may be forked, pickled and shared by threads.
+    A subclass defines `kind`, `title`, `where_to_get` (how to obtain the set), `terms` (its license) and `limits` (what
+    cannot be learned from it). It opens its files in `__init__`, with typed keyword-only options, and lists its splits
+    and samples. Instances can be forked, pickled and shared by threads.
     """
 
     kind: ClassVar[str]
     title: ClassVar[str]
     where_to_get: ClassVar[str]
-    terms: ClassVar[str] = "the terms of its owners"  # of pictures and labels, which weights learned from them inherit
-    limits: ClassVar[str] = ""  # whole sentences for the card of a model that learned from it
-    on_duplicates: ClassVar[str] = ""  # what to do about pictures that stand in two splits
+    terms: ClassVar[str] = "the terms of its owners"  # of images and labels; trained weights inherit them
+    limits: ClassVar[str] = ""  # full sentences for the card of a model trained on the set
+    on_duplicates: ClassVar[str] = ""  # advice for images that occur in two splits
 
     def __init__(self, root: Path | str) -> None:
         self.root = Path(root)
@@ -85,16 +85,16 @@ class Reader(ABC):
         """List one split's samples, in any order. Raises: DatasetError on a malformed annotation."""
 
     def expected_counts(self) -> Mapping[str, Mapping[str, int]]:
-        """Return the published number of samples per split and label under the chosen options; {} where none are."""
+        """Return the published number of samples per split and label under the chosen options; {} if unpublished."""
         return {}
 
     def left_out(self, split: str) -> Mapping[str, int]:
-        """Return how many pictures of a split are not samples, by reason. Raises: as `samples`."""
+        """Return the number of images of a split that are not samples, by reason. Raises: see `samples`."""
         self.samples(split)
         return {}
 
     def samples(self, split: str) -> list[Sample]:
-        """List one split's samples, sorted by key. Raises: DatasetError, also where the split is not there."""
+        """List one split's samples, sorted by key. Raises: DatasetError, also for a missing split."""
         if split not in self.splits():
             raise self.error(f"no split {split!r} in {self.root}, it has {', '.join(self.splits()) or 'none'}")
         if split not in self._samples:
@@ -102,28 +102,28 @@ class Reader(ABC):
         return list(self._samples[split])
 
     def clean_options(self, split: str) -> Mapping[str, object]:
-        """Return the options under which a split holds no face that resembles one of train; {} where none are."""
+        """Return the options that remove faces of a split that resemble a face of train; {} if there are none."""
         return {}
 
     def path_of(self, sample: Sample) -> str:
-        """Return the name of a sample's file in the tree; its key, unless the set keeps several pictures of a face."""
+        """Return the name of a sample's file in the tree; by default, its key."""
         return sample.key
 
     def read_bytes(self, sample: Sample) -> bytes:
-        """Return the picture's bytes. Raises: DatasetError."""
+        """Return the image's bytes. Raises: DatasetError."""
         return self.tree.read(self.path_of(sample))
 
-    def picture(self, sample: Sample) -> Array:
-        """Return the picture, (H, W, 3) uint8, RGB. Raises: DatasetError, data.contract.DecodeError."""
+    def image(self, sample: Sample) -> Array:
+        """Return the image, (H, W, 3) uint8, RGB. Raises: DatasetError, data.contract.DecodeError."""
         return decode(self.read_bytes(sample))
 
     def crop(self, sample: Sample) -> Array:
-        """Return the face, (112, 112, 3) uint8, RGB: aligned by its landmarks where there are any, else fitted.
+        """Return the face, (112, 112, 3) uint8, RGB: aligned if there are landmarks, else fitted.
 
         Raises: DatasetError, naming a file that cannot be read, decoded or aligned.
         """
         try:
-            return frame(self.picture(sample), sample)
+            return frame(self.image(sample), sample)
         except (DecodeError, DegenerateLandmarks) as error:
             raise DatasetError(
                 f"{self.kind}: {sample.key}: {error}. Replace or remove it; `python -m data check {self.kind} "
@@ -131,19 +131,19 @@ class Reader(ABC):
             ) from error
 
     def findings(self) -> list[str]:
-        """Return what is wrong beyond counts, files and duplicates, which `data.check` looks at for every set."""
+        """Return problems specific to this set; `data.check` finds wrong counts, bad files and duplicates itself."""
         return []
 
     def error(self, problem: str) -> DatasetError:
-        """Word a problem of this set, with the way to obtain it."""
+        """Build an error that also tells how to obtain the set."""
         return DatasetError(f"{self.kind}: {problem}. {self.where_to_get}")
 
 
-def frame(picture: Array, sample: Sample) -> Array:
-    """Cut a sample's face out of its decoded picture; see `Reader.crop`."""
+def frame(image: Array, sample: Sample) -> Array:
+    """Cut a sample's face out of its decoded image; see `Reader.crop`."""
     if sample.landmarks_px is None:
-        return fit(picture)
-    return align(picture, np.asarray(sample.landmarks_px, dtype=np.float32))
+        return fit(image)
+    return align(image, np.asarray(sample.landmarks_px, dtype=np.float32))
 
 
 @cache
@@ -165,8 +165,8 @@ def open_reader(kind: str, root: Path | str, **options: object) -> Reader:
 
     Args:
         kind: one of `readers()`.
-        root: the set's folder, its zip, or a folder that holds the one zip.
-        options: the reader's own; texts are converted to the type the option declares.
+        root: folder of the data set, its zip, or a folder with one zip.
+        options: options of the reader; strings are converted to the declared type.
     Raises: DatasetError, naming the known kinds or options.
     """
     try:
@@ -218,10 +218,10 @@ _PARSERS: Mapping[object, Callable[[str], object]] = {
 
 
 def index_sha256(reader: Reader, split: str) -> str:
-    """Hash what training on a split sees: contract-independent keys, labels, distributions, landmarks and file bytes.
+    """Hash the training data of a split: keys, labels, distributions, landmarks and file bytes.
 
     Two machines with the same hash train on the same data. Returns 64 hexadecimal digits.
-    Raises: DatasetError, when a file is missing.
+    Raises: DatasetError, if a file is missing.
     """
     digest = hashlib.sha256()
     for sample in reader.samples(split):
@@ -232,6 +232,6 @@ def index_sha256(reader: Reader, split: str) -> str:
     return digest.hexdigest()
 
 
-def pixel_sha256(picture: Array) -> str:
-    """Hash a picture's size and pixels, whatever file format they lie in."""
-    return hashlib.sha256(repr(picture.shape).encode() + np.ascontiguousarray(picture).tobytes()).hexdigest()
+def pixel_sha256(image: Array) -> str:
+    """Hash an image's size and pixels, independent of the file format."""
+    return hashlib.sha256(repr(image.shape).encode() + np.ascontiguousarray(image).tobytes()).hexdigest()

@@ -1,12 +1,12 @@
 """ExpW, Expression in the Wild: 91,793 faces in web photos, one label each (Zhang et al. 2018).
 
-Layout: `label/label.lst`, a line per face (image, face number, box top, left, right, bottom, detector's confidence,
-expression from 0 to 6), and the photos in `image/origin/`. The face is cut out by its box.
+Layout: `label/label.lst`, one line per face (image, face number, box top, left, right, bottom, detector's confidence,
+expression from 0 to 6), and the photos in `image/origin/`. Faces are cut out by their boxes.
 
     python -m data check expw path/to/expw --option min_confidence=60
 
-The set has no splits. A tenth of the photos is held out as `valid` and a tenth as `test`, by the SHA-256 of the photo's
-name, so that the faces of one photo stay together.
+The set has no splits. One tenth of the photos is `valid` and one tenth is `test`, selected by the SHA-256 of the name
+of the photo, so that faces of the same photo stay together.
 """
 
 from collections.abc import Mapping
@@ -24,27 +24,27 @@ EXPRESSIONS: Final = ("anger", "disgust", "fear", "happiness", "sadness", "surpr
 _LIST: Final = "label.lst"
 _SHARE: Final = 0.1
 _FIELDS: Final = 8
-_MARGIN: Final = 0.1  # share of the side added around the box, whose detector cuts at the brows
+_MARGIN: Final = 0.1  # share of the side, added on each side: the boxes end at the brows
 
 
 class ExpW(Reader):
     """Reader of ExpW.
 
     Options:
-        min_confidence: leave out faces whose box the set's detector was less sure of, 0 to 100.
+        min_confidence: leave out faces with a lower detection confidence, 0 to 100.
     """
 
     kind: ClassVar[str] = "expw"
     title: ClassVar[str] = "ExpW"
     where_to_get: ClassVar[str] = (
         "mmlab.ie.cuhk.edu.hk/projects/socialrelation, Expression in-the-Wild; unpack the image archives to "
-        "image/origin/ beside label/label.lst"
+        "image/origin/ next to label/label.lst"
     )
     terms: ClassVar[str] = (
-        "for non-commercial research; pictures are web pictures whose copyright stays with their owners"
+        "for non-commercial research; the images are from the web, and their owners keep the copyright"
     )
     limits: ClassVar[str] = (
-        "ExpW faces are web photos found by emotion keywords, each labeled by one person; fear is rare in it."
+        "ExpW faces are from web photos found by emotion keywords, each labeled by one person; fear is rare."
     )
 
     def __init__(self, root: Path | str, *, min_confidence: float = 0.0) -> None:
@@ -63,7 +63,7 @@ class ExpW(Reader):
         return tuple(split for split, samples in self._by_split.items() if samples)
 
     def left_out(self, split: str) -> Mapping[str, int]:
-        """Return how many faces the detector was not sure enough of."""
+        """Return the number of faces below `min_confidence`."""
         self.samples(split)
         return {"below min_confidence": self._left_out[split]} if self._left_out[split] else {}
 
@@ -72,9 +72,9 @@ class ExpW(Reader):
         name = sample.key.rpartition("#")[0]
         return self._path_by_name.get(name, name)
 
-    def picture(self, sample: Sample) -> Array:
+    def image(self, sample: Sample) -> Array:
         """Return the square around a face's box, (S, S, 3) uint8, RGB. Raises: DatasetError, DecodeError."""
-        return _square(super().picture(sample), sample)
+        return _square(super().image(sample), sample)
 
     def _read_split(self, split: str) -> list[Sample]:
         return self._by_split[split]
@@ -112,7 +112,7 @@ class ExpW(Reader):
 
 
 def _square(photo: Array, sample: Sample) -> Array:
-    """Cut the square around a sample's box with a margin; beyond the photo its edge is repeated."""
+    """Cut out a square around a sample's box with a margin; outside of the photo, its edge is repeated."""
     x, y, width, height = sample.box_px or (0.0, 0.0, float(photo.shape[1]), float(photo.shape[0]))
     side = round(max(width, height) * (1 + 2 * _MARGIN))
     left, top = round(x + width / 2 - side / 2), round(y + height / 2 - side / 2)

@@ -1,17 +1,17 @@
 """FERPlus: 48x48 gray web faces of FER2013, each labeled by ten people (Barsoum et al. 2016).
 
-Layout, the standard one of github.com/microsoft/FERPlus: `FER2013Train/`, `FER2013Valid/`, `FER2013Test/`, each with
-its PNG files and a `label.csv` without header: file, face box, then the votes of `COLUMNS`.
+Layout, as in github.com/microsoft/FERPlus: `FER2013Train/`, `FER2013Valid/` and `FER2013Test/`, each with PNG files and
+a `label.csv` without a header: file, face box, then the votes of `COLUMNS`.
 
     python -m data check ferplus path/to/ferplus --option protocol=probability
 
-Rules, after `_process_data` and `load_folders` of the official `src/ferplus.py`:
+Rules, as in `_process_data` and `load_folders` of the official `src/ferplus.py`:
 - A column with a single vote is an outlier and becomes 0, in both protocols.
-- majority: the largest column is the label if it holds strictly more than half of what remains.
-- probability: the largest columns are taken in turn, equal ones together, until they hold three quarters of what
-  remains or three are taken. Unknown or NF ends the taking and is itself dropped when an emotion was taken before. The
-  image counts if what was taken holds strictly more than half, and is at most three columns.
-- Images whose largest column is unknown or NF are left out; with seven classes so are those of contempt.
+- majority: the largest column is the label if it has more than half of the remaining votes.
+- probability: columns are selected from the largest, equal ones together, until they have three quarters of the
+  remaining votes or three are selected. Selection stops at unknown or NF, which is selected only if it comes first. The
+  image is used if at most three columns are selected and they have more than half of the votes.
+- Images whose largest column is unknown or NF are left out; with seven classes, so are those of contempt.
 """
 
 import csv
@@ -33,7 +33,7 @@ COLUMNS: Final = (
 )  # fmt: skip
 _NOT_EMOTIONS: Final = ("unknown", "NF")
 _FOLDERS: Final = {"train": "FER2013Train", "valid": "FER2013Valid", "test": "FER2013Test"}
-# Majority protocol, in the order of COLUMNS; counted from the votes that Microsoft published.
+# Majority protocol, in the order of COLUMNS, counted from the votes published by Microsoft.
 _PUBLISHED: Final = {
     "train": (8733, 7284, 3136, 3022, 2098, 116, 536, 120),
     "valid": (1180, 862, 411, 348, 289, 25, 60, 16),
@@ -46,12 +46,12 @@ class FerPlus(Reader):
     """Reader of FERPlus.
 
     Options:
-        protocol: which images count and how their votes become a distribution; see the module.
+        protocol: which images are used and how votes become a distribution; see the module docstring.
         classes: 7, or 8 with contempt last in `labels`.
-        exclude_near_duplicates_of: splits, as a list or with commas, whose images no image of another split may
-            resemble: valid cleans train, valid,test cleans it of both; see `data.near_duplicates`.
+        exclude_near_duplicates_of: splits, as a list or comma-separated. Images of other splits that resemble one of
+            theirs are left out; see `data.near_duplicates`.
 
-    Under the majority protocol `distribution` holds the votes that remain after single ones are dropped.
+    Under the majority protocol, `distribution` contains the votes without single ones.
     """
 
     kind: ClassVar[str] = "ferplus"
@@ -61,15 +61,15 @@ class FerPlus(Reader):
         "whose src/generate_training_data.py writes this layout"
     )
     terms: ClassVar[str] = (
-        "votes MIT (Microsoft); images are FER2013's, web pictures whose copyright stays with their owners, collected "
-        "for research"
+        "votes MIT (Microsoft); the images (FER2013) are from the web and were collected for research, and their "
+        "owners keep the copyright"
     )
     limits: ClassVar[str] = (
-        "FERPlus faces are 48-pixel gray web pictures of 2013: skin tones, ages, cameras and cultures beyond them are "
-        "under-represented, and no slice by group could be measured on it. Disgust and fear are rare in it, so their "
-        "intervals are wide."
+        "FERPlus faces are 48-pixel grayscale images from the web of 2013. Other skin tones, ages, cameras and "
+        "cultures are underrepresented, and there are no annotations to measure results by group. Disgust and fear "
+        "are rare, so their intervals are wide."
     )
-    on_duplicates: ClassVar[str] = "Open the set with exclude_near_duplicates_of=valid to leave them out of train"
+    on_duplicates: ClassVar[str] = "Use the option exclude_near_duplicates_of=valid to leave them out of train"
 
     def __init__(
         self,
@@ -92,12 +92,10 @@ class FerPlus(Reader):
         self._prefix = next(prefix for prefix in found if prefix is not None)
         absent = set(self.exclude_near_duplicates_of) - set(self.splits())
         if absent:
-            raise self.error(
-                f"exclude_near_duplicates_of names {', '.join(sorted(absent))}, which {root} does not have"
-            )
+            raise self.error(f"exclude_near_duplicates_of={','.join(sorted(absent))}, but {root} has no such split")
 
     def splits(self) -> tuple[str, ...]:
-        """Return the splits whose label.csv is there."""
+        """Return the splits with a label.csv."""
         return tuple(split for split in _FOLDERS if self._label_file(split) in self.tree)
 
     def expected_counts(self) -> Mapping[str, Mapping[str, int]]:
@@ -108,7 +106,7 @@ class FerPlus(Reader):
         return {split: {label: counts[label] for label in self.labels} for split, counts in published.items()}
 
     def clean_options(self, split: str) -> Mapping[str, object]:
-        """Return the option that leaves near-duplicates of train out, where there is a train split beside this one."""
+        """Return the option that leaves out near-duplicates of train, if there is another split named train."""
         others = {"train"} & set(self.splits()) - {split}
         return {"exclude_near_duplicates_of": sorted({*self.exclude_near_duplicates_of, *others})} if others else {}
 
@@ -161,9 +159,9 @@ class FerPlus(Reader):
         return samples
 
     def _near_duplicates(self, samples: Sequence[Sample], split: str) -> frozenset[str]:
-        """Keys of the samples that resemble any image of a split, also one that the protocol leaves out there."""
-        own = thumbnails(self._picture(sample.key) for sample in samples)
-        others = thumbnails(self._picture(key) for key, _ in self._rows(split))
+        """Keys of samples that resemble any image of a split, including images left out by the protocol."""
+        own = thumbnails(self._image(sample.key) for sample in samples)
+        others = thumbnails(self._image(key) for key, _ in self._rows(split))
         near = near_duplicates(own, others)
         return frozenset(sample.key for sample, is_near in zip(samples, near, strict=True) if is_near)
 
@@ -172,7 +170,7 @@ class FerPlus(Reader):
         distribution = tuple(share / sum(kept) for share in kept)
         return Sample(key, split, label, distribution, votes=sum(votes), attributes={"gray": "1"})
 
-    def _picture(self, key: str) -> Array:
+    def _image(self, key: str) -> Array:
         try:
             return decode(self.tree.read(self._prefix + key))
         except DecodeError as error:
@@ -184,7 +182,7 @@ def _without_single_votes(votes: Sequence[int]) -> dict[str, int]:
 
 
 def majority_shares(votes: Sequence[int]) -> tuple[str | None, dict[str, float]]:
-    """Return the majority column (None without one) and what remains of each column after single votes are dropped."""
+    """Return the majority column (None if there is none) and the votes of each column without single ones."""
     counts = _without_single_votes(votes)
     top = max(counts, key=lambda name: counts[name])
     label = top if counts[top] > 0.5 * sum(counts.values()) else None
@@ -192,7 +190,7 @@ def majority_shares(votes: Sequence[int]) -> tuple[str | None, dict[str, float]]
 
 
 def probability_shares(votes: Sequence[int]) -> tuple[str | None, dict[str, float]]:
-    """Return the largest column taken (None where the rule discards the image) and the columns taken."""
+    """Return the largest selected column (None if the image is not used) and the votes of the selected columns."""
     counts = _without_single_votes(votes)
     total = sum(counts.values())
     taken: dict[str, float] = dict.fromkeys(COLUMNS, 0.0)

@@ -1,7 +1,7 @@
 """Class folders: your own face crops, as `split/class/*.jpg` or `class/*.jpg`.
 
-Class names are read in any usual spelling (`happy`, `4_Happiness`, a RAF-DB number), split names too (`training`,
-`val`). A root without split folders is one split, `all`. FER2013 and AffectNet as spread on Kaggle have this layout.
+Class names may have any common spelling (`happy`, `4_Happiness`, a RAF-DB number), and so may split names (`training`,
+`val`). A root without split folders is one split, `all`. Kaggle's copies of FER2013 and AffectNet have this layout.
 
     python -m data check folders path/to/faces --option valid_share=0.1 --option ignore=contempt
 """
@@ -22,7 +22,7 @@ _SPLITS: Final = {
     "valid": "valid", "val": "valid", "validation": "valid", "dev": "valid",
     "test": "test", "testing": "test",
 }  # fmt: skip
-_PICTURE: Final = re.compile(r"\.(jpe?g|png|webp|bmp|gif|tiff?)$", re.IGNORECASE)
+_IMAGE: Final = re.compile(r"\.(jpe?g|png|webp|bmp|gif|tiff?)$", re.IGNORECASE)
 _ALL: Final = "all"
 _RAF_DB_NUMBERS: Final = frozenset(map(str, RAF_DB_IDS))
 
@@ -31,26 +31,28 @@ class Folders(Reader):
     """Reader of class folders.
 
     Options:
-        valid_share, test_share: what part of each class of `all` (or, where there is no such split, of train) is held
-            out, by the SHA-256 of the file's name; the same files every time. `all` then becomes train.
+        valid_share, test_share: share of each class of `all` (or else of train) that is held out, by the SHA-256 of
+            the file's name. The rest of `all` becomes train.
         ignore: class folders to leave out, comma-separated, spelled as on disk.
     """
 
     kind: ClassVar[str] = "folders"
     title: ClassVar[str] = "class folders"
     where_to_get: ClassVar[str] = (
-        "Expected split/class/*.jpg or class/*.jpg with pictures that show one face, brow to chin; give class folders "
-        "that are none of the seven expressions with ignore=name,name"
+        "Expected split/class/*.jpg or class/*.jpg with images of one face, brow to chin; exclude class folders of "
+        "other expressions with ignore=name,name"
     )
-    terms: ClassVar[str] = "those of the owner of the pictures"
-    limits: ClassVar[str] = "What was learned from class folders is measured on pictures like those in them alone."
+    terms: ClassVar[str] = "those of the owner of the images"
+    limits: ClassVar[str] = "Metrics on class folders apply to similar images only."
 
     def __init__(
         self, root: Path | str, *, valid_share: float = 0.0, test_share: float = 0.0, ignore: str = ""
     ) -> None:
         super().__init__(root)
         if not (0 <= valid_share < 1 and 0 <= test_share < 1 and valid_share + test_share < 1):
-            raise DatasetError(f"folders: {valid_share=}, {test_share=}: expected shares from 0 that leave some train")
+            raise DatasetError(
+                f"folders: {valid_share=}, {test_share=}: expected shares of at least 0 with a sum below 1"
+            )
         self._ignored = frozenset(name.strip() for name in ignore.split(",") if name.strip())
         self._left_out: Counter[tuple[str, str]] = Counter()
         self._prefix = ""
@@ -60,11 +62,11 @@ class Folders(Reader):
             self._hold_out(split, share)
 
     def splits(self) -> tuple[str, ...]:
-        """Return train, valid and test as far as they are there, or all."""
+        """Return those of train, valid and test that are present, or all."""
         return tuple(split for split in ("train", "valid", "test", _ALL) if self._by_split.get(split))
 
     def left_out(self, split: str) -> Mapping[str, int]:
-        """Return the pictures in ignored folders."""
+        """Return the number of images in ignored folders."""
         self.samples(split)
         became = {_ALL: "train"} if _ALL not in self._by_split else {}
         return {name: count for (where, name), count in self._left_out.items() if became.get(where, where) == split}
@@ -77,29 +79,29 @@ class Folders(Reader):
         return [Sample(key, split, label) for key, label in self._by_split[split].items()]
 
     def _collect(self) -> None:
-        pictures = [name for name in self.tree.names if _PICTURE.search(name) and "/" in name]
-        if not pictures:
-            raise self.error(f"no pictures in folders below {self.root}")
-        self._prefix = _common_folder(pictures, self._ignored)
-        keys = [name.removeprefix(self._prefix) for name in pictures]
+        images = [name for name in self.tree.names if _IMAGE.search(name) and "/" in name]
+        if not images:
+            raise self.error(f"no images in folders below {self.root}")
+        self._prefix = _common_folder(images, self._ignored)
+        keys = [name.removeprefix(self._prefix) for name in images]
         has_splits = any(key.split("/")[0].lower() in _SPLITS for key in keys)
-        self._refuse_other_numbers({key.split("/")[has_splits] for key in keys if key.count("/") > has_splits})
+        self._reject_other_numbers({key.split("/")[has_splits] for key in keys if key.count("/") > has_splits})
         for key in keys:
             self._take(key, has_splits=has_splits)
 
-    def _refuse_other_numbers(self, classes: set[str]) -> None:
-        """Numbers from 0 are not RAF-DB's, even where 0 is ignored. Raises: DatasetError."""
+    def _reject_other_numbers(self, classes: set[str]) -> None:
+        """Reject numbers from 0, which are not RAF-DB's, even if 0 is ignored. Raises: DatasetError."""
         if "0" in classes and classes & _RAF_DB_NUMBERS:
             raise self.error(
-                f"class folders {', '.join(sorted(classes & set('0123456789')))}: numbers from 0 are in an order that "
-                f"this reader cannot know; RAF-DB's are 1 to {len(RAF_DB_IDS)}. Rename them to {', '.join(LABELS)}"
+                f"class folders {', '.join(sorted(classes & set('0123456789')))}: the meaning of numbers from 0 is "
+                f"unknown; RAF-DB's are 1 to {len(RAF_DB_IDS)}. Rename them to {', '.join(LABELS)}"
             )
 
     def _take(self, key: str, *, has_splits: bool) -> None:
         folders = key.split("/")[:-1]
         split = _SPLITS.get(folders[0].lower()) if has_splits else _ALL
         if split is None:
-            raise self.error(f"{key} is beside the split folders; move it into train, valid or test")
+            raise self.error(f"{key} is next to the split folders; move it into train, valid or test")
         name = folders[1 if has_splits else 0] if len(folders) > has_splits else ""
         if name in self._ignored:
             self._left_out[split, name] += 1
@@ -121,15 +123,15 @@ class Folders(Reader):
         if not taken:
             counts = Counter(pool.values())
             raise self.error(
-                f"{split}_share={share:g} of {max(counts.values())} pictures in the largest class is less than one, so "
-                f"there is no {split} split. Add pictures, or raise {split}_share to {1 / max(counts.values()):.2g}"
+                f"{split}_share={share:g} of {max(counts.values())} images in the largest class is less than one. "
+                f"Add images, or increase {split}_share to {1 / max(counts.values()):.2g}"
             )
         self._by_split["train"] = {key: label for key, label in pool.items() if key not in taken}
         self._by_split[split] = {key: label for key, label in pool.items() if key in taken}
 
 
 def _common_folder(names: list[str], ignored: frozenset[str]) -> str:
-    """Return the folders that archives wrap around everything, "" or "a/b/"; a split or a class is not one of them."""
+    """Return the folder around all files, such as "a/b/" or ""; folders of splits and classes do not count."""
     prefix = ""
     while True:
         tops = {name.removeprefix(prefix).split("/")[0] for name in names}

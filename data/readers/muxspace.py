@@ -1,11 +1,12 @@
 """muxspace faces: square 144x144 crops around press photos and film stills, with YuNet's landmarks.
 
-Layout: `labels.csv` beside `train/`, `valid/` and, where it is there, `test/`. About two thirds of a crop repeat the
-edge of a source picture that was itself a tight face crop, so the face is cut out by its landmarks.
+Layout: `labels.csv` next to `train/`, `valid/` and an optional `test/`. About two thirds of a crop repeat the edge of
+a source image that was itself a tight face crop, so faces are aligned by their landmarks.
 
     python -m data check muxspace path/to/muxspace
 
-Labels are one annotator's: happiness and neutral are mostly right, the rare expressions are not. Contempt is left out.
+Each label is from one annotator. Happiness and neutral are mostly correct, the rare expressions are not. Contempt is
+left out.
 """
 
 import csv
@@ -20,7 +21,7 @@ from data.contract import LABELS, UnknownLabel, parse_label
 from data.readers.base import Reader, Sample
 from data.tree import DatasetError
 
-# "right" and "left" are the person's own there, so right comes first in an image that is not mirrored
+# "right" and "left" are from the person's view, so the right eye is on the left side of the image
 _POINTS: Final = ("right_eye", "left_eye", "nose", "right_mouth", "left_mouth")
 _PUBLISHED: Final = {
     "train": dict(zip(LABELS, (293, 17, 162, 4540, 208, 202, 5481), strict=True)),
@@ -32,21 +33,21 @@ class Muxspace(Reader):
     """Reader of the muxspace crops.
 
     Options:
-        keep: the labels whose faces count, as a list or with commas; happiness,neutral leaves the doubtful ones out.
+        keep: labels to use, as a list or comma-separated; happiness,neutral leaves out the unreliable ones.
     """
 
     kind: ClassVar[str] = "muxspace"
     title: ClassVar[str] = "muxspace faces"
     where_to_get: ClassVar[str] = (
-        "Source pictures and labels: github.com/muxspace/facial_expressions; this layout adds crops and landmarks by "
+        "Source images and labels: github.com/muxspace/facial_expressions; this layout adds crops and landmarks by "
         "YuNet in a labels.csv"
     )
     terms: ClassVar[str] = (
-        "labels Apache-2.0; pictures are press photos and film stills whose copyright stays with their owners"
+        "labels Apache-2.0; the images are press photos and film stills, and their owners keep the copyright"
     )
     limits: ClassVar[str] = (
-        "muxspace faces are mostly gray press photos of well-known people, each labeled by one person; its labels of "
-        "rare expressions are mostly wrong."
+        "muxspace faces are mostly grayscale press photos of well-known people, each labeled by one person; most "
+        "labels of rare expressions are wrong."
     )
 
     def __init__(self, root: Path | str, *, keep: Sequence[str] = LABELS) -> None:
@@ -67,11 +68,11 @@ class Muxspace(Reader):
         return tuple(split for split, samples in self._by_split.items() if samples)
 
     def expected_counts(self) -> Mapping[str, Mapping[str, int]]:
-        """Return the counts of the published train and valid splits, without contempt; {} under `keep`."""
+        """Return the counts of the published train and valid splits, without contempt; {} if `keep` is set."""
         return _PUBLISHED if self.keep == set(LABELS) else {}
 
     def left_out(self, split: str) -> Mapping[str, int]:
-        """Return how many crops have a label that is none of the seven, or none of `keep`."""
+        """Return the number of crops with a label that is not among the seven or not in `keep`."""
         self.samples(split)
         return dict(self._left_out[split])
 

@@ -1,9 +1,9 @@
-"""Photos whose faces `mien label` has found: aligned by their landmarks, without labels, for teachers to label.
+"""Photos without labels whose faces were detected by `mien label`, for training on the predictions of a teacher.
 
     mien label path/to/photos --out found --write csv && cp found/labels.csv path/to/photos/
 
-Layout: any folder of images with that `labels.csv` at its root; its `file` column is relative to the root. What the
-model of that run made of a face is not a label: every sample has none, and a recipe takes them with `target: teacher`.
+Layout: any folder of images with that `labels.csv` at its root; its `file` column is relative to the root. The labels
+in this file are predictions and are ignored: samples have no label, and recipes use them with `target: teacher`.
 """
 
 import csv
@@ -20,11 +20,11 @@ _TABLE: Final = "labels.csv"
 
 
 class Photos(Reader):
-    """Reader of photos with the table that `mien label` wrote.
+    """Reader of photos with a table written by `mien label`.
 
     Options:
-        min_face_px: shorter side of the smallest face box, pixels.
-        min_score: least score of the detector.
+        min_face_px: minimum for the shorter side of a face box, pixels.
+        min_score: minimum detection score.
     """
 
     kind: ClassVar[str] = "photos"
@@ -32,8 +32,8 @@ class Photos(Reader):
     where_to_get: ClassVar[str] = (
         "Any folder of photos: run `mien label FOLDER --out found --write csv` and copy found/labels.csv into FOLDER"
     )
-    terms: ClassVar[str] = "those of whoever owns the photos"
-    limits: ClassVar[str] = "Photos without labels teach what their teacher believes, right or wrong."
+    terms: ClassVar[str] = "those of the owner of the photos"
+    limits: ClassVar[str] = "Photos without labels are learned with the predictions of a teacher, including its errors."
 
     def __init__(self, root: Path | str, *, min_face_px: float = 32.0, min_score: float = 0.8) -> None:
         super().__init__(root)
@@ -45,16 +45,16 @@ class Photos(Reader):
         self._left_out = Counter[str]()
 
     def splits(self) -> tuple[str, ...]:
-        """Return train: what has no label cannot judge."""
+        """Return train: photos without labels cannot be used for evaluation."""
         return ("train",)
 
     def left_out(self, split: str) -> Mapping[str, int]:
-        """Return how many faces are too small or too doubtful, and how many images have none."""
+        """Return the number of faces that are too small or too uncertain, and of images without a face."""
         self.samples(split)
         return dict(self._left_out)
 
     def path_of(self, sample: Sample) -> str:
-        """Return the name of the image that the face is in."""
+        """Return the name of the image with the face."""
         return self._prefix + sample.key.rpartition("#")[0]
 
     def _read_split(self, split: str) -> list[Sample]:
@@ -68,7 +68,7 @@ class Photos(Reader):
             except (KeyError, TypeError, ValueError) as error:
                 raise self.error(f"{name} line {line}: {error!r} in {row}") from error
             self._left_out[reason] += bool(reason)
-        self._left_out += Counter()  # drops what never happened
+        self._left_out += Counter()  # drops zero counts
         return found
 
     def _reason_against(self, row: Mapping[str, str]) -> str:

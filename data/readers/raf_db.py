@@ -1,13 +1,13 @@
-"""RAF-DB, basic emotions, as its authors ship it (Li et al. 2017): 15,339 web faces, labeled by about 40 people each.
+"""RAF-DB, basic emotions, in its original layout (Li et al. 2017): 15,339 web faces, each labeled by about 40 people.
 
 Layout, below the root or its `basic/`: `EmoLabel/list_patition_label.txt` (misspelled like this), whose lines are
 `train_00001.jpg 5`; `Image/aligned/train_00001_aligned.jpg` (100x100); `Image/original/train_00001.jpg`; and optionally
 `Annotation/manual/train_00001_manu_attri.txt` (five landmarks of the original image, then gender, race and age band).
 
-    python -m data check raf_db path/to/RAF-DB --option pictures=original
+    python -m data check raf_db path/to/RAF-DB --option images=original
 
-The set has no validation split: a tenth of each train class is held out, the pictures whose id (`train_00001`) has the
-smallest SHA-256 (`data.split`). The Kaggle copy gets the same split. Nothing is ever chosen by looking at test.
+The set has no validation split, so one tenth of each train class is held out: the images whose id (`train_00001`) has
+the smallest SHA-256 (`data.split`). The Kaggle copy has the same split. The test split is never used for selection.
 """
 
 from collections.abc import Mapping
@@ -29,15 +29,15 @@ WHERE_TO_GET: Final = (
     "Unpack Image/aligned.zip, Image/original.zip and Annotation/manual.zip in place"
 )
 TERMS: Final = (
-    "for non-commercial research under an agreement with its authors, which binds what was learned from it; pictures "
-    "are web pictures whose copyright stays with their owners"
+    "for non-commercial research under an agreement with its authors, which also covers models trained on it; the "
+    "images are from the web, and their owners keep the copyright"
 )
 LIMITS: Final = (
-    "RAF-DB faces are web pictures, each labeled by about 40 people; fear and disgust are rare in it, so their "
-    "intervals are wide, and gender, race and age are what annotators saw in the picture."
+    "RAF-DB faces are from the web, each labeled by about 40 people. Fear and disgust are rare, so their intervals are "
+    "wide. Gender, race and age are the annotators' impressions."
 )
 _LABEL_FILES: Final = ("EmoLabel/list_patition_label.txt", "EmoLabel/list_partition_label.txt")
-# Codes of the set's own readme.
+# Codes from the readme of the set.
 _ATTRIBUTES: Final = {
     "gender": ("male", "female", "unsure"),
     "race": ("Caucasian", "African-American", "Asian"),
@@ -55,8 +55,8 @@ def published_counts(*, hold_out_valid: bool) -> Mapping[str, Mapping[str, int]]
 
 
 def split_of(labels_by_id: Mapping[str, str], *, hold_out_valid: bool) -> dict[str, str]:
-    """Assign every picture id (`train_00001`, `test_0001`) to train, valid or test."""
-    splits = {picture: picture.split("_")[0] for picture in labels_by_id}
+    """Assign every image id (`train_00001`, `test_0001`) to train, valid or test."""
+    splits = {image: image.split("_")[0] for image in labels_by_id}
     if hold_out_valid:
         for label in LABELS:
             members = [name for name in splits if labels_by_id[name] == label and splits[name] == "train"]
@@ -68,8 +68,8 @@ class RafDb(Reader):
     """Reader of RAF-DB in its official layout.
 
     Options:
-        pictures: aligned (100x100, fitted) or original (whole photos, warped by the annotated landmarks).
-        hold_out_valid: false leaves all of train in train.
+        images: aligned (100x100, fitted) or original (whole photos, warped by the annotated landmarks).
+        hold_out_valid: false keeps all of train in train.
     """
 
     kind: ClassVar[str] = "raf_db"
@@ -82,11 +82,11 @@ class RafDb(Reader):
         self,
         root: Path | str,
         *,
-        pictures: Literal["aligned", "original"] = "aligned",
+        images: Literal["aligned", "original"] = "aligned",
         hold_out_valid: bool = True,
     ) -> None:
         super().__init__(root)
-        self.pictures = pictures
+        self.images = images
         self.hold_out_valid = hold_out_valid
         found = [(name, self.tree.prefix_of(name)) for name in _LABEL_FILES]
         present = [f"{prefix}{name}" for name, prefix in found if prefix is not None]
@@ -94,11 +94,11 @@ class RafDb(Reader):
             raise self.error(f"no {_LABEL_FILES[0]} in {root}")
         self._label_by_id = self._read_labels(present[0])
         self._split_by_id = split_of(self._label_by_id, hold_out_valid=hold_out_valid)
-        # archives unpack to Image/aligned/ or Image/aligned/aligned/, so files are found by their own name
+        # archives unpack to Image/aligned/ or Image/aligned/aligned/, so files are found by file name
         self._path_by_name = {
             PurePosixPath(name).name: name
             for name in self.tree.names
-            if f"Image/{pictures}/" in name or "Annotation/manual/" in name
+            if f"Image/{images}/" in name or "Annotation/manual/" in name
         }
 
     def splits(self) -> tuple[str, ...]:
@@ -107,15 +107,15 @@ class RafDb(Reader):
         return tuple(split for split in ("train", "valid", "test") if split in present)
 
     def expected_counts(self) -> Mapping[str, Mapping[str, int]]:
-        """Return the paper's counts, less what is held out."""
+        """Return the paper's counts, adjusted for held-out images."""
         return published_counts(hold_out_valid=self.hold_out_valid)
 
     def findings(self) -> list[str]:
-        """Report annotations that are there for some pictures only."""
+        """Report images without annotations, if others have them."""
         missing = [name for name in self._label_by_id if f"{name}_manu_attri.txt" not in self._path_by_name]
         if not missing or len(missing) == len(self._label_by_id):
             return []
-        return [f"{len(missing)} pictures have no file in Annotation/manual, such as {missing[0]}"]
+        return [f"{len(missing)} images have no file in Annotation/manual, such as {missing[0]}"]
 
     def path_of(self, sample: Sample) -> str:
         """Return the name of a sample's file in the tree."""
@@ -138,13 +138,13 @@ class RafDb(Reader):
 
     def _sample(self, name: str) -> Sample:
         landmarks_px, attributes = self._annotation(name)
-        if self.pictures == "aligned":
+        if self.images == "aligned":
             key = f"Image/aligned/{name}_aligned.jpg"
-            landmarks_px = None  # they are those of the original photo
+            landmarks_px = None  # landmarks refer to the original photo
         else:
             key = f"Image/original/{name}.jpg"
             if landmarks_px is None:
-                raise self.error(f"pictures=original needs Annotation/manual/{name}_manu_attri.txt, which is not there")
+                raise self.error(f"images=original needs Annotation/manual/{name}_manu_attri.txt, which does not exist")
         return Sample(
             key, self._split_by_id[name], self._label_by_id[name], landmarks_px=landmarks_px, attributes=attributes
         )
@@ -162,7 +162,7 @@ class RafDb(Reader):
 def parse_annotation(text: str) -> tuple[tuple[Point, ...], dict[str, str]]:
     """Read a `_manu_attri.txt`: five `x y` lines and the codes of gender, race and age.
 
-    Raises: ValueError, saying what was expected.
+    Raises: ValueError, with what was expected.
     """
     numbers = [float(word) for word in text.split()]
     if len(numbers) != 10 + len(_ATTRIBUTES):
@@ -177,9 +177,9 @@ def parse_annotation(text: str) -> tuple[tuple[Point, ...], dict[str, str]]:
 
 
 def _image_left_first(points: tuple[Point, ...]) -> tuple[Point, ...]:
-    """Swap the sides where they are named from the person's view; a mirrored set of points fits no upright face.
+    """Swap left and right if they are named from the person's view; mirrored points match no upright face.
 
-    The eye line, turned a quarter clockwise, must point from the eyes to the mouth; true at every roll.
+    The vector between the eyes, rotated clockwise by 90 degrees, must point to the mouth at any roll angle.
     """
     eye_a, eye_b, nose, mouth_a, mouth_b = points
     across = (eye_b[0] - eye_a[0], eye_b[1] - eye_a[1])

@@ -1,11 +1,11 @@
 """RAF-DB in its Kaggle layout: the aligned 100x100 images in numbered folders.
 
-Layout: `DATASET/train/1/train_00001_aligned.jpg` to `DATASET/train/7/...`, `DATASET/test/1` to `7`, and beside or above
-them `train_labels.csv` and `test_labels.csv` (columns image, label). Where a csv is there it decides, else the folder.
+Layout: `DATASET/train/1/train_00001_aligned.jpg` to `DATASET/train/7/...`, `DATASET/test/1` to `7`, and next to or
+above them `train_labels.csv` and `test_labels.csv` (columns image, label). A CSV file takes precedence over folders.
 
     python -m data check raf_db_kaggle path/to/archive.zip
 
-Validation is held out of train as in `raf_db`, by the same ids, so that both copies of the set have the same splits.
+The validation split is held out of train as in `raf_db`, by the same ids, so both copies have the same splits.
 """
 
 import csv
@@ -20,7 +20,7 @@ from data.contract import LABELS, RAF_DB_IDS
 from data.readers.base import Reader, Sample
 from data.readers.raf_db import LIMITS, TERMS, WHERE_TO_GET, published_counts, split_of
 
-_PICTURE: Final = re.compile(r"(?P<prefix>(?:.*/)?)(?P<key>(?:train|test)/(?P<number>[^/]+)/[^/]+\.jpe?g)")
+_IMAGE: Final = re.compile(r"(?P<prefix>(?:.*/)?)(?P<key>(?:train|test)/(?P<number>[^/]+)/[^/]+\.jpe?g)")
 _NUMBER_BY_LABEL: Final = {label: number for number, label in RAF_DB_IDS.items()}
 
 
@@ -28,7 +28,7 @@ class RafDbKaggle(Reader):
     """Reader of RAF-DB in its Kaggle layout.
 
     Options:
-        hold_out_valid: false leaves all of train in train.
+        hold_out_valid: false keeps all of train in train.
     """
 
     kind: ClassVar[str] = "raf_db_kaggle"
@@ -42,7 +42,7 @@ class RafDbKaggle(Reader):
     def __init__(self, root: Path | str, *, hold_out_valid: bool = True) -> None:
         super().__init__(root)
         self.hold_out_valid = hold_out_valid
-        found = [match for name in self.tree.names if (match := _PICTURE.fullmatch(name))]
+        found = [match for name in self.tree.names if (match := _IMAGE.fullmatch(name))]
         if not found:
             raise self.error(f"no DATASET/train/1/*.jpg in {root}")
         self._prefix = found[0]["prefix"]
@@ -58,15 +58,15 @@ class RafDbKaggle(Reader):
         return tuple(split for split in ("train", "valid", "test") if split in present)
 
     def expected_counts(self) -> Mapping[str, Mapping[str, int]]:
-        """Return the paper's counts, less what is held out."""
+        """Return the paper's counts, adjusted for held-out images."""
         return published_counts(hold_out_valid=self.hold_out_valid)
 
     def findings(self) -> list[str]:
-        """Report pictures that lie in a class folder and that no csv lists under this class."""
+        """Report images in a class folder that no CSV file lists under this class."""
         unlisted = sorted(self._in_folders.keys() - self._label_by_key.keys())
         if not unlisted:
             return []
-        return [f"{len(unlisted)} pictures lie in class folders where no csv lists them, such as {unlisted[0]}"]
+        return [f"{len(unlisted)} images in class folders are not listed there by a CSV file, such as {unlisted[0]}"]
 
     def path_of(self, sample: Sample) -> str:
         """Return the name of a sample's file in the tree."""
@@ -79,7 +79,7 @@ class RafDbKaggle(Reader):
         return label
 
     def _listed(self, part: str) -> dict[str, str]:
-        """Return label by key as `<part>_labels.csv` has it; {} without such a file."""
+        """Return the label of each key from `<part>_labels.csv`; {} if there is no such file."""
         prefix = self.tree.prefix_of(f"{part}_labels.csv")
         if prefix is None:
             return {}

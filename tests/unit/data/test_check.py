@@ -16,7 +16,7 @@ from tests.data_sets import SIX_PER_CLASS, make_ferplus, make_folders, make_raf_
 
 
 def _report(reader: Reader) -> Report:
-    return check(reader, lambda _split, _pictures: None)
+    return check(reader, lambda _split, _images: None)
 
 
 def _run(*arguments: object) -> Result:
@@ -37,11 +37,11 @@ def test_a_whole_set_has_no_problems(whole: Path) -> None:
     assert report.published == report.counts
 
 
-def test_progress_counts_every_picture(whole: Path) -> None:
+def test_progress_counts_every_image(whole: Path) -> None:
     seen: dict[str, int] = {}
 
-    def count(split: str, pictures: int) -> None:
-        seen[split] = seen.get(split, 0) + pictures
+    def count(split: str, images: int) -> None:
+        seen[split] = seen.get(split, 0) + images
 
     check(open_reader("raf_db", whole, hold_out_valid=False), count)
     assert seen == {"train": 42, "test": 42}
@@ -49,9 +49,9 @@ def test_progress_counts_every_picture(whole: Path) -> None:
 
 def test_counts_that_differ_from_the_published_ones_are_named(tmp_path: Path) -> None:
     problems = _report(open_reader("raf_db", make_raf_db(tmp_path))).problems
-    assert "train: 6 pictures of fear, 253 were published" in problems
-    assert "test: 6 pictures of neutral, 680 were published" in problems
-    assert "valid: the split is not there, 1,225 pictures were published" in problems
+    assert "train: 6 images of fear, expected 253" in problems
+    assert "test: 6 images of neutral, expected 680" in problems
+    assert "valid: split not found, expected 1,225 images" in problems
 
 
 def test_missing_and_unreadable_files_are_counted_and_named(whole: Path) -> None:
@@ -62,47 +62,47 @@ def test_missing_and_unreadable_files_are_counted_and_named(whole: Path) -> None
     broken.write_bytes(broken.read_bytes()[:200])
     problems = _report(open_reader("raf_db", whole, hold_out_valid=False)).problems
     assert problems[0].startswith(
-        "train: 5 of 42 pictures are missing: Image/aligned/train_00001_aligned.jpg, "
+        "train: 5 of 42 images are missing: Image/aligned/train_00001_aligned.jpg, "
         "Image/aligned/train_00002_aligned.jpg, Image/aligned/train_00003_aligned.jpg and 2 more"
     )
-    assert problems[1].startswith("test: 1 pictures are unreadable: Image/aligned/test_0001_aligned.jpg (")
+    assert problems[1].startswith("test: 1 images are unreadable: Image/aligned/test_0001_aligned.jpg (")
     assert len(problems) == 2
 
 
-def test_pictures_that_stand_in_two_splits_are_found_by_their_pixels(whole: Path) -> None:
+def test_images_in_two_splits_are_found_by_their_pixels(whole: Path) -> None:
     aligned = whole / "Image" / "aligned"
     shutil.copy(aligned / "train_00003_aligned.jpg", aligned / "test_0009_aligned.jpg")
     shutil.copy(aligned / "train_00004_aligned.jpg", aligned / "train_00005_aligned.jpg")
     report = _report(open_reader("raf_db", whole, hold_out_valid=False))
     assert report.problems == [
-        "test: 1 pictures repeat the pixels of a train picture: Image/aligned/test_0009_aligned.jpg"
+        "test: 1 images have the same pixels as an image of train: Image/aligned/test_0009_aligned.jpg"
     ]
-    assert report.notes == ["train: 1 pictures repeat the pixels of another train picture"]
+    assert report.notes == ["train: 1 images have the same pixels as another image of train"]
 
 
-def test_the_remedy_for_repeated_pictures_is_named_where_there_is_one(tmp_path: Path) -> None:
+def test_duplicates_across_splits_are_reported_with_advice(tmp_path: Path) -> None:
     root = make_ferplus(tmp_path)
     shutil.copy(root / "FER2013Train" / "fer0000000.png", root / "FER2013Valid" / "fer0000014.png")
-    repeated = [text for text in _report(open_reader("ferplus", root)).problems if "repeat" in text]
-    assert repeated[0].endswith("Open the set with exclude_near_duplicates_of=valid to leave them out of train")
+    repeated = [text for text in _report(open_reader("ferplus", root)).problems if "same pixels" in text]
+    assert repeated[0].endswith("Use the option exclude_near_duplicates_of=valid to leave them out of train")
     cleaned = _report(open_reader("ferplus", root, exclude_near_duplicates_of="valid"))
-    assert not any("repeat" in text for text in cleaned.problems)
+    assert not any("same pixels" in text for text in cleaned.problems)
 
 
 def test_an_empty_class_is_named(tmp_path: Path) -> None:
     root = make_folders(tmp_path, {"train": dict.fromkeys(LABELS, 1), "test": dict.fromkeys(LABELS[:5], 1)})
-    assert _report(open_reader("folders", root)).problems == ["test: no picture of anger, neutral"]
+    assert _report(open_reader("folders", root)).problems == ["test: no images of anger, neutral"]
 
 
-def test_what_only_the_reader_knows_is_reported(whole: Path, tmp_path: Path) -> None:
+def test_problems_specific_to_a_reader_are_reported(whole: Path, tmp_path: Path) -> None:
     (whole / "Annotation" / "manual" / "train_00002_manu_attri.txt").unlink()
     problems = _report(open_reader("raf_db", whole, hold_out_valid=False)).problems
-    assert problems == ["1 pictures have no file in Annotation/manual, such as train_00002"]
+    assert problems == ["1 images have no file in Annotation/manual, such as train_00002"]
     kaggle = make_raf_db_kaggle(tmp_path / "kaggle")
     shutil.copy(kaggle / "DATASET/train/1/train_00001_aligned.jpg", kaggle / "DATASET/train/2/train_00001_aligned.jpg")
     problems = _report(open_reader("raf_db_kaggle", kaggle, hold_out_valid=False)).problems
     assert problems == [
-        "1 pictures lie in class folders where no csv lists them, such as train/2/train_00001_aligned.jpg"
+        "1 images in class folders are not listed there by a CSV file, such as train/2/train_00001_aligned.jpg"
     ]
 
 
@@ -122,14 +122,14 @@ class _Odd(Reader):
         ]
 
 
-def test_labels_distributions_and_landmarks_that_cannot_be_are_named(tmp_path: Path) -> None:
+def test_invalid_labels_distributions_and_landmarks_are_reported(tmp_path: Path) -> None:
     root = make_folders(tmp_path, {"": {"happy": 4}})
-    for name, picture in zip("abcd", sorted((root / "happy").iterdir()), strict=True):
-        shutil.copy(picture, root / f"{name}.png")
+    for name, image in zip("abcd", sorted((root / "happy").iterdir()), strict=True):
+        shutil.copy(image, root / f"{name}.png")
     problems = _report(_Odd(root)).problems
-    assert problems[0].startswith("train: 1 labels are none of surprise")
+    assert problems[0].startswith("train: 1 labels are not among surprise")
     assert problems[1] == "train: 2 distributions do not sum to 1 over 7 labels: b.png, c.png"
-    assert problems[2].startswith("train: 1 pictures are unreadable: d.png (landmarks within")
+    assert problems[2].startswith("train: 1 images are unreadable: d.png (landmarks within")
 
 
 def test_the_command_prints_a_table_and_exits_with_zero_when_all_is_well(whole: Path) -> None:
@@ -143,7 +143,7 @@ def test_the_command_prints_a_table_and_exits_with_zero_when_all_is_well(whole: 
 def test_the_command_exits_with_one_and_says_where_to_get_the_set(tmp_path: Path) -> None:
     answer = _run("raf_db", make_raf_db(tmp_path))
     assert answer.exit_code == 1
-    assert "problem: train: 6 pictures of fear, 253 were published" in answer.output
+    assert "problem: train: 6 images of fear, expected 253" in answer.output
     assert "whdeng.cn" in answer.output
 
 
@@ -152,8 +152,8 @@ def test_the_command_exits_with_one_and_says_where_to_get_the_set(tmp_path: Path
     [
         (("raf_db", "nowhere"), "no data at nowhere"),
         (("raf_db2", "nowhere"), f"expected one of {', '.join(readers())}"),
-        (("raf_db", ".", "--option", "pictures"), "option 'pictures': expected name=value"),
-        (("raf_db", ".", "--option", "size=3"), "no option 'size', expected one of pictures, hold_out_valid"),
+        (("raf_db", ".", "--option", "images"), "option 'images': expected name=value"),
+        (("raf_db", ".", "--option", "size=3"), "no option 'size', expected one of images, hold_out_valid"),
     ],
 )
 def test_a_wrong_call_is_answered_in_one_line_without_a_traceback(arguments: tuple[str, ...], complaint: str) -> None:

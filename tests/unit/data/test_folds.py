@@ -39,7 +39,7 @@ def test_a_set_without_persons_says_what_to_group_by(tmp_path: Path) -> None:
     reader = open_reader("folders", make_folders(tmp_path, {"": {"happy": 4}}))
     with pytest.raises(DatasetError, match="group by photo or near_duplicates"):
         folds_of(reader, reader.samples("all"), folds=2, group_by="person")
-    with pytest.raises(DatasetError, match="4 groups by none make no 5 folds"):
+    with pytest.raises(DatasetError, match="4 groups by none are too few for 5 folds"):
         folds_of(reader, reader.samples("all"), folds=5)
 
 

@@ -13,16 +13,16 @@ def _face(label: str, seed: int) -> Array:
     return draw_face(label, seed, size_px=48, gray=True)[0]
 
 
-def _darker(picture: Array) -> Array:
-    return (picture * 0.6 + 10).astype(np.uint8)
+def _darker(image: Array) -> Array:
+    return (image * 0.6 + 10).astype(np.uint8)
 
 
-def _compressed(picture: Array) -> Array:
-    return cv2.imdecode(cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, 40])[1], cv2.IMREAD_COLOR)
+def _compressed(image: Array) -> Array:
+    return cv2.imdecode(cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, 40])[1], cv2.IMREAD_COLOR)
 
 
-def _larger(picture: Array) -> Array:
-    return cv2.resize(picture, (112, 112), interpolation=cv2.INTER_LINEAR)
+def _larger(image: Array) -> Array:
+    return cv2.resize(image, (112, 112), interpolation=cv2.INTER_LINEAR)
 
 
 @pytest.mark.parametrize("change", [_darker, _compressed, _larger])
@@ -33,11 +33,11 @@ def test_a_changed_copy_is_a_near_duplicate(change: object) -> None:
     assert found.tolist() == [True, False]
 
 
-def test_flat_pictures_resemble_nothing() -> None:
+def test_flat_images_resemble_nothing() -> None:
     flat = thumbnails([np.full((48, 48, 3), value, np.uint8) for value in (0, 255)])
     assert not near_duplicates(flat, flat).any()
 
 
-def test_nothing_resembles_no_pictures() -> None:
+def test_nothing_resembles_no_images() -> None:
     assert near_duplicates(thumbnails([_face("fear", 1)]), thumbnails([])).tolist() == [False]
     assert near_duplicates(thumbnails([]), thumbnails([_face("fear", 1)])).tolist() == []

@@ -12,7 +12,7 @@ CENTER = (170.0, 130.0)
 
 
 def _marked(points: Array, spot_px: float) -> Array:
-    """A black picture with a bright soft spot at each point."""
+    """A black image with a bright soft spot at each point."""
     image = np.zeros((260, 340, 3), np.float32)
     y, x = np.mgrid[0:260, 0:340]
     for point_x, point_y in points:
@@ -49,7 +49,7 @@ def test_a_large_face_is_averaged_not_sampled(scale: float) -> None:
 
 
 @pytest.mark.parametrize("center", [(0.0, 0.0), (340.0, 260.0), (-900.0, 130.0), (1e5, -1e5)])
-def test_what_lies_outside_the_picture_repeats_its_edge(center: tuple[float, float]) -> None:
+def test_what_lies_outside_the_image_repeats_its_edge(center: tuple[float, float]) -> None:
     plain = np.full((260, 340, 3), (10, 200, 90), np.uint8)
     crop = align(plain, landmarks(scale=1.5, roll_degrees=12, center=center))
     assert (crop == (10, 200, 90)).all()
@@ -57,7 +57,7 @@ def test_what_lies_outside_the_picture_repeats_its_edge(center: tuple[float, flo
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 500), (2, 2), (7, 3)])
 @pytest.mark.parametrize("scale", [0.05, 1.0, 30.0])
-def test_tiny_pictures_give_whole_crops(size: tuple[int, int], scale: float) -> None:
+def test_tiny_images_give_whole_crops(size: tuple[int, int], scale: float) -> None:
     crop = align(grating(*size), landmarks(scale=scale, roll_degrees=5, center=(1, 1)))
     assert crop.shape == (CROP_PX, CROP_PX, 3)
     assert crop.dtype == np.uint8
@@ -93,7 +93,7 @@ def test_points_that_fix_no_similarity_are_refused(points: Array) -> None:
 
 
 @pytest.mark.parametrize("side", [1, 20, 48, 100, 112, 113, 400])
-def test_a_square_picture_is_scaled_whole(side: int) -> None:
+def test_a_square_image_is_scaled_whole(side: int) -> None:
     ramp = np.repeat(np.linspace(0, 255, side)[None, :, None], side, axis=0).repeat(3, axis=2).astype(np.uint8)
     crop = fit(ramp)
     assert crop.shape == (CROP_PX, CROP_PX, 3)
@@ -113,7 +113,7 @@ def test_a_portrait_keeps_its_proportions_between_repeated_edges() -> None:
 
 
 @pytest.mark.parametrize("size", [(1, 60_000), (60_000, 2)])
-def test_a_hair_thin_picture_costs_no_square_of_its_length(size: tuple[int, int]) -> None:
+def test_a_hair_thin_image_costs_no_square_of_its_length(size: tuple[int, int]) -> None:
     assert fit(np.full((*size, 3), 7, np.uint8)).tolist() == np.full((CROP_PX, CROP_PX, 3), 7).tolist()
 
 

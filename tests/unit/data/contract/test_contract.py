@@ -28,7 +28,7 @@ def grating(height: int = 260, width: int = 340) -> Array:
 
 
 def landmarks(*, scale: float, roll_degrees: float, center: tuple[float, float]) -> Array:
-    """The template, turned, scaled and moved into a picture, (5, 2) float32."""
+    """The template, turned, scaled and moved into an image, (5, 2) float32."""
     turn = cv2.getRotationMatrix2D((0, 0), -roll_degrees, scale)[:, :2]
     return ((np.asarray(TEMPLATE_PX) - 56) @ turn.T + center).astype(np.float32)
 
@@ -61,7 +61,7 @@ def _golden(name: str) -> Array:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_crop_equals_its_golden_picture(name: str) -> None:
+def test_a_crop_equals_its_golden_image(name: str) -> None:
     assert not _differs(CASES[name](), _golden(name)), (
         f"{name} has changed: if intended, raise its rule in data/contract/identity.py and rewrite the golden images"
     )

@@ -20,7 +20,7 @@ from tests.support import encoded
 
 LOSSLESS: dict[str, dict[str, Any]] = {"PNG": {}, "WEBP": {"lossless": True}, "TIFF": {}, "BMP": {}}
 FORMATS: dict[str, dict[str, Any]] = LOSSLESS | {"JPEG": {"quality": 98, "subsampling": 0}, "GIF": {}}
-# what turns an upright picture into the one that a camera stores under an orientation
+# what turns an upright image into the one that a camera stores under an orientation
 STORED_AS: dict[int, Callable[[Array], Array]] = {
     1: lambda a: a,
     2: lambda a: a[:, ::-1],
@@ -79,7 +79,7 @@ def test_jpeg_keeps_colors_in_rgb_order() -> None:
     ],
     ids=["jpeg", "png", "webp", "tiff", "tiff-lzw", "tiff-deflate"],
 )
-def test_a_turned_picture_is_decoded_upright(kind: str, options: dict[str, Any], orientation: int) -> None:
+def test_a_turned_image_is_decoded_upright(kind: str, options: dict[str, Any], orientation: int) -> None:
     stored = np.ascontiguousarray(STORED_AS[orientation](four_colors()))
     payload = encoded(stored, kind, orientation=orientation, **options)
     assert _worst(decode(payload), four_colors()) <= 8
@@ -144,7 +144,7 @@ def test_a_color_key_is_transparent() -> None:
 @pytest.mark.parametrize("suffix", [".png", ".tif"])
 @pytest.mark.parametrize("channels", ["gray", "color", "color and alpha"])
 def test_sixteen_bits_are_scaled_by_their_range(suffix: str, channels: str) -> None:
-    dark = ramp() // 4  # a picture that uses little of the range must not be brightened
+    dark = ramp() // 4  # an image that uses little of the range must not be brightened
     shown = np.repeat(dark[:, :, :1], 3, axis=2) if channels == "gray" else dark
     pixels: Array = dark[:, :, 0] if channels == "gray" else dark[:, :, ::-1]
     if channels == "color and alpha":
@@ -195,7 +195,7 @@ def test_an_animation_gives_its_first_frame() -> None:
         assert decode(payload)[5, 5].tolist() == [255, 0, 0], kind
 
 
-def test_a_phones_jpeg_with_a_second_picture_is_a_jpeg() -> None:
+def test_a_phones_jpeg_with_a_second_image_is_a_jpeg() -> None:
     photo = Image.fromarray(ramp()).resize((1200, 800))
     payload = _saved(photo, "MPO", save_all=True, append_images=[photo.resize((60, 40))])
     assert probe(payload).format == "JPEG"
@@ -285,7 +285,7 @@ def _vast_png(side: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
 
 
-def test_a_small_file_with_a_vast_picture_is_refused_before_it_is_decoded() -> None:
+def test_a_small_file_with_a_vast_image_is_refused_before_it_is_decoded() -> None:
     payload = _vast_png(12_000)
     assert len(payload) < 500_000
     peak_before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

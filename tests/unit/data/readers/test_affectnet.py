@@ -68,7 +68,7 @@ def test_a_class_folder_of_another_name_is_refused(tmp_path: Path) -> None:
         open_reader("affectnet", root)
 
 
-def test_checking_reads_every_picture(tmp_path: Path) -> None:
+def test_checking_reads_every_image(tmp_path: Path) -> None:
     report = check(open_reader("affectnet", make_affectnet(tmp_path, folders=True)), lambda *_: None)
     assert report.counts["train"]["happiness"] == 19
     assert not [problem for problem in report.problems if "missing" in problem or "unreadable" in problem]

@@ -1,4 +1,4 @@
-"""FERPlus: which pictures count, and what their votes become."""
+"""FERPlus: which images count, and what their votes become."""
 
 from pathlib import Path
 
@@ -91,7 +91,7 @@ def test_eight_classes_keep_contempt_as_the_last(tmp_path: Path) -> None:
     assert (reader.samples("train")[2].distribution or ())[-1] == pytest.approx(0.4)
 
 
-def test_probability_keeps_pictures_without_a_majority(tmp_path: Path) -> None:
+def test_probability_keeps_images_without_a_majority(tmp_path: Path) -> None:
     reader = open_reader("ferplus", _set(tmp_path), protocol="probability")
     undecided = reader.samples("train")[1]
     shares = dict(zip(LABELS, undecided.distribution or (), strict=True))
@@ -129,7 +129,7 @@ def test_images_that_resemble_one_of_another_split_are_left_out_and_counted(tmp_
 
 
 def test_a_split_that_is_not_there_cannot_be_kept_apart(tmp_path: Path) -> None:
-    with pytest.raises(DatasetError, match=r"exclude_near_duplicates_of names test, which .* does not have"):
+    with pytest.raises(DatasetError, match=r"exclude_near_duplicates_of=test, but .* has no such split"):
         open_reader("ferplus", _set(tmp_path), exclude_near_duplicates_of=["valid", "test"])
 
 

@@ -1,4 +1,4 @@
-"""Class folders: anybody's own pictures."""
+"""Class folders: anybody's own images."""
 
 import shutil
 from collections import Counter
@@ -69,7 +69,7 @@ def test_an_unknown_class_is_named_and_can_be_ignored(tmp_path: Path) -> None:
     assert reader.left_out("train") == {"contempt": 1, "blurry ones": 2}
 
 
-def test_a_picture_outside_the_class_folders_is_named(tmp_path: Path) -> None:
+def test_a_image_outside_the_class_folders_is_named(tmp_path: Path) -> None:
     root = make_folders(tmp_path, {"train": {"happy": 1}})
     shutil.copy(root / "train" / "happy" / "train000.png", root / "train" / "lost.png")
     with pytest.raises(DatasetError, match=r"train/lost\.png"):
@@ -78,11 +78,11 @@ def test_a_picture_outside_the_class_folders_is_named(tmp_path: Path) -> None:
 
 def test_a_folder_beside_the_splits_is_named(tmp_path: Path) -> None:
     root = make_folders(tmp_path, {"train": {"happy": 1}, "more": {"happy": 1}})
-    with pytest.raises(DatasetError, match="beside the split folders"):
+    with pytest.raises(DatasetError, match="next to the split folders"):
         open_reader("folders", root)
 
 
-def test_shares_hold_out_the_same_pictures_of_every_class_each_time(tmp_path: Path) -> None:
+def test_shares_hold_out_the_same_images_of_every_class_each_time(tmp_path: Path) -> None:
     root = make_folders(tmp_path, {"": {"happy": 20, "sad": 10}})
     reader = open_reader("folders", root, valid_share="0.1", test_share="0.2")
     assert reader.splits() == ("train", "valid", "test")
@@ -100,7 +100,7 @@ def test_validation_is_taken_from_train_where_there_is_a_test_folder(tmp_path: P
     assert reader.left_out("train") == {"odd": 3}
 
 
-def test_ignored_pictures_are_still_counted_when_all_becomes_train(tmp_path: Path) -> None:
+def test_ignored_images_are_still_counted_when_all_becomes_train(tmp_path: Path) -> None:
     root = make_folders(tmp_path, {"": {"happy": 10, "odd": 3}})
     assert open_reader("folders", root, valid_share=0.2, ignore="odd").left_out("train") == {"odd": 3}
 
@@ -126,18 +126,18 @@ def test_all_seven_labels_are_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ignore", ["", "0"])
 def test_numbers_from_zero_are_not_taken_for_raf_dbs(tmp_path: Path, ignore: str) -> None:
     root = make_folders(tmp_path, {"": {str(number): 1 for number in range(7)}})
-    with pytest.raises(DatasetError, match=r"class folders 0, 1, .*order that this reader cannot know"):
+    with pytest.raises(DatasetError, match=r"class folders 0, 1, .*the meaning of numbers from 0 is unknown"):
         open_reader("folders", root, ignore=ignore)
 
 
-def test_a_share_that_holds_out_no_picture_says_which_would(tmp_path: Path) -> None:
+def test_a_share_that_holds_out_no_image_says_which_would(tmp_path: Path) -> None:
     root = make_folders(tmp_path, {"": dict.fromkeys(LABELS, 4)})
-    with pytest.raises(DatasetError, match=r"valid_share=0.1 of 4 pictures .* raise valid_share to 0.25"):
+    with pytest.raises(DatasetError, match=r"valid_share=0.1 of 4 images .* increase valid_share to 0.25"):
         open_reader("folders", root, valid_share=0.1)
     assert open_reader("folders", root, valid_share=0.25).splits() == ("train", "valid")
 
 
-def test_a_picture_that_cannot_be_read_is_named_with_the_command_that_lists_all(tmp_path: Path) -> None:
+def test_a_image_that_cannot_be_read_is_named_with_the_command_that_lists_all(tmp_path: Path) -> None:
     root = make_folders(tmp_path, {"train": {"happy": 1}})
     (root / "train" / "happy" / "train000.png").write_bytes(b"\x89PNG torn")
     reader = open_reader("folders", root)

@@ -1,4 +1,4 @@
-"""muxspace crops: most of a picture is repeated edge, so the landmarks say where the face is."""
+"""muxspace crops: most of an image is repeated edge, so the landmarks say where the face is."""
 
 from collections import Counter
 from pathlib import Path
@@ -15,7 +15,7 @@ from tests.data_sets import draw_face, make_muxspace
 def test_the_crop_shows_the_face_and_not_the_repeated_edge(tmp_path: Path) -> None:
     reader = open_reader("muxspace", make_muxspace(tmp_path, {"train": {"surprise": 1}}))
     sample = reader.samples("train")[0]
-    assert reader.picture(sample).shape == (144, 144, 3)
+    assert reader.image(sample).shape == (144, 144, 3)
     face, _ = draw_face("surprise", 1, size_px=112)
     difference = np.abs(reader.crop(sample)[20:92, 20:92].astype(int) - face[20:92, 20:92])
     assert np.median(difference) <= 12

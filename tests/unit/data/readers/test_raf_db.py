@@ -48,7 +48,7 @@ def test_a_tenth_of_each_train_class_is_validation_and_test_is_untouched(
     assert counts["train"] + counts["valid"] == MANY
 
 
-def test_both_layouts_have_the_same_pictures_in_the_same_splits(tmp_path: Path) -> None:
+def test_both_layouts_have_the_same_images_in_the_same_splits(tmp_path: Path) -> None:
     official = open_reader("raf_db", make_raf_db(tmp_path / "official", MANY, originals=False))
     kaggle = open_reader("raf_db_kaggle", make_raf_db_kaggle(tmp_path / "kaggle", MANY))
     for split in ("train", "valid", "test"):
@@ -60,12 +60,12 @@ def test_both_layouts_have_the_same_pictures_in_the_same_splits(tmp_path: Path) 
             assert np.array_equal(official.crop(sample), kaggle.crop(theirs[name]))
 
 
-def test_aligned_pictures_are_fitted_and_originals_warped_by_their_landmarks(tmp_path: Path) -> None:
+def test_aligned_images_are_fitted_and_originals_warped_by_their_landmarks(tmp_path: Path) -> None:
     root = make_raf_db(tmp_path)
-    aligned, original = open_reader("raf_db", root), open_reader("raf_db", root, pictures="original")
+    aligned, original = open_reader("raf_db", root), open_reader("raf_db", root, images="original")
     for sample, whole in zip(aligned.samples("test"), original.samples("test"), strict=True):
-        assert np.array_equal(aligned.crop(sample), fit(aligned.picture(sample)))
-        assert original.picture(whole).shape == (180, 240, 3)
+        assert np.array_equal(aligned.crop(sample), fit(aligned.image(sample)))
+        assert original.image(whole).shape == (180, 240, 3)
         # the drawn landmarks lie on the template give or take a pixel, so both crops frame the face alike
         difference = np.abs(original.crop(whole).astype(int) - aligned.crop(sample))
         assert np.median(difference) <= 12
@@ -81,11 +81,11 @@ def test_attributes_are_words(tmp_path: Path) -> None:
 
 def test_sides_named_from_the_persons_view_are_swapped(tmp_path: Path) -> None:
     root = make_raf_db(tmp_path)
-    before = open_reader("raf_db", root, pictures="original").samples("test")[0]
+    before = open_reader("raf_db", root, images="original").samples("test")[0]
     path = root / "Annotation" / "manual" / f"{Path(before.key).stem}_manu_attri.txt"
     lines = path.read_text(encoding="utf-8").splitlines()
     path.write_text("\n".join([lines[1], lines[0], lines[2], lines[4], lines[3], *lines[5:]]), encoding="utf-8")
-    assert open_reader("raf_db", root, pictures="original").samples("test")[0] == before
+    assert open_reader("raf_db", root, images="original").samples("test")[0] == before
 
 
 def test_archives_that_unpack_into_a_folder_of_their_own_name_are_found(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_archives_that_unpack_into_a_folder_of_their_own_name_are_found(tmp_path
     assert reader.crop(reader.samples("valid" if "valid" in reader.splits() else "test")[0]).shape == (112, 112, 3)
 
 
-@pytest.mark.parametrize("line", ["train_00001.jpg 8", "train_00001.jpg 0", "train_00001.jpg", "picture.jpg 3"])
+@pytest.mark.parametrize("line", ["train_00001.jpg 8", "train_00001.jpg 0", "train_00001.jpg", "image.jpg 3"])
 def test_a_label_out_of_range_is_named_with_its_line(tmp_path: Path, line: str) -> None:
     root = make_raf_db(tmp_path, {"fear": 1}, {}, originals=False)
     (root / "EmoLabel" / "list_patition_label.txt").write_text(f"train_00001.jpg 2\n{line}\n", encoding="utf-8")
@@ -121,7 +121,7 @@ def test_originals_without_annotations_say_what_is_missing(tmp_path: Path) -> No
     shutil.rmtree(root / "Annotation")
     assert open_reader("raf_db", root).samples("train")[0].attributes == {}
     with pytest.raises(DatasetError, match="needs Annotation/manual/train_0000"):
-        open_reader("raf_db", root, pictures="original").samples("train")
+        open_reader("raf_db", root, images="original").samples("train")
 
 
 def test_the_kaggle_copy_can_do_without_its_csv_files(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_the_kaggle_copy_can_do_without_its_csv_files(tmp_path: Path) -> None:
         assert [reader.samples(split) for split in ("train", "test")] == listed
 
 
-def test_a_kaggle_csv_that_lists_a_picture_twice_is_refused(tmp_path: Path) -> None:
+def test_a_kaggle_csv_that_lists_a_image_twice_is_refused(tmp_path: Path) -> None:
     root = make_raf_db_kaggle(tmp_path)
     with (root / "train_labels.csv").open("a", encoding="utf-8") as file:
         file.write("train_00001_aligned.jpg,5\n")

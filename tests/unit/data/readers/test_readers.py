@@ -149,7 +149,7 @@ def test_the_index_hash_changes_with_a_file_and_with_a_label(tmp_path: Path) -> 
     assert len({before, after_move, index_sha256(open_reader("folders", root), "all")}) == 3
 
 
-class _OneLandmarkedPicture(Reader):
+class _OneLandmarkedImage(Reader):
     kind, title, where_to_get = "one", "one", "nowhere else"
 
     def splits(self) -> tuple[str, ...]:
@@ -163,10 +163,10 @@ class _OneLandmarkedPicture(Reader):
 def test_a_sample_with_landmarks_is_aligned_as_in_serving(tmp_path: Path) -> None:
     make_folders(tmp_path, {"": {"happy": 1}})
     shutil.copy(tmp_path / "happy" / "000.png", tmp_path / "face.png")
-    reader = _OneLandmarkedPicture(tmp_path)
+    reader = _OneLandmarkedImage(tmp_path)
     sample = reader.samples("train")[0]
-    picture = decode((tmp_path / "face.png").read_bytes())
-    assert np.array_equal(reader.crop(sample), align(picture, np.asarray(sample.landmarks_px, dtype=np.float32)))
+    image = decode((tmp_path / "face.png").read_bytes())
+    assert np.array_equal(reader.crop(sample), align(image, np.asarray(sample.landmarks_px, dtype=np.float32)))
 
 
 @pytest.mark.timeout(300)
