@@ -1,4 +1,4 @@
-"""Facial expressions from Python, without a server.
+"""Python API for facial expressions, without a server.
 
     from mien import Analyzer
     faces = Analyzer().analyze("photo.jpg")

@@ -1,4 +1,4 @@
-"""The analyzer: photos in, typed faces out."""
+"""Analyzer of photos with typed results."""
 
 import os
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ Image = str | os.PathLike[str] | bytes | Array
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A rectangle in pixels of the upright photo; it may reach beyond the edge."""
+    """A rectangle in pixels of the upright photo; it may extend beyond the edge."""
 
     x: float
     y: float
@@ -31,10 +31,12 @@ class Box:
 class Face:
     """One face.
 
-    label: the most probable of the seven expressions; confidence: its calibrated probability.
-    uncertain: whether the confidence is below the model's abstain threshold.
-    probabilities: all seven, by label; they add up to 1.
-    landmarks: (x, y) in pixels of the photo, left and right as seen in it.
+    Attributes:
+        landmarks: (x, y) in pixels of the photo, by name; left and right as seen in the photo.
+        label: the most probable of the seven expressions.
+        confidence: the calibrated probability of the label.
+        uncertain: whether the confidence is below the model's abstain threshold.
+        probabilities: all seven probabilities, by label; they sum to 1.
     """
 
     box: Box
@@ -46,28 +48,28 @@ class Face:
     detection_score: float
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain dictionaries and numbers, ready for JSON."""
+        """Return plain dictionaries and numbers, for JSON."""
         return asdict(self)
 
 
 class Analyzer:
-    """Finds the faces of photos and labels their expressions. Safe to use from several threads."""
+    """Finds faces in photos and labels their expressions; thread-safe."""
 
     def __init__(self, *, model: str | os.PathLike[str] | None = None, device: str = "auto", **settings: Any) -> None:
-        """Open, verify and warm the detector and the model.
+        """Open, verify and warm up the detector and the model.
 
         Args:
             model: fast (the default), accurate, the name of a released artifact, or the folder of one.
             device: auto, cpu, cuda or tensorrt; auto may fall back to the CPU.
-            settings: fields of `app.settings.Settings`, such as detector="haar" or min_face_px=24. Variables of the
-                environment (`MIEN_*`) apply where these do not say otherwise.
-        Raises: MienError, where a setting is wrong, a file is missing or damaged, or the device cannot run the model.
+            settings: fields of `app.settings.Settings`, such as detector="haar" or min_face_px=24. They take precedence
+                over environment variables (`MIEN_*`).
+        Raises: MienError, if a setting is wrong, a file is missing or damaged, or the device cannot run the model.
         """
         folder = None if model is None else artifact_dir(model)
         self._pipeline = build_pipeline(load_settings(model=folder, device=device, **settings))
 
     def analyze(self, image: Image) -> list[Face]:
-        """Label the faces of one photo, largest first; an empty list where there is none.
+        """Label the faces of one photo, largest first; the list is empty if there are none.
 
         Args:
             image: a path, the bytes of an image file, or pixels (H, W, 3) uint8 in RGB.
@@ -76,7 +78,7 @@ class Analyzer:
         return _faces(self._analysis(image))
 
     def analyze_batch(self, images: Iterable[Image]) -> list[list[Face]]:
-        """Label several photos, in order. Raises: as `analyze`, at the first that cannot be read."""
+        """Label several photos, in order. Raises: see `analyze`, at the first image that cannot be read."""
         return [self.analyze(image) for image in images]
 
     def _analysis(self, image: Image) -> Analysis:

@@ -1,4 +1,4 @@
-"""The program `mien`: one file per command, with heavy imports only when a command runs.
+"""Command line `mien`: one file per command; large libraries are imported only when a command runs.
 
 python -m app --help
 """

@@ -40,7 +40,7 @@ class _Results:
         self._console.print(f" {name:<15} {text}", highlight=False, markup=False, soft_wrap=True)
 
     def check(self, name: str, run: Callable[[], str]) -> None:
-        """Print the result of a check, or why it failed."""
+        """Print the result of a check, or its error."""
         try:
             self.line(name, run(), good=True)
         except MienError as error:
@@ -91,11 +91,13 @@ def _model(settings: Settings) -> str:
 
 
 def _device(settings: Settings) -> str:
-    """Run the model; returns its provider, and why CUDA is not used."""
+    """Run the model; returns its provider, and the reason if CUDA is not used."""
     classifier: Classifier = create_classifier(settings)
     rows = classifier.classify(np.zeros((2, CROP_PX, CROP_PX, 3), np.uint8))
     if rows.shape != (2, 7) or not np.allclose(rows.sum(axis=1), 1.0, atol=1e-4):
-        raise ArtifactError(f"the model returned {rows.shape} with sums {rows.sum(axis=1)}: expected (2, 7), each 1")
+        raise ArtifactError(
+            f"the model returned {rows.shape} with sums {rows.sum(axis=1)}: expected (2, 7) with sums of 1"
+        )
     text = f"the model runs on {classifier.provider} in {classifier.precision}"
     if classifier.provider == CPU:
         obstacle = fallback(classifier, settings) or cuda_obstacle()
@@ -139,7 +141,7 @@ def _about(folder: Path) -> str:
 
 
 def verify_models(folder: Path | None) -> bool:
-    """Verify one artifact, or all and the detector; returns whether all passed."""
+    """Verify one artifact, or all artifacts and detectors; returns whether all passed."""
     results = _Results()
     folders = [folder] if folder else sorted(path.parent for path in ARTIFACTS_DIR.glob("*/manifest.json"))
     if not folders:

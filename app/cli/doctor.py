@@ -1,4 +1,4 @@
-"""The command `mien doctor`: a check of the installation."""
+"""Command `mien doctor`: a check of the installation."""
 
 import typer
 

@@ -1,4 +1,4 @@
-"""Exit codes of the program, and the exit of `mien label` at a signal before it has begun; light to import."""
+"""Exit codes, and the handling of signals during the imports of `mien label`; fast to import."""
 
 import json
 import os
@@ -16,14 +16,14 @@ EXIT_CODES: Final = (
 
 
 def stopped_by(name: str) -> str:
-    """The message of a run that a signal has stopped."""
+    """Message of a run that was stopped by a signal."""
     return f"stopped by {name}. Rerun the same command to resume."
 
 
 def exit_when_stopped() -> None:
-    """Exit at SIGINT and SIGTERM while the program is imported, which takes a second.
+    """Exit at SIGINT and SIGTERM during imports, which take about a second.
 
-    At once and not by an exception, which a native library that is being imported would lose.
+    The exit is immediate, because native libraries may swallow an exception that is raised during their import.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _exit)

@@ -1,4 +1,4 @@
-"""The command `mien label`: its options, collected in one request."""
+"""Command `mien label`: its options, collected in one `Request`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -27,20 +27,20 @@ def label(
     ] = False,
     files_from: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Read names, one per line, from FILE or stdin (-).", rich_help_panel=IN),
+        typer.Option(metavar="FILE", help="Read paths, one per line, from FILE or stdin (-).", rich_help_panel=IN),
     ] = None,
     null: Annotated[
         bool,
-        typer.Option("--null", "-0", help="Names in --files-from end in NUL (find -print0).", rich_help_panel=IN),
+        typer.Option(
+            "--null", "-0", help="Paths in --files-from are NUL-separated (find -print0).", rich_help_panel=IN
+        ),
     ] = False,
     recursive: Annotated[bool, typer.Option(help="Enter subfolders.", rich_help_panel=IN)] = True,
     ignore: Annotated[
         list[str] | None,
-        typer.Option(metavar="PATTERN", help="Skip what matches, such as '*.tif' or 'raw/*'.", rich_help_panel=IN),
+        typer.Option(metavar="PATTERN", help="Skip matching paths, such as '*.tif' or 'raw/*'.", rich_help_panel=IN),
     ] = None,
-    hidden: Annotated[
-        bool, typer.Option("--hidden", help="Include names that begin with a dot.", rich_help_panel=IN)
-    ] = False,
+    hidden: Annotated[bool, typer.Option("--hidden", help="Include hidden files.", rich_help_panel=IN)] = False,
     symlinks: Annotated[
         Symlinks, typer.Option(help="files: links to files; follow: to folders, too; skip: none.", rich_help_panel=IN)
     ] = "files",
@@ -48,30 +48,29 @@ def label(
     per_second: Annotated[
         float | None, typer.Option(min=0.001, metavar="N", help="N video frames per second.", rich_help_panel=IN)
     ] = None,
-    limit: Annotated[
-        int | None, typer.Option(min=1, help="Label at most N more pictures.", rich_help_panel=RUN)
-    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Label at most N more images.", rich_help_panel=RUN)] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Count what would be labeled and write nothing.", rich_help_panel=RUN)
     ] = False,
     check_hashes: Annotated[
         bool,
         typer.Option(
-            "--check-hashes", help="Read everything again to find files changed silently.", rich_help_panel=RUN
+            "--check-hashes", help="Hash all files to find changes with unchanged size and time.", rich_help_panel=RUN
         ),
     ] = False,
     new_run: Annotated[
         bool,
-        typer.Option("--new-run", help="Label again with other settings; keeps the old journal.", rich_help_panel=RUN),
+        typer.Option("--new-run", help="Start over with other settings; keeps the old journal.", rich_help_panel=RUN),
     ] = False,
     annotated_px: Annotated[
         int, typer.Option(min=64, help="Maximum long side of annotated copies, pixels.", rich_help_panel=OUTS)
     ] = 1600,
     min_face: Annotated[
-        float, typer.Option(min=0, metavar="PX", help="Leave out faces smaller than this.", rich_help_panel=OUTS)
+        float, typer.Option(min=0, metavar="PX", help="Leave out smaller faces.", rich_help_panel=OUTS)
     ] = 0,
     min_confidence: Annotated[
-        float, typer.Option(min=0, max=1, metavar="P", help="Leave out less confident labels.", rich_help_panel=OUTS)
+        float,
+        typer.Option(min=0, max=1, metavar="P", help="Leave out faces with a lower confidence.", rich_help_panel=OUTS),
     ] = 0,
     workers: Annotated[int, typer.Option(min=0, max=256, help="Threads; 0: one per core.", rich_help_panel=RUN)] = 0,
     model: Model = None,
@@ -80,14 +79,16 @@ def label(
     prior: PriorName = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.", rich_help_panel=LOG)] = False,
     json_log: Annotated[
-        bool, typer.Option("--json-log", help="Log JSON lines to stderr, summary included.", rich_help_panel=LOG)
+        bool, typer.Option("--json-log", help="Log JSON lines to stderr, including the summary.", rich_help_panel=LOG)
     ] = False,
     engine: Annotated[
         Engine, typer.Option(help="ray: partitioned Parquet, on a cluster (extra `ray`).", rich_help_panel=RAY)
     ] = "local",
     ray_address: Annotated[
         str | None,
-        typer.Option(metavar="HOST:PORT|auto", help="Existing cluster (default: start one).", rich_help_panel=RAY),
+        typer.Option(
+            metavar="HOST:PORT|auto", help="Existing cluster (default: start a local one).", rich_help_panel=RAY
+        ),
     ] = None,
     partition_files: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Files per partition (256).", rich_help_panel=RAY)
@@ -97,7 +98,7 @@ def label(
 
     Writes a table, annotated copies and a report to one folder.
     If it is stopped or killed, rerun the same command to resume.
-    A file that cannot be read becomes a row with its reason.
+    A file that cannot be read becomes a row with the reason.
     """
     if list_outputs:
         from app.cli.label_run import print_outputs
@@ -107,7 +108,7 @@ def label(
     if bool(inputs) == bool(files_from):
         fail("give either FOLDER... or --files-from.", USAGE)
     if per_second is not None and every != 1:
-        fail("--every and --per-second exclude each other.", USAGE)
+        fail("--every and --per-second cannot be combined.", USAGE)
     request = Request(
         out=out,
         inputs=tuple(inputs or ()),

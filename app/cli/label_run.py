@@ -27,7 +27,7 @@ _KINDS: Final = {"file": "files", "zip": "zip archives", "tar": "tar archives", 
 
 
 def print_outputs() -> None:
-    """List the outputs with a line each; those written by default are marked."""
+    """List the outputs, one per line, with the default ones marked."""
     console = Console()
     for name in output_names():
         mark = "*" if name in DEFAULT_OUTPUTS else " "
@@ -56,9 +56,8 @@ def _guarded(request: Request, settings: Mapping[str, Any], signals: Interrupts,
     except MienError as error:
         return _failed(request, stream, str(error), _CODES.get(type(error), FAILED))
     except BaseException:
-        if (
-            signals.received is not None
-        ):  # not only Stopped: a native library that is imported makes another error of it
+        # not only Stopped: a native library may replace it by another exception during its import
+        if signals.received is not None:
             return _failed(request, stream, stopped_by(signals.received), STOPPED)
         if request.messages != "json":
             raise
@@ -91,7 +90,7 @@ def _on_ray(request: Request, settings: Settings, report: Reporter, signals: Int
 
 
 def _check_engine(request: Request) -> None:
-    """Refuse options that the engine has no use for. Raises: LabelingError."""
+    """Reject options of the other engine. Raises: LabelingError."""
     if request.engine == "local":
         if request.ray_address is not None or request.partition_files is not None:
             raise LabelingError("--ray-address and --partition-files need --engine ray.")
@@ -102,14 +101,14 @@ def _check_engine(request: Request) -> None:
 
 
 def exit_code(outcome: Outcome) -> int:
-    """0, or why it is not: stopped before the end, or some files have errors."""
+    """Exit code of a completed or stopped run."""
     if outcome.stopped:
         return STOPPED
     return SOME_ERRORS if outcome.statuses.get("error") else 0
 
 
 def _dry_run(request: Request, stream: IO[str] | None) -> int:
-    """Scan only: how many inputs of which kind, and what is already known to be wrong."""
+    """Scan only: print the number of inputs by kind, and of files that cannot be read."""
     check_outputs(request.outputs)
     kinds: Counter[str] = Counter()
     failures: Counter[str] = Counter()
@@ -127,6 +126,6 @@ def _dry_run(request: Request, stream: IO[str] | None) -> int:
     for kind, count in sorted(kinds.items()):
         console.print(f"{count:>12,} {_KINDS[kind]}", highlight=False)
     for reason, count in sorted(failures.items()):
-        console.print(f"{count:>12,} that cannot be read: {reason}", highlight=False)
+        console.print(f"{count:>12,} unreadable: {reason}", highlight=False)
     console.print(f"{size / 1e6:>12,.1f} MB in total. Nothing was written.", highlight=False)
     return 0

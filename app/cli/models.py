@@ -1,4 +1,4 @@
-"""The commands `mien models pull | list | verify | triton`."""
+"""Commands `mien models pull | list | verify | triton`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -64,7 +64,7 @@ def models_list() -> None:
 def models_verify(
     folder: Annotated[Path | None, typer.Argument(help="Artifact folder (default: all released artifacts).")] = None,
 ) -> None:
-    """Verify the hash of every artifact file and of the detector."""
+    """Verify the hashes of all artifact files and of the detector."""
     with printed_errors():
         from app.cli.checks import verify_models
 

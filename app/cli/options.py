@@ -1,4 +1,4 @@
-"""Options shared by the commands, and one-line error messages; light to import."""
+"""Options shared by the commands, and one-line error messages; fast to import."""
 
 import sys
 from pathlib import Path
@@ -9,7 +9,7 @@ import typer
 from app.cli.exit_codes import FAILED
 
 # Headings of the help
-IN, OUTS, RUN, LOG, WITH, RAY = "Inputs", "Outputs", "Run", "Messages", "Model", "Past one machine"
+IN, OUTS, RUN, LOG, WITH, RAY = "Inputs", "Outputs", "Run", "Messages", "Model", "Cluster"
 
 
 Model = Annotated[
@@ -29,8 +29,8 @@ DetectorName = Annotated[
 ]
 
 
-class printed_errors:  # noqa: N801  # read as a statement
-    """Print expected errors as one line and exit with status 1."""
+class printed_errors:  # noqa: N801  # used like a statement
+    """Context manager that prints expected errors as one line and exits with status 1."""
 
     def __enter__(self) -> None:
         return None

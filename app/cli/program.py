@@ -1,4 +1,4 @@
-"""The commands of the program `mien`, put together."""
+"""Typer application with all commands of `mien`."""
 
 from typing import Annotated
 
@@ -43,4 +43,4 @@ def root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Define the options of the program itself."""
+    """Define the global options."""

@@ -1,4 +1,4 @@
-"""The command `mien review`: correct labels in the browser, or export the corrected faces."""
+"""Command `mien review`: correction of labels in the browser, and export of reviewed faces."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,18 +9,18 @@ from app.cli.options import printed_errors
 
 
 def review(
-    out: Annotated[Path, typer.Argument(help="Folder that `mien label` has written.")],
+    out: Annotated[Path, typer.Argument(help="Output folder of `mien label`.")],
     export: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write the reviewed faces as a class-folder data set, and leave.")
+        Path | None, typer.Option(metavar="DIR", help="Export the reviewed faces as class folders, and exit.")
     ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Export unreviewed faces too, with the model's label.")
     ] = False,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on this machine; 0 takes a free one.")] = 8001,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on this machine; 0: any free port.")] = 8001,
 ) -> None:
     """Correct labels in the browser, and export them for training.
 
-    The page is served to this machine only. Corrections are kept in corrections.jsonl, beside the predictions.
+    The page is served to this machine only. Corrections are saved in corrections.jsonl in the output folder.
     """
     with printed_errors():
         from app.labeling.review.export import write_export

@@ -1,4 +1,4 @@
-"""The command `mien serve`: the HTTP service on a port."""
+"""Command `mien serve`: the HTTP service."""
 
 from typing import Annotated
 
@@ -8,15 +8,15 @@ from app.cli.options import DetectorName, Model, OnDevice, PriorName, printed_er
 
 
 def serve(
-    host: Annotated[str | None, typer.Option(help="Address to listen on; 127.0.0.1 when not given.")] = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port; 8000 when not given.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on (default: 127.0.0.1).")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port (default: 8000).")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes that share the port.")] = None,
     model: Model = None,
     device: OnDevice = None,
     detector: DetectorName = None,
     prior: PriorName = None,
 ) -> None:
-    """Answer uploads over HTTP: POST /v1/expressions; guide at /docs."""
+    """Serve the HTTP API, POST /v1/expressions, and its documentation at /docs."""
     with printed_errors():
         from app.service import server
         from app.settings import load_settings

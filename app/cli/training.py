@@ -1,6 +1,6 @@
-"""The commands `mien data | train | pretrain | evaluate | export | report | quantize`: training under one program.
+"""Commands `mien data | train | pretrain | evaluate | export | report | quantize`.
 
-Serving imports nothing of training: a command checks that its libraries are there and then runs its module.
+Serving does not import training: each command checks that its libraries are installed and then runs its module.
 """
 
 import importlib.util
@@ -17,7 +17,7 @@ from app.cli.exit_codes import FAILED
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A module with a command line of its own, to which a command passes every argument on."""
+    """A module with its own command line, which gets all arguments."""
 
     name: str
     help: str
@@ -28,16 +28,16 @@ MODULES: Final = {
     "data": Module("data", "Check a data set: `mien data check KIND ROOT`.", needs=()),
     "train": Module("training.train", "Train one network from a recipe."),
     "pretrain": Module("training.pretrain", "Pretrain a transformer on faces without labels."),
-    "evaluate": Module("training.evaluate", "Score a released artifact on one split."),
+    "evaluate": Module("training.evaluate", "Evaluate a released artifact on one split."),
     "export": Module("training.export", "Release a run as an artifact."),
-    "report": Module("training.report", "Write an HTML report on runs."),
-    "quantize": Module("training.quantize", "Add an 8-bit graph to an artifact where it is faster and as good."),
+    "report": Module("training.report", "Write an HTML report about training runs."),
+    "quantize": Module("training.quantize", "Add an int8 graph to an artifact if it is faster and as accurate."),
 }
 _PASS_ON: Final = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
 def add_training_commands(app: typer.Typer) -> None:
-    """Add every command of `MODULES`."""
+    """Add the commands in `MODULES`."""
     for name, module in MODULES.items():
         app.command(
             name, help=module.help, context_settings=_PASS_ON, add_help_option=False, rich_help_panel="Training"
@@ -54,7 +54,7 @@ def _command(name: str, module: Module) -> Callable[[typer.Context], None]:
                 err=True,
             )
             raise typer.Exit(FAILED)
-        sys.argv[1:] = context.args  # run_module sets the first
+        sys.argv[1:] = context.args  # run_module sets argv[0]
         runpy.run_module(module.name, run_name="__main__", alter_sys=True)
 
     return run

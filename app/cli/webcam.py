@@ -1,4 +1,4 @@
-"""The command `mien webcam`: the page with a camera, or live labels of a camera, video or stream."""
+"""Command `mien webcam`: the page with a camera, or live labels of a camera, video or stream."""
 
 from pathlib import Path
 from typing import Annotated
@@ -22,7 +22,7 @@ def webcam(
     window: Annotated[bool, typer.Option(help="Show --source in a window, if there is a display.")] = True,
     browser: Annotated[bool, typer.Option(help="Open the page in the browser.")] = True,
     port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Port of the page; default 8000, or a free one.")
+        int | None, typer.Option(min=0, max=65535, help="Port of the page (default: 8000, or any free port).")
     ] = None,
     model: Model = None,
     device: OnDevice = None,

@@ -1,7 +1,7 @@
 """Frames of video files, cameras and network streams, and annotated videos on disk.
 
-A file gives every frame in order. A camera or a network stream gives its newest frame and drops the ones in between,
-so that the picture never lags behind.
+A file yields every frame in order. A camera or a network stream yields its newest frame and drops the ones in between,
+so that there is no growing delay.
 """
 
 import math
@@ -18,32 +18,32 @@ import cv2
 from app.errors import StartupError
 from data.contract import Array
 
-_USUAL_FPS: Final = 25.0
+_DEFAULT_FPS: Final = 25.0
 _MAX_FPS: Final = 240.0
-_SILENCE_S: Final = 10.0
-_LONGEST_GAP_S: Final = 10.0
+_READ_TIMEOUT_S: Final = 10.0
+_MAX_GAP_S: Final = 10.0
 _CANNOT_OPEN: Final = {
     True: "camera {name}: not found or in use. Connect it, or close the program that uses it, and try again.",
     False: "source {name}: cannot be opened. Expected a video that OpenCV's FFmpeg can read.",
 }
-# What the FFmpeg inside OpenCV's wheels can encode; H.264 is not in them.
+# Codecs in OpenCV's wheels; they do not include an H.264 encoder.
 CODECS: Final = {".mp4": "mp4v", ".mov": "mp4v", ".mkv": "mp4v", ".avi": "MJPG"}
 
 
 class SourceUnavailable(StartupError):
-    """A video that cannot be opened, or one that cannot be written."""
+    """A video that cannot be opened or written."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frame:
-    """pixels: (H, W, 3) uint8 RGB; time_s: seconds from the start of the source."""
+    """One frame: (H, W, 3) uint8 RGB pixels, and the time in seconds since the start of the source."""
 
     time_s: float
     pixels: Array
 
 
 class Source(Protocol):
-    """Frames with their times; `fps` is the rate that the source states, or a usual one."""
+    """Frames with their times; `fps` is the frame rate reported by the source, or a default."""
 
     name: str
     fps: float
@@ -57,17 +57,17 @@ class Source(Protocol):
 
 
 def open_source(text: str, *, paced: bool = False) -> Source:
-    """Open a camera by its number, a file by its name, or a stream by its address, such as `rtsp://...`.
+    """Open a camera by number, a file by name, or a stream by URL, such as `rtsp://...`.
 
     Args:
         text: `0` is the first camera.
-        paced: play a file at its own speed and skip frames where the reader is slower.
-    Raises: SourceUnavailable, whose message never holds the password of an address.
+        paced: play a file in real time and skip frames if the consumer is slower.
+    Raises: SourceUnavailable; its message does not include a password of the URL.
     """
     name = without_password(text)
     is_camera, is_file = text.isdecimal(), Path(text).is_file()
     if not is_camera and not is_file and "://" not in text:
-        raise SourceUnavailable(f"source {name}: no such file. Expected a video file, a camera number or an address.")
+        raise SourceUnavailable(f"source {name}: no such file. Expected a video file, a camera number or a URL.")
     video = _open_quietly(int(text) if is_camera else text)
     if not video.isOpened():
         raise SourceUnavailable(_CANNOT_OPEN[is_camera].format(name=name))
@@ -77,7 +77,7 @@ def open_source(text: str, *, paced: bool = False) -> Source:
 
 
 def _open_quietly(target: int | str) -> cv2.VideoCapture:
-    """Open a source without OpenCV's own warnings, which repeat ours in lines that nobody can read."""
+    """Open a source without OpenCV's own warnings, which are hard to read; the caller reports failures."""
     level = cv2.utils.logging.getLogLevel()
     cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
     try:
@@ -87,18 +87,18 @@ def _open_quietly(target: int | str) -> cv2.VideoCapture:
 
 
 def without_password(text: str) -> str:
-    """Return an address without user and password, as it may be printed."""
+    """Return a URL without user and password, for printing."""
     parts = urlsplit(text)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])) if "@" in parts.netloc else text
 
 
 def _rate(video: cv2.VideoCapture) -> float:
     stated = float(video.get(cv2.CAP_PROP_FPS))
-    return stated if math.isfinite(stated) and 0 < stated <= _MAX_FPS else _USUAL_FPS
+    return stated if math.isfinite(stated) and 0 < stated <= _MAX_FPS else _DEFAULT_FPS
 
 
 class FileSource:
-    """Every frame of a file, or, when paced, those that are due."""
+    """Every frame of a file or, if paced, the frames that are due."""
 
     live = False
 
@@ -107,7 +107,7 @@ class FileSource:
         self._video, self._paced = video, paced
 
     def frames(self) -> Iterator[Frame]:
-        """Frames with the file's own time stamps."""
+        """Frames with the timestamps of the file."""
         start, number = time.monotonic(), 0
         while self._video.grab():
             stamp_s = self._video.get(cv2.CAP_PROP_POS_MSEC) / 1000.0
@@ -159,12 +159,12 @@ class LiveSource:
 
     def _take(self) -> Frame | None:
         with self._changed:
-            self._changed.wait_for(lambda: self._newest is not None or self._ended, _SILENCE_S)
+            self._changed.wait_for(lambda: self._newest is not None or self._ended, _READ_TIMEOUT_S)
             frame, self._newest = self._newest, None
         return frame
 
     def close(self) -> None:
-        """Stop reading; a read that hangs ends with the process."""
+        """Stop reading; a blocked read ends with the process."""
         self._ended = True
         if self._reader.is_alive():
             self._reader.join(2.0)
@@ -173,13 +173,13 @@ class LiveSource:
 
 
 class VideoFile:
-    """An annotated video at a constant rate: frames are repeated or skipped to keep true time.
+    """An annotated video with a constant frame rate: frames are repeated or skipped to keep the original timing.
 
-    It is written beside its final place and moved there when it is complete.
+    The video is written to a temporary file in the same folder and renamed when it is complete.
     """
 
     def __init__(self, path: Path, fps: float) -> None:
-        """Check the name. Raises: SourceUnavailable, for an unknown format or a missing folder."""
+        """Check the path. Raises: SourceUnavailable, for an unknown format or a missing folder."""
         if path.suffix.lower() not in CODECS:
             raise SourceUnavailable(f"{path}: unknown video format. Expected one of {', '.join(CODECS)}.")
         if not path.absolute().parent.is_dir():
@@ -197,7 +197,7 @@ class VideoFile:
         if (pixels.shape[1], pixels.shape[0]) != self._size:
             pixels = cv2.resize(pixels, self._size, interpolation=cv2.INTER_AREA)
         due = round(time_s * self.fps) + 1 - self._written
-        if due > _LONGEST_GAP_S * self.fps:  # a wrong time stamp, not a pause
+        if due > _MAX_GAP_S * self.fps:  # a wrong timestamp, not a pause
             due = 1
         for _ in range(due):
             writer.write(pixels)
@@ -214,9 +214,9 @@ class VideoFile:
         return self._writer
 
     def close(self, *, complete: bool) -> Path | None:
-        """Finish the file. An incomplete one stays beside its place, as `NAME.part.mp4`, and replaces nothing.
+        """Finish the file. An incomplete video keeps its temporary name, `NAME.part.mp4`.
 
-        Returns: where the video is; None where there was no frame.
+        Returns: path of the video; None if there was no frame.
         """
         if self._writer is None:
             return None

@@ -1,4 +1,4 @@
-"""Places where labeled frames of a video are shown: a window, a table, lines of text, a file."""
+"""Views of the labeled frames of a video: a window, a table, lines of text, a file."""
 
 import os
 import sys
@@ -28,7 +28,7 @@ _MIN_LISTED: Final = 0.05
 
 @dataclass(frozen=True)
 class Moment:
-    """One labeled frame; the rate is frames per second over the last ones."""
+    """One labeled frame; the rate is the recent number of frames per second."""
 
     frame: Frame
     analysis: Analysis
@@ -42,17 +42,17 @@ class Moment:
 
 
 class View(Protocol):
-    """Something that shows moments."""
+    """Interface of a view."""
 
     def show(self, moment: Moment) -> bool:
         """Show one moment. Returns: whether to continue."""
 
     def close(self, *, complete: bool) -> None:
-        """Finish; `complete` is False where an error ended the run."""
+        """Finish; `complete` is False if the run ended with an error."""
 
 
 class TableView:
-    """A table in the terminal that changes in place: one row per person."""
+    """A table in the terminal, updated in place, with one row per person."""
 
     def __init__(self, console: Console, name: str) -> None:
         self._name = name
@@ -60,13 +60,15 @@ class TableView:
         self._live.start()
 
     def show(self, moment: Moment) -> bool:
-        """Bring the table up to this moment."""
+        """Update the table."""
         self._live.update(self.table(moment))
         return True
 
     def table(self, moment: Moment) -> Table:
-        """The moment as a table. Columns have fixed widths, so that nothing moves when a label changes."""
-        caption = f"{moment.frame.time_s:.1f} s, {moment.rate:.1f} frames/s. Ctrl-C ends. Expressions, not feelings."
+        """The faces as a table. Columns have fixed widths, so that nothing moves when a label changes."""
+        caption = (
+            f"{moment.frame.time_s:.1f} s, {moment.rate:.1f} frames/s. Press Ctrl-C to stop. Expressions, not feelings."
+        )
         table = Table(title=self._name, caption=caption, expand=True)
         table.add_column("Person", width=6, justify="right")
         table.add_column("Expression", width=len("uncertain (happiness >99%)"), no_wrap=True)
@@ -91,14 +93,14 @@ def _row(tracked: TrackedFace) -> tuple[str, Text, Text, str]:
 
 
 class LinesView:
-    """One line for each change of a label: for output to a file or another program."""
+    """One line per change of a label, for output to a file or another program."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._printed: dict[int, tuple[str, bool]] = {}
 
     def show(self, moment: Moment) -> bool:
-        """Print what has changed."""
+        """Print the labels that have changed."""
         for tracked in moment.faces:
             state = (tracked.face.label, tracked.face.uncertain)
             if self._printed.get(tracked.track) != state:
@@ -107,11 +109,11 @@ class LinesView:
         return True
 
     def close(self, *, complete: bool) -> None:
-        """Do nothing: every line is printed at once."""
+        """Do nothing: lines are printed immediately."""
 
 
 class WindowView:
-    """A window with the annotated picture; Escape, q or closing it ends the run."""
+    """A window with the annotated frame; Escape, q or closing it ends the run."""
 
     def __init__(self, name: str) -> None:
         self._name = f"Mien: {name}"
@@ -120,7 +122,7 @@ class WindowView:
         cv2.namedWindow(self._name, cv2.WINDOW_NORMAL | cv2.WINDOW_KEEPRATIO | cv2.WINDOW_GUI_NORMAL)
 
     def show(self, moment: Moment) -> bool:
-        """Show the picture. Returns: False once the window is to close."""
+        """Show the frame. Returns: False if the user closed the window or pressed Escape or q."""
         if not self._sized:
             cv2.resizeWindow(self._name, moment.analysis.width, moment.analysis.height)
             self._sized = True
@@ -140,26 +142,26 @@ class FileView:
         self._file = file
 
     def show(self, moment: Moment) -> bool:
-        """Add the annotated picture."""
+        """Add the annotated frame."""
         self._file.add(moment.drawn, moment.frame.time_s)
         return True
 
     def close(self, *, complete: bool) -> None:
-        """Finish the file, and say where an incomplete one is."""
+        """Finish the file, and print the path of an incomplete one."""
         path = self._file.close(complete=complete)
         if path is not None and not complete:
             Console(stderr=True).out(
-                f"The run ended early. The video up to there is in {path}; {self._file.path} is unchanged."
+                f"The run ended early. The video up to that point is in {path}; {self._file.path} is unchanged."
             )
 
 
 def has_display() -> bool:
-    """Whether a window or a browser can be shown: without a display, Qt would end the whole program."""
+    """Whether a window or a browser can be shown. Without a display, Qt would abort the process."""
     return sys.platform != "linux" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
 def open_window(name: str) -> WindowView | None:
-    """Open a window; None without a display, or where this OpenCV was built without windows."""
+    """Open a window; None if there is no display or OpenCV was built without window support."""
     try:
         return WindowView(name) if has_display() else None
     except cv2.error:

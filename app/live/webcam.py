@@ -20,26 +20,26 @@ from app.live.views import FileView, LinesView, Moment, TableView, View, open_wi
 
 @dataclass(slots=True)
 class Summary:
-    """Frames, seconds and people of a run."""
+    """Number of frames, duration and tracks of a run."""
 
     frames: int = 0
     seconds: float = 0.0
-    people: set[int] = field(default_factory=set)
+    tracks: set[int] = field(default_factory=set)
 
     def __str__(self) -> str:
         rate = self.frames / self.seconds if self.seconds else 0.0
-        tracks = f"{len(self.people)} {'track' if len(self.people) == 1 else 'tracks'} of faces"
-        return f"{self.frames} frames in {self.seconds:.1f} s ({rate:.1f} frames/s), {tracks}"
+        counted = f"{len(self.tracks)} {'track' if len(self.tracks) == 1 else 'tracks'} of faces"
+        return f"{self.frames} frames in {self.seconds:.1f} s ({rate:.1f} frames/s), {counted}"
 
 
 def label_video(pipeline: Pipeline, source: Source, views: Sequence[View]) -> Summary:
-    """Label frames until the source ends, a view is closed, or Ctrl-C is pressed; then close source and views."""
+    """Label frames until the source ends, a view is closed or Ctrl-C is pressed; then close everything."""
     summary, start, complete = Summary(), time.perf_counter(), False
     try:
         _label_frames(pipeline, source, views, summary)
         complete = True
     except KeyboardInterrupt:
-        complete = True  # the usual way to end a live source
+        complete = True  # the usual way to stop a live source
     finally:
         summary.seconds = time.perf_counter() - start
         source.close()
@@ -54,7 +54,7 @@ def _label_frames(pipeline: Pipeline, source: Source, views: Sequence[View], sum
         analysis = pipeline.analyze_pixels(frame.pixels)
         faces = tracker.update(analysis.faces, frame.time_s)
         summary.frames += 1
-        summary.people.update(face.track for face in faces)
+        summary.tracks.update(face.track for face in faces)
         shown = replace(analysis, faces=tuple(tracked.face for tracked in faces))
         moment = Moment(frame, shown, faces, pace.beat())
         if not all(view.show(moment) for view in views):
@@ -62,7 +62,7 @@ def _label_frames(pipeline: Pipeline, source: Source, views: Sequence[View], sum
 
 
 class _Pace:
-    """Frames per second, smoothed over about a second."""
+    """Number of frames per second, smoothed over about one second."""
 
     def __init__(self) -> None:
         self._last: float | None = None
@@ -72,17 +72,17 @@ class _Pace:
         now = time.perf_counter()
         if self._last is not None:
             passed = now - self._last
-            share = min(1.0, passed) if self._mean_s else 1.0
-            self._mean_s += share * (passed - self._mean_s)
+            weight = min(1.0, passed) if self._mean_s else 1.0
+            self._mean_s += weight * (passed - self._mean_s)
         self._last = now
         return 1.0 / self._mean_s if self._mean_s else 0.0
 
 
 def run(pipeline: Pipeline, text: str, *, write: Path | None, window: bool) -> Summary:
-    """Label the source that `text` names; see `mien webcam --help`. Raises: SourceUnavailable."""
+    """Label a source; see `mien webcam --help`. Raises: SourceUnavailable."""
     console = Console()
     if write is not None and Path(text).exists() and write.exists() and write.samefile(text):
-        raise SourceUnavailable(f"{write}: this is the source itself. Give --write another name.")
+        raise SourceUnavailable(f"{write}: this file is the source. Choose another name for --write.")
     source = open_source(text, paced=write is None and (window or console.is_terminal))
     views: list[View] = [] if write is None else [FileView(VideoFile(write, source.fps))]
     shown = open_window(source.name) if window else None
