@@ -1,1 +1,1 @@
-"""Distillation: the losses of DeiT and the teachers they need."""
+"""Distillation: losses as in DeiT, and teachers."""

@@ -1,7 +1,7 @@
-"""The losses: supervised cross entropy, and DeiT's four ways to learn from a teacher.
+"""Losses: supervised cross entropy, and the four distillation modes of DeiT.
 
-Touvron et al. 2021, "Training data-efficient image transformers & distillation through attention", eq. 2 and 3. Parts
-are returned by name so that a run logs what it minimizes.
+Source: Touvron et al. 2021, "Training data-efficient image transformers & distillation through attention", eq. 2 and 3.
+Losses are returned as named parts for logging.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from training.config import DistillationConfig, DistillationMode
 
 
 class LossParts(NamedTuple):
-    """Scalars; `total` is what is minimized."""
+    """Scalars; `total` is minimized."""
 
     total: Tensor
     supervised: Tensor
@@ -25,7 +25,7 @@ class LossParts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClassTerms:
-    """What the train split's class frequencies change in the supervised loss, (7,) each or nothing."""
+    """Corrections of the supervised loss for class frequencies, (7,) each or None."""
 
     log_prior: Tensor | None = None
     weight: Tensor | None = None
@@ -35,7 +35,7 @@ _NO_TERMS: Final = ClassTerms()
 
 
 def class_weights(counts: Tensor, *, beta: float) -> Tensor:
-    """Weights (7,) by effective number of faces, mean 1; `counts` (7,) may be vote shares summed.
+    """Class weights (7,) by effective number of faces, with mean 1; `counts` (7,) may be sums of vote shares.
 
     Source: Cui et al. 2019, eq. 2. A class without a face has weight 0.
     """
@@ -52,14 +52,14 @@ def cross_entropy(
     weight: Tensor | None = None,
     smoothing: float = 0.0,
 ) -> Tensor:
-    """Mean cross entropy against class shares (votes, mixed labels or one-hot).
+    """Mean cross entropy with class shares (votes, mixed labels or one-hot).
 
     Args:
         logits: (B, 7).
         target: (B, 7), rows sum to 1.
-        log_prior: (7,) tau times log class frequency, added to the logits while training, so that rare classes are not
-            suppressed when serving leaves it out. Source: Menon et al. 2021, eq. 10.
-        weight: (7,) factor of each class's term; the mean is still over B.
+        log_prior: (7,) tau times the log class frequency, added to the logits in training only, so that rare classes
+            are not suppressed in serving. Source: Menon et al. 2021, eq. 10.
+        weight: (7,) weight of each class; the mean is still over B.
         smoothing: share of the target spread evenly over the classes.
     """
     adjusted = logits.float() if log_prior is None else logits.float() + log_prior
@@ -67,13 +67,13 @@ def cross_entropy(
 
 
 def relabel(logits: Tensor, target: Tensor, *, margin: float) -> tuple[Tensor, Tensor]:
-    """Give faces whose label the network contradicts the class that it predicts instead.
+    """Replace labels that the network contradicts by its predictions.
 
     Args:
         logits: (B, 7), detached.
-        target: (B, 7) class shares; a row of zeros has no label and keeps it so.
-        margin: by which the most probable class must exceed the probability of the target's top class.
-    Returns: (B, 7) targets, and which rows changed, (B,) bool. Source: Wang et al. 2020 (SCN), eq. 5.
+        target: (B, 7) class shares; rows of zeros are unlabeled and stay unchanged.
+        margin: minimum difference between the probabilities of the predicted class and of the label.
+    Returns: (B, 7) targets, and (B,) bool, which rows changed. Source: Wang et al. 2020 (SCN), eq. 5.
     """
     probabilities = logits.float().softmax(dim=-1)
     top = probabilities.max(dim=-1)
@@ -95,7 +95,7 @@ def soft_distillation(student_logits: Tensor, teacher_logits: Tensor, *, tempera
 
 
 def hard_distillation(student_logits: Tensor, teacher_logits: Tensor) -> Tensor:
-    """Cross entropy with the teacher's decision as the label, (B, 7) each. Source: DeiT eq. 3."""
+    """Cross entropy with the teacher's prediction as the label, (B, 7) each. Source: DeiT eq. 3."""
     return functional.cross_entropy(student_logits.float(), teacher_logits.argmax(dim=-1))
 
 
@@ -116,14 +116,14 @@ def distillation_loss(
     terms: ClassTerms = _NO_TERMS,
     smoothing: float = 0.0,
 ) -> LossParts:
-    """(1 - lambda) * supervised + lambda * distillation; the token modes give the teacher its own head.
+    """(1 - lambda) * supervised + lambda * distillation; token modes use the head of the distillation token.
 
     Args:
         heads: the student's logits, (B, 7).
         target: (B, 7) class shares.
         teacher_logits: (B, 7), or None with mode `none`.
         config: mode, lambda (`weight`) and tau (`temperature`).
-        terms, smoothing: as `cross_entropy`.
+        terms, smoothing: see `cross_entropy`.
     """
     supervised = cross_entropy(
         heads.class_logits, target, log_prior=terms.log_prior, weight=terms.weight, smoothing=smoothing

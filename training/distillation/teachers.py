@@ -1,4 +1,4 @@
-"""The teachers of a distillation: finished runs, released artifacts, or several of either as an ensemble."""
+"""Teachers for distillation: finished runs or released artifacts, alone or as an ensemble."""
 
 from pathlib import Path
 
@@ -13,9 +13,9 @@ from training.release.weights import load_network
 
 
 class Teachers(nn.Module):
-    """One or several frozen teachers; an ensemble answers with the log of its mean probability.
+    """One or several frozen teachers; an ensemble returns the log of the mean probability.
 
-    Raises: RunError, CheckpointError, for a teacher that is missing, damaged, or of other labels or another contract.
+    Raises: RunError, CheckpointError, if a teacher is missing or damaged, or has other labels or another contract.
     """
 
     def __init__(self, config: DistillationConfig) -> None:
@@ -32,7 +32,7 @@ class Teachers(nn.Module):
 
 
 class _Member(nn.Module):
-    """A network behind the head that validation chose for its weights."""
+    """A network with the head selected by validation."""
 
     def __init__(self, network: FaceNetwork, head: Head) -> None:
         super().__init__()

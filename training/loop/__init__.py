@@ -1,1 +1,1 @@
-"""The training loop: batches, optimizer, checkpoints, several processes, metrics and throughput."""
+"""Training loop: batches, optimizer, checkpoints, multiple processes, metrics and throughput."""

@@ -1,6 +1,7 @@
-"""Training batches: crops decoded once into a memory map, shuffled by a seed, augmented in worker processes.
+"""Training batches: crops cached in a memory-mapped file, shuffled by seed, augmented in worker processes.
 
-Order and augmentation depend on (seed, epoch, face) alone, so a resumed run sees what an uninterrupted one would.
+Order and augmentation depend only on (seed, epoch, face), so a resumed run gets the same batches as an uninterrupted
+one.
 """
 
 import hashlib
@@ -45,15 +46,15 @@ class Faces:
 
 
 def load_faces(source: DataSource, *, color: Color, cache_dir: Path, labeled: bool = True) -> Faces:
-    """Read one split, from the cache where its index and the crop contract are unchanged.
+    """Read one split; decoded crops are cached until the split or the crop contract changes.
 
     Args:
-        source: which split of which set.
-        color: what the network sees.
-        cache_dir: where decoded crops are kept.
-        labeled: False, like the target `teacher`, takes every sample that the reader lists; those without one of the
-            seven labels get label -1 and a target of zeros.
-    Raises: what the reader raises on a set that is missing or damaged; RecipeError without a root.
+        source: data set and split.
+        color: input color of the network.
+        cache_dir: folder for decoded crops.
+        labeled: False, like the target `teacher`, uses all samples of the reader; those without one of the seven labels
+            get label -1 and a target of zeros.
+    Raises: DatasetError, if the set is missing or damaged; RecipeError, without a root.
     """
     reader = open_reader(source.kind, source.resolved_root(), **source.options)
     wanted = labeled and source.target != "teacher"
@@ -78,7 +79,7 @@ def load_faces(source: DataSource, *, color: Color, cache_dir: Path, labeled: bo
 
 
 def _part(samples: list[Sample], fraction: float) -> list[Sample]:
-    """`fraction` of each class (rounded down), in the order given."""
+    """A fraction of each class (rounded down), in the original order."""
     by_label: dict[str | None, list[str]] = {}
     for sample in samples:
         by_label.setdefault(sample.label, []).append(sample.key)
@@ -99,7 +100,7 @@ def _crop(crop: Array, channels: int) -> Array:
 
 
 def _target(sample: Sample, source: DataSource) -> Array:
-    if source.target == "teacher" or sample.label not in LABELS:  # without a share, cross entropy adds nothing
+    if source.target == "teacher" or sample.label not in LABELS:  # cross entropy with zeros is zero
         return np.zeros(len(LABELS), dtype=np.float32)
     if source.target == "votes" and sample.distribution is not None:
         return _shares(sample, source)
@@ -108,35 +109,35 @@ def _target(sample: Sample, source: DataSource) -> Array:
 
 
 def _shares(sample: Sample, source: DataSource) -> Array:
-    """Vote shares, (7,) float32. Raises: DatasetError, for anything but seven shares that sum to 1."""
+    """Vote shares, (7,) float32. Raises: DatasetError, unless there are seven shares that sum to 1."""
     shares = np.asarray(sample.distribution, dtype=np.float32)
     if shares.shape != (len(LABELS),) or not (shares >= 0).all() or abs(float(shares.sum()) - 1) > 1e-3:
         raise DatasetError(
             f"{source.kind}: {sample.key} has vote shares {shares.tolist()}, expected {len(LABELS)} that sum to 1, in "
-            f"the order {', '.join(LABELS)}. Open the set with seven classes, or use target: label."
+            f"the order {', '.join(LABELS)}. Use seven classes, or target: label."
         )
     return shares
 
 
 def _write_cache(path: Path, crops: Iterator[Array], count: int, channels: int) -> None:
-    """Write crops as one .npy file. Raises: DatasetError, naming the space that is missing."""
+    """Write crops as one .npy file. Raises: DatasetError, also if the disk is full."""
     path.parent.mkdir(parents=True, exist_ok=True)
     logger.info("decoding %d faces into %s", count, path)
     shape = (count, CROP_PX, CROP_PX, channels)
     header = {"descr": "|u1", "fortran_order": False, "shape": shape}
     try:
-        # written, not mapped: a map of a file that the disk has no room for ends the process with a bus error
+        # not written through a memory map: on a full disk, that ends the process with a bus error
         with atomic_file(path) as file:
             np.lib.format.write_array_header_1_0(file, header)
             for crop in crops:
                 file.write(np.ascontiguousarray(crop).tobytes())
     except OSError as error:
         why = no_space(path.parent, math.prod(shape)) or error.strerror
-        raise DatasetError(f"{path}: decoded faces cannot be kept ({why}). Choose another data.cache_dir.") from error
+        raise DatasetError(f"{path}: cannot write decoded faces ({why}). Choose another data.cache_dir.") from error
 
 
 class JoinedFaces:
-    """Several splits one after the other, without copying their pixels."""
+    """Concatenation of several splits without copying pixels."""
 
     def __init__(self, parts: list[Faces]) -> None:
         self.parts = parts
@@ -149,19 +150,19 @@ class JoinedFaces:
         return int(self.starts[-1])
 
     def crop(self, index: int) -> Array:
-        """(112, 112, C) uint8."""
+        """One crop, (112, 112, C) uint8."""
         part = int(np.searchsorted(self.starts, index, side="right")) - 1
         return np.asarray(self.parts[part].crops[index - self.starts[part]])
 
 
 @dataclass(frozen=True, slots=True)
 class EpochPlan:
-    """Which batches of an epoch are asked for, and which part of each is this process's."""
+    """Batches of an epoch to load, and this process's part of them."""
 
     seed: int
     epoch: int
-    batch_size: int  # of all processes together
-    first: int = 0  # batch to begin with
+    batch_size: int  # of all processes
+    first: int = 0  # number of the first batch
     rank: int = 0
     world: int = 1
     sampler: Sampler = "instance"
@@ -169,7 +170,7 @@ class EpochPlan:
     def mine(self, batch: Array) -> Array:
         """This process's part of a batch of indices, (batch_size / world,).
 
-        A run of faces and its mirror image: what mixing joins, i and B - 1 - i, stays within one process.
+        Mixing combines faces i and B - 1 - i, so both are in the same part.
         """
         if self.world == 1:
             return batch
@@ -179,7 +180,7 @@ class EpochPlan:
 
 
 class _Batches(Dataset[tuple[Tensor, Tensor]]):
-    """Map-style over batches of one epoch; item b is the b-th batch, made from (seed, epoch, index) alone."""
+    """Map-style dataset of the batches of one epoch; item b depends only on (seed, epoch, b)."""
 
     def __init__(self, faces: JoinedFaces, augment: AugmentConfig, plan: EpochPlan) -> None:
         self.faces, self.config, self.plan = faces, augment, plan
@@ -190,7 +191,7 @@ class _Batches(Dataset[tuple[Tensor, Tensor]]):
         return len(self.order) // self.plan.batch_size
 
     def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
-        if self._augment is None:  # built in the worker that uses it
+        if self._augment is None:  # created in the worker process
             cv2.setNumThreads(0)
             self._augment = Augment(self.config)
         plan = self.plan
@@ -204,13 +205,13 @@ def _face_seed(seed: int, epoch: int, index: int) -> int:
 
 
 def epoch_order(labels: Array, *, seed: int, epoch: int, sampler: Sampler = "instance") -> Array:
-    """Faces of an epoch in their order, (N,) indices; the same for the same seed and epoch.
+    """Order of the faces in an epoch, (N,) indices; equal seeds and epochs give equal orders.
 
     Args:
-        labels: (N,) class indices, -1 for a face without one, which every sampler draws as often as `instance` does.
-        seed, epoch: what the draw depends on.
-        sampler: `instance` visits every face once; `class` draws every class, `square_root` the square root of its
-            faces, alike often, with replacement. Source: Kang et al. 2020, section 4.1.
+        labels: (N,) class indices; -1 for unlabeled faces, which all samplers draw as often as `instance` does.
+        seed, epoch: seed of the random generator.
+        sampler: `instance` visits every face once. `class` and `square_root` draw with replacement, with equal
+            probability per class or proportional to the square root of its size. Source: Kang et al. 2020, section 4.1.
     """
     draw = np.random.default_rng([seed, epoch])
     if sampler == "instance":
@@ -224,16 +225,16 @@ def epoch_order(labels: Array, *, seed: int, epoch: int, sampler: Sampler = "ins
 
 
 def steps_per_epoch(faces: int, batch_size: int) -> int:
-    """Whole batches of an epoch; the rest of the shuffled order waits for another epoch."""
+    """Number of full batches in an epoch; the last, incomplete batch is dropped."""
     return faces // batch_size
 
 
 def train_batches(
     faces: JoinedFaces, augment: AugmentConfig, plan: EpochPlan, *, workers: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield (crops (B, 112, 112, C) uint8, targets (B, 7) float32) as `plan` says; B is this process's share."""
+    """Yield (crops (B, 112, 112, C) uint8, targets (B, 7) float32); B is the batch size of this process."""
     batches = _Batches(faces, augment, plan)
-    # its own generator: the loader would otherwise draw from the global one, which dropout uses and checkpoints keep
+    # otherwise, the loader would use the global generator, which dropout uses and checkpoints save
     loader: DataLoader[tuple[Tensor, Tensor]] = DataLoader(
         batches,
         batch_size=None,

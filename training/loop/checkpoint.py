@@ -1,4 +1,4 @@
-"""Checkpoints that survive a kill at any moment: written atomically, with the previous one kept."""
+"""Checkpoints that survive a kill at any time: written atomically, with the previous one kept."""
 
 import logging
 import pickle
@@ -26,7 +26,7 @@ class CheckpointError(MienError):
 
 
 def save(path: Path, state: dict[str, Any]) -> None:
-    """Write `state` so that `path` holds either the old file or the whole new one. Raises: CheckpointError."""
+    """Write `state` atomically. Raises: CheckpointError."""
     try:
         with atomic_file(path) as file:
             torch.save(state, file)
@@ -36,7 +36,7 @@ def save(path: Path, state: dict[str, Any]) -> None:
 
 
 def _bytes_of(state: Any) -> int:
-    """Size of all tensors of a state, in bytes."""
+    """Size of all tensors in a state, in bytes."""
     if isinstance(state, torch.Tensor):
         return state.nbytes
     if isinstance(state, dict):
@@ -45,15 +45,15 @@ def _bytes_of(state: Any) -> int:
 
 
 def no_space(folder: Path, wanted_bytes: int) -> str:
-    """Say that a disk is full, how much is needed and how much is free; "" where there is room."""
+    """Message about a full disk, with the needed and free space; "" if there is enough space."""
     free = shutil.disk_usage(folder).free
     if free >= wanted_bytes:
         return ""
-    return f"no space left on the disk: {wanted_bytes / 1e6:,.0f} MB are needed, {free / 1e6:,.0f} MB are free"
+    return f"no space left on the disk: {wanted_bytes / 1e6:,.0f} MB needed, {free / 1e6:,.0f} MB free"
 
 
 def save_last(folder: Path, state: dict[str, Any]) -> None:
-    """Write `last.pt` and keep the one before as `previous.pt`. Raises: CheckpointError."""
+    """Write `last.pt`, and keep the old one as `previous.pt`. Raises: CheckpointError."""
     fresh = folder / "next.pt"
     save(fresh, state)
     if (folder / LAST).exists():
@@ -62,7 +62,7 @@ def save_last(folder: Path, state: dict[str, Any]) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read one checkpoint. Raises: CheckpointError, when it is missing, cut short or damaged."""
+    """Read one checkpoint. Raises: CheckpointError, if it is missing, truncated or damaged."""
     try:
         with zipfile.ZipFile(path) as archive:
             damaged = archive.testzip()
@@ -77,14 +77,14 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def exists(folder: Path) -> bool:
-    """Whether a run has written a checkpoint to resume from, whole or not."""
+    """Whether a run has a checkpoint, intact or not."""
     return any((folder / name).exists() for name in _NEWEST_FIRST)
 
 
 def read_newest(folder: Path) -> dict[str, Any] | None:
-    """Return the newest whole checkpoint, or None where there is none; a damaged one is named and passed over.
+    """Return the newest intact checkpoint, or None if there is none; damaged ones are skipped with a warning.
 
-    Raises: CheckpointError, when there are checkpoints and none can be read.
+    Raises: CheckpointError, if there are checkpoints but none is intact.
     """
     candidates = [folder / name for name in _NEWEST_FIRST if (folder / name).exists()]
     problems = []

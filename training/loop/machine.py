@@ -1,4 +1,4 @@
-"""Device and precision of a run, and the processes that share it."""
+"""Device, precision and processes of a run."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ DTYPES: Final = {"fp32": torch.bfloat16, "bf16": torch.bfloat16, "fp16": torch.f
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Device and precision of this process, and its place among the others."""
+    """Device and precision of this process, and its rank."""
 
     device: torch.device
     autocast: torch.autocast
@@ -26,7 +26,7 @@ class Machine:
 
 @contextmanager
 def use_machine(runtime: RuntimeConfig) -> Iterator[Machine]:
-    """Join the processes that torchrun started, and leave them at the end. Raises: RecipeError."""
+    """Join the process group of torchrun for the duration of a block. Raises: RecipeError."""
     device, autocast = choose_device(runtime)
     world, device = parallel.join(device)
     try:
@@ -36,14 +36,14 @@ def use_machine(runtime: RuntimeConfig) -> Iterator[Machine]:
 
 
 def choose_device(runtime: RuntimeConfig) -> tuple[torch.device, torch.autocast]:
-    """Device and precision of a run; also sets the number of threads and how attention runs. Raises: RecipeError."""
+    """Choose device and precision; also sets the number of threads and the attention kernel. Raises: RecipeError."""
     wanted = ("cuda" if torch.cuda.is_available() else "cpu") if runtime.device == "auto" else runtime.device
     if wanted == "cuda" and not torch.cuda.is_available():
-        raise RecipeError("runtime.device cuda: torch sees no GPU here; use auto or cpu")
+        raise RecipeError("runtime.device cuda: torch finds no GPU; use auto or cpu")
     if runtime.precision == "fp16" and wanted == "cpu":
-        raise RecipeError("runtime.precision fp16: only on a GPU, the CPU has no fast fp16; use bf16 or fp32")
+        raise RecipeError("runtime.precision fp16 requires a GPU; use bf16 or fp32 on a CPU")
     if runtime.threads:
         torch.set_num_threads(runtime.threads)
-    # torch's fused attention is slow for 50 tokens on a CPU: 0.65 s a step of the tiny hybrid with it, 0.46 s without
+    # torch's fused attention is slow for 50 tokens on a CPU: the tiny hybrid takes 0.65 s per step, 0.46 s without it
     set_fused_attn(wanted == "cuda")
     return torch.device(wanted), torch.autocast(wanted, DTYPES[runtime.precision], enabled=runtime.precision != "fp32")

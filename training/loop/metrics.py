@@ -16,7 +16,7 @@ RESAMPLES: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A figure with its 95 % bootstrap interval."""
+    """A metric with its 95 % bootstrap interval."""
 
     value: float
     low: float
@@ -24,18 +24,18 @@ class Estimate:
 
 
 def confusion(predicted: Array, actual: Array, *, classes: int = len(LABELS)) -> Array:
-    """Counts, (classes, classes): row the actual class, column the predicted one."""
+    """Confusion matrix, (classes, classes): rows are true classes, columns predictions."""
     counts = np.bincount(actual * classes + predicted, minlength=classes * classes)
     return counts.reshape(classes, classes)
 
 
 def accuracy(counts: Array) -> float:
-    """Share of faces labeled right."""
+    """Share of correctly labeled faces."""
     return float(np.trace(counts) / max(1, counts.sum()))
 
 
 def recalls(counts: Array) -> Array:
-    """Share of each actual class labeled right, (classes,); nan where the class does not occur."""
+    """Recall per class, (classes,); nan for classes that do not occur."""
     totals = counts.sum(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(totals > 0, np.diag(counts) / totals, np.nan)
@@ -55,7 +55,7 @@ def macro_f1(counts: Array) -> float:
 
 
 def ece(probabilities: Array, actual: Array, *, bins: int = ECE_BINS) -> float:
-    """Expected calibration error of the top class, equal-width bins. Source: Guo et al. 2017, eq. 3.
+    """Expected calibration error of the top class with equal-width bins. Source: Guo et al. 2017, eq. 3.
 
     Args:
         probabilities: (N, classes), rows sum to 1.
@@ -80,8 +80,8 @@ def bootstrap(
     """Percentile bootstrap over faces.
 
     Args:
-        statistic: maps indices (faces,) to a figure.
-        faces: how many there are to draw from.
+        statistic: maps indices (faces,) to a metric.
+        faces: number of faces.
     """
     rng = np.random.default_rng(seed)
     draws = [statistic(rng.integers(0, faces, faces)) for _ in range(resamples)]
@@ -105,7 +105,7 @@ def fit_temperature(logits: Array, actual: Array) -> float:
 
 
 def cross_fitted_probabilities(logits: Array, actual: Array, *, folds: int = 5, seed: int = 0) -> Array:
-    """Calibrated probabilities where no face is scored by a temperature that was fitted on it, (N, classes)."""
+    """Calibrated probabilities (N, classes); the temperature for each face is fitted on other faces."""
     fold = np.random.default_rng(seed).permutation(len(actual)) % folds
     probabilities = np.empty_like(logits, dtype=np.float64)
     for number in range(folds):
@@ -116,7 +116,7 @@ def cross_fitted_probabilities(logits: Array, actual: Array, *, folds: int = 5, 
 
 
 def abstain_threshold(probabilities: Array, actual: Array, *, wanted_accuracy: float = 0.95) -> float:
-    """Smallest confidence above which the answered faces reach `wanted_accuracy`; 1.0 when none does.
+    """Minimum confidence at which the labeled faces reach `wanted_accuracy`; 1.0 if impossible.
 
     Source: selective classification, Geifman and El-Yaniv 2017.
     """
@@ -125,12 +125,12 @@ def abstain_threshold(probabilities: Array, actual: Array, *, wanted_accuracy: f
 
 
 def coverage(probabilities: Array, actual: Array, *, wanted_accuracy: float = 0.95) -> float:
-    """Largest share of the faces, the most confident first, that is labeled right to `wanted_accuracy`."""
+    """Largest share of the faces, most confident first, that reaches `wanted_accuracy`."""
     return _by_confidence(probabilities, actual, wanted_accuracy)[1] / max(1, len(actual))
 
 
 def _by_confidence(probabilities: Array, actual: Array, wanted_accuracy: float) -> tuple[Array, int]:
-    """Confidences from the highest down, (N,), and how many of them reach `wanted_accuracy` together."""
+    """Confidences in descending order, (N,), and how many of them together reach `wanted_accuracy`."""
     order = np.argsort(-probabilities.max(axis=1), kind="stable")
     confidence = probabilities.max(axis=1)[order]
     right = (probabilities.argmax(axis=1) == actual)[order]

@@ -1,4 +1,4 @@
-"""Optimizer and learning rate: any of timm's optimizers, decay where it belongs, one cosine with warm-up."""
+"""Optimizer and learning rate: timm's optimizers, weight decay by parameter, cosine schedule with warm-up."""
 
 import difflib
 from typing import Any, Final
@@ -12,16 +12,16 @@ from torch import nn
 
 from training.config import OptimConfig, RecipeError
 
-_PLAIN_ENDINGS: Final = ("cls_token", "dist_token", "pos_embed", "mask_token")
+_NO_DECAY_ENDINGS: Final = ("cls_token", "dist_token", "pos_embed", "mask_token")
 
 
 def build_optimizer(network: nn.Module, config: OptimConfig) -> torch.optim.Optimizer:
-    """The recipe's optimizer over all trained parameters.
+    """Build the optimizer of a recipe.
 
-    Matrices and kernels decay; biases, norms, tokens and position embeddings do not.
+    Weight decay applies to matrices and kernels, not to biases, norms, tokens and position embeddings.
 
-    Raises: RecipeError, for a name or an option that timm does not know, and for `layer_decay` on a network that is not
-        one of timm's and so names no layers.
+    Raises: RecipeError, for a name or option unknown to timm, and for `layer_decay` on a network without timm's layer
+        groups.
     """
     if config.layer_decay is None:
         groups = _decay_groups(network, config.weight_decay)
@@ -43,7 +43,7 @@ def build_optimizer(network: nn.Module, config: OptimConfig) -> torch.optim.Opti
 def build_scheduler(
     optimizer: torch.optim.Optimizer, config: OptimConfig, *, epochs: int, steps_per_epoch: int
 ) -> CosineLRScheduler:
-    """One cosine over all steps, after a warm-up from the lowest rate; call `step_update(step)` before each step."""
+    """Build a cosine schedule over all steps with a linear warm-up; call `step_update(step)` before each step."""
     return CosineLRScheduler(
         optimizer,
         t_initial=epochs * steps_per_epoch,
@@ -55,16 +55,16 @@ def build_scheduler(
 
 
 def build_average(network: nn.Module, *, decay: float, warmup: bool) -> ModelEmaV3:
-    """Moving average of the weights; with `warmup` its decay at step t is at most 1 - t^(-2/3), as timm has it."""
+    """Exponential moving average of the weights; with `warmup`, the decay at step t is at most 1 - t^(-2/3)."""
     return ModelEmaV3(network, decay=decay, use_warmup=warmup)
 
 
 def _layer_groups(network: nn.Module, weight_decay: float, layer_decay: float) -> list[dict[str, Any]]:
-    """Groups of timm by layer, each with the `lr_scale` that its scheduler multiplies by; the heads' is 1."""
+    """Parameter groups by layer with timm's `lr_scale`, which is 1 for the heads."""
     layered: Any = getattr(getattr(network, "backbone", None), "network", None)
     if not hasattr(layered, "group_matcher"):
-        raise RecipeError("optim.layer_decay: this network names no layers; leave it out, or choose a timm family")
-    plain = [name for name, _ in layered.named_parameters() if name.endswith(_PLAIN_ENDINGS)]
+        raise RecipeError("optim.layer_decay: this network has no layer groups; remove it, or choose a timm family")
+    plain = [name for name, _ in layered.named_parameters() if name.endswith(_NO_DECAY_ENDINGS)]
     return param_groups_layer_decay(  # type: ignore[no-any-return]
         layered, weight_decay=weight_decay, no_weight_decay_list=plain, layer_decay=layer_decay
     )
@@ -72,7 +72,7 @@ def _layer_groups(network: nn.Module, weight_decay: float, layer_decay: float) -
 
 def _decay_groups(network: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     trained = [(name, p) for name, p in network.named_parameters() if p.requires_grad]
-    plain = [p for name, p in trained if p.ndim <= 1 or name.endswith(_PLAIN_ENDINGS)]
+    plain = [p for name, p in trained if p.ndim <= 1 or name.endswith(_NO_DECAY_ENDINGS)]
     chosen = {id(p) for p in plain}
     decayed = [p for _, p in trained if id(p) not in chosen]
     return [{"params": decayed, "weight_decay": weight_decay}, {"params": plain, "weight_decay": 0.0}]

@@ -1,8 +1,8 @@
-"""Data-parallel training of one network in several processes, started by torchrun.
+"""Data-parallel training in several processes, started by torchrun.
 
     torchrun --nproc-per-node=2 -m training.train RECIPE
 
-Rank 0 alone writes. The global batch is split so that a run's losses do not depend on the number of processes.
+Only rank 0 writes. The global batch is split, so losses do not depend on the number of processes.
 """
 
 import os
@@ -20,7 +20,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Which of how many processes this is."""
+    """Rank of this process and number of processes."""
 
     rank: int = 0
     size: int = 1
@@ -31,28 +31,28 @@ class World:
         return self.rank == 0
 
     def mean(self, values: Tensor) -> Tensor:
-        """Mean of `values` over the processes; all must call it."""
+        """Mean of `values` over the processes; all of them must call it."""
         if self.size > 1:
             distributed.all_reduce(values)
             values = values / self.size
         return values
 
     def gather(self, value: Value) -> list[Value]:
-        """Everybody's value, by rank; all must call it."""
+        """Values of all processes, by rank; all of them must call it."""
         found: list[Value] = [value] * self.size
         if self.size > 1:
             distributed.all_gather_object(found, value)
         return found
 
     def from_first(self, value: Value) -> Value:
-        """Rank 0's value; all must call it."""
+        """Value of rank 0; all processes must call it."""
         box = [value]
         if self.size > 1:
             distributed.broadcast_object_list(box)
         return box[0]
 
     def first_alone(self, work: Callable[[], Value]) -> Value:
-        """Do `work` on rank 0, then on the others, which find what it left on disk."""
+        """Run `work` on rank 0, then on the others, which can use its files."""
         if not self.writes:
             distributed.barrier()
             return work()
@@ -62,19 +62,19 @@ class World:
         return done
 
     def wrap(self, network: nn.Module, *, all_used: bool) -> nn.Module:
-        """Let gradients be averaged over the processes; `all_used` says that each step reaches every weight."""
+        """Average gradients over the processes; `all_used` means that each step uses every weight."""
         if self.size == 1:
             return network
         return DistributedDataParallel(network, find_unused_parameters=not all_used)
 
 
 def without_sync(trained: nn.Module) -> AbstractContextManager[object]:
-    """Skip the averaging of gradients in this backward pass; a later one of the same step does it."""
+    """Skip averaging gradients in this backward pass; a later one of the same step averages them."""
     return trained.no_sync() if isinstance(trained, DistributedDataParallel) else nullcontext()
 
 
 def join(device: torch.device) -> tuple[World, torch.device]:
-    """Join the processes that torchrun started, if any; returns the device of this one."""
+    """Join the process group of torchrun, if there is one; returns the device of this process."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
         return World(), device

@@ -1,4 +1,4 @@
-"""Provenance of a run: every data set and every outside weight that it, its start and its teachers learned from."""
+"""Provenance of a run: data sets and external weights of the model, its initialization and its teachers."""
 
 import json
 from pathlib import Path
@@ -14,14 +14,14 @@ _WEIGHT_FILES = ("encoder.pt", checkpoint.BEST)
 
 
 def provenance(model: ModelConfig, sources: dict[str, str], *, folders: tuple[Path, ...]) -> dict[str, Any]:
-    """What `run.json` and an artifact's manifest say of where a model comes from.
+    """Collect the provenance for `run.json` and the manifest.
 
     Args:
         model: the recipe's model.
-        sources: index hash of each split that this run learns from, by kind/split.
-        folders: runs and artifacts that it starts from or is taught by.
-    Returns: `learned_from`, hash by kind/split, inherited ones included; `weights_from`, hash or note by name.
-    Raises: RunError, ArtifactError, for a folder without weights.
+        sources: index hash of each training split, by kind/split.
+        folders: runs and artifacts used for initialization or as teachers.
+    Returns: `learned_from`, hashes by kind/split, including inherited ones; `weights_from`, hashes or notes by name.
+    Raises: RunError, ArtifactError, if a folder has no weights.
     """
     learned, weights = dict(sources), {}
     if model.pretrained:
@@ -40,13 +40,13 @@ def provenance(model: ModelConfig, sources: dict[str, str], *, folders: tuple[Pa
 
 
 def weights_sha256(folder: Path) -> str:
-    """Hash of the weights of a run, or of an artifact's fp32 graph as its manifest states it. Raises: RunError."""
+    """Hash of a run's weights, or of an artifact's fp32 graph. Raises: RunError."""
     if (folder / MANIFEST_NAME).exists():
         return load_artifact(folder).graph("fp32").sha256
     for name in _WEIGHT_FILES:
         if (folder / name).exists():
             return sha256_of(folder / name)
-    raise RunError(f"{folder}: neither {MANIFEST_NAME} nor {' nor '.join(_WEIGHT_FILES)} is there")
+    raise RunError(f"{folder}: found neither {MANIFEST_NAME} nor {' nor '.join(_WEIGHT_FILES)}")
 
 
 def _recorded(folder: Path) -> dict[str, dict[str, str]]:

@@ -1,4 +1,4 @@
-"""Run folders: what training writes, and what evaluation, distillation and export read."""
+"""Run folders, written by training and read by evaluation, distillation and export."""
 
 import json
 import platform
@@ -28,7 +28,7 @@ _LIBRARIES: Final = ("timm", "albumentations", "numpy")
 
 
 class RunError(MienError):
-    """A run folder that is missing or not as expected."""
+    """A run folder that is missing or invalid."""
 
 
 def build_network(model: ModelConfig) -> FaceNetwork:
@@ -53,18 +53,18 @@ def parameters(network: nn.Module) -> int:
 
 
 def start_run(folder: Path, recipe: BaseModel, facts: dict[str, Any]) -> None:
-    """Write what the run depends on; a resumed run keeps what it started with and adds where it went on.
+    """Write recipe and facts of a run; for a resumed run, append its commit and environment.
 
     Args:
-        folder: the run folder, new or of the same recipe.
-        recipe: the resolved recipe.
-        facts: what else the run depends on; `data` holds the index hash of each split.
-    Raises: RunError, when the folder holds another recipe's run, or one on data that has changed since.
+        folder: run folder, new or of the same recipe.
+        recipe: resolved recipe.
+        facts: further facts; `data` has the index hash of each split.
+    Raises: RunError, if the folder contains a run of another recipe, or if the data has changed since.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / RECIPE_NAME
     if path.exists() and _stored(path, type(recipe)) != _without_runtime(recipe):
-        raise RunError(f"{folder} holds a run of another recipe: choose another --out, or remove it")
+        raise RunError(f"{folder} contains a run of another recipe: choose another --out, or remove it")
     here = {"commit": commit(), **environment()}
     everything = {"contract_id": contract_id(), **here, **facts}
     if checkpoint.exists(folder) and (folder / FACTS_NAME).exists():
@@ -80,12 +80,12 @@ def _check_same_data(folder: Path, before: dict[str, str], now: dict[str, str]) 
     if changed:
         raise RunError(
             f"{folder}: {', '.join(changed)} changed since the run started. Restore the data to resume, or choose "
-            "another --out to train on what is there now."
+            "another --out to train on the current data."
         )
 
 
 def _stored(path: Path, schema: type[BaseModel]) -> dict[str, Any] | None:
-    """A folder's recipe with today's defaults for keys that are younger than it; None where it is no such recipe."""
+    """Recipe of a folder, with defaults for keys added since; None if it does not match the schema."""
     try:
         return _without_runtime(schema.model_validate(yaml.safe_load(path.read_text(encoding="utf-8"))))
     except ValidationError:
@@ -97,7 +97,7 @@ def _without_runtime(recipe: BaseModel) -> dict[str, Any]:
 
 
 def commit() -> str:
-    """The project's commit, with `+` when the tree differs from it; `unknown` outside a checkout."""
+    """Commit of the project, with `+` if there are local changes; `unknown` outside of a checkout."""
     try:
         head = _git("rev-parse", "HEAD")
         changed = _git("status", "--porcelain", "--", "data", "models/*.py", "models/backbones", "training")
@@ -114,7 +114,7 @@ def _git(*arguments: str) -> str:
 
 
 def environment() -> dict[str, Any]:
-    """Versions and machine, for the record."""
+    """Versions and hardware."""
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -139,26 +139,26 @@ def read_run(folder: Path) -> Recipe:
     try:
         values = yaml.safe_load((folder / RECIPE_NAME).read_text(encoding="utf-8"))
     except OSError as error:
-        raise RunError(f"{folder}: no run here, cannot read {RECIPE_NAME} ({error.strerror})") from error
+        raise RunError(f"{folder}: not a run folder, cannot read {RECIPE_NAME} ({error.strerror})") from error
     return parse_recipe(values, origin=str(folder / RECIPE_NAME))
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
-    """Return what `start_run` recorded besides the recipe: commit, environment, data index hashes."""
+    """Return the facts of `start_run`: commit, environment, index hashes of the data."""
     facts: dict[str, Any] = json.loads((folder / FACTS_NAME).read_text(encoding="utf-8"))
     return facts
 
 
 def load_best(folder: Path) -> tuple[FaceNetwork, dict[str, Any]]:
-    """Return the network with the weights that validation chose, in eval mode, and its checkpoint.
+    """Return the network with the best weights, in eval mode, and its checkpoint.
 
-    Raises: RunError, when the run was made under other labels or another crop contract.
+    Raises: RunError, if the run used other labels or another crop contract.
     """
     recipe = read_run(folder)
     state = checkpoint.read(folder / checkpoint.BEST)
     if tuple(state["labels"]) != LABELS or state["contract_id"] != contract_id():
         raise RunError(
-            f"{folder}: trained for labels {state['labels']} under contract {state['contract_id']}; this build has "
+            f"{folder}: trained with labels {state['labels']} and contract {state['contract_id']}; this build has "
             f"{LABELS} and {contract_id()}. Train it again, or check out commit {read_facts(folder)['commit']}."
         )
     network = build_network(recipe.model.model_copy(update={"pretrained": False}))

@@ -1,7 +1,7 @@
-"""The training loop: one step, one epoch, and the state that a checkpoint keeps.
+"""Training loop: steps, epochs, and the state saved in checkpoints.
 
-training/train.py and training/pretrain.py share it; what they learn is a `Task`. Order, augmentation and random numbers
-depend on the seed and the step, so a resumed run has the losses of an uninterrupted one.
+training/train.py and training/pretrain.py share it, with different `Task`s. Order, augmentation and random numbers
+depend only on the seed and the step, so a resumed run has the same losses as an uninterrupted one.
 """
 
 import logging
@@ -24,7 +24,7 @@ from training.loop.batches import EpochPlan, JoinedFaces, epoch_order, steps_per
 from training.loop.machine import Machine
 from training.loop.optimizer import build_average, build_optimizer, build_scheduler
 from training.loop.run_folder import METRICS_NAME
-from training.loop.sharpness import climbed
+from training.loop.sharpness import perturbed_weights
 from training.loop.throughput import Clock, MetricsLogger, TrainingDiverged, matmul_flops_per_s, progress_bar
 from training.loop.trackers import open_trackers
 
@@ -33,47 +33,47 @@ Forward = Callable[..., Any]
 
 
 class OutOfMemory(MienError):
-    """A batch does not fit into the device's memory."""
+    """A batch that does not fit in the memory of the device."""
 
 
 class Task(ABC):
-    """What a session learns: a network, its loss, and what happens after each epoch."""
+    """Task of a session: a network, its loss, and validation after each epoch."""
 
     network: nn.Module
-    all_weights_used: bool = True  # whether each step reaches every weight, which several processes must know
+    all_weights_used: bool = True  # whether each step uses every weight; needed for several processes
 
     def prepare(self, crops: Tensor, targets: Tensor, *, step: int) -> tuple[Tensor, ...]:
-        """Turn this process's batch into the tensors that `losses` takes, all of length B."""
+        """Convert a batch to the arguments of `losses`, tensors of length B."""
         return crops, targets
 
     @abstractmethod
     def losses(self, forward: Forward, *batch: Tensor) -> dict[str, Tensor]:
-        """Means over a batch or a part of one, scalars by name; `loss` comes first and is what is minimized."""
+        """Means over a batch or a part of it, scalars by name; `loss` comes first and is minimized."""
 
     def summary(self, means: dict[str, float]) -> dict[str, float]:
-        """What a line of metrics says of a step, from the means of its `losses`."""
+        """Metrics to log for a step, from the means of `losses`."""
         return means
 
     @abstractmethod
     def step_flops(self) -> int:
-        """Floating-point operations of one training step, per face."""
+        """Floating-point operations of a training step per face."""
 
     @abstractmethod
     def end_epoch(self, session: "Session", epoch: int) -> bool:
-        """Score or keep what was learned; returns whether training should stop. Every process calls it."""
+        """Validate and save; returns whether to stop training. Every process calls it."""
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps of the task besides its network."""
+        """State of the task to save in checkpoints, in addition to its network."""
         return {}
 
-    def load_state(self, state: dict[str, Any]) -> None:  # noqa: B027 (a task without state takes nothing over)
-        """Take over what `state` returned."""
+    def load_state(self, state: dict[str, Any]) -> None:  # noqa: B027 (a task may have no state)
+        """Restore the result of `state`."""
 
 
 class Session:
-    """One run between its first and its last step.
+    """One training run.
 
-    Raises: RecipeError, for a batch that is larger than the data or that the processes cannot share evenly.
+    Raises: RecipeError, if a batch is larger than the data or cannot be split evenly among the processes.
     """
 
     def __init__(self, recipe: RunRecipe, out: Path, task: Task, faces: JoinedFaces, *, machine: Machine) -> None:
@@ -99,9 +99,11 @@ class Session:
         if self.steps == 0:
             raise RecipeError(f"batch_size {size}: larger than the {len(self.faces)} training faces")
         if self.recipe.optim.sam_rho is not None and self.recipe.runtime.precision == "fp16":
-            raise RecipeError("optim.sam_rho with runtime.precision fp16: its gradients are scaled; use bf16 or fp32")
+            raise RecipeError(
+                "optim.sam_rho does not support the scaled gradients of runtime.precision fp16; use bf16 or fp32"
+            )
         if processes > 1 and size % (2 * processes):
-            raise RecipeError(f"batch_size {size}: {processes} processes share it, so a multiple of {2 * processes}")
+            raise RecipeError(f"batch_size {size}: expected a multiple of {2 * processes} for {processes} processes")
 
     @property
     def epoch(self) -> int:
@@ -110,19 +112,19 @@ class Session:
 
     @property
     def averaged(self) -> nn.Module:
-        """The network that is validated and kept: the average of the weights, or the last ones without an average."""
+        """The network to validate and save: the moving average of the weights if enabled, else the trained network."""
         return self.task.network if self.ema is None else self.ema.module
 
     def run(self) -> None:
-        """Train from the newest checkpoint, or the first step, to the end. Raises: TrainingDiverged, OutOfMemory."""
+        """Train to the end, from the newest checkpoint if there is one. Raises: TrainingDiverged, OutOfMemory."""
         self.resume()
         try:
             self._run_epochs()
         except torch.OutOfMemoryError as error:
             parts = 2 * self.recipe.runtime.accumulate
             raise OutOfMemory(
-                f"out of memory on {self.device} at batch_size {self.recipe.batch_size}. Learn each batch in parts "
-                f"that fit, runtime.accumulate={parts}, or lower batch_size or model.img_size."
+                f"out of memory on {self.device} at batch_size {self.recipe.batch_size}. Split each batch with "
+                f"runtime.accumulate={parts}, or reduce batch_size or model.img_size."
             ) from error
         finally:
             if self.metrics is not None:
@@ -155,7 +157,7 @@ class Session:
         self._report_speed(clock)
 
     def optimizer_step(self, crops: Tensor, targets: Tensor) -> dict[str, float]:
-        """Learn one batch; returns the means of its losses by name, and the learning rate."""
+        """Train on one batch; returns its mean losses by name, and the learning rate."""
         self.scheduler.step_update(self.step)
         self.optimizer.zero_grad(set_to_none=True)
         batch = self.task.prepare(crops, targets, step=self.step)
@@ -163,7 +165,7 @@ class Session:
         if not math.isfinite(means["loss"]):
             raise TrainingDiverged(f"step {self.step}: loss is {means['loss']}. {self._batch_faces()}")
         if self.recipe.optim.sam_rho is not None:
-            with climbed(self.task.network, self.recipe.optim.sam_rho):
+            with perturbed_weights(self.task.network, self.recipe.optim.sam_rho):
                 self.accumulate_gradients(batch)
         if self.recipe.optim.clip_grad_norm is not None:
             self.scaler.unscale_(self.optimizer)
@@ -176,7 +178,7 @@ class Session:
         return {**self.task.summary(means), "lr": max(group["lr"] for group in self.optimizer.param_groups)}
 
     def accumulate_gradients(self, batch: tuple[Tensor, ...]) -> dict[str, float]:
-        """Add up the gradients of a batch, in as many parts as the recipe says; returns its mean losses by name."""
+        """Accumulate the gradients of a batch in `runtime.accumulate` parts; returns its mean losses by name."""
         parts = self.recipe.runtime.accumulate
         found = torch.zeros((), device=self.device)
         names: list[str] = []
@@ -194,24 +196,24 @@ class Session:
         order = epoch_order(self.faces.labels, seed=self.recipe.seed, epoch=epoch, sampler=self.recipe.sampler)
         size = self.recipe.batch_size
         chosen = [self.faces.keys[int(i)] for i in order[number * size : (number + 1) * size]]
-        return f"Lower optim.learning_rate, or look at this batch: {', '.join(chosen)}"
+        return f"Reduce optim.learning_rate, or inspect this batch: {', '.join(chosen)}"
 
     def _record(self, parts: dict[str, float], clock: Clock, *, ends_epoch: bool) -> None:
         runtime = self.recipe.runtime
-        short_epoch = ends_epoch and self.steps < runtime.log_every_steps  # a report needs one line at least
+        short_epoch = ends_epoch and self.steps < runtime.log_every_steps  # a report needs at least one line
         if self.step % runtime.log_every_steps == 0 or short_epoch:
             self.log({**parts, **clock.rates()})
-        # the epoch's last step is kept with its validation, which a resumed run would otherwise miss
+        # the last step of an epoch is saved after its validation, which a resumed run would skip otherwise
         if self.step % runtime.checkpoint_every_steps == 0 and not ends_epoch:
             self.save_last()
 
     def log(self, values: dict[str, Any]) -> None:
-        """Add a line of metrics at the current step; only the first process writes."""
+        """Add a line of metrics at the current step; only rank 0 writes."""
         if self.metrics is not None:
             self.metrics.add({"step": self.step, **values})
 
     def _report_speed(self, clock: Clock) -> None:
-        """Log the epoch's speed, and what share of the device's matrix product rate its arithmetic was."""
+        """Log the speed of the epoch, also as a share of the device's matrix multiplication rate."""
         rates = clock.rates()
         if not self.world.writes or not clock.faces:
             return
@@ -224,18 +226,18 @@ class Session:
         }
         self.log({**rates, **speed})
         logger.info(
-            "%.0f faces/s, %.1f %% of the time waiting for data, %.1f %% of the matrix product rate",
+            "%.0f faces/s, %.1f %% of the time waiting for data, %.1f %% of the matrix multiplication rate",
             rates["faces_per_s"], 100 * rates["data_wait_share"], 100 * speed["matmul_share"],
         )  # fmt: skip
 
     def save_last(self) -> None:
-        """Keep the whole state; every process must call it, the first one writes."""
+        """Save the complete state; every process must call it, and rank 0 writes."""
         state = self.state()
         if self.world.writes:
             checkpoint.save_last(self.out, state)
 
     def state(self) -> dict[str, Any]:
-        """Everything that the next step depends on; every process must ask."""
+        """State that the next step depends on; every process must call it."""
         own = {"rng": torch.get_rng_state(), "cuda_rng": torch.cuda.get_rng_state_all()}
         state = {
             "labels": list(LABELS),
@@ -255,7 +257,7 @@ class Session:
         return state
 
     def resume(self) -> None:
-        """Take over the newest whole checkpoint, if there is one; later lines of the metrics file are dropped."""
+        """Load the newest intact checkpoint, if there is one, and drop later lines of the metrics file."""
         state = checkpoint.read_newest(self.out)
         if state is not None:
             self._load(state)
@@ -282,5 +284,5 @@ class Session:
             torch.set_rng_state(own["rng"])
             if own["cuda_rng"]:
                 torch.cuda.set_rng_state_all(own["cuda_rng"])
-        elif self.world.rank:  # each process drops out other paths
+        elif self.world.rank:  # each process has its own dropout
             torch.manual_seed(int(np.random.SeedSequence([self.recipe.seed, self.world.rank]).generate_state(1)[0]))

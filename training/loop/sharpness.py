@@ -1,4 +1,4 @@
-"""Sharpness-aware minimization: the gradient at the worst point near the weights (Foret et al. 2021)."""
+"""Sharpness-aware minimization: gradients at the worst point near the weights (Foret et al. 2021)."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,10 +9,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 
 @contextmanager
-def climbed(network: nn.Module, rho: float) -> Iterator[None]:
-    """Move the weights by `rho` along their gradient, and back at the end, where the new gradients stay.
+def perturbed_weights(network: nn.Module, rho: float) -> Iterator[None]:
+    """Move the weights by `rho` along their gradient during a block, then restore them and keep the new gradients.
 
-    Inside, gradients start from zero and BatchNorm keeps its running statistics, which the first pass has updated.
+    In the block, gradients start at zero, and running statistics of BatchNorm are frozen: the first pass updated them.
     """
     trained = [weight for weight in network.parameters() if weight.grad is not None]
     norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(_gradient(weight)) for weight in trained]))

@@ -1,4 +1,4 @@
-"""The `Task` of training/train.py: learning from labels, votes and teachers, and the scores that choose an epoch."""
+"""`Task` of training/train.py: supervised learning and distillation, with selection of the best epoch."""
 
 import logging
 from dataclasses import dataclass
@@ -27,14 +27,14 @@ logger = logging.getLogger("training")
 
 @dataclass(slots=True)
 class Best:
-    """The epoch that validation chose so far."""
+    """Best epoch so far, by validation."""
 
     score: float = -1.0
     epoch: int = -1
 
 
 class Supervised(Task):
-    """A face network that learns class shares, and from teachers where the recipe names some."""
+    """Training of a face network on class shares and, if the recipe has teachers, on their logits."""
 
     def __init__(
         self, recipe: Recipe, out: Path, network: FaceNetwork, faces: JoinedFaces, *, valid: Faces, machine: Machine
@@ -56,12 +56,12 @@ class Supervised(Task):
         self.all_weights_used = by_token or not has_two_heads
 
     def prepare(self, crops: Tensor, targets: Tensor, *, step: int) -> tuple[Tensor, ...]:
-        """Mix the batch as the recipe says."""
+        """Apply mixup or CutMix."""
         self.step = step
         return mix(crops, targets, self.recipe.mix, seed=self.recipe.seed, step=step)
 
     def losses(self, forward: Forward, *batch: Tensor) -> dict[str, Tensor]:
-        """Loss and its parts, and the shares of the batch that are right and that have a label."""
+        """Loss and its parts, and the shares of the batch that are predicted correctly and that are labeled."""
         crops, targets = batch
         with self.machine.autocast:
             teacher_logits = self._teach(crops)
@@ -81,7 +81,7 @@ class Supervised(Task):
         }
 
     def _relabel(self, heads: Heads, targets: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Targets (B, 7) with contradicted labels replaced, and the share of the batch that was, where it is on."""
+        """Targets (B, 7) with contradicted labels replaced, and, if enabled, the share that was replaced."""
         config = self.recipe.loss.relabel
         if config is None:
             return targets, {}
@@ -91,7 +91,7 @@ class Supervised(Task):
         return found, {"relabeled": doubted.float().mean()}
 
     def summary(self, means: dict[str, float]) -> dict[str, float]:
-        """Accuracy on the labeled part of the batch, instead of the two shares it is made of."""
+        """Replace the shares `right` and `known` by the accuracy on the labeled part of the batch."""
         named = {name: value for name, value in means.items() if name not in ("right", "known")}
         return named | ({"accuracy": means["right"] / means["known"]} if means["known"] else {})
 
@@ -102,14 +102,14 @@ class Supervised(Task):
             return self.teachers.eval()(crops)  # type: ignore[no-any-return]
 
     def step_flops(self) -> int:
-        """Forward, and twice that backward; a teacher goes forward alone."""
+        """Forward pass, twice that for the backward pass, and the forward pass of the teachers."""
         channels = 1 if self.recipe.model.color == "luminance" else 3
         crops = torch.zeros(1, CROP_PX, CROP_PX, channels, dtype=torch.uint8, device=self.machine.device)
         taught = 0 if self.teachers is None else forward_flops(self.teachers, crops)
         return 3 * forward_flops(self.network, crops) + taught
 
     def end_epoch(self, session: Session, epoch: int) -> bool:
-        """Score the averaged weights, keep them if they are the best so far; returns whether patience has run out."""
+        """Validate the weights, save them if they are the best so far; returns whether patience has run out."""
         if session.world.writes:
             self._validate(session, epoch)
         self.best = session.world.from_first(self.best)
@@ -137,7 +137,7 @@ class Supervised(Task):
         return {"best": self.best.score, "best_epoch": self.best.epoch}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Take over what `state` returned."""
+        """Restore the result of `state`."""
         self.best = Best(state["best"], state["best_epoch"])
 
 
@@ -155,7 +155,7 @@ def _log_prior(targets: Array, tau: float) -> Tensor:
 
 
 def _shares_right(heads: Heads, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Shares of a batch whose class head agrees with the label, and that have a label; scalars."""
+    """Shares of a batch that the class head predicts correctly and that are labeled; scalars."""
     known = targets.sum(dim=1) > 0
     right = known & (heads.class_logits.detach().argmax(dim=1) == targets.argmax(dim=1))
     return right.float().mean(), known.float().mean()
@@ -164,7 +164,7 @@ def _shares_right(heads: Heads, targets: Tensor) -> tuple[Tensor, Tensor]:
 def predict(
     network: nn.Module, crops: Array, *, device: torch.device, autocast: torch.autocast, batch: int = 256
 ) -> dict[Head, Array]:
-    """Logits of every head the network has, (N, 7) each, and of their mean; the network is left in eval mode."""
+    """Logits of each head and of their mean, (N, 7) each; leaves the network in eval mode."""
     network.eval()
     found: dict[Head, list[Array]] = {}
     for start in range(0, len(crops), batch):

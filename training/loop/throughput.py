@@ -1,4 +1,4 @@
-"""Progress, metrics and speed of a run: what happens around its steps."""
+"""Progress bar, metrics log and speed of a run."""
 
 import json
 import sys
@@ -22,11 +22,11 @@ _MATMUL_SIDE: Final = 2048
 
 
 class TrainingDiverged(MienError):
-    """The loss is no longer a number."""
+    """A loss that is not finite."""
 
 
 class MetricsLogger:
-    """`metrics.jsonl` of a run, and the trackers that its recipe names; `step` is in every line."""
+    """Logger to `metrics.jsonl` and to the trackers of the recipe; every line has a `step`."""
 
     def __init__(self, path: Path, *, step: int, trackers: Sequence[Tracker] = ()) -> None:
         self.path, self.trackers = path, trackers
@@ -52,7 +52,7 @@ def append_metrics(path: Path, values: dict[str, Any]) -> None:
 
 
 def truncate_metrics(path: Path, step: int) -> None:
-    """Drop the lines after `step` that a resumed run will write again, and the line that a kill cut short."""
+    """Drop lines after `step`, which a resumed run will write again, and a truncated last line."""
     if not path.exists():
         return
     kept = []
@@ -73,28 +73,28 @@ class Clock:
         self.waited_s, self.faces = 0.0, 0
 
     def batch_loaded(self) -> None:
-        """The loader has delivered."""
+        """Record that the loader has returned a batch."""
         self.waited_s += time.perf_counter() - self.asked
 
     def step_done(self, faces: int) -> None:
-        """The step has taken `faces` faces and the loader is asked for the next."""
+        """Record that a step on `faces` faces is done and the next batch is requested."""
         self.faces += faces
         self.asked = time.perf_counter()
 
     @property
     def faces_per_s(self) -> float:
-        """Speed since the start, waiting included."""
+        """Speed since the start, including waiting."""
         return self.faces / max(time.perf_counter() - self.started, 1e-9)
 
     def rates(self) -> dict[str, float]:
-        """Speed and waiting share, for a line of metrics."""
+        """Speed and share of time spent waiting, for a line of metrics."""
         elapsed = max(time.perf_counter() - self.started, 1e-9)
         return {"faces_per_s": round(self.faces / elapsed, 1), "data_wait_share": round(self.waited_s / elapsed, 4)}
 
 
 @cache
 def matmul_flops_per_s(device: torch.device, precision: str) -> float:
-    """What this device reaches on a 2048-cube matrix product, the best of some; in bf16, or fp16 for a run in fp16."""
+    """Measured rate of a 2048x2048 matrix multiplication; in bf16, or in fp16 for fp16 runs."""
     left = torch.ones(_MATMUL_SIDE, _MATMUL_SIDE, dtype=DTYPES[precision], device=device)
     best, spent = float("inf"), 0.0
     for number in range(6):
@@ -104,14 +104,14 @@ def matmul_flops_per_s(device: torch.device, precision: str) -> float:
             torch.cuda.synchronize(device)
         seconds = time.perf_counter() - started
         spent += seconds
-        best = min(best, seconds) if number or seconds > 1 else best  # the first run also sets up
+        best = min(best, seconds) if number or seconds > 1 else best  # the first run includes setup
         if spent > 2:
             break
     return 2 * _MATMUL_SIDE**3 / best
 
 
 def forward_flops(network: nn.Module, *inputs: Tensor) -> int:
-    """Multiply-adds of one forward pass, each counted as two operations; the network's mode is kept."""
+    """Floating-point operations of a forward pass; a multiply-add counts as two. The network's mode is kept."""
     was_training = network.training
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         network.eval()(*inputs)
@@ -120,6 +120,6 @@ def forward_flops(network: nn.Module, *inputs: Tensor) -> int:
 
 
 def progress_bar(*, shown: bool = True) -> Progress:
-    """Steps, time left and a note; hidden without a terminal."""
+    """Progress bar with steps, remaining time and a note; hidden without a terminal."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     return Progress(*columns, TextColumn("{task.fields[note]}"), disable=not (shown and sys.stderr.isatty()))

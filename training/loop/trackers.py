@@ -1,4 +1,4 @@
-"""Experiment trackers beside metrics.jsonl: TensorBoard, Weights & Biases, MLflow; each is one line of a recipe."""
+"""Experiment trackers in addition to metrics.jsonl: TensorBoard, Weights & Biases, MLflow."""
 
 import importlib
 from collections.abc import Mapping
@@ -11,17 +11,17 @@ BOARD_FOLDER: Final = "tensorboard"
 
 
 class Tracker(Protocol):
-    """Where numbers of a run are shown."""
+    """Interface of a tracker."""
 
     def add(self, values: Mapping[str, float], step: int) -> None:
         """Log the numbers of one step."""
 
     def close(self) -> None:
-        """Send or flush what is left."""
+        """Flush and close."""
 
 
 def open_trackers(runtime: RuntimeConfig, out: Path, *, name: str, step: int) -> list[Tracker]:
-    """Open the trackers that a recipe names; `step` is the last one that is kept. Raises: RecipeError."""
+    """Open the trackers of a recipe; events after `step` are dropped. Raises: RecipeError."""
     trackers: list[Tracker] = []
     if runtime.tensorboard:
         trackers.append(TensorBoard(out, step=step))
@@ -36,11 +36,11 @@ def _library(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise RecipeError(f"runtime.{name}: the library is not installed; pip install {name}") from error
+        raise RecipeError(f"runtime.{name}: {name} is not installed; pip install {name}") from error
 
 
 class TensorBoard:
-    """Events in the run folder; those after `step` will be written again, so the board drops the old ones."""
+    """TensorBoard events in the run folder; old events after `step` are dropped, as they will be written again."""
 
     def __init__(self, out: Path, *, step: int) -> None:
         self.writer = _library("tensorboardX").SummaryWriter(str(out / BOARD_FOLDER), purge_step=step + 1)
@@ -57,7 +57,7 @@ class TensorBoard:
 
 
 class WeightsAndBiases:
-    """A run of the project `mien`; resumed by the run folder's name. WANDB_MODE=offline keeps it on this machine."""
+    """A run of the project `mien`, resumed by the name of the run folder. WANDB_MODE=offline keeps it local."""
 
     def __init__(self, out: Path, *, name: str) -> None:
         wandb = _library("wandb")

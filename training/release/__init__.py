@@ -1,1 +1,1 @@
-"""Parts of a release in addition to the graph: the model card and starting weights from released artifacts."""
+"""Release of models: graphs, operating point, model card, and initialization from released weights."""

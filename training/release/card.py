@@ -1,4 +1,4 @@
-"""The model card that travels with an artifact: what it is, what it learned from, how well, what it is not for."""
+"""Model card of an artifact: description, intended use, training data, metrics and limitations."""
 
 from itertools import groupby
 from typing import Any, Final
@@ -11,55 +11,55 @@ from models.manifest import Interval, Manifest, SplitMetrics
 
 _INTENDED: Final = (
     "Labeling the visible expression of faces in photos and video, with calibrated scores, for research, photo "
-    "archives and creative tools whose users know of it."
+    "archives and creative tools whose users are informed about it."
 )
 _NOT_FOR: Final = (
-    "It reads expressions, not feelings: a smile is not happiness. It must not be used to judge people, nor to infer "
+    "It labels expressions, not feelings: a smile does not prove joy. It must not be used to judge people or to infer "
     "emotions at work or in education (EU AI Act, Article 5(1)(f)); people exposed to it must be informed (Article "
     "50(3))."
 )
 _CHOSEN_ON: Final = (
-    "`balanced` adds the manifest's prior correction to the scaled logits, which makes up for expressions that are "
-    "rare in the data; it is the default. `natural` leaves it out (`--prior natural`, `MIEN_PRIOR=natural`). Clean "
-    "faces resemble no face of the official train split (16x16 thumbnails correlate below 0.95). The validation split "
-    "chose the epoch, the head, the temperature, the correction and the abstain threshold; its ECE and coverage are "
-    "measured on folds that the temperature was not fitted on."
+    "`balanced`, the default, adds the manifest's prior correction to the scaled logits to correct for expressions "
+    "that are rare in the data. `natural` does not (`--prior natural`, `MIEN_PRIOR=natural`). Clean faces resemble no "
+    "face of the official train split (16x16 thumbnails correlate below 0.95). The epoch, the head, the temperature, "
+    "the correction and the abstain threshold were selected on the validation split; ECE and coverage are "
+    "cross-fitted: each face is scored with a temperature fitted on other folds."
 )
 
 
 def render(manifest: Manifest, *, note: str = "") -> str:
-    """Markdown text of the card; every figure in it is the manifest's, the validation split first.
+    """Render the card as Markdown; all metrics are from the manifest, the validation split first.
 
-    `note` is a paragraph about the figures, such as the spread over seeds.
+    `note` is a paragraph about the metrics, such as the variation over seeds.
     """
     sections = [
         f"# Model card: {manifest.name}",
         _headline(manifest),
         _summary(manifest),
         f"## Intended use\n\n{_INTENDED}",
-        f"## Not for\n\n{_NOT_FOR}",
-        f"## Learned from\n\n{_sources(manifest)}",
-        f"## Chosen on\n\n{_chosen_on(manifest)}\n\n{_CHOSEN_ON}",
-        "## Figures\n\n"
+        f"## Prohibited uses\n\n{_NOT_FOR}",
+        f"## Training data\n\n{_sources(manifest)}",
+        f"## Selection\n\n{_chosen_on(manifest)}\n\n{_CHOSEN_ON}",
+        "## Metrics\n\n"
         + _tables(
             manifest.metrics, f"training.evaluate --artifact DIR --data {{0}}=ROOT --split {{1}}{_options(manifest)}"
         ),
         *([note] if note else []),
         *_int8(manifest),
-        f"## Known limits\n\n{_limits(manifest)} {_most_confused(manifest.metrics[0])}",
+        f"## Limitations\n\n{_limits(manifest)} {_most_confused(manifest.metrics[0])}",
         f"## Terms\n\n{manifest.license}",
     ]
     return "\n\n".join(sections) + "\n"
 
 
 def _headline(manifest: Manifest) -> str:
-    """How many faces can be labeled at 95 % accuracy, where that was measured."""
+    """Share of faces that can be labeled with 95 % accuracy."""
     lines = []
     for one in manifest.metrics:
         if one.coverage_at_95 is not None and (one.data, one.split) == _first_split(manifest):
             faces = f"{'clean ' if one.clean else ''}{one.data} {one.split} faces, {one.prior}"
             lines.append(f"- **{_percent(one.coverage_at_95)} %** of {faces}")
-    return "Coverage at 95 % selective accuracy, the most confident faces first:\n\n" + "\n".join(lines)
+    return "Coverage at 95 % selective accuracy:\n\n" + "\n".join(lines)
 
 
 def _first_split(manifest: Manifest) -> tuple[str, str]:
@@ -70,8 +70,10 @@ def _int8(manifest: Manifest) -> list[str]:
     graph = manifest.graphs.get("int8")
     if graph is None or not graph.metrics:
         return []
-    intro = "With the temperature and correction that were fitted to fp32's logits. "
-    return ["## Figures in int8\n\n" + intro + _tables(graph.metrics, "training.quantize DIR --data {0}=ROOT")]
+    intro = "With the temperature and correction fitted to the logits of the fp32 graph. "
+    return [
+        "## Metrics of the int8 graph\n\n" + intro + _tables(graph.metrics, "training.quantize DIR --data {0}=ROOT")
+    ]
 
 
 def _most_confused(scored: SplitMetrics) -> str:
@@ -80,8 +82,8 @@ def _most_confused(scored: SplitMetrics) -> str:
     actual, predicted = np.unravel_index(counts.argmax(), counts.shape)
     share = counts[actual, predicted] / max(1, sum(scored.confusion[int(actual)]))
     return (
-        f"The most frequent confusion is {LABELS[int(actual)]} read as {LABELS[int(predicted)]}: {100 * share:.0f} % "
-        f"of its faces on {scored.data} {scored.split}, {scored.prior}."
+        f"The most frequent confusion is {LABELS[int(actual)]} labeled {LABELS[int(predicted)]}: {100 * share:.0f} % "
+        f"of the faces on {scored.data} {scored.split}, {scored.prior}."
     )
 
 
@@ -90,7 +92,7 @@ def _summary(manifest: Manifest) -> str:
     correction = ", ".join(f"{offset:+.2f}" for offset in manifest.prior_correction)
     rows = [
         ("parameters", f"{manifest.parameters:,}"),
-        ("input", f"`{manifest.input.name}` uint8 (N, 112, 112, 3) RGB; the network sees {color}"),
+        ("input", f"`{manifest.input.name}` uint8 (N, 112, 112, 3) RGB; the network uses {color}"),
         ("output", f"`{manifest.output.name}` (N, 7), before temperature; order: {', '.join(manifest.labels)}"),
         ("head", manifest.head),
         ("temperature", f"{manifest.temperature}"),
@@ -124,13 +126,13 @@ def _option(value: object) -> str:
 
 
 def _limits(manifest: Manifest) -> str:
-    """What the sets that it learned from say of themselves."""
+    """Limitations of the training sets."""
     kinds = dict.fromkeys(name.split("/")[0] for name in manifest.learned_from)
     return " ".join(readers()[kind].limits for kind in kinds if kind in readers())
 
 
 def _tables(scored: tuple[SplitMetrics, ...], command: str) -> str:
-    """One table per split, a column per prior and part of it."""
+    """One table per split, with one column per prior and subset."""
     tables = []
     for (data, split), group in groupby(scored, key=lambda one: (one.data, one.split)):
         columns = list(group)
@@ -138,7 +140,7 @@ def _tables(scored: tuple[SplitMetrics, ...], command: str) -> str:
         rows = [dict(one.shares()) for one in columns]
         lines = [f"| {name} | " + " | ".join(_percent(row.get(name)) for row in rows) + " |" for name in rows[0]]
         title = f"{data}, {split} split, % (95 % interval), by `python -m {command.format(data, split)}`:"
-        header = f"| figure | {' | '.join(heads)} |\n|{' --- |' * (len(heads) + 1)}\n"
+        header = f"| metric | {' | '.join(heads)} |\n|{' --- |' * (len(heads) + 1)}\n"
         tables.append(f"{title}\n\n{header}" + "\n".join(lines))
     return "\n\n".join(tables)
 

@@ -14,7 +14,7 @@ logger = logging.getLogger("training")
 
 
 def describe(folder: Path, manifest: Manifest, valid: EvaluationSplit, also: tuple[str, ...]) -> None:
-    """Fit the operating point of the graphs in `folder`, score them, and write manifest and card."""
+    """Fit the operating point of the graphs in `folder`, evaluate them, and write manifest and card."""
     logits = run_graph(open_graph(folder / manifest.graph("fp32").file), valid.crops)
     point = fit_operating_point(logits, valid.labels)
     logger.info("temperature %.4f, tau of the prior correction %.2f", point.calibration.temperature, point.tau)
@@ -38,14 +38,14 @@ def describe(folder: Path, manifest: Manifest, valid: EvaluationSplit, also: tup
 
 
 def finish(folder: Path, manifest: Manifest) -> None:
-    """Write the card that goes with a manifest, and the manifest."""
+    """Write the card and the manifest."""
     path = folder / "card.md"
     path.write_text(card.render(manifest), encoding="utf-8")
     write_manifest(folder, manifest.model_copy(update={"files": {**manifest.files, path.name: sha256_of(path)}}))
 
 
 def score_graph(graph: Path, manifest: Manifest, faces: EvaluationSplit) -> list[Evaluation]:
-    """Figures of one graph under a manifest's temperature and correction."""
+    """Evaluate one graph with the temperature and correction of a manifest."""
     logits = run_graph(open_graph(graph), faces.crops)
     probabilities: dict[Prior, Array] = {prior: manifest.probabilities(logits, prior) for prior in PRIORS}
     return faces.scored(probabilities, probabilities)

@@ -1,4 +1,4 @@
-"""Foreign weights as a start: a state dict of a timm model, published by others, in a .safetensors or .pth file."""
+"""Initialization from third-party weights: a state dict of a timm model in a .safetensors or .pth file."""
 
 import logging
 import pickle
@@ -24,26 +24,26 @@ _UNREADABLE: Final = (OSError, SafetensorError, RuntimeError, EOFError, pickle.U
 
 
 class ForeignWeightsError(MienError):
-    """A file that holds no state dict of this network."""
+    """A file without a matching state dict."""
 
 
 def read_foreign(network: FaceNetwork, path: Path) -> dict[str, Tensor]:
-    """Weights of a file under the names of `network`; a classifier of other classes is replaced by the fresh one.
+    """Read weights under the names of `network`; a classifier with other classes is replaced by that of `network`.
 
-    A first convolution for three channels is summed for a network that sees luminance.
-    Raises: ForeignWeightsError, for a file that cannot be read or in which no name fits.
+    For a luminance network, the weights of the first convolution are summed over the color channels.
+    Raises: ForeignWeightsError, if the file cannot be read or no name matches.
     """
     own = network.state_dict()
     found = {f"{_OURS}{name}": value for name, value in _named_as(own, _read(path)).items()}
     if not found:
-        raise ForeignWeightsError(f"model.init_from {path}: no tensor has a name of this network of timm's")
+        raise ForeignWeightsError(f"model.init_from {path}: no tensor name matches this timm network")
     classifier = _classifier(network)
     fresh = [name for name in own if name.startswith(classifier) and _differs(found.get(name), own[name])]
     found |= {name: own[name] for name in fresh}
     for name, value in found.items():
         if name in own and value.ndim == own[name].ndim == 4 and value.shape[1] == 3 and own[name].shape[1] == 1:
             found[name] = adapt_input_conv(1, value)
-    logger.info("foreign weights of %s: %d tensors; fresh: %s", path, len(found), ", ".join(fresh) or "none")
+    logger.info("loaded %d tensors from %s; newly initialized: %s", len(found), path, ", ".join(fresh) or "none")
     return found
 
 
@@ -58,7 +58,7 @@ def _read(path: Path) -> dict[str, Tensor]:
 
 
 def _named_as(own: dict[str, Tensor], state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors whose name, without the prefixes that wrappers add, is one of the network's."""
+    """Tensors whose names, without prefixes of wrappers, match the network."""
     known = {name.removeprefix(_OURS) for name in own if name.startswith(_OURS)}
     named = {}
     for name, value in state.items():

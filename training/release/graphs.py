@@ -1,4 +1,4 @@
-"""The graphs of a release: one network, or the mean of several over a face and its mirror image, as ONNX."""
+"""ONNX graphs of a release: one network, or an ensemble over each face and its mirror image."""
 
 import warnings
 from collections.abc import Sequence
@@ -21,18 +21,18 @@ MIN_FP16_AGREEMENT: Final = 0.999  # share of faces with the same top label
 
 
 class ExportError(MienError):
-    """A run that must not be released: the graph does not answer as the network does."""
+    """An exported graph whose output differs from that of the network."""
 
 
 class ReleasedNetwork(nn.Module):
-    """What is exported: uint8 crops to float32 logits of the chosen head, the backbone in one precision.
+    """Module for export: uint8 crops to float32 logits of one head, with the backbone in one precision.
 
-    A transformer also answers with its attention rollout, which costs next to nothing beside the logits.
+    A transformer also returns its attention rollout, at almost no cost.
     """
 
     def __init__(self, network: FaceNetwork, head: Head) -> None:
         super().__init__()
-        self.preprocess = network.preprocess  # stays in fp32: a mean over 12,544 pixels loses bits in fp16
+        self.preprocess = network.preprocess  # stays in fp32: a mean over 12,544 pixels is inaccurate in fp16
         self.backbone = network.backbone
         self.head: Head = head
         self.explains = has_attention(network.backbone)
@@ -46,7 +46,7 @@ class ReleasedNetwork(nn.Module):
         return logits, rollout(attentions, head=self.head)  # (N, 7), (N, side, side) float32
 
     def in_half(self) -> "ReleasedNetwork":
-        """The backbone in fp16; changes this module."""
+        """Convert the backbone to fp16 in place."""
         self.backbone.half()
         return self
 
@@ -54,7 +54,7 @@ class ReleasedNetwork(nn.Module):
 class ReleasedEnsemble(nn.Module):
     """Log of the mean calibrated probability of several networks, over each face and its mirror image.
 
-    The relevance is that of the first network, for the face as it is.
+    The relevance is that of the first network, for the original face.
     """
 
     def __init__(self, members: Sequence[ReleasedNetwork], temperatures: Sequence[float]) -> None:
@@ -73,7 +73,7 @@ class ReleasedEnsemble(nn.Module):
         return (logits, outputs[0][1][:faces]) if self.explains else (logits,)
 
     def in_half(self) -> "ReleasedEnsemble":
-        """The backbones in fp16; changes this module."""
+        """Convert the backbones to fp16 in place."""
         for member in self.members:
             cast(ReleasedNetwork, member).in_half()
         return self
@@ -83,10 +83,10 @@ Released = ReleasedNetwork | ReleasedEnsemble
 
 
 def write_graph(released: Released, path: Path) -> None:
-    """Export with a dynamic batch and check the file's well-formedness."""
+    """Export a graph with a dynamic batch dimension, and check it."""
     example = torch.zeros(2, CROP_PX, CROP_PX, 3, dtype=torch.uint8)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the exporter's deprecation notes speak of its own insides
+        warnings.simplefilter("ignore")  # the exporter warns about its own internals
         torch.onnx.export(
             released.eval(),
             (example,),
@@ -106,7 +106,7 @@ def write_graph(released: Released, path: Path) -> None:
 
 
 def _without_traces(model: onnx.ModelProto) -> None:
-    """Remove stack traces and paths of the machine that exported: they do not belong in a release."""
+    """Remove stack traces and local paths."""
     for node in model.graph.node:
         del node.metadata_props[:]
         node.doc_string = ""
@@ -119,28 +119,28 @@ def _without_traces(model: onnx.ModelProto) -> None:
 
 @torch.no_grad()
 def torch_logits(released: Released, crops: Array, *, batch: int = 128) -> Array:
-    """(N, 7) float32 logits in fp32, of crops (N, 112, 112, 3) uint8."""
+    """Logits (N, 7) float32 of (N, 112, 112, 3) uint8 crops, computed in fp32."""
     parts = [torch.from_numpy(np.array(crops[start : start + batch])) for start in range(0, len(crops), batch)]
     return np.concatenate([released.eval()(part)[0].numpy() for part in parts])
 
 
 def check_fp32(expected_logits: Array, found_logits: Array) -> float:
-    """Largest difference of a probability, (N, 7) each. Raises: ExportError, when it is above the bound."""
+    """Maximum difference of the probabilities of (N, 7) logits. Raises: ExportError, if it is above the limit."""
     difference = float(np.abs(softmax(expected_logits) - softmax(found_logits)).max())
     if not difference <= MAX_FP32_DIFFERENCE:
-        raise ExportError(f"fp32 graph: a probability differs from torch's by {difference:.2e}, 1e-4 is allowed")
+        raise ExportError(f"fp32 graph: probabilities differ from torch by up to {difference:.2e}, the limit is 1e-4")
     return difference
 
 
 def check_fp16(fp32_logits: Array, fp16_logits: Array) -> float:
-    """Share of faces with the same top label, (N, 7) each. Raises: ExportError, when it is below the bound."""
+    """Share of equal labels for (N, 7) logits. Raises: ExportError, if it is below the limit."""
     same = float((fp32_logits.argmax(axis=1) == fp16_logits.argmax(axis=1)).mean())
     if not same >= MIN_FP16_AGREEMENT:
-        raise ExportError(f"fp16 graph: {100 * same:.2f} % of the faces keep their label, at least 99.9 % must")
+        raise ExportError(f"fp16 graph: {100 * same:.2f} % of the labels are equal, expected at least 99.9 %")
     return same
 
 
 def tinted(crops: Array, *, seed: int = 0) -> Array:
-    """Tint gray crops so that a check also exercises the graph's way from RGB to luminance; as `crops`."""
+    """Tint gray crops, so that a check also covers the conversion from RGB to luminance."""
     tint = np.random.default_rng(seed).uniform(0.4, 1.0, (len(crops), 1, 1, 3))
     return np.clip(crops * tint, 0, 255).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""Initialization from other weights: an encoder of training/pretrain.py, a finished run, or a released artifact."""
+"""Initialization of weights: from an encoder of training/pretrain.py, a finished run, or a released artifact."""
 
 import logging
 from pathlib import Path
@@ -22,28 +22,28 @@ from training.release.weights import WEIGHTS_NAME, read_weights
 logger = logging.getLogger("training")
 
 ENCODER_NAME: Final = "encoder.pt"
-_FACES_SEEN: Final = 512
+_FACES_MEASURED: Final = 512
 _MAY_START_FRESH: Final = ("head.", "head_dist.", "dist_token")
 _POSITIONS: Final = "backbone.network.pos_embed"
 
 
 class InitialWeightsError(RunError):
-    """Weights that do not fit the network that is to start from them."""
+    """Weights that do not match the network to initialize."""
 
 
 def load_start(network: FaceNetwork, model: ModelConfig, crops: Array) -> None:
-    """Give a new network the weights that its recipe starts from, where it names any; see `load_initial`."""
+    """Initialize a network as its recipe specifies; see `load_initial`."""
     if model.init_from is not None:
         load_initial(network, model.init_from)
     elif getattr(network.backbone, "norms_unmeasured", False):
-        measure_norms(network, torch.from_numpy(crops[:_FACES_SEEN].copy()))
+        measure_norms(network, torch.from_numpy(crops[:_FACES_MEASURED].copy()))
 
 
 def load_initial(network: FaceNetwork, folder: Path) -> None:
-    """Copy the weights of a run, a released artifact or a foreign file into `network`, and log what was loaded.
+    """Load the weights of a run, a released artifact or a third-party file, and log what was loaded.
 
-    Position embeddings are resized where the grids differ. Heads and the distillation token may be absent and then
-    start fresh; everything else must fit.
+    Position embeddings are resized if the grids differ. Missing heads and distillation tokens keep their random
+    initialization; all other weights must match.
     Raises: InitialWeightsError; CheckpointError, for a file that cannot be read.
     """
     source, weights, model = _read(network, folder)
@@ -53,34 +53,40 @@ def load_initial(network: FaceNetwork, folder: Path) -> None:
     _check(folder, weights, own)
     network.load_state_dict(weights, strict=False)
     fresh = sorted(own.keys() - weights.keys())
-    logger.info("started from %s: %d tensors%s; fresh: %s", source, len(weights), resized, ", ".join(fresh) or "none")
+    logger.info(
+        "initialized from %s: %d tensors%s; newly initialized: %s",
+        source,
+        len(weights),
+        resized,
+        ", ".join(fresh) or "none",
+    )
 
 
 def _read(network: FaceNetwork, path: Path) -> tuple[Path, dict[str, Tensor], dict[str, Any]]:
-    """Where the weights are, the weights, and the recipe's model."""
+    """Path of the weights, the weights, and the model of the recipe."""
     if path.suffix in WEIGHT_SUFFIXES:
         return path, read_foreign(network, path), {}
     return _from_artifact(path) if (path / MANIFEST_NAME).exists() else _from_run(path)
 
 
 def _from_run(folder: Path) -> tuple[Path, dict[str, Tensor], dict[str, Any]]:
-    """Where the weights are, the weights, and the recipe's model."""
+    """Path of the weights, the weights, and the model of the recipe."""
     name = ENCODER_NAME if (folder / ENCODER_NAME).exists() else checkpoint.BEST
     if not (folder / name).exists():
         raise InitialWeightsError(
-            f"model.init_from {folder}: neither {ENCODER_NAME}, {checkpoint.BEST} nor {MANIFEST_NAME} is there"
+            f"model.init_from {folder}: found neither {ENCODER_NAME}, {checkpoint.BEST} nor {MANIFEST_NAME}"
         )
     state = checkpoint.read(folder / name)
     if state["contract_id"] != contract_id():
         raise InitialWeightsError(
-            f"model.init_from {folder}: trained under contract {state['contract_id']}, this build has {contract_id()}"
+            f"model.init_from {folder}: trained with contract {state['contract_id']}, this build has {contract_id()}"
         )
     recipe = yaml.safe_load((folder / RECIPE_NAME).read_text(encoding="utf-8"))
     return folder / name, dict(state["weights"]), recipe["model"]
 
 
 def _from_artifact(folder: Path) -> tuple[Path, dict[str, Tensor], dict[str, Any]]:
-    """As `_from_run`, of a release."""
+    """Like `_from_run`, for an artifact."""
     try:
         manifest, weights = read_weights(folder)
     except ArtifactError as error:
@@ -93,11 +99,13 @@ def _warn_of_other_input(network: FaceNetwork, folder: Path, before: dict[str, A
     here = network.preprocess
     for key, value in (("color", here.color), ("normalization", here.normalization), ("img_size", here.img_size)):
         if before.get(key, value) != value:
-            logger.warning("model.init_from %s: it had %s %s, this recipe has %s", folder, key, before[key], value)
+            logger.warning(
+                "model.init_from %s: trained with %s %s, this recipe has %s", folder, key, before[key], value
+            )
 
 
 def _fit_positions(network: FaceNetwork, weights: dict[str, Tensor], own: dict[str, Tensor]) -> str:
-    """Resize position embeddings in place to the grid of `network`; returns a note on what was done."""
+    """Resize position embeddings in place to the grid of `network`; returns a note for the log."""
     if _POSITIONS not in weights or _POSITIONS not in own or weights[_POSITIONS].shape == own[_POSITIONS].shape:
         return ""
     transformer: Any = network.backbone.network
@@ -106,7 +114,7 @@ def _fit_positions(network: FaceNetwork, weights: dict[str, Tensor], own: dict[s
     found = weights[_POSITIONS]  # (1, prefix + side * side, dim)
     side, new_side = round((found.shape[1] - prefix) ** 0.5), transformer.patch_embed.grid_size[0]
     if side**2 != found.shape[1] - prefix or found.shape[2] != own[_POSITIONS].shape[2]:
-        return ""  # `_check` words the mismatch
+        return ""  # `_check` reports the mismatch
     patches = resample_abs_pos_embed(found[:, prefix:], [new_side, new_side], [side, side], num_prefix_tokens=0)
     fitted = own[_POSITIONS].clone()
     kept = min(prefix, transformer.num_prefix_tokens)
@@ -130,13 +138,13 @@ def _check(folder: Path, weights: dict[str, Tensor], own: dict[str, Tensor]) -> 
     ]
     problems = [
         f"{name} {len(found)}, first {found[0]}"
-        for name, found in (("missing", missing), ("not of this network", unknown), ("of another shape", shapes))
+        for name, found in (("missing", missing), ("unexpected", unknown), ("with another shape", shapes))
         if found
     ]
     if problems:
         raise InitialWeightsError(
-            f"model.init_from {folder}: the weights are of another network ({'; '.join(problems)}). Give model the "
-            "same family, options and color as that run's recipe.yaml."
+            f"model.init_from {folder}: the weights do not match the network ({'; '.join(problems)}). Use the same "
+            "family, options and color as in the recipe.yaml of that run."
         )
 
 
@@ -145,7 +153,7 @@ def _may_start_fresh(key: str) -> bool:
 
 
 def encoder_state(network: FaceNetwork) -> dict[str, Any]:
-    """What `encoder.pt` holds: the weights without the heads, which pretraining never used."""
+    """Content of `encoder.pt`: the weights without the heads, which pretraining does not use."""
     weights = {
         k: v.detach().cpu() for k, v in network.state_dict().items() if ".head." not in k and ".head_dist." not in k
     }
@@ -154,10 +162,10 @@ def encoder_state(network: FaceNetwork) -> dict[str, Any]:
 
 @torch.no_grad()
 def measure_norms(network: nn.Module, crops: Tensor) -> None:
-    """Give every BatchNorm the statistics of its input on `crops`, (N, 112, 112, C) uint8, and undo their effect.
+    """Set the statistics of every BatchNorm to those of (N, 112, 112, C) uint8 crops, and compensate for the change.
 
-    The network computes the same as before in evaluation; in training, where batches normalize themselves, it now
-    starts from the same outputs too. Some hundreds of faces are enough.
+    In evaluation, the output of the network does not change; in training, which uses the statistics of each batch, it
+    now starts from the same output. A few hundred faces are enough.
     """
 
     def measure(norm: Any, inputs: tuple[Tensor, ...]) -> None:

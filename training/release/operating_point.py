@@ -1,4 +1,4 @@
-"""Operating point, fitted on validation: temperature, correction for rare classes, abstain threshold."""
+"""Operating point fitted on validation: temperature, correction for rare classes, abstain threshold."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -16,7 +16,7 @@ _FOLDS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """How logits become probabilities: `softmax(logits / temperature + prior_correction)`.
+    """Conversion of logits to probabilities: `softmax(logits / temperature + prior_correction)`.
 
     The correction is -tau times the log frequency of each class, less its mean.
     """
@@ -31,7 +31,7 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True)
 class OperatingPoint:
-    """A calibration fitted on validation, and what it gives for faces that it was not fitted on."""
+    """A calibration fitted on validation, with cross-fitted probabilities."""
 
     calibration: Calibration
     tau: float
@@ -40,10 +40,9 @@ class OperatingPoint:
 
 
 def fit_operating_point(logits: Array, labels: Array) -> OperatingPoint:
-    """Fit the temperature without a correction, then tau: the sum of accuracy and mean class accuracy is to be best.
+    """Fit the temperature without a correction, then the tau that maximizes accuracy plus mean class accuracy.
 
-    Both are judged on folds that they were not fitted on, and a tau counts while the ECE stays below `MAX_ECE` (or
-    is no worse than without a correction).
+    All metrics are cross-fitted. A tau is allowed if its ECE is below `MAX_ECE` or not worse than without a correction.
 
     Args:
         logits: (N, 7) of the released graph.
@@ -62,7 +61,7 @@ def fit_operating_point(logits: Array, labels: Array) -> OperatingPoint:
 
 
 def fit_calibration(logits: Array, labels: Array, tau: float) -> Calibration:
-    """Temperature of least loss, and the correction of weight `tau` for the class frequencies of `labels`."""
+    """Fit the temperature, and compute the correction with weight `tau` for the class frequencies of `labels`."""
     log_frequency = np.log((np.bincount(labels, minlength=logits.shape[1]) + 0.5) / len(labels))
     offsets = -tau * (log_frequency - log_frequency.mean())
     temperature = round(metrics.fit_temperature(logits, labels), 4)
@@ -70,7 +69,7 @@ def fit_calibration(logits: Array, labels: Array, tau: float) -> Calibration:
 
 
 def _cross_fitted(logits: Array, labels: Array, tau: float) -> Array:
-    """Probabilities (N, 7) where no face is scored by a calibration that was fitted on it."""
+    """Probabilities (N, 7); the calibration for each face is fitted on other faces."""
     fold = np.random.default_rng(0).permutation(len(labels)) % _FOLDS
     probabilities = np.empty(logits.shape, np.float32)
     for number in range(_FOLDS):

@@ -1,6 +1,6 @@
-"""Weights of a released artifact beside its graphs: `model.safetensors`, from which training starts and teachers run.
+"""Weights of a released artifact, `model.safetensors`, for initialization and for teachers.
 
-Matrices and kernels are kept in half precision, norms and biases in full: a running variance can leave fp16's range.
+Matrices and kernels are in half precision, norms and biases in full, as a running variance may exceed fp16's range.
 """
 
 from pathlib import Path
@@ -19,10 +19,10 @@ WEIGHTS_NAME: Final = "model.safetensors"
 
 
 def save_weights(network: nn.Module, folder: Path) -> None:
-    """Write `model.safetensors` of a network into an artifact's folder; the network keeps its precision."""
+    """Write `model.safetensors` to an artifact folder; the network keeps its precision."""
     state = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
     save_file({name: _halved(value) for name, value in state.items()}, folder / WEIGHTS_NAME)
-    (folder / WEIGHTS_NAME).chmod(0o644)  # the library leaves it to its owner alone
+    (folder / WEIGHTS_NAME).chmod(0o644)  # the library makes it readable by its owner only
 
 
 def _halved(value: Tensor) -> Tensor:
@@ -30,7 +30,7 @@ def _halved(value: Tensor) -> Tensor:
 
 
 def read_weights(folder: Path) -> tuple[Manifest, dict[str, Tensor]]:
-    """Verify an artifact and return its weights in fp32. Raises: ArtifactError, also for one released without them."""
+    """Verify an artifact and return its weights in fp32. Raises: ArtifactError, also if it has no weights."""
     manifest = load_artifact(folder)
     if WEIGHTS_NAME not in manifest.files:
         raise ArtifactError(f"artifact {manifest.name}: no {WEIGHTS_NAME}; export its run again with this build")
@@ -45,5 +45,5 @@ def load_network(folder: Path) -> tuple[FaceNetwork, Manifest]:
     network = build_network(model.model_copy(update={"pretrained": False}))
     unknown = network.load_state_dict(weights, strict=False).unexpected_keys
     if unknown:
-        raise ArtifactError(f"artifact {manifest.name}: {WEIGHTS_NAME} holds {unknown[0]}, which its network has not")
+        raise ArtifactError(f"artifact {manifest.name}: {WEIGHTS_NAME} has an unexpected tensor {unknown[0]}")
     return network.eval(), manifest

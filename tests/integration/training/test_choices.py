@@ -23,7 +23,7 @@ from training.evaluate import open_graph, run_graph
 from training.loop.batches import epoch_order
 from training.loop.optimizer import build_optimizer
 from training.loop.run_folder import FACTS_NAME, METRICS_NAME, load_best
-from training.loop.sharpness import climbed
+from training.loop.sharpness import perturbed_weights
 from training.release.foreign import ForeignWeightsError
 from training.release.graphs import ReleasedNetwork, check_fp32, write_graph
 from training.train import train
@@ -85,7 +85,7 @@ def test_sam_takes_the_gradient_where_the_loss_is_higher_and_comes_back() -> Non
     network = nn.Linear(1, 1, bias=False)
     nn.init.constant_(network.weight, 2.0)
     network(torch.ones(1, 1)).square().backward()  # gradient 2 w = 4
-    with climbed(network, 0.5):
+    with perturbed_weights(network, 0.5):
         assert network.weight.item() == pytest.approx(2.5)
         assert network.weight.grad is None
         network(torch.ones(1, 1)).square().backward()
@@ -163,7 +163,7 @@ def test_foreign_weights_without_terms_or_of_another_network_are_refused(tmp_pat
     broken, other = tmp_path / "broken.pth", tmp_path / "other.safetensors"
     broken.write_bytes(b"rubbish")
     save_file({"else.weight": torch.zeros(2)}, other)
-    for path, expected in ((broken, "cannot be read"), (other, "no tensor has a name of this network")):
+    for path, expected in ((broken, "cannot be read"), (other, "no tensor name matches this timm network")):
         recipe = small_recipe(root, model=TINY_CNN | {"init_from": str(path), "init_terms": "MIT"}, epochs=1)
         with pytest.raises(ForeignWeightsError, match=expected):
             train(recipe, tmp_path / "run")

@@ -78,7 +78,7 @@ def test_a_run_starts_from_an_artifact_and_says_what_is_fresh(
     model = TINY_DEIT | {"init_from": str(source.folder)}
     with caplog.at_level(logging.INFO):
         run = train(small_recipe(root, model=model, epochs=1), tmp_path / "next")
-    assert "fresh: none" in caplog.text
+    assert "newly initialized: none" in caplog.text
     assert load_best(run)[1]["epoch"] == 0
 
 
@@ -87,7 +87,7 @@ def test_an_artifact_of_another_network_or_damaged_is_refused(
 ) -> None:
     folder = artifacts["hybrid"].folder
     for other in (TINY_CNN, PLAIN_STEM):
-        with pytest.raises(InitialWeightsError, match="another network"):
+        with pytest.raises(InitialWeightsError, match="do not match the network"):
             started(root, other, folder)
     damaged = tmp_path / "damaged"
     shutil.copytree(folder, damaged)

@@ -164,7 +164,7 @@ def test_a_student_starts_from_a_pretrained_encoder_and_says_so(
     encoder = checkpoint.read(folder / ENCODER_NAME)["weights"]
     with caplog.at_level(logging.INFO):
         found = state_of(folder, PLAIN, root)
-    assert "fresh: backbone.network.head.bias, backbone.network.head.weight" in caplog.text
+    assert "newly initialized: backbone.network.head.bias, backbone.network.head.weight" in caplog.text
     assert all(torch.equal(found[key], value) for key, value in encoder.items())
     train(small_recipe(root, model=PLAIN | {"init_from": str(folder)}, epochs=1), tmp_path / "student")
     assert load_best(tmp_path / "student")[1]["epoch"] == 0
@@ -207,7 +207,7 @@ def test_weights_of_another_network_are_refused_by_name_and_shape(tmp_path: Path
     wider = PLAIN | {"options": {"embed_dim": 48, "depth": 2, "num_heads": 2, "patch_px": 8}}
     with pytest.raises(InitialWeightsError, match=r"cls_token \(1, 1, 32\), expected \(1, 1, 48\)"):
         state_of(folder, wider, root)
-    with pytest.raises(InitialWeightsError, match="another network"):
+    with pytest.raises(InitialWeightsError, match="do not match the network"):
         state_of(folder, TINY_CNN, root)
     with pytest.raises(InitialWeightsError, match="neither encoder"):
         state_of(tmp_path / "nowhere", PLAIN, root)

@@ -127,7 +127,7 @@ def test_a_graph_that_differs_from_torch_is_not_released(
     _, run, _ = released
     truth = graphs.torch_logits
     monkeypatch.setattr(export, "torch_logits", lambda *given: truth(*given) + np.eye(7, dtype=np.float32)[0] * 0.01)
-    with pytest.raises(graphs.ExportError, match="differs from torch"):
+    with pytest.raises(graphs.ExportError, match="differ from torch"):
         export.export([run], "wrong", artifacts_dir=tmp_path)
     assert list(tmp_path.iterdir()) == []
 

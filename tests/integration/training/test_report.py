@@ -159,7 +159,7 @@ def test_names_from_files_are_text_on_the_page(place: Path) -> None:
 
 def test_a_folder_without_a_finished_run_is_a_clear_error(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(place / "absent"), "--data", f"raf_db={place / 'raf_db'}"]) == 1
-    assert "no run here" in capsys.readouterr().err
+    assert "not a run folder" in capsys.readouterr().err
     begun = place / "runs" / "begun"
     begun.mkdir()
     (begun / "recipe.yaml").write_bytes((place / "runs" / "student" / "recipe.yaml").read_bytes())

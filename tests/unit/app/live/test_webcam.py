@@ -228,7 +228,7 @@ def test_the_command_labels_a_video_and_writes_another(
     [
         (["--write", "x.mp4"], 2, "needs --source"),
         (["--source", "missing.mp4"], 1, "no such file"),
-        (["--source", "film.mp4", "--write", "film.mp4"], 1, "the source itself"),
+        (["--source", "film.mp4", "--write", "film.mp4"], 1, "this file is the source"),
         (["--source", "film.mp4", "--write", "film.gif"], 1, "one of .mp4"),
     ],
 )

@@ -80,7 +80,7 @@ def test_faces_that_the_disk_has_no_room_for_are_one_clear_line(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1_000_000))
-    with pytest.raises(DatasetError, match=r"no space left on the disk: 13 MB are needed, 1 MB are free"):
+    with pytest.raises(DatasetError, match=r"no space left on the disk: 13 MB needed, 1 MB free"):
         _write_cache(tmp_path / "cache.npy", crops(), 1000, 1)
     assert list(tmp_path.iterdir()) == []
 

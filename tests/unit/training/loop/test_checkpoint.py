@@ -67,5 +67,5 @@ def test_a_disk_without_room_says_how_much_is_needed(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(torch, "save", broken)
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=20_000))
-    with pytest.raises(checkpoint.CheckpointError, match=r"no space left on the disk: 0 MB are needed, 0 MB are free"):
+    with pytest.raises(checkpoint.CheckpointError, match=r"no space left on the disk: 0 MB needed, 0 MB free"):
         checkpoint.save_last(tmp_path, state(2))

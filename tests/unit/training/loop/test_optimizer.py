@@ -55,7 +55,7 @@ def test_a_cnn_has_layers_too() -> None:
 
 
 def test_a_network_without_named_layers_is_refused() -> None:
-    with pytest.raises(RecipeError, match="names no layers"):
+    with pytest.raises(RecipeError, match="has no layer groups"):
         build_optimizer(nn.Linear(2, 2), OptimConfig(layer_decay=0.5))
 
 
