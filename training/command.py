@@ -1,4 +1,4 @@
-"""Command line of every kind of training: a recipe, changes to it, a run folder; errors in one line."""
+"""Command line shared by training and pretraining: recipe, overrides, run folder, one-line errors."""
 
 import argparse
 import logging
@@ -29,13 +29,13 @@ def run_command(
     run: Callable[[R, Path], Path],
     arguments: list[str] | None,
 ) -> int:
-    """Read the recipe that the command line names, run it, and return the exit code; 1 after an error."""
+    """Parse the command line, read the recipe and run it; returns the exit code."""
     parser = argparse.ArgumentParser(prog=program, description=description)
-    parser.add_argument("recipe", type=Path, help="a YAML file of training/recipes/")
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes, e.g. optim.learning_rate=3e-4")
-    parser.add_argument("--out", type=Path, help="run folder (default: runs/<name>); resumed where it exists")
+    parser.add_argument("recipe", type=Path, help="YAML file in training/recipes/")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="overrides, e.g. optim.learning_rate=3e-4")
+    parser.add_argument("--out", type=Path, help="run folder (default: runs/<name>); an existing run is resumed")
     options = parser.parse_intermixed_args(arguments)
-    level = logging.INFO if os.environ.get("RANK", "0") == "0" else logging.ERROR  # torchrun numbers its processes
+    level = logging.INFO if os.environ.get("RANK", "0") == "0" else logging.ERROR  # set by torchrun
     logging.basicConfig(level=level, format="%(message)s", handlers=[RichHandler(show_path=False)])
     try:
         recipe = read(options.recipe, options.overrides)

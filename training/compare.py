@@ -1,4 +1,4 @@
-"""Comparison of two released artifacts on the same faces: before and after tuning, with paired intervals.
+"""Comparison of two artifacts on the same faces, such as before and after tuning, with paired intervals.
 
 python -m training.compare models/artifacts/BEFORE models/artifacts/AFTER --data folders=sets/folders --split valid
 """
@@ -25,7 +25,7 @@ from training.loop.metrics import Estimate
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """A figure of both artifacts; `gain` is paired by face."""
+    """A metric of both artifacts; `gain` is paired by face."""
 
     name: str
     before: float
@@ -34,7 +34,7 @@ class Gain:
 
 
 def compare(before: Array, after: Array, labels: Array) -> list[Gain]:
-    """Accuracy, mean class accuracy and recall of each class that occurs.
+    """Compare accuracy, mean class accuracy, and recall of each class that occurs.
 
     Args:
         before, after: (N,) predicted classes.
@@ -61,7 +61,7 @@ def _mean_class(before: Array, after: Array, labels: Array) -> Gain:
 
 
 def predicted_classes(folder: Path, crops: Array) -> Array:
-    """Classes (N,) that a verified artifact's fp32 graph predicts for crops (N, 112, 112, 3). Raises: ArtifactError."""
+    """Predict classes (N,) of (N, 112, 112, 3) crops with an artifact's fp32 graph. Raises: ArtifactError."""
     manifest = load_artifact(folder)
     return np.asarray(run_graph(open_graph(folder / manifest.graph("fp32").file), crops).argmax(axis=1))
 
@@ -71,8 +71,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m training.compare", description="Compare two artifacts.")
     parser.add_argument("before", type=Path, help="artifact folder")
     parser.add_argument("after", type=Path, help="artifact folder")
-    parser.add_argument("--data", required=True, metavar="KIND=ROOT", help="a data set, e.g. folders=path/to/faces")
-    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="an option of the reader")
+    parser.add_argument("--data", required=True, metavar="KIND=ROOT", help="data set, e.g. folders=path/to/faces")
+    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="option of the reader")
     parser.add_argument("--split", default="valid")
     chosen = parser.parse_args(arguments)
     try:
@@ -92,8 +92,8 @@ def _faces(data: str, split: str, options: dict[str, Any]) -> tuple[Array, Array
 
 
 def print_gains(before: Path, after: Path, crops: Array, labels: Array) -> None:
-    """Print both artifacts' figures and the gain with its 95 % interval, in per cent."""
-    table = Table("figure", "before", "after", "gain (95 % interval)", title=f"{len(labels)} faces")
+    """Print the metrics of both artifacts, and the gain with its 95 % interval, in percent."""
+    table = Table("metric", "before", "after", "gain (95 % interval)", title=f"{len(labels)} faces")
     for row in compare(predicted_classes(before, crops), predicted_classes(after, crops), labels):
         gain, low, high = (f"{100 * value:+.2f}" for value in (row.gain.value, row.gain.low, row.gain.high))
         table.add_row(row.name, f"{100 * row.before:.2f}", f"{100 * row.after:.2f}", f"{gain} ({low} to {high})")

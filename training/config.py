@@ -1,4 +1,4 @@
-"""Recipes: the choices of a run in YAML, read strictly. An unknown key is an error that names the nearest known one."""
+"""Schema of recipes, the YAML files that configure runs. An unknown key is an error that suggests a known one."""
 
 import difflib
 import os
@@ -20,7 +20,7 @@ DATA_DIR_VARIABLE: Final = "MIEN_DATA_DIR"
 
 
 class RecipeError(MienError, ValueError):
-    """A recipe that cannot be run as it is written."""
+    """An invalid recipe."""
 
 
 class _Strict(BaseModel):
@@ -28,10 +28,10 @@ class _Strict(BaseModel):
 
 
 class FoldConfig(_Strict):
-    """A part of a split for cross-validation: one fold, or all but it."""
+    """A part of a split for cross-validation: one fold, or all others."""
 
     of: int = Field(ge=2, description="number of folds")
-    index: int = Field(ge=0, description="which one")
+    index: int = Field(ge=0, description="number of the fold, from 0")
     take: Literal["fold", "others"]
     group_by: Grouping = Field("none", description="what stays in one fold: a person, a photo, near-duplicates")
 
@@ -47,138 +47,144 @@ class DataSource(_Strict):
 
     kind: str
     split: str
-    root: Path | None = Field(None, description=f"folder or zip; without it ${DATA_DIR_VARIABLE}/<kind>")
-    options: dict[str, Any] = Field(default_factory=dict, description="the reader's options")
+    root: Path | None = Field(None, description=f"folder or zip; default: ${DATA_DIR_VARIABLE}/<kind>")
+    options: dict[str, Any] = Field(default_factory=dict, description="options of the reader")
     target: Literal["votes", "label", "teacher"] = Field(
-        "label", description="what the loss sees: vote shares, one class, or the teacher's output alone"
+        "label", description="target of the loss: vote shares, one class, or only the output of the teacher"
     )
-    fraction: float = Field(1.0, gt=0, le=1, description="share of each class, always the same faces of it; less nests")
+    fraction: float = Field(
+        1.0, gt=0, le=1, description="share of each class; smaller shares are subsets of larger ones"
+    )
     fold: FoldConfig | None = Field(None, description="part of the split for cross-validation")
 
     def resolved_root(self) -> Path:
-        """Folder of the set. Raises: RecipeError, if neither root nor the environment names it."""
+        """Folder of the set. Raises: RecipeError, if there is neither a root nor the environment variable."""
         if self.root is not None:
             return self.root
         folder = os.environ.get(DATA_DIR_VARIABLE)
         if not folder:
             raise RecipeError(
                 f"data set {self.kind}: no root in the recipe and ${DATA_DIR_VARIABLE} is not set. "
-                f"Point {DATA_DIR_VARIABLE} at the folder that holds {self.kind}/; data/README.md says where to get it."
+                f"Set {DATA_DIR_VARIABLE} to the folder with {self.kind}/; data/README.md describes how to get it."
             )
         return Path(folder) / self.kind
 
 
 class DataConfig(_Strict):
-    """What is learned from, and what chooses the best epoch; a test split is refused."""
+    """Training splits, and the split that selects the best epoch; test splits are rejected."""
 
     train: tuple[DataSource, ...] = Field(min_length=1)
     valid: DataSource
     cache_dir: Path = Path("cache")
     sampler: Sampler = Field(
         "instance",
-        description="what an epoch draws alike (Kang et al. 2020): every face once, every class, or the square root",
+        description="instance: every face once per epoch; class, square_root: sampling by class (Kang et al. 2020)",
     )
-    allow_missing_classes: bool = Field(False, description="train although a class has no face")
+    allow_missing_classes: bool = Field(False, description="train even if a class has no faces")
 
     @model_validator(mode="after")
     def _no_test_split(self) -> "DataConfig":
         for source in (*self.train, self.valid):
             if source.split == "test":
                 raise ValueError(
-                    f"{source.kind}: the test split is for one final report, never for training or choosing"
+                    f"{source.kind}: the test split is for the final evaluation only, not for training or selection"
                 )
         return self
 
 
 class ModelConfig(_Strict):
-    """The network; see models/backbones."""
+    """Configuration of the network; see models/backbones."""
 
     family: str
     name: str = Field(description="timm's name")
-    arch: str | None = Field(None, pattern=r"^[a-z0-9_]+$", description="artifact's first name; timm's name without it")
+    arch: str | None = Field(
+        None, pattern=r"^[a-z0-9_]+$", description="first part of the artifact's name; default: name"
+    )
     color: Literal["luminance", "RGB"] = "luminance"
     normalization: Literal["per_image", "imagenet", "fixed"] = "per_image"
-    img_size: int = Field(112, ge=16, le=224, description="side that the network sees; the crop of 112 is resized")
+    img_size: int = Field(112, ge=16, le=224, description="side of the network's input; 112-pixel crops are resized")
     drop_rate: float = Field(0.0, ge=0, lt=1)
     drop_path_rate: float = Field(0.0, ge=0, lt=1)
     pretrained: bool = False
     scratch_if_unavailable: bool = False
     init_from: Path | None = Field(
-        None, description="run folder, artifact folder, or file of a state dict (.safetensors, .pth) to start from"
+        None, description="initial weights: run folder, artifact folder, or state dict (.safetensors, .pth)"
     )
-    init_terms: str | None = Field(None, description="terms of the weights in a file, which the release inherits")
+    init_terms: str | None = Field(None, description="license of a weights file; the release inherits it")
     options: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _one_start(self) -> "ModelConfig":
         if self.pretrained and self.init_from is not None:
-            raise ValueError("pretrained and init_from both say where the first weights come from: choose one")
+            raise ValueError("pretrained and init_from both set the initial weights: choose one")
         if self.init_from is not None and self.init_from.suffix in WEIGHT_SUFFIXES and not self.init_terms:
             raise ValueError(
-                f"init_from {self.init_from} is a file of foreign weights: say in init_terms who published them under "
-                "which license, as what is learned from them inherits it"
+                f"init_from {self.init_from} is a file of third-party weights: name their publisher and license in "
+                "init_terms, as the release inherits the license"
             )
         return self
 
 
 class DistillationConfig(_Strict):
-    """DeiT's distillation (Touvron et al. 2021, section 4)."""
+    """Distillation as in DeiT (Touvron et al. 2021, section 4)."""
 
     mode: DistillationMode = "none"
     teachers: tuple[Path, ...] = Field(
-        (), description="run or artifact folders; several are an ensemble by mean probability"
+        (), description="run or artifact folders; several form an ensemble by mean probability"
     )
-    weight: float = Field(0.5, ge=0, le=1, description="lambda, the teacher's share of the loss")
+    weight: float = Field(0.5, ge=0, le=1, description="lambda, weight of the distillation loss")
     temperature: float = Field(3.0, gt=0, description="tau of the soft modes")
 
     @model_validator(mode="after")
     def _teacher_fits_mode(self) -> "DistillationConfig":
         if (self.mode == "none") != (not self.teachers):
-            raise ValueError(f"mode {self.mode!r} with {len(self.teachers)} teachers: every mode but none needs one")
+            raise ValueError(
+                f"mode {self.mode!r} with {len(self.teachers)} teachers: every mode except none requires a teacher"
+            )
         return self
 
 
 class RelabelConfig(_Strict):
-    """Relabeling of faces that the network contradicts, as SCN does (Wang et al. 2020, section 3.4)."""
+    """Relabeling of faces that the network contradicts, as in SCN (Wang et al. 2020, section 3.4)."""
 
-    margin: float = Field(0.2, ge=0, lt=1, description="by which another class must be more probable than the label")
-    from_epoch: int = Field(10, ge=1, description="epochs learned from the labels as they are")
+    margin: float = Field(0.2, ge=0, lt=1, description="minimum lead of another class over the label")
+    from_epoch: int = Field(10, ge=1, description="number of epochs with the original labels")
 
 
 class LossConfig(_Strict):
-    """The supervised part of the loss."""
+    """Supervised loss."""
 
     label_smoothing: float = Field(0.0, ge=0, lt=1)
-    logit_adjustment: float = Field(0.0, ge=0, description="tau of Menon et al. 2021: weight of log class frequency")
+    logit_adjustment: float = Field(0.0, ge=0, description="tau of Menon et al. 2021, weight of the log prior")
     class_balance: float | None = Field(
-        None, gt=0, lt=1, description="beta of Cui et al. 2019: classes weigh by their effective number of faces"
+        None, gt=0, lt=1, description="beta of Cui et al. 2019: class weights by effective number of faces"
     )
 
-    relabel: RelabelConfig | None = Field(None, description="against label noise; null trusts every label")
+    relabel: RelabelConfig | None = Field(None, description="relabeling against label noise; null: off")
 
     @model_validator(mode="after")
     def _one_remedy(self) -> "LossConfig":
         if self.logit_adjustment and self.class_balance is not None:
-            raise ValueError("logit_adjustment and class_balance both compensate for rare classes: choose one")
+            raise ValueError("logit_adjustment and class_balance both correct for rare classes: choose one")
         return self
 
 
 class MixConfig(_Strict):
-    """Mixup and cutmix by batch, as timm.data.Mixup; the teacher sees the mixed faces too."""
+    """Mixup and CutMix by batch, as in timm.data.Mixup; teachers get the mixed faces too."""
 
     mixup: float = Field(0.0, ge=0, description="alpha of its Beta distribution; 0 is off")
     cutmix: float = Field(0.0, ge=0, description="alpha of its Beta distribution; 0 is off")
-    probability: float = Field(1.0, ge=0, le=1, description="that a batch is mixed at all")
-    switch_probability: float = Field(0.5, ge=0, le=1, description="of cutmix, where both are on")
+    probability: float = Field(1.0, ge=0, le=1, description="probability that a batch is mixed")
+    switch_probability: float = Field(0.5, ge=0, le=1, description="probability of CutMix if both are on")
 
 
 class OptimConfig(_Strict):
-    """One optimizer under one cosine with warm-up, by step; an average of the weights is validated and exported."""
+    """Optimizer, cosine schedule with warm-up, and moving average of the weights for validation and export."""
 
     name: str = Field("adamw", description="any of timm's optimizers, e.g. adamw, sgd, lamb, muon, adamp")
-    options: dict[str, Any] = Field(default_factory=dict, description="of the optimizer, e.g. {betas: [0.9, 0.95]}")
-    momentum: float = Field(0.9, ge=0, lt=1, description="of sgd")
-    nesterov: bool = Field(True, description="sgd looks ahead along its momentum (Sutskever et al. 2013)")
+    options: dict[str, Any] = Field(default_factory=dict, description="optimizer options, e.g. {betas: [0.9, 0.95]}")
+    momentum: float = Field(0.9, ge=0, lt=1, description="momentum of sgd")
+    nesterov: bool = Field(True, description="Nesterov momentum for sgd (Sutskever et al. 2013)")
     learning_rate: float = Field(1e-3, gt=0)
     min_learning_rate: float = Field(1e-5, ge=0)
     weight_decay: float = Field(0.05, ge=0)
@@ -187,45 +193,45 @@ class OptimConfig(_Strict):
     sam_rho: float | None = Field(
         None,
         gt=0,
-        description="radius of sharpness-aware minimization (Foret et al. 2021), e.g. 0.05; doubles a step",
+        description="radius of sharpness-aware minimization (Foret et al. 2021), e.g. 0.05; doubles the time per step",
     )
     ema_decay: float | None = Field(
         0.998,
         ge=0,
         lt=1,
-        description="of the weights' moving average; null validates the last weights",
+        description="decay of the moving average of the weights; null: no average",
     )
     ema_warmup: bool = Field(
         True,
-        description="after t steps the decay is at most 1 - t^(-2/3), 0.9957 after 3,500; false holds ema_decay",
+        description="limit the decay at step t to 1 - t^(-2/3), which is 0.9957 at 3,500",
     )
     layer_decay: float | None = Field(
-        None, gt=0, le=1, description="each layer learns by this factor slower than the one after it"
+        None, gt=0, le=1, description="factor of the learning rate of each layer relative to the next one"
     )
 
 
 class RuntimeConfig(_Strict):
-    """How it runs. What is learned changes by rounding alone, and by `accumulate` in a network with BatchNorm."""
+    """Device and speed. The result changes only by rounding, and by `accumulate` in networks with BatchNorm."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    precision: Literal["fp32", "bf16", "fp16"] = Field("bf16", description="fp16 scales its losses, and needs cuda")
-    compile: bool = Field(False, description="torch.compile: minutes to start, then faster steps; needs a C compiler")
+    precision: Literal["fp32", "bf16", "fp16"] = Field("bf16", description="fp16 uses loss scaling and requires cuda")
+    compile: bool = Field(False, description="torch.compile: slow start, faster steps; requires a C compiler")
     accumulate: int = Field(
         1,
         ge=1,
-        description="a batch is learned in so many parts: the same gradients, but BatchNorm normalizes by a part",
+        description="parts per batch; gradients are the same, but BatchNorm normalizes each part separately",
     )
     workers: int = Field(1, ge=0)
     threads: int | None = Field(None, ge=1)
     checkpoint_every_steps: int = Field(200, ge=1)
     log_every_steps: int = Field(10, ge=1)
-    tensorboard: bool = Field(False, description="also write what metrics.jsonl holds as TensorBoard events")
-    wandb: bool = Field(False, description="also log to Weights & Biases; needs pip install wandb")
-    mlflow: bool = Field(False, description="also log to MLflow at MLFLOW_TRACKING_URI; needs pip install mlflow")
+    tensorboard: bool = Field(False, description="also log to TensorBoard; requires pip install tensorboardX")
+    wandb: bool = Field(False, description="also log to Weights & Biases; requires pip install wandb")
+    mlflow: bool = Field(False, description="also log to MLflow at MLFLOW_TRACKING_URI; requires pip install mlflow")
 
 
 class RunRecipe(_Strict):
-    """What every kind of run depends on."""
+    """Base of all recipes."""
 
     name: str = Field(pattern=r"^[a-z0-9_]+$")
     seed: int = Field(0, ge=0)
@@ -238,18 +244,18 @@ class RunRecipe(_Strict):
 
     @property
     def sampler(self) -> Sampler:
-        """How an epoch draws its faces."""
+        """Sampling of the faces of an epoch."""
         return "instance"
 
     @model_validator(mode="after")
     def _parts_are_not_empty(self) -> Self:
         if self.runtime.accumulate > self.batch_size:
-            raise ValueError(f"runtime.accumulate {self.runtime.accumulate}: more parts than batch_size has faces")
+            raise ValueError(f"runtime.accumulate {self.runtime.accumulate} is above batch_size {self.batch_size}")
         return self
 
 
 class Recipe(RunRecipe):
-    """Everything a training run depends on."""
+    """Recipe of a training run."""
 
     data: DataConfig
     distillation: DistillationConfig = DistillationConfig()
@@ -258,21 +264,21 @@ class Recipe(RunRecipe):
 
     @property
     def sampler(self) -> Sampler:
-        """How an epoch draws its faces."""
+        """Sampling of the faces of an epoch."""
         return self.data.sampler
 
     select: Literal["accuracy", "mean_class_accuracy"] = "accuracy"
-    patience_epochs: int | None = Field(None, ge=1, description="stop when validation has not risen for so many epochs")
+    patience_epochs: int | None = Field(None, ge=1, description="stop after so many epochs without improvement")
 
     @model_validator(mode="after")
     def _unlabeled_faces_have_a_teacher(self) -> "Recipe":
         if self.loss.relabel is not None and (self.mix.mixup or self.mix.cutmix):
-            raise ValueError("loss.relabel with mix: the prediction for a mixed face contradicts neither label")
+            raise ValueError("loss.relabel with mix: predictions for mixed faces cannot contradict a label")
         if all(source.target != "teacher" for source in self.data.train):
             return self
         if self.distillation.mode == "none" or self.loss.label_smoothing > 0:
             raise ValueError(
-                "target teacher needs a distillation mode, and label_smoothing 0: smoothing would invent labels"
+                "target teacher requires a distillation mode and label_smoothing 0: smoothing would create labels"
             )
         return self
 
@@ -283,7 +289,7 @@ def read_recipe(path: Path, overrides: list[str] | None = None) -> Recipe:
 
 
 def read_as(schema: type[S], path: Path, overrides: list[str]) -> S:
-    """Read a YAML recipe of any kind, as `read_recipe`. Raises: RecipeError."""
+    """Read a YAML recipe with any schema, like `read_recipe`. Raises: RecipeError."""
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -298,7 +304,7 @@ def read_as(schema: type[S], path: Path, overrides: list[str]) -> S:
 
 
 def parse_recipe(values: dict[str, Any], *, origin: str) -> Recipe:
-    """Validate a recipe's values. Raises: RecipeError, with the nearest known key for an unknown one."""
+    """Validate a recipe. Raises: RecipeError; for an unknown key, it suggests a known one."""
     return _parse_as(Recipe, values, origin=origin)
 
 
@@ -311,18 +317,18 @@ def _parse_as(schema: type[S], values: dict[str, Any], *, origin: str) -> S:
 
 
 def apply_override(values: dict[str, Any], override: str) -> None:
-    """Change one value of a recipe in place, as `key.sub=value` says. Raises: RecipeError."""
+    """Apply a `key.sub=value` override in place. Raises: RecipeError."""
     key, equals, text = override.partition("=")
     if not equals or not key:
         raise RecipeError(f"override {override!r}: expected key=value, for example optim.learning_rate=3e-4")
     if not text:
-        raise RecipeError(f"override {override!r}: no value after the equals sign; write null for none")
+        raise RecipeError(f"override {override!r}: no value after the equals sign; use null for none")
     *parents, last = key.split(".")
     place: Any = values
     for parent in parents:
         place = place[_index(place, parent, override)] if isinstance(place, list) else place.setdefault(parent, {})
         if not isinstance(place, dict | list):
-            raise RecipeError(f"override {override!r}: {parent} is {place!r} in the recipe and holds no {last}")
+            raise RecipeError(f"override {override!r}: {parent} is {place!r} in the recipe and has no {last}")
     place[_index(place, last, override) if isinstance(place, list) else last] = _scalar(text)
 
 
@@ -350,7 +356,7 @@ def _explain(schema: type[BaseModel], problem: Any) -> str:
 
 
 def _known_keys(schema: Any, path: tuple[Any, ...]) -> list[str]:
-    """Names of the fields of what lies at `path` in a schema, whose parts are models, dataclasses or tuples of them."""
+    """Field names at a path in a schema of models, dataclasses or tuples of them."""
     for part in path:
         if isinstance(part, str):
             annotation: Any = schema.model_fields[part].annotation

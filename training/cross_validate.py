@@ -1,9 +1,9 @@
-"""Cross-validation of a recipe: each face of its first training set is scored by a run that did not learn from it.
+"""Cross-validation of a recipe on its first training set.
 
     python -m training.cross_validate RECIPE [key=value ...] --folds 5 [--group-by person]
 
-Every fold is a run folder under runs/cross_validation, trained if it is not finished. The weights of the last epoch
-are scored, so that nothing is chosen on the faces that are reported. The interval is over faces, the spread over folds.
+Each fold has a run folder in runs/cross_validation and is trained unless finished. The weights of the last epoch are
+evaluated, so nothing is selected on the evaluated faces. Intervals are over faces.
 """
 
 import argparse
@@ -34,7 +34,7 @@ RUNS: Final = Path("runs/cross_validation")
 
 @dataclass(frozen=True, slots=True)
 class CrossValidation:
-    """Figures over all folds, and the accuracy of each."""
+    """Metrics over all folds, and the accuracy of each fold."""
 
     faces: int
     accuracy: Estimate
@@ -43,7 +43,7 @@ class CrossValidation:
 
 
 def fold_recipes(recipe: Recipe, *, folds: int, group_by: Grouping) -> list[Recipe]:
-    """The recipe once per fold: its first training source is split, its other ones are learned from whole."""
+    """Build one recipe per fold: the first training source is split, the others are used completely."""
     first, *others = recipe.data.train
     recipes = []
     for index in range(folds):
@@ -57,7 +57,7 @@ def fold_recipes(recipe: Recipe, *, folds: int, group_by: Grouping) -> list[Reci
 
 
 def cross_validate(recipes: list[Recipe], runs: Path) -> CrossValidation:
-    """Train and score every fold. Raises: as `train`."""
+    """Train and evaluate every fold. Raises: see `train`."""
     scored = [_score(recipe, train(recipe, runs / recipe.name)) for recipe in recipes]
     predicted, labels = (np.concatenate(parts) for parts in zip(*scored, strict=True))
     return CrossValidation(
@@ -71,22 +71,22 @@ def cross_validate(recipes: list[Recipe], runs: Path) -> CrossValidation:
 
 
 def _score(recipe: Recipe, folder: Path) -> tuple[Array, Array]:
-    """Predicted and actual classes, (N,) each, of the fold that a run has not learned from."""
+    """Predicted and true classes, (N,) each, of the held-out fold."""
     network = build_network(recipe.model.model_copy(update={"pretrained": False}))
     state = checkpoint.read(folder / checkpoint.LAST)
     network.load_state_dict(state.get("ema", state["network"]))
     held = load_faces(recipe.data.valid, color=recipe.model.color, cache_dir=recipe.data.cache_dir)
     exact = torch.autocast("cpu", enabled=False)
     heads = predict(network, held.crops, device=torch.device("cpu"), autocast=exact)
-    logits = heads.get("mean", heads["class"])  # of two heads their mean, as nothing chooses between them
+    logits = heads.get("mean", heads["class"])  # the mean of two heads, because nothing selects one of them
     return logits.argmax(axis=1), held.labels
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m training.cross_validate", description="Cross-validate a recipe.")
-    parser.add_argument("recipe", type=Path, help="a YAML file of training/recipes/")
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes, e.g. epochs=10")
+    parser.add_argument("recipe", type=Path, help="YAML file in training/recipes/")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="overrides, e.g. epochs=10")
     parser.add_argument("--folds", type=int, default=5)
     parser.add_argument("--group-by", choices=get_args(Grouping), default="none", help="what stays in one fold")
     parser.add_argument("--runs", type=Path, default=RUNS, help="folder of the run folders (default: %(default)s)")

@@ -2,9 +2,9 @@
 
     python -m training.evaluate --artifact models/artifacts/NAME --data ferplus=path/to/ferplus --split valid --json OUT
 
-With and without the correction for rare classes, on the official split and, where the set's reader finds
-near-duplicates, on its clean part: the faces that resemble none of the train split. Every figure carries a 95 %
-bootstrap interval over faces.
+Metrics are reported with and without the correction for rare classes, on the complete split and, if the reader can
+detect near-duplicates, on its clean faces: those that resemble no face of the train split. All metrics have 95 %
+bootstrap intervals over faces.
 """
 
 import argparse
@@ -36,7 +36,7 @@ _PAIR: Final = ("happiness", "neutral")
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Figures of one artifact on one split."""
+    """Metrics of one artifact on one split."""
 
     data: str
     split: str
@@ -54,7 +54,7 @@ class Evaluation:
     confusion: list[list[int]]
 
     def for_manifest(self) -> SplitMetrics:
-        """The part that the manifest carries."""
+        """Metrics for the manifest."""
         pair = self.happiness_against_neutral
         return SplitMetrics(
             data=self.data,
@@ -78,7 +78,7 @@ def _interval(estimate: Estimate) -> Interval:
 
 
 def open_graph(path: Path, *, threads: int = 0, spinning: bool = True) -> onnxruntime.InferenceSession:
-    """Open an ONNX graph on the CPU; `threads` 0 takes every core, and serving lets idle ones rest instead of spin."""
+    """Open an ONNX graph on the CPU. `threads` 0 uses all cores; serving sets `spinning` to False."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
@@ -103,20 +103,20 @@ def score(  # noqa: PLR0913 (names of one table)
     prior: Prior = "natural",
     calibrated: Array | None = None,
 ) -> Evaluation:
-    """Compute every figure with its interval.
+    """Compute all metrics with their intervals.
 
     Args:
-        probabilities: (N, 7), as the service gives them.
+        probabilities: (N, 7), as in serving.
         labels: (N,) class indices.
-        votes: (N, 7) vote shares where the set has them.
-        data, split, clean, prior: what to call them.
-        calibrated: (N, 7) probabilities for ECE and coverage where `probabilities` were calibrated on these very faces.
+        votes: (N, 7) vote shares, if the set has them.
+        data, split, clean, prior: names for the result.
+        calibrated: (N, 7) cross-fitted probabilities for ECE and coverage, if calibration was fitted on these faces.
     """
     predicted, faces = probabilities.argmax(axis=1), len(labels)
     for_ece = probabilities if calibrated is None else calibrated
 
-    def over_confusion(figure: Callable[[Array], float]) -> Estimate:
-        return metrics.bootstrap(lambda i: figure(metrics.confusion(predicted[i], labels[i])), faces)
+    def over_confusion(metric: Callable[[Array], float]) -> Estimate:
+        return metrics.bootstrap(lambda i: metric(metrics.confusion(predicted[i], labels[i])), faces)
 
     def recall_of(index: int) -> Callable[[Array], float]:
         return lambda counts: float(metrics.recalls(counts)[index])
@@ -143,7 +143,7 @@ def score(  # noqa: PLR0913 (names of one table)
 
 
 def _pair(probabilities: Array, labels: Array) -> Estimate | None:
-    """Accuracy of choosing between happiness and neutral on the faces that are one of them."""
+    """Accuracy of the choice between happiness and neutral, on the faces with one of these labels."""
     first, second = (label_index(label) for label in _PAIR)
     chosen = np.flatnonzero((labels == first) | (labels == second))
     if len(chosen) == 0 or len(np.unique(labels[chosen])) < 2:
@@ -162,10 +162,10 @@ class EvaluationSplit:
     crops: Array  # (N, 112, 112, 3) uint8
     labels: Array  # (N,) class indices
     votes: Array | None  # (N, 7) vote shares
-    clean: Array | None  # (N,) bool: resembles no train face; None where the reader cannot tell
+    clean: Array | None  # (N,) bool: resembles no train face; None if unknown
 
     def scored(self, probabilities: Mapping[Prior, Array], calibrated: Mapping[Prior, Array]) -> list[Evaluation]:
-        """Figures by prior, of all faces and then of the clean ones; see `score`, (N, 7) each."""
+        """Metrics by prior, of all faces and then of clean faces, for (N, 7) probabilities; see `score`."""
         parts = [(False, np.ones(len(self.labels), dtype=bool))]
         parts += [] if self.clean is None else [(True, self.clean)]
         return [
@@ -185,7 +185,7 @@ class EvaluationSplit:
 
 
 def load_split(kind: str, root: Path, split: str, options: Mapping[str, Any]) -> EvaluationSplit:
-    """Read one split with its clean part. Raises: DatasetError."""
+    """Read one split, and determine its clean faces. Raises: DatasetError."""
     crops, labels, votes = read_split(kind, root, split, dict(options))
     reader = open_reader(kind, root, **options)
     only_clean = reader.clean_options(split)
@@ -201,7 +201,7 @@ def read_split(kind: str, root: Path, split: str, options: dict[str, Any]) -> tu
     reader = open_reader(kind, root, **options)
     samples: list[Sample] = [sample for sample in reader.samples(split) if sample.label in LABELS]
     if not samples:
-        raise DatasetError(f"{kind}: split {split!r} has no face with one of {', '.join(LABELS)}")
+        raise DatasetError(f"{kind}: split {split!r} has no faces labeled {', '.join(LABELS)}")
     crops = np.stack([reader.crop(sample) for sample in samples])
     labels = np.array([label_index(str(sample.label)) for sample in samples])
     shares = [sample.distribution for sample in samples]
@@ -212,7 +212,7 @@ def read_split(kind: str, root: Path, split: str, options: dict[str, Any]) -> tu
 def evaluate(
     folder: Path, kind: str, root: Path, split: str, options: dict[str, Any]
 ) -> tuple[Manifest, list[Evaluation]]:
-    """Verify an artifact and score its fp32 graph on one split. Raises: ArtifactError, DatasetError."""
+    """Verify an artifact and evaluate its fp32 graph on one split. Raises: ArtifactError, DatasetError."""
     manifest = load_artifact(folder)
     faces = load_split(kind, root, split, options)
     logits = run_graph(open_graph(folder / manifest.graph("fp32").file), faces.crops)
@@ -221,7 +221,7 @@ def evaluate(
 
 
 def print_evaluations(evaluations: list[Evaluation], *, title: str) -> None:
-    """Print the figures in per cent with 95 % intervals: a table per part of the split, a column per prior."""
+    """Print metrics in percent with 95 % intervals: one table for all faces and one for clean ones."""
     for clean in sorted({one.clean for one in evaluations}):
         part = [one for one in evaluations if one.clean == clean]
         _print_part(part, title=f"{title}, clean faces" if clean else title)
@@ -229,7 +229,7 @@ def print_evaluations(evaluations: list[Evaluation], *, title: str) -> None:
 
 def _print_part(evaluations: list[Evaluation], *, title: str) -> None:
     heads = [f"{one.prior}, {one.faces:,} faces" for one in evaluations]
-    table = Table("figure", *heads, title=title)
+    table = Table("metric", *heads, title=title)
     columns = [dict(one.for_manifest().shares()) for one in evaluations]
     for name in columns[0]:
         table.add_row(name, *(_percent(column[name]) for column in columns))
@@ -246,12 +246,12 @@ def _percent(estimate: Interval) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m training.evaluate", description="Score a released artifact.")
+    parser = argparse.ArgumentParser(prog="python -m training.evaluate", description="Evaluate a released artifact.")
     parser.add_argument("--artifact", type=Path, required=True, help="folder with manifest.json")
-    parser.add_argument("--data", required=True, metavar="KIND=ROOT", help="a data set, e.g. ferplus=path/to/ferplus")
-    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="an option of the reader")
+    parser.add_argument("--data", required=True, metavar="KIND=ROOT", help="data set, e.g. ferplus=path/to/ferplus")
+    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="option of the reader")
     parser.add_argument("--split", default="valid")
-    parser.add_argument("--json", type=Path, help="write every figure here")
+    parser.add_argument("--json", type=Path, help="write all metrics to this file")
     chosen = parser.parse_args(arguments)
     kind, equals, root = chosen.data.partition("=")
     if not equals:
@@ -267,7 +267,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     print_evaluations(evaluations, title=f"{manifest.name} on {kind} {chosen.split}")
     if chosen.json:
-        result = {"artifact": manifest.name, "labels": LABELS, "figures": [asdict(one) for one in evaluations]}
+        result = {"artifact": manifest.name, "labels": LABELS, "evaluations": [asdict(one) for one in evaluations]}
         write_atomic(chosen.json, json.dumps(result, indent=2) + "\n")
     return 0
 

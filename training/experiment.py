@@ -1,9 +1,9 @@
-"""Experiments: variants of one recipe, trained alike and compared in one table.
+"""Experiments: variants of a recipe, trained and compared in one table.
 
     python -m training.experiment training/recipes/experiments/distillation.yaml [--reduced] [--rows none,soft]
 
-Each row and seed is a run folder under runs/experiments, trained if it is not finished; then every head is scored on
-the validation split that its recipe names. Intervals are over faces; gains over the first row are paired by face.
+Each row and seed has a run folder in runs/experiments and is trained unless finished. Then all heads are evaluated on
+the validation split of the recipe. Intervals are over faces; gains over the first row are paired by face.
 """
 
 import argparse
@@ -40,40 +40,40 @@ class _Strict(BaseModel):
 
 
 class Budget(_Strict):
-    """A smaller form of the experiment, for a machine without an accelerator."""
+    """A smaller version of the experiment, for machines without a GPU."""
 
     seeds: tuple[int, ...] = Field(min_length=1)
     overrides: tuple[str, ...]
-    rows: dict[str, tuple[str, ...]] = Field(default_factory=dict, description="changes to single rows, by their name")
+    rows: dict[str, tuple[str, ...]] = Field(default_factory=dict, description="overrides for single rows, by name")
 
 
 class Experiment(_Strict):
-    """Rows to compare; the first is what the others are compared with."""
+    """Rows to compare; the first is the baseline."""
 
-    base: Path = Field(description="recipe that every row changes, relative to the experiment's file")
+    base: Path = Field(description="recipe to vary, relative to the file of the experiment")
     seeds: tuple[int, ...] = Field(min_length=1)
-    common: tuple[str, ...] = Field((), description="changes to every row")
+    common: tuple[str, ...] = Field((), description="overrides for every row")
     reduced: Budget
     rows: dict[str, tuple[str, ...]] = Field(min_length=2)
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One head of one row: figures over all its seeds."""
+    """Metrics of one head of one row, over all seeds."""
 
     row: str
     head: Head
-    chosen: bool  # the head that validation chose, for the first seed
+    chosen: bool  # whether validation selected this head, for the first seed
     parameters: int
     seeds: int
     accuracy: Estimate
     mean_class_accuracy: Estimate
-    gain: Estimate  # of accuracy, over the first row's chosen head
-    minutes: float  # of training, for one seed
+    gain: Estimate  # of accuracy, over the selected head of the first row
+    minutes: float  # training time for one seed
 
 
 def read_experiment(path: Path) -> Experiment:
-    """Read an experiment's YAML. Raises: RecipeError."""
+    """Read the YAML file of an experiment. Raises: RecipeError."""
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
         return Experiment.model_validate(values)
@@ -82,12 +82,12 @@ def read_experiment(path: Path) -> Experiment:
 
 
 def recipes_of(path: Path, *, reduced: bool, rows: list[str] | None = None) -> dict[str, list[Recipe]]:
-    """Recipes by row, one a seed, each named after the experiment, its row and seed. Raises: RecipeError.
+    """Recipes by row, one per seed, named after the experiment, row and seed. Raises: RecipeError.
 
     Args:
-        path: the experiment's file.
-        reduced: apply its smaller budget.
-        rows: only these; the first row always belongs to them, as the others are compared with it.
+        path: file of the experiment.
+        reduced: use the smaller budget.
+        rows: select these rows; the first row, the baseline, is always included.
     """
     experiment = read_experiment(path)
     unknown = set(rows or []) - set(experiment.rows)
@@ -111,7 +111,7 @@ def recipes_of(path: Path, *, reduced: bool, rows: list[str] | None = None) -> d
 
 
 def run_rows(recipes: dict[str, list[Recipe]], runs: Path) -> dict[str, list[Path]]:
-    """Train every run that is not finished; returns the run folders. Raises: as `train`."""
+    """Train all unfinished runs; returns the run folders. Raises: see `train`."""
     folders: dict[str, list[Path]] = {}
     for row, of_seeds in recipes.items():
         for recipe in of_seeds:
@@ -120,7 +120,7 @@ def run_rows(recipes: dict[str, list[Recipe]], runs: Path) -> dict[str, list[Pat
 
 
 def compare(recipes: dict[str, list[Recipe]], folders: dict[str, list[Path]]) -> list[Result]:
-    """Score every head of every row on its validation split. Raises: RunError, DatasetError."""
+    """Evaluate all heads of all rows on the validation split. Raises: RunError, DatasetError."""
     scored = {row: [_score(r, f) for r, f in zip(recipes[row], folders[row], strict=True)] for row in recipes}
     first = next(iter(scored.values()))
     reference = [run.right[run.chosen] for run in first]
@@ -148,7 +148,7 @@ def _score(recipe: Recipe, folder: Path) -> _Scored:
 
 def _result(row: str, head: Head, runs: list[_Scored], reference: list[Array]) -> Result:
     labels, faces = runs[0].labels, len(runs[0].labels)
-    right = np.stack([run.right[head] for run in runs]).mean(axis=0)  # (N,) share of the seeds that are right
+    right = np.stack([run.right[head] for run in runs]).mean(axis=0)  # (N,) share of seeds with a correct prediction
     base = np.stack(reference).mean(axis=0) if len(reference[0]) == faces else None
 
     def mean_class(chosen: Array) -> float:
@@ -171,7 +171,7 @@ def _result(row: str, head: Head, runs: list[_Scored], reference: list[Array]) -
 
 
 def as_markdown(results: list[Result]) -> str:
-    """The table that docs/experiments.md holds, in per cent; `*` marks the head that validation chose."""
+    """Table for docs/experiments.md, in percent; `*` marks the head selected by validation."""
     lines = [
         "| row | head | parameters | seeds | accuracy | mean class accuracy | gain over the first row | minutes |",
         "|---|---|---|---|---|---|---|---|",
@@ -194,11 +194,9 @@ def _percent(estimate: Estimate, *, sign: str = "") -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m training.experiment", description="Train rows and compare them.")
-    parser.add_argument("experiment", type=Path, help="a file of training/recipes/experiments/")
-    parser.add_argument("--reduced", action="store_true", help="the smaller budget that the file names")
-    parser.add_argument(
-        "--rows", help="only these, separated by commas; the first row of the file always belongs to them"
-    )
+    parser.add_argument("experiment", type=Path, help="file in training/recipes/experiments/")
+    parser.add_argument("--reduced", action="store_true", help="use the smaller budget of the file")
+    parser.add_argument("--rows", help="rows to run, separated by commas; the first row of the file is always included")
     parser.add_argument("--runs", type=Path, default=RUNS, help="folder of the run folders (default: %(default)s)")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[RichHandler(show_path=False)])

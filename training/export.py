@@ -1,13 +1,13 @@
-"""Export of finished runs as an artifact for serving; refused unless ONNX and torch agree on real faces.
+"""Export of finished runs as an artifact for serving, if ONNX and torch agree on real faces.
 
     python -m training.export runs/ferplus_hybrid_tiny --tag ferplus_v1 [--also muxspace/valid] [--as fast]
     python -m training.export models/artifacts/FAST runs/TEACHER --arch accurate_112 --tag ferplus_v1 --as accurate
     python -m training.export models/artifacts/NAME --refit
 
 Writes models/artifacts/<arch>.<tag>/ with fp32 and fp16 graphs, model.safetensors, manifest.json and card.md. Several
-runs or artifacts become one graph: the mean of their calibrated probabilities over a face and its mirror image.
-Temperature, prior correction and abstain threshold are fitted on the validation split that chose the weights; --refit
-fits them again for the graphs that an artifact has, and writes its card again.
+runs or artifacts become one graph, which averages their calibrated probabilities over a face and its mirror image.
+Temperature, prior correction and abstain threshold are fitted on the validation split that selected the weights.
+--refit repeats this for the graphs of an artifact, and rewrites its card.
 """
 
 import argparse
@@ -65,13 +65,13 @@ _GRAPHS: Final = {"fp32": "model.onnx", "fp16": "model.fp16.onnx"}
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A network to release, and what is known of its training."""
+    """A network to release, with the facts of its training."""
 
     network: FaceNetwork
     released: ReleasedNetwork
     parameters: int
     valid: DataSource
-    recipe: dict[str, Any]  # without paths of the machine that ran it
+    recipe: dict[str, Any]  # without local paths
     commit: str
     data_index_sha256: dict[str, str]
     learned_from: dict[str, str]
@@ -79,7 +79,7 @@ class Member:
 
     @property
     def model(self) -> ModelConfig:
-        """The recipe's network."""
+        """Configuration of the network."""
         return ModelConfig.model_validate(self.recipe["model"])
 
 
@@ -112,20 +112,20 @@ def export(
     """Write an artifact from a run, or from several runs and artifacts, and return its folder.
 
     Args:
-        folders: runs or artifacts; the first says on which split the release is fitted and scored.
-        tag: distinguishes releases of one architecture.
-        arch: first part of the name; the recipe's without it. Several folders need it.
-        artifacts_dir: where artifacts live.
-        also: further `kind/split` to report in the manifest, read from the data directory.
-    Raises: ExportError; RunError; CheckpointError; DatasetError; FileExistsError, for an artifact that exists already.
+        folders: runs or artifacts; the first one determines the validation split.
+        tag: last part of the name; distinguishes releases of an architecture.
+        arch: first part of the name, from the recipe by default; required for several folders.
+        artifacts_dir: parent folder of the artifact.
+        also: further `kind/split` to evaluate for the manifest, read from the data directory.
+    Raises: ExportError; RunError; CheckpointError; DatasetError; FileExistsError, if the artifact exists.
     """
     members = [read_member(folder) for folder in folders]
     if len(members) > 1 and arch is None:
-        raise ExportError("several networks in one graph have no name yet: give --arch")
+        raise ExportError("several networks in one graph need a name: use --arch")
     name = f"{arch or members[0].model.arch or members[0].model.name}.{tag}"
     final = artifacts_dir / name
     if final.exists():
-        raise FileExistsError(f"{final} exists: a released artifact is not overwritten; choose another --tag")
+        raise FileExistsError(f"{final} exists, and artifacts are never overwritten: choose another --tag")
     staging = artifacts_dir / f".{name}.part"
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
@@ -156,14 +156,14 @@ def _valid_split(source: DataSource) -> EvaluationSplit:
 
 
 def _ensemble(members: list[Member], valid: EvaluationSplit) -> ReleasedEnsemble:
-    """Each member at its own temperature, so that their probabilities can be averaged."""
+    """Combine members, each with its own temperature, so that their probabilities can be averaged."""
     networks = [member.released for member in members]
     temperatures = [metrics.fit_temperature(torch_logits(one, valid.crops), valid.labels) for one in networks]
     return ReleasedEnsemble(networks, [round(temperature, 4) for temperature in temperatures])
 
 
 def _write_and_check(released: Released, folder: Path, crops: Array) -> None:
-    """Write both graphs, compare them with torch on real and tinted crops."""
+    """Write both graphs, and compare them with torch on real and tinted crops."""
     both = np.concatenate([crops, tinted(crops[:512])])
     expected = torch_logits(released, both)
     write_graph(released, folder / _GRAPHS["fp32"])
@@ -175,7 +175,7 @@ def _write_and_check(released: Released, folder: Path, crops: Array) -> None:
 
 
 def _manifest(folder: Path, name: str, members: list[Member]) -> Manifest:
-    """Everything but what validation decides; see `describe`."""
+    """Manifest without the values fitted on validation; see `describe`."""
     first = members[0]
     learned = {key: value for member in members for key, value in member.learned_from.items()}
     weights = {key: value for member in members for key, value in member.weights_from.items()}
@@ -208,7 +208,7 @@ def _manifest(folder: Path, name: str, members: list[Member]) -> Manifest:
 
 
 def refit(folder: Path, also: tuple[str, ...]) -> None:
-    """Fit and score the graphs of an artifact again. Raises: ArtifactError, DatasetError, RecipeError."""
+    """Fit and evaluate the graphs of an artifact again. Raises: ArtifactError, DatasetError, RecipeError."""
     manifest = load_artifact(folder)
     describe(folder, manifest, _valid_split(_valid_source(manifest)), also)
 
@@ -222,7 +222,7 @@ def _relevance(graph: Path) -> Relevance | None:
 
 
 def _shareable(values: dict[str, Any]) -> dict[str, Any]:
-    """A recipe without the paths of the machine that ran it; a run or artifact keeps the last two parts of its path."""
+    """Remove local paths from a recipe; runs and artifacts keep the last two parts of their paths."""
     for source in (*values["data"]["train"], values["data"]["valid"]):
         source["root"] = None
     model, distillation = values["model"], values["distillation"]
@@ -236,16 +236,16 @@ def _short(path: str) -> str:
 
 
 def _license(learned_from: Iterable[str], weights_from: dict[str, str]) -> str:
-    """Terms of the weights: their own, those of every set that they learned from, and of foreign weights before them.
+    """License of the weights, with the terms of their data sets and of third-party weights.
 
     Args:
         learned_from: data sets as `kind/split`.
-        weights_from: hash of, or a note on, the weights of teachers and starts, by name.
+        weights_from: hash or description of the weights of teachers and of the initialization, by name.
     """
     kinds = dict.fromkeys(name.partition("/")[0] for name in learned_from)
     sets = "; ".join(f"{readers()[kind].title}: {readers()[kind].terms}" for kind in kinds)
-    foreign = "".join(f" Started from {name}: {note}." for name, note in weights_from.items() if "," in note)
-    return f"Weights: Apache-2.0 as far as those who trained them hold rights. Learned from {sets}.{foreign}"
+    foreign = "".join(f" Initialized from {name}: {note}." for name, note in weights_from.items() if "," in note)
+    return f"Weights: Apache-2.0, as far as the authors hold rights. Trained on {sets}.{foreign}"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -253,15 +253,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m training.export", description="Release runs as an artifact.")
     parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="run or artifact folders")
     parser.add_argument("--tag", help="distinguishes releases, e.g. ferplus_v1")
-    parser.add_argument("--arch", help="first part of the name; the recipe's when not given")
-    parser.add_argument("--also", action="append", default=[], metavar="KIND/SPLIT", help="report this split as well")
-    parser.add_argument("--artifacts", type=Path, default=ARTIFACTS_DIR, help="where to write")
-    parser.add_argument("--as", dest="pointer", choices=POINTERS, help="make it the model that serving loads as this")
-    parser.add_argument("--refit", action="store_true", help="fit and score the artifact FOLDER again")
+    parser.add_argument("--arch", help="first part of the name (default: from the recipe)")
+    parser.add_argument("--also", action="append", default=[], metavar="KIND/SPLIT", help="also evaluate this split")
+    parser.add_argument("--artifacts", type=Path, default=ARTIFACTS_DIR, help="parent folder of artifacts")
+    parser.add_argument(
+        "--as", dest="pointer", choices=POINTERS, help="make it the model that serving loads under this name"
+    )
+    parser.add_argument("--refit", action="store_true", help="fit and evaluate the artifact FOLDER again")
     options = parser.parse_args(arguments)
     if options.refit == bool(options.tag) or (options.refit and len(options.folders) > 1):
-        parser.error("give --tag to release, or --refit with one artifact")
-    # the exporter's own notes run to hundreds of lines
+        parser.error("use --tag to release, or --refit with one artifact")
+    # torch's exporter logs hundreds of lines
     logging.basicConfig(level=logging.ERROR, format="%(message)s", handlers=[RichHandler(show_path=False)])
     logger.setLevel(logging.INFO)
     try:

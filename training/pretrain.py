@@ -1,10 +1,10 @@
-"""Masked autoencoding: pretraining of a transformer on faces without labels (He et al. 2022).
+"""Pretraining of a transformer by masked autoencoding, on faces without labels (He et al. 2022).
 
     python -m training.pretrain training/recipes/pretrain/ferplus_mae.yaml [key=value ...] [--out runs/NAME]
 
-Three quarters of the patches are hidden; the encoder sees the others alone, and a light decoder paints the hidden ones.
-Writes a run folder as training/train.py does, with `encoder.pt`; a recipe starts from it with
-`model.init_from: runs/NAME`. Rerun the same command to resume.
+Three quarters of the patches are masked. The encoder gets the others only, and a light decoder reconstructs the masked
+ones. Writes a run folder like training/train.py, with `encoder.pt`; a recipe uses it with `model.init_from: runs/NAME`.
+Rerun the same command to resume.
 """
 
 import sys
@@ -32,7 +32,7 @@ from training.release.initialization import ENCODER_NAME, encoder_state
 
 
 class PretrainData(BaseModel):
-    """Splits whose crops are learned from, labeled or not; a test split is refused."""
+    """Training splits, labeled or not; validation and test splits are rejected."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -40,26 +40,26 @@ class PretrainData(BaseModel):
     cache_dir: Path = Path("cache")
 
     @model_validator(mode="after")
-    def _train_alone(self) -> "PretrainData":
+    def _check_splits(self) -> "PretrainData":
         for source in self.train:
             if source.split in ("valid", "test"):
-                raise ValueError(f"{source.kind}: the {source.split} split is for measuring, never to learn from")
+                raise ValueError(f"{source.kind}: the {source.split} split is for evaluation, not for training")
         return self
 
 
 class PretrainOptim(OptimConfig):
-    """As in training, but the last weights are kept unless the recipe asks for an average."""
+    """Optimizer as in training, but without a moving average by default."""
 
-    ema_decay: float | None = Field(None, ge=0, lt=1, description="keep this moving average as the encoder")
+    ema_decay: float | None = Field(None, ge=0, lt=1, description="decay of the moving average to save as the encoder")
 
 
 class PretrainRecipe(RunRecipe):
-    """Everything a pretraining run depends on."""
+    """Recipe of a pretraining run."""
 
     data: PretrainData
     mask: MaskConfig = MaskConfig()
     optim: PretrainOptim = PretrainOptim()
-    # what is painted is the picture: only where the face lies may vary
+    # the target is the augmented image itself, so only geometric augmentation is useful
     augment: AugmentConfig = AugmentConfig(
         brightness=0.0, contrast=0.0, gamma=0.0, blur=0.0, noise=0.0, compression=0.0, erase=0.0
     )
@@ -74,7 +74,7 @@ def pretrain(recipe: PretrainRecipe, out: Path) -> Path:
     """Run a pretraining recipe to its end and return the run folder.
 
     Raises: RecipeError, RunError, CheckpointError, TrainingDiverged; UnknownBackbone, for a network whose patches
-        cannot be hidden; readers' errors for missing or damaged data.
+        cannot be removed; DatasetError, for missing or damaged data.
     """
     with use_machine(recipe.runtime) as machine:
         torch.manual_seed(recipe.seed)
@@ -104,37 +104,37 @@ def _facts(recipe: PretrainRecipe, parts: list[Faces], model: MaskedAutoencoder)
 
 
 class Masked(Task):
-    """Painting hidden patches; what each step hides depends on the seed and the step alone."""
+    """Masked autoencoding; the masked patches depend only on the seed and the step."""
 
-    all_weights_used = False  # the encoder's heads wait for labels
+    all_weights_used = False  # the heads of the encoder are not used
     network: MaskedAutoencoder
 
     def __init__(self, recipe: PretrainRecipe, out: Path, network: MaskedAutoencoder, *, machine: Machine) -> None:
         self.recipe, self.out, self.network, self.machine = recipe, out, network, machine
 
     def prepare(self, crops: Tensor, targets: Tensor, *, step: int) -> tuple[Tensor, ...]:
-        """Crops, and noise (B, patches) that says which patches are hidden."""
+        """Crops, and noise (B, patches) that determines the masked patches."""
         seed = int(np.random.SeedSequence([self.recipe.seed, step]).generate_state(1)[0])
-        draw = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(seed)
         size, world = self.recipe.batch_size, self.machine.world
-        noise = torch.rand(size, self.network.patches, generator=draw)
+        noise = torch.rand(size, self.network.patches, generator=generator)
         mine = EpochPlan(self.recipe.seed, 0, size, rank=world.rank, world=world.size).mine(np.arange(size))
         return crops, noise[torch.from_numpy(mine)].to(crops.device)
 
     def losses(self, forward: Forward, *batch: Tensor) -> dict[str, Tensor]:
-        """The mean squared error on hidden patches."""
+        """Mean squared error on masked patches."""
         with self.machine.autocast:
             return {"loss": forward(*batch)}
 
     def step_flops(self) -> int:
-        """Forward, and twice that backward."""
+        """Forward pass, and twice that for the backward pass."""
         channels = 1 if self.recipe.model.color == "luminance" else 3
         device = self.machine.device
         crops = torch.zeros(1, CROP_PX, CROP_PX, channels, dtype=torch.uint8, device=device)
         return 3 * forward_flops(self.network, crops, torch.zeros(1, self.network.patches, device=device))
 
     def end_epoch(self, session: Session, epoch: int) -> bool:
-        """Keep the encoder."""
+        """Save the encoder."""
         if session.world.writes:
             averaged = cast(MaskedAutoencoder, session.averaged)
             checkpoint.save(self.out / ENCODER_NAME, encoder_state(averaged.network))

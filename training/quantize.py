@@ -2,9 +2,9 @@
 
     python -m training.quantize models/artifacts/NAME --data ferplus=path/to/ferplus [--out models/artifacts/NAME]
 
-Static quantization: the ranges of activations come from train crops, and validation only judges. With --out the int8
-graph is added to the artifact if it keeps the release rule: faster than fp32 on two cores at every batch, and at most
-half a point of mean class accuracy lost.
+Static quantization: the ranges of activations are measured on train crops, and both graphs are evaluated on validation.
+With --out, the int8 graph is added to the artifact if it meets the release criteria: faster than fp32 on two cores at
+every batch size, and a loss of mean class accuracy of at most half a point.
 """
 
 import argparse
@@ -45,25 +45,25 @@ _CALIBRATION_BATCH: Final = 64
 
 
 class QuantizationError(MienError):
-    """An int8 graph that must not be released, or an artifact that has one already."""
+    """An int8 graph that fails the release criteria, or an artifact that already has one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What fp32 and int8 score on the same faces, and how long they take."""
+    """Metrics of fp32 and int8 on the same faces, and their speed."""
 
     fp32: tuple[Evaluation, ...]  # natural, balanced; of all faces, then of the clean ones
     int8: tuple[Evaluation, ...]
     agreement: float  # share of faces with the same top label
-    change: Estimate  # of mean class accuracy, int8 less fp32, paired by face
+    change: Estimate  # of mean class accuracy, int8 minus fp32, paired by face
     median_ms: dict[int, tuple[float, float]]  # by batch: fp32, int8
 
     def obstacles(self) -> list[str]:
-        """Why the release rule is not kept, in words; empty where it is."""
+        """Messages about failed release criteria."""
         slow = [batch for batch, (fp32_ms, int8_ms) in self.median_ms.items() if int8_ms >= fp32_ms]
         found = [f"not faster than fp32 at batch {batch}" for batch in slow]
         if self.change.value < -MAX_LOSS:
-            found.append(f"mean class accuracy falls by {-100 * self.change.value:.2f} points, 0.5 are allowed")
+            found.append(f"mean class accuracy drops by {-100 * self.change.value:.2f} points, the limit is 0.5")
         return found
 
 
@@ -88,15 +88,15 @@ def calibration_crops(
 
 
 def quantize(source: Path, target: Path, crops: Array) -> None:
-    """Write the int8 form of an exported fp32 graph.
+    """Quantize an exported fp32 graph to int8.
 
-    Convolutions but the first, and products with weights, as far as the logits depend on them; attention's own
-    products, norms, the head and the rollout stay in fp32.
+    Convolutions except the first and multiplications with weights are quantized, if the logits depend on them.
+    Attention products, norms, the head and the rollout stay in fp32.
 
     Args:
-        source: an ONNX file, as training.export writes it.
-        target: where the new one goes.
-        crops: (N, 112, 112, 3) uint8 RGB, whose activations set the ranges.
+        source: ONNX file written by training.export.
+        target: path of the int8 graph.
+        crops: (N, 112, 112, 3) uint8 RGB, to measure the ranges of activations.
     """
     quantize_static(
         str(source),
@@ -106,7 +106,7 @@ def quantize(source: Path, target: Path, crops: Array) -> None:
         op_types_to_quantize=["Conv", "MatMul"],
         nodes_to_quantize=weighted_nodes(onnx.load(str(source))),
         per_channel=True,
-        # 7-bit weights: a CPU without VNNI adds products of 8 bits in 16, where 8-bit weights would overflow
+        # 7-bit weights: without VNNI, 8-bit products are added in 16 bits, which 8-bit weights would overflow
         reduce_range=True,
         activation_type=QuantType.QUInt8,
         weight_type=QuantType.QInt8,
@@ -116,9 +116,9 @@ def quantize(source: Path, target: Path, crops: Array) -> None:
 
 
 def weighted_nodes(model: onnx.ModelProto) -> list[str]:
-    """Names, in the graph's order, of what the logits depend on: products with weights, and convolutions but the first.
+    """Names of the nodes to quantize, in graph order: multiplications with weights, and convolutions except the first.
 
-    The first convolution sees few channels: it takes little time, and its error goes through all the others.
+    The first convolution has few input channels: it takes little time, and its error would affect all other layers.
     """
     constants = {tensor.name for tensor in model.graph.initializer}
     producers = {name: node for node in model.graph.node for name in node.output}
@@ -134,9 +134,9 @@ def weighted_nodes(model: onnx.ModelProto) -> list[str]:
 
 
 def median_ms(sessions: list[onnxruntime.InferenceSession], crops: Array, *, rounds: int) -> tuple[float, ...]:
-    """Median milliseconds of one inference of `crops` (N, 112, 112, 3), by session.
+    """Median time of one inference of (N, 112, 112, 3) crops for each session, in milliseconds.
 
-    The sessions take turns, so that whatever else the machine does slows all of them alike.
+    The sessions alternate, so that other load on the machine affects all of them equally.
     """
     for session in sessions:
         session.run(None, {"crops": crops})
@@ -152,7 +152,7 @@ def median_ms(sessions: list[onnxruntime.InferenceSession], crops: Array, *, rou
 def compare(
     manifest: Manifest, fp32: Path, int8: Path, kind: str, root: Path, *, split: str = "valid", rounds: int = ROUNDS
 ) -> Comparison:
-    """Score both graphs on one split, and time them on two threads. Raises: DatasetError."""
+    """Evaluate both graphs on one split, and measure their speed on two threads. Raises: DatasetError."""
     faces = load_split(kind, root, split, options_of(manifest, kind, split))
     sessions = [open_graph(path, threads=THREADS, spinning=False) for path in (fp32, int8)]
     evaluations = [score_graph(path, manifest, faces) for path in (fp32, int8)]
@@ -174,10 +174,9 @@ def compare(
 
 
 def options_of(manifest: Manifest, kind: str, split: str) -> dict[str, Any]:
-    """The reader's options under which the artifact saw a split; those of its training part for one it did not see.
+    """Reader options of a split in the artifact's recipe; for a split not in the recipe, those of its training set.
 
-    So a split held out of class folders stays the same, and train's protocol does not change what validation holds. An
-    option that the reader had when the artifact was made, and has no longer, is left out.
+    With the same options, the reader holds out the same validation split. Options that no longer exist are ignored.
     """
     recipe: dict[str, Any] = dict(manifest.recipe)
     data = recipe.get("data", {})
@@ -190,11 +189,11 @@ def options_of(manifest: Manifest, kind: str, split: str) -> dict[str, Any]:
 def release(artifact: Path, manifest: Manifest, graph: Path, comparison: Comparison, out: Path) -> None:
     """Write the artifact with its int8 graph to `out`, which may be the artifact itself.
 
-    Raises: QuantizationError, where the release rule is not kept; FileExistsError, where `out` is another's folder.
+    Raises: QuantizationError, if a release criterion fails; FileExistsError, if `out` is another existing folder.
     """
     obstacles = comparison.obstacles()
     if obstacles:
-        raise QuantizationError(f"{manifest.name}: int8 is not released: {'; '.join(obstacles)}")
+        raise QuantizationError(f"{manifest.name}: the int8 graph is not released: {'; '.join(obstacles)}")
     if out.resolve() != artifact.resolve():
         shutil.copytree(artifact, out)
     shutil.copyfile(graph, out / GRAPH_NAME)
@@ -204,16 +203,16 @@ def release(artifact: Path, manifest: Manifest, graph: Path, comparison: Compari
 
 
 def print_comparison(comparison: Comparison, *, title: str) -> None:
-    """Print figures in per cent with 95 % intervals, a table per prior and part of the split, and median times."""
+    """Print metrics in percent with 95 % intervals, by prior and subset, and median times."""
     console = Console()
     for before, after in zip(comparison.fp32, comparison.int8, strict=True):
         part = f"{'clean, ' if before.clean else ''}{before.prior}, {before.faces:,} faces"
-        table = Table("figure", "fp32", "int8", title=f"{title}, {part}")
+        table = Table("metric", "fp32", "int8", title=f"{title}, {part}")
         pairs = zip(before.for_manifest().shares(), after.for_manifest().shares(), strict=True)
         for (name, fp32), (_, int8) in pairs:
             table.add_row(name, _percent(fp32), _percent(int8))
         console.print(table)
-    table = Table("compared", "fp32", "int8", title=title)
+    table = Table("speed and agreement", "fp32", "int8", title=title)
     for batch, (fp32_ms, int8_ms) in comparison.median_ms.items():
         speedup = f"{int8_ms:.2f} ms, {fp32_ms / int8_ms:.2f} times as fast"
         table.add_row(f"{batch} faces, {THREADS} threads, median", f"{fp32_ms:.2f} ms", speedup)
@@ -227,14 +226,14 @@ def _percent(estimate: Estimate | Interval) -> str:
 
 
 def run(artifact: Path, kind: str, root: Path, *, out: Path | None, rounds: int = ROUNDS) -> Comparison:
-    """Quantize, compare, print, and write to `out` where one is given.
+    """Quantize, compare, print, and write to `out` if it is given.
 
-    Raises: ArtifactError, DatasetError; with `out` also FileExistsError, and QuantizationError where the rule is not
-        kept or the artifact has an int8 graph.
+    Raises: ArtifactError, DatasetError; with `out` also FileExistsError, and QuantizationError if a release criterion
+        fails or the artifact already has an int8 graph.
     """
     manifest = load_artifact(artifact)
     if out is not None and "int8" in manifest.graphs:
-        raise QuantizationError(f"{manifest.name} has an int8 graph: a released artifact is not overwritten")
+        raise QuantizationError(f"{manifest.name} already has an int8 graph, and artifacts are never overwritten")
     source = artifact / manifest.graph("fp32").file
     with tempfile.TemporaryDirectory() as folder:
         graph = Path(folder) / GRAPH_NAME
@@ -252,21 +251,27 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m training.quantize", description="Quantize an artifact's graph to int8 and compare it with fp32."
     )
     parser.add_argument("artifact", type=Path, help="folder with manifest.json")
-    parser.add_argument("--data", required=True, metavar="KIND=ROOT", help="a data set, e.g. ferplus=path/to/ferplus")
-    parser.add_argument("--out", type=Path, help="write the artifact with its int8 graph here; it may be the artifact")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="timed inferences of each graph and batch")
+    parser.add_argument("--data", required=True, metavar="KIND=ROOT", help="data set, e.g. ferplus=path/to/ferplus")
+    parser.add_argument(
+        "--out", type=Path, help="write the artifact with its int8 graph to this folder, which may be the artifact"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=ROUNDS, help="number of timed inferences per graph and batch size"
+    )
     chosen = parser.parse_args(arguments)
     kind, equals, root = chosen.data.partition("=")
     if not equals:
         parser.error(f"--data {chosen.data!r}: expected KIND=ROOT, for example ferplus=path/to/ferplus")
-    logging.basicConfig(level=logging.ERROR)  # the library advises a preparation that the exporter has done
+    logging.basicConfig(
+        level=logging.ERROR
+    )  # the library recommends preprocessing, which the exporter has already done
     try:
         comparison = run(chosen.artifact, kind, Path(root), out=chosen.out, rounds=chosen.rounds)
     except (MienError, FileExistsError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    kept = "; ".join(comparison.obstacles()) or "kept"
-    print(f"release rule: {kept}" + (f"; wrote {chosen.out}" if chosen.out else ""))
+    failed = "; ".join(comparison.obstacles()) or "all met"
+    print(f"release criteria: {failed}" + (f"; wrote {chosen.out}" if chosen.out else ""))
     return 0
 
 

@@ -3,9 +3,9 @@
     python -m training.train training/recipes/ferplus_teacher.yaml [key=value ...] [--out runs/NAME]
     torchrun --nproc-per-node=2 -m training.train ...    # several processes, training/loop/parallel.py
 
-Reads crops (training/loop/batches.py), trains (training/loop/session.py), writes a run folder: recipe.yaml, run.json,
-metrics.jsonl, last.pt, best.pt. Validation chooses the best weights; no test split is read. Rerun the same command to
-resume.
+Reads crops (training/loop/batches.py), trains (training/loop/session.py), and writes a run folder: recipe.yaml,
+run.json, metrics.jsonl, last.pt, best.pt. Validation selects the best weights; test splits are never read. Rerun the
+same command to resume.
 """
 
 import logging
@@ -36,7 +36,7 @@ logger = logging.getLogger("training")
 def train(recipe: Recipe, out: Path) -> Path:
     """Run a recipe to its end and return the run folder.
 
-    Raises: RecipeError, RunError, CheckpointError, TrainingDiverged; readers' errors for missing or damaged data.
+    Raises: RecipeError, RunError, CheckpointError, TrainingDiverged; DatasetError, for missing or damaged data.
     """
     with use_machine(recipe.runtime) as machine:
         torch.manual_seed(recipe.seed)
@@ -60,23 +60,23 @@ def _read_data(recipe: Recipe) -> tuple[list[Faces], Faces]:
 
 
 def _check_classes(faces: JoinedFaces, recipe: Recipe) -> None:
-    labeled = faces.labels[faces.targets.sum(axis=1) > 0]  # the others learn from the teacher alone
+    labeled = faces.labels[faces.targets.sum(axis=1) > 0]  # the others have only a teacher
     counts = np.bincount(labeled, minlength=len(LABELS))
     empty = [label for label, count in zip(LABELS, counts, strict=True) if count == 0]
     if empty and len(labeled) and not recipe.data.allow_missing_classes:
         raise RecipeError(
-            f"data.train: no face of {', '.join(empty)} among {len(labeled)}, so it can never be predicted. Add "
-            "faces, or set data.allow_missing_classes: true."
+            f"data.train: no faces of {', '.join(empty)} among {len(labeled)}. Add faces, or set "
+            "data.allow_missing_classes: true."
         )
 
 
 def _first_network(recipe: Recipe, out: Path, crops: Array, machine: Machine) -> FaceNetwork:
-    """The network that a new run starts from; a resumed one overwrites its weights."""
+    """Build and initialize the network; a resumed run overwrites its weights."""
     network = build_network(recipe.model)
     if not checkpoint.exists(out):
         load_start(network, recipe.model, crops)
     if machine.world.size > 1 and machine.device.type == "cuda":
-        # on the CPU, where there is none, each process normalizes by its own part of the batch
+        # not available on CPUs, where each process normalizes its own part of the batch
         network = nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]
     return network.to(machine.device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 

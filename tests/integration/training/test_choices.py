@@ -158,7 +158,7 @@ def test_foreign_weights_of_timm_start_a_network_and_their_terms_travel(tmp_path
 
 def test_foreign_weights_without_terms_or_of_another_network_are_refused(tmp_path: Path) -> None:
     root = drawn_faces(tmp_path / "faces", train=2, valid=1)
-    with pytest.raises(RecipeError, match="say in init_terms who published them"):
+    with pytest.raises(RecipeError, match="name their publisher and license in init_terms"):
         small_recipe(root, model=TINY_CNN | {"init_from": "weights.pth"})
     broken, other = tmp_path / "broken.pth", tmp_path / "other.safetensors"
     broken.write_bytes(b"rubbish")

@@ -58,7 +58,7 @@ def test_a_raf_db_student_is_trained_released_scored_and_reported(
     figures = tmp_path / "figures.json"
     test = ["--artifact", str(folder), "--data", f"raf_db={root}", "--split", "test", "--json", str(figures)]
     assert evaluate.main(test) == 0
-    assert json.loads(figures.read_text(encoding="utf-8"))["figures"][0]["faces"] > 0
+    assert json.loads(figures.read_text(encoding="utf-8"))["evaluations"][0]["faces"] > 0
 
     page = tmp_path / "report.html"
     assert report([str(run), "--out", str(page)]) == 0

@@ -96,7 +96,7 @@ def test_evaluate_prints_and_writes_every_figure(
     out = tmp_path / "figures.json"
     command = ["--artifact", str(folder), "--data", f"folders={root}", "--split", "valid", "--json", str(out)]
     assert evaluate.main(command) == 0
-    written = json.loads(out.read_text(encoding="utf-8"))["figures"]
+    written = json.loads(out.read_text(encoding="utf-8"))["evaluations"]
     assert [(one["prior"], one["clean"]) for one in written] == [("natural", False), ("balanced", False)]
     figures = written[0]
     assert figures["faces"] == sum(map(sum, figures["confusion"])) == 28
@@ -195,7 +195,7 @@ def test_student_and_teacher_become_one_graph_over_the_face_and_its_mirror_image
 
 def test_several_networks_need_a_name(released: tuple[Path, Path, Path], tmp_path: Path) -> None:
     _, run, fast = released
-    with pytest.raises(graphs.ExportError, match="give --arch"):
+    with pytest.raises(graphs.ExportError, match="use --arch"):
         export.export([fast, run], "drawn", artifacts_dir=tmp_path)
 
 

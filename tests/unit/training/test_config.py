@@ -49,12 +49,12 @@ def test_an_unknown_key_names_the_nearest_known_one(change: dict[str, object], n
 def test_a_test_split_can_neither_train_nor_choose() -> None:
     values = minimal()
     values["data"] = {"train": [{"kind": "folders", "split": "train"}], "valid": {"kind": "folders", "split": "test"}}
-    with pytest.raises(RecipeError, match="test split is for one final report"):
+    with pytest.raises(RecipeError, match="test split is for the final evaluation only"):
         parse_recipe(values, origin="here")
 
 
 def test_distillation_without_a_teacher_is_refused() -> None:
-    with pytest.raises(RecipeError, match="every mode but none needs one"):
+    with pytest.raises(RecipeError, match="every mode except none requires a teacher"):
         parse_recipe(minimal() | {"distillation": {"mode": "token-soft"}}, origin="here")
 
 
@@ -91,7 +91,7 @@ def test_two_remedies_for_rare_classes_are_refused() -> None:
         ("data.train.5.root=/there", "'5' is not an index of this list, expected 0 to 0"),
         ("data.train.x.root=/there", "'x' is not an index of this list"),
         ("data.train.-1=x", "'-1' is not an index of this list"),
-        ("epochs.more=3", "epochs is 1 in the recipe and holds no more"),
+        ("epochs.more=3", "epochs is 1 in the recipe and has no more"),
         ("epochs=", "no value after the equals sign"),
     ],
 )
