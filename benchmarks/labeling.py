@@ -1,17 +1,16 @@
-"""Speed of `mien label`, and its share of machinery: ours against a bare loop of the same stages.
+"""Benchmark of `mien label`: speed, and overhead over a bare loop of the same stages.
 
-`python -m benchmarks.labeling --json OUT` labels 350x350 one-face photos (or copies of `--photos FOLDER`), with and
-without the machinery, and writes `efficiency`, `images_per_s`, `peak_rss_mb` and the time of every stage. With `--ray`
-the same photos also go through `--engine ray` on a cluster of this machine. `taskset -c 0 ... --workers 1` measures one
-core.
+`python -m benchmarks.labeling --json OUT` labels 350x350 one-face photos (or copies of `--photos FOLDER`) with
+`mien label` and with a bare loop, and writes `efficiency`, `images_per_s`, `peak_rss_mb` and the time of every stage.
+With `--ray`, the same photos are also labeled with `--engine ray` on a local cluster. To measure one core, use
+`taskset -c 0 ... --workers 1`.
 
-The bare loop decodes, detects, aligns and classifies photo by photo, in as many threads as we use workers, and does
-nothing else: no journal, no hashes, no outputs, one inference per photo. Both read the same files with the same
-pipelines; rounds alternate, and the best of each is taken, as other programs on the machine can only slow them down.
-Ours counts everything from finding the files to the finished `labels.csv`; `_with_pictures` adds the default outputs,
-annotated copies and report, which the bare loop has no counterpart for. `cpu_efficiency` compares processor time.
-Memory is that of one run in a process of its own, see `benchmarks.labeling_memory`: a process that labels again and
-again, in several ways, holds more than any run needs. `ray_images_per_s` counts from the start of Ray's workers.
+The bare loop decodes, detects, aligns and classifies photo by photo, with one thread per worker, and does nothing else:
+no journal, no hashes, no outputs, one inference per photo. Both read the same files with the same pipelines. Rounds
+alternate, and the best of each is reported, because other programs can only slow them down. The time of `mien label`
+includes everything from scanning to the finished `labels.csv`; `_with_images` adds the default outputs, annotated
+copies and report. `cpu_efficiency` compares CPU time. Memory is measured for one run in a separate process, see
+`benchmarks.labeling_memory`. `ray_images_per_s` is measured from the start of Ray's workers.
 """
 
 import argparse
@@ -46,20 +45,20 @@ _FACE_PX: Final = 350
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What was measured; rates in pictures per second, times in milliseconds of one worker's time a picture."""
+    """Results; rates in images per second, times in milliseconds of worker time per image."""
 
     efficiency: float
     cpu_efficiency: float
-    efficiency_with_pictures: float
+    efficiency_with_images: float
     images_per_s: float
-    images_per_s_with_pictures: float
+    images_per_s_with_images: float
     bare_images_per_s: float
     peak_rss_mb: float
     rss_mb_fifth: float
     rss_mb_end: float
     growth_mb_per_10000: float | None
     scan_seconds: float
-    pictures: int
+    images: int
     faces: int
     workers: int
     cores: int
@@ -72,7 +71,7 @@ class Result:
 
 
 def make_photos(folder: Path, source: Path | None, count: int) -> list[Path]:
-    """Fill `folder` with `count` files: hard links to the pictures of `source`, or 350x350 one-face photos."""
+    """Fill `folder` with `count` files: hard links to the images of `source`, or 350x350 one-face photos."""
     if source is None:
         originals = [_portrait(folder.parent / "portrait.jpg")]
     else:
@@ -91,7 +90,7 @@ def make_photos(folder: Path, source: Path | None, count: int) -> list[Path]:
 
 
 def _portrait(path: Path) -> Path:
-    """The face of the sample portrait, 350x350, as data sets of aligned faces have it."""
+    """The face of the sample portrait, 350x350, as in data sets of aligned faces."""
     with Image.open(SAMPLES / "astronaut.jpg") as image:
         width, height = image.size
         side = min(width, height) * 6 // 10
@@ -101,7 +100,7 @@ def _portrait(path: Path) -> Path:
 
 
 def bare_loop(paths: list[Path], pipelines: list[Pipeline]) -> float:
-    """Seconds for the four stages alone over all files."""
+    """Seconds for only the four stages over all files."""
     cv2.setNumThreads(1)
     local = threading.local()
     spare = iter(pipelines)
@@ -124,7 +123,7 @@ def bare_loop(paths: list[Path], pipelines: list[Pipeline]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Timed:
-    """Wall and processor seconds of one pass."""
+    """Wall time and CPU time of one pass, in seconds."""
 
     seconds: float
     cpu_seconds: float
@@ -141,12 +140,12 @@ def _ours(folder: Path, out: Path, outputs: tuple[str, ...], workers: int, setti
     request = Request(out, (str(folder),), outputs=outputs, workers=workers)
     cpu = time.process_time()
     outcome = label(request, settings, Reporter())
-    # opening the models is a cost of the start, which the bare loop has before its clock begins
+    # the time for opening the models is not included in the bare loop either
     return _Timed(outcome.total_seconds, time.process_time() - cpu, outcome)
 
 
 def _memory(folder: Path, place: Path, workers: int) -> dict[str, Any]:
-    """What `benchmarks.labeling_memory` says of a run with the default outputs. Raises: CalledProcessError."""
+    """Results of `benchmarks.labeling_memory` for the default outputs. Raises: CalledProcessError."""
     target = place / "memory.json"
     command = [sys.executable, "-m", "benchmarks.labeling_memory", str(folder), "--workers", str(workers)]
     subprocess.run([*command, "--json", str(target)], check=True, stdout=subprocess.DEVNULL)
@@ -155,7 +154,7 @@ def _memory(folder: Path, place: Path, workers: int) -> dict[str, Any]:
 
 
 def _on_ray(folder: Path, place: Path, workers: int) -> dict[str, Any]:
-    """The summary of `mien label --engine ray` on a cluster of this machine. Raises: CalledProcessError."""
+    """Summary of `mien label --engine ray` on a local cluster. Raises: CalledProcessError."""
     command = [sys.executable, "-m", "app", "label", str(folder), "--out", str(place / "ray"), "--engine", "ray"]
     done = subprocess.run(
         [*command, "--workers", str(workers), "--json-log"], check=True, stderr=subprocess.PIPE, text=True
@@ -167,38 +166,38 @@ def _on_ray(folder: Path, place: Path, workers: int) -> dict[str, Any]:
 def measure(  # every argument is an option of the command
     source: Path | None, *, count: int, rounds: int, workers: int, settings: Settings, ray: bool = False
 ) -> Result:
-    """Alternate our run and the bare loop; see the module's head."""
+    """Alternate `mien label` and the bare loop; see the module docstring."""
     with tempfile.TemporaryDirectory(prefix="mien-bench-") as place:
         folder = Path(place) / "photos"
         paths = make_photos(folder, source, count)
         pipelines = open_pipelines(settings, workers)
         bare_loop(paths[: 8 * workers], pipelines)  # warm
         ours: list[_Timed] = []
-        pictures: list[_Timed] = []
+        with_images: list[_Timed] = []
         bare: list[_Timed] = []
         for number in range(rounds):
             out = Path(place) / f"out{number}"
             bare.append(_bare(paths, pipelines))
             ours.append(_ours(folder, out / "csv", ("csv",), workers, settings))
-            pictures.append(_ours(folder, out / "all", DEFAULT_OUTPUTS, workers, settings))
+            with_images.append(_ours(folder, out / "all", DEFAULT_OUTPUTS, workers, settings))
             shutil.rmtree(out)
         memory = _memory(folder, Path(place), workers)
         on_ray = _on_ray(folder, Path(place), workers) if ray else None
         scan = _scan_seconds(folder)
-    outcome = pictures[-1].outcome
+    outcome = with_images[-1].outcome
     if outcome is None:
         raise ValueError("the last run has no outcome")
-    best, best_bare, best_pictures = (min(one.seconds for one in kind) for kind in (ours, bare, pictures))
+    best, best_bare, best_with_images = (min(one.seconds for one in kind) for kind in (ours, bare, with_images))
     return Result(
         efficiency=best_bare / best,
         cpu_efficiency=min(one.cpu_seconds for one in bare) / min(one.cpu_seconds for one in ours),
-        efficiency_with_pictures=best_bare / best_pictures,
+        efficiency_with_images=best_bare / best_with_images,
         images_per_s=count / best,
-        images_per_s_with_pictures=count / best_pictures,
+        images_per_s_with_images=count / best_with_images,
         bare_images_per_s=count / best_bare,
         **{name: memory[name] for name in ("peak_rss_mb", "rss_mb_fifth", "rss_mb_end", "growth_mb_per_10000")},
         scan_seconds=scan,
-        pictures=count,
+        images=count,
         faces=sum(outcome.labels.values()),
         workers=workers,
         cores=os.cpu_count() or 1,
@@ -223,12 +222,12 @@ def _scan_seconds(folder: Path) -> float:
 
 
 def main() -> None:
-    """Measure, print, and write JSON where asked."""
+    """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, help="file for the result")
-    parser.add_argument("--photos", type=Path, help="folder of photos; else 350x350 one-face photos are made")
-    parser.add_argument("--count", type=int, default=2000, help="files to label (2000)")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds of each (3)")
+    parser.add_argument("--json", type=Path, help="file for the results")
+    parser.add_argument("--photos", type=Path, help="folder of photos (default: 350x350 one-face photos)")
+    parser.add_argument("--count", type=int, default=2000, help="number of files (2000)")
+    parser.add_argument("--rounds", type=int, default=3, help="number of rounds (3)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="threads (one per core)")
     parser.add_argument("--ray", action="store_true", help="measure --engine ray as well")
     options = parser.parse_args()

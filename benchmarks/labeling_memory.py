@@ -1,10 +1,12 @@
-"""Memory while a folder is labeled: one run in a process of its own, its resident size sampled.
+"""Benchmark of the memory of `mien label`: the resident size of one run, sampled over time.
 
-`python -m benchmarks.labeling_memory FOLDER --json OUT` labels a folder and writes `rss_mb_fifth` and `rss_mb_end`
-(resident when a fifth, and when all of the pictures were labeled), `growth_mb_per_10000` (a line fitted to all samples
-between the two; null for a run of a second or less), `writing_mb` (the most while outputs were written), `peak_rss_mb`.
+`python -m benchmarks.labeling_memory FOLDER --json OUT` labels a folder and writes `rss_mb_fifth` and `rss_mb_end` (the
+resident size when a fifth and when all of the images were labeled), `growth_mb_per_10000` (slope of a line fitted to
+all samples between the two; null for a run of a second or less), `writing_mb` (maximum while outputs were written), and
+`peak_rss_mb`.
 
-The first fifth is left out of the growth: until then ONNX Runtime meets new batch sizes, and SQLite fills its caches.
+The first fifth is ignored for the growth, because ONNX Runtime allocates memory for new batch sizes and SQLite fills
+its caches.
 """
 
 import argparse
@@ -33,7 +35,7 @@ _PERIOD_S: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Resident size over one run, megabytes; growth in megabytes per 10,000 pictures."""
+    """Resident size over one run, megabytes; growth in megabytes per 10,000 images."""
 
     pictures: int
     faces: int
@@ -46,10 +48,10 @@ class Memory:
 
 
 class Watch(Reporter):
-    """Samples the resident size of this process by a clock: at how many pictures, how many bytes."""
+    """Samples the resident size of this process at regular intervals."""
 
     def __init__(self) -> None:
-        """Nothing is sampled before the block is entered."""
+        """Prepare; sampling starts when the block is entered."""
         self.done = 0
         self._writing = threading.Event()
         self._ended = threading.Event()
@@ -65,11 +67,11 @@ class Watch(Reporter):
         self._thread.join()
 
     def picture(self, record: PictureRecord) -> None:
-        """Count it."""
+        """Count an image."""
         self.done += 1
 
     def writing(self, output: str) -> None:
-        """From here on samples belong to the outputs."""
+        """Attribute further samples to the outputs."""
         self._writing.set()
 
     def _sample(self) -> None:
@@ -81,7 +83,7 @@ class Watch(Reporter):
                 self._labeling.append(resident_bytes())
 
     def curve(self) -> tuple[list[float], list[float], float]:
-        """Pictures and megabytes of every sample while labeling, and the most megabytes while writing."""
+        """Images and megabytes of every sample while labeling, and the maximum megabytes while writing."""
         now = resident_bytes()
         if not self._at:  # over before the first sample
             return [float(self.done)], [now / 1e6], now / 1e6
@@ -90,20 +92,20 @@ class Watch(Reporter):
 
 
 def resident_bytes() -> int:
-    """What this process holds in memory now; read from /proc, so only on Linux."""
+    """Current resident size of this process; Linux only."""
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * _PAGE_BYTES
 
 
 def peak_rss_mb() -> float:
-    """Largest resident size of this process so far, megabytes."""
+    """Peak resident size of this process so far, in megabytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
 
 
 def growth(at: Sequence[float], sizes_mb: Sequence[float]) -> tuple[float, float, float | None]:
-    """Megabytes at a fifth and at the end, and per 10,000 pictures between them by least squares.
+    """Megabytes at a fifth and at the end, and the growth per 10,000 images between them by least squares.
 
-    The last is None for fewer than ten samples after the first fifth, which say nothing of growth.
+    The growth is None with fewer than ten samples after the first fifth.
     """
     pictures, sizes = np.asarray(at), np.asarray(sizes_mb)
     late = pictures >= at[-1] / 5
@@ -114,7 +116,7 @@ def growth(at: Sequence[float], sizes_mb: Sequence[float]) -> tuple[float, float
 def measure(
     folder: Path, out: Path, settings: Callable[[], Settings], *, outputs: tuple[str, ...], workers: int
 ) -> Memory:
-    """Label a folder into a new `out` and say what the run held."""
+    """Label a folder into a new `out` and measure the memory."""
     with Watch() as watch:
         outcome = label(Request(out, (str(folder),), outputs=outputs, workers=workers), settings(), watch)
     at, sizes, writing = watch.curve()
@@ -132,12 +134,12 @@ def measure(
 
 
 def main() -> None:
-    """Measure, print, and write JSON where asked."""
+    """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="folder of photos")
     parser.add_argument("--write", default=",".join(DEFAULT_OUTPUTS), help=f"outputs ({','.join(DEFAULT_OUTPUTS)})")
     parser.add_argument("--workers", type=int, default=0, help="threads (one per core)")
-    parser.add_argument("--json", type=Path, help="file for the result")
+    parser.add_argument("--json", type=Path, help="file for the results")
     options = parser.parse_args()
     outputs = tuple(options.write.split(","))
     with tempfile.TemporaryDirectory(prefix="mien-memory-") as place:

@@ -56,13 +56,13 @@ def camera(photo: Path = _PHOTO) -> list[bytes]:
     read = cv2.imread(str(photo))
     if read is None:
         raise SystemExit(f"{photo}: cannot be read")
-    picture = cv2.resize(read, (_PHOTO_PX, _PHOTO_PX), interpolation=cv2.INTER_AREA)
+    image = cv2.resize(read, (_PHOTO_PX, _PHOTO_PX), interpolation=cv2.INTER_AREA)
     width, height = FRAME_PX
     frames = []
     for number in range(_FRAMES):
         angle = 2 * math.pi * number / _FRAMES
         x, y = round(60 + 40 * math.sin(angle)), round(40 + 30 * math.cos(angle))
-        view = picture[y : y + height, x : x + width]
+        view = image[y : y + height, x : x + width]
         frames.append(cv2.imencode(".jpg", view, [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])[1].tobytes())
     return frames
 

@@ -20,7 +20,7 @@ _HEAD = """# Released models
 Written by `python -m tools.model_zoo`. Accuracy in %, with 95 % intervals, on the split shown. Milliseconds (with
 `--milliseconds`): one face, fp32, {threads} CPU threads, shortest of 50 runs. The cards have all metrics.
 
-| model | recipe | learned from | accuracy | mean class accuracy | on | parameters | ms |
+| model | recipe | training data | accuracy | mean class accuracy | on | parameters | ms |
 | --- | --- | --- | --- | --- | --- | --- | --- |
 """
 

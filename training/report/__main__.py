@@ -17,12 +17,12 @@ from training.report.results import RunResult, measure, names_of
 
 
 def gather(folders: list[Path], source: DataSource, *, root: Path) -> tuple[list[RunResult], FaceSet]:
-    """Measure every run on one split.
+    """Evaluate every run on one split.
 
     Args:
         folders: the runs.
-        source: what to show; on a test split, temperature and threshold come from each recipe's validation split.
-        root: where the set lies.
+        source: split to show; for a test split, temperature and threshold are fitted on the recipe's validation split.
+        root: folder or zip of the data set.
     Raises: RunError, CheckpointError, RecipeError, DatasetError.
     """
     recipes = [read_run(folder) for folder in folders]
@@ -41,7 +41,7 @@ def gather(folders: list[Path], source: DataSource, *, root: Path) -> tuple[list
 
 
 def _read_validation(valid: DataSource, shown: DataSource, root: Path) -> FaceSet:
-    """Read a recipe's validation split, from the same copy of the set where it is the same set."""
+    """Read a recipe's validation split; if it is from the shown data set, use the same copy."""
     place = root if valid.kind == shown.kind else valid.resolved_root()
     return read_faces(valid.kind, place, valid.split, valid.options)
 
@@ -49,9 +49,9 @@ def _read_validation(valid: DataSource, shown: DataSource, root: Path) -> FaceSe
 def choose(
     recipe: Recipe, *, data: str | None, split: str | None, options: Mapping[str, Any]
 ) -> tuple[DataSource, Path]:
-    """Decide what is shown: by default the validation split that the first run's recipe names.
+    """Choose the split to show: by default, the validation split of the first run's recipe.
 
-    Raises: RecipeError, for a `data` that is not KIND=ROOT, or without one where the recipe names no root.
+    Raises: RecipeError, if `data` is not KIND=ROOT, or if there is neither `data` nor a root in the recipe.
     """
     valid = recipe.data.valid
     if data is None:
@@ -69,16 +69,18 @@ def choose(
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m training.report", description="Show what runs learned.")
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders")
-    parser.add_argument("--data", metavar="KIND=ROOT", help="what to show them on (default: the first recipe's valid)")
-    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="an option of the reader")
-    parser.add_argument("--split", help="default: the recipe's validation split; `test` must be asked for by name")
-    parser.add_argument("--out", type=Path, help="the page (default: report.html, or none with --markdown)")
-    parser.add_argument("--markdown", action="store_true", help="print the table of the runs as Markdown")
-    parser.add_argument(
-        "--without-faces", action="store_true", help="leave the set's pictures out, to pass the page on"
+    parser = argparse.ArgumentParser(
+        prog="python -m training.report", description="Write a report about training runs."
     )
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders")
+    parser.add_argument(
+        "--data", metavar="KIND=ROOT", help="data set to evaluate on (default: validation data of the first recipe)"
+    )
+    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="option of the reader")
+    parser.add_argument("--split", help="split to evaluate on (default: validation split of the recipe)")
+    parser.add_argument("--out", type=Path, help="HTML file (default: report.html, or none with --markdown)")
+    parser.add_argument("--markdown", action="store_true", help="print the table of runs as Markdown")
+    parser.add_argument("--without-faces", action="store_true", help="leave out images of the data set, for sharing")
     chosen = parser.parse_args(arguments)
     options = dict(option.partition("=")[::2] for option in chosen.option)
     try:

@@ -1,4 +1,4 @@
-"""Reliability diagrams before and after temperature scaling, and accuracy where the run may abstain."""
+"""Reliability diagrams before and after temperature scaling, and risk-coverage curves."""
 
 from dataclasses import dataclass
 
@@ -26,7 +26,7 @@ class Bins:
 
 
 def bins_of(probabilities: Array, labels: Array, *, bins: int = metrics.ECE_BINS) -> Bins:
-    """Bins as `metrics.ece` makes them, (N, 7) probabilities against (N,) class indices."""
+    """Bins as in `metrics.ece`, from (N, 7) probabilities and (N,) class indices."""
     confidence = probabilities.max(axis=1)
     right = probabilities.argmax(axis=1) == labels
     index = np.minimum((confidence * bins).astype(int), bins - 1)
@@ -37,14 +37,14 @@ def bins_of(probabilities: Array, labels: Array, *, bins: int = metrics.ECE_BINS
 
 
 def reliability(result: RunResult, labels: Array, *, key: str) -> Section:
-    """Two diagrams, before and after."""
+    """Two diagrams, before and after temperature scaling."""
     body = side_by_side(
         _diagram(bins_of(result.raw, labels), "before", result.ece_raw, f"{key}-before"),
         _diagram(bins_of(result.probabilities, labels), "after", result.evaluation.ece, f"{key}-after"),
     )
     note = (
-        f"Accuracy (top of the blue and green) of the faces in each of {metrics.ECE_BINS} bins of confidence; a "
-        f"calibrated model follows the diagonal. Below it, how many faces a bin has. Temperature "
+        f"Accuracy (top of the blue and green) of the faces in each of {metrics.ECE_BINS} confidence bins; a "
+        f"calibrated model follows the diagonal. Below, the number of faces per bin. Temperature "
         f"{result.temperature:.3f}, fitted on {result.fitted_on}."
     )
     return Section("reliability", "Reliability before and after temperature scaling", note, body)
@@ -72,30 +72,30 @@ def _diagram(bins: Bins, when: str, ece: Estimate, name: str) -> Markup:
         below.set(xlabel="confidence, %", ylabel="faces")
         plot.percent_axis(axes.yaxis)
         plot.percent_axis(below.xaxis)
-    return plot.svg(drawn, name=name, label=f"Reliability {when} temperature scaling: ECE {interval(ece)} per cent")
+    return plot.svg(drawn, name=name, label=f"Reliability {when} temperature scaling: ECE {interval(ece)} percent")
 
 
 @dataclass(frozen=True, slots=True)
 class RiskCoverage:
-    """Error of the answered faces as more are answered, the most confident first; (N,) each."""
+    """Error rate as a function of coverage, with the most confident faces first; (N,) each."""
 
     coverage: Array
     risk: Array
 
 
 def risk_coverage(probabilities: Array, labels: Array) -> RiskCoverage:
-    """Answer the faces from the most confident on. Source: Geifman and El-Yaniv 2017."""
+    """Compute the risk-coverage curve. Source: Geifman and El-Yaniv 2017."""
     order = np.argsort(-probabilities.max(axis=1), kind="stable")
     wrong = (probabilities.argmax(axis=1) != labels)[order]
-    answered = np.arange(1, len(labels) + 1)
-    return RiskCoverage(answered / len(labels), np.cumsum(wrong) / answered)
+    labeled = np.arange(1, len(labels) + 1)
+    return RiskCoverage(labeled / len(labels), np.cumsum(wrong) / labeled)
 
 
 def abstaining(result: RunResult, labels: Array, *, key: str) -> Section:
-    """The curve, with the threshold for 95 % selective accuracy."""
+    """Risk-coverage curve with the threshold for 95 % selective accuracy."""
     curve = risk_coverage(result.probabilities, labels)
-    answered = result.confidence >= result.threshold
-    covered = float(answered.mean())
+    labeled = result.confidence >= result.threshold
+    covered = float(labeled.mean())
     with plot.style():
         drawn = plot.figure(4.6, 3.0)
         axes = drawn.subplots()
@@ -106,18 +106,18 @@ def abstaining(result: RunResult, labels: Array, *, key: str) -> Section:
         axes.set_ylim(bottom=0)
         plot.percent_axis(axes.xaxis)
         plot.percent_axis(axes.yaxis)
-    sentence = _sentence(result, labels, answered)
+    sentence = _sentence(result, labels, labeled)
     figure = plot.svg(drawn, name=f"{key}-risk", label=f"Risk against coverage. {sentence}")
-    return Section("abstaining", "Accuracy when the model may abstain", sentence, side_by_side(figure))
+    return Section("abstaining", "Accuracy with abstention", sentence, side_by_side(figure))
 
 
-def _sentence(result: RunResult, labels: Array, answered: Array) -> str:
+def _sentence(result: RunResult, labels: Array, labeled: Array) -> str:
     everything = f"Accuracy over all faces is {percent(result.evaluation.accuracy.value)} %."
-    if not answered.any():
-        return f"{everything} No confidence threshold reaches {percent(WANTED_ACCURACY, 0)} %."
-    right = (result.predicted == labels)[answered].mean()
+    if not labeled.any():
+        return f"{everything} No confidence threshold reaches {percent(WANTED_ACCURACY, 0)} % accuracy."
+    right = (result.predicted == labels)[labeled].mean()
     return (
-        f"{everything} From a confidence of {percent(result.threshold)} % on, {percent(answered.mean())} % of the "
-        f"faces are answered and {percent(float(right))} % of the answers are right (threshold for "
+        f"{everything} At a confidence threshold of {percent(result.threshold)} %, {percent(labeled.mean())} % of the "
+        f"faces are labeled, {percent(float(right))} % of them correctly (threshold for "
         f"{percent(WANTED_ACCURACY, 0)} %, fitted on {result.fitted_on.split(';')[0]})."
     )

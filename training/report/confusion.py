@@ -1,4 +1,4 @@
-"""Confusion matrix, and recall per expression."""
+"""Confusion matrix and recall per expression."""
 
 import numpy as np
 
@@ -10,11 +10,11 @@ from training.report.results import RunResult
 
 
 def matrix(result: RunResult) -> Section:
-    """Counts and row shares."""
+    """Confusion matrix with counts and shares of each row."""
     counts = np.array(result.evaluation.confusion)
     shares = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
     body = render("confusion.html", labels=LABELS, counts=counts.tolist(), shares=shares.tolist())
-    note = "Rows are the labels of the set, columns the predictions: number of faces, and share of the row in %."
+    note = "Rows are labels of the data set, columns are predictions: number of faces, and share of the row in %."
     return Section("confusion", "Confusion matrix", note + _worst(counts), body)
 
 
@@ -25,12 +25,12 @@ def _worst(counts: np.ndarray) -> str:
         return ""
     actual, predicted = (int(index) for index in np.unravel_index(wrong.argmax(), wrong.shape))
     share = wrong[actual, predicted] / counts[actual].sum()
-    pair = f"{LABELS[actual]} read as {LABELS[predicted]}"
-    return f" The most frequent mistake is {pair}: {percent(share, 0)} % of its faces."
+    pair = f"{LABELS[actual]} labeled {LABELS[predicted]}"
+    return f" The most frequent mistake is {pair}: {percent(share, 0)} % of the faces."
 
 
 def recall(result: RunResult, *, key: str) -> Section:
-    """Share of each class that is found, with intervals."""
+    """Recall per class, with intervals."""
     totals = np.array(result.evaluation.confusion).sum(axis=1)
     rows = [
         plot.Row(label, f"{percent(found.value, 0)} %, n {totals[LABELS.index(label)]:,}", (found,))
@@ -39,6 +39,7 @@ def recall(result: RunResult, *, key: str) -> Section:
     label = "; ".join(f"{row.name} {row.note}" for row in rows)
     body = render("figures.html", figures=[plot.intervals(rows, name=f"{key}-recall", label=f"Recall: {label}")])
     note = (
-        f"Share of each expression's faces that are labeled so, in %, with 95 % intervals ({metrics.RESAMPLES} draws)."
+        f"Share of faces of each expression that are labeled correctly, in %, with 95 % bootstrap intervals "
+        f"({metrics.RESAMPLES} resamples)."
     )
     return Section("recall", "Recall per class", note, body)

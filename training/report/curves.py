@@ -1,4 +1,4 @@
-"""Learning curves of one run, and of several runs in one figure."""
+"""Learning curves of single runs and of all runs together."""
 
 from markupsafe import Markup
 from matplotlib.axes import Axes
@@ -12,12 +12,12 @@ from training.report.results import RunResult
 
 
 def section(result: RunResult, *, key: str) -> Section:
-    """Loss by part, and both validation accuracies by epoch."""
+    """Losses, and both validation accuracies by epoch."""
     history = result.history
     body = side_by_side(_loss(history, key), _validation(result, key))
     note = (
-        f"Loss as a running mean over 15 logged steps; validation after each epoch, of the averaged weights (EMA) "
-        f"and the head that was best. Epoch {result.best_epoch} was kept, for the highest "
+        f"Loss: running mean over 15 logged steps. Validation: after each epoch, with averaged weights (EMA) and the "
+        f"best head. Epoch {result.best_epoch} was selected for the highest "
         f"{result.recipe.select.replace('_', ' ')}."
     )
     return Section("curves", "Learning curves", note, body)
@@ -53,35 +53,35 @@ def _validation(result: RunResult, key: str) -> Markup:
         plot.percent_axis(axes.yaxis)
         _finish(axes, "validation accuracy, %")
         drawn.legend(loc="outside lower left")
-    label = f"Validation accuracy by epoch, {percent(history.accuracy.max())} per cent at best"
+    label = f"Validation accuracy by epoch, {percent(history.accuracy.max())} percent at best"
     return plot.svg(drawn, name=f"{key}-validation", label=label)
 
 
 def validation_note(results: list[RunResult], shown: str) -> str:
-    """Say which run was validated on what, where they or the shown faces differ; "" where all are one set.
+    """Note about runs that were validated on different sets; "" if all used the same set.
 
     Args:
         results: the runs.
-        shown: title of the faces that the table is about.
+        shown: title of the faces in the table.
     """
     sets = {result.name: validation_set(result.recipe.data.valid) for result in results}
     if len(set(sets.values())) == 1:
         return ""
     listed = "; ".join(f"{name}: {title}" for name, title in sets.items())
     return (
-        f"These runs were validated on different sets, so their curves cannot be compared: {listed}. The table "
-        f"scores all of them on {shown}."
+        f"These runs were validated on different data, so their curves are not comparable: {listed}. The table "
+        f"evaluates all of them on {shown}."
     )
 
 
 def validation_set(source: DataSource) -> str:
-    """A validation split with the options that change what is in it."""
+    """Name of a validation split, with its options."""
     options = ", ".join(f"{name}={value}" for name, value in source.options.items())
     return f"{source.kind} {source.split}" + (f" ({options})" if options else "")
 
 
 def overlaid(results: list[RunResult]) -> Markup:
-    """Curves of all runs over each other: loss, accuracy, mean class accuracy."""
+    """Curves of all runs in one figure each: accuracy, mean class accuracy, loss."""
     losses = _overlay(results, "loss")
     accuracy = _overlay(results, "accuracy")
     mean_class = _overlay(results, "mean_class_accuracy")

@@ -16,13 +16,13 @@ TEST: Final = "test"
 
 @dataclass(frozen=True, slots=True)
 class FaceSet:
-    """One split, in the order of its keys.
+    """One split, sorted by key.
 
     Attributes:
         crops: (N, 112, 112, 3) uint8, RGB.
         labels: (N,) class indices.
-        votes: (N, 7) shares of the votes, or None where the set has none.
-        attributes: what else the set says of each face, such as gender or age_band.
+        votes: (N, 7) vote shares, or None if the set has none.
+        attributes: further annotations of each face, such as gender or age_band.
     """
 
     kind: str
@@ -38,16 +38,16 @@ class FaceSet:
 
     @property
     def title(self) -> str:
-        """Set, split and number of faces, for people."""
+        """Display name: set, split and number of faces."""
         return f"{self.kind}, {self.split} split, {len(self):,} faces"
 
 
 def read_faces(kind: str, root: Path, split: str, options: Mapping[str, Any]) -> FaceSet:
-    """Decode one split. Raises: DatasetError; what the reader raises on a damaged set."""
+    """Read and decode one split. Raises: DatasetError."""
     reader = open_reader(kind, root, **options)
     samples = [sample for sample in reader.samples(split) if sample.label in LABELS]
     if not samples:
-        raise DatasetError(f"{kind}: split {split!r} has no face with one of {', '.join(LABELS)}")
+        raise DatasetError(f"{kind}: split {split!r} has no faces labeled {', '.join(LABELS)}")
     shares = [sample.distribution for sample in samples]
     return FaceSet(
         kind=kind,

@@ -18,14 +18,14 @@ class History:
     """A run over its epochs.
 
     Attributes:
-        position: (T,) where each logged step stands, in epochs.
-        loss: (T,) what was minimized, by part: loss, supervised and, with a teacher, distillation.
-        training_accuracy: (T,) of the augmented batches against their labels; None where the run did not log it.
+        position: (T,) position of each logged step, in epochs.
+        loss: (T,) by part: loss (the total), supervised and, with a teacher, distillation.
+        training_accuracy: (T,) on augmented batches; None if the run did not log it.
         epochs: (E,) position of each validation, in epochs.
-        accuracy, mean_class_accuracy: (E,) of the head that was best on validation at that epoch.
-        minutes: of training steps, without validation.
-        faces_per_s: over the whole run.
-        data_wait_share: share of the last epoch's time spent waiting for the loader; nan where it was not logged.
+        accuracy, mean_class_accuracy: (E,) on validation, of the best head of each epoch.
+        minutes: duration of training steps, without validation.
+        faces_per_s: mean over the run.
+        data_wait_share: share of time spent waiting for data in the last epoch; nan if not logged.
     """
 
     position: Array
@@ -40,22 +40,22 @@ class History:
 
 
 def read_history(folder: Path, *, batch_size: int) -> History:
-    """Read a run's metrics file. Raises: RunError, when it is missing, damaged or has no finished epoch."""
+    """Read the metrics file of a run. Raises: RunError, if it is missing, damaged or has no completed epoch."""
     lines = _read_lines(folder / METRICS_NAME)
     steps = [line for line in lines if "loss" in line]
     epochs = [line for line in lines if "epoch" in line]
     if not epochs:
-        raise RunError(f"{folder / METRICS_NAME}: no epoch is finished yet, so there is nothing to report")
+        raise RunError(f"{folder / METRICS_NAME}: no epoch is completed yet, so there is nothing to report")
     if not steps:
         raise RunError(
-            f"{folder / METRICS_NAME}: no step was logged, so there is no curve to draw; this run is shorter than its "
+            f"{folder / METRICS_NAME}: no step was logged, so there is no loss curve; the run is shorter than "
             "runtime.log_every_steps"
         )
     steps_per_epoch = epochs[-1]["step"] / (epochs[-1]["epoch"] + 1)
     parts = [part for part in ("loss", "supervised", "distillation") if all(part in line for line in steps)]
     loss = {part: np.array([line[part] for line in steps], np.float64) for part in parts}
     if "distillation" in loss and not loss["distillation"].any():
-        loss = {"loss": loss["loss"]}  # no teacher: the supervised part is the whole
+        loss = {"loss": loss["loss"]}  # no teacher: the supervised loss is the total
     known = np.array([line["accuracy"] for line in steps if "accuracy" in line], np.float64)
     seconds = _seconds(lines, batch_size)
     return History(
@@ -76,13 +76,13 @@ def _read_lines(path: Path) -> list[dict[str, Any]]:
         text = path.read_text(encoding="utf-8")
         return [json.loads(line) for line in text.splitlines()]
     except OSError as error:
-        raise RunError(f"{path}: cannot be read ({error.strerror}); a report needs the run's whole folder") from error
+        raise RunError(f"{path}: cannot be read ({error.strerror}); a report needs the complete run folder") from error
     except json.JSONDecodeError as error:
-        raise RunError(f"{path}: damaged ({error}); rerun the training command, which repairs it") from error
+        raise RunError(f"{path}: damaged ({error}); rerun the training command to repair it") from error
 
 
 def _seconds(lines: list[dict[str, Any]], batch_size: int) -> float:
-    """Time of the training steps, from the speed that was logged: the last figure of an epoch is the epoch's mean."""
+    """Duration of the training steps, from the logged speeds: the last value of an epoch is its mean."""
     seconds, speed, previous = 0.0, 0.0, 0
     for line in lines:
         speed = line.get("faces_per_s", speed)

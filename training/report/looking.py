@@ -1,4 +1,4 @@
-"""Attention rollout of a transformer on a few faces."""
+"""Attention maps (rollout) of a transformer on a few faces."""
 
 import numpy as np
 import torch
@@ -8,7 +8,7 @@ from models.attention import has_class_token, trace
 from models.network import Head
 from models.rollout import rollout
 from training.report.faces import FaceSet
-from training.report.plot import heat, picture
+from training.report.plot import data_uri, heat
 from training.report.render import Section, percent, render
 from training.report.results import RunResult
 
@@ -24,8 +24,8 @@ def section(result: RunResult, faces: FaceSet) -> Section | None:
     cards = [
         {
             "images": [
-                ("face", picture(faces.crops[index])),
-                *((f"{token} token", picture(heat(faces.crops[index], maps[token][place]))) for token in tokens),
+                ("face", data_uri(faces.crops[index])),
+                *((f"{token} token", data_uri(heat(faces.crops[index], maps[token][place]))) for token in tokens),
             ],
             "key": faces.keys[index],
             "actual": LABELS[faces.labels[index]],
@@ -35,15 +35,15 @@ def section(result: RunResult, faces: FaceSet) -> Section | None:
         for place, index in enumerate(chosen)
     ]
     note = (
-        "Attention followed through all layers from the token to the patches (Abnar and Zuidema 2020), bright where "
-        "most comes from; each map has its own scale. It tells where information came from, not why a label won. For "
-        "each expression: the right face of middle confidence, and the most confidently wrong one."
+        "Attention traced through all layers from the token to the patches (Abnar and Zuidema 2020); bright patches "
+        "contribute most, and each map has its own scale. It shows where information came from, not why a label was "
+        "predicted. For each expression: the correct face with median confidence, and the most confident mistake."
     )
-    return Section("rollout", "Where it looked", note, render("looking.html", cards=cards, columns=1 + len(tokens)))
+    return Section("rollout", "Attention maps", note, render("looking.html", cards=cards, columns=1 + len(tokens)))
 
 
 def examples(predicted: Array, confidence: Array, labels: Array) -> Array:
-    """Indices of the faces that are shown: for each class a right one of middle confidence and the surest mistake."""
+    """Indices of faces to show: per class, the correct one with median confidence and the most confident mistake."""
     chosen: list[int] = []
     for label in np.unique(labels):
         right = np.flatnonzero((labels == label) & (predicted == label))

@@ -1,10 +1,10 @@
-"""The most confident mistakes of a run; often the label is wrong, and the picture shows it."""
+"""Most confident mistakes of a run, which often reveal wrong labels."""
 
 import numpy as np
 
 from data.contract import LABELS, Array
 from training.report.faces import FaceSet
-from training.report.plot import picture
+from training.report.plot import data_uri
 from training.report.render import Section, percent, render
 from training.report.results import RunResult
 
@@ -12,24 +12,24 @@ SHOWN = 24
 
 
 def most_confidently_wrong(predicted: Array, confidence: Array, labels: Array, *, shown: int = SHOWN) -> Array:
-    """Indices of the wrong faces, the most confident first; at most `shown`."""
+    """Indices of wrongly labeled faces, most confident first; at most `shown`."""
     wrong = np.flatnonzero(predicted != labels)
     order = np.argsort(-confidence[wrong], kind="stable")
     return wrong[order][:shown]
 
 
 def section(result: RunResult, faces: FaceSet) -> Section:
-    """Thumbnails with what the set says, what the run says, and how sure it is."""
+    """Thumbnails with label, prediction and confidence."""
     chosen = most_confidently_wrong(result.predicted, result.confidence, faces.labels)
     cards = [_card(result, faces, int(index)) for index in chosen]
     wrong = int((result.predicted != faces.labels).sum())
-    note = f"{len(cards)} of {wrong:,} wrong predictions, the most confident first, with the label of the set."
-    return Section("mistakes", "Most confidently wrong", note, render("mistakes.html", cards=cards))
+    note = f"{len(cards)} of {wrong:,} wrong predictions, most confident first, with the label of the data set."
+    return Section("mistakes", "Most confident mistakes", note, render("mistakes.html", cards=cards))
 
 
 def _card(result: RunResult, faces: FaceSet, index: int) -> dict[str, str]:
     return {
-        "image": picture(faces.crops[index]),
+        "image": data_uri(faces.crops[index]),
         "key": faces.keys[index],
         "actual": LABELS[faces.labels[index]],
         "votes": _votes(faces, index),
@@ -39,7 +39,7 @@ def _card(result: RunResult, faces: FaceSet, index: int) -> dict[str, str]:
 
 
 def _votes(faces: FaceSet, index: int) -> str:
-    """How the voters were split, where the set says it: `60 % neutral, 40 % sadness`."""
+    """Vote shares, if the set has them: `60 % neutral, 40 % sadness`."""
     if faces.votes is None:
         return ""
     shares = faces.votes[index]

@@ -1,4 +1,4 @@
-"""Table of all runs, on the page and as Markdown."""
+"""Table of all runs, as HTML and as Markdown."""
 
 from markupsafe import Markup
 
@@ -13,12 +13,12 @@ _HEADINGS = (
 
 
 def rows(results: list[RunResult]) -> list[tuple[str, ...]]:
-    """Cells as text, in the order of the headings; shares in per cent with their intervals."""
+    """Cells as text, in the order of the headings; shares in percent with their intervals."""
     return [_row(result) for result in results]
 
 
 def _row(result: RunResult) -> tuple[str, ...]:
-    figures, history = result.evaluation, result.history
+    scores, history = result.evaluation, result.history
     done = int(history.epochs[-1])
     epochs = f"{done}" if done == result.recipe.epochs else f"{done} of {result.recipe.epochs}"
     return (
@@ -26,10 +26,10 @@ def _row(result: RunResult) -> tuple[str, ...]:
         f"{result.parameters / 1e6:.2f} M",
         epochs,
         result.head,
-        interval(figures.accuracy),
-        interval(figures.mean_class_accuracy),
-        interval(figures.macro_f1),
-        interval(figures.ece),
+        interval(scores.accuracy),
+        interval(scores.mean_class_accuracy),
+        interval(scores.macro_f1),
+        interval(scores.ece),
         interval(result.ece_raw),
         f"{history.minutes:.1f}",
         f"{history.faces_per_s:.0f}",
@@ -38,12 +38,12 @@ def _row(result: RunResult) -> tuple[str, ...]:
 
 
 def as_html(results: list[RunResult]) -> Markup:
-    """The table for the page."""
+    """Table for the HTML page."""
     return render("overview.html", headings=_HEADINGS, rows=rows(results))
 
 
 def as_markdown(results: list[RunResult], faces: FaceSet) -> str:
-    """The table for a document."""
+    """Table for a Markdown document."""
     lines = ["| " + " | ".join(_HEADINGS) + " |", "|" + "---|" * len(_HEADINGS)]
     lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows(results)]
     return "\n".join([f"{faces.title}; shares in % with 95 % intervals over faces:", "", *lines])

@@ -1,4 +1,4 @@
-"""The whole page: summary, table, curves, then one part per run."""
+"""HTML page of the report: summary, table, curves, and one part per run."""
 
 import yaml
 from markupsafe import Markup
@@ -11,7 +11,7 @@ from training.report.results import RunResult
 
 
 def sections(result: RunResult, faces: FaceSet, *, key: str, show_faces: bool) -> list[Section]:
-    """Everything about one run, in reading order."""
+    """Sections about one run, in order."""
     made = [
         curves.section(result, key=key),
         confusion.recall(result, key=key),
@@ -30,9 +30,9 @@ def page(results: list[RunResult], faces: FaceSet, *, show_faces: bool = True) -
     """One self-contained HTML document.
 
     Args:
-        results: the runs, measured on `faces`.
-        faces: the split that is shown.
-        show_faces: whether pictures of the set's faces are in it; a set's terms may forbid to pass them on.
+        results: runs evaluated on `faces`.
+        faces: the split to show.
+        show_faces: whether to include images of faces; the terms of a data set may prohibit sharing them.
     """
     runs = [
         {

@@ -1,4 +1,4 @@
-"""Inline SVG figures in the colors of the page: matplotlib draws with placeholders that become CSS variables."""
+"""Inline SVG figures by matplotlib, with placeholder colors that become CSS variables of the page."""
 
 import base64
 import io
@@ -30,7 +30,7 @@ _VARIABLES: Final = {INK: "currentColor", MUTED: "var(--muted)", GRID: "var(--li
 _RC: Final[Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "mien",
-    "text.parse_math": False,  # a name with two dollar signs is a name
+    "text.parse_math": False,  # names may contain dollar signs
     "axes.unicode_minus": False,
     "font.size": 9,
     "text.color": INK,
@@ -57,7 +57,7 @@ _RC: Final[Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of a figure of intervals; `estimates` are shares of 1, drawn in the order of the series."""
+    """One row of a figure of intervals; `estimates` are fractions, in the order of the series."""
 
     name: str
     note: str
@@ -65,17 +65,17 @@ class Row:
 
 
 def figure(width_in: float = 4.0, height_in: float = 2.7) -> Figure:
-    """An empty figure in the page's style; draw into it within `style()`."""
+    """An empty figure; draw into it within `style()`."""
     return Figure(figsize=(width_in, height_in))
 
 
 def style() -> Any:
-    """Context in which figures are made and drawn."""
+    """Context for creating and drawing figures."""
     return mpl.rc_context(_RC)
 
 
 def series(number: int) -> dict[str, Any]:
-    """Color and dash of the n-th line, so that many lines stay apart and none by color alone when they repeat."""
+    """Color and dash style of the n-th line; repeated colors have another dash style."""
     return {"color": SERIES[number % len(SERIES)], "linestyle": _STYLES[number // len(SERIES) % len(_STYLES)]}
 
 
@@ -84,8 +84,8 @@ def svg(drawn: Figure, *, name: str, label: str) -> Markup:
 
     Args:
         drawn: the figure.
-        name: distinguishes its ids from those of the page's other figures; letters, digits and hyphens.
-        label: says in words what the figure shows, for those who do not see it.
+        name: unique prefix of its ids on the page; letters, digits and hyphens.
+        label: alternative text.
     """
     buffer = io.StringIO()
     with style():
@@ -104,7 +104,7 @@ def svg(drawn: Figure, *, name: str, label: str) -> Markup:
 
 
 def percent_axis(axis: Any) -> None:
-    """Label an axis of shares in per cent, with as many digits as tell its ticks apart."""
+    """Label an axis of fractions in percent, with enough digits to distinguish its ticks."""
     axis.set_major_locator(MaxNLocator(nbins=7, steps=[1, 2, 5, 10]))
     axis.set_major_formatter(_Percent())
 
@@ -122,7 +122,7 @@ class _Percent(Formatter):
 
 
 def intervals(rows: Sequence[Row], *, name: str, label: str, title: str = "", legend: Sequence[str] = ()) -> Markup:
-    """Points with their 95 % intervals, one line for each row, in per cent."""
+    """Points with their 95 % intervals, in percent, one line per row."""
     with style():
         drawn = figure(4.2, 0.55 + 0.3 * len(rows) + 0.25 * bool(title) + 0.25 * bool(legend))
         axes = drawn.subplots()
@@ -156,16 +156,16 @@ def _draw_row(axes: Axes, place: int, row: Row) -> None:
         axes.plot(estimate.value, height, _MARKERS[number], color=SERIES[number], markersize=5)
 
 
-def picture(image: Array, *, quality: int = 85) -> str:
+def data_uri(image: Array, *, quality: int = 85) -> str:
     """Data URI of an image (H, W, 3) uint8, RGB."""
     done, data = cv2.imencode(".webp", image[:, :, ::-1], [cv2.IMWRITE_WEBP_QUALITY, quality])
     if not done:
-        raise RuntimeError("OpenCV cannot write WebP here")
+        raise RuntimeError("OpenCV cannot encode WebP")
     return "data:image/webp;base64," + base64.b64encode(data.tobytes()).decode()
 
 
 def heat(crop: Array, relevance: Array) -> Array:
-    """Lay a map over a face: dark at the map's smallest value, bright at its largest.
+    """Blend a map with a face: dark at the map's minimum, bright at its maximum.
 
     Args:
         crop: (H, W, 3) uint8, RGB.

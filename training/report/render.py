@@ -1,4 +1,4 @@
-"""Jinja templates of the page, with autoescape: names from recipes and data sets are text, never markup."""
+"""Jinja templates of the page, with autoescape for names from recipes and data sets."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ _TEMPLATES: Final = Path(__file__).with_name("templates")
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One part of a run's report: a heading, a sentence or two on how to read it, and what is shown."""
+    """One section of a run's report: heading, explanation and content."""
 
     key: str
     title: str
@@ -23,12 +23,12 @@ class Section:
 
 
 def percent(share: float, digits: int = 1) -> str:
-    """A share of 1 in per cent, without the sign."""
+    """Format a fraction in percent, without the sign."""
     return f"{100 * share:.{digits}f}"
 
 
 def interval(estimate: Estimate, digits: int = 1) -> str:
-    """A share of 1 in per cent with its interval."""
+    """Format a fraction in percent with its interval."""
     return f"{percent(estimate.value, digits)} ({percent(estimate.low, digits)} to {percent(estimate.high, digits)})"
 
 
@@ -48,10 +48,10 @@ _ENVIRONMENT: Final = _environment()
 
 
 def render(template: str, **values: object) -> Markup:
-    """Fill a template of this folder; everything that is not `Markup` is escaped."""
+    """Render a template; everything except `Markup` is escaped."""
     return Markup(_ENVIRONMENT.get_template(template).render(values))  # noqa: S704 (autoescape is on)
 
 
 def side_by_side(*figures: Markup) -> Markup:
-    """Figures in a row where there is room, else below each other."""
+    """Arrange figures in a row, or below each other on a narrow page."""
     return render("figures.html", figures=figures)

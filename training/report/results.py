@@ -1,4 +1,4 @@
-"""Results of one run on one set of faces, from which every section of the page is computed."""
+"""Results of one run on one set of faces, the input of all sections of the page."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,16 +24,16 @@ class RunResult:
     """A run and the predictions of its best weights.
 
     Attributes:
-        name: the recipe's name, told apart from other runs of the page.
+        name: name of the recipe, made unique on the page.
         best_epoch: counted from 1.
-        head: the one that validation chose.
+        head: head selected by validation.
         raw: (N, 7) probabilities before temperature scaling.
-        probabilities: (N, 7) after it, by temperatures that were not fitted on the face.
-        temperature: what a release would carry.
-        threshold: confidence from which 95 % of the answered faces are right, where it was fitted.
+        probabilities: (N, 7) after temperature scaling, cross-fitted.
+        temperature: temperature for a release.
+        threshold: confidence threshold for 95 % selective accuracy.
         ece_raw: calibration error of `raw`.
-        evaluation: figures of `probabilities`.
-        fitted_on: where temperature and threshold come from, in words.
+        evaluation: metrics of `probabilities`.
+        fitted_on: description of the data that temperature and threshold were fitted on.
     """
 
     folder: Path
@@ -65,18 +65,18 @@ class RunResult:
 
 
 def measure(folder: Path, name: str, faces: FaceSet, *, fitting: FaceSet | None) -> RunResult:
-    """Score a run's best weights.
+    """Evaluate the best weights of a run.
 
     Args:
         folder: the run.
-        name: what to call it.
-        faces: what is shown.
-        fitting: where temperature and threshold are fitted; None fits them on `faces` themselves, the temperature
-            across folds so that no face is scored by one that saw it. A test split always comes with one.
+        name: display name.
+        faces: faces to evaluate on.
+        fitting: faces to fit temperature and threshold on; None fits them on `faces`, with a cross-fitted temperature.
+            Required for a test split.
     Raises: RunError, CheckpointError.
     """
     if faces.split == TEST and fitting is None:
-        raise ValueError("nothing is fitted on a test split: say which faces to fit on")
+        raise ValueError("a test split must not be used for fitting: expected `fitting`")
     recipe = read_run(folder)
     network, state = load_best(folder)
     head: Head = state["head"]
@@ -86,7 +86,7 @@ def measure(folder: Path, name: str, faces: FaceSet, *, fitting: FaceSet | None)
         probabilities = metrics.cross_fitted_probabilities(logits, faces.labels)
         temperature = metrics.fit_temperature(logits, faces.labels)
         threshold = metrics.abstain_threshold(probabilities, faces.labels)
-        fitted_on = "these faces; the temperature on five folds, each face scored by one that was fitted without it"
+        fitted_on = "these faces; the temperature is cross-fitted on five folds"
     else:
         known = _logits(network, head, fitting.crops)
         temperature = metrics.fit_temperature(known, fitting.labels)
@@ -119,7 +119,7 @@ def _logits(network: FaceNetwork, head: Head, crops: Array) -> Array:
 
 
 def names_of(folders: list[Path], recipes: list[Recipe]) -> list[str]:
-    """Recipe names, with the folder behind those that occur twice."""
+    """Names of the recipes, with the folder if a name occurs twice."""
     names = [recipe.name for recipe in recipes]
     return [
         f"{name} ({folder})" if names.count(name) > 1 else name for name, folder in zip(names, folders, strict=True)

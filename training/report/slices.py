@@ -1,4 +1,4 @@
-"""Accuracy by attribute of the person, where the set annotates any."""
+"""Accuracy by annotated attribute of the person."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ ATTRIBUTES = ("gender", "race", "age_band")
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The faces that share a value of an attribute; `classes` of the seven occur among them."""
+    """Faces with the same value of an attribute; `classes` is the number of expressions that occur."""
 
     attribute: str
     value: str
@@ -31,13 +31,13 @@ class Slice:
 
 
 def share(right: int, faces: int) -> Estimate:
-    """A share with Wilson's interval, which stays honest for a handful of faces. Source: Wilson 1927."""
+    """A fraction with Wilson's interval, which is valid for few faces. Source: Wilson 1927."""
     bounds = binomtest(right, faces).proportion_ci(0.95, method="wilson")
     return Estimate(right / faces, float(bounds.low), float(bounds.high))
 
 
 def slices_of(attributes: Sequence[Mapping[str, str]], predicted: Array, labels: Array) -> list[Slice]:
-    """Every value of the known attributes, in the order of attribute and value; [] where the set says nothing."""
+    """All values of the known attributes, sorted; [] if the set has none."""
     found = []
     for attribute in ATTRIBUTES:
         values = np.array([known.get(attribute, "") for known in attributes])
@@ -49,7 +49,7 @@ def slices_of(attributes: Sequence[Mapping[str, str]], predicted: Array, labels:
 
 
 def _natural(value: str) -> tuple[float, str]:
-    """Order of values: by the number they start with, as age bands do, then by their text."""
+    """Sort key: leading number, as in age bands, then text."""
     number = re.match(r"\d+", value)
     return (float(number[0]) if number else float("inf"), value)
 
@@ -69,15 +69,15 @@ def _slice(attribute: str, value: str, chosen: Array, predicted: Array, labels: 
 
 
 def section(result: RunResult, faces: FaceSet, *, key: str) -> Section | None:
-    """A figure per attribute and a table; None where the set says nothing of its people."""
+    """One figure per attribute, and a table; None if the set has no attributes."""
     found = slices_of(faces.attributes, result.predicted, faces.labels)
     if not found:
         return None
     figures = [_figure([part for part in found if part.attribute == name], key) for name in _named(found)]
     note = (
-        "By the set's annotation of the person, which is an annotator's guess. Accuracy with Wilson's 95 % interval; "
-        "mean class accuracy with a bootstrap interval, over the expressions that occur in the slice: slices with "
-        "different expressions cannot be compared by it. A wide interval means too few faces to tell."
+        "By annotated attribute of the person, which is an annotator's guess. Accuracy with Wilson's 95 % interval; "
+        "mean class accuracy with a bootstrap interval, over the expressions that occur in the slice, so slices with "
+        "different expressions are not comparable. A wide interval means too few faces."
     )
     return Section("slices", "Slices by attribute", note, render("slices.html", figures=figures, slices=found))
 

@@ -1,4 +1,4 @@
-"""Cosine of class token and distillation token, layer by layer."""
+"""Cosine between class token and distillation token, by layer."""
 
 import numpy as np
 import torch
@@ -12,11 +12,11 @@ from training.report.render import Section, side_by_side
 from training.report.results import RunResult
 
 FACES = 512
-DEIT = (0.06, 0.93)  # Touvron et al. 2021, section 4: between the learned tokens, and after the last layer
+DEIT = (0.06, 0.93)  # Touvron et al. 2021, section 4: as learned, and after the last layer
 
 
 def cosines(network: FaceNetwork, crops: Array, *, batch: int = 32) -> Array:
-    """Cosine of both tokens by face and depth, (N, blocks + 2): learned, after each block, after the last norm."""
+    """Cosine between both tokens by face and depth, (N, blocks + 2): as learned, after each block, after the norm."""
     parts = [torch.from_numpy(np.array(crops[start : start + batch])) for start in range(0, len(crops), batch)]
     after = np.concatenate([token_cosines(trace(network, part).prefix).numpy() for part in parts])
     learned = np.full((len(after), 1), learned_token_cosine(network))
@@ -24,12 +24,12 @@ def cosines(network: FaceNetwork, crops: Array, *, batch: int = 32) -> Array:
 
 
 def sample(faces: int, *, most: int = FACES, seed: int = 0) -> Array:
-    """Indices of at most `most` faces, drawn once and the same for every run."""
+    """Indices of at most `most` random faces, the same for every run."""
     return np.sort(np.random.default_rng(seed).permutation(faces)[:most])
 
 
 def section(result: RunResult, faces: FaceSet, *, key: str) -> Section | None:
-    """Mean cosine with the middle 90 % of the faces; None for a network without a distillation token."""
+    """Mean cosine and the 5th to 95th percentile; None for a network without a distillation token."""
     if not has_distillation_token(result.network):
         return None
     chosen = sample(len(faces))
@@ -47,12 +47,14 @@ def section(result: RunResult, faces: FaceSet, *, key: str) -> Section | None:
         axes.set(xlabel="after block", ylabel="cosine")
         axes.set_ylim(min(-0.1, float(low.min()) - 0.05), 1.05)
         drawn.legend(loc="outside lower left", ncols=2)
-    label = f"Cosine of class and distillation token: {mean[0]:.2f} as learned, {mean[-1]:.2f} after the last layer"
+    label = (
+        f"Cosine between class and distillation token: {mean[0]:.2f} as learned, {mean[-1]:.2f} after the last layer"
+    )
     figure = plot.svg(drawn, name=f"{key}-cosine", label=label)
     note = f"{label}; mean and middle 90 % of {len(chosen)} faces. DeiT reports 0.06 and 0.93.{_untaught(result)}"
-    return Section("tokens", "Class token against distillation token", note, side_by_side(figure))
+    return Section("tokens", "Class and distillation token", note, side_by_side(figure))
 
 
 def _untaught(result: RunResult) -> str:
     mode = result.recipe.distillation.mode
-    return "" if mode.startswith("token-") else f" In this run nothing taught the distillation token (mode {mode})."
+    return "" if mode.startswith("token-") else f" This run did not train the distillation token (mode {mode})."

@@ -40,7 +40,7 @@ def with_scans(count: int, width: int = 64) -> bytes:
 
 def test_a_jpeg_of_too_many_scans_is_refused() -> None:
     assert check(with_scans(MAX_SCANS), max_pixels=LIMIT) == 64 * 64
-    with pytest.raises(DecodeError, match=f"JPEG of {MAX_SCANS + 1} scans"):
+    with pytest.raises(DecodeError, match=f"JPEG with {MAX_SCANS + 1} scans"):
         check(with_scans(MAX_SCANS + 1), max_pixels=LIMIT)
 
 

@@ -119,7 +119,7 @@ def test_the_loss_is_split_only_where_a_teacher_has_a_part_in_it(tmp_path: Path)
 
 def test_a_run_without_a_finished_epoch_or_with_a_damaged_file_says_so(tmp_path: Path) -> None:
     write_metrics(tmp_path, two_epochs()[:2])
-    with pytest.raises(RunError, match="no epoch is finished"):
+    with pytest.raises(RunError, match="no epoch is completed"):
         read_history(tmp_path, batch_size=8)
     write_metrics(tmp_path, [line for line in two_epochs() if "loss" not in line])
     with pytest.raises(RunError, match="log_every_steps"):
@@ -202,8 +202,8 @@ def test_runs_that_were_validated_on_different_sets_are_said_to_be() -> None:
 
     assert validation_note([run("a"), run("b")], "FERPlus valid") == ""
     note = validation_note([run("a"), run("b", exclude_near_duplicates_of="train")], "FERPlus valid")
-    assert "cannot be compared: a: ferplus valid; b: ferplus valid (exclude_near_duplicates_of=train)" in note
-    assert "scores all of them on FERPlus valid" in note
+    assert "are not comparable: a: ferplus valid; b: ferplus valid (exclude_near_duplicates_of=train)" in note
+    assert "evaluates all of them on FERPlus valid" in note
 
 
 def test_the_legends_of_two_runs_of_one_mode_differ(tmp_path: Path) -> None:
