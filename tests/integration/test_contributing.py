@@ -13,7 +13,7 @@ from tests.support import encoded, picture
 ROOT = Path(__file__).resolve().parents[2]
 PLACES = {
     "data set": "data/readers/film_stills.py",
-    "detector": "app/inference/detect/whole_picture.py",
+    "detector": "app/inference/detect/whole_image.py",
     "backbone": "models/backbones/mixer.py",
     "recipe": "training/recipes/ferplus_mixer.yaml",
 }
@@ -30,7 +30,7 @@ TRIALS = {
         from app.settings import Settings
         from data.contract import align, decode, fit
         image = decode(open("stills/happy_0001.jpg", "rb").read())
-        [face] = create_detector(Settings(detector="whole_picture")).detect(image)
+        [face] = create_detector(Settings(detector="whole_image")).detect(image)
         assert np.abs(align(image, face.landmarks_px).astype(int) - fit(image)).mean() < 3
     """,
     "backbone": """
