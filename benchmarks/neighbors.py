@@ -62,7 +62,7 @@ def write_photos(folder: Path, count: int) -> str:
 
 def _dataset_faces(root: Path) -> Iterator[Array]:
     reader = open_reader("muxspace", root / "muxspace")
-    return (reader.picture(sample) for sample in reader.samples("valid"))
+    return (reader.image(sample) for sample in reader.samples("valid"))
 
 
 def _portraits() -> Iterator[Array]:
