@@ -34,12 +34,12 @@ class Settings(BaseSettings):
     models_dir: Path | None = Field(None, description="folder with YuNet's file; searched before the user cache")
     model: Path | None = Field(None, description="fast (the default), accurate, or an artifact folder")
     extra_models: Annotated[tuple[str, ...], NoDecode] = Field(
-        (), description="models that a request may choose besides `model`: names or folders, separated by commas"
+        (), description="further models that requests may select: names or folders, separated by commas"
     )
     prior: Prior = Field("balanced", description="balanced corrects for rare expressions, natural does not")
-    device: Device = Field("auto", description="auto may fall back to the CPU; cuda and tensorrt refuse to")
+    device: Device = Field("auto", description="auto may fall back to the CPU; cuda and tensorrt never do")
     precision: Precision = Field(
-        "auto", description="auto: fp16 on a GPU; on a CPU int8 where it is clearly faster, else fp32"
+        "auto", description="auto: fp16 on a GPU; on a CPU, int8 if it is clearly faster, else fp32"
     )
     threads: Annotated[int, Field(ge=0, le=256)] = Field(
         0, description="threads per inference; 0: one for detection, one per core for classification"
@@ -149,13 +149,13 @@ class Settings(BaseSettings):
 
     @property
     def model_names(self) -> tuple[str, ...]:
-        """What a request chooses a model by, the default first: `fast`, `accurate`, or the name of a folder."""
+        """Names by which requests select a model, the default first: `fast`, `accurate`, or the name of a folder."""
         return tuple(Path(model).name for model in (self.model or "fast", *self.extra_models))
 
     @model_validator(mode="after")
     def _models_differ(self) -> Self:
         if len(set(self.model_names)) < len(self.model_names):
-            raise ValueError(f"extra_models: {', '.join(self.model_names)} (with `model`) should differ")
+            raise ValueError(f"extra_models: {', '.join(self.model_names)} (with `model`) must differ")
         return self
 
 

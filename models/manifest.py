@@ -191,7 +191,7 @@ def artifact_dir(model: str | os.PathLike[str] | None) -> Path:
     released = sorted(path.parent.name for path in ARTIFACTS_DIR.glob(f"*/{MANIFEST_NAME}"))
     if text in released:
         return ARTIFACTS_DIR / text
-    raise ArtifactError(f"model {text!r}: no folder of an artifact, nor one of {', '.join([*POINTERS, *released])}")
+    raise ArtifactError(f"model {text!r}: not an artifact folder, and not one of {', '.join([*POINTERS, *released])}")
 
 
 def _resolve(pointer: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Columns of the tables: one list, from which CSV, JSON Lines, Parquet and their guide are made."""
+"""Columns of the tables: one list for CSV, JSON Lines, Parquet and the documentation."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ Row = dict[str, Value]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table: name, type, unit (empty: none), meaning. Names and meanings stay; new ones come last."""
+    """A column of a table: name, type, unit, meaning. Names and meanings are stable; new columns come last."""
 
     name: str
     type: Type
@@ -27,8 +27,8 @@ class Column:
 FACE_COLUMNS: Final[tuple[Column, ...]] = (
     Column("file", "text", "", "name of the input, relative to the folder given; members as `archive.zip/member`"),
     Column("status", "text", "", "`ok`, `no_face`, `error` or `skipped` (not an image)"),
-    Column("face", "integer", "", "number of the face in its picture, from 0, largest first; empty without a face"),
-    Column("x", "number", "px", "left edge of the box, in the upright picture; may be negative"),
+    Column("face", "integer", "", "number of the face in its image, from 0, largest first; empty without a face"),
+    Column("x", "number", "px", "left edge of the box, in the upright image; may be negative"),
     Column("y", "number", "px", "upper edge of the box"),
     Column("width", "number", "px", "width of the box"),
     Column("height", "number", "px", "height of the box"),
@@ -37,49 +37,49 @@ FACE_COLUMNS: Final[tuple[Column, ...]] = (
     *(Column(f"p_{label}", "number", "0..1", f"calibrated probability of {label}") for label in LABELS),
     Column("detector", "text", "", "detector that found the face"),
     Column("model", "text", "", "artifact that labeled it"),
-    Column("reason", "text", "", "stable code of what went wrong; empty when nothing did"),
-    Column("error", "text", "", "what went wrong, in words"),
+    Column("reason", "text", "", "stable code of the error; empty if there was none"),
+    Column("error", "text", "", "error message"),
     Column("uncertain", "boolean", "", "whether `confidence` is below the model's abstain threshold"),
     Column("uncertainty", "number", "0..1", "entropy of the seven probabilities over its maximum, ln 7"),
-    Column("detection_score", "number", "0..1", "the detector's own confidence; comparable within one detector"),
+    Column("detection_score", "number", "0..1", "score of the detector; comparable for the same detector"),
     *(
         Column(f"{point}_{axis}", "number", "px", f"{point.replace('_', ' ')}, {axis}; left and right as in the image")
         for point in LANDMARKS
         for axis in "xy"
     ),
     Column("roll", "number", "degrees", "in-plane rotation of the face, clockwise positive"),
-    Column("sharpness", "number", "gray levels^2", "variance of the Laplacian of the face crop; below 20 is blurred"),
-    Column("frame", "integer", "", "frame number from 0 within a video; empty for still pictures"),
-    Column("time_s", "number", "s", "time of the frame from the video's start"),
-    Column("image_width", "integer", "px", "width of the upright picture"),
-    Column("image_height", "integer", "px", "height of the upright picture"),
+    Column("sharpness", "number", "gray levels^2", "variance of the Laplacian of the face crop; blurred if below 20"),
+    Column("frame", "integer", "", "frame number from 0 within a video; empty for still images"),
+    Column("time_s", "number", "s", "time of the frame since the start of the video"),
+    Column("image_width", "integer", "px", "width of the upright image"),
+    Column("image_height", "integer", "px", "height of the upright image"),
     Column("file_sha256", "text", "", "SHA-256 of the file's bytes (of the whole video for a frame)"),
     Column("yaw", "number", "degrees", "estimated turn of the head; positive: to the right of the image"),
     Column("pitch", "number", "degrees", "estimated tilt of the head; positive: upward"),
-    Column("duplicate_of", "text", "", "first input, in the order of names, with the same bytes; empty for that one"),
+    Column("duplicate_of", "text", "", "first input, by name, with the same bytes; empty for the first one"),
     Column("precision", "text", "", "precision in which the model ran: `fp32`, `fp16` or `int8`"),
 )
 
 FILE_COLUMNS: Final[tuple[Column, ...]] = (
     Column("file", "text", "", "name of the input"),
     Column("status", "text", "", "`ok`, `no_face`, `error` or `skipped`"),
-    Column("reason", "text", "", "stable code of what went wrong"),
-    Column("error", "text", "", "what went wrong, in words"),
-    Column("faces", "integer", "", "faces found, over all frames taken"),
-    Column("frames", "integer", "", "frames taken from a video; empty for still pictures"),
-    Column("image_width", "integer", "px", "width of the upright picture"),
-    Column("image_height", "integer", "px", "height of the upright picture"),
+    Column("reason", "text", "", "stable code of the error"),
+    Column("error", "text", "", "error message"),
+    Column("faces", "integer", "", "number of faces, in all sampled frames"),
+    Column("frames", "integer", "", "number of sampled frames of a video; empty for still images"),
+    Column("image_width", "integer", "px", "width of the upright image"),
+    Column("image_height", "integer", "px", "height of the upright image"),
     Column("bytes", "integer", "B", "size of the file"),
     Column("file_sha256", "text", "", "SHA-256 of the file's bytes"),
     Column("detector", "text", "", "detector of the run"),
     Column("model", "text", "", "artifact of the run"),
-    Column("duplicate_of", "text", "", "first input, in the order of names, with the same bytes"),
+    Column("duplicate_of", "text", "", "first input, by name, with the same bytes"),
     Column("precision", "text", "", "precision of the run"),
 )
 
 
 def face_rows(view: View) -> Iterator[Row]:
-    """One row per face; one row, with an empty `face`, for a picture without one."""
+    """One row per face, or one row with an empty `face` for an image without faces."""
     for picture in view.pictures():
         shared = _picture_values(view, picture)
         if not picture.faces:
@@ -115,7 +115,7 @@ def _duplicate_of(view: View, picture: Picture) -> str | None:
 
 
 def face_values(face: FaceRecord) -> Row:
-    """The columns of one face, rounded to what they mean: 0.1 px, 0.1 degrees, one millionth."""
+    """Columns of one face, rounded to meaningful digits: 0.1 px, 0.1 degrees, one millionth."""
     x, y, width, height = face.box_px
     values: Row = {"x": round(x, 1), "y": round(y, 1), "width": round(width, 1), "height": round(height, 1)}
     values |= {"label": face.label, "confidence": round(face.confidence, 6), "uncertain": face.uncertain}
@@ -130,7 +130,7 @@ def face_values(face: FaceRecord) -> Row:
 
 
 def file_rows(view: View) -> Iterator[Row]:
-    """One row per file; the frames of one video are summed up."""
+    """One row per file; the frames of a video are aggregated."""
     video: list[Picture] = []
     for picture in view.pictures():
         if video and (picture.frame_or_none is None or picture.name != video[0].name):
@@ -145,7 +145,7 @@ def file_rows(view: View) -> Iterator[Row]:
 
 
 def _file_row(view: View, parts: list[Picture]) -> Row:
-    """The row of one picture, or of one video whose parts are its failure as a whole, if any, and its frames."""
+    """The row of an image, or of a video; the parts of a video are its frames and, if any, its failure."""
     frames = [part for part in parts if part.frame_or_none is not None]
     faces = sum(len(part.faces) for part in parts)
     failed = next((part for part in parts if part.status == "error"), None)

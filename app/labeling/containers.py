@@ -1,7 +1,7 @@
-"""Images inside an archive or a video, one by one, in the order in which they can be read cheaply.
+"""Images of an archive or a video, in the order of the file.
 
-A container is read by one thread, in order: a compressed archive and a video cannot be entered in the middle. What an
-earlier run has labeled is skipped without being decompressed or decoded into pixels, where the format allows.
+A container is read sequentially by one thread, because compressed archives and videos have no efficient random access.
+Images labeled by an earlier run are skipped without decompressing or decoding them, if the format allows.
 """
 
 import lzma
@@ -25,7 +25,7 @@ from app.labeling.scan import printable
 from data.contract import Array
 from data.errors import MienError
 
-# Whether an image of this name and frame still has to be labeled, and with which products.
+# Products to write for an image with this name and frame; None if it is labeled already.
 Wanted = Callable[[str, int], int | None]
 
 _ARCHIVE_ERRORS: Final = (
@@ -39,18 +39,18 @@ _ARCHIVE_ERRORS: Final = (
     RuntimeError,
     struct.error,
 )
-# A video ends early when this share of its announced length, and more than this many seconds, is missing.
+# A video is truncated if more than this share of its stated length, and more than this many seconds, are missing.
 _MISSING_SHARE: Final = 0.1
 _MISSING_S: Final = 0.5
 
 
 class BrokenContainer(MienError):
-    """The container cannot be read, or not to its end."""
+    """A container that cannot be read to its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """What is needed to read a container: itself, what is still wanted of it, limits and sampling."""
+    """A container to read, with the images to label, limits and sampling."""
 
     item: Item
     wanted: Wanted
@@ -59,7 +59,7 @@ class Container:
 
 
 def open_container(container: Container) -> Iterator[Item | None]:
-    """The container's images; None stands for one that is done already. Raises: BrokenContainer."""
+    """Images of the container, with None for labeled ones. Raises: BrokenContainer."""
     if container.item.kind == "zip":
         return _zip(container)
     if container.item.kind == "tar":
@@ -68,7 +68,7 @@ def open_container(container: Container) -> Iterator[Item | None]:
 
 
 def _member(container: Container, name: str, taken: set[str]) -> str | None:
-    """The member's unique name in the outputs; None for those left out, and for folders that lead upward."""
+    """Unique name of the member in the outputs; None if it is left out or its path leads upward."""
     parts = [part for part in name.replace("\\", "/").split("/") if part not in ("", ".", "..")]
     inner = printable("/".join(parts))
     if not parts or any(is_hidden(part, container.request) for part in parts) or is_ignored(inner, container.request):
@@ -155,7 +155,7 @@ def _tar_payload(archive: tarfile.TarFile, info: tarfile.TarInfo, child: Item, m
 
 
 def read_member(path: str, kind: str, member: int, frame: int) -> bytes | Array:
-    """One picture of a container once more: encoded bytes, or RGB pixels of a frame. Raises: BrokenContainer."""
+    """Read one image of a container again: encoded bytes, or RGB pixels of a frame. Raises: BrokenContainer."""
     try:
         if kind == "zip":
             with zipfile.ZipFile(path) as archive:
@@ -184,7 +184,7 @@ def _read_frame(path: str, frame: int) -> Array:
 
 
 def expected_frames(path: bytes, request: Request) -> int:
-    """About how many frames will be taken, from what the video's header says; 0 where it says nothing."""
+    """Approximate number of frames to sample, from the header of the video; 0 if unknown."""
     video = cv2.VideoCapture(os.fsdecode(path))
     frames, rate = video.get(cv2.CAP_PROP_FRAME_COUNT), video.get(cv2.CAP_PROP_FPS)
     video.release()
@@ -205,7 +205,7 @@ def _video(container: Container) -> Iterator[Item | None]:
         rate = video.get(cv2.CAP_PROP_FPS) or 25.0
         while video.grab():
             time_s = _time_s(video, frame, rate)
-            # A slot of time gives one frame at most, also where the frame rate varies.
+            # At most one frame per time slot, even if the frame rate varies.
             due = math.floor(time_s * request.per_second + 1e-6) if request.per_second else frame // request.every
             if due >= slot:
                 slot = due + 1
@@ -217,21 +217,21 @@ def _video(container: Container) -> Iterator[Item | None]:
 
 
 def _check_end(video: cv2.VideoCapture, frames: int, last_s: float, rate: float) -> None:
-    """Compare what was read with what the header announces. Raises: BrokenContainer."""
+    """Compare the length with that in the header. Raises: BrokenContainer."""
     if frames == 0:
-        raise BrokenContainer("video holds no frame that can be decoded")
+        raise BrokenContainer("no frame of the video can be decoded")
     announced = video.get(cv2.CAP_PROP_FRAME_COUNT)
     length_s, read_s = announced / rate, last_s + 1 / rate
     missing_s = length_s - read_s
-    # Both counts: frames alone are guessed from the length in some formats, and times from the rate in others.
+    # Check both: some formats estimate the number of frames from the length, others the length from the frame rate.
     if frames < announced * (1 - _MISSING_SHARE) and missing_s > max(_MISSING_S, length_s * _MISSING_SHARE):
         raise BrokenContainer(
-            f"video ends after {read_s:.1f} of {length_s:.1f} s: truncated or damaged. The frames before are labeled"
+            f"video ends after {read_s:.1f} of {length_s:.1f} s: truncated or damaged. Earlier frames are labeled"
         )
 
 
 def _time_s(video: cv2.VideoCapture, frame: int, rate: float) -> float:
-    """Seconds from the start; the container's own time stamp where it has one."""
+    """Seconds since the start, from the timestamp if there is one."""
     stamp = video.get(cv2.CAP_PROP_POS_MSEC) / 1000.0
     return round(stamp if stamp > 0 or frame == 0 else frame / rate, 3)
 

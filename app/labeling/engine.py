@@ -1,8 +1,8 @@
-"""Labeling on all cores in bounded memory: one thread forms groups, workers label them, the caller's commits.
+"""Labeling on all cores with bounded memory: one thread forms groups, workers label them, the main thread commits.
 
-Every worker takes a whole group through all stages: OpenCV, Pillow, hashlib and ONNX Runtime release the interpreter's
-lock, so threads suffice, and no pixels travel between them. Groups are committed in the order in which they were
-formed; no more than a few are under way at once.
+Every worker processes complete groups in all stages. OpenCV, Pillow, hashlib and ONNX Runtime release the GIL, so
+threads suffice, and pixels are not copied between processes. Groups are committed in the order in which they were
+formed; only a few are in progress at a time.
 """
 
 import queue
@@ -22,14 +22,14 @@ from app.labeling.request import Request
 from app.labeling.worker import Worker
 
 GROUP: Final = 16
-# Decoded frames are held until their turn, so fewer of them make a group.
+# Decoded frames stay in memory until they are labeled, so their groups are smaller.
 FRAME_GROUP: Final = 4
 _POLL_S: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Pictures labeled and committed together; `closes` ends a container, well or with a failure."""
+    """Images labeled and committed together; `closes` marks the end of a container, with a failure if there is one."""
 
     number: int
     parent: int | None
@@ -41,18 +41,18 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Watcher:
-    """Who is told what happens: each picture, and how many more a container brought than was known."""
+    """Callbacks: for each image, and for additional images found in a container."""
 
     picture: Callable[[PictureRecord], None]
     expect: Callable[[int], None]
 
 
 class _Stopped(Exception):
-    """The run was asked to stop; leaves the thread that forms groups."""
+    """Stops the thread that forms groups."""
 
 
 class Engine:
-    """One pass over what the journal lacks, with one worker per pipeline."""
+    """One pass over the unlabeled inputs of the journal, with one worker per pipeline."""
 
     def __init__(
         self, journal: Journal, request: Request, pipelines: Sequence[Pipeline], products: int, watcher: Watcher
@@ -74,7 +74,7 @@ class Engine:
         self.tally = Tally()
 
     def stop(self) -> None:
-        """Form no more groups; those under way are finished and committed."""
+        """Stop forming groups; groups in progress are finished and committed."""
         self._stop.set()
 
     def run(self) -> None:
@@ -118,7 +118,7 @@ class Engine:
             raise _Stopped
 
     def _planned(self) -> Iterator[Group]:
-        """Groups of neighbors by name; a group's members are the same whatever is done already."""
+        """Groups of inputs sorted by name; they do not depend on what is labeled already."""
         members: list[Stored] = []
         for stored in self._reader.sources(self._products):
             if stored.item.kind in CONTAINERS:
@@ -177,7 +177,7 @@ class Engine:
                 member = next(opened)
             except StopIteration:
                 break
-            except BrokenContainer as error:  # what came before the damage is still labeled
+            except BrokenContainer as error:  # images before the damage are still labeled
                 broken = error
                 break
             self._check()

@@ -1,4 +1,4 @@
-"""Facts that the results of a run depend on, and the pipelines that produce these results."""
+"""Facts that the results of a run depend on, and its pipelines."""
 
 import hashlib
 import json
@@ -26,7 +26,7 @@ class OtherRun(LabelingError):
     """The output folder holds a run with other settings."""
 
     def __init__(self, out: Path, changed: str) -> None:
-        """Say what differs and how to continue."""
+        """Describe the difference and how to continue."""
         super().__init__(
             f"{out} holds a run with other settings: {changed}. Restore these, choose another --out, or add --new-run "
             "to label everything again (the earlier run is kept)."
@@ -34,26 +34,26 @@ class OtherRun(LabelingError):
 
 
 def open_pipelines(settings: Settings, workers: int) -> list[Pipeline]:
-    """One pipeline per worker: detectors of their own, one model for all, one thread per inference."""
-    cv2.setNumThreads(1)  # workers fill the cores; OpenCV's own threads would only take turns with them
+    """One pipeline per worker, with its own detector, a shared model, and one thread per inference."""
+    cv2.setNumThreads(1)  # workers use all cores; OpenCV's own threads would compete with them
     alone = settings.model_copy(update={"threads": 1} | _raised_limits(settings))
     classifier = create_classifier(alone)
     return [Pipeline(create_detector(alone), classifier, alone) for _ in range(workers)]
 
 
 def _raised_limits(settings: Settings) -> dict[str, int]:
-    """The limits of a service are too low for a person's own scans; those set explicitly hold."""
+    """Raise the default limits, which are for untrusted uploads; limits that are set explicitly are kept."""
     raised = {"max_bytes": MAX_BYTES, "max_pixels": MAX_PIXELS}
     return {name: value for name, value in raised.items() if name not in settings.model_fields_set}
 
 
 def limits_of(pipeline: Pipeline) -> str:
-    """The limits of one picture; other limits concern only pictures that were too large."""
+    """Limits for one image; changed limits only affect images that were too large."""
     return f"{pipeline.settings.max_bytes} {pipeline.settings.max_pixels}"
 
 
 def facts_of(pipeline: Pipeline) -> dict[str, str]:
-    """All that a result depends on beside the picture: another value of any of these is another run."""
+    """Everything except the image that a result depends on; a run cannot be resumed if one of these changes."""
     settings, manifest = pipeline.settings, pipeline.classifier.manifest
     yunet = find_yunet(settings.models_dir) if pipeline.detector.name == "yunet" else None
     return {
@@ -77,14 +77,14 @@ def facts_of(pipeline: Pipeline) -> dict[str, str]:
 
 
 def resumed(settings: Settings, earlier: Mapping[str, str]) -> Settings:
-    """Settings with the precision that an earlier run of the same model chose: a measurement must not end a run."""
+    """Settings with the measured precision of an earlier run of the same model, so that the run can be resumed."""
     if not earlier or read_manifest(artifact_dir(settings.model)).name != earlier.get("model"):
         return settings
     return with_precision(settings, earlier["precision"], earlier["provider"])
 
 
 def changes(earlier: dict[str, str], facts: dict[str, str]) -> str:
-    """What differs between two runs, in words."""
+    """Description of the differences between two runs."""
     return ", ".join(
         f"{_WORDS.get(name, name.replace('_', ' '))} {earlier.get(name) or 'unset'} -> {facts[name] or 'unset'}"
         for name in facts

@@ -1,7 +1,6 @@
-"""The output folder: one process at a time, whole files only, and no file that is not its own.
+"""Output folder: locked by one process, with atomic writes, without touching files of others.
 
-Every file is recorded in the journal before it is written. A file that is there without such a record belongs to
-somebody else: it is neither replaced nor removed.
+Every file is recorded in the journal before it is written. A file without such a record is never replaced or removed.
 """
 
 import contextlib
@@ -29,11 +28,11 @@ class LabelingError(MienError):
 
 
 class DiskFull(LabelingError):
-    """No space is left for the output; what was committed is kept."""
+    """The disk is full; committed results are kept."""
 
 
 class OutputLocked(LabelingError):
-    """Another process labels into the same folder."""
+    """Another process is using the same output folder."""
 
 
 class OutputRefused(LabelingError):
@@ -41,23 +40,23 @@ class OutputRefused(LabelingError):
 
 
 class ForeignFile(LabelingError):
-    """A file in the output folder that no earlier run has written is in the way."""
+    """A file in the output folder was not written by an earlier run and would be replaced."""
 
 
 class DamagedJournal(OutputRefused):
-    """The journal does not hold what was written to it."""
+    """The journal is damaged."""
 
     def __init__(self, out: Path, what: object) -> None:
-        """Say what was found and how to go on."""
+        """Describe the damage and how to continue."""
         super().__init__(
             f"journal in {out / STATE_DIR} is damaged ({what}). Nothing was changed. Restore it from a "
-            "backup, or label into a new --out."
+            "backup, or choose another --out."
         )
 
 
 @contextlib.contextmanager
 def disk_errors(out: Path) -> Iterator[None]:
-    """Turn "no space left", from the system or SQLite, into DiskFull; other refusals into OutputRefused."""
+    """Convert errors of the system or SQLite: "no space left" to DiskFull, others to OutputRefused."""
     try:
         yield
     except OSError as error:
@@ -75,28 +74,28 @@ def disk_errors(out: Path) -> Iterator[None]:
 
 
 def _full_message(out: Path) -> str:
-    return f"no space left for {out}. Everything committed is kept: free some space and rerun the same command."
+    return f"no space left for {out}. Committed results are kept: free some space and rerun the same command."
 
 
 def free_bytes(out: Path) -> int:
-    """Free space at `out` or, where it does not exist yet, at the nearest folder above it."""
+    """Free space at `out`, or at its closest existing parent."""
     place = next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.exists())
     return shutil.disk_usage(place).free
 
 
 def parts_dir(out: Path) -> Path:
-    """Where files are written before they are renamed: inside `out`, so that renaming never copies."""
+    """Folder for temporary files; it is inside `out`, so renaming does not copy."""
     return out / STATE_DIR / "part"
 
 
 def clear_parts(out: Path) -> None:
-    """Remove what a killed run left half written."""
+    """Remove temporary files of a killed run."""
     shutil.rmtree(parts_dir(out), ignore_errors=True)
     parts_dir(out).mkdir(parents=True, exist_ok=True)
 
 
 class Record(Protocol):
-    """The journal's record of the files written, by owner: an output, or the folder of pictures."""
+    """Record of written files in the journal, by owner: an output, or a folder of images."""
 
     def claim(self, owner: str, names: Iterable[str]) -> None:
         """Record files before they are written. Raises: ForeignFile."""
@@ -107,7 +106,7 @@ class Record(Protocol):
         ...
 
     def stale(self, owner: str, names: Iterable[str]) -> list[str]:
-        """Recorded files of an owner other than `names`."""
+        """Recorded files of an owner except `names`."""
         ...
 
     def disown(self, names: Iterable[str]) -> None:
@@ -116,7 +115,7 @@ class Record(Protocol):
 
 
 class OutputFolder:
-    """The folder that outputs are written to, below which only recorded files are replaced or removed.
+    """The output folder; only recorded files are replaced or removed.
 
     Names are relative to it, with forward slashes.
     """
@@ -127,14 +126,14 @@ class OutputFolder:
         self._record = record
 
     def check(self, targets: Iterable[str]) -> None:
-        """Look, before anything is written, that no file of somebody else has a target's name. Raises: ForeignFile."""
+        """Check that targets do not exist or are recorded, before anything is written. Raises: ForeignFile."""
         for target in targets:
             path = self.path / target
             if os.path.lexists(path) and not os.path.isdir(path) and not self._record.is_own(target):
                 raise ForeignFile(foreign(path))
 
     def check_tree(self, name: str) -> None:
-        """Look that everything in a folder that is replaced as a whole was written by a run. Raises: ForeignFile."""
+        """Check that all files in a folder that will be replaced are recorded. Raises: ForeignFile."""
         for folder, folders, names in os.walk(self.path / name):
             links = [one for one in folders if os.path.islink(os.path.join(folder, one))]
             for one in (*names, *links):
@@ -148,7 +147,7 @@ class OutputFolder:
 
     @contextlib.contextmanager
     def file(self, owner: str, name: str, mode: str = "w") -> Iterator[IO[Any]]:
-        """Open an output file, which replaces the earlier one when the block ends. Raises: ForeignFile, OSError."""
+        """Open an output file that replaces the old one at the end of the block. Raises: ForeignFile, OSError."""
         self.claim(owner, [name])
         with atomic_file(self.path / name, mode, staging=parts_dir(self.path)) as file:
             yield file
@@ -156,13 +155,13 @@ class OutputFolder:
     def write_picture(self, name: str, payload: bytes) -> None:
         """Write an encoded image under a recorded name.
 
-        Not synchronized to the disk one by one, which would take longer than labeling.
+        Images are not synced to the disk individually, because this would take longer than labeling.
         """
         write_atomic(self.path / name, payload, staging=parts_dir(self.path), durable=False)
 
     @contextlib.contextmanager
     def tree(self, name: str, files: Callable[[], Iterable[str]]) -> Iterator[None]:
-        """Record the files of a folder that the block replaces as a whole. Raises: ForeignFile."""
+        """Record the files of a folder that is replaced in the block. Raises: ForeignFile."""
         self.check_tree(name)
         self.claim(name, files())
         yield
@@ -170,12 +169,12 @@ class OutputFolder:
 
 
 def foreign(path: Path) -> str:
-    """The message of a file that no run has written."""
-    return f"{path} is in the way, and no earlier run has written it. Move it, or choose another --out."
+    """Message about a file that was not written by a run."""
+    return f"{path} exists, but was not written by an earlier run. Move it, or choose another --out."
 
 
 def remove_files(out: Path, names: Iterable[str]) -> int:
-    """Remove files below `out`, and the folders that this leaves empty; returns how many files there were."""
+    """Remove files below `out`, and folders that become empty; returns the number of removed files."""
     removed = 0
     for name in names:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
@@ -191,9 +190,9 @@ def remove_files(out: Path, names: Iterable[str]) -> int:
 
 @contextlib.contextmanager
 def output_lock(out: Path) -> Iterator[None]:
-    """Hold `out` for this process; released by the system even when the process is killed.
+    """Lock `out` for this process; the system releases the lock even if the process is killed.
 
-    Raises: OutputLocked, naming the other process; DiskFull; OutputRefused, where the folder cannot be made.
+    Raises: OutputLocked, naming the other process; DiskFull; OutputRefused, if the folder cannot be created.
     """
     state = out / STATE_DIR
     lock = filelock.FileLock(state / "lock", blocking=False)
@@ -203,10 +202,10 @@ def output_lock(out: Path) -> Iterator[None]:
             lock.acquire()
         except filelock.Timeout as error:
             raise OutputLocked(
-                f"{out} is in use by process {_owner(state)}: wait until it has ended, or choose another --out."
+                f"{out} is in use by process {_owner(state)}: wait until it ends, or choose another --out."
             ) from error
     try:
-        with contextlib.suppress(OSError):  # the number only serves the message
+        with contextlib.suppress(OSError):  # the process id is only for the message
             (state / "owner").write_text(str(os.getpid()), encoding="ascii")
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Standard error as JSON lines only: what libraries print there becomes the message of a line."""
+"""Standard error as JSON lines: output of libraries is wrapped as messages."""
 
 import contextlib
 import json
@@ -11,9 +11,9 @@ from typing import IO
 
 @contextlib.contextmanager
 def json_stderr() -> Iterator[IO[str]]:
-    """Wrap every line that anything in the process prints to standard error; yields where JSON lines go as they are.
+    """Wrap every line that is printed to standard error; yields a stream for JSON lines, which are not wrapped.
 
-    FFmpeg, OpenCV, libpng and Ray write to the descriptor itself, so that is what is redirected.
+    FFmpeg, OpenCV, libpng and Ray write to the file descriptor, so the descriptor is redirected.
     """
     try:
         standard = sys.stderr.fileno() == 2
@@ -33,7 +33,7 @@ def json_stderr() -> Iterator[IO[str]]:
             yield stream
         finally:
             sys.stderr.flush()
-            os.dup2(stream.fileno(), 2)  # the pipe's last writer is gone: the thread ends
+            os.dup2(stream.fileno(), 2)  # closes the last writer of the pipe: the thread ends
             thread.join(timeout=5)
 
 

@@ -1,4 +1,4 @@
-"""Kinds of inputs, told by the name; what a file holds is found out when it is read."""
+"""Kinds of inputs by file name; the content is checked when a file is read."""
 
 import os
 from fnmatch import fnmatchcase
@@ -7,7 +7,7 @@ from typing import Final
 from app.labeling.records import Kind
 from app.labeling.request import Request
 
-# Named like an image; in a format that is not read here (camera raw, HEIC without pillow-heif), it is an error row.
+# Extensions of images; unsupported formats (camera raw, HEIC without pillow-heif) become error rows.
 PICTURES: Final = frozenset(
     (
         *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".dib", ".gif", ".tif", ".tiff"),
@@ -21,12 +21,12 @@ VIDEOS: Final = frozenset(
 )
 TARS: Final = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
 CONTAINERS: Final = ("zip", "tar", "video")
-# Files that operating systems leave in folders of photos.
+# Files that operating systems create in folders.
 _LITTER: Final = frozenset(("Thumbs.db", "desktop.ini", "@eaDir", "__MACOSX"))
 
 
 def kind_of(name: str) -> Kind:
-    """How an input is read, by its file extension; everything else is tried as an image."""
+    """Kind of an input by its extension; unknown extensions are read as images."""
     lower = name.lower()
     if lower.endswith(TARS):
         return "tar"
@@ -37,12 +37,12 @@ def kind_of(name: str) -> Kind:
 
 
 def is_hidden(name: str, request: Request) -> bool:
-    """Whether a leading dot, or being an operating system's own file, leaves out an entry of a folder or archive."""
+    """Whether an entry of a folder or archive is hidden or a file of the operating system, and is left out."""
     return name in _LITTER or (name.startswith(".") and not request.hidden)
 
 
 def is_ignored(name: str, request: Request) -> bool:
-    """Whether `--ignore` leaves out a path: a pattern matches it, a part of it, or a folder above it."""
+    """Whether a pattern of `--ignore` matches a path, a part of it, or one of its parent folders."""
     if not request.ignore:
         return False
     parts = [part for part in name.split("/") if part not in ("", ".")]

@@ -11,14 +11,14 @@ from data.contract import Array
 _HEAD_MM: Final = np.array(
     [[-31.5, -34.0, 26.0], [31.5, -34.0, 26.0], [0.0, 0.0, 0.0], [-25.0, 36.0, 22.0], [25.0, 36.0, 22.0]], np.float64
 )
-_FOCAL: Final = 8.0  # focal length in widths of the face: a face of ordinary distance, nearly without perspective
+_FOCAL: Final = 8.0  # focal length in widths of the face: nearly no perspective
 
 
 def head_pose(landmarks_px: Array) -> tuple[float | None, float | None]:
-    """Yaw and pitch in degrees, or None where five points give none.
+    """Estimate yaw and pitch in degrees; None if the points do not determine them.
 
-    An estimate for sorting and filtering: five landmarks and an average head leave errors of 5 to 10 degrees. The roll
-    is removed first, so that a tilted head has the pose of an upright one.
+    For sorting and filtering only: with five landmarks and an average head, errors are 5 to 10 degrees. The roll is
+    removed first, so it does not affect the result.
 
     Args:
         landmarks_px: (5, 2) float, x then y: image-left eye, image-right eye, nose, image-left and -right mouth corner.

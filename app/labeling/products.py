@@ -1,6 +1,6 @@
-"""Names and encodings of the pictures that are written while a photo's pixels are at hand.
+"""Names and encodings of images that are written during labeling.
 
-A name is made from the input's name alone, so that it is the same in every run, and no two inputs share one.
+A name depends only on the name of the input, so it is the same in every run and unique.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ _THUMB_PX: Final = 96
 
 
 def annotated_name(name: str, frame: int) -> str:
-    """Path of an annotated copy below `annotated/`, a JPEG: `a/b.jpg` stays, `b.png` becomes `b.png.jpg`."""
+    """Path of an annotated JPEG in `annotated/`: `a/b.jpg` keeps its name, `b.png` becomes `b.png.jpg`."""
     *folders, last = _components(name)
     safe = "/".join([*(_folder(part) for part in folders), _short(last)])
     if frame != STILL:
@@ -38,25 +38,25 @@ def annotated_name(name: str, frame: int) -> str:
 
 
 def crop_name(name: str, frame: int, face: int) -> str:
-    """Path of a face crop below `crops/`, a PNG, as the bytes are what the model saw."""
+    """Path of a face crop in `crops/`; PNG preserves the exact input of the model."""
     return f"{annotated_name(name, frame)}.face{face}.png"
 
 
 def flat_crop_name(name: str, frame: int, face: int) -> str:
-    """As `crop_name`, in one folder: slashes become double underscores, with a digest where that loses something."""
+    """Like `crop_name`, but in one folder: slashes become double underscores, with a hash if this is ambiguous."""
     path = crop_name(name, frame, face)
     flat = path.replace("/", "__")
     return _short(flat) if "__" not in path else _short(f"{_digest(path)}__{flat}")
 
 
 def _components(name: str) -> list[str]:
-    """Components of a path that stays where it is put; the root of an absolute name is one of them."""
+    """Safe components of a path, including the root of an absolute name."""
     parts = [part for part in name.split("/") if part not in ("", ".")]
     return ["", *parts] if name.startswith("/") else parts or ["unnamed"]
 
 
 def _folder(part: str) -> str:
-    """A folder's name that no file written here can have, and that leads neither up nor to the root.
+    """A folder name that differs from the names of written files, and does not lead to a parent folder or the root.
 
     `b.png` is written as `b.png.jpg`, so a folder `b.png.jpg` is written as `b.png.jpg~`; one called `b.png.jpg~` gets
     one `~` more.
@@ -66,7 +66,7 @@ def _folder(part: str) -> str:
 
 
 def _short(part: str) -> str:
-    """A name short enough for every file system."""
+    """Shorten a name for all file systems."""
     raw = part.encode("utf-8", "replace")
     if len(raw) <= _MAX_COMPONENT_BYTES:
         return part
@@ -97,10 +97,10 @@ def thumbnail(crop: Array) -> bytes:
 
 
 def annotated_path(name: str, frame: int) -> str:
-    """Where an annotated copy lies, relative to the output folder."""
+    """Path of an annotated copy, relative to the output folder."""
     return f"{ANNOTATED_DIR}/{annotated_name(name, frame)}"
 
 
 def crop_path(name: str, frame: int, face: int) -> str:
-    """Where a face crop lies, relative to the output folder."""
+    """Path of a face crop, relative to the output folder."""
     return f"{CROPS_DIR}/{crop_name(name, frame, face)}"

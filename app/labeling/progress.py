@@ -1,4 +1,4 @@
-"""Progress of a run on standard error: a bar for people, lines for logs, JSON lines for schedulers, or nothing."""
+"""Progress of a run on standard error: a progress bar, lines, JSON lines, or nothing."""
 
 import json
 import sys
@@ -19,10 +19,10 @@ _LINE_EVERY_S: Final = 30.0
 
 
 class Reporter:
-    """Receives what happens during a run, keeps count, and says nothing; the base of those that do."""
+    """Counts the events of a run silently; base class of reporters with output."""
 
     def __init__(self) -> None:
-        """Nothing has happened yet."""
+        """Start with empty counts."""
         self.began = time.monotonic()
         self.total = self.before = self.new = self.faces = self.errors = 0
 
@@ -33,43 +33,43 @@ class Reporter:
         return None
 
     def say(self, message: str, **facts: Any) -> None:
-        """Report something that is worth a line."""
+        """Print a message."""
 
     def scanned(self, count: int) -> None:
-        """So many inputs have been found so far."""
+        """Report the number of inputs found so far."""
 
     def start(self, total: int, done: int) -> None:
-        """Labeling begins; an earlier run has done `done` of `total`."""
+        """Report the start of labeling; `done` of `total` are labeled already."""
         self.began = time.monotonic()
         self.total, self.before = total, done
 
     def expect(self, more: int) -> None:
-        """A container brought so many more pictures than were known."""
+        """Report additional images in a container."""
         self.total += more
 
     def picture(self, record: PictureRecord) -> None:
-        """One picture is labeled and committed."""
+        """Report one labeled and committed image."""
         failure = record.failure if record.status == "error" else None
         errors = [] if failure is None else [(record.item.name, failure.reason, failure.message)]
         self.partition(1, len(record.faces), errors)
 
     def partition(self, files: int, faces: int, errors: Sequence[tuple[str, str, str]]) -> None:
-        """So many files are labeled and committed together; of each error file, reason and message."""
+        """Report files that were labeled and committed together, with file, reason and message of each error."""
         self.new += files
         self.faces += faces
         self.errors += len(errors)
 
     def writing(self, output: str) -> None:
-        """An output is being written."""
+        """Report that an output is being written."""
 
     @property
     def rate(self) -> float:
-        """Pictures per second of this run, without those that were done before."""
+        """Images per second, without those of earlier runs."""
         return self.new / max(1e-9, time.monotonic() - self.began)
 
     @property
     def seconds_left(self) -> float | None:
-        """Estimated time left; None while it is unknown."""
+        """Estimated remaining time; None if unknown."""
         return max(0.0, (self.total - self.before - self.new) / self.rate) if self.new else None
 
 
@@ -77,7 +77,7 @@ class JsonLog(Reporter):
     """One JSON object per line: events, each error, and progress every five seconds."""
 
     def __init__(self, stream: IO[str] | None = None) -> None:
-        """Write to a stream; standard error when not given."""
+        """Write to a stream, by default standard error."""
         super().__init__()
         self._stream = stream
         self._logged = self.began
@@ -121,7 +121,7 @@ class JsonLog(Reporter):
 
 
 class Lines(Reporter):
-    """A line of progress every half minute, for a log file."""
+    """One line of progress every 30 seconds, for log files."""
 
     def __init__(self, console: Console, *, every_s: float = _LINE_EVERY_S) -> None:
         """Print to this console."""
@@ -138,7 +138,7 @@ class Lines(Reporter):
             self._printed = time.monotonic()
             left = self.seconds_left
             self.say(
-                f"{self.before + self.new:,} of {self.total:,} pictures, {self.faces:,} faces, {self.errors:,} errors, "
+                f"{self.before + self.new:,} of {self.total:,} images, {self.faces:,} faces, {self.errors:,} errors, "
                 f"{self.rate:.1f} images/s{'' if left is None else f', {left / 60:.0f} min left'}"
             )
 
@@ -147,7 +147,7 @@ class Lines(Reporter):
 
 
 class _Rate(ProgressColumn):
-    """Pictures per second of this run."""
+    """Images per second of this run."""
 
     def render(self, task: Task) -> Text:
         """The rate as text."""
@@ -205,7 +205,7 @@ class Bar(Reporter):
 
 
 def reporter(messages: Messages, console: Console, stream: IO[str] | None = None) -> Reporter:
-    """The reporter of a mode; `stream` is where JSON lines go."""
+    """Create the reporter of a mode; JSON lines are written to `stream`."""
     if messages == "json":
         return JsonLog(stream)
     if messages == "quiet":

@@ -1,4 +1,4 @@
-"""Bytes of an input, and the row's reason where they cannot be read."""
+"""Reading of inputs, and reasons of failures."""
 
 import hashlib
 import os
@@ -13,23 +13,23 @@ from data.errors import MienError
 
 
 class NotAFile(MienError, OSError):
-    """A pipe, socket or device where the scan saw a file."""
+    """A pipe, socket or device that replaced a file after the scan."""
 
 
 def open_file(path: str | bytes) -> BufferedReader:
-    """Open a regular file; a pipe that took its place since the scan is refused, not waited for.
+    """Open a regular file without blocking on a pipe that replaced it after the scan.
 
     Raises: NotAFile, OSError.
     """
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise NotAFile("a pipe, socket or device has taken the file's place")
+        raise NotAFile("the file was replaced by a pipe, socket or device")
     return os.fdopen(descriptor, "rb")
 
 
 def read_file(item: Item, max_bytes: int) -> bytes:
-    """The file's bytes; refused by its size before they are read. Raises: OSError, PayloadTooLarge."""
+    """Read a file after checking its size. Raises: OSError, PayloadTooLarge."""
     with open_file(item.path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > max_bytes:
@@ -38,8 +38,8 @@ def read_file(item: Item, max_bytes: int) -> bytes:
 
 
 def too_many_bytes(size: int, max_bytes: int) -> str:
-    """The message of a file or member above the limit."""
-    return f"{size:,} bytes: at most {max_bytes:,} are read (MIEN_MAX_BYTES)"
+    """Message about a file or member above the limit."""
+    return f"{size:,} bytes, the limit is {max_bytes:,} (MIEN_MAX_BYTES)"
 
 
 def file_sha256(path: str | bytes) -> str:
@@ -49,7 +49,7 @@ def file_sha256(path: str | bytes) -> str:
 
 
 def failure_of(error: Exception, name: str) -> Failure:
-    """The row's reason for an error met while reading or decoding."""
+    """Reason for an error during reading or decoding."""
     known = os.path.splitext(name)[1].lower() in PICTURES
     status: Status = "error" if known else "skipped"
     if isinstance(error, UnsupportedImage):

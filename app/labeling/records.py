@@ -1,4 +1,4 @@
-"""Records of an input, an image and a face while a folder is labeled; the rows of the journal."""
+"""Records of inputs, images and faces during labeling, stored as rows of the journal."""
 
 import hashlib
 from collections.abc import Mapping
@@ -11,12 +11,12 @@ from app.inference.detect import Face
 from app.inference.pipeline import LabeledFace
 from data.contract import LABELS, Array
 
-# folder: one that cannot be read; none: an entry that is never opened
+# folder: a folder that cannot be read; none: an entry that is never opened
 Kind = Literal["file", "zip", "tar", "video", "folder", "none"]
 Status = Literal["ok", "no_face", "error", "skipped"]
 
-STILL: Final = -1  # frame number of everything but videos
-# Reasons that may have passed at the next run, so such items are tried again.
+STILL: Final = -1  # frame number of still images
+# Temporary reasons: such items are retried in the next run.
 TRANSIENT: Final = ("permission_denied", "not_found", "unreadable")
 
 Box = tuple[float, float, float, float]
@@ -24,7 +24,7 @@ Box = tuple[float, float, float, float]
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why an input has no faces to show: a stable code, and a sentence for people."""
+    """Reason for an input without faces: a stable code, and a message."""
 
     reason: str
     message: str
@@ -33,12 +33,13 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One input as the scan found it.
+    """One input of the scan.
 
-    name: its name in every output; unique, with forward slashes.
-    path: path of the file, as bytes.
-    signature: changes when the input does: size, time, sampling.
-    failure: what the scan found to be wrong.
+    Attributes:
+        name: unique name in all outputs, with forward slashes.
+        path: path of the file, as bytes.
+        signature: size, time and sampling, to detect changes.
+        failure: problem found by the scan.
     """
 
     name: str
@@ -51,11 +52,14 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One picture to be labeled: a file, a member of an archive or a frame of a video.
+    """One image to label: a file, a member of an archive or a frame of a video.
 
-    frame: number from 0 in its video, `STILL` otherwise; time_s: seconds from the video's start.
-    payload: encoded bytes, where reading has to be in order (compressed tar); pixels: a decoded frame.
-    products: bits of the pictures that this item must write.
+    Attributes:
+        frame: number from 0 in its video, otherwise `STILL`.
+        time_s: seconds since the start of the video.
+        payload: encoded bytes, if the container is read sequentially (compressed tar).
+        pixels: a decoded frame.
+        products: bit mask of images to write.
     """
 
     name: str
@@ -74,9 +78,9 @@ class Item:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FaceRecord:
-    """One labeled face; boxes and landmarks in pixels of the upright picture, probabilities (7,) in `LABELS` order.
+    """One labeled face; boxes and landmarks in pixels of the upright image, probabilities (7,) in `LABELS` order.
 
-    number: from 0 within the picture, largest first; known once it is read from the journal.
+    number: from 0 within the image, largest first; set when it is read from the journal.
     """
 
     box_px: Box
@@ -92,7 +96,7 @@ class FaceRecord:
     number: int = 0
 
     def labeled(self) -> LabeledFace:
-        """The face as the pipeline gave it, without its crop."""
+        """The face as returned by the pipeline, without its crop."""
         return LabeledFace(
             face=Face(self.box_px, self.landmarks_px, self.score),
             probabilities=self.probabilities,
@@ -104,13 +108,13 @@ class FaceRecord:
         )
 
     def passes(self, min_face_px: float, min_confidence: float) -> bool:
-        """Whether the face is in the outputs: its shorter side and its confidence are large enough."""
+        """Whether the shorter side and the confidence are large enough for the outputs."""
         return min(self.box_px[2:]) >= min_face_px and self.confidence >= min_confidence
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PictureRecord:
-    """What became of one item."""
+    """Result of one item."""
 
     item: Item
     status: Status
@@ -124,7 +128,7 @@ class PictureRecord:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts and times of one run of the program, for people; never part of an output."""
+    """Counts and times of one run for the summary; not part of any output."""
 
     pictures: int = 0
     faces: int = 0
@@ -134,7 +138,7 @@ class Tally:
     seconds: dict[str, float] = field(default_factory=dict)
 
     def add(self, record: PictureRecord) -> None:
-        """Count one picture."""
+        """Count one image."""
         self.pictures += 1
         self.faces += len(record.faces)
         self.errors += record.status == "error"
@@ -147,7 +151,7 @@ class Tally:
 
 
 def uncertainty(probabilities: Array) -> float:
-    """Entropy of the seven probabilities over its maximum: 0 when one label has all, 1 when all are alike."""
+    """Normalized entropy of the seven probabilities: 0 if one label is certain, 1 if all are equal."""
     p = np.clip(np.asarray(probabilities, dtype=np.float64), 1e-12, 1.0)
     return float(-(p * np.log(p)).sum() / np.log(len(LABELS)))
 
@@ -158,5 +162,5 @@ def sha256_hex(payload: bytes) -> str:
 
 
 def pictures_of(statuses: Mapping[str, int]) -> int:
-    """Pictures among the inputs: all but those skipped."""
+    """Number of images: all inputs except skipped ones."""
     return sum(count for status, count in statuses.items() if status != "skipped")

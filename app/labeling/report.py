@@ -1,7 +1,7 @@
-"""The page behind `report.html`: what a person should look at after a run; made from the journal alone.
+"""Content of `report.html`: results of a run to inspect, from the journal.
 
-Faces are data that a script in the page turns into cards as they are scrolled to. Their number is bounded, so that a
-page over a million faces is as small as one over a few thousand.
+Faces are embedded as data, and a script creates cards while scrolling. The number of faces is limited, so the size of
+the page does not grow with the run.
 """
 
 import base64
@@ -34,7 +34,7 @@ _BINS: Final = 10
 
 @dataclass(order=True, slots=True)
 class Shown:
-    """A face that may be shown; ordered so that a heap drops the most confident."""
+    """A face that may be shown, ordered so that a heap drops the most confident face."""
 
     doubt: float
     picture: Picture = field(compare=False)
@@ -42,13 +42,13 @@ class Shown:
 
     @property
     def order(self) -> tuple[float, str, int, int]:
-        """The least confident first, by the confidence that the card shows; then by name."""
+        """Sort key: by displayed confidence, then by name."""
         return round(-self.doubt, 4), self.picture.name, self.picture.frame, self.face.number
 
 
 @dataclass(slots=True)
 class Gathered:
-    """What one pass over the journal collects; every list is bounded."""
+    """Result of one pass over the journal; all lists are bounded."""
 
     statuses: Counter[str] = field(default_factory=Counter)
     labels: Counter[str] = field(default_factory=Counter)
@@ -61,7 +61,7 @@ class Gathered:
 
 
 def weaknesses(face: FaceRecord) -> list[str]:
-    """Why a face's label may mean little: small, blurred, turned; empty for a good one."""
+    """Quality problems of a face: small, blurred or rotated; empty if there are none."""
     side = min(face.box_px[2:])
     found = [f"{side:.0f} px"] if side < SMALL_PX else []
     found += [f"sharpness {face.sharpness:.0f}"] if face.sharpness < BLURRED else []
@@ -70,7 +70,7 @@ def weaknesses(face: FaceRecord) -> list[str]:
 
 
 def gather(view: View) -> Gathered:
-    """Go once over all pictures."""
+    """Collect the data in one pass over all images."""
     gathered = Gathered()
     for picture in view.pictures():
         gathered.statuses[picture.status] += 1
@@ -92,12 +92,12 @@ def _add_face(gathered: Gathered, shown: Shown) -> None:
     kept = gathered.by_label[face.label]
     if len(kept) < PER_LABEL:
         heapq.heappush(kept, shown)
-    elif kept[0] < shown:  # of equals the first stays, as pictures come in the order of names
+    elif kept[0] < shown:  # of equal faces, the first by name is kept
         heapq.heapreplace(kept, shown)
 
 
 def render_page(view: View) -> str:
-    """The whole page as text."""
+    """Render the page."""
     gathered = gather(view)
     faces = sum(gathered.labels.values())
     shown = sorted((one for kept in gathered.by_label.values() for one in kept), key=lambda one: one.order)
@@ -107,22 +107,24 @@ def render_page(view: View) -> str:
         detector=escape(view.detector),
         inputs=escape(", ".join(view.inputs)),
         date=datetime.now().astimezone().isoformat(sep=" ", timespec="minutes"),
-        partial="<p class=note>The run is not complete: this page shows what is done.</p>" if view.remaining() else "",
+        partial="<p class=note>The run is not complete: this page shows the results so far.</p>"
+        if view.remaining()
+        else "",
         tiles=_tiles(gathered, faces),
         labels=_label_bars(gathered, faces),
         histogram=_histogram(gathered, faces),
         options="".join(f"<option value={one}>{one} ({gathered.labels[one]:,})" for one in LABELS),
         weak=f"{gathered.weak:,}",
-        weak_means=f"smaller than {SMALL_PX:.0f} px, blurred (sharpness below {BLURRED:.0f}) or turned by more than "
+        weak_means=f"smaller than {SMALL_PX:.0f} px, blurred (sharpness below {BLURRED:.0f}) or rotated by more than "
         f"{TURNED_DEGREES:.0f}\N{DEGREE SIGN}",
-        bounded=f" Of each expression, the {PER_LABEL} least certain faces are here." if len(shown) < faces else "",
+        bounded=f" The page has the {PER_LABEL} least certain faces of each expression." if len(shown) < faces else "",
         data=_data(view, shown),
         errors=_errors(gathered),
     )
 
 
 def _data(view: View, shown: list[Shown]) -> str:
-    """The cards as JSON that may stand within a script element."""
+    """The cards as JSON that is safe inside a script element."""
     colors = {label: hex_color(label) for label in LABELS}
     cards = ",\n".join(json.dumps(_card(view, one), separators=(",", ":")) for one in shown)
     return f'{{"colors":{json.dumps(colors)},"faces":[\n{cards}]}}'.replace("<", "\\u003c")
@@ -145,7 +147,7 @@ def _card(view: View, one: Shown) -> dict[str, Any]:
 
 
 def _link(view: View, picture: Picture) -> str:
-    """Address of the photo, relative to the report; the annotated copy of a frame or a member, where there is one."""
+    """URL of the photo, relative to the report; for frames and members, the annotated copy if there is one."""
     if picture.kind == "file" and not picture.is_child:
         return quote(os.path.relpath(os.fsencode(picture.path), os.fsencode(view.out.absolute())))
     copy = annotated_path(picture.name, picture.frame)
@@ -197,4 +199,4 @@ def _errors(gathered: Gathered) -> str:
         f"<tr><td>{escape(one.name)}<td>{one.status}<td>{escape(one.reason or '')}<td>{escape(one.error or '')}"
         for one in gathered.errors
     )
-    return f"<p>{counts}.{more}</p><table class=list><tr><th>file<th>status<th>reason<th>what happened{rows}</table>"
+    return f"<p>{counts}.{more}</p><table class=list><tr><th>file<th>status<th>reason<th>message{rows}</table>"

@@ -1,4 +1,4 @@
-"""The options of one labeling run, as one object from the command line inward."""
+"""Options of a labeling run, passed as one object."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,20 +10,23 @@ Engine = Literal["local", "ray"]
 
 DEFAULT_OUTPUTS: Final = ("csv", "annotated", "report")
 RAY_OUTPUTS: Final = ("parquet",)
-# Limits of one picture in a person's own collection: large scans pass, decompression bombs do not.
+# Limits for one image of a local collection: they admit large scans, but not decompression bombs.
 MAX_BYTES: Final = 1_000_000_000
 MAX_PIXELS: Final = 250_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One call of `mien label`. Names and meanings are those of the options; see `mien label --help`.
+    """One call of `mien label`; see `mien label --help` for all options.
 
-    inputs: folders, files and patterns; or files_from: a file of names, `-` for standard input.
-    outputs: names of outputs; empty: the default of the engine.
-    every, per_second: sampling of video frames; never both.
-    limit: pictures labeled in this call, None for all; workers: threads, 0 for one per core.
-    min_face_px, min_confidence: faces below are left out of every output, and stay in the journal.
+    Attributes:
+        inputs: folders, files and patterns.
+        files_from: alternatively, a file with paths, `-` for standard input.
+        outputs: names of outputs; empty for the default of the engine.
+        every, per_second: sampling of video frames; mutually exclusive.
+        limit: number of images to label in this call, None for all.
+        workers: number of threads, 0 for one per core.
+        min_face_px, min_confidence: faces below are left out of all outputs, but kept in the journal.
     """
 
     out: Path
@@ -52,20 +55,20 @@ class Request:
 
     @property
     def sampling(self) -> str:
-        """The sampling of videos in words; part of a video's signature."""
+        """Description of the video sampling; part of the signature of a video."""
         return f"{self.per_second:g} per second" if self.per_second else f"every {self.every}"
 
     @property
     def selection(self) -> str:
-        """What chooses the members of an archive, in words; part of an archive's signature."""
+        """Description of the selection of members; part of the signature of an archive."""
         return f"{'hidden ' if self.hidden else ''}{' '.join(self.ignore)}"
 
     @property
     def drawing(self) -> str:
-        """What the pictures written depend on beside the labels."""
+        """Description of the options for written images."""
         return f"{self.annotated_px} px, faces from {self.min_face_px:g} px and {self.min_confidence:g}"
 
     def with_default_outputs(self) -> "Request":
-        """The same request with the outputs of its engine, where none are named."""
+        """The same request, with the default outputs of its engine if none are given."""
         default = RAY_OUTPUTS if self.engine == "ray" else DEFAULT_OUTPUTS
         return replace(self, outputs=tuple(dict.fromkeys(self.outputs)) or default)

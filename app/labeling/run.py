@@ -1,4 +1,4 @@
-"""One run of `mien label`: lock, scan, label, write the outputs; read from top to bottom.
+"""One run of `mien label`: lock, scan, label, write the outputs.
 
 python -m app label samples/photos --out out
 """
@@ -39,10 +39,12 @@ RUN_FILE = "run.json"
 
 @dataclass(slots=True)
 class Outcome:
-    """How a run ended, for the summary and the exit code.
+    """Outcome of a run for the summary and the exit code.
 
-    seconds: labeling alone; total_seconds: with finding the files and writing the outputs.
-    remaining: pictures that are left to label, after a limit or a stop.
+    Attributes:
+        seconds: time for labeling only.
+        total_seconds: time including the scan and writing the outputs.
+        remaining: number of unlabeled images after a limit or a stop.
     """
 
     tally: Tally
@@ -60,7 +62,7 @@ class Outcome:
 
 
 def label(request: Request, settings: Settings, report: Reporter, signals: Interrupts | None = None) -> Outcome:
-    """Label all inputs into `request.out`, resuming where an earlier run stopped; ends early when a signal asks for it.
+    """Label all inputs into `request.out`, resuming an earlier run; a signal stops it early.
 
     Raises: LabelingError and its subclasses, StartupError and its subclasses, ArtifactError.
     """
@@ -101,21 +103,21 @@ def _run(request: Request, settings: Settings, report: Reporter, outcome: Outcom
 
 
 def _inputs(request: Request) -> list[str]:
-    """What was given to label, as full paths; a list of names as itself."""
+    """Inputs as full paths, or the path of a list."""
     if request.files_from is not None:
         return ["standard input" if request.files_from == "-" else os.path.abspath(request.files_from)]
     return [os.path.abspath(path) for path in request.inputs]
 
 
 def _check_settings(journal: Journal, request: Request, facts: dict[str, str]) -> None:
-    """Refuse to continue a run with other settings. Raises: OtherRun."""
+    """Check that an earlier run had the same settings. Raises: OtherRun."""
     earlier = journal.facts()
     if earlier and earlier != facts and not request.new_run:
         raise OtherRun(request.out, changes(earlier, facts))
 
 
 def _outputs(journal: Journal, request: Request, report: Reporter) -> tuple[str, ...]:
-    """The outputs to write: those asked for, and earlier ones, kept up to date. Raises: ForeignFile."""
+    """Outputs to write: requested ones, and those of earlier runs. Raises: ForeignFile."""
     folder = OutputFolder(request.out, journal)
     for name in request.outputs:
         folder.check(load_output(name).TARGETS)
@@ -124,7 +126,7 @@ def _outputs(journal: Journal, request: Request, report: Reporter) -> tuple[str,
     earlier = json.loads(journal.get("outputs") or "[]")
     outputs = with_earlier(request.outputs, earlier, request.out)
     if more := outputs[len(request.outputs) :]:
-        report.say(f"Also brought up to date, as an earlier run wrote them: {', '.join(more)}.")
+        report.say(f"Also updating outputs of an earlier run: {', '.join(more)}.")
     return outputs
 
 
@@ -134,23 +136,23 @@ def _scan(journal: Journal, request: Request, pipeline: Pipeline, report: Report
         for count in journal.scan(sources_of(request, journal), new_run=request.new_run):
             report.scanned(count)
     except BaseException:
-        if kept is not None:  # nothing was forgotten
+        if kept is not None:  # nothing was deleted
             kept.unlink(missing_ok=True)
         raise
     if kept is not None:
-        report.say(f"A new run is started. The journal of the earlier one is kept as {kept}.")
+        report.say(f"Starting a new run. The journal of the earlier run is kept as {kept}.")
     if journal.get("drawing") not in (None, request.drawing):
-        report.say("Pictures are written again, as their size was changed.")
+        report.say("Annotated copies are written again, because their size was changed.")
         journal.forget_products()
     journal.put("drawing", request.drawing)
     journal.put("filter", json.dumps([request.min_face_px, request.min_confidence]))
     limits = limits_of(pipeline)
     if journal.get("limits") not in (None, limits) and (again := journal.retry("too_large")):
-        report.say(f"{again:,} files were too large for the earlier limits and are tried again.")
+        report.say(f"{again:,} files were above the earlier limits and are retried.")
     journal.put("limits", limits)
     if request.check_hashes:
         changed = journal.recheck(file_sha256)
-        report.say(f"{changed:,} files have other bytes than when they were labeled, with size and time unchanged.")
+        report.say(f"{changed:,} files have changed since they were labeled, although size and time are the same.")
 
 
 def _label(
@@ -162,10 +164,10 @@ def _label(
     outcome: Outcome,
     signals: Interrupts,
 ) -> bool:
-    """Label what the journal lacks; returns whether everything is labeled."""
+    """Label the remaining inputs; returns whether everything is labeled."""
     outcome.total, outcome.before = journal.counts()
     if outcome.before:
-        report.say(f"Resuming: {outcome.before:,} of {outcome.total:,} pictures are done already.")
+        report.say(f"Resuming: {outcome.before:,} of {outcome.total:,} images are already labeled.")
     engine = Engine(journal, request, pipelines, products, Watcher(report.picture, report.expect))
     limit = outcome.total if request.limit is None else min(outcome.total, outcome.before + request.limit)
     report.start(limit, outcome.before)
@@ -200,7 +202,7 @@ def _write(
 
 
 def _remove_stale_pictures(journal: Journal, view: View) -> None:
-    """Remove annotated copies and crops that no input stands for any more: those that the journal recorded, only."""
+    """Remove recorded annotated copies and crops of inputs that no longer exist."""
     journal.forget_absent_products()
     for folder, product in ((ANNOTATED_DIR, ANNOTATED), (CROPS_DIR, CROPS)):
         stale = journal.stale(folder, _picture_names(view, product))
@@ -209,7 +211,7 @@ def _remove_stale_pictures(journal: Journal, view: View) -> None:
 
 
 def _picture_names(view: View, product: int) -> Iterator[str]:
-    """Names of the annotated copies, or of the crops, of the inputs that there are."""
+    """Names of the annotated copies or crops of all inputs."""
     for picture in view.pictures():
         if picture.status not in ("ok", "no_face"):
             continue
@@ -228,7 +230,7 @@ def _count(out: Path, outcome: Outcome) -> None:
 
 
 def _write_run_file(journal: Journal, request: Request, outcome: Outcome) -> None:
-    """`run.json`: what ran, with which settings, and how it ended."""
+    """Write `run.json`: versions, settings and outcome."""
     _count(journal.out, outcome)
     facts = {
         "settings": outcome.facts,

@@ -1,7 +1,7 @@
-"""Finding the inputs: folders, patterns, lists and single files become `Source`s, in no order (the journal sorts).
+"""Scan of inputs: folders, patterns, lists and single files as `Source`s, unsorted (the journal sorts them).
 
-Only folders are opened: what a file holds is found out when it is labeled. A pipe, a device or a dangling link is a
-source with its failure, and is never opened. Two files never share a name.
+Only folders are opened; the content of files is checked when they are labeled. A pipe, a device or a dangling link is a
+source with a failure, and is never opened. Names are unique.
 """
 
 import glob
@@ -24,43 +24,43 @@ _ENCODED: Final = re.compile(rb"\\(?=x[0-9a-f]{2})")
 
 
 class NoInput(LabelingError):
-    """An input that does not exist, or nothing to label in those that do."""
+    """An input that does not exist, or inputs without anything to label."""
 
 
 class Known(Protocol):
-    """What earlier runs have recorded in the output folder."""
+    """Records of earlier runs in the output folder."""
 
     def is_own(self, name: str) -> bool:
-        """Whether a file of this name, relative to the output folder, was written by a run."""
+        """Whether a file, named relative to the output folder, was written by a run."""
         ...
 
     def had_inputs(self, prefix: str) -> bool:
-        """Whether the last run had inputs whose names begin so."""
+        """Whether the last run had inputs with this prefix."""
         ...
 
 
 class NothingKnown:
-    """An output folder that is not looked into, for a dry run."""
+    """An output folder without records, for a dry run."""
 
     def is_own(self, name: str) -> bool:
-        """Nothing is."""
+        """Return False."""
         return False
 
     def had_inputs(self, prefix: str) -> bool:
-        """There were none."""
+        """Return False."""
         return False
 
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """A place to start from: its path, and its name, which begins the names below it (empty: nothing does)."""
+    """Root of a scan: its path, and the prefix of names below it, which may be empty."""
 
     path: str
     name: str
 
 
 def sources_of(request: Request, known: Known) -> Iterator[Source]:
-    """Every input of a request. Raises: NoInput, also where there is nothing to label."""
+    """Every input of a request. Raises: NoInput, also if there is nothing to label."""
     scan = _Scan(request, known)
     if request.files_from is not None:
         sources = scan.listed(_names(request.files_from, null=request.null))
@@ -76,9 +76,9 @@ def sources_of(request: Request, known: Known) -> Iterator[Source]:
 
 
 def printable(path: str | bytes) -> str:
-    r"""A path as text that every output can hold: bytes that are not UTF-8 appear as `\xNN`.
+    r"""A path as text for outputs: bytes that are not UTF-8 become `\xNN`.
 
-    A backslash that would read as one of these is itself written so, `\x5c`: two paths never become the same text.
+    A backslash that could be confused with such an escape becomes `\x5c`, so different paths have different texts.
     """
     raw = _ENCODED.sub(rb"\\x5c", os.fsencode(path))
     return raw.decode("utf-8", "backslashreplace").replace(os.sep, "/")
@@ -88,7 +88,7 @@ def printable(path: str | bytes) -> str:
 
 
 def roots_of(request: Request) -> list[Root]:
-    """Folders, files and patterns as given; a single folder names its files without a prefix. Raises: NoInput."""
+    """Roots of folders, files and patterns; the files of a single folder have no prefix. Raises: NoInput."""
     out = _identity(str(request.out))
     found: dict[str, str] = {}
     for argument in request.inputs:
@@ -104,7 +104,7 @@ def roots_of(request: Request) -> list[Root]:
 
 
 def _matches(pattern: str) -> list[str]:
-    """What a pattern matches; `**` lists a folder and its contents, so there only the files count."""
+    """Matches of a pattern; for `**`, which matches folders and their contents, only files are used."""
     if not glob.has_magic(pattern):
         raise NoInput(f"input {printable(pattern)}: there is no such folder or file.")
     found = sorted(glob.glob(pattern, recursive=True))
@@ -116,7 +116,7 @@ def _matches(pattern: str) -> list[str]:
 
 
 def _root_names(found: dict[str, str]) -> list[str]:
-    """Names of several roots, by their identity: the last part where these differ, else the path that differs."""
+    """Names of several roots by identity: the last part of the path if it is unique, else the differing part."""
     names = [os.path.basename(identity) for identity in found]
     if len(set(names)) < len(names) or not any(os.path.isdir(path) for path in found.values()):
         common = os.path.commonpath([os.path.dirname(identity) for identity in found])
@@ -125,7 +125,7 @@ def _root_names(found: dict[str, str]) -> list[str]:
 
 
 def _identity(path: str) -> str:
-    """The path with the links above it resolved: the same for two spellings of one entry."""
+    """The path with resolved parent links, which is the same for all spellings of an entry."""
     head, tail = os.path.split(os.path.abspath(path) if os.pardir not in path.split(os.sep) else os.path.realpath(path))
     return os.path.join(_real_folder(head), tail)
 
@@ -136,7 +136,7 @@ def _real_folder(folder: str) -> str:
 
 
 def _names(source: str, *, null: bool) -> Iterator[str]:
-    """Names from a file or standard input; bytes that are not UTF-8 are kept as the system keeps them."""
+    """Paths from a file or standard input; bytes that are not UTF-8 are preserved."""
     try:
         stream = sys.stdin.buffer if source == "-" else Path(source).open("rb")  # noqa: SIM115  # closed below
     except OSError as error:
@@ -178,12 +178,12 @@ class _Scan:
                 yield source
             if empty and self._known.had_inputs(prefix):
                 raise NoInput(
-                    f"{printable(root.path)} holds nothing to label, and did in the last run. Is its disk mounted? "
+                    f"{printable(root.path)} has nothing to label, but had in the last run. Is its disk mounted? "
                     "Nothing was changed: leave the folder out, or choose another --out."
                 )
 
     def listed(self, paths: Iterator[str]) -> Iterator[Source]:
-        """Inputs of a list; each keeps the name it was given by."""
+        """Inputs of a list, named as in the list."""
         for path in paths:
             parts = [part for part in printable(path).split("/") if part not in ("", ".")]
             name = ("/" if path.startswith("/") else "") + "/".join(parts)
@@ -195,7 +195,7 @@ class _Scan:
                 yield self._source(path, name)
 
     def _is_own(self, path: str) -> bool:
-        """Whether a file was written here by an earlier run, or is about to be."""
+        """Whether a file was or will be written by `mien label`."""
         identity = _identity(path)
         if identity != self._out and not identity.startswith(self._out + os.sep):
             return False
@@ -203,7 +203,7 @@ class _Scan:
         return below.split("/")[0] in (STATE_DIR, CORRECTIONS) or self._known.is_own(below)
 
     def _folder(self, path: str, prefix: str) -> Iterator[Source]:
-        """Walk without recursion of the language, so that depth is no limit; linked folders are entered once."""
+        """Walk a folder without recursion, so that its depth is not limited; linked folders are entered once."""
         inside = (_identity(path) + os.sep).startswith(self._out + os.sep)
         visited = {_file_id(path)}
         waiting = [(os.path.abspath(path), "")]
@@ -233,7 +233,7 @@ class _Scan:
         return self._request.recursive and _is_folder(entry, follow=self._request.symlinks == "follow")
 
     def _is_skipped(self, entry: os.DirEntry[str]) -> bool:
-        """Links that the policy leaves out, and folders that are not entered."""
+        """Whether an entry is a link to skip, or a folder not to enter."""
         return (entry.is_symlink() and self._request.symlinks == "skip") or _is_folder(entry, follow=True)
 
     def _source(self, path: str, name: str) -> Source:
@@ -250,7 +250,7 @@ class _Scan:
         return Source(name, kind, raw, status.st_size, signature + self._selection(kind))
 
     def _selection(self, kind: Kind) -> str:
-        """What else decides the pictures of a container."""
+        """Options that affect the images of a container."""
         if kind not in CONTAINERS:
             return ""
         chosen = self._request.sampling if kind == "video" else self._request.selection
@@ -265,7 +265,7 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 def _is_folder(entry: os.DirEntry[str], *, follow: bool) -> bool:
     try:
         return entry.is_dir(follow_symlinks=follow)
-    except OSError:  # a link to itself, or one that leads through a folder that cannot be read: a row of its own
+    except OSError:  # a link to itself or through an unreadable folder: it gets its own row
         return False
 
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, which end a run cleanly at any moment."""
+"""Handling of Ctrl-C and SIGTERM, which stop a run cleanly at any time."""
 
 import contextlib
 import signal
@@ -8,7 +8,7 @@ from types import FrameType
 
 
 class Stopped(BaseException):
-    """The run was asked to stop; what is committed stays. `name` is that of the signal."""
+    """A signal stopped the run; committed results are kept. `name` is the name of the signal."""
 
     def __init__(self, name: str) -> None:
         """Remember the signal."""
@@ -17,15 +17,15 @@ class Stopped(BaseException):
 
 
 class Interrupts:
-    """The first signal raises `Stopped` or, while `calls` is active, calls a function; a second one ends at once."""
+    """The first signal raises `Stopped` or, during `calls`, calls a function; a second one exits immediately."""
 
     def __init__(self) -> None:
-        """Nothing was received yet."""
+        """Start without a received signal."""
         self.received: str | None = None
         self._call: Callable[[], None] | None = None
 
     def handle(self, number: int, _frame: FrameType | None) -> None:
-        """The signal handler."""
+        """Handle a signal."""
         if self.received is not None:
             raise KeyboardInterrupt
         self.received = signal.Signals(number).name
@@ -35,13 +35,13 @@ class Interrupts:
             self._call()
 
     def check(self) -> None:
-        """Raise `Stopped` after a signal; needed where Python lost the first one, in a callback of its own."""
+        """Raise `Stopped` after a signal; needed if the first exception was lost in a callback."""
         if self.received is not None:
             raise Stopped(self.received)
 
     @contextlib.contextmanager
     def calls(self, function: Callable[[], None]) -> Iterator[None]:
-        """Let a signal call `function` while the block runs, which then ends by itself."""
+        """Call `function` on a signal during the block, instead of raising."""
         self.check()
         self._call = function
         try:
@@ -52,7 +52,7 @@ class Interrupts:
 
 @contextlib.contextmanager
 def interrupts() -> Iterator[Interrupts]:
-    """Handle signals while the block runs; only a main thread can."""
+    """Handle signals during the block; works in the main thread only."""
     received = Interrupts()
     if threading.current_thread() is not threading.main_thread():
         yield received

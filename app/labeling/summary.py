@@ -1,4 +1,4 @@
-"""Summary of a run on one screen: labels, errors, where the time went."""
+"""Summary of a run: labels, errors and time per stage."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from data.contract import LABELS
 
 
 def summary_facts(outcome: Outcome) -> dict[str, Any]:
-    """The summary as data, for `--json-log`."""
+    """Summary as data, for `--json-log`."""
     new = outcome.tally.pictures
     return {
         "pictures": pictures_of(outcome.statuses),
@@ -33,7 +33,7 @@ def summary_facts(outcome: Outcome) -> dict[str, Any]:
 
 
 def print_summary(outcome: Outcome, console: Console) -> None:
-    """Print the summary for people."""
+    """Print the summary."""
     faces = sum(outcome.labels.values())
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     for label in LABELS:
@@ -44,7 +44,7 @@ def print_summary(outcome: Outcome, console: Console) -> None:
     found = {status: f"{outcome.statuses.get(status, 0):,}" for status in ("no_face", "error", "skipped")}
     others = f"; {found['skipped']} files skipped" if outcome.statuses.get("skipped") else ""
     console.print(
-        f"\n{faces:,} faces in {pictures_of(outcome.statuses):,} pictures; {found['no_face']} without a face, "
+        f"\n{faces:,} faces in {pictures_of(outcome.statuses):,} images; {found['no_face']} without a face, "
         f"{found['error']} with an error{others}",
         highlight=False,
     )
@@ -56,13 +56,13 @@ def print_summary(outcome: Outcome, console: Console) -> None:
         console.print(_speed(outcome), highlight=False)
     if outcome.stopped:
         console.print(
-            f"\nStopped by {outcome.stopped}. Everything done is kept: rerun the same command to resume.",
+            f"\nStopped by {outcome.stopped}. Results so far are kept: rerun the same command to resume.",
             style="yellow",
             soft_wrap=True,
         )
     elif outcome.remaining:
         console.print(
-            f"\n{outcome.remaining:,} inputs are left to label, as --limit was reached: rerun the command to continue.",
+            f"\n{outcome.remaining:,} inputs remain, because --limit was reached: rerun the command to continue.",
             style="yellow",
             soft_wrap=True,
         )
@@ -71,9 +71,9 @@ def print_summary(outcome: Outcome, console: Console) -> None:
 
 
 def _speed(outcome: Outcome) -> str:
-    """Pictures per second, and the share of each stage in the time of all workers."""
+    """Images per second, and the share of each stage in the worker time."""
     new = outcome.tally.pictures
     spent = sum(outcome.tally.seconds.values()) or 1e-9
     shares = ", ".join(f"{stage} {value / spent:.0%}" for stage, value in outcome.tally.seconds.items())
     rate = f"{new / outcome.seconds:.1f} images/s with {outcome.workers} worker{'s' if outcome.workers > 1 else ''}"
-    return f"{rate}; {1000 * spent / new:.1f} ms of work per picture: {shares}"
+    return f"{rate}; {1000 * spent / new:.1f} ms of work per image: {shares}"

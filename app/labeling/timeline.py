@@ -1,7 +1,7 @@
-"""Timelines of videos: who is seen when, with which expression, as rows and as a page of plots.
+"""Timelines of videos: expressions of each person over time, as rows and as a page of plots.
 
-Faces of one person are linked from frame to frame by the overlap of their boxes, and their probabilities are smoothed
-over time. A person who was out of sight for longer than `RULES.lost_s` gets a new number.
+Faces of a person are tracked from frame to frame by IoU, and their probabilities are smoothed over time. A person who
+was not visible for longer than `RULES.lost_s` gets a new number.
 """
 
 import itertools
@@ -22,7 +22,7 @@ from data.contract import LABELS, Array
 from data.contract.palette import hex_color
 
 RULES: Final = TrackingRules(min_iou=0.2, lost_s=2.0, settle_s=0.5)
-# Where frames are far apart, a person may be missed in this many.
+# With sparse sampling, a person may be missed in this many frames.
 _MISSED_FRAMES: Final = 2.5
 PLOTTED_FRAMES: Final = 3
 _POINTS: Final = 400
@@ -31,11 +31,11 @@ _TEMPLATE: Final = Path(__file__).with_name("timeline.html")
 
 COLUMNS: Final[tuple[Column, ...]] = (
     Column("file", "text", "", "name of the video"),
-    Column("person", "integer", "", "number of the person in the video, from 1; linked from frame to frame"),
+    Column("person", "integer", "", "number of the person in the video, from 1; tracked from frame to frame"),
     Column("frame", "integer", "", "frame number from 0"),
-    Column("time_s", "number", "s", "time of the frame from the video's start"),
+    Column("time_s", "number", "s", "time of the frame since the start of the video"),
     Column("face", "integer", "", "number of the face in its frame, as in `labels.csv`"),
-    Column("label", "text", "", "expression that leads after smoothing; changes when another leads by 0.08"),
+    Column("label", "text", "", "most probable expression after smoothing; changes if another leads by 0.08"),
     Column("confidence", "number", "0..1", "smoothed probability of `label`"),
     *(
         Column(f"p_{label}", "number", "0..1", f"probability of {label}, smoothed over time (time constant 0.5 s)")
@@ -46,7 +46,7 @@ COLUMNS: Final[tuple[Column, ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One frame of a video: when it was, and the persons in it; `gap_s`: how long a person may have been missed."""
+    """One frame of a video with its persons; `gap_s` is the maximum time that a person may be missed."""
 
     picture: Picture
     gap_s: float
@@ -54,12 +54,12 @@ class Moment:
 
     @property
     def time_s(self) -> float:
-        """Seconds from the start of the video."""
+        """Seconds since the start of the video."""
         return self.picture.time_s or 0.0
 
 
 def videos(view: View) -> Iterator[tuple[str, Iterator[Moment]]]:
-    """Name and frames of each video, in the order of names."""
+    """Name and frames of each video, sorted by name."""
     frames = (picture for picture in view.pictures() if picture.frame_or_none is not None)
     for name, pictures in itertools.groupby(frames, key=lambda picture: picture.name):
         yield name, _moments(pictures, float(view.facts.get("abstain_threshold", 0)))
@@ -90,7 +90,7 @@ def rows(view: View) -> Iterator[Row]:
 
 @dataclass(slots=True)
 class Person:
-    """What is plotted of one person: times (n,), gaps allowed (n,), smoothed probabilities (n, 7)."""
+    """Data to plot for one person: times (n,), allowed gaps (n,), smoothed probabilities (n, 7)."""
 
     times_s: list[float]
     gaps_s: list[float]
@@ -98,7 +98,7 @@ class Person:
 
 
 def write_page(view: View, file: IO[str]) -> None:
-    """Write the page of plots, one video after the other."""
+    """Write the page of plots, video by video."""
     legend = "".join(f'<span><i style="background:{hex_color(label)}"></i>{label}</span>' for label in LABELS)
     head, tail = (
         Template(_TEMPLATE.read_text(encoding="utf-8"))
@@ -146,7 +146,7 @@ def _person(number: int, person: Person, end_s: float) -> str:
 
 
 def _spells(person: Person) -> Iterator[tuple[Array, Array]]:
-    """Times (n,) and probabilities (n, 7) without a gap, thinned to at most `_POINTS`."""
+    """Times (n,) and probabilities (n, 7) without gaps, reduced to at most `_POINTS` points."""
     times, stacked = np.array(person.times_s), np.array(person.probabilities)
     breaks = np.flatnonzero(np.diff(times) > np.array(person.gaps_s)[1:]) + 1
     for part_s, part in zip(np.split(times, breaks), np.split(stacked, breaks), strict=True):

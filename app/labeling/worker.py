@@ -1,7 +1,7 @@
-"""One worker: reads, decodes, detects and aligns the pictures of a group, and classifies all their faces at once.
+"""Worker that reads, decodes, detects and aligns the images of a group, and classifies all faces in one batch.
 
-A group is small and always made of the same pictures, so that memory is bounded and results do not depend on where an
-earlier run was stopped.
+Groups are small and always the same, so that memory is bounded and results do not depend on where an earlier run was
+stopped.
 """
 
 import time
@@ -51,12 +51,12 @@ class Worker:
     """Labels groups of items with one pipeline; not shared between threads."""
 
     def __init__(self, pipeline: Pipeline, request: Request, folder: OutputFolder) -> None:
-        """Take a pipeline whose detector no other thread uses."""
+        """Use a pipeline with a detector that no other thread uses."""
         self._pipeline, self._request, self._folder = pipeline, request, folder
         self.seconds: dict[str, float] = dict.fromkeys(STAGES, 0.0)
 
     def label(self, group: Sequence[Item]) -> list[PictureRecord]:
-        """Label a group; a picture that cannot be read is a record with its failure. Raises: LabelingError."""
+        """Label a group; an image that cannot be read becomes a record with a failure. Raises: LabelingError."""
         prepared = [self._prepare(item) for item in group]
         with self._timed("classify"):
             probabilities = self._pipeline.classify(_joined([one.photo.crops for one in prepared if one.photo]))
@@ -88,7 +88,7 @@ class Worker:
                 payload = self._payload(item)
                 sha256 = sha256 or (sha256_hex(payload) if payload is not None else "")
             return self._faces(item, sha256, payload)
-        except Exception as error:  # noqa: BLE001  # one poisoned picture must not end a run over a million others
+        except Exception as error:  # noqa: BLE001  # one poisoned image must not end a run over a million others
             return _Prepared(_emptied(item), sha256, failure=failure_of(error, item.name))
 
     def _payload(self, item: Item) -> bytes | None:

@@ -1,4 +1,4 @@
-"""The journal of an output folder: what was found, labeled and written. All SQL of labeling is in this folder."""
+"""Journal of an output folder: inputs, results and written files. All SQL of labeling is in this folder."""
 
 from app.labeling.journal.view import Picture, View, earlier_facts, open_view
 from app.labeling.journal.writer import Journal, Stored

@@ -1,4 +1,4 @@
-"""The account that a driver keeps of many machines: which inputs there are, and which partitions hold them."""
+"""Ledger of the driver of a cluster: inputs, and the partitions that contain them."""
 
 import itertools
 import json
@@ -28,10 +28,10 @@ _BATCH: Final = 2_000
 
 
 class Ledger:
-    """Which inputs there are, and which partitions hold them; a temporary database, on disk where it grows large."""
+    """Inputs, and the partitions that contain them, in a temporary database, on disk if it is large."""
 
     def __init__(self, out: Path) -> None:
-        """Nothing is known yet."""
+        """Create an empty ledger."""
         self._out = out
         self._db = sqlite3.connect("", isolation_level=None)
         self._db.execute(
@@ -41,11 +41,11 @@ class Ledger:
         self.labels: Counter[str] = Counter()
 
     def close(self) -> None:
-        """Forget everything."""
+        """Delete the database."""
         self._db.close()
 
     def add(self, sources: Iterable[Source]) -> Iterator[int]:
-        """Store what the scan finds; yields how many there are so far."""
+        """Store the inputs of a scan; yields their number so far."""
         count = 0
         iterator = iter(sources)
         while batch := list(itertools.islice(iterator, _BATCH)):
@@ -57,23 +57,23 @@ class Ledger:
             yield count
 
     def is_own(self, name: str) -> bool:
-        """Whether a file of this name is a partition's table."""
+        """Whether a file is the table of a partition."""
         return name.split("/", maxsplit=1)[0] in (LABELS_DIR, FILES_DIR)
 
     def had_inputs(self, prefix: str) -> bool:
-        """Whether partitions hold inputs whose names begin so."""
+        """Whether partitions contain inputs with this prefix."""
         found = (read_written(self._out, key) for key in keys_of(self._out))
         return any(name.startswith(prefix) for one in found if one is not None for name, _ in one.inputs)
 
     def earlier_facts(self) -> dict[str, str]:
-        """What the results of an earlier run depend on; empty where there is none."""
+        """Facts of an earlier run; empty if there is none."""
         found = (read_written(self._out, key) for key in keys_of(self._out))
         return next((written.facts for written in found if written is not None), {})
 
     def settle(self, facts: dict[str, str], *, new_run: bool = False) -> Path | None:
-        """Keep the partitions that are still true and remove all others; those of another run are set aside.
+        """Keep valid partitions and remove all others; those of an earlier run are moved to another folder.
 
-        Returns: where those of the earlier run are kept now. Raises: OtherRun, unless `new_run`; ForeignFile.
+        Returns: folder with the partitions of the earlier run. Raises: OtherRun, unless `new_run`; ForeignFile.
         """
         aside: Path | None = None
         for key in keys_of(self._out):
@@ -93,7 +93,7 @@ class Ledger:
         return next(place for place in places if not place.exists())
 
     def take(self, written: Written) -> bool:
-        """Note that a partition holds its inputs; False, and nothing is noted, where one is gone, changed or held."""
+        """Record a partition; returns False without recording if an input is gone, changed or in another partition."""
         self._db.execute("BEGIN")
         rows = [(written.key, name, signature) for name, signature in written.inputs]
         taken = self._db.executemany(
@@ -108,12 +108,12 @@ class Ledger:
         return True
 
     def counts(self) -> tuple[int, int]:
-        """Inputs found, and those of them that a partition holds."""
+        """Number of inputs, and of inputs in a partition."""
         total, done = self._db.execute("SELECT COUNT(*), COUNT(key) FROM found").fetchone()
         return total, done
 
     def missing(self, size: int) -> Iterator[list[Source]]:
-        """What no partition holds, in the order of names, `size` inputs together."""
+        """Inputs that are in no partition, sorted by name, in lists of `size`."""
         cursor = self._db.execute("SELECT source FROM found WHERE key IS NULL ORDER BY name")
         while rows := cursor.fetchmany(size):
             yield [source_from(json.loads(row[0])) for row in rows]

@@ -1,7 +1,7 @@
 """Tables of the journal, its transactions, and the checksums of its rows.
 
-A SQLite file in write-ahead mode: a kill loses the last few pictures. Rows that hold results carry a checksum, as a
-flipped bit would otherwise become a probability.
+A SQLite file in write-ahead mode: a kill loses at most the last few images. Rows with results have a checksum, because
+a flipped bit could otherwise change a probability.
 """
 
 import sqlite3
@@ -33,7 +33,7 @@ CREATE TABLE IF NOT EXISTS written(path TEXT PRIMARY KEY, owner TEXT NOT NULL) W
 
 
 def journal_path(out: Path) -> Path:
-    """Where the journal of an output folder is."""
+    """Path of the journal of an output folder."""
     return out / STATE_DIR / JOURNAL_NAME
 
 
@@ -49,12 +49,12 @@ def connect(out: Path, *, read_only: bool) -> sqlite3.Connection:
 
 
 def checksum(*values: object) -> int:
-    """CRC-32 of the values of a row, as SQLite gives them back."""
+    """CRC-32 of the values of a row as returned by SQLite."""
     return zlib.crc32(repr(values).encode("utf-8", "backslashreplace"))
 
 
 class Transaction:
-    """BEGIN IMMEDIATE ... COMMIT, or ROLLBACK when the block raises; one thread at a time."""
+    """BEGIN IMMEDIATE ... COMMIT, or ROLLBACK if the block raises; one thread at a time."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
@@ -88,5 +88,5 @@ class Transaction:
             self._lock.release()
 
     def _roll_back(self) -> None:
-        if self._db.in_transaction:  # SQLite has rolled back by itself after "disk full"
+        if self._db.in_transaction:  # SQLite rolls back itself after "disk full"
             self._db.execute("ROLLBACK")

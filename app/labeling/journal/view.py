@@ -1,6 +1,6 @@
-"""A run as outputs read it: pictures by name and frame, each with its faces.
+"""Read-only view of a run for outputs: images by name and frame, each with its faces.
 
-Read as a stream, so that a million pictures need no more memory than one. Every row is checked against its checksum.
+Rows are streamed, so memory does not depend on the number of images. The checksum of every row is verified.
 """
 
 import json
@@ -29,7 +29,7 @@ _FACE: Final = (
     "f.checksum"
 )
 _ITEM_COLUMNS: Final = 16
-# Containers have rows of their own only where they, as a whole, went wrong.
+# A container has its own row only if it failed as a whole.
 _PICTURES: Final = (
     "i.found=? AND i.status IS NOT NULL AND (i.kind NOT IN ('zip', 'tar', 'video') OR i.parent IS NOT NULL OR "
     "i.status IN ('error', 'skipped'))"
@@ -38,7 +38,7 @@ _PICTURES: Final = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Picture:
-    """One labeled picture as every output sees it; `row` is its key in the journal, and in no output."""
+    """One labeled image for outputs; `row` is its key in the journal, which is not part of any output."""
 
     row: int
     name: str
@@ -59,22 +59,24 @@ class Picture:
 
     @property
     def frame_or_none(self) -> int | None:
-        """Frame number of a video; None for a still picture."""
+        """Frame number of a video; None for a still image."""
         return None if self.frame == STILL else self.frame
 
 
 class NoJournal(LabelingError):
-    """A folder that `mien label` has not written."""
+    """A folder that was not written by `mien label`."""
 
 
 class View:
     """A finished or interrupted run, for reading."""
 
     def __init__(self, out: Path, *, knows_duplicates: bool = True, filtered: bool = True) -> None:
-        """Open the journal of an output folder. Raises: sqlite3.OperationalError, where there is none.
+        """Open the journal of an output folder. Raises: sqlite3.OperationalError, if there is none.
 
-        knows_duplicates: whether it holds all inputs, so that equal ones can be told; filtered: whether faces below the
-            run's --min-face and --min-confidence are left out.
+        Args:
+            out: the output folder.
+            knows_duplicates: whether the journal contains all inputs, so that duplicates are known.
+            filtered: whether to leave out faces below the run's --min-face and --min-confidence.
         """
         self.knows_duplicates = knows_duplicates
         self.out = out
@@ -94,7 +96,7 @@ class View:
         self._journal.close()
 
     def pictures(self) -> Iterator[Picture]:
-        """Every picture of the last session that is done, by name and frame. Raises: DamagedJournal."""
+        """Labeled images of the last session, by name and frame. Raises: DamagedJournal."""
         cursor = self._db.execute(
             f"SELECT {_ITEM}, {_FACE} FROM items i LEFT JOIN faces f ON f.item=i.id WHERE {_PICTURES} "  # noqa: S608
             "ORDER BY i.name, i.frame, f.face",
@@ -113,7 +115,7 @@ class View:
             yield self._picture(current, faces)
 
     def picture(self, name: str, frame: int) -> Picture | None:
-        """One picture by its name and frame; None where it is not there. Raises: DamagedJournal."""
+        """One image by name and frame; None if it does not exist. Raises: DamagedJournal."""
         rows = self._db.execute(
             f"SELECT {_ITEM}, {_FACE} FROM items i LEFT JOIN faces f ON f.item=i.id "  # noqa: S608
             "WHERE i.name=? AND i.frame=? AND i.found=? AND i.status IS NOT NULL ORDER BY f.face",
@@ -124,7 +126,7 @@ class View:
         return self._picture(rows[0], [self._face(row) for row in rows if row[_ITEM_COLUMNS] is not None])
 
     def thumb(self, row: int, face: int) -> bytes | None:
-        """The JPEG thumbnail of a face, or None where none was kept. Raises: DamagedJournal."""
+        """JPEG thumbnail of a face, or None if there is none. Raises: DamagedJournal."""
         sql = "SELECT jpeg, checksum FROM thumbs WHERE item=? AND face=?"
         found = self._db.execute(sql, (row, face)).fetchone()
         if found is None:
@@ -135,7 +137,7 @@ class View:
         return jpeg
 
     def least_confident(self, label: str) -> Iterator[tuple[int, int, str, int, str, float, str | None]]:
-        """Row, face, name, frame, label, confidence and hash of faces, the least confident first; empty: any label."""
+        """Row, face, name, frame, label, confidence and hash of faces, least confident first; "" is any label."""
         where = "AND f.label=?" if label in LABELS else ""
         yield from self._db.execute(
             "SELECT i.id, f.face, i.name, i.frame, f.label, f.confidence, i.sha256 FROM faces f JOIN items i "  # noqa: S608
@@ -144,7 +146,7 @@ class View:
         )
 
     def counts(self) -> dict[str, int]:
-        """Pictures per status. Raises: DamagedJournal."""
+        """Images per status. Raises: DamagedJournal."""
         if self._min_face_px or self._min_confidence:
             return dict(Counter(picture.status for picture in self.pictures()))
         sql = f"SELECT i.status, COUNT(*) FROM items i WHERE {_PICTURES} GROUP BY 1"  # noqa: S608
@@ -162,12 +164,12 @@ class View:
         return {str(label): int(count) for label, count in rows}
 
     def remaining(self) -> int:
-        """Inputs and members of the last session that are not labeled yet; an unread archive or video counts as one."""
+        """Number of unlabeled inputs and members of the last session; an unread archive or video counts as one."""
         sql = "SELECT COUNT(*) FROM items WHERE found=? AND status IS NULL"
         return int(self._db.execute(sql, (self._session,)).fetchone()[0])
 
     def first_with_hash(self, sha256: str) -> str | None:
-        """The first name, in the order of names, of the files of the last session that have these bytes."""
+        """First name, in sorted order, of the files of the last session with this hash."""
         if not self.knows_duplicates:
             return None
         sql = "SELECT name FROM items WHERE sha256=? AND found=? AND kind != 'video' ORDER BY name LIMIT 1"
@@ -223,17 +225,17 @@ class View:
 
 
 def open_view(out: Path, *, filtered: bool = True) -> View:
-    """Open a view. Raises: NoJournal, where `out` holds no labeled run; DamagedJournal."""
+    """Open a view. Raises: NoJournal, if `out` contains no labeled run; DamagedJournal."""
     try:
         return View(out, filtered=filtered)
     except sqlite3.OperationalError as error:
-        raise NoJournal(f"{out} holds no journal of `mien label`.") from error
+        raise NoJournal(f"{out} is not an output folder of `mien label`: it has no journal.") from error
     except sqlite3.DatabaseError as error:
         raise DamagedJournal(out, error) from error
 
 
 def earlier_facts(out: Path) -> dict[str, str]:
-    """What the results of the run in `out` depend on; empty where there is none. Raises: DamagedJournal."""
+    """Facts of the run in `out`; empty if there is none. Raises: DamagedJournal."""
     try:
         view = open_view(out)
     except NoJournal:

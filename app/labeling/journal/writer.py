@@ -1,7 +1,6 @@
-"""The journal while a folder is labeled: what the scan found, what is done, and which files were written.
+"""Journal for writing: inputs of the scan, results, and written files.
 
-Pictures are committed by one thread, a group in one transaction, so that it is there whole or not at all. Files are
-recorded by the workers, before they are written.
+One thread commits images, each group in one transaction. Workers record files before they write them.
 """
 
 import itertools
@@ -46,7 +45,7 @@ _EARLIER: Final = re.compile(r"journal\.(\d+)\.sqlite3")
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """One row of the journal on the way to the workers: the item, its row, and whether it is done."""
+    """An item of the journal for the workers, with its row, and whether it is done."""
 
     row: int
     item: Item
@@ -54,7 +53,7 @@ class Stored:
 
 
 class Journal:
-    """The journal of one output folder. `read_only` connections see what the writer has committed."""
+    """Journal of one output folder. `read_only` connections see committed data."""
 
     def __init__(self, out: Path, *, read_only: bool = False) -> None:
         """Open or create the journal. Raises: sqlite3.Error."""
@@ -65,28 +64,28 @@ class Journal:
         self.session = int(self.get("session") or 0)
 
     def close(self) -> None:
-        """Close the connection; the last one folds the write-ahead log into the file."""
+        """Close the connection; the last one merges the write-ahead log into the file."""
         self._db.close()
 
     def get(self, key: str) -> str | None:
-        """A value that `put` has stored, or None."""
+        """A value stored by `put`, or None."""
         row = self._db.execute("SELECT value FROM meta WHERE key=?", (key,)).fetchone()
         return None if row is None else str(row[0])
 
     def put(self, key: str, value: str) -> None:
-        """Store a value for the whole output: the run's settings and identity."""
+        """Store a value about the run, such as its settings."""
         with self._transaction:
             self._db.execute(
                 "INSERT INTO meta VALUES(?, ?) ON CONFLICT(key) DO UPDATE SET value=excluded.value", (key, value)
             )
 
     def facts(self) -> dict[str, str]:
-        """What the results depend on: model, detector, threshold, ..."""
+        """Facts that the results depend on: model, detector, threshold, ..."""
         facts: dict[str, str] = json.loads(self.get("facts") or "{}")
         return facts
 
     def keep_copy(self) -> Path:
-        """Copy the journal under the next free number. Returns: where. Raises: OSError, sqlite3.Error."""
+        """Copy the journal to a new numbered file; returns its path. Raises: OSError, sqlite3.Error."""
         numbers = [int(match[1]) for path in self.path.parent.iterdir() if (match := _EARLIER.fullmatch(path.name))]
         kept = self.path.with_name(f"journal.{max(numbers, default=0) + 1}.sqlite3")
         with atomic_path(kept) as part:
@@ -96,10 +95,10 @@ class Journal:
     # The scan
 
     def scan(self, sources: Iterable[Source], *, new_run: bool = False) -> Iterator[int]:
-        """Store what a scan finds as the inputs of a new session; yields how many there are so far.
+        """Store the inputs of a scan as a new session; yields their number so far.
 
-        One transaction: a scan that fails or is killed leaves the inputs of the last one, and the results that
-        `new_run` forgets. Raises: LabelingError.
+        Uses one transaction: if the scan fails or is killed, the inputs of the last session remain, and so do the
+        results that `new_run` deletes. Raises: LabelingError.
         """
         with self._transaction:
             self.session += 1
@@ -127,12 +126,12 @@ class Journal:
             other = self._db.execute("SELECT path FROM items WHERE name=? AND frame=-1", (row["name"],)).fetchone()
             if other[0] != row["path"]:
                 raise LabelingError(
-                    f"two inputs have the name {row['name']}: {other[0]!r} and {row['path']!r}. Label them into two "
+                    f"two inputs have the name {row['name']}: {other[0]!r} and {row['path']!r}. Label them with two "
                     "output folders."
                 )
 
     def _settle(self) -> None:
-        """Forget the faces of what changed; try again what failed for a reason that may have passed."""
+        """Delete the faces of changed inputs, and retry inputs that failed for a temporary reason."""
         now = {"now": self.session, "before": self.session - 1}
         transient = ", ".join(f"'{reason}'" for reason in TRANSIENT)
         self._db.execute(
@@ -149,7 +148,7 @@ class Journal:
             f"kind IN {_CONTAINERS} AND status IS NOT NULL)",
             now,
         )
-        # What lies below a folder that cannot be read at the moment keeps the rows that it had.
+        # Inputs in a folder that currently cannot be read keep their rows.
         self._db.execute(
             "UPDATE items SET found=:now WHERE found=:before AND EXISTS (SELECT 1 FROM items AS above WHERE "
             "above.kind='folder' AND above.found=:now AND items.name > above.name || '/' "
@@ -162,19 +161,19 @@ class Journal:
             )
 
     def is_own(self, name: str) -> bool:
-        """Whether a file of this name, relative to the output folder, was written by a run."""
+        """Whether a file, named relative to the output folder, was written by a run."""
         return self._db.execute("SELECT 1 FROM written WHERE path=?", (name,)).fetchone() is not None
 
     def had_inputs(self, prefix: str) -> bool:
-        """Whether the last session had inputs whose names begin so."""
+        """Whether the last session had inputs with this prefix."""
         last = int(self.get("session") or 0)
         sql = "SELECT 1 FROM items WHERE found=? AND substr(name, 1, ?)=? LIMIT 1"
         return self._db.execute(sql, (last, len(prefix), prefix)).fetchone() is not None
 
-    # What is to be done
+    # Work to do
 
     def sources(self, wanted_products: int) -> Iterator[Stored]:
-        """Every input of this session in the order of names; pages of a reading transaction each."""
+        """Every input of this session, sorted by name; each page is read in one transaction."""
         last = ""
         while True:
             rows = self._db.execute(
@@ -190,19 +189,19 @@ class Journal:
             last = rows[-1][1]
 
     def child_products(self, name: str, frame: int, wanted_products: int) -> int | None:
-        """Products that a picture of a container still has to be labeled for; None where it is done."""
+        """Products that are missing for an image of a container; None if it is done."""
         row = self._db.execute("SELECT status, products FROM items WHERE name=? AND frame=?", (name, frame)).fetchone()
         if row is None:
             return wanted_products
         return None if _is_done(row[0], row[1], wanted_products) else row[1] | wanted_products
 
     def lacks_products(self, container: int, wanted_products: int) -> bool:
-        """Whether a picture of a container has to be read again for a product."""
+        """Whether a product is missing for an image of a container."""
         sql = "SELECT 1 FROM items WHERE parent=? AND status IN ('ok', 'no_face') AND products & ? != ? LIMIT 1"
         return self._db.execute(sql, (container, wanted_products, wanted_products)).fetchone() is not None
 
     def counts(self) -> tuple[int, int]:
-        """Pictures of this session that are known, and those of them that are done."""
+        """Number of known images of this session, and of labeled ones."""
         total, done = self._db.execute(
             "SELECT COUNT(*), COUNT(status) FROM items WHERE found=? AND kind NOT IN ('none', 'folder') AND "  # noqa: S608
             f"(kind NOT IN {_CONTAINERS} OR parent IS NOT NULL)",
@@ -211,7 +210,7 @@ class Journal:
         return total, done
 
     def retry(self, reason: str) -> int:
-        """Label again what failed for a reason; returns how many pictures that are."""
+        """Retry images that failed for a reason; returns their number."""
         with self._transaction:
             self._db.execute(
                 "UPDATE items SET status=NULL WHERE id IN (SELECT parent FROM items WHERE reason=? AND parent IS NOT "
@@ -221,14 +220,14 @@ class Journal:
             return self._db.execute("UPDATE items SET status=NULL WHERE reason=?", (reason,)).rowcount
 
     def forget_products(self) -> None:
-        """Write every picture again at its next turn."""
+        """Mark all written images as missing, so that they are written again."""
         with self._transaction:
             self._db.execute("UPDATE items SET products=0")
 
-    # What has been done
+    # Results
 
     def commit(self, parent: int | None, records: Iterable[PictureRecord]) -> None:
-        """Store a group of pictures and their faces, whole or not at all."""
+        """Store a group of images and their faces in one transaction."""
         with self._transaction:
             for record in records:
                 self._store(parent, record)
@@ -261,12 +260,12 @@ class Journal:
         self._db.executemany("INSERT INTO thumbs VALUES(?,?,?,?)", thumbs)
 
     def open_container(self, row: int) -> None:
-        """Remember with which signature a container's pictures are being labeled."""
+        """Store the signature of a container before its images are labeled."""
         with self._transaction:
             self._db.execute("UPDATE items SET opened=signature WHERE id=?", (row,))
 
     def close_container(self, row: int, failure: Failure | None, sha256: str) -> None:
-        """A container has been read to its end, or as far as it goes."""
+        """Record that a container was read to its end or up to a failure."""
         status, reason, error = (
             ("ok", None, None) if failure is None else (failure.status, failure.reason, failure.message)
         )
@@ -279,7 +278,7 @@ class Journal:
             self._db.execute("UPDATE items SET found=? WHERE parent=? AND status IS NOT NULL", (self.session, row))
 
     def recheck(self, digest: Callable[[str], str]) -> int:
-        """Label again every file whose bytes have another hash than those labeled; returns how many there are."""
+        """Mark files whose hash has changed as unlabeled; returns their number."""
         rows = self._db.execute(
             "SELECT id, path, sha256 FROM items WHERE found=? AND parent IS NULL AND sha256 IS NOT NULL AND "
             "status IS NOT NULL",
@@ -291,19 +290,19 @@ class Journal:
                 if digest(os.fsdecode(path)) == stored:
                     continue
             except OSError:
-                pass  # the workers meet it again, and give it its reason
+                pass  # the workers will record the reason
             changed.append((row,))
         with self._transaction:
             self._db.executemany("DELETE FROM items WHERE parent=?", changed)
             self._db.executemany("UPDATE items SET status=NULL WHERE id=?", changed)
         return len(changed)
 
-    # What was written
+    # Written files
 
     def claim(self, owner: str, names: Iterable[str]) -> None:
         """Record files, relative to the output folder, before they are written.
 
-        Raises: ForeignFile, where one is there that no run has written.
+        Raises: ForeignFile, if a file exists that was not written by a run.
         """
         with self._transaction:
             for name in names:
@@ -317,11 +316,11 @@ class Journal:
             yield row[0]
 
     def owners(self) -> set[str]:
-        """Outputs of which files are recorded."""
+        """Outputs with recorded files."""
         return {row[0] for row in self._db.execute("SELECT DISTINCT owner FROM written")}
 
     def stale(self, owner: str, names: Iterable[str]) -> list[str]:
-        """Recorded files of an owner other than `names`."""
+        """Recorded files of an owner except `names`."""
         self._db.execute("CREATE TEMP TABLE IF NOT EXISTS current(path TEXT PRIMARY KEY) WITHOUT ROWID")
         with self._transaction:
             self._db.execute("DELETE FROM current")
@@ -332,7 +331,7 @@ class Journal:
         return [row[0] for row in rows]
 
     def forget_absent_products(self) -> None:
-        """Pictures that are not inputs any more are written again when they come back."""
+        """Mark images of removed inputs as missing, so that they are written again if the inputs return."""
         with self._transaction:
             self._db.execute("UPDATE items SET products=0 WHERE found != ? AND products != 0", (self.session,))
 

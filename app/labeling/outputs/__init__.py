@@ -1,7 +1,7 @@
-"""The outputs: one file each in this folder, with a line of help and `render`.
+"""Outputs: one module each in this folder, with `HELP` and `render`.
 
-An output is rendered from the journal once labeling has ended, whole or not at all, in the order of names. Some need
-pictures that are written while a photo is open: `PRODUCTS` says which.
+An output is rendered from the journal after labeling, atomically, sorted by name. Some outputs need images that are
+written during labeling; these are listed in `PRODUCTS`.
 """
 
 import importlib
@@ -16,48 +16,48 @@ from app.labeling.journal import View
 
 
 class Output(Protocol):
-    """A module of this folder. A function `check` says why it cannot be written here, where that may be."""
+    """A module of this folder. An optional function `check` returns why it cannot be written."""
 
     HELP: str
     PRODUCTS: int
     TARGETS: tuple[str, ...]
 
     def render(self, view: View, folder: OutputFolder) -> None:
-        """Write it."""
+        """Write the output."""
         ...
 
 
 def output_names() -> tuple[str, ...]:
-    """Names of the outputs there are, as the command line takes them."""
+    """Names of all outputs for the command line."""
     return tuple(sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__)))
 
 
 def load_output(name: str) -> Output:
-    """The module of one of `output_names`."""
+    """Import the module of an output."""
     output: Output = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
     return output
 
 
 def obstacle(name: str) -> str | None:
-    """Why an output cannot be written here, with what to do; None where it can."""
+    """Message on why an output cannot be written; None if it can."""
     check = getattr(load_output(name), "check", None)
     return None if check is None else check()
 
 
 def check_outputs(names: Iterable[str]) -> None:
-    """Refuse outputs that do not exist or cannot be written here. Raises: LabelingError."""
+    """Reject outputs that do not exist or cannot be written. Raises: LabelingError."""
     asked = tuple(names)
     for name in asked:
         if name not in output_names():
-            raise LabelingError(f"output {name!r}: expected one or several of {', '.join(output_names())}.")
+            raise LabelingError(f"output {name!r}: expected one or more of {', '.join(output_names())}.")
         if (reason := obstacle(name)) is not None:
             raise LabelingError(reason)
     if "classes" in asked and "class-links" in asked:
-        raise LabelingError("outputs classes and class-links fill the same folder: choose one.")
+        raise LabelingError("outputs classes and class-links write to the same folder: choose one.")
 
 
 def products_of(names: Iterable[str]) -> int:
-    """Bits of the pictures that outputs need."""
+    """Bit mask of the images that outputs need."""
     products = 0
     for name in names:
         products |= load_output(name).PRODUCTS
@@ -65,7 +65,7 @@ def products_of(names: Iterable[str]) -> int:
 
 
 def with_earlier(asked: tuple[str, ...], earlier: Iterable[str], out: Path) -> tuple[str, ...]:
-    """The outputs asked for, and those written before that are still there: these would go stale otherwise."""
+    """Requested outputs, and existing ones of earlier runs, which would become outdated otherwise."""
     names = list(asked)
     for name in earlier:
         targets = load_output(name).TARGETS if name in output_names() else ()

@@ -1,4 +1,4 @@
-"""`annotated/`: copies of the pictures with boxes and labels, written while the photo is open."""
+"""`annotated/`: copies of the images with boxes and labels, written during labeling."""
 
 from typing import Final
 
@@ -12,4 +12,4 @@ TARGETS: Final = (ANNOTATED_DIR,)
 
 
 def render(view: View, folder: OutputFolder) -> None:
-    """Nothing is left to write."""
+    """Do nothing: the files are written during labeling."""

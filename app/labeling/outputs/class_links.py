@@ -7,7 +7,7 @@ from app.labeling.journal import View
 from app.labeling.outputs.classes import TARGETS, write_labeled_crops
 from app.labeling.products import CROPS
 
-HELP: Final = "classes/: as above, with links into crops/"
+HELP: Final = "classes/: the same, with links to crops/"
 PRODUCTS: Final = CROPS
 
 __all__ = ["HELP", "PRODUCTS", "TARGETS", "render"]

@@ -8,7 +8,7 @@ from app.labeling.journal import View
 from app.labeling.products import CROPS, crop_path, flat_crop_name
 from app.labeling.review.class_folders import Crop, write_class_folders
 
-HELP: Final = "classes/: face crops by label, copied; a class-folder data set"
+HELP: Final = "classes/: face crops by label, for training"
 PRODUCTS: Final = CROPS
 TARGETS: Final = ("classes",)
 

@@ -1,4 +1,4 @@
-"""`coco.json`: a COCO data set of pictures, boxes, five keypoints and expressions as categories."""
+"""`coco.json`: a COCO data set of images, boxes, five keypoints and expressions as categories."""
 
 import json
 from collections.abc import Iterator

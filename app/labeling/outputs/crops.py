@@ -1,4 +1,4 @@
-"""`crops/`: every face as the model saw it, 112x112 PNG, written while the photo is open."""
+"""`crops/`: the input of the model for every face, 112x112 PNG, written during labeling."""
 
 from typing import Final
 
@@ -12,4 +12,4 @@ TARGETS: Final = (CROPS_DIR,)
 
 
 def render(view: View, folder: OutputFolder) -> None:
-    """Nothing is left to write."""
+    """Do nothing: the files are written during labeling."""

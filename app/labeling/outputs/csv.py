@@ -20,7 +20,7 @@ def render(view: View, folder: OutputFolder) -> None:
 
 
 def write_csv(file: IO[str], columns: Sequence[Column], rows: Iterable[Row]) -> None:
-    """Write a table with its header, lines ending in a line feed."""
+    """Write a table with a header and line feeds as line endings."""
     writer = csv.writer(_LineFeeds(file))
     writer.writerow([column.name for column in columns])
     for row in rows:
@@ -28,10 +28,10 @@ def write_csv(file: IO[str], columns: Sequence[Column], rows: Iterable[Row]) -> 
 
 
 class _LineFeeds:
-    """The end of a row as a line feed alone.
+    """Stream that converts the line ending of a row to a line feed.
 
-    With a line feed as `lineterminator`, `csv.writer` leaves a name with a carriage return unquoted, which
-    DuckDB refuses.
+    With a line feed as `lineterminator`, `csv.writer` does not quote a name with a carriage return, which
+    DuckDB rejects.
     """
 
     def __init__(self, file: IO[str]) -> None:
@@ -42,7 +42,7 @@ class _LineFeeds:
 
 
 def _cell(column: Column, value: Value) -> str:
-    """A value as text: nothing for None, true or false, probabilities with six digits."""
+    """A value as text: empty for None, true or false for booleans, six digits for probabilities."""
     if value is None:
         return ""
     if isinstance(value, bool):

@@ -21,7 +21,7 @@ TARGETS: Final = ("fiftyone/data.json", "fiftyone/labels.json")
 
 
 def render(view: View, folder: OutputFolder) -> None:
-    """Write both files; members of archives and frames of videos have no file of their own and are left out."""
+    """Write both files, without members of archives and frames of videos."""
     data, labels = TARGETS
     with folder.file("fiftyone", data) as file:
         file.write("{")
@@ -40,7 +40,7 @@ def _files(view: View) -> Iterator[Picture]:
 
 
 def _id(picture: Picture) -> str:
-    """An id without a dot: FiftyOne takes what follows one for a file extension, and drops it on one side only."""
+    """An id without a dot: FiftyOne treats the part after a dot as a file extension, and drops it in one file only."""
     return hashlib.sha256(picture.name.encode()).hexdigest()[:24]
 
 
@@ -50,7 +50,7 @@ def _entries(file: IO[str], entries: Iterator[tuple[str, Any]]) -> None:
 
 
 def _object(picture: Picture, face: FaceRecord) -> dict[str, Any]:
-    """One detection; FiftyOne counts in fractions of the image."""
+    """One detection, in fractions of the image size."""
     width, height = picture.width or 1, picture.height or 1
     x, y, box_width, box_height = face.box_px
     values = face_values(face)

@@ -1,4 +1,4 @@
-"""`files.csv`: one row per file, also those without a face or with an error."""
+"""`files.csv`: one row per file, including files without a face or with an error."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ from app.labeling.files import OutputFolder
 from app.labeling.journal import View
 from app.labeling.outputs.csv import write_csv
 
-HELP: Final = "files.csv: one row per file, also those without a face"
+HELP: Final = "files.csv: one row per file, including those without a face"
 PRODUCTS: Final = 0
 TARGETS: Final = ("files.csv",)
 

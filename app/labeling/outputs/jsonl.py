@@ -1,4 +1,4 @@
-"""`labels.jsonl`: one JSON object a face, with the columns of `labels.csv`."""
+"""`labels.jsonl`: one JSON object per face, with the columns of `labels.csv`."""
 
 import json
 from typing import Final
@@ -7,13 +7,13 @@ from app.labeling.columns import face_rows
 from app.labeling.files import OutputFolder
 from app.labeling.journal import View
 
-HELP: Final = "labels.jsonl: one JSON object a face"
+HELP: Final = "labels.jsonl: one JSON object per face"
 PRODUCTS: Final = 0
 TARGETS: Final = ("labels.jsonl",)
 
 
 def render(view: View, folder: OutputFolder) -> None:
-    """Write `labels.jsonl`; what is empty in the CSV is null here."""
+    """Write `labels.jsonl`; empty values of the CSV are null."""
     with folder.file("jsonl", TARGETS[0]) as file:
         for row in face_rows(view):
             file.write(json.dumps(row, ensure_ascii=False) + "\n")

@@ -1,6 +1,6 @@
 """`label_studio.json` and `label_studio.xml`: tasks with predictions for Label Studio, and its labeling config.
 
-Pictures are referenced by Label Studio's local file serving, relative to the folder that was labeled: start it with
+Images are referenced by Label Studio's local file serving, relative to the folder that was labeled: start it with
 `LABEL_STUDIO_LOCAL_FILES_SERVING_ENABLED=true LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT=<that folder>`.
 """
 
@@ -21,7 +21,7 @@ TARGETS: Final = ("label_studio.json", "label_studio.xml")
 
 
 def render(view: View, folder: OutputFolder) -> None:
-    """Write the tasks, one per picture that is a file of its own, and the labeling configuration."""
+    """Write one task per image file, and the labeling configuration."""
     tasks, config = TARGETS
     with folder.file("label-studio", tasks) as file:
         file.write("[")
@@ -45,7 +45,7 @@ def _task(view: View, picture: Picture) -> dict[str, Any]:
     scores = [face.confidence for face in picture.faces]
     prediction = {
         "model_version": f"{view.model} {view.precision}",
-        "score": round(min(scores), 6) if scores else 0.0,  # the least certain face decides what is reviewed first
+        "score": round(min(scores), 6) if scores else 0.0,  # images with the least certain face are reviewed first
         "result": [_region(picture, face) for face in picture.faces],
     }
     return {
@@ -55,7 +55,7 @@ def _task(view: View, picture: Picture) -> dict[str, Any]:
 
 
 def _region(picture: Picture, face: FaceRecord) -> dict[str, Any]:
-    """One rectangle; Label Studio counts in percent of the picture."""
+    """One rectangle, in percent of the image size."""
     width, height = picture.width or 1, picture.height or 1
     x, y, box_width, box_height = face.box_px
     return {

@@ -1,4 +1,4 @@
-"""`labels.parquet` and `files.parquet`: the tables with types, for large runs. Needs the extra `parquet`."""
+"""`labels.parquet` and `files.parquet`: typed tables for large runs; requires the extra `parquet`."""
 
 import importlib.util
 import itertools
@@ -17,7 +17,7 @@ _ROWS_AT_ONCE: Final = 2_000
 
 
 def check() -> str | None:
-    """Needs pyarrow."""
+    """Check that pyarrow is installed."""
     if importlib.util.find_spec("pyarrow") is None:
         return "output parquet: pyarrow is not installed. Run `pip install pyarrow`, or choose csv or jsonl."
     return None
@@ -58,7 +58,7 @@ def write_table(
 
 
 def row_groups(kind: Any, rows: Iterable[Row]) -> Iterator[Any]:
-    """Arrow tables of 16,000 rows; few of them at once are Python objects, which take twenty times the space."""
+    """Arrow tables of 16,000 rows, converted in small parts, because Python objects need twenty times the memory."""
     import pyarrow as pa
 
     iterator = iter(rows)

@@ -1,4 +1,4 @@
-"""`report.html`: one self-contained page: counts, thumbnails by label, the least certain first, errors, weak faces."""
+"""`report.html`: a self-contained page with counts, thumbnails (least certain first), errors and low-quality faces."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ from app.labeling.journal import View
 from app.labeling.products import THUMBS
 from app.labeling.report import render_page
 
-HELP: Final = "report.html: one page with thumbnails, errors and doubtful faces"
+HELP: Final = "report.html: one page with thumbnails, errors and uncertain faces"
 PRODUCTS: Final = THUMBS
 TARGETS: Final = ("report.html",)
 

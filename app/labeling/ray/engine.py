@@ -103,7 +103,7 @@ def _label(ray: Any, ledger: Ledger, task: Task, report: Reporter, outcome: Outc
         report.say(f"A new run is started. The partitions of the earlier one are kept in {aside}.")
     outcome.total, outcome.before = ledger.counts()
     if outcome.before:
-        report.say(f"Resuming: {outcome.before:,} of {outcome.total:,} files are done already.")
+        report.say(f"Resuming: {outcome.before:,} of {outcome.total:,} files are already labeled.")
     size = task.request.partition_files or PARTITION
     keys = [write_plan(task.out, group, outcome.facts) for group in ledger.missing(size)]
     report.start(outcome.total, outcome.before)

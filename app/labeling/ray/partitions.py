@@ -47,7 +47,7 @@ _BATCH: Final = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What the footer of a committed partition says: its inputs, its run, what became of its pictures.
+    """What the footer of a committed partition says: its inputs, its run, what became of its images.
 
     inputs: name and signature; again: some input failed for a reason that may have passed; seconds: of one worker.
     """

@@ -1,6 +1,6 @@
 """Corrections by people: `corrections.jsonl`, one line per decision, beside predictions that are never changed.
 
-The last line for a face counts. A line holds for the bytes of its picture: once these change it is ignored.
+The last line for a face counts. A line holds for the bytes of its image: once these change it is ignored.
 """
 
 import json
@@ -28,7 +28,7 @@ class BadCorrection(LabelingError):
 class Correction:
     """One decision.
 
-    file, frame, face: which face; frame is -1 for still pictures.
+    file, frame, face: which face; frame is -1 for still images.
     label: one of `DECISIONS`; the predicted label itself where it was confirmed.
     """
 

@@ -107,7 +107,7 @@ def _add_faces(app: FastAPI, view: View, out: Path) -> None:
     def photo(file: str, frame: int = STILL, face: int | None = None) -> Response:
         picture = view.picture(file, frame)
         if picture is None:
-            return JSONResponse({"detail": "no such picture"}, status_code=404)
+            return JSONResponse({"detail": "no such image"}, status_code=404)
         try:
             pixels = source_pixels(picture)
         except LabelingError as error:
@@ -148,7 +148,7 @@ def _add_decisions(app: FastAPI, view: View, out: Path) -> None:
             return JSONResponse({"detail": "only this page may send decisions"}, status_code=403)
         picture = view.picture(body.file, body.frame)
         if picture is None:
-            return JSONResponse({"detail": "no such picture"}, status_code=404)
+            return JSONResponse({"detail": "no such image"}, status_code=404)
         try:
             append_correction(out, decision(picture, body.face, body.label))
         except LabelingError as error:
@@ -157,7 +157,7 @@ def _add_decisions(app: FastAPI, view: View, out: Path) -> None:
 
 
 def _analysis(view: View, picture: Picture, only: int | None) -> Analysis:
-    """What was stored of a picture, for drawing: all faces, or one of them."""
+    """What was stored of an image, for drawing: all faces, or one of them."""
     chosen = picture.faces if only is None else picture.faces[only : only + 1]
     faces = tuple(one.labeled() for one in chosen)
     return Analysis(picture.width or 1, picture.height or 1, faces, view.detector, view.model, "", {})

@@ -1,4 +1,4 @@
-"""Pixels of a labeled picture, read from its source once more."""
+"""Pixels of a labeled image, read from its source once more."""
 
 from app.labeling.containers import BrokenContainer, read_member
 from app.labeling.files import LabelingError
@@ -10,7 +10,7 @@ from data.contract import Array, DecodeError
 
 
 def source_pixels(picture: Picture) -> Array:
-    """The picture's pixels, read from its source once more, (H, W, 3) uint8 RGB.
+    """The image's pixels, read from its source once more, (H, W, 3) uint8 RGB.
 
     Raises: LabelingError, if the source is gone or was changed.
     """
@@ -24,5 +24,5 @@ def source_pixels(picture: Picture) -> Array:
     except (OSError, BrokenContainer, DecodeError) as error:
         raise LabelingError(f"{picture.name} can no longer be read ({error}): label the folder again.") from error
     if pixels.shape[:2] != (picture.height, picture.width):
-        raise LabelingError(f"{picture.name} is not the picture that was labeled: label the folder again.")
+        raise LabelingError(f"{picture.name} is not the image that was labeled: label the folder again.")
     return pixels

@@ -122,7 +122,7 @@ def test_a_run_stopped_by_a_signal_says_so_and_goes_on_later(
     assert not (stopped / "labels.csv").exists()
     again = mien("label", album, "--out", stopped)
     assert again.exit_code == 3
-    assert "are done already" in again.stderr
+    assert "are already labeled" in again.stderr
     assert tree_of(stopped) == tree_of(whole)
 
 

@@ -134,7 +134,7 @@ def test_an_empty_source_is_refused_and_nothing_changes(
     assert tree_of(out) == before
     photos.rmdir()
     (tmp_path / "unmounted").rename(photos)
-    assert "3 of 3 pictures are done" in mien("label", photos, "--out", out).stderr
+    assert "3 of 3 images are already labeled" in mien("label", photos, "--out", out).stderr
 
 
 def test_a_new_run_without_its_source_keeps_the_earlier_run(
@@ -150,7 +150,7 @@ def test_a_new_run_without_its_source_keeps_the_earlier_run(
     assert not list((out / ".mien").glob("journal.*.sqlite3"))
     photos.rmdir()
     (tmp_path / "unmounted").rename(photos)
-    assert "3 of 3 pictures are done" in mien("label", photos, "--out", out).stderr
+    assert "3 of 3 images are already labeled" in mien("label", photos, "--out", out).stderr
     assert "jsonl" in mien("label", photos, "--out", out, "--write", "csv", "--new-run").stderr
 
 

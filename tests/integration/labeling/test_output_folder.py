@@ -58,7 +58,7 @@ def test_a_full_disk_stops_the_run_cleanly_and_it_goes_on_when_there_is_space(
     subprocess.run(["mount", "-o", "remount,size=64m", small_disk], check=True)
     again = mien("label", album, "--out", out, "--write", "csv,annotated,crops")
     assert again.exit_code == 3
-    assert "are done already" in again.stderr
+    assert "are already labeled" in again.stderr
     mien("label", album, "--out", tmp_path / "whole", "--write", "csv,annotated,crops", "--quiet")
     assert tree_of(out) == tree_of(tmp_path / "whole")
 
@@ -110,7 +110,7 @@ def test_a_change_that_keeps_size_and_time_is_noticed_on_request(mien: Mien, pho
     mien("label", photos, "--out", out, "--quiet")
     assert rows_of(out)["3.jpg#0"]["file_sha256"] == before
     checked = mien("label", photos, "--out", out, "--check-hashes")
-    assert "1 files have other bytes" in checked.stderr
+    assert "1 files have changed since" in checked.stderr
     hashes = {row["file_sha256"] for name, row in rows_of(out).items() if name.startswith("3.jpg")}
     assert before not in hashes
 
@@ -127,10 +127,10 @@ def test_another_model_or_setting_is_refused_and_a_new_run_keeps_the_earlier_one
     assert "model tiny.test -> other.model" in refused.stderr
     assert "--new-run" in refused.stderr
     assert tree_of(out) == before
-    assert "6 of 6 pictures are done" in mien("label", photos, "--out", out).stderr
+    assert "6 of 6 images are already labeled" in mien("label", photos, "--out", out).stderr
 
     changed = mien("label", photos, "--out", out, "--model", other, "--new-run")
-    assert "are done already" not in changed.stderr
+    assert "are already labeled" not in changed.stderr
     assert {row["model"] for row in rows_of(out).values()} == {"other.model"}
     assert mien("label", photos, "--out", out, "--new-run", "--quiet").exit_code == 0
     kept = [out / ".mien" / f"journal.{number}.sqlite3" for number in (1, 2)]

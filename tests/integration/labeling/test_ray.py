@@ -92,7 +92,7 @@ def test_a_killed_worker_and_a_killed_driver_leave_each_file_s_rows_once(
     os.kill(next(actors_of(again.pid)), signal.SIGKILL)
     _, stderr = again.communicate(timeout=400)
     assert again.returncode == 3, stderr.decode()
-    assert b"files are done already" in stderr
+    assert b"files are already labeled" in stderr
     summary = json.loads(stderr.splitlines()[-1])
     pictures = [row for row in rows_of(local, "labels") if row["status"] != "skipped"]
     assert summary["pictures"] == len({(row["file"], row["frame"]) for row in pictures})

@@ -21,7 +21,7 @@ def test_the_benchmark_writes_efficiency_rate_and_memory(
     results = json.loads(out.read_text(encoding="utf-8"))
     assert json.loads(capsys.readouterr().out) == results
     assert results["efficiency"] == pytest.approx(results["images_per_s"] / results["bare_images_per_s"])
-    assert results["faces"] == results["pictures"] == 6
+    assert results["faces"] == results["images"] == 6
     assert results["peak_rss_mb"] >= results["rss_mb_end"] > 20
     assert set(results["stage_ms"]) == {"read", "decode", "detect", "align", "classify", "write"}
 

@@ -65,5 +65,5 @@ def test_an_unreadable_file_and_an_unknown_model_are_errors(analyzer: Analyzer, 
         analyzer.analyze(b"no image")
     with pytest.raises(FileNotFoundError):
         analyzer.analyze(tmp_path / "missing.jpg")
-    with pytest.raises(MienError, match=r"model 'accurat': no folder of an artifact, nor one of fast, accurate, "):
+    with pytest.raises(MienError, match=r"model 'accurat': not an artifact folder, and not one of fast, accurate, "):
         Analyzer(model="accurat")

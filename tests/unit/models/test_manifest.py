@@ -50,7 +50,7 @@ def test_models_have_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     (tmp_path / "tiny.v1").mkdir()
     (tmp_path / "tiny.v1" / "manifest.json").touch()
     assert artifact_dir("tiny.v1") == tmp_path / "tiny.v1"
-    with pytest.raises(ArtifactError, match=r"model .fsat.: no folder .*, nor one of fast, accurate, tiny\.v1"):
+    with pytest.raises(ArtifactError, match=r"model .fsat.: not an artifact folder.*one of fast, accurate, tiny\.v1"):
         artifact_dir("fsat")
 
 

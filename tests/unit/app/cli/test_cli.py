@@ -105,8 +105,8 @@ def test_models_list_includes_every_detector() -> None:
         (["label", "x", "--files-from", "-"], 2, "give either FOLDER... or --files-from"),
         (["label", "x", "--every", "2", "--per-second", "1"], 2, "cannot be combined"),
         (["label", "no/such/folder"], 1, "there is no such folder or file"),
-        (["label", ".", "--write", "cvs"], 1, "expected one or several of"),
-        (["review", "no/such/folder"], 1, "holds no journal"),
+        (["label", ".", "--write", "cvs"], 1, "expected one or more of"),
+        (["review", "no/such/folder"], 1, "has no journal"),
     ],
 )
 def test_a_usage_error_is_one_line_and_an_exit_code(

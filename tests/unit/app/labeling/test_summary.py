@@ -42,5 +42,5 @@ def test_the_speed_and_each_stage_s_share_are_told() -> None:
     console = Console(file=io.StringIO(), width=200)
     print_summary(OUTCOME, console)
     said = console.file.getvalue()  # type: ignore[attr-defined]
-    assert "2.0 images/s with 2 workers; 250.0 ms of work per picture: decode 25%, classify 75%" in said
+    assert "2.0 images/s with 2 workers; 250.0 ms of work per image: decode 25%, classify 75%" in said
     assert summary_facts(OUTCOME)["images_per_s"] == 2.0

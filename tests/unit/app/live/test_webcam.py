@@ -95,7 +95,7 @@ def pipeline(artifact: Path) -> Pipeline:
 def test_a_face_keeps_its_number_and_every_view_sees_every_frame(pipeline: Pipeline) -> None:
     source, first, second = Still(), Recorder(), Recorder()
     summary = label_video(pipeline, source, [first, second])
-    assert (summary.frames, summary.people) == (FRAMES, {1})
+    assert (summary.frames, summary.tracks) == (FRAMES, {1})
     assert len(first.moments) == len(second.moments) == FRAMES
     assert [len(moment.faces) for moment in first.moments] == [1] * (FRAMES - 1) + [0]
     assert (source.closed, first.closed, second.closed) == (True, 1, 1)

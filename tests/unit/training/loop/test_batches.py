@@ -59,7 +59,7 @@ def test_faces_for_the_teacher_carry_no_label_into_the_loss(root: Path) -> None:
 def test_faces_for_the_teacher_without_one_are_refused(root: Path) -> None:
     train = [{"kind": "folders", "split": "train", "root": str(root), "target": "teacher"}]
     data = {"train": train, "valid": {"kind": "folders", "split": "valid", "root": str(root)}}
-    with pytest.raises(RecipeError, match="needs a distillation mode"):
+    with pytest.raises(RecipeError, match="requires a distillation mode"):
         small_recipe(root, data=data)
     taught = {"mode": "soft", "teachers": ["runs/t"]}
     assert small_recipe(root, data=data, distillation=taught).data.train[0].target == "teacher"

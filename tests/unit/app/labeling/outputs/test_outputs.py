@@ -209,7 +209,7 @@ def test_every_column_is_in_the_guide_with_its_unit() -> None:
 
 
 def test_an_unknown_output_is_refused_with_those_there_are() -> None:
-    with pytest.raises(LabelingError, match="expected one or several of annotated"):
+    with pytest.raises(LabelingError, match="expected one or more of annotated"):
         check_outputs(("cvs",))
     with pytest.raises(LabelingError, match="choose one"):
         check_outputs(("classes", "class-links"))

@@ -130,5 +130,5 @@ def test_an_export_never_replaces_a_folder_of_other_files(own: Labeled, tmp_path
 
 
 def test_a_folder_without_a_run_is_named(tmp_path: Path) -> None:
-    with pytest.raises(LabelingError, match="holds no journal"):
+    with pytest.raises(LabelingError, match="has no journal"):
         create_review_app(tmp_path)
