@@ -156,7 +156,7 @@ def _link(view: View, picture: Picture) -> str:
 
 def _tiles(gathered: Gathered, faces: int) -> str:
     tiles = {
-        "pictures": pictures_of(gathered.statuses),
+        "images": pictures_of(gathered.statuses),
         "faces": faces,
         "uncertain": gathered.uncertain,
         "without a face": gathered.statuses["no_face"],

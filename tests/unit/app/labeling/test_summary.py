@@ -27,7 +27,7 @@ def test_skipped_files_are_not_counted_as_pictures() -> None:
     console = Console(file=io.StringIO(), width=200)
     print_summary(OUTCOME, console)
     said = console.file.getvalue()  # type: ignore[attr-defined]
-    assert "8 faces in 8 pictures; 2 without a face, 1 with an error; 3 files skipped" in said
+    assert "8 faces in 8 images; 2 without a face, 1 with an error; 3 files skipped" in said
 
 
 def test_model_precision_and_provider_are_told() -> None:

@@ -183,7 +183,7 @@ def test_the_report_links_photos_and_counts_like_the_terminal(finished: Labeled)
     print_summary(finished.outcome, console)
     said = console.file.getvalue()  # type: ignore[attr-defined]
     tiles = {name: count for count, name in re.findall(r"<div class=tile><b>([\d,]+)</b>([\w ]+)</div>", page)}
-    for words in ("faces in", "pictures;", "without a face", "with an error", "files skipped"):
+    for words in ("faces in", "images;", "without a face", "with an error", "files skipped"):
         (count,) = re.findall(rf"([\d,]+) {words}", said)
         assert tiles[words.removesuffix(" in").removesuffix(";")] == count, words
     for label, count in finished.outcome.labels.items():
