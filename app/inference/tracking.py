@@ -18,11 +18,12 @@ from data.contract import LABELS, Array
 class TrackingRules:
     """Parameters of matching and smoothing.
 
-    min_iou: least intersection over union of a face with where it was before.
-    lost_s: a track is forgotten when no face matched it for this long,
-    slow_s: or, where no frame came since it was last seen, for this long.
-    settle_s: time constant of the smoothing; after it, 63 % of a change have arrived. 0 turns smoothing off.
-    lead: how much more probable another expression must be before it replaces the one that is shown.
+    Attributes:
+        min_iou: minimum intersection over union of a face and the last box of its track.
+        lost_s: a track ends after this time without a matching face,
+        slow_s: or after this time if there was no frame since it was last seen.
+        settle_s: time constant of the exponential smoothing: after it, 63 % of a change is visible; 0 turns it off.
+        lead: how much more probable another expression must be to replace the displayed one.
     """
 
     min_iou: float = 0.3
@@ -111,8 +112,8 @@ class Tracker:
 
     def _follow(self, track: _Track, face: LabeledFace, at_s: float) -> None:
         settle_s = self.rules.settle_s
-        share = 1.0 - math.exp(-max(0.0, at_s - track.seen_s) / settle_s) if settle_s else 1.0
-        track.probabilities = track.probabilities + share * (face.probabilities - track.probabilities)
+        weight = 1.0 - math.exp(-max(0.0, at_s - track.seen_s) / settle_s) if settle_s else 1.0
+        track.probabilities = track.probabilities + weight * (face.probabilities - track.probabilities)
         track.box_px, track.seen_s = face.face.box_px, at_s
         best = int(track.probabilities.argmax())
         if track.probabilities[best] - track.probabilities[track.shown] >= self.rules.lead:
