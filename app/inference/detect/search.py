@@ -23,20 +23,19 @@ MERGE_IOU: Final = 0.4
 SMALL_FACE_PX: Final = 40.0
 CLOSE_UP_PX: Final = 160
 TURNED_PX: Final = 480
-# Upright faces of real photos score 0.92 to 0.96, the same faces lying on their side or upside down 0.6 to 0.91.
-SURE_SCORE: Final = 0.9
-# A turned look replaces an upright one only if clearly better: a beard upside down passes for a head of hair.
-TURNED_MARGIN: Final = 0.03
+# Upright faces of real photos score 0.92 to 0.96, the same faces lying on their side or upside down 0.6 to 0.92.
+SURE_SCORE: Final = 0.92
+# The turns of one face are compared where it fills five eighths of this many pixels: the network tells them apart best.
+JUDGED_PX: Final = 160
+MAX_JUDGED: Final = 8
+# A turned face must be better: a beard upside down passes for a head of hair.
+TURNED_MARGIN: Final = 0.01
 TURNED_SCORE: Final = 0.7
 _MIN_CANVAS_PX: Final = 64
 # Of 200 FERPlus faces of 48 px the network finds 79 % as they are, 98 % enlarged to this size.
 _TINY_PX: Final = 144
 _MAX_ENLARGEMENT: Final = 4.0
-_QUARTER_TURNS: Final = (
-    (1, cv2.ROTATE_90_CLOCKWISE),
-    (2, cv2.ROTATE_180),
-    (3, cv2.ROTATE_90_COUNTERCLOCKWISE),
-)
+_CODES: Final = (cv2.ROTATE_90_CLOCKWISE, cv2.ROTATE_180, cv2.ROTATE_90_COUNTERCLOCKWISE)  # 1, 2 and 3 quarters
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,23 +51,12 @@ def find_faces(image: Array, network: Network, plan: Plan) -> list[Face]:
     """Find faces in (H, W, 3) uint8 RGB, largest first."""
     faces = _upright(image, network, plan)
     if plan.turned and _best(faces) < SURE_SCORE:
-        faces = _with_turned(faces, _turned(image, network, plan))
+        faces = _with_turned(faces, image, network, plan)
     return largest_first(faces)
 
 
 def _best(faces: list[Face]) -> float:
     return max((face.score for face in faces), default=0.0)
-
-
-def _with_turned(upright: list[Face], turned: list[Face]) -> list[Face]:
-    """Let turned faces take the place of upright ones that they beat by the margin, and add those seen only so."""
-    better = [
-        face
-        for face in turned
-        if face.score >= TURNED_SCORE
-        and all(face.score >= other.score + TURNED_MARGIN for other in upright if _same(face, other))
-    ]
-    return better + [face for face in upright if not any(_same(face, other) for other in better)]
 
 
 def _same(face: Face, other: Face) -> bool:
@@ -140,19 +128,71 @@ def merge(faces: list[Face]) -> list[Face]:
     return kept
 
 
-def _turned(image: Array, network: Network, plan: Plan) -> list[Face]:
-    """Look at the picture turned by 90, 180 and 270 degrees, small; search the best turn fully, and turn back."""
-    small = _resized(image, TURNED_PX)
-    scores = {
-        (turns, code): sum(face.score for face in one_pass(cv2.rotate(small, code), network, TURNED_PX))
-        for turns, code in _QUARTER_TURNS
-    }
-    turns, code = max(scores, key=lambda turn: scores[turn])
-    if scores[turns, code] == 0.0:
-        return []
+def _with_turned(upright: list[Face], image: Array, network: Network, plan: Plan) -> list[Face]:
+    """Find out how the picture is turned; add the faces of that turn, and remove upright ones that stand better there.
+
+    The detector's score alone does not tell: it also depends on a face's size, and an upside-down face is a face to it.
+    """
+    seen = merge(upright + _seen_small(image, network))[:MAX_JUDGED]
+    scores = np.array([turn_scores(image, network, face) for face in seen]).reshape(-1, 4)
+    turns = int(np.bincount(scores.argmax(axis=1), scores.max(axis=1), minlength=4).argmax())  # each face votes
+    if turns == 0:
+        return upright
+
+    def stands_turned(face: Face) -> bool:
+        scores = turn_scores(image, network, face)
+        return bool(scores[turns] > scores[0])
+
     height, width = image.shape[:2]
-    faces = _upright(cv2.rotate(image, code), network, plan)
-    return [unturned(face, turns, width=width, height=height) for face in faces]
+    found = _upright(_rotated(image, turns), network, plan)
+    turned = [unturned(face, turns, width=width, height=height) for face in found if face.score >= TURNED_SCORE]
+    return merge(
+        [face for face in turned if not any(_same(face, other) for other in upright) or stands_turned(face)]
+        + [face for face in upright if face.score >= SURE_SCORE or not stands_turned(face)]
+    )
+
+
+def _seen_small(image: Array, network: Network) -> list[Face]:
+    """Faces of the picture turned by 90, 180 and 270 degrees, small, in its own pixels."""
+    height, width = image.shape[:2]
+    small = _resized(image, TURNED_PX)
+    scale_x, scale_y = width / small.shape[1], height / small.shape[0]
+    return [
+        scaled(unturned(face, turns, width=small.shape[1], height=small.shape[0]), scale_x, scale_y)
+        for turns in (1, 2, 3)
+        for px in (TURNED_PX, CLOSE_UP_PX)
+        for face in one_pass(_rotated(small, turns), network, px)
+    ]
+
+
+def turn_scores(image: Array, network: Network, face: Face) -> Array:
+    """Scores (4,) of one face turned by 0, 90, 180 and 270 degrees, in the same pixels; turned ones less the margin."""
+    around = _surroundings(image, face)
+    center = JUDGED_PX / 2
+    scores = np.zeros(4)
+    for turns in range(4):
+        rows = network(_rotated(around, turns))
+        near = np.abs(rows[:, :2] + rows[:, 2:4] / 2 - center).max(axis=1, initial=0.0) < JUDGED_PX / 4
+        scores[turns] = rows[near, 14].max(initial=0.0)
+    return scores - TURNED_MARGIN * (np.arange(4) > 0)
+
+
+def _surroundings(image: Array, face: Face) -> Array:
+    """A square around the face, 1.6 times its side, at `JUDGED_PX`; black outside of the picture."""
+    x, y, width, height = face.box_px
+    half = max(1, round(0.8 * max(width, height)))
+    left, top = round(x + width / 2) - half, round(y + height / 2) - half
+    right, bottom = left + 2 * half - image.shape[1], top + 2 * half - image.shape[0]  # beyond the edges
+    cut = image[max(0, top) : top + 2 * half, max(0, left) : left + 2 * half]
+    edges = (max(0, -top), max(0, bottom), max(0, -left), max(0, right))
+    square = cv2.copyMakeBorder(cut, *edges, cv2.BORDER_CONSTANT, value=(0, 0, 0))
+    way = cv2.INTER_AREA if 2 * half > JUDGED_PX else cv2.INTER_LINEAR
+    return cv2.resize(square, (JUDGED_PX, JUDGED_PX), interpolation=way)
+
+
+def _rotated(image: Array, turns: int) -> Array:
+    """The picture turned clockwise by `turns` quarters."""
+    return cv2.rotate(image, _CODES[turns - 1]) if turns else image
 
 
 def unturned(face: Face, turns: int, *, width: int, height: int) -> Face:

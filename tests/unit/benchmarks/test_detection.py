@@ -21,5 +21,12 @@ def test_the_sample_photo_is_found_in_every_turn(
     assert json.loads(capsys.readouterr().out) == results
     assert set(results["runners"]["160x160"]) == {"onnxruntime_ms", "opencv_ms"}
     for turn in ("0", "90", "180", "270"):
-        row = results["found_by_turn"][turn]
-        assert (row["reference"], row["found"], row["right_roll"], row["others"]) == (1, 1, 1, 0)
+        for images in ("found_by_turn", "close_ups_by_turn"):
+            row = results[images][turn]
+            assert (row["reference"], row["found"], row["right_roll"], row["right_label"], row["others"]) == (
+                1,
+                1,
+                1,
+                1,
+                0,
+            )

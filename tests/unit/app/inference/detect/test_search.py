@@ -4,8 +4,18 @@ import cv2
 import numpy as np
 import pytest
 
-from app.inference.detect.base import Face
-from app.inference.detect.search import Plan, _halved, find_faces, merge, one_pass, unturned
+from app.inference.detect.base import Box, Face
+from app.inference.detect.search import (
+    JUDGED_PX,
+    TURNED_MARGIN,
+    Plan,
+    _halved,
+    find_faces,
+    merge,
+    one_pass,
+    turn_scores,
+    unturned,
+)
 from data.contract import Array, roll_degrees
 
 PLAN = Plan(640, 1600, turned=True)
@@ -24,9 +34,13 @@ def photo(width: int, height: int, *squares: tuple[int, int, int]) -> Array:
 class MarkFinder:
     """Answers a row for each drawn face whose side is within what it can see; sure of upright ones alone."""
 
-    def __init__(self, smallest: int = 20, largest: int = 300) -> None:
+    def __init__(
+        self, smallest: int = 20, largest: int = 300, scores: dict[int, tuple[float, float]] | None = None
+    ) -> None:
+        """`scores`: up to a side in pixels, the score of an upright face and of any other."""
         self.sizes: list[tuple[int, int]] = []
         self.smallest, self.largest = smallest, largest
+        self.scores = scores or {largest: (0.95, 0.75)}
 
     def __call__(self, image: Array) -> Array:
         self.sizes.append((image.shape[1], image.shape[0]))
@@ -41,7 +55,8 @@ class MarkFinder:
             return None
         top = colors[y + height // 4, x + width // 2]
         bottom = colors[y + height * 3 // 4, x + width // 2]
-        score = 0.95 if top[2] > bottom[2] else 0.75
+        upright, other = next(scores for side, scores in self.scores.items() if max(width, height) <= side)
+        score = upright if top[2] > bottom[2] else other
         points = [(0.3, 0.4), (0.7, 0.4), (0.5, 0.6), (0.35, 0.8), (0.65, 0.8)]
         landmarks = [value for px, py in points for value in (x + px * width, y + py * height)]
         return [x, y, width, height, *landmarks, score]
@@ -88,6 +103,33 @@ def test_a_photo_on_its_side_is_turned_and_its_faces_turned_back(turns: int, cod
     back = unturned(face, turns, width=900, height=600)
     assert back.box_px == pytest.approx((100, 150, 200, 200), abs=4)
     assert back.landmarks_px[0] == pytest.approx((160, 230), abs=4)
+
+
+def test_an_upright_close_up_stays_upright_though_it_scores_higher_upside_down() -> None:
+    """A score also depends on size: near the largest that the network sees, it says little about the turn."""
+    network = MarkFinder(largest=700, scores={300: (0.95, 0.75), 700: (0.89, 0.93)})
+    (face,) = find_faces(photo(640, 640, (40, 30, 560)), network, PLAN)
+    assert roll_degrees(face.landmarks_px) == pytest.approx(0, abs=2)
+
+
+@pytest.mark.parametrize(("turns", "code"), [(1, 0), (2, 1), (3, 2)])
+def test_a_turned_close_up_is_turned_though_it_scores_higher_as_it_is(turns: int, code: int) -> None:
+    network = MarkFinder(largest=700, scores={300: (0.95, 0.75), 700: (0.85, 0.88)})
+    (face,) = find_faces(cv2.rotate(photo(640, 640, (40, 30, 560)), code), network, PLAN)
+    assert roll_degrees(face.landmarks_px) % 360 == pytest.approx(90 * turns, abs=2)
+
+
+@pytest.mark.parametrize("box", [(-40, -60, 300, 300), (500, 400, 300, 260), (10, 20, 3, 3), (-5, -5, 660, 660)])
+def test_a_face_at_the_edge_is_compared_in_all_turns(box: Box) -> None:
+    sizes = []
+
+    def network(image: Array) -> Array:
+        sizes.append(image.shape[:2])
+        return np.array([[30, 30, 100, 100, *range(10), 0.8]], np.float32)
+
+    scores = turn_scores(photo(640, 480), network, Face(box, np.zeros((5, 2), np.float32), 0.9))
+    assert scores == pytest.approx([0.8, 0.8 - TURNED_MARGIN, 0.8 - TURNED_MARGIN, 0.8 - TURNED_MARGIN])
+    assert sizes == [(JUDGED_PX, JUDGED_PX)] * 4
 
 
 def test_a_photo_on_its_side_stays_as_it_is_where_turning_is_off() -> None:

@@ -7,6 +7,7 @@ import cv2
 import numpy as np
 import pytest
 
+from app.inference.detect.base import Face
 from app.inference.detect.search import Plan, find_faces
 from app.inference.detect.yunet import NMS_IOU, OUTPUTS, STRIDES, TOP_K, YuNet, create, decode
 from app.settings import load_settings
@@ -129,6 +130,36 @@ def test_a_face_that_fills_the_picture_is_found(yunet: YuNet, side: int) -> None
     close_up = cv2.resize(image[y : y + height, x : x + width], (side, side), interpolation=cv2.INTER_AREA)
     (found,) = yunet.detect(close_up)
     assert min(found.box_px[2:]) > 0.7 * side
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 3])
+@pytest.mark.parametrize("name", ["astronaut.jpg", "grace_hopper.jpg"])
+@pytest.mark.parametrize("margin", [0.0, 0.15, 0.4])
+def test_a_close_up_has_its_roll_in_every_turn(yunet: YuNet, name: str, margin: float, turns: int) -> None:
+    image = contract.decode((sample_photo().parent / name).read_bytes())
+    face = yunet.detect(image)[0]
+    expected = roll_degrees(face.landmarks_px) + 90 * turns
+    (found,) = yunet.detect(np.ascontiguousarray(np.rot90(close_up(image, face, margin), -turns)))
+    assert abs((roll_degrees(found.landmarks_px) - expected + 180) % 360 - 180) < 15
+
+
+@pytest.mark.parametrize("name", ["042.jpg", "063.jpg"])
+def test_an_upright_close_up_of_a_real_photo_stays_upright(yunet: YuNet, name: str) -> None:
+    image = contract.decode((folder_from_environment("MIEN_PHOTOS_DIR") / name).read_bytes())
+    (face,) = yunet.detect(image)
+    (found,) = yunet.detect(close_up(image, face, 0.0))
+    assert roll_degrees(found.landmarks_px) == pytest.approx(roll_degrees(face.landmarks_px), abs=15)
+
+
+def close_up(image: Array, face: Face, margin: float) -> Array:
+    """The face with a share of its side around it, 640 pixels on its long side."""
+    x, y, width, height = face.box_px
+    half = max(width, height) * (0.5 + margin)
+    top, left = round(max(0, y + height / 2 - half)), round(max(0, x + width / 2 - half))
+    cut = image[top : round(y + height / 2 + half), left : round(x + width / 2 + half)]
+    scale = 640 / max(cut.shape[:2])
+    way = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
+    return cv2.resize(cut, None, fx=scale, fy=scale, interpolation=way)
 
 
 def test_threads_do_not_disturb_each_other(yunet: YuNet) -> None:
