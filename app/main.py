@@ -17,7 +17,7 @@ from app.service.metrics import Metrics
 from app.service.middleware import REQUEST_ID, Cors, Envelope
 from app.service.routes import docs, expressions, health, metrics, models, page, stream
 from app.service.security import DESCRIBED_KEYS, METRICS_PATH, PROBE_PATHS, AllowedHosts, ApiKeys, allowed_hosts
-from app.service.shutdown import on_stop
+from app.service.shutdown import on_stop, starting
 from app.service.state import Service
 from app.settings import Settings, load_settings
 
@@ -86,7 +86,8 @@ def _middleware(settings: Settings) -> list[Middleware]:
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[dict[str, object]]:
     settings: Settings = app.state.settings
-    service = Service(app.state.pipelines or build_pipelines(settings), settings, Metrics())
+    with starting():
+        service = Service(app.state.pipelines or build_pipelines(settings), settings, Metrics())
     app.state.service = service
     with on_stop(service.drain, after_s=settings.drain_s):
         refused = lambda slug: service.metrics.rejections.labels(slug).inc()  # noqa: E731

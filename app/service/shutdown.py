@@ -22,6 +22,23 @@ _CLOSING_S: Final = 0.02  # for the event loop to let go of a listener
 
 
 @contextmanager
+def starting() -> Iterator[None]:
+    """While models are opened, SIGTERM ends the process at once.
+
+    It has accepted nothing. A worker that lived on would keep the port open, and lose the connections in its queue.
+    Does nothing outside the main thread, which gets no signals.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
 def on_stop(drain: Callable[[], None], *, after_s: float) -> Iterator[None]:
     """Call `drain` on the first SIGTERM or SIGINT, and the previous handler `after_s` seconds later.
 

@@ -6,6 +6,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 import httpx
 import pytest
@@ -15,6 +16,16 @@ from tests.integration.service.conftest import Server
 from tests.support import encoded, picture
 
 Serve = Callable[..., Server]
+_SLOW_SECOND_WORKER = """
+import sys, pathlib, time
+if "--multiprocessing-fork" in sys.argv:
+    try:
+        pathlib.Path("first").mkdir()
+    except FileExistsError:
+        import app.main
+        build = app.main.build_pipelines
+        app.main.build_pipelines = lambda settings: time.sleep(8) or build(settings)
+"""
 PHOTOS = [encoded(picture(width, 240), "JPEG") for width in (320, 400, 480)]
 
 
@@ -30,8 +41,8 @@ def _logged(server: Server) -> int:
     return len(re.findall(r'"POST /v1/expressions HTTP/1.1" 200', server.log.read_text()))
 
 
-def _stop_under_load(serve: Serve, workers: int) -> None:
-    server = serve(max_queue=1000, max_per_client=0, max_wait_s=60, workers=workers)
+def _stop_under_load(serve: Serve, workers: int, **options: object) -> None:
+    server = serve(max_queue=1000, max_per_client=0, max_wait_s=60, workers=workers, **options)
     outcomes = asyncio.run(_load_and_stop(server, rate=60, seconds=2))
     statuses = Counter(outcome.status for outcome in outcomes)
     assert set(statuses) == {200, REFUSED}, f"a response, or a closed port; nothing lost: {statuses}"
@@ -43,6 +54,11 @@ def _stop_under_load(serve: Serve, workers: int) -> None:
 def test_no_accepted_request_is_lost_when_the_service_stops(serve: Serve, workers: int) -> None:
     for _ in range(2):
         _stop_under_load(serve, workers)
+
+
+def test_a_worker_that_is_still_starting_does_not_keep_the_port_open(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(_SLOW_SECOND_WORKER)
+    _stop_under_load(serve, workers=2, first_on_path=tmp_path)
 
 
 @pytest.mark.soak
