@@ -17,7 +17,7 @@ def test_a_worker_has_a_minute_to_start_before_it_is_replaced() -> None:
 
 def test_worker_processes_keep_the_precision_that_their_parent_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     classifier = SimpleNamespace(precision="int8", provider=CPU)
-    monkeypatch.setattr(server, "build_pipeline", lambda _: SimpleNamespace(classifier=classifier))
+    monkeypatch.setattr(server, "build_pipelines", lambda _: {"fast": SimpleNamespace(classifier=classifier)})
     monkeypatch.setattr(server, "Workers", lambda _, sockets: SimpleNamespace(run=sockets[0].close))
     monkeypatch.setattr(server.logging.config, "dictConfig", lambda _: None)  # type: ignore[attr-defined]
     monkeypatch.setattr(server.os, "environ", dict(os.environ))  # type: ignore[attr-defined]
