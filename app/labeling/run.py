@@ -5,18 +5,25 @@ python -m app label samples/photos --out out
 
 import json
 import os
+import platform
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import cv2
+import numpy as np
+import onnxruntime
+import PIL
+
+from app import VERSION
 from app.inference.pipeline import Pipeline
 from app.inference.runtime.cpu_count import cores
 from app.labeling.engine import Engine, Watcher
 from app.labeling.facts import OtherRun, changes, facts_of, limits_of, open_pipelines, resumed
 from app.labeling.files import OutputFolder, clear_parts, disk_errors, output_lock, remove_files
 from app.labeling.journal import Journal, View, earlier_facts
-from app.labeling.outputs import check_outputs, load_output, products_of, with_earlier
+from app.labeling.outputs import check_outputs, load_output, products_of, with_earlier, write_output
 from app.labeling.products import (
     ANNOTATED,
     ANNOTATED_DIR,
@@ -142,8 +149,8 @@ def _scan(journal: Journal, request: Request, pipeline: Pipeline, report: Report
     if kept is not None:
         report.say(f"Starting a new run. The journal of the earlier run is kept as {kept}.")
     if journal.get("drawing") not in (None, request.drawing):
-        report.say("Annotated copies are written again, because their size was changed.")
-        journal.forget_products()
+        report.say("Annotated copies, if any, are written again: their size or the faces drawn on them changed.")
+        journal.forget_products(ANNOTATED)
     journal.put("drawing", request.drawing)
     journal.put("filter", json.dumps([request.min_face_px, request.min_confidence]))
     limits = limits_of(pipeline)
@@ -194,9 +201,7 @@ def _write(
         for name in outputs:
             signals.check()
             report.writing(name)
-            output = load_output(name)
-            output.render(view, folder)
-            outcome.written += [journal.out / target for target in output.TARGETS]
+            outcome.written += [journal.out / target for target in write_output(name, view, folder)]
     finally:
         view.close()
 
@@ -233,6 +238,7 @@ def _write_run_file(journal: Journal, request: Request, outcome: Outcome) -> Non
     """Write `run.json`: versions, settings and outcome."""
     _count(journal.out, outcome)
     facts = {
+        "versions": _versions(),
         "settings": outcome.facts,
         "inputs": [printable(path) for path in _inputs(request)],
         "options": {
@@ -262,6 +268,12 @@ def _write_run_file(journal: Journal, request: Request, outcome: Outcome) -> Non
     journal.claim(RUN_FILE, [RUN_FILE])
     write_atomic(journal.out / RUN_FILE, json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
     outcome.written.append(journal.out / RUN_FILE)
+
+
+def _versions() -> dict[str, str]:
+    libraries = {"mien": VERSION, "python": platform.python_version(), "system": platform.platform()}
+    libraries |= {"onnxruntime": onnxruntime.__version__, "opencv": cv2.__version__}
+    return libraries | {"numpy": np.__version__, "pillow": PIL.__version__}
 
 
 __all__ = ["OtherRun", "Outcome", "label"]

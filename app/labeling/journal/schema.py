@@ -41,10 +41,14 @@ def connect(out: Path, *, read_only: bool) -> sqlite3.Connection:
     """Open the journal, creating it unless `read_only`. Raises: sqlite3.Error."""
     address = f"{journal_path(out).absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
     connection = sqlite3.connect(address, uri=True, isolation_level=None, timeout=30.0, check_same_thread=False)
-    if not read_only:
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=NORMAL")
-        connection.executescript(SCHEMA)
+    try:
+        if not read_only:
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=NORMAL")
+            connection.executescript(SCHEMA)
+    except sqlite3.Error:
+        connection.close()
+        raise
     return connection
 
 

@@ -16,12 +16,13 @@ import numpy as np
 
 from app.labeling.files import ForeignFile, LabelingError, foreign
 from app.labeling.journal.schema import Transaction, checksum, connect, journal_path
+from app.labeling.kinds import CONTAINERS
 from app.labeling.records import STILL, TRANSIENT, FaceRecord, Failure, Item, PictureRecord, Source
 from data.atomic import atomic_path
 
 _PAGE: Final = 512
 _BATCH: Final = 2_000
-_CONTAINERS: Final = "('zip', 'tar', 'video')"
+_CONTAINERS: Final = f"({', '.join(map(repr, CONTAINERS))})"
 _UNCHANGED: Final = "items.signature=excluded.signature AND items.path=excluded.path AND items.kind=excluded.kind"
 _UPSERT_SOURCE: Final = f"""
 INSERT INTO items(name, frame, kind, path, size, signature, found, status, reason, error)
@@ -157,7 +158,7 @@ class Journal:
         )
         for table in ("faces", "thumbs"):
             self._db.execute(
-                f"DELETE FROM {table} WHERE item NOT IN (SELECT id FROM items WHERE status IS NOT NULL)"  # noqa: S608
+                f"DELETE FROM {table} WHERE item NOT IN (SELECT id FROM items WHERE status IN ('ok', 'no_face'))"  # noqa: S608
             )
 
     def is_own(self, name: str) -> bool:
@@ -183,7 +184,9 @@ class Journal:
             ).fetchall()
             for row, name, kind, path, member, size, status, products in rows:
                 item = Item(name, kind, path, member, size, products=products | wanted_products)
-                yield Stored(row, item, _is_done(status, products, wanted_products))
+                # products of a container are those of its pictures, see lacks_products
+                done = status is not None if kind in CONTAINERS else _is_done(status, products, wanted_products)
+                yield Stored(row, item, done)
             if len(rows) < _PAGE:
                 return
             last = rows[-1][1]
@@ -219,10 +222,10 @@ class Journal:
             )
             return self._db.execute("UPDATE items SET status=NULL WHERE reason=?", (reason,)).rowcount
 
-    def forget_products(self) -> None:
-        """Mark all written images as missing, so that they are written again."""
+    def forget_products(self, products: int) -> None:
+        """Mark these written images as missing, so that they are written again."""
         with self._transaction:
-            self._db.execute("UPDATE items SET products=0")
+            self._db.execute("UPDATE items SET products=products & ~?", (products,))
 
     # Results
 

@@ -16,15 +16,14 @@ from app.labeling.journal import View
 
 
 class Output(Protocol):
-    """A module of this folder. An optional function `check` returns why it cannot be written."""
+    """A module of this folder: a line of help, and the files and folders that it writes.
+
+    Where it needs them, it also has `PRODUCTS`, `check() -> str | None`, which says why it cannot be written here, and
+    `render(view, folder)`, which writes it.
+    """
 
     HELP: str
-    PRODUCTS: int
     TARGETS: tuple[str, ...]
-
-    def render(self, view: View, folder: OutputFolder) -> None:
-        """Write the output."""
-        ...
 
 
 def output_names() -> tuple[str, ...]:
@@ -36,6 +35,14 @@ def load_output(name: str) -> Output:
     """Import the module of an output."""
     output: Output = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
     return output
+
+
+def write_output(name: str, view: View, folder: OutputFolder) -> tuple[str, ...]:
+    """Write an output. Returns: its files and folders. Raises: ForeignFile, OSError, DamagedJournal."""
+    output = load_output(name)
+    if render := getattr(output, "render", None):
+        render(view, folder)
+    return output.TARGETS
 
 
 def obstacle(name: str) -> str | None:
@@ -60,7 +67,7 @@ def products_of(names: Iterable[str]) -> int:
     """Bit mask of the images that outputs need."""
     products = 0
     for name in names:
-        products |= load_output(name).PRODUCTS
+        products |= getattr(load_output(name), "PRODUCTS", 0)
     return products
 
 

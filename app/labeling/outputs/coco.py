@@ -11,7 +11,6 @@ from app.labeling.records import FaceRecord
 from data.contract import LABELS, LANDMARKS
 
 HELP: Final = "coco.json: COCO detection and keypoints"
-PRODUCTS: Final = 0
 TARGETS: Final = ("coco.json",)
 
 

@@ -2,14 +2,8 @@
 
 from typing import Final
 
-from app.labeling.files import OutputFolder
-from app.labeling.journal import View
 from app.labeling.products import CROPS, CROPS_DIR
 
 HELP: Final = "crops/: every face, 112x112 PNG"
 PRODUCTS: Final = CROPS
 TARGETS: Final = (CROPS_DIR,)
-
-
-def render(view: View, folder: OutputFolder) -> None:
-    """Do nothing: the files are written during labeling."""

@@ -9,7 +9,6 @@ from app.labeling.files import OutputFolder
 from app.labeling.journal import View
 
 HELP: Final = "labels.csv: one row per face"
-PRODUCTS: Final = 0
 TARGETS: Final = ("labels.csv",)
 
 

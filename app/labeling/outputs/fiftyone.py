@@ -16,7 +16,6 @@ from app.labeling.records import FaceRecord
 from data.contract import LABELS
 
 HELP: Final = "fiftyone/: data.json and labels.json"
-PRODUCTS: Final = 0
 TARGETS: Final = ("fiftyone/data.json", "fiftyone/labels.json")
 
 

@@ -8,7 +8,6 @@ from app.labeling.journal import View
 from app.labeling.outputs.csv import write_csv
 
 HELP: Final = "files.csv: one row per file, including those without a face"
-PRODUCTS: Final = 0
 TARGETS: Final = ("files.csv",)
 
 

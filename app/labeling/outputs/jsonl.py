@@ -8,7 +8,6 @@ from app.labeling.files import OutputFolder
 from app.labeling.journal import View
 
 HELP: Final = "labels.jsonl: one JSON object per face"
-PRODUCTS: Final = 0
 TARGETS: Final = ("labels.jsonl",)
 
 

@@ -16,7 +16,6 @@ from data.contract import LABELS
 from data.contract.palette import hex_color
 
 HELP: Final = "label_studio.json and .xml: tasks with predictions"
-PRODUCTS: Final = 0
 TARGETS: Final = ("label_studio.json", "label_studio.xml")
 
 

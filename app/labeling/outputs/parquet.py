@@ -10,7 +10,6 @@ from app.labeling.files import OutputFolder
 from app.labeling.journal import View
 
 HELP: Final = "labels.parquet and files.parquet (extra `parquet`)"
-PRODUCTS: Final = 0
 TARGETS: Final = ("labels.parquet", "files.parquet")
 _ROWS_PER_GROUP: Final = 16_000
 _ROWS_AT_ONCE: Final = 2_000

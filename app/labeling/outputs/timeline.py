@@ -8,7 +8,6 @@ from app.labeling.outputs.csv import write_csv
 from app.labeling.timeline import COLUMNS, rows, write_page
 
 HELP: Final = "timeline.csv and .html: each person in a video over time"
-PRODUCTS: Final = 0
 TARGETS: Final = ("timeline.csv", "timeline.html")
 
 

@@ -1,0 +1,308 @@
+"""Traps of real collections: cut and uneven videos, files swapped during a run, full disks, limits, archives."""
+
+import csv
+import io
+import json
+import os
+import subprocess
+import zipfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from app.labeling import run
+from app.labeling.engine import Engine
+from tests.albums import face_photo
+from tests.integration.labeling.conftest import Mien
+from tests.support import encoded
+from tests.videos import with_durations, with_index_first, write_mp4
+
+Row = dict[str, str]
+
+
+def rows_of(out: Path, table: str = "labels.csv") -> list[Row]:
+    with (out / table).open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def jpeg(variant: int) -> bytes:
+    return encoded(face_photo(variant=variant), "JPEG")
+
+
+def write_zip(path: Path, *variants: int) -> None:
+    """An archive of photos; every variant has as many bytes as every other."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for number, variant in enumerate(variants):
+            archive.writestr(zipfile.ZipInfo(f"in/{number}.jpg"), jpeg(variant).ljust(9000, b"\0"))
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for number in range(5):
+        (folder / f"{number}.jpg").write_bytes(jpeg(number))
+    return folder
+
+
+# Videos
+
+
+@pytest.mark.parametrize("name", ["clip.mp4", "clip.mkv"])
+def test_a_third_of_a_video_is_an_error_and_its_frames_are_labeled(mien: Mien, tmp_path: Path, name: str) -> None:
+    path = write_mp4(tmp_path / name, frames=60)
+    if name.endswith("mp4"):
+        with_index_first(path)
+    assert mien("label", path, "--out", tmp_path / "whole", "--every", "10", "--quiet").exit_code == 0
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 3])
+    assert mien("label", path, "--out", tmp_path / "out", "--every", "5", "--write", "csv,files").exit_code == 3
+    (whole,) = rows_of(tmp_path / "out", "files.csv")
+    assert (whole["status"], whole["reason"]) == ("error", "corrupt")
+    assert "of 6.0 s: truncated or damaged" in whole["error"]
+    frames = [row for row in rows_of(tmp_path / "out") if row["frame"]]
+    assert 2 <= len(frames) <= 5
+    assert {row["status"] for row in frames} == {"ok"}
+
+
+def test_frames_per_second_are_even_where_the_frame_rate_is_not(mien: Mien, tmp_path: Path) -> None:
+    path = write_mp4(tmp_path / "clip.mp4", frames=40)
+    with_durations(path, [0.1] * 20 + [1.9] * 20)
+    assert mien("label", path, "--out", tmp_path / "out", "--per-second", "2", "--quiet").exit_code == 0
+    times = [float(row["time_s"]) for row in rows_of(tmp_path / "out")]
+    assert len(times) == 8
+    assert [int(time * 2) for time in times] == list(range(8)), "one frame in every half second"
+
+
+# Files swapped during a run
+
+
+@pytest.mark.parametrize("name", ["2.jpg", "clip.avi", "some.zip"])
+@pytest.mark.timeout(60)
+def test_a_pipe_that_takes_a_file_s_place_after_the_scan_is_not_waited_for(
+    mien: Mien, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    path = photos / name
+    path.write_bytes(jpeg(2))
+    real = Engine.run
+
+    def swapped(engine: Engine) -> None:
+        path.unlink()
+        os.mkfifo(path)
+        real(engine)
+
+    monkeypatch.setattr(Engine, "run", swapped)
+    assert mien("label", photos, "--out", tmp_path / "out", "--quiet").exit_code == 0
+    (row,) = [row for row in rows_of(tmp_path / "out") if row["file"] == name]
+    assert (row["status"], row["reason"]) == ("skipped", "special_file")
+
+
+def test_a_labeled_file_that_becomes_a_dead_link_keeps_no_face(mien: Mien, photos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    mien("label", photos, "--out", out, "--quiet")
+    (photos / "2.jpg").unlink()
+    (photos / "2.jpg").symlink_to(photos / "gone.jpg")
+    assert mien("label", photos, "--out", out, "--write", "csv,jsonl,coco", "--quiet").exit_code == 3
+    (row,) = [row for row in rows_of(out) if row["file"] == "2.jpg"]
+    assert (row["status"], row["reason"], row["face"], row["label"]) == ("error", "not_found", "", "")
+
+
+# The disk
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    place = tmp_path / "disk"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", place]
+    mounted = subprocess.run(command, capture_output=True, check=False)
+    if mounted.returncode != 0:
+        pytest.skip(f"a small disk needs the right to mount: {mounted.stderr.decode().strip()}")
+    yield place
+    subprocess.run(["umount", place], check=True)
+
+
+@pytest.mark.parametrize("free", [0, 4, 12])
+def test_a_disk_that_is_full_at_the_start_is_said_in_a_sentence(
+    mien: Mien, photos: Path, full_disk: Path, free: int
+) -> None:
+    (full_disk / "filler").write_bytes(b"\0" * (64 - free) * 1024)
+    done = mien("label", photos, "--out", full_disk / "out")
+    assert done.exit_code == 6, done.stderr
+    assert "no space left" in done.stderr
+    assert "Traceback" not in done.stderr
+    (full_disk / "filler").unlink()
+    subprocess.run(["mount", "-o", "remount,size=16m", full_disk], check=True)
+    assert mien("label", photos, "--out", full_disk / "out", "--quiet").exit_code == 0
+    assert len(rows_of(full_disk / "out")) == 5
+
+
+# Archives
+
+
+def test_hashes_of_archives_are_checked(mien: Mien, tmp_path: Path) -> None:
+    path, out = tmp_path / "some.zip", tmp_path / "out"
+    write_zip(path, 0, 1, 2)
+    status = path.stat()
+    mien("label", path, "--out", out, "--quiet")
+    before = [row["file_sha256"] for row in rows_of(out)]
+    write_zip(path, 0, 5, 2)
+    assert path.stat().st_size == status.st_size
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    mien("label", path, "--out", out, "--quiet")
+    assert [row["file_sha256"] for row in rows_of(out)] == before
+    checked = mien("label", path, "--out", out, "--check-hashes")
+    assert "1 files have other bytes" in checked.stderr
+    after = [row["file_sha256"] for row in rows_of(out)]
+    assert [one == other for one, other in zip(before, after, strict=True)] == [True, False, True]
+
+
+def test_ignored_patterns_count_for_patterns_lists_and_members(
+    mien: Mien, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(photos)
+    write_zip(Path("some.zip"), 0, 1)
+    given = b"0.jpg\n1.jpg\nsome.zip\n"
+    for arguments, names in {
+        ("*",): {"0.jpg", "2.jpg", "3.jpg", "4.jpg", "some.zip/in/0.jpg"},
+        ("--files-from", "-"): {"0.jpg", "some.zip/in/0.jpg"},
+    }.items():
+        out = tmp_path / f"out{len(names)}"
+        done = mien("label", *arguments, "--out", out, "--ignore", "1.jpg", "--quiet", given=given)
+        assert done.exit_code == 0
+        assert {row["file"] for row in rows_of(out)} == names
+    mien("label", "some.zip", "--out", tmp_path / "none", "--ignore", "in/*", "--quiet")
+    assert rows_of(tmp_path / "none") == []
+
+
+# Limits
+
+
+def test_a_limit_says_how_much_remains(mien: Mien, photos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = mien("label", photos, "--out", out, "--limit", "2")
+    assert done.exit_code == 0
+    assert "3 inputs are left to label" in done.stdout
+    assert json.loads((out / "run.json").read_text())["remaining"] == 3
+    logged = mien("label", photos, "--out", out, "--limit", "2", "--json-log")
+    assert json.loads(logged.stderr.splitlines()[-1])["remaining"] == 1
+    assert "left to label" not in mien("label", photos, "--out", out).stdout
+
+
+def test_a_raised_limit_tries_only_what_was_too_large(mien: Mien, photos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    (photos / "large.jpg").write_bytes(encoded(face_photo(300), "JPEG"))
+    write_zip(photos / "some.zip", 0)
+    low = Mien(mien.environment | {"MIEN_MAX_BYTES": "8000"})
+    assert low("label", photos, "--out", out, "--quiet").exit_code == 3
+    refused = {row["file"] for row in rows_of(out) if row["reason"] == "too_large"}
+    assert refused == {"large.jpg", "some.zip/in/0.jpg"}
+    raised = mien("label", photos, "--out", out, "--json-log")
+    assert raised.exit_code == 0, raised.stderr
+    assert json.loads(raised.stderr.splitlines()[-1])["new"] == 2
+    assert {row["status"] for row in rows_of(out)} == {"ok"}
+
+
+def test_large_scans_are_read_and_bombs_are_not(mien: Mien, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for name, side in {"scan.png": 7_800, "bomb.png": 20_000}.items():
+        Image.new("L", (side, side)).save(tmp_path / "in" / name)  # 61 and 400 megapixels
+    mien("label", tmp_path / "in", "--out", tmp_path / "out", "--write", "csv", "--quiet")
+    found = {row["file"]: (row["status"], row["reason"]) for row in rows_of(tmp_path / "out")}
+    assert found == {"scan.png": ("no_face", ""), "bomb.png": ("error", "too_large")}
+
+
+def test_small_and_doubtful_faces_are_left_out_and_come_back(mien: Mien, photos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    mien("label", photos, "--out", out, "--write", "csv,jsonl,report", "--quiet")
+    whole = (out / "labels.csv").read_bytes()
+    faces = rows_of(out)
+    least, side = sorted(float(row["confidence"]) for row in faces)[2], min(float(row["width"]) for row in faces)
+    chosen = mien("label", photos, "--out", out, "--min-confidence", str(least), "--write", "csv", "--json-log")
+    assert json.loads(chosen.stderr.splitlines()[-1])["new"] == 0
+    kept = [row["file"] for row in rows_of(out) if row["face"]]
+    assert kept == [row["file"] for row in faces if float(row["confidence"]) >= least]
+    assert (out / "labels.jsonl").read_text().count('"no_face"') == 5 - len(kept)
+    mien("label", photos, "--out", out, "--min-face", str(side + 500), "--quiet")
+    assert {row["status"] for row in rows_of(out)} == {"no_face"}
+    mien("label", photos, "--out", out, "--quiet")
+    assert (out / "labels.csv").read_bytes() == whole
+
+
+# Formats
+
+
+def test_avif_and_heic_are_read_where_they_can_be_and_raw_is_an_error(mien: Mien, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a.avif").write_bytes(encoded(face_photo(), "AVIF"))
+    (folder / "b.nef").write_bytes(b"II*\0" + b"\0" * 200)
+    (folder / "c.heic").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + b"\0" * 100)
+    assert mien("label", folder, "--out", tmp_path / "out", "--quiet").exit_code == 3
+    found = {row["file"]: row for row in rows_of(tmp_path / "out")}
+    assert found["a.avif"]["status"] == "ok"
+    assert (found["b.nef"]["status"], found["b.nef"]["reason"]) == ("error", "unsupported")
+    assert found["c.heic"]["status"] == "error"
+
+
+def test_heic_is_read_with_its_extra(mien: Mien, tmp_path: Path) -> None:
+    heif = pytest.importorskip("pillow_heif", reason="pillow-heif is not installed: HEIC is not tested")
+    buffer = io.BytesIO()
+    heif.from_pillow(Image.fromarray(face_photo(224))).save(buffer, quality=90)
+    (tmp_path / "photo.heic").write_bytes(buffer.getvalue())
+    assert mien("label", tmp_path / "photo.heic", "--out", tmp_path / "out", "--quiet").exit_code == 0
+    assert rows_of(tmp_path / "out")[0]["status"] == "ok"
+
+
+# What a run tells
+
+
+def test_a_log_of_json_lines_holds_nothing_else(mien: Mien, photos: Path, tmp_path: Path) -> None:
+    video = write_mp4(photos / "cut.mkv", frames=30)
+    payload = bytearray(video.read_bytes())
+    payload[len(payload) // 3 : len(payload) // 2] = b"\xff" * (len(payload) // 2 - len(payload) // 3)
+    video.write_bytes(payload)
+    (photos / "cut.png").write_bytes(encoded(face_photo(), "PNG")[:-40])
+    process = mien.start("label", photos, "--out", tmp_path / "out", "--json-log")
+    _, said = process.communicate(timeout=100)
+    events = Counter(json.loads(line)["event"] for line in said.splitlines())
+    assert events["summary"] == 1
+    assert events["message"] >= 1, "FFmpeg complains of the damage"
+    assert mien("label", tmp_path / "nowhere", "--out", tmp_path / "out2", "--json-log").stderr.startswith("{")
+
+
+def test_an_unexpected_error_is_a_json_line_too(
+    mien: Mien, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(run, "open_pipelines", broken)
+    done = mien("label", photos, "--out", tmp_path / "out", "--json-log")
+    assert done.exit_code == 1
+    assert "RuntimeError: a bug" in json.loads(done.stderr)["error"]
+
+
+def test_files_with_the_same_bytes_are_marked(mien: Mien, photos: Path, tmp_path: Path) -> None:
+    (photos / "again.jpg").write_bytes(jpeg(3))
+    write_zip(photos / "some.zip", 0, 0)
+    mien("label", photos, "--out", tmp_path / "out", "--write", "csv,files", "--quiet")
+    for table in ("labels.csv", "files.csv"):
+        found = {row["file"]: row["duplicate_of"] for row in rows_of(tmp_path / "out", table)}
+        assert {name: first for name, first in found.items() if first} == {
+            "again.jpg": "3.jpg",
+            "some.zip/in/1.jpg": "some.zip/in/0.jpg",
+        }, table
+
+
+def test_the_run_file_says_what_ran(mien: Mien, photos: Path, tmp_path: Path) -> None:
+    mien("label", photos, "--out", tmp_path / "out", "--min-face", "30", "--quiet")
+    told = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert told["settings"]["model"] == "tiny.test"
+    assert told["options"]["min_face_px"] == 30
+    assert {"mien", "python", "onnxruntime", "opencv", "numpy", "pillow"} <= set(told["versions"])
+    assert (told["pictures"], told["labeled_now"], told["remaining"]) == ({"ok": 5}, 5, 0)
+    assert told["seconds"] >= told["seconds_labeling"] > 0
+    assert told["inputs"] == [str(photos)]

@@ -1,0 +1,49 @@
+"""Progress without a terminal: lines for a log, JSON lines for a scheduler."""
+
+import io
+import json
+from pathlib import Path
+
+from rich.console import Console
+
+from app.labeling.progress import Bar, JsonLog, Lines, Reporter, reporter
+from app.labeling.records import Failure, Item, PictureRecord
+
+BAD = PictureRecord(
+    Item("a.jpg", "file", bytes(Path("a.jpg")), None, 1), "error", failure=Failure("corrupt", "cut off")
+)
+
+
+def test_a_log_without_a_terminal_gets_lines_of_progress() -> None:
+    console = Console(file=io.StringIO(), width=200)
+    with Lines(console, every_s=0.0) as report:
+        report.start(10, 4)
+        report.picture(BAD)
+        report.writing("csv")
+    first, second = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert first.startswith("5 of 10 pictures, 0 faces, 1 errors, ")
+    assert "min left" in first
+    assert second == "writing csv"
+
+
+def test_lines_are_not_printed_more_often_than_stated() -> None:
+    console = Console(file=io.StringIO(), width=200)
+    with Lines(console, every_s=3600) as report:
+        report.start(10, 0)
+        for _ in range(5):
+            report.picture(BAD)
+    assert console.file.getvalue() == ""  # type: ignore[attr-defined]
+
+
+def test_errors_are_json_lines_with_file_and_reason() -> None:
+    stream = io.StringIO()
+    JsonLog(stream).picture(BAD)
+    (line,) = map(json.loads, stream.getvalue().splitlines())
+    assert (line["event"], line["file"], line["reason"], line["error"]) == ("error", "a.jpg", "corrupt", "cut off")
+
+
+def test_the_mode_and_the_terminal_choose_the_reporter() -> None:
+    assert isinstance(reporter("json", Console()), JsonLog)
+    assert type(reporter("quiet", Console())) is Reporter
+    assert isinstance(reporter("bar", Console(force_terminal=True)), Bar)
+    assert isinstance(reporter("bar", Console(file=io.StringIO())), Lines)
