@@ -4,6 +4,7 @@ A container is read sequentially by one thread, because compressed archives and 
 Images labeled by an earlier run are skipped without decompressing or decoding them, if the format allows.
 """
 
+import itertools
 import lzma
 import math
 import os
@@ -13,7 +14,8 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Final
+from functools import partial
+from typing import IO, Final
 
 import cv2
 
@@ -58,16 +60,45 @@ class Container:
     request: Request
 
 
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """An entry of an archive; `name` is None if it is not a file."""
+
+    name: str | None
+    size: int
+    read: Callable[[], bytes]
+    failure: Failure | None = None
+
+
+class _DamagedMember(Exception):
+    """One member cannot be unpacked; later ones may be."""
+
+
 def open_container(container: Container) -> Iterator[Item | None]:
     """Images of the container, with None for labeled ones. Raises: BrokenContainer."""
-    if container.item.kind == "zip":
-        return _zip(container)
-    if container.item.kind == "tar":
-        return _tar(container)
-    return _video(container)
+    return _video(container) if container.item.kind == "video" else _archive(container)
 
 
-def _member(container: Container, name: str, taken: set[str]) -> str | None:
+def _archive(container: Container) -> Iterator[Item | None]:
+    item, taken = container.item, set[str]()
+    members = _zip_members if item.kind == "zip" else _tar_members
+    try:
+        with open_file(item.path) as file:
+            for index, member in enumerate(members(file)):
+                name = None if member.name is None else _unique_name(container, member.name, taken)
+                if name is None:
+                    continue
+                products = container.wanted(name, STILL)
+                if products is None:
+                    yield None
+                    continue
+                child = Item(name, item.kind, item.path, index, member.size, products=products)
+                yield _with_payload(member, child, container.max_bytes)
+    except _ARCHIVE_ERRORS as error:
+        raise BrokenContainer(f"archive cannot be read to its end ({error})") from error
+
+
+def _unique_name(container: Container, name: str, taken: set[str]) -> str | None:
     """Unique name of the member in the outputs; None if it is left out or its path leads upward."""
     parts = [part for part in name.replace("\\", "/").split("/") if part not in ("", ".", "..")]
     inner = printable("/".join(parts))
@@ -81,92 +112,61 @@ def _member(container: Container, name: str, taken: set[str]) -> str | None:
     return f"{container.item.name}/{unique}"
 
 
-def _child(item: Item, name: str, member: int, size: int, products: int) -> Item:
-    return Item(name, item.kind, item.path, member, size, products=products)
+def _zip_members(file: IO[bytes]) -> Iterator[_Member]:
+    encrypted = Failure("encrypted", "the member is encrypted; no password can be given")
+    with zipfile.ZipFile(file) as archive:
+        for info in archive.infolist():
+            name = None if info.is_dir() else info.filename
+            yield _Member(
+                name, info.file_size, partial(_unzipped, archive, info), encrypted if info.flag_bits & 1 else None
+            )
 
 
-def _too_large(child: Item, max_bytes: int) -> Item:
-    return replace(child, failure=Failure("too_large", too_many_bytes(child.size, max_bytes)))
-
-
-def _nested(child: Item) -> Item:
-    message = "an archive or a video inside an archive: unpack the outer one to label it"
-    return replace(child, failure=Failure("nested", message, "skipped"))
-
-
-def _zip(container: Container) -> Iterator[Item | None]:
-    item, taken = container.item, set[str]()
-    try:
-        with open_file(item.path) as file, zipfile.ZipFile(file) as archive:
-            for index, info in enumerate(archive.infolist()):
-                name = None if info.is_dir() else _member(container, info.filename, taken)
-                if name is None:
-                    continue
-                products = container.wanted(name, STILL)
-                if products is None:
-                    yield None
-                    continue
-                child = _child(item, name, index, info.file_size, products)
-                yield _zip_payload(archive, info, child, container.max_bytes)
-    except _ARCHIVE_ERRORS as error:
-        raise BrokenContainer(f"archive cannot be read ({error})") from error
-
-
-def _zip_payload(archive: zipfile.ZipFile, info: zipfile.ZipInfo, child: Item, max_bytes: int) -> Item:
-    if kind_of(child.name) != "file":
-        return _nested(child)
-    if info.flag_bits & 1:
-        return replace(child, failure=Failure("encrypted", "the member is encrypted; no password can be given"))
-    if info.file_size > max_bytes:
-        return _too_large(child, max_bytes)
+def _unzipped(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
     try:
         with archive.open(info) as file:
-            payload = file.read(max_bytes + 1)
+            return file.read(info.file_size + 1)
     except _ARCHIVE_ERRORS as error:
-        return replace(child, failure=Failure("corrupt", f"the member cannot be unpacked ({error})"))
-    return replace(child, payload=payload)
+        raise _DamagedMember(f"the member cannot be unpacked ({error})") from error
 
 
-def _tar(container: Container) -> Iterator[Item | None]:
-    item, taken = container.item, set[str]()
-    try:
-        with open_file(item.path) as file, tarfile.open(fileobj=file, mode="r|*") as archive:
-            for index, info in enumerate(archive):
-                name = _member(container, info.name, taken) if info.isfile() else None
-                if name is None:
-                    continue
-                products = container.wanted(name, STILL)
-                if products is None:
-                    yield None
-                    continue
-                child = _child(item, name, index, info.size, products)
-                yield _tar_payload(archive, info, child, container.max_bytes)
-    except _ARCHIVE_ERRORS as error:
-        raise BrokenContainer(f"archive cannot be read to its end ({error})") from error
+def _tar_members(file: IO[bytes]) -> Iterator[_Member]:
+    with tarfile.open(fileobj=file, mode="r|*") as archive:
+        for info in archive:
+            yield _Member(info.name if info.isfile() else None, info.size, partial(_untarred, archive, info))
 
 
-def _tar_payload(archive: tarfile.TarFile, info: tarfile.TarInfo, child: Item, max_bytes: int) -> Item:
-    if kind_of(child.name) != "file":
-        return _nested(child)
-    if info.size > max_bytes:
-        return _too_large(child, max_bytes)
+def _untarred(archive: tarfile.TarFile, info: tarfile.TarInfo) -> bytes:
     file = archive.extractfile(info)
-    return replace(child, payload=b"" if file is None else file.read())
+    return b"" if file is None else file.read()
+
+
+def _with_payload(member: _Member, child: Item, max_bytes: int) -> Item:
+    """Read the bytes of a member, or set the failure."""
+    failure = member.failure
+    if kind_of(child.name) != "file":
+        message = "an archive or a video inside an archive: unpack the outer one to label it"
+        failure = Failure("nested", message, "skipped")
+    elif failure is None and member.size > max_bytes:
+        failure = Failure("too_large", too_many_bytes(member.size, max_bytes))
+    if failure is not None:
+        return replace(child, failure=failure)
+    try:
+        return replace(child, payload=member.read())
+    except _DamagedMember as error:
+        return replace(child, failure=Failure("corrupt", str(error)))
 
 
 def read_member(path: str, kind: str, member: int, frame: int) -> bytes | Array:
     """Read one image of a container again: encoded bytes, or RGB pixels of a frame. Raises: BrokenContainer."""
+    if kind == "video":
+        return _read_frame(path, frame)
     try:
-        if kind == "zip":
-            with zipfile.ZipFile(path) as archive:
-                return archive.read(archive.infolist()[member])
-        if kind == "tar":
-            with tarfile.open(path, mode="r:*") as tar:
-                file = tar.extractfile(tar.getmembers()[member])
-                return b"" if file is None else file.read()
-    except (*_ARCHIVE_ERRORS, IndexError) as error:
+        with open_file(path) as file:
+            members = _zip_members(file) if kind == "zip" else _tar_members(file)
+            return next(itertools.islice(members, member, None)).read()
+    except (*_ARCHIVE_ERRORS, _DamagedMember, StopIteration) as error:
         raise BrokenContainer(f"archive {path}: member {member} cannot be read ({error})") from error
-    return _read_frame(path, frame)
 
 
 def _read_frame(path: str, frame: int) -> Array:
