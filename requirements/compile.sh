@@ -9,7 +9,9 @@ pin() {
 }
 pin serve.txt pyproject.toml
 pin gpu.txt pyproject.toml --extra gpu -c requirements/serve.txt
+pin heic.txt pyproject.toml --extra heic -c requirements/serve.txt
 pin ray.txt pyproject.toml --extra ray -c requirements/serve.txt
 pin train.txt pyproject.toml --extra train -c requirements/serve.txt
 pin test.txt pyproject.toml --extra train --extra test -c requirements/train.txt -c requirements/ray.txt
+pin consumers.txt pyproject.toml --extra consumers --extra heic -c requirements/test.txt
 pin build.txt --group pyproject.toml:build -c requirements/test.txt

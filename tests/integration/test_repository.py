@@ -17,13 +17,17 @@ from app.inference.detect.weights import YUNET_FILE
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-PIN_FILES = ("serve.txt", "gpu.txt", "ray.txt", "train.txt", "test.txt", "build.txt")
+PIN_FILES = (
+    "serve.txt", "gpu.txt", "heic.txt", "ray.txt", "train.txt", "test.txt", "consumers.txt", "build.txt",
+)  # fmt: skip
 EXTRAS = {
     "serve.txt": (),
     "gpu.txt": ("gpu",),
+    "heic.txt": ("heic",),
     "ray.txt": ("ray",),
     "train.txt": ("train",),
     "test.txt": ("train", "test"),
+    "consumers.txt": ("consumers", "heic"),
 }
 TRAINING_ONLY = {"torch", "torchvision", "timm", "albumentations", "onnx", "opencv-python-headless", "scikit-learn"}
 PLATFORMS = {
@@ -162,6 +166,18 @@ def test_relative_links_in_documents_exist() -> None:
             link = "".join(target)
             if not re.match(r"[a-z]+:", link):
                 assert (document.parent / link).exists(), f"{document.relative_to(ROOT)}: {link}"
+
+
+def test_every_test_that_the_page_on_reliability_names_exists() -> None:
+    page = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+    defined = {name for path in (ROOT / "tests").rglob("test_*.py") for name in _functions(path)}
+    named = set(re.findall(r"::(test_\w+)`", page))
+    assert len(named) > 20
+    assert named <= defined
+
+
+def _functions(path: Path) -> list[str]:
+    return re.findall(r"^def (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
 
 
 def test_every_decision_is_in_the_index() -> None:
