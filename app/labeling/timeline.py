@@ -134,7 +134,7 @@ def _video(name: str, moments: Iterator[Moment]) -> str:
 
 def _person(number: int, person: Person, end_s: float) -> str:
     mean = np.mean(person.probabilities, axis=0)
-    order = np.argsort(-mean)[:3]
+    order = [place for place in np.argsort(-mean)[:3] if mean[place] >= 0.01]
     most = ", ".join(f"{LABELS[place]} {percent(float(mean[place]))}" for place in order)
     span = f"{clock(person.times_s[0])} to {clock(person.times_s[-1])}, {len(person.times_s):,} frames"
     ticks = "".join(f"<span>{clock(end_s * part / 4)}</span>" for part in range(5))
