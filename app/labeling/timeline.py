@@ -70,7 +70,7 @@ def _moments(pictures: Iterator[Picture], threshold: float) -> Iterator[Moment]:
     for picture in pictures:
         time_s = picture.time_s or 0.0
         gap_s = max(RULES.lost_s, _MISSED_FRAMES * (time_s - last_s))
-        tracker.rules = replace(RULES, lost_s=gap_s)
+        tracker.rules = replace(RULES, lost_s=gap_s, slow_s=gap_s)
         yield Moment(picture, gap_s, tracker.update(tuple(face.labeled() for face in picture.faces), time_s))
         last_s = time_s
 

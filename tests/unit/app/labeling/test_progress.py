@@ -21,7 +21,7 @@ def test_a_log_without_a_terminal_gets_lines_of_progress() -> None:
         report.picture(BAD)
         report.writing("csv")
     first, second = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
-    assert first.startswith("5 of 10 pictures, 0 faces, 1 errors, ")
+    assert first.startswith("5 of 10 images, 0 faces, 1 errors, ")
     assert "min left" in first
     assert second == "writing csv"
 
