@@ -187,19 +187,26 @@ def artifact_dir(model: str | os.PathLike[str] | None) -> Path:
     if folder.is_dir() or len(folder.parts) > 1:
         return folder
     if text in POINTERS:
-        return _resolve(ARTIFACTS_DIR / POINTERS[text])
-    released = sorted(path.parent.name for path in ARTIFACTS_DIR.glob(f"*/{MANIFEST_NAME}"))
+        return resolve_pointer(ARTIFACTS_DIR / POINTERS[text])
+    released = [folder.name for folder in classifier_dirs(ARTIFACTS_DIR)]
     if text in released:
         return ARTIFACTS_DIR / text
     raise ArtifactError(f"model {text!r}: not an artifact folder, and not one of {', '.join([*POINTERS, *released])}")
 
 
-def _resolve(pointer: Path) -> Path:
+def resolve_pointer(pointer: Path) -> Path:
+    """Folder that a file beside the artifacts names. Raises: ArtifactError."""
     try:
         name = pointer.read_text(encoding="utf-8").strip()
     except OSError as error:
         raise ArtifactError(f"no such model: cannot read {pointer} ({error.strerror})") from error
     return pointer.parent / name
+
+
+def classifier_dirs(artifacts_dir: Path) -> list[Path]:
+    """Folders of the artifacts that classify, by name; a detector's manifest (models/detector) states its kind."""
+    manifests = sorted(artifacts_dir.glob(f"*/{MANIFEST_NAME}"))
+    return [path.parent for path in manifests if b'"kind": "face_detector"' not in path.read_bytes()]
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -230,21 +237,25 @@ def _check_contract(manifest: Manifest) -> None:
 def load_artifact(folder: Path) -> Manifest:
     """Read the manifest and verify all files. Raises: ArtifactError, naming the file that differs."""
     manifest = read_manifest(folder)
-    expected = dict(manifest.files) | {graph.file: graph.sha256 for graph in manifest.graphs.values()}
+    verify_files(folder, dict(manifest.files) | {graph.file: graph.sha256 for graph in manifest.graphs.values()})
+    return manifest
+
+
+def verify_files(folder: Path, expected: dict[str, str]) -> None:
+    """Compare an artifact's files with their sha256. Raises: ArtifactError, naming the file that differs."""
     for name, sha256 in sorted(expected.items()):
         path = folder / name
         if Path(name).name != name:
-            raise ArtifactError(f"artifact {manifest.name}: file {name!r} is outside of the artifact folder")
+            raise ArtifactError(f"artifact {folder.name}: file {name!r} is outside of the artifact folder")
         try:
             found = sha256_of(path)
         except OSError as error:
-            raise ArtifactError(f"artifact {manifest.name}: cannot read {path} ({error.strerror})") from error
+            raise ArtifactError(f"artifact {folder.name}: cannot read {path} ({error.strerror})") from error
         if found != sha256:
             raise ArtifactError(
-                f"artifact {manifest.name}: {name} has sha256 {found[:12]}..., expected {sha256[:12]}.... "
+                f"artifact {folder.name}: {name} has sha256 {found[:12]}..., expected {sha256[:12]}.... "
                 "The file is damaged or was replaced: restore it from the repository."
             )
-    return manifest
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:

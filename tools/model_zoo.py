@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from data.contract import CROP_PX
-from models.manifest import ARTIFACTS_DIR, MANIFEST_NAME, Interval, Manifest, load_artifact
+from models.manifest import ARTIFACTS_DIR, Interval, Manifest, classifier_dirs, load_artifact
 from training.evaluate import open_graph, run_graph
 
 _HEAD = """# Released models
@@ -66,9 +66,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--milliseconds", action="store_true", help="time each model; needs an idle machine")
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args(arguments)
-    folders = sorted(path.parent for path in options.artifacts.glob(f"*/{MANIFEST_NAME}"))
     threads = options.threads if options.milliseconds else None
-    lines = [row(folder, threads=threads) for folder in folders]
+    lines = [row(folder, threads=threads) for folder in classifier_dirs(options.artifacts)]
     print(_HEAD.format(threads=options.threads) + "\n".join(lines))
     return 0
 

@@ -100,12 +100,12 @@ def write_graph(released: Released, path: Path) -> None:
             verbose=False,
         )
     model = onnx.load(str(path))
-    _without_traces(model)
+    without_traces(model)
     onnx.checker.check_model(model, full_check=True)
     onnx.save(model, str(path))
 
 
-def _without_traces(model: onnx.ModelProto) -> None:
+def without_traces(model: onnx.ModelProto) -> None:
     """Remove stack traces and local paths."""
     for node in model.graph.node:
         del node.metadata_props[:]

@@ -1,0 +1,90 @@
+"""Manifest of a released face detector: what is in its folder, how its graph is called, how well it finds faces."""
+
+from pathlib import Path
+from typing import Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from data.atomic import write_atomic
+from models.detector.decode import STRIDES
+from models.manifest import (
+    ARTIFACTS_DIR,
+    MANIFEST_NAME,
+    ArtifactError,
+    GraphFile,
+    Interval,
+    Sha256,
+    resolve_pointer,
+    verify_files,
+)
+
+POINTER: Final = "DEFAULT_DETECTOR"
+LANDMARKS: Final = ("image-left eye", "image-right eye", "nose", "image-left mouth corner", "image-right mouth corner")
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class DetectorInput(_Strict):
+    """The only input of the graph; -1 is dynamic, sides are multiples of 32."""
+
+    name: str = "input"
+    shape: tuple[int, int, int, int] = (-1, 3, -1, -1)
+    dtype: Literal["float32"] = "float32"
+    color: Literal["BGR"] = "BGR"
+    range: tuple[float, float] = (0.0, 255.0)
+
+
+class DetectorMetric(_Strict):
+    """One figure on the held-out pictures."""
+
+    name: str
+    faces: int = Field(description="faces, or pictures, that it is a mean over")
+    estimate: Interval
+
+
+class DetectorManifest(_Strict):
+    """`manifest.json` of a detector."""
+
+    name: str = Field(description="folder name: <arch>.<tag>")
+    kind: Literal["face_detector"] = "face_detector"
+    graph: GraphFile
+    input: DetectorInput = DetectorInput()
+    strides: tuple[int, ...] = STRIDES
+    landmarks: tuple[str, ...] = LANDMARKS
+    opset: int
+    parameters: int
+    score_threshold: float = Field(gt=0, lt=1, description="least score of a face at which the metrics were measured")
+    metrics: tuple[DetectorMetric, ...]
+    recipe: dict[str, object] = Field(description="the resolved training recipe")
+    commit: str = Field(description="commit of this project that trained it")
+    data_index_sha256: dict[str, Sha256]
+    teacher: dict[str, Sha256] = Field(description="files of the networks whose outputs were the labels")
+    license: str
+    files: dict[str, Sha256] = Field(description="every other file of the folder but manifest.json")
+
+
+def default_detector_dir(artifacts_dir: Path = ARTIFACTS_DIR) -> Path:
+    """Folder of the detector that `models/artifacts/DEFAULT_DETECTOR` names. Raises: ArtifactError."""
+    return resolve_pointer(artifacts_dir / POINTER)
+
+
+def load_detector(folder: Path) -> DetectorManifest:
+    """Read a detector's manifest and verify all files. Raises: ArtifactError, naming the file that differs."""
+    path = folder / MANIFEST_NAME
+    try:
+        manifest = DetectorManifest.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise ArtifactError(f"artifact {folder.name}: cannot read {path} ({error.strerror})") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ArtifactError(f"artifact {folder.name}: invalid manifest {path}: {where}: {first['msg']}") from error
+    verify_files(folder, {**manifest.files, manifest.graph.file: manifest.graph.sha256})
+    return manifest
+
+
+def write_detector_manifest(folder: Path, manifest: DetectorManifest) -> None:
+    """Write `manifest.json`, atomically."""
+    write_atomic(folder / MANIFEST_NAME, manifest.model_dump_json(indent=2) + "\n")

@@ -1,0 +1,71 @@
+"""A detector's manifest: read back as written, and verified file by file."""
+
+from pathlib import Path
+
+import pytest
+
+from models.detector.manifest import (
+    POINTER,
+    DetectorManifest,
+    default_detector_dir,
+    load_detector,
+    write_detector_manifest,
+)
+from models.manifest import ArtifactError, GraphFile, classifier_dirs, sha256_of
+from tests.support import tiny_artifact
+
+
+def _artifact(folder: Path) -> DetectorManifest:
+    folder.mkdir(parents=True)
+    (folder / "model.onnx").write_bytes(b"graph")
+    (folder / "card.md").write_text("card", encoding="utf-8")
+    manifest = DetectorManifest(
+        name=folder.name,
+        graph=GraphFile(file="model.onnx", sha256=sha256_of(folder / "model.onnx")),
+        opset=20,
+        parameters=1,
+        score_threshold=0.6,
+        metrics=(),
+        recipe={},
+        commit="unknown",
+        data_index_sha256={},
+        teacher={},
+        license="none",
+        files={"card.md": sha256_of(folder / "card.md")},
+    )
+    write_detector_manifest(folder, manifest)
+    return manifest
+
+
+def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
+    manifest = _artifact(tmp_path / "tiny.v1")
+    assert load_detector(tmp_path / "tiny.v1") == manifest
+
+
+@pytest.mark.parametrize("name", ["model.onnx", "card.md"])
+def test_a_damaged_file_is_named(tmp_path: Path, name: str) -> None:
+    _artifact(tmp_path / "tiny.v1")
+    (tmp_path / "tiny.v1" / name).write_bytes(b"other")
+    with pytest.raises(ArtifactError, match=name):
+        load_detector(tmp_path / "tiny.v1")
+
+
+def test_a_missing_or_foreign_manifest_is_an_error_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match="cannot read"):
+        load_detector(tmp_path / "absent.v1")
+    with pytest.raises(ArtifactError, match="invalid manifest"):
+        load_detector(tiny_artifact(tmp_path / "classifier.v1"))
+
+
+def test_the_pointer_names_the_default(tmp_path: Path) -> None:
+    (tmp_path / POINTER).write_text("tiny.v1\n", encoding="utf-8")
+    assert default_detector_dir(tmp_path) == tmp_path / "tiny.v1"
+    (tmp_path / POINTER).unlink()
+    with pytest.raises(ArtifactError, match=POINTER):
+        default_detector_dir(tmp_path)
+
+
+def test_a_detector_is_not_listed_among_classifiers(tmp_path: Path) -> None:
+    _artifact(tmp_path / "tiny.v1")
+    tiny_artifact(tmp_path / "classifier.v1")
+    assert classifier_dirs(tmp_path) == [tmp_path / "classifier.v1"]

@@ -1,0 +1,39 @@
+"""Recipes of detectors: each of the folder says how it is run; unknown keys and missing files are named."""
+
+from pathlib import Path
+
+import pytest
+
+from training.config import RecipeError
+from training.detector.config import MODELS_DIR_VARIABLE, read_detector_recipe, shareable
+from training.detector.train import build_detector
+from training.loop.run_folder import parameters
+
+FOLDER = Path(__file__).parents[4] / "training" / "recipes" / "detector"
+RECIPES = sorted(FOLDER.glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_a_recipe_says_how_it_is_run_and_what_it_costs(path: Path) -> None:
+    head = path.read_text(encoding="utf-8").partition("\nname:")[0]
+    recipe = read_detector_recipe(path, [])
+    assert recipe.name == path.stem
+    assert f"python -m training.detector.train training/recipes/detector/{path.name}" in head
+    assert "minutes" in head
+    assert f"{parameters(build_detector(recipe.model)):,}" in head
+
+
+def test_an_unknown_key_is_an_error_that_names_it() -> None:
+    with pytest.raises(RecipeError, match="landmark_weight"):
+        read_detector_recipe(RECIPES[0], ["loss.landmark_weight=3"])
+
+
+def test_a_missing_teacher_says_where_it_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(MODELS_DIR_VARIABLE, str(tmp_path))
+    with pytest.raises(RecipeError, match="mien models pull"):
+        read_detector_recipe(RECIPES[0], []).data.resolved_teacher()
+
+
+def test_a_released_recipe_names_no_path_of_this_machine() -> None:
+    recipe = read_detector_recipe(RECIPES[0], ["data.cache_dir=/secret/cache", "data.folders.0.root=/secret/a"])
+    assert "/secret" not in str(shareable(recipe))

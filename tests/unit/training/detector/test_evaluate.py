@@ -1,0 +1,73 @@
+"""Evaluation of a detector: matches, false faces, landmark errors, and figures of no faces."""
+
+import math
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from data.contract import Array
+from tests.support_detector import DrawnTeacher, drawn_face
+from training.detector.evaluate import compare, evaluate, landmark_error
+from training.detector.pictures import Picture, Pictures
+
+FACES = np.concatenate([drawn_face(8, (50, 50), 20)[1], drawn_face(8, (150, 50), 30)[1]])
+
+
+def _rows(*faces: Array) -> Array:
+    return np.array([[*face[:14], 0.9] for face in faces], np.float32).reshape(-1, 15)
+
+
+def test_each_face_is_found_once_and_the_second_box_on_it_is_no_false_face() -> None:
+    found = compare(_rows(FACES[0], FACES[0]), FACES, FACES[:, :4])
+    assert (found.found.tolist(), found.false, found.detections) == ([True, False], 0, 2)
+    assert found.errors.tolist() == pytest.approx([0.0])
+
+
+def test_a_box_where_the_teacher_saw_nothing_is_false() -> None:
+    elsewhere = FACES[0] + np.array([200, 200, 0, 0, *[200] * 10, 0, 0], np.float32)
+    assert compare(_rows(elsewhere), FACES, FACES[:, :4]).false == 1
+    assert compare(_rows(elsewhere), FACES, elsewhere[None, :4]).false == 0  # it was in doubt there
+
+
+def test_the_landmark_error_is_in_distances_of_the_eyes() -> None:
+    true = FACES[0, 4:14]
+    eyes = float(np.linalg.norm(true[:2] - true[2:4]))
+    shifted = true + np.tile([0.1 * eyes, 0], 5)
+    assert landmark_error(shifted, true) == pytest.approx(0.1, rel=1e-4)
+
+
+def _pictures(folder: Path, faces: int) -> Pictures:
+    items = []
+    for number in range(6):
+        image, rows = drawn_face(120, (60, 60), 24)
+        if number >= faces:
+            image, rows = np.full_like(image, 40), rows[:0]
+        cv2.imwrite(str(folder / f"{number}.png"), image)
+        items.append(Picture("drawn", folder / f"{number}.png", rows))
+    return Pictures(tuple(items), "0" * 64)
+
+
+def _perfect(image: Array) -> Array:
+    return _rows(*DrawnTeacher(Path(__file__)).faces(image))
+
+
+def test_a_detector_that_knows_all_has_full_recall_and_no_false_faces(tmp_path: Path) -> None:
+    figures = {one.name: one for one in evaluate(_perfect, _pictures(tmp_path, 4))}
+    assert figures["recall, faces of 24 px and more"].estimate.value == 1
+    assert figures["recall, faces of 24 px and more"].faces == 4
+    assert figures["false faces per 100 faces"].estimate.value == 0
+    assert figures["recall, 24 to 48 px"].estimate.value == 1
+    assert figures["landmark error, turned by 0 degrees"].estimate.value < 0.1
+    # the drawn teacher does not know turns: its landmarks stand upright on a face that lies
+    assert figures["landmark error, turned by 90 degrees"].estimate.value > 0.3
+
+
+def _blind(image: Array) -> Array:
+    return np.empty((0, 15), np.float32)
+
+
+def test_figures_of_no_faces_are_nan_without_a_warning(tmp_path: Path) -> None:
+    figures = evaluate(_blind, _pictures(tmp_path, 0))
+    assert all(math.isnan(one.estimate.value) for one in figures)

@@ -1,0 +1,103 @@
+"""The detector's loss: cells that learn a face, what they learn, and a loss that falls to what is right."""
+
+import numpy as np
+import pytest
+import torch
+
+from models.detector.decode import STRIDES
+from models.detector.network import FaceFPN, Grid
+from tests.support_detector import drawn_face
+from training.detector.config import DetectorLoss
+from training.detector.loss import Targets, assign, cells, losses, to_boxes
+
+NOTHING = torch.zeros(0, 4)
+
+
+def _targets(*faces: tuple[float, float, float]) -> Targets:
+    """Faces as (x of the center, y, radius)."""
+    rows = [drawn_face(8, (x, y), radius)[1][0, :14] for x, y, radius in faces]
+    return Targets(torch.from_numpy(np.array(rows, np.float32).reshape(-1, 14)), NOTHING)
+
+
+@pytest.mark.parametrize(("radius", "stride"), [(5, 8), (10, 8), (35, 16), (120, 32)])
+def test_a_face_teaches_cells_of_the_stride_of_its_size(radius: float, stride: int) -> None:
+    corners, strides = cells(256, 256)
+    assigned = assign(_targets((123, 131, radius)), corners, strides)
+    learning = assigned.face >= 0
+    assert set(strides[learning].tolist()) == {stride}
+    assert 1 <= learning.sum() <= 16
+    centers = (corners + 0.5) * strides[:, None]
+    assert (centers[learning] - torch.tensor([123.0, 131.0])).abs().max() <= 2 * stride
+
+
+def test_a_face_between_two_cells_still_teaches_one() -> None:
+    corners, strides = cells(64, 64)
+    for x in range(24, 33):
+        assert (assign(_targets((x, 28.5, 4)), corners, strides).face >= 0).sum() >= 1
+
+
+def test_the_smaller_of_two_faces_in_one_place_is_learned() -> None:
+    corners, strides = cells(128, 128)
+    assigned = assign(_targets((64, 64, 18), (66, 64, 6)), corners, strides)
+    assert 1 in assigned.face.tolist()
+    nearest = ((corners + 0.5) * strides[:, None] - torch.tensor([66.0, 64.0])).abs().amax(dim=1)
+    assert assigned.face[nearest.argmin()] == 1
+
+
+def test_ignored_boxes_and_the_surroundings_of_a_face_do_not_count() -> None:
+    corners, strides = cells(128, 128)
+    targets = Targets(_targets((32, 32, 15)).faces, torch.tensor([[80.0, 80.0, 40.0, 40.0]]))
+    assigned = assign(targets, corners, strides)
+    centers = (corners + 0.5) * strides[:, None]
+    inside = ((centers > 80) & (centers < 120)).all(dim=1)
+    assert not assigned.counts[inside].any()
+    assert assigned.counts[assigned.face >= 0].all()
+    around = (centers - 32).abs().amax(dim=1).lt(10) & (strides == 8) & (assigned.face < 0)
+    assert not assigned.counts[around].any()
+    assert assigned.counts[centers[:, 0] > 122].all()
+
+
+def _perfect(targets: Targets, side: int) -> list[Grid]:
+    """Grids that say what the targets are."""
+    corners, strides = cells(side, side)
+    face = assign(targets, corners, strides).face
+    rows = targets.faces[face.clamp(min=0)]
+    scores = torch.where(face >= 0, 12.0, -12.0)[:, None]
+    step = strides[:, None]
+    bbox = torch.cat([(rows[:, :2] + rows[:, 2:4] / 2) / step - corners, (rows[:, 2:4] / step).log()], dim=1)
+    kps = rows[:, 4:] / step - corners.repeat(1, 5)
+    grids, start = [], 0
+    for stride in STRIDES:
+        across = side // stride
+        parts = (
+            part[start : start + across**2].T.reshape(1, -1, across, across) for part in (scores, scores, bbox, kps)
+        )
+        grids.append(Grid(*parts))
+        start += across**2
+    return grids
+
+
+def test_a_perfect_prediction_costs_nothing_and_a_shifted_landmark_does() -> None:
+    targets = _targets((40, 60, 9), (90, 70, 30))
+    grids = _perfect(targets, 128)
+    perfect = losses(grids, [targets], DetectorLoss())
+    assert perfect["loss"].item() < 1e-3
+    grids[0].kps[:] += 0.5  # 4 px of a face of 18 px
+    shifted = losses(grids, [targets], DetectorLoss())
+    assert shifted["landmarks"].item() > 0.05
+    assert shifted["boxes"].item() == pytest.approx(perfect["boxes"].item())
+
+
+def test_samples_without_faces_teach_the_scores_alone() -> None:
+    torch.manual_seed(0)
+    network = FaceFPN((4, 8, 8, 8, 8), (1, 1, 1, 1), 8)
+    parts = losses(network(torch.rand(2, 3, 64, 64) * 255), [_targets(), _targets()], DetectorLoss())
+    assert (parts["boxes"].item(), parts["landmarks"].item()) == (0, 0)
+    assert parts["scores"].item() > 0
+    parts["loss"].backward()
+
+
+def test_a_box_is_placed_as_decoding_places_it() -> None:
+    bbox = torch.tensor([[0.5, 0.5, np.log(4), np.log(2)]], dtype=torch.float32)
+    boxes = to_boxes(bbox, torch.tensor([[3.0, 2.0]]), torch.tensor([[8.0]]))
+    assert boxes[0].tolist() == pytest.approx([12, 12, 44, 28])

@@ -1,0 +1,55 @@
+"""The teacher's looks: agreement of several, mirror images, and no faces where it sees none."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data.contract import Array
+from tests.support import folder_from_environment
+from training.detector.config import TEACHER_FILE
+from training.detector.pictures import read_bgr
+from training.detector.teacher import FIELDS, SCORE, SEEN, Teacher, agree, box_iou, mirrored
+
+ROOT = Path(__file__).parents[4]
+
+
+def _row(x: float, score: float) -> Array:
+    points = np.array([[2, 3], [8, 3], [5, 5], [3, 8], [7, 8]]) + np.array([x, 0])
+    return np.array([x, 0, 10, 10, *points.ravel(), score], np.float32)
+
+
+def test_landmarks_are_the_mean_of_sure_looks_and_the_score_is_the_best() -> None:
+    looks = [np.stack([_row(0.0, 0.9)]), np.stack([_row(1.0, 0.7)]), np.stack([_row(3.0, 0.4)]), np.empty((0, 15))]
+    (face,) = agree(looks)
+    assert face[0] == pytest.approx(0.5)
+    assert face[4] == pytest.approx(2.5)
+    assert (face[SCORE], face[SEEN]) == (pytest.approx(0.9), 0.5)
+
+
+def test_two_faces_stay_two_and_none_stays_none() -> None:
+    assert len(agree([np.stack([_row(0, 0.9), _row(50, 0.8)])] * 2)) == 2
+    assert agree([np.empty((0, 15), np.float32)] * 8).shape == (0, len(FIELDS))
+
+
+def test_a_mirrored_face_keeps_its_image_left_eye_on_the_left() -> None:
+    row = _row(4.0, 0.9)[None]
+    other = mirrored(row, 100)
+    assert other[0, 4] < other[0, 6]
+    assert other[0, 4] == pytest.approx(100 - row[0, 6])
+    assert np.allclose(mirrored(other, 100), row)
+
+
+def test_overlap_of_boxes() -> None:
+    boxes = np.array([[0, 0, 10, 10], [5, 0, 10, 10], [20, 20, 1, 1]], np.float32)
+    assert box_iou(boxes[:1], boxes)[0] == pytest.approx([1, 1 / 3, 0])
+    assert box_iou(np.empty((0, 4)), boxes).shape == (0, 3)
+
+
+def test_looks_at_a_real_face_agree_and_a_gray_wall_has_none() -> None:
+    teacher = Teacher(folder_from_environment("MIEN_MODELS_DIR") / TEACHER_FILE)
+    photo = min((ROOT / "samples" / "photos").glob("*.jpg"))
+    faces = teacher.faces(read_bgr(photo))
+    assert faces[:, SCORE].max() > 0.8
+    assert faces[faces[:, SCORE].argmax(), SEEN] >= 0.5
+    assert len(teacher.faces(np.full((200, 200, 3), 128, np.uint8))) == 0

@@ -1,0 +1,57 @@
+"""The graph of a released detector: ONNX with YuNet's names and layout, compared with torch."""
+
+import warnings
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import onnx
+import onnxruntime
+import torch
+
+from data.contract import Array
+from models.detector.decode import OUTPUTS
+from models.detector.network import FaceFPN, Released
+from training.release.graphs import OPSET, ExportError, without_traces
+
+MAX_DIFFERENCE: Final = 1e-3  # of a score, or of a box or landmark in cells
+_SIDES: Final = ((64, 96), (320, 256))
+
+
+def write_graph(network: FaceFPN, path: Path) -> None:
+    """Export with a free batch and free sides, multiples of 32, and check the file's well-formedness."""
+    sides = {2: 32 * torch.export.Dim("rows", min=1, max=256), 3: 32 * torch.export.Dim("columns", min=1, max=256)}
+    shapes = {"image": {0: torch.export.Dim("images", min=1, max=4096)} | sides}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporter's deprecation notes speak of its own insides
+        torch.onnx.export(
+            Released(network).eval(),
+            (torch.zeros(2, 3, 64, 96),),
+            str(path),
+            input_names=["input"],
+            output_names=list(OUTPUTS),
+            opset_version=OPSET,
+            dynamic_shapes=shapes,
+            dynamo=True,
+            external_data=False,
+            verbose=False,
+        )
+    model = onnx.load(str(path))
+    without_traces(model)
+    onnx.checker.check_model(model, full_check=True)
+    onnx.save(model, str(path))
+
+
+@torch.no_grad()
+def check_graph(network: FaceFPN, path: Path, image: Array) -> float:
+    """Largest difference of an output between ONNX and torch on an image (H, W, 3) uint8 BGR. Raises: ExportError."""
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    released, worst = Released(network).eval(), 0.0
+    for height, width in _SIDES:
+        pixels = np.resize(image, (height, width, 3)).transpose(2, 0, 1)[None].astype(np.float32)
+        expected = released(torch.from_numpy(pixels))
+        found = session.run(list(OUTPUTS), {"input": pixels})
+        worst = max(worst, *(float(np.abs(a.numpy() - b).max()) for a, b in zip(expected, found, strict=True)))
+    if not worst <= MAX_DIFFERENCE:
+        raise ExportError(f"{path.name}: an output differs from torch's by {worst:.2e}, {MAX_DIFFERENCE:g} is allowed")
+    return worst

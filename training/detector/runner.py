@@ -1,0 +1,37 @@
+"""A detector's graph in ONNX Runtime, on one thread: the teacher's, or a released one."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+
+from data.contract import Array
+from models.detector.decode import OUTPUTS, STRIDES, decode, to_blob
+
+
+class Network:
+    """Finds faces in one picture at its own size."""
+
+    def __init__(self, graph: Path | bytes) -> None:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        source = graph if isinstance(graph, bytes) else str(graph)
+        self._session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+    def __call__(self, image: Array, *, threshold: float) -> Array:
+        """Faces of (H, W, 3) uint8 BGR, (N, 15) float32, best first: box, landmarks, score."""
+        blob = to_blob(image)
+        grids = dict(zip(OUTPUTS, self._session.run(list(OUTPUTS), {"input": blob}), strict=True))
+        return decode(grids, cells_across=blob.shape[3] // np.array(STRIDES), threshold=threshold)
+
+
+def with_free_sides(path: Path) -> bytes:
+    """YuNet's graph without its declared size of 640 px, which nothing in it needs."""
+    model = onnx.load(str(path))
+    for value in (*model.graph.input, *model.graph.output):
+        for number, dim in enumerate(value.type.tensor_type.shape.dim):
+            dim.dim_param = f"{value.name}_{number}"
+    del model.graph.value_info[:]
+    payload: bytes = model.SerializeToString()
+    return payload
