@@ -6,9 +6,10 @@
 Three loads take turns on the same cores: a bare loop of decode, detect, align and classify with one thread per core;
 the service with 16 clients; the service at 70 % of that rate with random arrivals (Poisson). The load generator runs on
 the same cores, so its cost counts against the service. `efficiency` is requests/s of the service divided by photos/s of
-the bare loop. `ideal` is the latency of an ideal queue with the photo times of the bare loop (benchmarks/ideal.py), and
-`p99_over_ideal` compares the service with it. Model, detector and device are set by `MIEN_*` variables. Run it on an
-idle machine.
+the bare loop; `cpu_efficiency` compares their processor time per photo instead, without the load generator (Linux),
+which other programs hardly change. `ideal` is the latency of an ideal queue with the photo times of the bare
+loop (benchmarks/ideal.py), and `p99_over_ideal` compares the service with it. Model, detector and device are set by
+`MIEN_*` variables. Run it on an idle machine.
 """
 
 import argparse
@@ -41,7 +42,7 @@ def bare(photos: Path, passes: int) -> dict[str, Any]:
     """Run the pipeline in a loop in this process, on all cores.
 
     Returns: `photos_per_s`, the better of one loop per core and one loop with multithreaded inference; `photo_s`, mean
-        seconds per photo with one thread, sorted by name.
+        seconds per photo with one thread, sorted by name; `cpu_ms`, mean processor time per photo of one loop per core.
     """
     from app.inference.pipeline import build_pipeline
     from app.inference.runtime.cpu_count import cores
@@ -49,9 +50,11 @@ def bare(photos: Path, passes: int) -> dict[str, Any]:
 
     payloads = [path.read_bytes() for path in _images(photos)]
     parallel = build_pipeline(load_settings(threads=1))
+    start_s = time.process_time()
     rate, photo_s = _loop(parallel, payloads, passes, loops=cores())
+    cpu_ms = (time.process_time() - start_s) * 1000 / (len(payloads) * (passes + 1))  # one pass warms up
     single, _ = _loop(build_pipeline(load_settings(threads=0)), payloads, passes, loops=1)
-    return {"photos_per_s": max(rate, single), "photo_s": photo_s, "cores": cores()}
+    return {"photos_per_s": max(rate, single), "photo_s": photo_s, "cpu_ms": cpu_ms, "cores": cores()}
 
 
 def _loop(pipeline: "Pipeline", payloads: list[bytes], passes: int, *, loops: int) -> tuple[float, list[float]]:
@@ -88,15 +91,23 @@ def _load(port: int, photos: Path, count: int, **how: float) -> dict[str, Any]:
     return result
 
 
+def _cpu_s(pid: int) -> float:
+    """Processor time that a process has used, seconds."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def measure(photos: Path, *, rounds: int, passes: int, steady: int) -> dict[str, Any]:
     """Alternate bare loop and service `rounds` times, then send `steady` requests at 70 % of the median rate."""
     count = len(_images(photos)) * passes
-    loops, full = [], []
+    loops, full, cpu_ms = [], [], []
     with service(_SETTINGS) as running:
         _load(running.port, photos, count, concurrency=CONCURRENCY)
         for _ in range(rounds):
             loops.append(_bare_in_process(photos, passes))
+            start_s = _cpu_s(running.process.pid)
             full.append(_load(running.port, photos, count, concurrency=CONCURRENCY)["requests_per_s"])
+            cpu_ms.append((_cpu_s(running.process.pid) - start_s) * 1000 / count)
         rate = SHARE * statistics.median(full)
         steady_load = _load(running.port, photos, steady, rate=rate)
     ready = running.ready
@@ -105,6 +116,8 @@ def measure(photos: Path, *, rounds: int, passes: int, steady: int) -> dict[str,
     ideal = references(photo_s, servers=loops[0]["cores"], rate=rate)
     return {
         "efficiency": round(statistics.median(full) / statistics.median(bare_rates), 3),
+        "cpu_efficiency": round(statistics.median(loop["cpu_ms"] for loop in loops) / statistics.median(cpu_ms), 3),
+        "cpu_ms_per_request": round(statistics.median(cpu_ms), 2),
         "requests_per_s": statistics.median(full),
         "bare_photos_per_s": round(statistics.median(bare_rates), 2),
         "p50_ms": steady_load["p50_ms"],

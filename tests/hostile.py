@@ -49,7 +49,7 @@ def _saved(image: Image.Image, kind: str, **options: Any) -> bytes:
 def _valid() -> Iterator[tuple[str, bytes]]:
     """A small image in every supported format and mode, and in extreme shapes."""
     rgb = Image.fromarray(_SMALL)
-    for kind in ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF"):
+    for kind in ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "AVIF"):
         yield kind, _saved(rgb, kind)
         yield f"{kind} 1x1", _saved(rgb.resize((1, 1)), kind)
         if kind != "WEBP":  # limited to 16383 pixels per side

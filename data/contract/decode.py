@@ -36,6 +36,7 @@ _BROKEN: Final = (
     OverflowError,
     EOFError,
     ZeroDivisionError,
+    RuntimeError,  # AVIF
     struct.error,
 )
 

@@ -31,6 +31,8 @@ def test_the_benchmark_writes_every_figure(artifact: Path, tmp_path: Path) -> No
     results = json.loads((tmp_path / "f.json").read_text())
     assert results["efficiency"] > 0
     assert results["requests_per_s"] > 0
+    assert results["cpu_efficiency"] > 0
+    assert results["cpu_ms_per_request"] > 0
     assert results["p99_over_ideal"] > 0
     assert results["ideal"]["queue"]["p99_ms"] >= results["ideal"]["alone"]["p50_ms"] > 0
     assert 0 < results["p50_ms"] <= results["p99_ms"]
