@@ -1,6 +1,6 @@
-"""The service as an ASGI application: `create_app()` joins settings, pipeline and routes.
+"""ASGI application of the service.
 
-`mien serve` runs it; so does any ASGI server: `uvicorn --factory app.main:create_app`.
+Run it with `mien serve`, or with any ASGI server: `uvicorn --factory app.main:create_app`.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -30,11 +30,11 @@ neither stored nor logged. Every error is a problem document (RFC 9457).
 
 
 def create_app(settings: Settings | None = None, *, pipelines: Mapping[str, Pipeline] | None = None) -> FastAPI:
-    """Build the application; models are opened, verified and warmed when it starts, before it listens.
+    """Build the application; models are opened, verified and warmed up at startup, before it accepts connections.
 
     Args:
-        settings: read from the environment when not given.
-        pipelines: by model name, the default first, if they are open; by default the settings say what to open.
+        settings: by default, read from the environment.
+        pipelines: open pipelines by model name, the default first; by default, opened from the settings.
     """
     chosen = settings or load_settings()
     app = FastAPI(
@@ -56,12 +56,12 @@ def create_app(settings: Settings | None = None, *, pipelines: Mapping[str, Pipe
 
 
 def _include_routes(app: FastAPI, settings: Settings) -> None:
-    """Add every route; those that need a key here say so in the API description."""
+    """Add every route; the API description marks routes that require a key."""
     keyed = DESCRIBED_KEYS if settings.api_key_sha256 else []
     for resource in (expressions, models):
         app.include_router(resource.router, dependencies=keyed)
     app.include_router(metrics.router, dependencies=[] if settings.metrics_without_key else keyed)
-    for public in (stream, health, docs, page):  # FastAPI describes no WebSockets
+    for public in (stream, health, docs, page):  # FastAPI does not describe WebSockets
         app.include_router(public.router)
     app.mount("/page", page.Assets())
 

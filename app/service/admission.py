@@ -1,8 +1,8 @@
-"""Admission control: requests and streams are counted, and refused at once before anything is read or decoded.
+"""Admission control: requests and streams over a limit are rejected before their bodies are read or decoded.
 
-A request passes two gates. `enter` bounds all admitted requests by number, by caller and by buffered bytes. `turn` lets
-a fixed number of them run, first come, first served. A request that would wait longer than is useful is refused too:
-its client would give up before the response.
+There are two stages. `enter` limits admitted requests in total, per client and by buffered bytes. `turn` runs a fixed
+number of them, first come, first served. Requests with a long expected wait are rejected too, because their clients
+would time out before the response.
 """
 
 import asyncio
@@ -22,11 +22,12 @@ _NEWEST_SHARE: Final = 0.1  # of the newest turn in the moving average
 class AdmissionLimits:
     """Limits of requests and streams.
 
-    concurrent, queue: requests that run, and that wait.
-    wait_s: a request expected to take longer is refused, once any request has to wait.
-    per_client: admitted requests of one caller; 0 means any number.
-    buffered_bytes: held for all requests together.
-    streams, streams_per_client: open streams, and those of one caller; 0 means any number for one caller.
+    Attributes:
+        concurrent, queue: maximum number of running and of waiting requests.
+        wait_s: if any request is waiting, requests with a longer expected time are rejected.
+        per_client: maximum number of admitted requests per client; 0: no limit.
+        buffered_bytes: maximum size of all request bodies together.
+        streams, streams_per_client: maximum number of open streams, and per client; 0: no limit per client.
     """
 
     concurrent: int
@@ -39,7 +40,7 @@ class AdmissionLimits:
 
 
 class Visit:
-    """One admitted request; what it reserved is returned when it ends."""
+    """One admitted request; its reserved bytes are released when it ends."""
 
     __slots__ = ("_admission", "reserved_bytes")
 
@@ -48,9 +49,9 @@ class Visit:
         self.reserved_bytes = 0
 
     def reserve(self, count: int) -> None:
-        """Take `count` bytes of the shared buffer.
+        """Reserve bytes of the shared buffer.
 
-        Raises: QueueFull, when it is used up; PayloadTooLarge, when this request alone exceeds it.
+        Raises: QueueFull, if the buffer is full; PayloadTooLarge, if this request alone exceeds it.
         """
         if self.reserved_bytes + count > self._admission.limits.buffered_bytes:
             raise PayloadTooLarge(f"body of more than {self._admission.limits.buffered_bytes} bytes: send less at once")
@@ -61,7 +62,7 @@ class Visit:
 
 
 class Admission:
-    """The two gates, and the count of streams. Belongs to one event loop, so that it needs no lock."""
+    """State of admission control. Belongs to one event loop, so it needs no lock."""
 
     def __init__(self, limits: AdmissionLimits) -> None:
         self.limits = limits
@@ -72,15 +73,15 @@ class Admission:
         self._by_client: Counter[str] = Counter()
         self._streams: Counter[str] = Counter()
         self._turns = asyncio.Semaphore(limits.concurrent)
-        self._turn_s = 0.0  # moving average of a turn's duration
+        self._turn_s = 0.0  # moving average of the duration of a turn
 
     def expected_s(self) -> float:
-        """Expected seconds until one more request would be finished."""
+        """Expected time until an additional request would be finished, in seconds."""
         return (self.inside + 1) / self.limits.concurrent * self._turn_s
 
     @contextmanager
     def enter(self, client: str) -> Iterator[Visit]:
-        """Admit a request, or refuse it at once. Raises: QueueFull, TooManyRequests."""
+        """Admit or reject a request. Raises: QueueFull, TooManyRequests."""
         limits = self.limits
         if limits.per_client and self._by_client[client] >= limits.per_client:
             raise TooManyRequests(f"more than {limits.per_client} requests at once from one caller: wait for responses")
@@ -102,12 +103,12 @@ class Admission:
 
     @property
     def streams(self) -> int:
-        """Open streams."""
+        """Number of open streams."""
         return self._streams.total()
 
     @contextmanager
     def stream(self, client: str) -> Iterator[None]:
-        """Admit a stream, or refuse it at once. Raises: QueueFull, TooManyRequests."""
+        """Admit or reject a stream. Raises: QueueFull, TooManyRequests."""
         limits = self.limits
         if limits.streams_per_client and self._streams[client] >= limits.streams_per_client:
             raise TooManyRequests(f"{limits.streams_per_client} streams of one caller are open: close one first")

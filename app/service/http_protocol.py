@@ -1,8 +1,8 @@
-"""HTTP/1.1 connections with the limits that uvicorn does not have.
+"""HTTP/1.1 connections with limits that uvicorn lacks.
 
-uvicorn closes a connection that is idle between requests. It waits for ever for a head that never ends and for a
-client that does not read its response, and keeps a head of any size. When it stops, it drops connections whose first
-bytes are still on their way.
+uvicorn closes connections that are idle between requests, but it waits forever for incomplete headers and for clients
+that do not read the response, and it accepts headers of any size. When it stops, it drops connections whose first bytes
+have not arrived yet.
 """
 
 import json
@@ -30,9 +30,9 @@ _LAST_REQUEST_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Connections:
-    """Limits of this process's connections, and who counts those refused below the application, by problem.
+    """Limits of the connections of this process, and a callback for rejections.
 
-    header_timeout_s: for the head of a request to arrive. max_connections: open at once.
+    header_timeout_s: time to receive the headers of a request. max_connections: number of open connections.
     """
 
     header_timeout_s: float = 10.0
@@ -45,7 +45,7 @@ class _HeadTooLarge(Exception):  # never leaves this file: the parser wraps what
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection. Its limits come from the application's lifespan state, under `STATE_KEY`."""
+    """One connection, with limits from the application's lifespan state under `STATE_KEY`."""
 
     def __init__(
         self,
@@ -58,8 +58,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._limits: Connections = app_state.get(STATE_KEY, Connections())
         self._head_timer: TimerHandle | None = None
         self._stopping = False
-        self._unread_bytes = 0  # fed to the parser since it last delivered anything but a part of a head
-        self._head_bytes = 0  # of the url and the headers delivered so far
+        self._unread_bytes = 0  # bytes passed to the parser since its last event other than a part of the headers
+        self._head_bytes = 0  # size of the URL and the headers so far
         self._headers = 0
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]  # as uvicorn has it
@@ -75,7 +75,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Feed the parser in pieces: it joins a header from its parts at a cost that is quadratic in their number."""
+        """Pass data to the parser in pieces; its time is quadratic in the number of parts of a header."""
         for start in range(0, len(data), MAX_HEAD_BYTES):
             if self.transport.is_closing():
                 return
@@ -116,7 +116,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def shutdown(self) -> None:
-        """Respond to running requests and to those that arrive in the next second; then close."""
+        """Respond to running requests and to those that arrive within one second, then close."""
         cycle: RequestResponseCycle | None = self.cycle  # none before the first request
         idle = cycle is None or cycle.response_complete
         if idle and not self._stopping:
@@ -128,7 +128,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()
-        # Closing waits until the peer has read what is buffered; one that never reads is cut off.
+        # Closing waits until the client has read all buffered data; abort if it never does.
         self.loop.call_later(_FLUSH_S, self.transport.abort)
 
     def send_400_response(self, msg: str) -> None:
@@ -159,7 +159,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._refuse(status_problem(HTTPStatus.REQUEST_TIMEOUT), detail)
 
     def _refuse(self, problem: Problem, detail: str) -> None:
-        """Respond below the application and close."""
+        """Respond without the application, and close."""
         if self.transport.is_closing():
             return
         self._limits.refused(problem.slug)

@@ -1,4 +1,4 @@
-"""The page served to this machine only, and opened in the browser once the service responds."""
+"""Local page: served to this machine only, and opened in the browser."""
 
 import socket
 import threading
@@ -17,7 +17,7 @@ _LOCAL: Final = "127.0.0.1"
 
 
 def serve_page(settings: Settings, *, browser: bool) -> None:
-    """Serve the page to this machine alone, and open it once it answers. Raises: StartupError and its kinds."""
+    """Serve the page to this machine only, and open it when it responds. Raises: StartupError and its subclasses."""
     port = _port(settings)
     address = f"http://{_LOCAL}:{port}/"
     threading.Thread(target=_open_when_ready, args=(address, browser), daemon=True).start()
@@ -25,7 +25,7 @@ def serve_page(settings: Settings, *, browser: bool) -> None:
 
 
 def _port(settings: Settings) -> int:
-    """Return the port of the settings, or a free one where the default is taken. Raises: StartupError."""
+    """Return the configured port, or any free port if the default is in use. Raises: StartupError."""
     asked = "port" in settings.model_fields_set
     for port in (settings.port, 0):
         with socket.socket() as probe:
@@ -50,4 +50,4 @@ def _open_when_ready(address: str, browser: bool) -> None:
     else:
         return
     opened = browser and webbrowser.open(address)
-    Console(stderr=True).out(f"The page is {'open at' if opened else 'at'} {address} (Ctrl-C ends)")
+    Console(stderr=True).out(f"The page is {'open at' if opened else 'at'} {address} (press Ctrl-C to stop)")

@@ -1,4 +1,4 @@
-"""Log lines of the service: each names its request's id; text or JSON; successful probes leave none."""
+"""Logging of the service as text or JSON, with request ids and without successful probes."""
 
 import copy
 import json
@@ -8,14 +8,14 @@ from typing import Any, Final, Literal
 
 from uvicorn.config import LOGGING_CONFIG
 
-# Set by the envelope around each request, and inherited by the tasks and threads that work on it.
+# Set by the middleware for each request, and inherited by its tasks and threads.
 request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 QUIET_PATHS: Final = frozenset({"/health", "/ready", "/metrics"})
 _ACCESS: Final = ("client", "method", "path", "http_version", "status")
 
 
 class RequestId(logging.Filter):
-    """Gives each record the id of the request it belongs to, and the same as a suffix of a text line."""
+    """Adds the request id to each record, also as a suffix for text lines."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         known = getattr(record, "request_id", None) or request_id.get()
@@ -24,7 +24,7 @@ class RequestId(logging.Filter):
 
 
 class NoProbes(logging.Filter):
-    """Drops access lines of successful probes, which come every few seconds and say nothing."""
+    """Drops access log records of successful probes."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         access = _access_fields(record)
@@ -32,7 +32,7 @@ class NoProbes(logging.Filter):
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object per record; access lines have their fields apart."""
+    """One JSON object per record; access log records have separate fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -55,7 +55,7 @@ def _access_fields(record: logging.LogRecord) -> dict[str, object]:
 
 
 def log_config(style: Literal["text", "json"]) -> dict[str, Any]:
-    """The configuration for `logging.config`: uvicorn's own, with this package's loggers and the request's id."""
+    """Configuration for `logging.config`: uvicorn's, with the loggers of this package and request ids."""
     chosen: dict[str, Any] = copy.deepcopy(LOGGING_CONFIG)
     chosen["loggers"]["app"] = {"handlers": ["default"], "level": "INFO", "propagate": False}
     chosen["filters"] = {"id": {"()": RequestId}, "no_probes": {"()": NoProbes}}

@@ -1,7 +1,7 @@
-"""Prometheus metrics of the service, in a registry of their own, one object per process.
+"""Prometheus metrics of the service, with a separate registry, one object per process.
 
-With several worker processes (`mien serve --workers N`) each writes to a shared folder, named by
-`PROMETHEUS_MULTIPROC_DIR`, and any of them responds for all; `process_*` metrics are there with one process only.
+With several worker processes (`mien serve --workers N`), each writes to the shared folder `PROMETHEUS_MULTIPROC_DIR`,
+and any of them responds for all. `process_*` metrics are available with one process only.
 """
 
 import os
@@ -14,7 +14,7 @@ _BATCH_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 class Metrics:
-    """Counters, gauges and histograms of the service; labels come from closed sets, never from a client's text."""
+    """Counters, gauges and histograms of the service; label values are from fixed sets, never from clients."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -52,12 +52,12 @@ class Metrics:
         )
 
     def timings(self, timings_ms: dict[str, float]) -> None:
-        """Observe the stages of one image."""
+        """Record the stage times of one image."""
         for stage, milliseconds in timings_ms.items():
             self.stage_seconds.labels(stage).observe(milliseconds / 1000.0)
 
     def render(self) -> bytes:
-        """The text format, of all worker processes where there are several."""
+        """Render the text format for all worker processes."""
         if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
             return generate_latest(self.registry)
         joined = CollectorRegistry()

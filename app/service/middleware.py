@@ -1,4 +1,4 @@
-"""Request ids, security headers and provider of every response, and its metrics."""
+"""Middleware for request ids, security headers, the provider header, and metrics."""
 
 import logging
 import re
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 class Envelope:
-    """Outermost middleware, around requests and streams. A header that a route has set is left as it is."""
+    """Outermost middleware for requests and streams. Headers set by a route are kept."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -64,7 +64,7 @@ class Envelope:
 
 
 async def _answered(app: ASGIApp, scope: Scope, receive: Receive, send: Send, unanswered: Callable[[], bool]) -> None:
-    """Run the application; an unexpected error becomes a response, unless one has begun."""
+    """Run the application; convert an unexpected error to a response, unless a response has started."""
     try:
         await app(scope, receive, send)
     except Exception:
@@ -76,7 +76,7 @@ async def _answered(app: ASGIApp, scope: Scope, receive: Receive, send: Send, un
 
 
 def new_id() -> str:
-    """An id for a request that came without one."""
+    """Create a request id."""
     return uuid.uuid4().hex
 
 
@@ -104,7 +104,7 @@ def _count(scope: Scope, service: Service, status: int, seconds: float) -> None:
     if refused := scope.get(REFUSED) or _refused(status):
         service.metrics.rejections.labels(refused).inc()
     if scope["type"] == "websocket":
-        return  # a stream lasts as long as its client likes: its frames are counted, not its time
+        return  # the duration of a stream depends on its client, so its frames are counted instead
     route: Any = scope.get("route")
     path = getattr(route, "path", None) or "unmatched"
     method = scope["method"] if scope["method"] in _METHODS else "other"
@@ -113,13 +113,13 @@ def _count(scope: Scope, service: Service, status: int, seconds: float) -> None:
 
 
 def _refused(status: int) -> str | None:
-    """The slug of an error status that no route has named."""
+    """Slug for an error status without a problem of a route."""
     is_error = status >= HTTPStatus.BAD_REQUEST and status != CLIENT_GONE
     return status_problem(status).slug if is_error else None
 
 
 class Cors(CORSMiddleware):
-    """Cross-origin access whose refusals are problems too."""
+    """CORS middleware that rejects requests with problem documents."""
 
     def preflight_response(self, request_headers: Headers) -> Response:
         response = super().preflight_response(request_headers)

@@ -1,6 +1,6 @@
-"""Errors as HTTP responses: problem details (RFC 9457), whichever layer they come from.
+"""Conversion of errors to HTTP responses: problem details (RFC 9457).
 
-A problem never carries a traceback or a path on the server.
+A problem never contains a traceback or a path on the server.
 """
 
 import json
@@ -32,8 +32,8 @@ from app.errors import (
 from data.contract import DecodeError, ImageTooLarge, UnsupportedImage
 
 MEDIA_TYPE: Final = "application/problem+json"
-CLIENT_GONE: Final = 499  # nginx's status for a client that disconnected; nobody reads it
-REFUSED: Final = "mien.refused"  # key of the request's scope that holds the problem's slug, for the metrics
+CLIENT_GONE: Final = 499  # nginx's status for a client that disconnected; it is only used for metrics
+REFUSED: Final = "mien.refused"  # key in the scope of a request for the slug of its problem, for metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Problem:
     retry_after_s: int | None = None
 
 
-# The narrowest class comes first: the first row that the error is an instance of applies.
+# Subclasses come before their base classes: the first match applies.
 PROBLEMS: Final[tuple[tuple[type[Exception], Problem], ...]] = (
     (ImageTooLarge, Problem(413, "image-too-large", "Image has too many pixels")),
     (UnsupportedImage, Problem(415, "unsupported-image", "Not a supported image format")),
@@ -68,18 +68,18 @@ INTERNAL: Final = Problem(500, "internal", "Internal server error")
 
 
 def problem_for(error: Exception) -> Problem:
-    """The table's row for an error; `INTERNAL`, whose details stay in the log, for any other."""
+    """Problem for an error; `INTERNAL` for an unexpected one, whose details are only in the log."""
     return next((problem for kind, problem in PROBLEMS if isinstance(error, kind)), INTERNAL)
 
 
 def status_problem(status: int) -> Problem:
-    """The problem of an HTTP status without a row in the table, named after the status."""
+    """Problem for an HTTP status that is not in the table, named after the status."""
     phrase = HTTPStatus(status).phrase
     return Problem(status, phrase.lower().replace(" ", "-"), phrase)
 
 
 def problem_body(problem: Problem, detail: str, **extra: object) -> dict[str, object]:
-    """The members of a problem document; `extra` adds to the standard ones."""
+    """Members of a problem document; `extra` adds members."""
     return {
         "type": f"urn:mien:problem:{problem.slug}",
         "title": problem.title,
@@ -92,7 +92,7 @@ def problem_body(problem: Problem, detail: str, **extra: object) -> dict[str, ob
 def problem_response(
     problem: Problem, detail: str, *, headers: dict[str, str] | None = None, **extra: object
 ) -> Response:
-    """A response that carries a problem, with Retry-After where the table has one."""
+    """Response with a problem document, and Retry-After if the table has one."""
     head = dict(headers or {})
     if problem.retry_after_s is not None:
         head["Retry-After"] = str(problem.retry_after_s)
@@ -106,7 +106,7 @@ def problem_response(
 
 
 def internal_error() -> Response:
-    """The response to an error that is not in the table; it reveals nothing."""
+    """Response to an unexpected error, without details."""
     return problem_response(INTERNAL, "Internal server error. The log has the details under this X-Request-ID.")
 
 
@@ -138,7 +138,7 @@ async def _invalid(request: Request, error: Exception) -> Response:
 
 
 def summary(errors: Iterable[Mapping[str, Any]]) -> str:
-    """Places and messages of pydantic's errors in one line."""
+    """Locations and messages of pydantic's errors in one line."""
     return "; ".join(f"{item['location']}: {item['message']}" for item in map(_finding, errors))
 
 

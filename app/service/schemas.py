@@ -1,4 +1,4 @@
-"""Requests and responses of the service, field by field, with units. These models are the OpenAPI document."""
+"""Schemas of requests and responses, with units; the source of the OpenAPI document."""
 
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
@@ -14,7 +14,7 @@ class _Record(BaseModel):
 
 
 class KnownFields(BaseModel):
-    """What a client sends, by name; an unknown name is refused with the list of those there are."""
+    """Base of client input; an unknown name is rejected with a list of the known ones."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -58,7 +58,7 @@ class Label(StrEnum):
 
 
 class Probabilities(_Record):
-    """Calibrated probabilities of the seven expressions; they add up to 1."""
+    """Calibrated probabilities of the seven expressions; they sum to 1."""
 
     surprise: Fraction
     fear: Fraction
@@ -70,14 +70,14 @@ class Probabilities(_Record):
 
 
 class Point(_Record):
-    """A place in the upright image, pixels from its top-left corner."""
+    """A point in the upright image, in pixels from the top-left corner."""
 
     x: float
     y: float
 
 
 class Box(_Record):
-    """A rectangle in the upright image, pixels; it may reach beyond the edge for a face that is cut off."""
+    """A rectangle in the upright image, in pixels; it may extend beyond the edge."""
 
     x: float
     y: float
@@ -110,9 +110,9 @@ class Picture(_Record):
 
 
 class Explanation(_Record):
-    """What the model looked at: a hint, not a proof."""
+    """Attention map of the model; it does not prove the reason for a label."""
 
-    map: list[list[float]] = Field(description="rows over the crop's patches, from the top; all values add up to 1")
+    map: list[list[float]] = Field(description="rows over the crop's patches, from the top; all values sum to 1")
     overlay: Picture = Field(description="the map drawn over the face, 224x224 pixels")
 
 
@@ -152,12 +152,12 @@ class ProblemDetails(_Record):
 
 
 class ImageResult(_Record):
-    """One image, in the order of the request; `faces` is empty where there is none, `error` is set where it failed."""
+    """One image, in the order of the request; `faces` may be empty, and `error` is set if the image failed."""
 
     index: int = Field(description="place in the request, from 0")
-    name: str | None = Field(description="the client's file name, where it sent one")
-    width: int | None = Field(description="pixels, upright; null where the image could not be read")
-    height: int | None = Field(description="pixels, upright; null where the image could not be read")
+    name: str | None = Field(description="file name, if the client sent one")
+    width: int | None = Field(description="pixels, upright; null if the image could not be read")
+    height: int | None = Field(description="pixels, upright; null if the image could not be read")
     faces: list[FaceResult]
     timings_ms: dict[str, float] = Field(description="milliseconds per stage: decode, detect, align, classify")
     annotated: Picture | None = Field(
@@ -180,7 +180,7 @@ class ExpressionsResponse(_Record):
 
 
 class FrameResult(_Record):
-    """The response to one frame of a stream; `error` is set, and there are no faces, where it could not be read."""
+    """Response to one frame of a stream; if it could not be read, `error` is set and there are no faces."""
 
     stream: str = Field(description="id of this connection; `track` numbers are unique only within it")
     frame: int = Field(description="which binary message of this connection it was, from 0")
@@ -205,8 +205,10 @@ class ModelInfo(_Record):
     color: str
     confidence_threshold: Fraction
     temperature: float
-    prior: Literal["natural", "balanced"] = Field(description="balanced: probabilities make up for rare expressions")
-    prior_correction: list[float] = Field(description="added to the scaled logits where prior is balanced, by label")
+    prior: Literal["natural", "balanced"] = Field(
+        description="balanced: probabilities are corrected for rare expressions"
+    )
+    prior_correction: list[float] = Field(description="added to the scaled logits if prior is balanced, by label")
     license: str
     commit: str
     explain: bool = Field(description="whether `explain=true` is supported")

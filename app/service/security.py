@@ -1,7 +1,7 @@
-"""Access control: API keys, compared in constant time, and the names in the Host header.
+"""Access control by API keys, compared in constant time, and by the Host header.
 
-A key comes as `Authorization: Bearer`, as `X-API-Key`, as the password of Basic authentication (so that a browser can
-ask a person for it), or, for a WebSocket of a page, as the subprotocol `mien.key.<key>`. Only hashes are configured.
+A key is sent as `Authorization: Bearer`, as `X-API-Key`, as the password of Basic authentication (so that a browser can
+prompt for it), or, for a WebSocket of a page, as the subprotocol `mien.key.<key>`. Settings contain only hashes.
 """
 
 import base64
@@ -27,22 +27,24 @@ PROBE_PATHS: Final = frozenset({"/health", "/ready"})
 METRICS_PATH: Final = "/metrics"
 ANY: Final = "*"
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{0,5})?")
-# For the API description alone, where keys are configured: the middleware decides, before a route is looked up.
+# Only for the API description, if keys are configured: the middleware checks keys before routing.
 DESCRIBED_KEYS: Final = [
     Security(HTTPBearer(scheme_name="bearer", auto_error=False, description="an API key")),
     Security(APIKeyHeader(name="X-API-Key", scheme_name="header", auto_error=False, description="the same")),
 ]
 KEY_PROTOCOL: Final = "mien.key."
-STREAM_PROTOCOL: Final = "mien.v1"  # offered beside the key, as a handshake must choose one, and never the key
+STREAM_PROTOCOL: Final = (
+    "mien.v1"  # offered in addition to the key, because a handshake must select a protocol other than the key
+)
 
 
 def key_hash(key: str) -> str:
-    """SHA-256 of an API key, 64 hexadecimal digits, as `MIEN_API_KEY_SHA256` holds it."""
+    """SHA-256 of an API key, 64 hexadecimal digits, for `MIEN_API_KEY_SHA256`."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 
 def presented_key(headers: Headers) -> str | None:
-    """The key that a request carries, if any."""
+    """The key of a request, if any."""
     if (direct := headers.get("x-api-key")) is not None:
         return direct
     scheme, _, value = headers.get("authorization", "").partition(" ")
@@ -62,7 +64,7 @@ def _basic_password(value: str) -> str | None:
 
 
 class ApiKeys:
-    """Middleware that refuses requests without an accepted key. Without configured hashes no key is needed."""
+    """Middleware that rejects requests without a valid key. If no hashes are configured, no key is required."""
 
     def __init__(self, app: ASGIApp, hashes: Iterable[str], open_paths: frozenset[str] = PROBE_PATHS) -> None:
         self._app = app
@@ -84,7 +86,7 @@ class ApiKeys:
         if key is None:
             raise Unauthorized("no API key: send it as 'Authorization: Bearer <key>' or 'X-API-Key: <key>'")
         found = key_hash(key)
-        # Every hash is compared, so that the time does not tell which one was near.
+        # Compare with every hash, so that the time does not reveal a match.
         matches = [hmac.compare_digest(found, known) for known in self._hashes]
         if not any(matches):
             raise Unauthorized("this API key is not accepted")
@@ -92,10 +94,10 @@ class ApiKeys:
 
 
 class AllowedHosts:
-    """Middleware that refuses a missing, malformed or foreign Host header.
+    """Middleware that rejects a missing, malformed or foreign Host header.
 
-    A foreign name that resolves to this machine (DNS rebinding) would let a page of another site read the responses.
-    An address instead of a name cannot be forged this way and is always accepted.
+    With a foreign name that resolves to this machine (DNS rebinding), a page of another site could read responses.
+    This attack is not possible with an IP address, so addresses are always accepted.
     """
 
     def __init__(self, app: ASGIApp, names: Iterable[str]) -> None:
@@ -131,7 +133,7 @@ def _is_address(name: str) -> bool:
 
 
 def allowed_hosts(settings: Settings) -> tuple[str, ...]:
-    """The names in the settings; without any, localhost alone where only this machine can connect, else any name."""
+    """Names in the settings; by default, localhost if only this machine can connect, else any name."""
     if settings.allowed_hosts:
         return ("localhost", *settings.allowed_hosts)
     local = settings.host == "localhost" or (_is_address(settings.host) and ip_address(settings.host).is_loopback)
@@ -145,7 +147,7 @@ async def _refuse(error: RequestError, scope: Scope, receive: Receive, send: Sen
 
 
 def client_of(connection: HTTPConnection) -> str:
-    """The caller that limits per client count: the API key, else the address."""
+    """Client for limits per client: the API key, else the address."""
     known = connection.scope.get("mien.client")
     if known is not None:
         return str(known)

@@ -1,4 +1,4 @@
-"""Records of the pipeline as JSON models; the only decision made here is the confidence threshold's."""
+"""Conversion of pipeline records to JSON models, including the confidence threshold."""
 
 import base64
 import io
@@ -33,12 +33,12 @@ DRAWN_PX: Final = 2048
 
 
 def face_result(face: LabeledFace, *, threshold: float, top_k: int) -> FaceResult:
-    """One face of an image; it is `uncertain` where the confidence is below `threshold`."""
+    """One face of an image; it is `uncertain` if the confidence is below `threshold`."""
     return FaceResult(**_fields(face, uncertain=face.confidence < threshold, top_k=top_k))
 
 
 def explanations(classifier: Classifier, analysis: Analysis) -> list[Explanation]:
-    """What the model looked at, for every face, in order."""
+    """Attention maps of all faces, in order."""
     if not analysis.faces:
         return []
     maps = classifier.explain(np.stack([face.crop for face in analysis.faces]))
@@ -93,12 +93,12 @@ def drawn(image: Array, analysis: Analysis, threshold: float) -> Picture:
 
 
 def problem_details(error: Exception) -> ProblemDetails:
-    """The error of one image or frame, as the problem that it would be alone."""
+    """Problem details for the error of one image or frame."""
     return ProblemDetails.model_validate(problem_body(problem_for(error), str(error)))
 
 
 def stage_timings(analysis: Analysis) -> dict[str, float]:
-    """Milliseconds per stage, to the hundredth."""
+    """Milliseconds per stage, rounded to 0.01."""
     return {stage: round(value, 2) for stage, value in analysis.timings_ms.items()}
 
 

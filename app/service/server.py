@@ -1,4 +1,4 @@
-"""The application on a port: `mien serve`, with the limits that lie below the application."""
+"""Server of `mien serve`: uvicorn with additional limits."""
 
 import logging.config
 import os
@@ -19,10 +19,10 @@ from app.settings import Settings, environment
 
 
 class Workers(Multiprocess):
-    """Uvicorn's worker processes, whose parent lets go of the port before it stops them.
+    """Uvicorn's worker processes, with a parent that closes the port before it stops them.
 
-    Otherwise the port would stay open until the last worker has ended, and the kernel would go on accepting connections
-    that no process serves.
+    Otherwise, the port would stay open until the last worker ends, and the kernel would accept connections that no
+    process serves.
     """
 
     def terminate_all(self) -> None:
@@ -32,15 +32,15 @@ class Workers(Multiprocess):
 
 
 def run(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT, then finish what was accepted.
+    """Serve until SIGTERM or SIGINT, then finish accepted requests.
 
     The models are opened here first, so that a setting that cannot work is an error with a message, not a traceback
     of the server. Worker processes open their own; they read the same settings from their environment.
 
-    Raises: StartupError and its kinds, ArtifactError.
+    Raises: StartupError and its subclasses, ArtifactError.
     """
     options = uvicorn_options(settings)
-    logging.config.dictConfig(options["log_config"])  # for what opening the models logs
+    logging.config.dictConfig(options["log_config"])  # for log messages while models are opened
     pipelines = build_pipelines(settings)
     if settings.workers == 1:
         # uvicorn raises the signal again after a graceful stop; with the default handler that would look like a crash
@@ -50,21 +50,21 @@ def run(settings: Settings) -> None:
     classifier = next(iter(pipelines.values())).classifier
     _export(with_precision(settings, classifier.precision, classifier.provider))
     del pipelines, classifier
-    with tempfile.TemporaryDirectory(prefix="mien-metrics-") as folder:  # counters of all workers; nothing of an image
+    with tempfile.TemporaryDirectory(prefix="mien-metrics-") as folder:  # counters of all workers, without image data
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
         config = uvicorn.Config("app.main:create_app", factory=True, workers=settings.workers, **options)
         Workers(config, [config.bind_socket()]).run()
 
 
 def uvicorn_options(settings: Settings) -> dict[str, Any]:
-    """The options of uvicorn for these settings."""
+    """Options of uvicorn for the settings."""
     return {
         "host": settings.host,
         "port": settings.port,
         "http": BoundedProtocol,
         "ws_max_size": settings.max_frame_bytes,
         "ws_max_queue": 1,
-        "ws_per_message_deflate": False,  # JPEG does not shrink, and a deflate bomb would grow
+        "ws_per_message_deflate": False,  # JPEG does not compress further, and deflate bombs are a risk
         "timeout_keep_alive": 15,
         "timeout_graceful_shutdown": settings.shutdown_timeout_s + 2,
         "timeout_worker_healthcheck": 60,  # uvicorn's 5 s kill workers that are still starting on a busy machine
@@ -75,7 +75,7 @@ def uvicorn_options(settings: Settings) -> dict[str, Any]:
 
 
 def _export(settings: Settings) -> None:
-    """Put every setting into the environment of the workers, defaults too: a variable must not override an option."""
+    """Export all settings to the environment of the workers, so that no variable overrides a command-line option."""
     for name, value in environment(settings).items():
         if value is None:
             os.environ.pop(name, None)

@@ -1,8 +1,8 @@
-"""Graceful shutdown: readiness goes off first, then the port closes, and every accepted connection is served.
+"""Graceful shutdown: `/ready` fails first, then the port closes, and every accepted connection is served.
 
-The ASGI server handles SIGTERM itself: it stops listening, waits for running requests, and ends. `on_stop` runs
-before it: readiness goes off at once, and the server gets the signal after the time that a load balancer needs. It
-would drop connections that the kernel has accepted and it has not; they are taken over before the port closes.
+On SIGTERM, the ASGI server stops listening, waits for running requests, and exits. `on_stop` runs before that: `/ready`
+fails immediately, and the server gets the signal after a delay for load balancers. The server would drop connections
+that only the kernel has accepted, so they are taken over before the port closes.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from typing import Any, Final
 import uvicorn
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
-_CLOSING_S: Final = 0.02  # for the event loop to let go of a listener
+_CLOSING_S: Final = 0.02  # time for the event loop to release a listener
 
 
 @contextmanager
@@ -42,7 +42,7 @@ def starting() -> Iterator[None]:
 def on_stop(drain: Callable[[], None], *, after_s: float) -> Iterator[None]:
     """Call `drain` on the first SIGTERM or SIGINT, and the previous handler `after_s` seconds later.
 
-    A second signal is passed on at once. Does nothing outside the main thread, which gets no signals.
+    A second signal is passed on immediately. Has no effect outside of the main thread, which gets all signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -78,9 +78,9 @@ async def _stop(handler: object, number: int, after_s: float | None) -> None:
 
 
 async def close_port(server: uvicorn.Server) -> None:
-    """Stop listening, then take over the connections that wait in the kernel's queue.
+    """Stop listening, then take over the connections in the kernel's queue.
 
-    A duplicate of each listener keeps the queue until the event loop has let go of the original.
+    A duplicate of each listener preserves the queue until the event loop has released the original.
     """
     listeners = [
         socket.socket(fileno=os.dup(listener.fileno())) for one in server.servers for listener in one.sockets or ()
@@ -93,7 +93,7 @@ async def close_port(server: uvicorn.Server) -> None:
 
 
 def _queued(listener: socket.socket) -> list[socket.socket]:
-    """Accept what is in the queue, and close the listener in the same moment."""
+    """Accept all connections in the queue, and close the listener."""
     connections = []
     listener.setblocking(False)
     try:

@@ -1,7 +1,7 @@
-"""The service of one process: its models, and a bounded pool of threads that keeps photos off the event loop.
+"""Service of one process: its models, and a thread pool that keeps image processing off the event loop.
 
 Flow: upload -> turn -> decode, detect, align (a thread per core) -> classify (one thread, the faces of all requests
-together) -> record. The pool has one thread per core: more would only make every photo slower.
+together) -> record. The pool has one thread per core; more threads would only slow down each photo.
 """
 
 import asyncio
@@ -63,14 +63,14 @@ class Treatment:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Model:
-    """A model that requests may choose, and the queue of its faces."""
+    """A model that requests can select, with its batcher."""
 
     pipeline: Pipeline
     batcher: Batcher
 
 
 def fallback(classifier: Classifier, settings: Settings) -> str | None:
-    """Why the model runs on the CPU although device `auto` was set explicitly; None where no GPU was asked for."""
+    """Reason why the model runs on the CPU although device `auto` was set explicitly; None otherwise."""
     asked = settings.device == "auto" and "device" in settings.model_fields_set and settings.precision != "int8"
     if not asked or classifier.provider != CPU:
         return None
@@ -78,7 +78,7 @@ def fallback(classifier: Classifier, settings: Settings) -> str | None:
 
 
 class Service:
-    """One process's models, threads and admission. Belongs to one event loop."""
+    """Models, threads and admission control of one process. Belongs to one event loop."""
 
     def __init__(self, pipelines: Mapping[str, Pipeline], settings: Settings, metrics: Metrics) -> None:
         self.pipeline = next(iter(pipelines.values()))
@@ -112,7 +112,7 @@ class Service:
         return Batcher(pipeline.classify, limits, on_batch=self.metrics.batch_faces.observe)
 
     def model(self, name: str | None) -> Model:
-        """A model by its name; the default where None. Raises: InvalidRequest, naming those that are loaded."""
+        """A model by name; the default model if None. Raises: InvalidRequest, listing the loaded models."""
         if name is None:
             return next(iter(self.models.values()))
         if name not in self.models:
@@ -120,12 +120,12 @@ class Service:
         return self.models[name]
 
     async def in_thread(self, function: Callable[..., T], *args: object) -> T:
-        """Run in the pool, under the request's id; a call that is canceled while it is queued never runs."""
+        """Run a function in the pool with the request id; a call that is canceled while queued never runs."""
         run = contextvars.copy_context().run
         return await asyncio.get_running_loop().run_in_executor(self._pool, run, function, *args)
 
     async def label(self, uploads: Sequence[Upload], treatment: Treatment) -> list[Result]:
-        """Label the faces of every upload, in order. An image that cannot be read is a result with its error.
+        """Label the faces of every upload, in order. An image that cannot be read has a result with an error.
 
         Raises: InvalidRequest, for a model that is not loaded.
         """
@@ -172,7 +172,7 @@ class Service:
             self.metrics.faces.labels(face.label, str(face.uncertain).lower()).inc()
 
     def gauge(self) -> None:
-        """Bring the gauges up to now."""
+        """Update the gauges."""
         self.metrics.queue.set(self.admission.waiting)
         self.metrics.working.set(self.admission.working)
         self.metrics.streams.set(self.admission.streams)
@@ -187,11 +187,11 @@ class Service:
             ).set(1)
 
     def drain(self) -> None:
-        """From now on `/ready` is 503 and every response closes its connection."""
+        """Make `/ready` return 503 and every response close its connection."""
         self.draining = True
 
     def close(self) -> None:
-        """Let running photos finish and drop those in the queue."""
+        """Finish running photos, and drop queued ones."""
         self._pool.shutdown(wait=True, cancel_futures=True)
         for model in self.models.values():
             model.batcher.close()

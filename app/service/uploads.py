@@ -1,7 +1,6 @@
-"""The images of a request, read while they arrive, in memory only, and refused at the first byte too many.
+"""Images of a request: streamed to memory, with limits enforced while reading.
 
-Flow: request stream -> here -> decode. An image of a person must not touch a disk, so the framework's form parser gets
-a spool that stays in memory.
+Flow: request stream -> here -> decode. Images must not be written to disk, so the form parser gets an in-memory spool.
 """
 
 import asyncio
@@ -26,14 +25,14 @@ _MULTIPART: Final = "multipart/form-data"
 _JSON: Final = "application/json"
 # A parsed value takes up to 300 bytes, where it may be two in the body ("[,[,"); images are few and long.
 _MAX_JSON_VALUES: Final = 10_000
-_JSON_COPIES: Final = 3  # of a body while it is parsed: the bytes, their text, the images
+_JSON_COPIES: Final = 3  # copies of a body during parsing: bytes, text, images
 _MAX_NAME: Final = 255
 _MAX_LENGTH_DIGITS: Final = 18
 
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """One image as it arrived: the client's name for it, where there is one, and the file's bytes, or why not."""
+    """One uploaded image: its file name, if any, and its bytes or an error."""
 
     name: str | None
     payload: bytes
@@ -42,7 +41,7 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class UploadLimits:
-    """Bytes of the whole body, bytes of one image, images of one request."""
+    """Maximum bytes of the body, maximum bytes of an image, maximum number of images."""
 
     body_bytes: int
     image_bytes: int
@@ -50,7 +49,7 @@ class UploadLimits:
 
 
 def check_head(content_type: str | None, content_length: str | None, limits: UploadLimits) -> None:
-    """Refuse by the headers alone, before a byte of the body is read.
+    """Check the headers before the body is read.
 
     Raises: UnsupportedContent, PayloadTooLarge, InvalidRequest.
     """
@@ -78,11 +77,11 @@ async def read_uploads(
     """Collect the images of a body.
 
     Args:
-        stream: the body as it arrives.
-        content_type: the request's header, already accepted by `check_head`.
+        stream: chunks of the body.
+        content_type: header of the request, accepted by `check_head`.
         limits: checked on every chunk.
-        reserve: called with the length of every chunk before it is kept; may raise to refuse the rest.
-    Returns: at least one upload, in the order of the parts; a part above the limit of one image carries its error.
+        reserve: called with the length of every chunk before it is stored; may raise to reject the rest.
+    Returns: at least one upload, in the order of the parts; a part above the limit of one image has an error.
     Raises: PayloadTooLarge, TooManyImages, InvalidRequest.
     """
     kind = _media_type(content_type)
@@ -154,9 +153,9 @@ def _media_type(content_type: str | None) -> str:
 
 
 class _Spool(io.BytesIO):
-    """The bytes of one image; above the limit they are dropped and the error is noted."""
+    """Bytes of one image; above the limit, they are dropped and the error is stored."""
 
-    _rolled = False  # what Starlette asks a spool: never moved to a disk
+    _rolled = False  # attribute used by Starlette: never moved to disk
 
     def __init__(self, limit: int) -> None:
         super().__init__()
@@ -173,7 +172,7 @@ class _Spool(io.BytesIO):
 
 
 class _ImageParser(MultiPartParser):
-    """Starlette's parser for a form that has images only, with or without file names."""
+    """Starlette's parser for forms with images only, with or without file names."""
 
     def __init__(self, content_type: str, chunks: AsyncGenerator[bytes, None], limits: UploadLimits) -> None:
         super().__init__(Headers({"content-type": content_type}), chunks)

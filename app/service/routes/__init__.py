@@ -7,11 +7,11 @@ from app.service.state import Service
 
 
 async def service_of(request: Request) -> Service:
-    """The process's service; async, because the framework would run a plain function in a thread."""
+    """Service of this process; async, because FastAPI runs plain functions in a thread."""
     return service_behind(request)
 
 
 def service_behind(connection: HTTPConnection) -> Service:
-    """As `service_of`, for a WebSocket too."""
+    """Like `service_of`, also for WebSockets."""
     service: Service = connection.app.state.service
     return service

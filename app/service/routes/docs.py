@@ -1,4 +1,4 @@
-"""`/docs`: the API description as a page that works offline. Its script comes from an installed package."""
+"""`/docs`: the API description as a page that works offline, with Swagger UI from an installed package."""
 
 from importlib.resources import files
 from pathlib import Path
@@ -20,19 +20,19 @@ _POLICY: Final = (
 
 @router.get("/docs")
 async def page() -> Response:
-    """The page itself."""
+    """HTML page."""
     return FileResponse(_STATIC / "docs.html", media_type="text/html", headers={"Content-Security-Policy": _POLICY})
 
 
 @router.get("/docs/page.js")
 async def script() -> Response:
-    """The few lines that open the description."""
+    """Script that loads the API description."""
     return FileResponse(_STATIC / "docs.js", media_type="text/javascript")
 
 
 @router.get("/docs/assets/{name}")
 async def asset(name: str) -> Response:
-    """One of Swagger UI's two files."""
+    """Script or style sheet of Swagger UI."""
     if name not in _SERVED:
         raise HTTPException(404)
     return FileResponse(_ASSETS / name, media_type=_SERVED[name], headers={"Cache-Control": "max-age=86400"})

@@ -56,12 +56,12 @@ class Options(KnownFields):
     confidence_threshold: Fraction | None = Field(
         None, description="a confidence below it is `uncertain`; by default the model's own threshold"
     )
-    top_k: Annotated[int, Field(ge=1, le=7)] = Field(1, description="how many expressions `top` lists")
+    top_k: Annotated[int, Field(ge=1, le=7)] = Field(1, description="number of expressions in `top`")
     model: str | None = Field(None, description="one of the loaded models; the first of `/v1/models` by default")
     aligned: bool = Field(False, description="the images are aligned faces of 112x112 pixels: only classify them")
     crops: bool = Field(False, description="return each face, aligned, as PNG in base64")
     annotate: bool = Field(False, description="return each image with its faces drawn in, as JPEG in base64")
-    explain: bool = Field(False, description="return what the model looked at; 422 where it cannot tell")
+    explain: bool = Field(False, description="return attention maps; 422 if the model has none")
 
 
 def problem_docs(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -88,7 +88,7 @@ def describe_limits(document: dict[str, Any], settings: Settings) -> None:
 @router.post(
     "/v1/expressions",
     tags=["expressions"],
-    summary="Find the faces of one or more images and read their expressions",
+    summary="Find the faces in one or more images and label their expressions",
     response_model=ExpressionsResponse,
     responses=problem_docs(*_PROBLEMS),
     openapi_extra={"requestBody": _REQUEST_BODY},
@@ -170,7 +170,7 @@ async def _work(service: Service, uploads: list[Upload], options: Options, clock
 
 
 def _too_late(images: int, clock: _Clock, timeout_s: float) -> MienError:
-    """A batch that had most of the time to itself would fail again; anything else may succeed later."""
+    """Error for a timeout: a batch that used most of the time itself would fail again, others may succeed later."""
     waited_ms = clock.laps_ms.get("wait")
     if images > 1 and waited_ms is not None and waited_ms < timeout_s * 500.0:
         return BatchTooLarge(f"{images} images were not finished within {timeout_s:g} s: send fewer in one request")
@@ -194,7 +194,7 @@ def _threshold(model: Model, options: Options) -> float:
 
 
 async def _until_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Do the work, but stop when the client disconnects, which frees its place."""
+    """Run the work, but stop if the client disconnects."""
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_disconnect(request))
     try:

@@ -17,7 +17,7 @@ router = APIRouter(tags=["health"])
 @router.head("/health", include_in_schema=False)
 @router.get("/health", summary="Alive", responses=problem_docs(500))
 async def health() -> Health:
-    """Responds while the event loop runs; says nothing about the model."""
+    """Responds while the event loop is running, independent of the model."""
     return Health(version=VERSION)
 
 
@@ -26,7 +26,7 @@ async def health() -> Health:
 async def ready(service: Annotated[Service, Depends(service_of)]) -> Readiness:
     """200 with what runs, or 503 while the process is stopping; nothing listens before the model is warm."""
     if service.draining:
-        raise ShuttingDown("the service finishes what it has accepted and accepts no more")
+        raise ShuttingDown("the service is stopping: it finishes accepted requests and accepts no new ones")
     classifier = service.pipeline.classifier
     return Readiness(
         model=classifier.manifest.name,

@@ -1,4 +1,4 @@
-"""`GET /v1/models`: the served models, and what their manifests say about them."""
+"""`GET /v1/models`: the served models, with metadata from their manifests."""
 
 from http import HTTPStatus
 from typing import Annotated, Final

@@ -20,7 +20,7 @@ _HEADERS: Final = {"Content-Security-Policy": _POLICY, "Cache-Control": "no-cach
 
 
 class Assets(StaticFiles):
-    """The page's scripts and styles; browsers check each time whether they have changed."""
+    """Scripts and styles of the page; browsers revalidate them on each use."""
 
     def __init__(self) -> None:
         super().__init__(directory=_FILES)
@@ -39,5 +39,5 @@ async def page() -> Response:
 
 @router.get("/card")
 async def card() -> Response:
-    """The model card, for people; its text is `/v1/models/{name}/card`."""
+    """Page with the model card; its Markdown text is `/v1/models/{name}/card`."""
     return FileResponse(_FILES / "card.html", media_type="text/html", headers=_HEADERS)

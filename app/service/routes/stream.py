@@ -1,8 +1,8 @@
 """`WS /v1/stream`: webcam frames in, tracked faces out.
 
 A client sends each frame as one binary message, a JPEG, and gets one JSON message per processed frame. Frames are
-numbered from 0. While one is processed only the newest arrival is kept, and those it replaces are counted in `dropped`:
-neither a slow service nor a slow client builds up a queue. Each connection has an id, `stream`: track numbers start
+numbered from 0. While a frame is processed, only the newest one is kept, and replaced ones are counted in `dropped`, so
+there is never a queue. Each connection has an id, `stream`: track numbers start
 again on the next connection, and only the pair of both names one face.
 """
 
@@ -97,13 +97,13 @@ async def stream(websocket: WebSocket, options: Annotated[StreamOptions, InQuery
 
 @router.get("/v1/stream", include_in_schema=False)
 async def stream_without_upgrade() -> None:
-    """Tell a client that does not ask for a WebSocket what is served here."""
+    """Respond to a client that does not request a WebSocket."""
     headers = {"Upgrade": "websocket", "Connection": "Upgrade"}
     raise HTTPException(HTTPStatus.UPGRADE_REQUIRED, "this is a WebSocket: connect with ws:// or wss://", headers)
 
 
 def _check_origin(websocket: WebSocket, service: Service) -> None:
-    """Refuse a page of another origin, which browsers would let in. Raises: ForeignOrigin."""
+    """Reject pages of other origins, which browsers allow for WebSockets. Raises: ForeignOrigin."""
     origin = websocket.headers.get("origin")
     allowed = service.settings.cors_origins
     own = websocket.headers.get("host")
@@ -127,7 +127,7 @@ async def _serve(websocket: WebSocket, service: Service, options: StreamOptions)
             if not task.cancelled():
                 task.exception()  # retrieved, so that asyncio does not warn
     if code is not None:
-        with suppress(RuntimeError, WebSocketDisconnect):  # the client may have left meanwhile
+        with suppress(RuntimeError, WebSocketDisconnect):  # the client may have disconnected
             await websocket.close(code)
 
 
@@ -150,7 +150,7 @@ async def _listen(websocket: WebSocket, service: Service, newest: NewestFrame) -
 
 
 async def _look(websocket: WebSocket, service: Service, options: StreamOptions, newest: NewestFrame) -> int | None:
-    """Process the newest frame, again and again, until sending fails (None) or takes too long (a code)."""
+    """Process the newest frames until sending fails (None) or times out (a code)."""
     threshold = options.confidence_threshold
     if threshold is None:
         threshold = service.pipeline.classifier.manifest.abstain_threshold
