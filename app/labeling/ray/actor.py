@@ -1,4 +1,4 @@
-"""The worker of a cluster: labels one partition after another with one pipeline, and commits each."""
+"""Ray actor that labels and commits partitions with one pipeline."""
 
 import json
 import os
@@ -21,22 +21,22 @@ _ATTEMPTS: Final = 5
 
 
 class Labeler:
-    """An actor on a machine of the cluster."""
+    """Actor on a machine of the cluster."""
 
     def __init__(self, settings: Settings, request: Request, run: str, facts: dict[str, str]) -> None:
-        """Open detector and model. Raises: Unready, where they are not those of the run."""
+        """Open detector and model. Raises: Unready, if they differ from those of the run."""
         self._out, self._run, self._request = request.out, run, request
         self._pipeline = open_pipelines(settings, 1)[0]
         self._facts = agreed({"the run": facts, socket.gethostname(): facts_of(self._pipeline)})
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """Label the partitions of a batch; `trouble` is kind and message of what ends the run, or empty."""
+        """Label the partitions of a batch; `trouble` is class and message of an error that ends the run, or empty."""
         troubles = [self._one(str(key)) for key in batch["key"]]
         return {"key": batch["key"], "trouble": troubles}
 
     def _one(self, key: str) -> str:
         try:
-            if read_written(self._out, key) is None:  # another may have committed it before its machine was lost
+            if read_written(self._out, key) is None:  # a lost worker may have committed it already
                 attempt(self._out, key, _ATTEMPTS)
                 with tempfile.TemporaryDirectory(prefix="mien-") as scratch:
                     self._label(key, read_plan(self._out, key), Path(scratch))
@@ -78,4 +78,4 @@ class Labeler:
 
 
 def _ignore(_: object) -> None:
-    """Nobody watches within a partition."""
+    """Progress callback that does nothing."""

@@ -1,4 +1,4 @@
-"""A Ray cluster: connecting to one or starting one here, its cores and GPUs, and whether its machines agree."""
+"""Ray cluster: connection or local start, cores and GPUs, and consistency of its machines."""
 
 import contextlib
 import logging
@@ -25,12 +25,12 @@ _ROLL_CALL_S: Final = 300.0
 
 
 class Unready(LabelingError):
-    """The cluster, or a machine of it, cannot do this run; the message says what to change."""
+    """The cluster or one of its machines cannot run the task; the message says what to change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What the driver needs beside the ledger: the request, the shared folder, and the number of the run."""
+    """Task of the driver: request, shared folder, and number of the run."""
 
     request: Request
     out: Path
@@ -40,9 +40,9 @@ class Task:
 
 @contextlib.contextmanager
 def connected(address: str | None, workers: int) -> Iterator[Any]:
-    """Ray, connected to a cluster or to one started here, which ends with the block. Raises: Unready."""
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # before Ray is imported: no usage statistics
-    os.environ.setdefault("RAY_agent_register_timeout_ms", "100000")  # of a cluster started here, on a busy machine
+    """Connect Ray to a cluster, or to a local one that ends with the block. Raises: Unready."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # disable usage statistics; must be set before Ray is imported
+    os.environ.setdefault("RAY_agent_register_timeout_ms", "100000")  # for a local cluster on a busy machine
     import ray
     from ray.data import DataContext
     from ray.data.exceptions import SystemException
@@ -56,13 +56,13 @@ def connected(address: str | None, workers: int) -> Iterator[Any]:
     try:
         yield ray
     except (ray.exceptions.RayError, SystemException) as error:
-        raise Unready(f"the cluster could not finish: {first_line(error)}. Run the same command again.") from error
+        raise Unready(f"the cluster could not finish: {first_line(error)}. Rerun the same command.") from error
     finally:
         ray.shutdown()
 
 
 def _start(ray: Any, address: str | None, workers: int) -> None:
-    """Connect, or start a cluster; on a busy machine its parts may miss each other, so this is tried more than once.
+    """Connect, or start a cluster; retried, because processes may time out on a busy machine.
 
     Raises: Unready.
     """
@@ -76,7 +76,7 @@ def _start(ray: Any, address: str | None, workers: int) -> None:
     for number in range(1, tries + 1):
         try:
             ray.init(address or "local", **options)
-        except Exception as error:  # Ray raises plain Exception where its parts do not start in time
+        except Exception as error:  # Ray raises plain Exception if its processes do not start in time
             ray.shutdown()
             if number == tries:
                 where = f"reach the cluster at {address}" if address else "start a cluster on this machine"
@@ -86,7 +86,7 @@ def _start(ray: Any, address: str | None, workers: int) -> None:
 
 
 def _knock(address: str) -> None:
-    """Refuse an address at which nothing listens: Ray itself would try for minutes. Raises: Unready."""
+    """Check that a server listens at an address; Ray itself would retry for minutes. Raises: Unready."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not (host and port.isdigit()):  # `auto`, which Ray resolves
         return
@@ -97,18 +97,18 @@ def _knock(address: str) -> None:
 
 
 def first_line(error: Exception) -> str:
-    """The part of a cluster's error that says what happened, which is its last line."""
+    """Last line of an error of the cluster, which describes the cause."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__
 
 
 def actors(ray: Any, task: Task) -> int:
-    """Number of workers: as asked for, or the cores of the cluster."""
+    """Number of workers: as requested, or the number of cores."""
     return task.request.workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
 
 
 def gpu_share(ray: Any, task: Task) -> float:
-    """The part of a GPU that each actor takes: none unless the device is `cuda`, else so that all fit.
+    """Share of a GPU for each actor: 0 unless the device is `cuda`.
 
     Raises: Unready.
     """
@@ -121,7 +121,7 @@ def gpu_share(ray: Any, task: Task) -> float:
 
 
 def roll_call(ray: Any, task: Task, share: float) -> dict[str, str]:
-    """What results depend on, once every machine has said that it has the folders and the same. Raises: Unready."""
+    """Facts of the run, after a check that every machine has the same facts and folders. Raises: Unready."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     needs = {"CPU": 1.0} | ({"GPU": share} if share else {})
@@ -153,14 +153,14 @@ def roll_call(ray: Any, task: Task, share: float) -> dict[str, str]:
 
 
 def same_precision(found: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
-    """The facts of each machine, in fp32 on all where only some CPUs gain from int8."""
+    """Facts of each machine, with fp32 for all if only some CPUs are faster with int8."""
     if {facts.get("precision") for facts in found.values()} != {"fp32", "int8"}:
         return found
     return {machine: facts | {"precision": "fp32"} for machine, facts in found.items()}
 
 
 def agreed(found: dict[str, dict[str, str]]) -> dict[str, str]:
-    """The facts that all machines share. Raises: Unready, naming the machine that differs or has a problem."""
+    """Facts of all machines. Raises: Unready, naming a machine that differs or has a problem."""
     (first, facts), *others = found.items()
     for machine, own in found.items():
         if "problem" in own:
@@ -170,23 +170,27 @@ def agreed(found: dict[str, dict[str, str]]) -> dict[str, str]:
             f"{name} {own.get(name)} instead of {facts[name]}" for name in facts if own.get(name) != facts[name]
         ]
         if different:
-            raise Unready(f"machine {machine} differs from {first}: {', '.join(different)}. Make them alike.")
+            raise Unready(
+                f"machine {machine} differs from {first}: {', '.join(different)}. All machines need the same."
+            )
     return facts
 
 
 def _first_path(task: Task) -> str | None:
-    """An input given on the command line, which every machine has to see."""
+    """First input of the command line, which every machine must be able to read."""
     given = [name for name in task.request.inputs if os.path.lexists(name)]
     return os.path.abspath(given[0]) if given else None
 
 
 def _present(settings: Settings, out: str, run: str, first: str | None) -> dict[str, str]:
-    """On a machine of the cluster: what its results depend on, or its `problem` in words."""
+    """Facts of a machine of the cluster, or its `problem`."""
     folder = Path(out)
     if not is_current(folder, run):
-        return {"problem": f"does not see the output folder {out} of this run. Put it where every machine has it."}
+        return {
+            "problem": f"cannot find the output folder {out} of this run. Use a folder that is shared by all machines."
+        }
     if first is not None and not os.path.lexists(first):
-        return {"problem": f"does not see the input {first}. Put it where every machine has it, under the same path."}
+        return {"problem": f"cannot find the input {first}. Use a path that is the same on all machines."}
     try:
         mark = parts_dir(folder) / f"{socket.gethostname()}-{os.getpid()}"
         mark.touch()

@@ -1,11 +1,11 @@
-"""Labeling on many machines: the same stages on Ray Data, in partitions that any of them may label.
+"""Labeling on a cluster with Ray Data, in partitions.
 
 python -m app label photos --out out --engine ray [--ray-address auto]
 
-The driver scans, plans partitions and waits; every actor of the cluster takes one partition after another through
-`app.labeling.engine`, over a journal of its own on its own disk, and commits its rows as `app.labeling.ray.partitions`
-says. Only keys of partitions and counts travel through Ray: photos are read where they are labeled, so inputs, output
-and model have to be reachable by every machine under the same path.
+The driver scans, plans partitions and waits. Each actor labels one partition after another with
+`app.labeling.engine`, using a journal on its local disk, and commits the rows as described in
+`app.labeling.ray.partitions`. Ray transfers only keys and counts. Photos are read where they are labeled, so inputs,
+output and model must have the same path on every machine.
 """
 
 import contextlib
@@ -40,13 +40,13 @@ from app.labeling.scan import sources_of
 from app.labeling.signals import Interrupts, Stopped
 from app.settings import Settings
 
-# A multiple of the engine's groups, so that a fresh run forms the groups, and so the batches, of the local engine.
+# A multiple of the engine's group size, so that a new run forms the same groups and batches as the local engine.
 PARTITION: Final = 16 * GROUP
 _MAX_BLOCKS: Final = 2_000
 
 
 def check(request: Request) -> None:
-    """Refuse what this engine cannot do. Raises: LabelingError."""
+    """Reject unsupported options. Raises: LabelingError."""
     others = [name for name in request.outputs if name not in RAY_OUTPUTS]
     if others:
         raise LabelingError(
@@ -100,7 +100,7 @@ def _label(ray: Any, ledger: Ledger, task: Task, report: Reporter, outcome: Outc
     for folder in (LABELS_DIR, FILES_DIR):
         (task.out / folder).mkdir(exist_ok=True)
     if aside := ledger.settle(outcome.facts, new_run=task.request.new_run):
-        report.say(f"A new run is started. The partitions of the earlier one are kept in {aside}.")
+        report.say(f"Starting a new run. The partitions of the earlier run are kept in {aside}.")
     outcome.total, outcome.before = ledger.counts()
     if outcome.before:
         report.say(f"Resuming: {outcome.before:,} of {outcome.total:,} files are already labeled.")
@@ -112,7 +112,9 @@ def _label(ray: Any, ledger: Ledger, task: Task, report: Reporter, outcome: Outc
     for written in _labeled(ray, task, keys, outcome.facts, (outcome.workers, share)):
         _count(written, outcome.tally, report)
         if not ledger.take(written):
-            raise LabelingError(f"partition {written.key}: its inputs are in another partition too. Rerun the command.")
+            raise LabelingError(
+                f"partition {written.key}: some of its inputs are also in another partition. Rerun the same command."
+            )
     outcome.seconds = time.perf_counter() - began
     total, done = ledger.counts()
     if total != done:
@@ -133,9 +135,9 @@ def _count(written: Written, tally: Tally, report: Reporter) -> None:
 
 @contextlib.contextmanager
 def _signals(signals: Interrupts) -> Iterator[None]:
-    """Ctrl-C and SIGTERM end the run; what is committed stays, and what is under way is labeled again.
+    """Stop the run on Ctrl-C and SIGTERM; committed partitions are kept, and others are labeled again.
 
-    Entered once Ray is there, which brings a handler of its own.
+    Must be entered after Ray is started, because Ray installs its own handler.
     """
     before = {number: signal.signal(number, signals.handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -148,7 +150,7 @@ def _signals(signals: Interrupts) -> Iterator[None]:
 def _labeled(
     ray: Any, task: Task, keys: list[str], facts: dict[str, str], pool: tuple[int, float]
 ) -> Iterator[Written]:
-    """Each partition once it is committed, in no order. Raises: the error of a worker."""
+    """Committed partitions, in any order. Raises: the error of a worker."""
     if not keys:
         return
     count, share = pool
@@ -175,6 +177,6 @@ def _labeled(
             written = read_written(task.out, str(key))
             if written is None:
                 raise LabelingError(
-                    f"partition {key} was committed, but cannot be seen from here: is {task.out} shared?"
+                    f"partition {key} was committed, but the driver cannot find it: is {task.out} a shared folder?"
                 )
             yield written

@@ -1,21 +1,21 @@
-"""Partitions: how many machines write one table, each input's rows exactly once.
+"""Partitions: a table written by many machines, with the rows of each input exactly once.
 
-A partition is a few hundred inputs that are neighbors by name. Its rows are `labels/part-KEY.parquet` and
-`files/part-KEY.parquet`, both in the shared output folder; KEY is a digest of its inputs, so that whoever labels it,
-and however often, writes the same two names.
+A partition consists of a few hundred inputs, sorted by name. Its rows are in `labels/part-KEY.parquet` and
+`files/part-KEY.parquet` in the shared output folder. KEY is a hash of its inputs, so every worker that labels it writes
+the same two files.
 
 Commit protocol:
 
-1. The driver holds the folder's lock and writes the number of its run into `.mien/ray-run`. It keeps the partitions
-   whose inputs are as they were, removes what else is there, and writes a plan for each partition that is missing.
-2. A worker writes both tables under names of its own into `.mien/part`, and synchronizes them to the disk. It looks
-   whether the run is still the one it was started for, then renames `labels`, then `files`. The second renaming is the
-   commit: the footer of `files/part-KEY.parquet` lists the partition's inputs with size and time.
-3. A worker that is killed leaves nothing, or a table of labels that no table of files belongs to. Its partition is
-   given to another, which replaces that table, or finds the partition committed and leaves it.
-4. The same command reads the footers again: inputs in a committed partition are done. A table of labels without its
-   table of files is removed. To undo a partition, `files` is removed first.
-5. At the end the driver counts: every input is in exactly one committed partition, or the run says that it is not.
+1. The driver locks the folder and writes the number of its run to `.mien/ray-run`. It keeps partitions with unchanged
+   inputs, removes all others, and writes a plan for each missing partition.
+2. A worker writes both tables under temporary names in `.mien/part`, and syncs them to disk. It checks that the run is
+   still current, then renames `labels`, then `files`. The second rename is the commit: the footer of
+   `files/part-KEY.parquet` lists the inputs of the partition with size and time.
+3. A killed worker leaves nothing, or a table of labels without a table of files. Another worker gets the partition and
+   replaces that table, or finds the partition committed and skips it.
+4. A rerun reads the footers: inputs in a committed partition are done. A table of labels without its table of files is
+   removed. To undo a partition, `files` is removed first.
+5. At the end, the driver checks that every input is in exactly one committed partition.
 """
 
 import contextlib
@@ -47,9 +47,9 @@ _BATCH: Final = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What the footer of a committed partition says: its inputs, its run, what became of its images.
+    """Footer of a committed partition: its inputs, its run, and its results.
 
-    inputs: name and signature; again: some input failed for a reason that may have passed; seconds: of one worker.
+    inputs: name and signature; again: whether an input failed for a temporary reason; seconds: worker time.
     """
 
     key: str
@@ -62,12 +62,12 @@ class Written:
     again: bool = False
 
     def encode(self) -> bytes:
-        """As JSON, for the footer."""
+        """Serialize for the footer."""
         return json.dumps({name: getattr(self, name) for name in self.__slots__}).encode()
 
     @classmethod
     def decode(cls, raw: bytes) -> "Written":
-        """From a footer. Raises: ValueError, KeyError, TypeError, for what this program has not written."""
+        """Parse a footer. Raises: ValueError, KeyError, TypeError, if it was not written by this program."""
         values: dict[str, Any] = json.loads(raw)
         values["inputs"] = tuple((str(name), str(signature)) for name, signature in values["inputs"])
         values["errors"] = tuple(tuple(error) for error in values["errors"])
@@ -75,23 +75,23 @@ class Written:
 
 
 class AnotherRun(LabelingError):
-    """The output folder now belongs to a later run; this worker's partition is its business."""
+    """A later run has taken over the output folder, including the partition of this worker."""
 
 
 def table_path(out: Path, table: str, key: str) -> Path:
-    """Where a partition's rows of `labels` or `files` lie."""
+    """Path of a partition's table of `labels` or `files`."""
     return out / table / f"part-{key}.parquet"
 
 
 def begin_run(out: Path) -> str:
-    """Take the folder over from any earlier run; the number of the new one."""
+    """Take over the folder from an earlier run; returns the number of the new run."""
     run = uuid4().hex
     write_atomic(out / STATE_DIR / _RUN, run)
     return run
 
 
 def is_current(out: Path, run: str) -> bool:
-    """Whether `out` still belongs to this run. False also where the folder cannot be seen from here."""
+    """Whether `out` still belongs to this run; False if the folder cannot be read."""
     try:
         return (out / STATE_DIR / _RUN).read_text(encoding="ascii") == run
     except OSError:
@@ -106,7 +106,7 @@ def _plan_path(out: Path, key: str) -> Path:
 
 
 def write_plan(out: Path, sources: list[Source], facts: dict[str, str]) -> str:
-    """Write down which inputs make a partition; returns its key."""
+    """Write the inputs of a partition; returns its key."""
     text = json.dumps([source_fields(source) for source in sources])
     key = hashlib.sha256((text + json.dumps(facts, sort_keys=True)).encode()).hexdigest()[:20]
     path = _plan_path(out, key)
@@ -121,20 +121,20 @@ def read_plan(out: Path, key: str) -> list[Source]:
 
 
 def drop_plans(out: Path) -> None:
-    """Remove the plans of a run that has ended; the footers say what was done."""
+    """Remove the plans of a finished run."""
     shutil.rmtree(out / STATE_DIR / _PLANS, ignore_errors=True)
 
 
 def attempt(out: Path, key: str, most: int) -> None:
-    """Count that a worker takes a partition up. Raises: LabelingError, when `most` have not come back from it."""
+    """Count an attempt at a partition. Raises: LabelingError, after `most` failed attempts."""
     path = _plan_path(out, key).with_suffix(".attempts")
     with path.open("ab") as file:
         file.write(b".")
     if path.stat().st_size > most:
         names = [source.name for source in read_plan(out, key)]
         raise LabelingError(
-            f"{most} workers died over the same partition, of files from {names[0]} to {names[-1]}. Look for the one "
-            "that kills them with the local engine, and leave it out with --ignore; or give workers more memory."
+            f"{most} workers crashed on the same partition, with files from {names[0]} to {names[-1]}. Find the file "
+            "with the local engine and exclude it with --ignore, or give workers more memory."
         )
 
 
@@ -152,7 +152,7 @@ def source_from(row: list[Any]) -> Source:
 
 
 def signature_of(source: Source) -> str:
-    """What changes when an input, or what is wrong with it, does."""
+    """Signature that changes with an input or its failure."""
     return f"{source.kind} {source.signature} {source.failure.reason if source.failure else ''}"
 
 
@@ -160,7 +160,7 @@ def signature_of(source: Source) -> str:
 
 
 def commit(out: Path, view: View, written: Written, run: str) -> None:
-    """Write a partition's rows and make them count; see the module's head.
+    """Write and commit a partition; see the module docstring.
 
     Raises: AnotherRun, DiskFull, OutputRefused.
     """
@@ -188,7 +188,7 @@ def commit(out: Path, view: View, written: Written, run: str) -> None:
 
 
 def read_written(out: Path, key: str) -> Written | None:
-    """The footer of a committed partition; None where there is none that this program has written whole."""
+    """Footer of a committed partition; None if there is no valid one."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -201,7 +201,7 @@ def read_written(out: Path, key: str) -> Written | None:
 
 
 def remove(out: Path, key: str) -> None:
-    """Undo a partition: first what makes it count."""
+    """Undo a partition; `files` is removed first."""
     for table in (FILES_DIR, LABELS_DIR):
         table_path(out, table, key).unlink(missing_ok=True)
 
@@ -214,9 +214,9 @@ def set_aside(out: Path, key: str, folder: Path) -> None:
 
 
 def keys_of(out: Path) -> list[str]:
-    """Keys of all partitions of which there is at least one table. Raises: ForeignFile, for a table not written here.
+    """Keys of all partitions with at least one table. Raises: ForeignFile, for a table of another program.
 
-    Readers take every table of a folder for a part of the whole, so one of somebody else cannot stay beside them.
+    Parquet readers combine all tables of a folder, so foreign tables are not allowed.
     """
     keys = set()
     for table in (FILES_DIR, LABELS_DIR):
@@ -229,7 +229,7 @@ def keys_of(out: Path) -> list[str]:
 
 
 def _is_own(path: Path, key: str) -> bool:
-    """Whether a table was written here: its footer says so or, where that is damaged, the footer of its twin does."""
+    """Whether a table was written by this program, according to its footer or, if damaged, that of its counterpart."""
     found = _owner_of(path)
     if found is None:
         other = LABELS_DIR if path.parent.name == FILES_DIR else FILES_DIR
@@ -238,7 +238,7 @@ def _is_own(path: Path, key: str) -> bool:
 
 
 def _owner_of(path: Path) -> str | None:
-    """The key in a table's footer, "" where it has none; None where there is no footer to read."""
+    """Key in the footer of a table, "" if it has none; None if the footer cannot be read."""
     import pyarrow as pa
     from pyarrow import parquet
 

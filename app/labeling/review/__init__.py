@@ -1,1 +1,1 @@
-"""Review of labels by people: the local page, the corrections file and the export as class folders."""
+"""Review of labels: local page, corrections file, and export as class folders."""

@@ -1,4 +1,4 @@
-"""A data set of face crops in `train/<label>/`, as the reader of class folders takes them.
+"""Data set of face crops in `train/<label>/`, for the reader of class folders.
 
 python -m data check folders out/classes
 """
@@ -16,7 +16,7 @@ SPLIT: Final = "train"
 
 @dataclass(frozen=True, slots=True)
 class Crop:
-    """One face of the data set: its label, its file name, and where its image lies, or its encoded bytes."""
+    """One face of the data set: label, file name, and the path or the encoded bytes of its image."""
 
     label: str
     name: str
@@ -24,18 +24,18 @@ class Crop:
 
     @property
     def path(self) -> str:
-        """Where it is within the data set."""
+        """Path in the data set."""
         return f"{SPLIT}/{self.label}/{self.name}"
 
 
 def write_class_folders(staging: Path, target: Path, crops: Iterable[Crop], *, link: bool) -> int:
-    """Fill `target` with crops by label; it appears whole, in place of an earlier one.
+    """Write crops by label to `target`, which replaces an earlier one atomically.
 
     Args:
-        staging: folder on the same disk as `target`, where it is filled first.
-        target: removed with all that it holds, which the caller has checked.
-        link: symbolic links, relative, instead of copies.
-    Returns: how many crops there are.
+        staging: temporary folder on the same disk as `target`.
+        target: replaced with its whole content, which the caller has checked.
+        link: whether to write relative symbolic links instead of copies.
+    Returns: number of crops.
     """
     staged = staging / f".classes-{uuid4().hex}"
     staged.mkdir(parents=True)

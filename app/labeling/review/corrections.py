@@ -1,6 +1,6 @@
-"""Corrections by people: `corrections.jsonl`, one line per decision, beside predictions that are never changed.
+"""Corrections in `corrections.jsonl`, one line per decision; predictions are never changed.
 
-The last line for a face counts. A line holds for the bytes of its image: once these change it is ignored.
+The last line for a face is used. A line is ignored if the bytes of its image have changed.
 """
 
 import json
@@ -21,15 +21,15 @@ Key = tuple[str, int, int]
 
 
 class BadCorrection(LabelingError):
-    """A decision on a face that is not there, or one that is none of `DECISIONS`."""
+    """A decision about a missing face, or one that is not in `DECISIONS`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Correction:
     """One decision.
 
-    file, frame, face: which face; frame is -1 for still images.
-    label: one of `DECISIONS`; the predicted label itself where it was confirmed.
+    file, frame, face: identify the face; frame is -1 for still images.
+    label: one of `DECISIONS`; the predicted label if it was confirmed.
     """
 
     file: str
@@ -41,7 +41,7 @@ class Correction:
 
 
 def read_corrections(out: Path) -> dict[Key, Correction]:
-    """The decisions that count, by face. Raises: LabelingError, naming a line that cannot be read."""
+    """Current decisions by face. Raises: LabelingError, naming an invalid line."""
     path = out / CORRECTIONS
     if not path.exists():
         return {}
@@ -61,7 +61,7 @@ def _lines(path: Path) -> Iterator[tuple[int, Correction]]:
     with path.open(encoding="utf-8") as file:
         for number, line in enumerate(file, start=1):
             if not line.endswith("\n"):
-                return  # cut off by a kill; it was never acknowledged
+                return  # truncated by a kill and never acknowledged
             try:
                 yield number, Correction(**json.loads(line))
             except (ValueError, TypeError) as error:
@@ -71,7 +71,7 @@ def _lines(path: Path) -> Iterator[tuple[int, Correction]]:
 
 
 def append_correction(out: Path, correction: Correction) -> None:
-    """Add a decision; on the disk when this returns."""
+    """Append a decision and sync it to disk."""
     path = out / CORRECTIONS
     _drop_cut_line(path)
     with path.open("ab") as file:
@@ -81,7 +81,7 @@ def append_correction(out: Path, correction: Correction) -> None:
 
 
 def _drop_cut_line(path: Path) -> None:
-    """Remove a last line that a kill cut off, which would swallow the next one."""
+    """Remove a truncated last line, which would corrupt the next one."""
     if not path.exists() or path.stat().st_size == 0:
         return
     with path.open("rb") as file:
@@ -92,15 +92,15 @@ def _drop_cut_line(path: Path) -> None:
 
 
 def decision(picture: Picture, face: int, label: str) -> Correction:
-    """A checked decision on a face. Raises: BadCorrection."""
+    """Validate a decision about a face. Raises: BadCorrection."""
     if label not in DECISIONS:
         raise BadCorrection(f"label {label!r}: expected one of {', '.join(DECISIONS)}")
     if not 0 <= face < len(picture.faces):
-        raise BadCorrection(f"{picture.name} has {len(picture.faces)} faces, asked was number {face}")
+        raise BadCorrection(f"{picture.name} has {len(picture.faces)} faces; there is no number {face}")
     predicted = picture.faces[face].label
     return Correction(picture.name, picture.frame, face, picture.sha256 or "", predicted, label)
 
 
 def applies(correction: Correction | None, picture: Picture) -> bool:
-    """Whether a decision was made on these very bytes."""
+    """Whether a decision was made for the same bytes."""
     return correction is not None and correction.file_sha256 == (picture.sha256 or "")

@@ -27,8 +27,8 @@ _COLUMNS: Final = ("picture", "label", "predicted", "reviewed", "file", "frame",
 def write_export(out: Path, target: Path, *, everything: bool) -> str:
     """Write reviewed faces as class folders (all faces with `everything`, unreviewed ones by the model's label).
 
-    Crops are those in `crops/` where they were written; otherwise they are cut from the sources again, by the same
-    function. Returns: a sentence on what was written. Raises: LabelingError.
+    Existing crops in `crops/` are used; others are cut from the sources by the same function. Returns: a message for
+    the user. Raises: LabelingError.
     """
     _check_target(target)
     view = open_view(out, filtered=False)
@@ -49,7 +49,7 @@ def write_export(out: Path, target: Path, *, everything: bool) -> str:
 
 
 def _check_target(target: Path) -> None:
-    """Only an earlier export is replaced, as its manifest lists it. Raises: ForeignFile."""
+    """Check that `target` contains only an earlier export, according to its manifest. Raises: ForeignFile."""
     written = {MANIFEST} | _listed(target / MANIFEST)
     for folder, folders, names in os.walk(target):
         for name in (*names, *(one for one in folders if os.path.islink(os.path.join(folder, one)))):

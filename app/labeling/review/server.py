@@ -1,4 +1,4 @@
-"""The page on which people correct labels, served to this machine only.
+"""Server of the review page, for this machine only.
 
 python -m app review out
 """
@@ -39,7 +39,7 @@ _TEMPLATE: Final = Path(__file__).with_name("review.html")
 
 
 class Decision(BaseModel):
-    """What the page sends: which face, and what it is."""
+    """Request of the page: a face and its label."""
 
     file: str
     frame: int = STILL
@@ -48,21 +48,21 @@ class Decision(BaseModel):
 
 
 def serve_review(out: Path, port: int) -> None:
-    """Serve the page until Ctrl-C. Raises: FileNotFoundError, where `out` holds no run."""
+    """Serve the page until Ctrl-C. Raises: FileNotFoundError, if `out` contains no run."""
     app = create_review_app(out)
     config = uvicorn.Config(app, host=HOST, port=port, log_level="warning", server_header=False)
     server = uvicorn.Server(config)
     server.config.load()
     socket = config.bind_socket()
-    print(f"Review page: http://{HOST}:{socket.getsockname()[1]}/  (Ctrl-C ends it)", flush=True)  # noqa: T201
+    print(f"Review page: http://{HOST}:{socket.getsockname()[1]}/  (press Ctrl-C to stop)", flush=True)  # noqa: T201
     server.run(sockets=[socket])
 
 
 def create_review_app(out: Path) -> FastAPI:
-    """The page and its few calls, for one output folder. Raises: FileNotFoundError."""
+    """Application with the page and its API, for one output folder. Raises: FileNotFoundError."""
     view = open_view(out, filtered=False)
     app = FastAPI(title="Mien review", docs_url=None, redoc_url=None, openapi_url=None)
-    # A page of another site could otherwise reach this port under a name of its own.
+    # Otherwise, a page of another site could reach this port by DNS rebinding.
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost", "testserver"])
     _add_page(app, view)
     _add_faces(app, view, out)
@@ -117,7 +117,7 @@ def _add_faces(app: FastAPI, view: View, out: Path) -> None:
 
 
 def _cards(view: View, decided: dict[Key, Correction], label: str, state: str) -> Iterator[dict[str, Any]]:
-    """Faces in the order of review; `state` is open, reviewed or all."""
+    """Faces in review order; `state` is open, reviewed or all."""
     for row, number, name, frame, predicted, confidence, sha256 in view.least_confident(label):
         made = decided.get((name, frame, number))
         made = made if made is not None and made.file_sha256 == (sha256 or "") else None
@@ -157,7 +157,7 @@ def _add_decisions(app: FastAPI, view: View, out: Path) -> None:
 
 
 def _analysis(view: View, picture: Picture, only: int | None) -> Analysis:
-    """What was stored of an image, for drawing: all faces, or one of them."""
+    """Stored faces of an image for drawing: all, or one of them."""
     chosen = picture.faces if only is None else picture.faces[only : only + 1]
     faces = tuple(one.labeled() for one in chosen)
     return Analysis(picture.width or 1, picture.height or 1, faces, view.detector, view.model, "", {})

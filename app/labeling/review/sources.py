@@ -1,4 +1,4 @@
-"""Pixels of a labeled image, read from its source once more."""
+"""Pixels of labeled images, read from their sources."""
 
 from app.labeling.containers import BrokenContainer, read_member
 from app.labeling.files import LabelingError
@@ -10,7 +10,7 @@ from data.contract import Array, DecodeError
 
 
 def source_pixels(picture: Picture) -> Array:
-    """The image's pixels, read from its source once more, (H, W, 3) uint8 RGB.
+    """Read the pixels of an image from its source, (H, W, 3) uint8 RGB.
 
     Raises: LabelingError, if the source is gone or was changed.
     """

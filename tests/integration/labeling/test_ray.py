@@ -133,11 +133,11 @@ def test_a_cluster_that_is_not_there_is_named(mien: Mien, tmp_path: Path) -> Non
 def test_a_machine_that_does_not_see_the_folders_says_so(tmp_path: Path) -> None:
     settings = Settings(device="cpu")
     answer = cluster._present(settings, str(tmp_path / "elsewhere"), "run", None)  # asked per machine
-    assert "does not see the output folder" in answer["problem"]
+    assert "cannot find the output folder" in answer["problem"]
     (tmp_path / ".mien").mkdir()
     run = begin_run(tmp_path)
     answer = cluster._present(settings, str(tmp_path), run, str(tmp_path / "photos"))
-    assert "does not see the input" in answer["problem"]
+    assert "cannot find the input" in answer["problem"]
 
 
 def test_machines_that_differ_are_named_with_the_difference() -> None:
