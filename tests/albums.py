@@ -43,7 +43,7 @@ def face_photo(side_px: int = SIDE_PX, *, variant: int = 0) -> Array:
 def make_album(folder: Path, count: int, *, containers: bool = True, photos: Path | None = None) -> Path:
     """Fill `folder` with `count` images in folders of 100, and with problematic files.
 
-    photos: a folder whose photos are varied; else a few faces of the sample portrait and pictures without a face.
+    photos: folder of photos to vary; by default, faces of the sample portrait and images without a face.
     """
     faces = [encoded(face_photo(variant=number), "JPEG", quality=85) for number in range(30)]
     pictures = _plain(faces) if photos is None else varied(photos)

@@ -1,6 +1,6 @@
 """Chromium with a fake camera that shows faces, and a service that can be restarted.
 
-The camera is a file of JPEG pictures, one after the other, that Chromium plays in place of a device.
+The camera is a file of concatenated JPEG images that Chromium plays instead of a device.
 """
 
 import json
@@ -236,7 +236,7 @@ class Tab:
         raise AssertionError(f"did not come true: {expression}")
 
     def wait_for_answers(self, count: int) -> None:
-        """Wait for so many more results."""
+        """Wait for a number of further results."""
         goal = len(self.answers) + count
         for _ in range(WAIT_MS // 50):
             if len(self.answers) >= goal:

@@ -171,7 +171,7 @@ def _bombs() -> Iterator[Hostile]:
 
 
 def _many_scans(count: int, side: int = 2000) -> bytes:
-    """A progressive JPEG that passes over the whole picture again and again; each pass costs a few bytes."""
+    """A progressive JPEG with many scans over the whole image; each scan takes a few bytes."""
     whole = _saved(Image.new("L", (side, side), 90), "JPEG", progressive=True)
     last = whole.rindex(b"\xff\xda")
     scan = whole[last:-2]

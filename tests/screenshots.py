@@ -2,7 +2,7 @@
 
     python -m tests.screenshots docs/images
 
-The model is the released one, or the one that MIEN_MODEL names.
+The model is the released one, or that of MIEN_MODEL.
 """
 
 import sys

@@ -72,7 +72,7 @@ def tiny_artifact(
 ) -> Path:
     """Write a small but valid artifact into `folder`; `changes` replace fields of its manifest. Returns `folder`.
 
-    With `explain` its graphs also tell where they looked. The graph of another precision than fp16 is that of fp32.
+    With `explain`, its graphs have an attention map. Precisions other than fp16 use the fp32 graph.
     """
     folder.mkdir(parents=True, exist_ok=True)
     graphs = {}

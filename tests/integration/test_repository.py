@@ -77,7 +77,7 @@ def _pins(name: str) -> list[Requirement]:
 
 
 def _installed(pins: list[Requirement], platform: dict[str, str]) -> dict[str, str]:
-    """Versions by name on one platform. Two versions of one package there are an error."""
+    """Versions by name on one platform; several versions of a package are an error."""
     chosen: dict[str, str] = {}
     for pin in pins:
         if pin.marker is None or pin.marker.evaluate(platform):

@@ -31,7 +31,7 @@ LABELS = ("surprise", "fear", "disgust", "happiness", "sadness", "anger", "neutr
 
 
 def person(track: int, x: float, y: float, side: float = 120, **shares: float) -> dict[str, Any]:
-    """A face of the stream whose probabilities are `shares` by label, the rest spread evenly."""
+    """A face of the stream with the given probabilities; the rest is spread evenly."""
     rest = (1 - sum(shares.values())) / (len(LABELS) - len(shares))
     probabilities = {label: shares.get(label, rest) for label in LABELS}
     label = max(probabilities, key=lambda name: probabilities[name])

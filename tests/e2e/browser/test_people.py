@@ -1,4 +1,4 @@
-"""People in the live view: identities, colors, tags, cards that leave, and what the stage says."""
+"""People in the live view: identities, colors, tags, disappearing cards, and messages."""
 
 import json
 from collections.abc import Callable

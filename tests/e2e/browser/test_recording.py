@@ -1,4 +1,4 @@
-"""Recorded sessions: summary, CSV, JSON and an annotated video, all made in the tab; and the snapshot."""
+"""Recorded sessions: summary, CSV, JSON, annotated video and snapshot, all created in the browser."""
 
 import csv
 import io
@@ -71,7 +71,7 @@ def test_a_session_ends_in_a_summary_with_its_files(open_tab: Open, tmp_path: Pa
 
 
 def _check_video(path: Path) -> None:
-    """It plays, in the size of the camera, with the boxes drawn in."""
+    """Check that the video plays, has the size of the camera, and shows boxes."""
     capture = cv2.VideoCapture(str(path))
     try:
         frames = []

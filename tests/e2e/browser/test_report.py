@@ -1,4 +1,4 @@
-"""The report in a browser: filters, links to the photos, and a page of thousands of faces."""
+"""Report in a browser: filters, links to photos, and thousands of faces."""
 
 import re
 from collections.abc import Iterator

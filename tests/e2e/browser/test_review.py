@@ -1,4 +1,4 @@
-"""The review page: undo, filters that survive a reload, a phone's screen, and the keyboard."""
+"""Review page: undo, filters that persist after a reload, phone layout, and keyboard."""
 
 import subprocess
 import sys
@@ -61,7 +61,7 @@ def where(page: Page) -> str:
 
 
 def decide(page: Page, *keys: str) -> list[str]:
-    """Press keys, each for the face that is selected then; names of these faces."""
+    """Press keys; returns the names of the faces selected at each key."""
     names = []
     for key in keys:
         names.append(where(page))

@@ -1,4 +1,4 @@
-"""Fixtures of the labeling tests: an artifact, an album, and `mien` as a process of its own."""
+"""Fixtures of the labeling tests: an artifact, an album, and `mien` as a separate process."""
 
 import hashlib
 import os
@@ -32,7 +32,7 @@ class Mien:
         return subprocess.Popen(command, cwd=ROOT, env=self.environment, stdin=stdin, stdout=pipe, stderr=pipe)
 
     def __call__(self, *arguments: str | Path, given: bytes | None = None) -> Result:
-        """Call the program within this process, which saves its start; `start` makes a process of its own."""
+        """Call the program in this process, which is faster; `start` creates a separate process."""
         missing = {name: None for name in os.environ if name not in self.environment}
         runner = CliRunner(env=self.environment | missing)
         return runner.invoke(app, [str(argument) for argument in arguments], input=given, catch_exceptions=False)
@@ -51,7 +51,7 @@ def mien(artifact: Path) -> Mien:
 
 @pytest.fixture
 def released_mien() -> Mien:
-    """`mien` with the released model, and with YuNet where `MIEN_MODELS_DIR` names the folder of its file."""
+    """`mien` with the released model, and with YuNet if `MIEN_MODELS_DIR` is set."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MIEN_")}
     given = {name: os.environ[name] for name in ("MIEN_MODELS_DIR",) if name in os.environ}
     return Mien(environment | given | {"MIEN_DEVICE": "cpu"})
@@ -63,7 +63,7 @@ def album(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def tree(out: Path) -> dict[str, str]:
-    """Hash of every file below `out` except the state that the program keeps for itself; without dates and times."""
+    """Hashes of all files in `out` except internal state, without dates and times."""
     files = (
         path
         for path in sorted(out.rglob("*"))

@@ -1,6 +1,6 @@
-"""The programs that outputs are for read them, names that are hard to write included.
+"""Compatibility of outputs with the programs that read them, including unusual file names.
 
-Each test is skipped where its program is not installed.
+Each test is skipped if its program is not installed.
 """
 
 import csv

@@ -1,4 +1,4 @@
-"""Memory stays flat however many files there are, and one poisoned picture does not end a run."""
+"""Constant memory for any number of files, and runs with an image that makes the detector fail."""
 
 import csv
 import json
@@ -49,7 +49,7 @@ print(json.dumps(asdict(measure(Path(folder), Path(out), settings, outputs=tuple
 
 
 def make_photos(folder: Path, count: int) -> None:
-    """Small photos of 30 kinds, in folders of 1,000; hard links, as a disk has no use for a hundred thousand copies."""
+    """Small photos of 30 kinds, in folders of 1,000; hard links save disk space."""
     variants = [encoded(face_photo(variant=number), "JPEG") for number in range(30)]
     for number in range(count):
         thousand, place = divmod(number, 1000)
@@ -62,7 +62,7 @@ def make_photos(folder: Path, count: int) -> None:
 
 
 def memory_of_run(folder: Path, out: Path, artifact: Path, count: int) -> dict[str, float]:
-    """What `benchmarks.labeling_memory` says of a run over `count` small photos, in a process of its own."""
+    """Results of `benchmarks.labeling_memory` for `count` small photos, in a separate process."""
     make_photos(folder, count)
     command = [sys.executable, "-c", PROGRAM, folder, out, artifact, ",".join(TABLES)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -90,7 +90,7 @@ def test_memory_stays_flat_over_a_hundred_thousand_files(tmp_path: Path, artifac
 
 
 class Poisoned:
-    """A detector that fails on one picture, known by its brightness."""
+    """A detector that fails on one image, recognized by its brightness."""
 
     name = "poisoned"
 

@@ -1,4 +1,4 @@
-"""Killed at any point, the same command goes on, and ends in the bytes of a run that nobody disturbed."""
+"""Runs that are killed at any time and resumed: same bytes as an uninterrupted run."""
 
 import csv
 import json
@@ -19,9 +19,9 @@ EVERYTHING = "csv,files,jsonl,parquet,annotated,crops,classes,coco,label-studio,
 
 
 def killed_runs(mien: Mien, album: Path, out: Path, *, kills: int, seed: int, longest_s: float) -> Counter[str]:
-    """Kill the program `kills` times at random moments; what it was doing at each kill, counted.
+    """Kill the program `kills` times at random times; counts what it was doing.
 
-    longest_s: it is killed that long after its start at the latest, or earlier once all is labeled.
+    longest_s: maximum time until a kill; it is killed earlier if everything is labeled.
     """
     dice = random.Random(seed)  # noqa: S311  # moments to kill at, no secret
     doing: Counter[str] = Counter()
@@ -39,7 +39,7 @@ def killed_runs(mien: Mien, album: Path, out: Path, *, kills: int, seed: int, lo
 
 
 def killed_while_writing(mien: Mien, album: Path, out: Path, *, kills: int, seed: int) -> Counter[str]:
-    """Kill the program `kills` times while it writes its outputs; which output it was at, counted."""
+    """Kill the program `kills` times while it writes outputs; counts the current output."""
     dice = random.Random(seed)  # noqa: S311  # moments to kill at, no secret
     outputs = EVERYTHING.split(",")
     at: Counter[str] = Counter()
@@ -58,14 +58,14 @@ def killed_while_writing(mien: Mien, album: Path, out: Path, *, kills: int, seed
 
 
 def finished(mien: Mien, album: Path, out: Path) -> None:
-    """Run the same command to its end."""
+    """Rerun the same command until it finishes."""
     process = mien.start("label", album, "--out", out, "--write", EVERYTHING, "--quiet")
     _, err = process.communicate()
     assert process.returncode == 3, err.decode()
 
 
 def phase_of(log: bytes) -> str:
-    """What a killed run was doing: its last event; a line that was cut off does not count."""
+    """Phase of a killed run: its last complete event."""
     events = [json.loads(line)["event"] for line in log.splitlines(keepends=True) if line.endswith(b"\n")]
     if "writing" in events:
         return "writing"

@@ -1,4 +1,4 @@
-"""No file of a person's own is lost, and no input without a row, however folders and settings change between runs."""
+"""Safety of foreign files and completeness of rows when folders and settings change between runs."""
 
 import csv
 import os

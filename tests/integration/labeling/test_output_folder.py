@@ -1,4 +1,4 @@
-"""One output folder: one process at a time, a full disk, another model, files that change between two runs."""
+"""Output folder: concurrent processes, a full disk, another model, and files that change between runs."""
 
 import csv
 import fcntl

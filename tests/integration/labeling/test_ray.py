@@ -1,4 +1,4 @@
-"""The engine for many machines, on a real cluster of this one: workers and driver killed, each file's rows once."""
+"""Ray engine on a local cluster: killed workers and drivers, with the rows of each file exactly once."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def album(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rows_of(out: Path, table: str) -> list[dict[str, object]]:
-    """All rows of a partitioned or of a single table, in one order, without `duplicate_of`: one machine sees a part."""
+    """Sorted rows of a partitioned or single table, without `duplicate_of`, which is per partition."""
     single = out / f"{table}.parquet"
     read = parquet.read_table(single if single.exists() else out / table)
     rows = read.drop_columns(["duplicate_of"]).to_pylist()
@@ -38,7 +38,7 @@ def rows_of(out: Path, table: str) -> list[dict[str, object]]:
 
 
 def partitions(out: Path) -> dict[str, int]:
-    """When each committed partition was written."""
+    """Modification time of each committed partition."""
     return {path.name: path.stat().st_mtime_ns for path in (out / "files").glob("part-*.parquet")}
 
 
@@ -51,7 +51,7 @@ def wait_for_partitions(process: "subprocess.Popen[bytes]", out: Path, count: in
 
 
 def actors_of(driver: int) -> Iterator[int]:
-    """Processes of the cluster below `driver` that label."""
+    """Labeling processes of the cluster of `driver`."""
     parents: dict[int, int] = {}
     labeling: list[int] = []
     for path in Path("/proc").glob("[0-9]*"):

@@ -1,4 +1,4 @@
-"""SIGTERM at any moment: exit code 4, JSON lines only, and the same command resumes."""
+"""SIGTERM at any time: exit code 4, only JSON lines, and a rerun resumes."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""A real server process on loopback, with a tiny model and OpenCV's bundled detector; ended after the test."""
+"""Server process on loopback with a tiny model and OpenCV's bundled detector."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ Serve = Callable[..., "Server"]
 
 @dataclass
 class Server:
-    """A running `mien serve`-like process, where it listens, and the file that its output goes to."""
+    """A running server process, its address, and the file with its output."""
 
     process: subprocess.Popen[bytes]
     port: int
@@ -38,7 +38,7 @@ class Server:
         return "127.0.0.1", self.port
 
     def stop(self, timeout_s: float = 40) -> int:
-        """Ask it to end, as an orchestrator does; returns its exit status."""
+        """Stop the server with SIGTERM; returns its exit status."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout_s)
@@ -54,7 +54,7 @@ class Server:
         return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) / 1000
 
     def cpu_s(self) -> float:
-        """Processor time that the process has used, seconds; unlike the clock it does not tell of other programs."""
+        """CPU time of the process in seconds, which does not depend on other programs."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -114,14 +114,14 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def serve(tmp_path_factory: pytest.TempPathFactory, artifact: Path) -> Iterator[Serve]:
-    """Start a server with the given settings; ends it after the test."""
+    """Start a server with the given settings; stops it after the test."""
     with ExitStack() as servers:
         yield lambda **settings: servers.enter_context(running(tmp_path_factory.mktemp("server"), artifact, **settings))
 
 
 @pytest.fixture(scope="session")
 def common(tmp_path_factory: pytest.TempPathFactory, artifact: Path) -> Iterator[Server]:
-    """One impatient server with a long queue, for all tests that leave it as they found it."""
+    """A server with short timeouts and a long queue, shared by tests that do not change its state."""
     patience = {"header_timeout_s": 1, "body_timeout_s": 1}
     room = {"max_queue": 500, "max_per_client": 0, "max_wait_s": 60}
     with running(tmp_path_factory.mktemp("common"), artifact, **patience, **room) as server:

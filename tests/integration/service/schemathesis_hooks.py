@@ -1,4 +1,4 @@
-"""Hooks of schemathesis that generate valid images, of the size that every option accepts."""
+"""Schemathesis hooks that generate valid images of a size accepted by every option."""
 
 import base64
 import io

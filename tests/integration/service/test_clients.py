@@ -1,4 +1,4 @@
-"""Clients generated from the API description: without warnings, and they work. Skipped where a generator is absent."""
+"""Clients generated from the API description. Skipped if a generator is not installed."""
 
 import json
 import shutil

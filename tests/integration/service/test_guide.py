@@ -1,4 +1,4 @@
-"""The examples of the guides run, word for word, against a real service."""
+"""Examples of the documentation, executed against a real service."""
 
 import os
 import re
@@ -93,7 +93,7 @@ def test_every_setting_that_the_guide_names_exists_with_its_default() -> None:
 
 
 def _pairs(names: str, texts: str) -> list[tuple[str, str]]:
-    """Settings of a row with their defaults; one text stands for all of them or each has its own."""
+    """Settings of a row with their defaults, shared or one each."""
     found = re.findall(r"`(MIEN_\w+)`", names)
     each = texts.split(", ") if len(found) > 1 else [texts]
     return list(zip(found, each, strict=True))

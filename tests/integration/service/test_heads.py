@@ -1,4 +1,4 @@
-"""Heads of requests that are too large or wrong are refused below the application: at once, counted, with an id."""
+"""Rejection of invalid or large request headers by the protocol, with metrics and a request id."""
 
 import re
 import socket

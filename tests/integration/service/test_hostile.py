@@ -1,4 +1,4 @@
-"""A thousand hostile files against a real server: no crash, no 5xx, little time, little memory."""
+"""A thousand malicious files sent to a server: no crash, no 5xx, limited time and memory."""
 
 import time
 from collections import Counter

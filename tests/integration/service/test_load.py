@@ -1,4 +1,4 @@
-"""Overload, many processes, and memory over many requests: short here, long with `make soak`."""
+"""Overload, several processes, and memory over many requests; `make soak` runs the long form."""
 
 import asyncio
 import random
@@ -32,7 +32,7 @@ def _capacity(server: Server, count: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Overload:
-    """What came of an overload: accepted answers in ms, requests a second that were meant and sent, recovery in s."""
+    """Result of an overload: latencies in ms, intended and actual requests per second, recovery time in s."""
 
     statuses: Counter[int]
     p50_ms: float
@@ -67,7 +67,7 @@ def _overload(serve: Serve, seconds: float) -> Overload:
 
 @contextmanager
 def _watched(server: Server) -> Iterator[list[int]]:
-    """Depths of the queue, five times a second."""
+    """Depth of the queue, sampled five times per second."""
     depths: list[int] = []
     over = threading.Event()
 
@@ -86,7 +86,7 @@ def _watched(server: Server) -> Iterator[list[int]]:
 
 
 def _wait_until_served(server: Server) -> None:
-    """Until twenty requests in a row are accepted and nobody waits; a service that stays full fails by time-out."""
+    """Wait until twenty consecutive requests are accepted and the queue is empty."""
     end = time.monotonic() + 60
     while time.monotonic() < end:
         calm = asyncio.run(closed_loop(server.address, REQUESTS, count=20, concurrency=2))
@@ -103,7 +103,7 @@ def _check_bounded(result: Overload) -> None:
 
 
 def test_ten_times_overload_is_refused_and_not_queued(serve: Serve) -> None:
-    """How soon those accepted are answered is for the long form to tell, on a machine that does nothing else."""
+    """The long form also checks the latency, on an idle machine."""
     result = _overload(serve, 3)
     _check_bounded(result)
     assert result.recovered_s <= 15
@@ -139,7 +139,7 @@ async def _abort(address: tuple[str, int], request: bytes) -> None:
 
 
 def _announcing(png: bytes, width: int, height: int) -> bytes:
-    """The PNG with another size in its header, whose checksum is right: it lies, but is not damaged."""
+    """The PNG with another size in its header and a valid checksum."""
     header = b"IHDR" + struct.pack(">II", width, height) + png[24:29]
     return png[:12] + header + struct.pack(">I", zlib.crc32(header)) + png[33:]
 

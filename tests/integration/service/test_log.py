@@ -1,4 +1,4 @@
-"""The log of the service: what ran at the start, and one line per request with its id."""
+"""Log of the service: startup, and one line per request with its id."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Nothing of an image is kept: not in the log, not in the temporary folder, not where the service runs."""
+"""Privacy: no image data in the log, in the temporary folder, or in the working directory."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +14,7 @@ CANARY = b"canary-7d1c9e52-in-the-picture"
 
 
 def _photo_with_canary() -> bytes:
-    """A noisy PNG of 3 MB, beyond what form parsers keep in memory, with a text in its bytes."""
+    """A noisy PNG of 3 MB, larger than form parsers keep in memory, that contains a known text."""
     noise = np.random.default_rng(0).integers(0, 256, (1000, 1000, 3), dtype=np.uint8)
     return encoded(noise) + CANARY
 
@@ -44,7 +44,7 @@ def test_a_canary_image_is_found_nowhere_afterwards(serve: Serve) -> None:
 
 
 def test_uploads_are_never_written_while_they_are_held(serve: Serve) -> None:
-    """A folder for temporary files that cannot be written to does not matter to the service."""
+    """The service works with a temporary folder that is not writable."""
     server = serve(max_bytes=8_000_000)
     (server.folder / "tmp").chmod(0o500)
     photo = _photo_with_canary()

@@ -1,4 +1,4 @@
-"""Schemathesis: every check, against a real server, from the service's own description."""
+"""Schemathesis: all checks against a real server, from its API description."""
 
 import os
 import subprocess

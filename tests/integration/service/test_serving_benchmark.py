@@ -1,4 +1,4 @@
-"""`python -m benchmarks.serving` runs and writes its results; their worth is for a quiet machine to tell."""
+"""`python -m benchmarks.serving` runs and writes its results."""
 
 import json
 import os

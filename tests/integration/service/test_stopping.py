@@ -1,4 +1,4 @@
-"""SIGTERM: readiness goes off, accepted requests finish, none is lost."""
+"""SIGTERM: `/ready` fails, accepted requests finish, and none is lost."""
 
 import asyncio
 import re
@@ -79,7 +79,7 @@ def test_readiness_goes_off_before_the_door_closes(serve: Serve) -> None:
 
 
 def _response(client: socket.socket) -> bytes:
-    """One answer of `/health`, head and body, in lower case."""
+    """One response of `/health`, headers and body, in lower case."""
     answer = b""
     while not answer.endswith(b"}") and (part := client.recv(4096)):
         answer += part

@@ -1,4 +1,4 @@
-"""Cross-validation scores each face once, and a comparison pairs two artifacts by face."""
+"""Cross-validation, and paired comparison of two artifacts."""
 
 from pathlib import Path
 

@@ -22,7 +22,7 @@ PLAIN = {**TINY_DEIT, "name": "deit_tiny_patch16_224"}
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Runs of a teacher, a student with a distillation token that it taught, and a plain student."""
+    """Runs of a teacher, a distilled student, and a plain student."""
     root = tmp_path_factory.mktemp("pictures")
     faces = drawn_faces(root / "folders")
     taught = {"mode": "token-soft", "teachers": [str(root / "teacher")], "temperature": 2.0}

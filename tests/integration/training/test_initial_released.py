@@ -1,4 +1,4 @@
-"""A student starts from a released artifact: same answers as the graph, ready to learn, and only where the two fit."""
+"""Initialization from a released artifact: same logits as the graph, trainable, and errors for mismatches."""
 
 import logging
 import shutil
@@ -25,7 +25,7 @@ MODELS = {"hybrid": TINY_DEIT, "cnn": TINY_CNN}
 
 @dataclass(frozen=True)
 class Released:
-    """An artifact of a short run, and the head that it answers with."""
+    """An artifact of a short run, and its head."""
 
     folder: Path
     head: Head

@@ -1,4 +1,4 @@
-"""Two processes over gloo train the network that one trains on the same global batches."""
+"""Training in two gloo processes equals training in one process with the same global batches."""
 
 import json
 import os

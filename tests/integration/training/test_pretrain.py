@@ -1,4 +1,4 @@
-"""Masked autoencoding learns, resumes, and a student starts from its encoder; so does one from a finished run."""
+"""Masked autoencoding: learning, resuming, and initialization from its encoder or from a finished run."""
 
 import json
 import logging

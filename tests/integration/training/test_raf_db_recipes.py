@@ -1,4 +1,4 @@
-"""The RAF-DB recipes as a user runs them, from pictures to report: but a drawn set, one epoch, few blocks, no hub."""
+"""RAF-DB recipes from images to report, on a drawn data set, with one epoch, few blocks and no downloads."""
 
 import json
 from pathlib import Path
@@ -29,7 +29,7 @@ def reduced(root: Path, cache: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def taught(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
-    """The set, and what makes a recipe small enough for a test; its teacher has been trained."""
+    """The data set, overrides that make recipes small, and a trained teacher."""
     folder = tmp_path_factory.mktemp("rafdb")
     root = make_raf_db(folder / "raf_db", train=dict.fromkeys(LABELS, 20), originals=False)
     small = reduced(root, folder / "cache")
@@ -66,6 +66,6 @@ def test_a_raf_db_student_is_trained_released_scored_and_reported(
 
 
 def _started_on_gray_faces(root: Path, changes: list[str], folder: Path) -> Path:
-    """A run of the FERPlus recipe's network, as `model.init_from` wants; on the drawn set, which is at hand."""
+    """A run of the FERPlus recipe's network on the drawn data set, for `model.init_from`."""
     drawn = [f"data.train=[{{kind: raf_db, split: train, root: {root}}}]", "data.valid.kind=raf_db"]
     return train(read_recipe(RECIPES / "ferplus_hybrid_tiny.yaml", [*drawn, *changes]), folder / "start")

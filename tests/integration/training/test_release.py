@@ -1,4 +1,4 @@
-"""From pictures to an artifact: teacher, distilled student, export, evaluation; and what is refused on the way."""
+"""From images to an artifact: teacher, distilled student, export, evaluation, and errors."""
 
 import json
 import logging

@@ -20,7 +20,7 @@ PAGES: dict[tuple[str, ...], str] = {}
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small RAF-DB, and under `runs` a teacher and a student whose distillation token it taught."""
+    """A small RAF-DB, and runs of a teacher and a distilled student in `runs`."""
     root = tmp_path_factory.mktemp("report")
     make_raf_db(root / "raf_db", dict.fromkeys(LABELS, 20), dict.fromkeys(LABELS, 3), originals=False)
     sources = {
@@ -36,7 +36,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def report(place: Path, *arguments: str, runs: tuple[str, ...] = ("teacher", "student"), kind: str = "raf_db") -> str:
-    """The page as text, written by the command; once for the same question."""
+    """The HTML written by the command, cached by arguments."""
     asked = (*arguments, *runs, kind)
     if asked not in PAGES:
         PAGES[asked] = write_report(place, *arguments, runs=runs, kind=kind)
@@ -52,7 +52,7 @@ def write_report(place: Path, *arguments: str, runs: tuple[str, ...], kind: str 
 
 
 class Links(HTMLParser):
-    """Every address that a page would ask for, and every tag."""
+    """All URLs and tags of a page."""
 
     def __init__(self, page: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A run killed anywhere goes on with the losses that an uninterrupted run has."""
+"""Killed and resumed runs have the same losses as an uninterrupted run."""
 
 import json
 import multiprocessing

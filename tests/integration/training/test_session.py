@@ -1,4 +1,4 @@
-"""The training step: losses that a change of the code must not change, and what a recipe may choose about it."""
+"""Training step: reference losses, and options of a recipe."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The one table from error to HTTP answer."""
+"""Mapping of errors to HTTP responses."""
 
 import pytest
 

@@ -113,7 +113,7 @@ def _post(client: TestClient) -> dict[str, Any]:
 
 
 def _secured(client: TestClient) -> tuple[set[str], set[str]]:
-    """Paths that the description says need a key, and the names of the ways to send one."""
+    """Paths that require a key according to the API description, and the names of the security schemes."""
     document = client.get("/openapi.json", headers={"X-API-Key": "k"}).json()
     operations = {path: operation for path, item in document["paths"].items() for operation in item.values()}
     secured = {path for path, one in operations.items() if one.get("security") == [{"bearer": []}, {"header": []}]}

@@ -1,4 +1,4 @@
-"""Settings from the environment: read strictly, and passed on to worker processes unchanged."""
+"""Settings from the environment: strict parsing, and unchanged settings in worker processes."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""The comparison with neighbors: the same photos each time, absent programs skipped, the best round kept."""
+"""Comparison with other programs: same photos, missing programs skipped, best round reported."""
 
 import json
 import sys

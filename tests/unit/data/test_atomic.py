@@ -1,4 +1,4 @@
-"""A file appears whole or not at all, whatever ends the writing."""
+"""Atomic writes: a file appears completely or not at all."""
 
 from pathlib import Path
 

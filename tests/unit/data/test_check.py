@@ -1,4 +1,4 @@
-"""`python -m data check`: what is wrong with a copy of a set, and where to get a whole one."""
+"""`python -m data check`: problems of a copy, and how to get the data set."""
 
 import json
 import shutil
@@ -25,7 +25,7 @@ def _run(*arguments: object) -> Result:
 
 @pytest.fixture
 def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A drawn RAF-DB that is as large as was published."""
+    """A drawn RAF-DB with the published counts."""
     monkeypatch.setattr(raf_db, "PUBLISHED", {"train": SIX_PER_CLASS, "test": SIX_PER_CLASS})
     return make_raf_db(tmp_path / "RAF-DB", originals=False)
 

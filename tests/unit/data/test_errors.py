@@ -1,4 +1,4 @@
-"""One base class for every error that the project raises on purpose."""
+"""One base class for all errors of the project."""
 
 import ast
 from collections.abc import Iterator

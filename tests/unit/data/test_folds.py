@@ -1,4 +1,4 @@
-"""Cross-validation folds: stable, even by class, and never through a group."""
+"""Cross-validation folds: stable, balanced by class, and without split groups."""
 
 from collections import Counter
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A data set's files, wherever they lie."""
+"""Files of a data set in folders and zips."""
 
 import multiprocessing
 import pickle

@@ -1,4 +1,4 @@
-"""The Python interface: paths, bytes and pixels in, typed faces out."""
+"""Python API: paths, bytes and pixels as input, typed faces as output."""
 
 import json
 from pathlib import Path

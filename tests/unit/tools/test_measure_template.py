@@ -12,7 +12,7 @@ TEMPLATE = np.asarray(TEMPLATE_PX)
 
 
 def _faces(count: int = 5) -> Faces:
-    """Faces of growing size that are the template, in a box from brow to chin."""
+    """Scaled copies of the template as faces, in a box from brow to chin."""
     sizes = 1 + np.arange(count)
     landmarks = TEMPLATE * sizes[:, None, None] + 7
     boxes = np.stack([20 * sizes + 7, 12 * sizes + 7, 72 * sizes, 96 * sizes], axis=1)

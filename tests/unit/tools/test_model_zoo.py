@@ -1,4 +1,4 @@
-"""The table of released models says what their manifests say."""
+"""Table of released models from their manifests."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Static int8 quantization: what is quantized, from which faces, and when it may be released."""
+"""Static int8 quantization: quantized nodes, calibration faces, and release criteria."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,13 +29,13 @@ def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Time nothing, and let any loss pass: drawn faces tell nothing of either."""
+    """Skip timing and accept any loss, which are meaningless for drawn faces."""
     monkeypatch.setattr(quantize, "median_ms", lambda *_given, **_named: (2.0, 1.0))
     monkeypatch.setattr(quantize, "MAX_LOSS", 1.0)
 
 
 def without_int8(folder: Path) -> Path:
-    """The released artifact, as it is before its int8 graph is made."""
+    """The released artifact without its int8 graph."""
     source = default_artifact_dir()
     manifest = load_artifact(source)
     folder.mkdir(parents=True)

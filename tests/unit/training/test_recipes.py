@@ -1,4 +1,4 @@
-"""Every recipe of the folder: what its head says is true, and its network learns from a batch."""
+"""All recipes: correct header, and a network that learns from a batch."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`mien train` and the others: passed on to their modules, or one line where the libraries are missing."""
+"""`mien train` and similar commands: arguments are passed on; missing libraries are a one-line error."""
 
 import importlib.util
 import os
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[4]
 
 
 def mien(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """The installed program: its own folder, not the working directory, comes first among the places of modules."""
+    """Simulate the installed program: its folder is first in sys.path instead of the working directory."""
     command = [sys.executable, "-P", "-c", "from app.cli import main; main()", *arguments]
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Faces of many callers in one inference: nobody gets another's answer, nobody waits for nothing, nothing is lost."""
+"""Batching of concurrent callers: correct results, no unnecessary waiting, and nothing lost."""
 
 import asyncio
 import random
@@ -21,7 +21,7 @@ TIMEOUT_S = 20
 
 
 class Marked:
-    """Stands for the classifier: each row repeats its crop's first pixel; can be held, and fails on a mark of 255."""
+    """Fake classifier: each row repeats the first pixel of its crop; can be blocked, and fails on 255."""
 
     def __init__(self) -> None:
         self.batches: list[int] = []

@@ -1,4 +1,4 @@
-"""Images that cost far more to decode than to send are refused, and pixels of all threads together are bounded."""
+"""Image guard: rejection of images that are costly to decode, and the pixel limit of all threads."""
 
 import struct
 import threading
@@ -70,7 +70,7 @@ def png_chunk(kind: bytes, data: bytes) -> bytes:
 
 
 def flooded(kind: str, parts: int) -> bytes:
-    """An image with that many comments, texts or tags beside its pixels."""
+    """An image with many comments, text chunks or tags."""
     if kind == "JPEG":
         return b"\xff\xd8" + b"\xff\xfe\x00\x02" * parts + jpeg()[2:]
     if kind == "PNG":

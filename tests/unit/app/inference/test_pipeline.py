@@ -32,7 +32,7 @@ def pipeline(request: pytest.FixtureRequest, model: Path) -> Pipeline:
 
 
 class Drawn:
-    """A detector that returns the faces it was given."""
+    """A detector that returns given faces."""
 
     name = "drawn"
 

@@ -14,7 +14,7 @@ FRAME_S = 1 / 15
 
 
 def face(x: float = 100, y: float = 100, size: float = 80, **shares: float) -> LabeledFace:
-    """A face whose probabilities are `shares` by label, the rest spread evenly."""
+    """A face with the given probabilities; the rest is spread evenly."""
     rest = (1 - sum(shares.values())) / (len(LABELS) - len(shares))
     probabilities = np.array([shares.get(label, rest) for label in LABELS], np.float32)
     found = Face((x, y, size, size), np.zeros((5, 2), np.float32), 0.9)

@@ -1,4 +1,4 @@
-"""Probabilities in words."""
+"""Text for probabilities."""
 
 import pytest
 

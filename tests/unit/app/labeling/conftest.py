@@ -1,4 +1,4 @@
-"""A small labeled folder, made once within this process; tests read it, or copy it before they change it."""
+"""A small labeled folder, created once; tests copy it before they change it."""
 
 import shutil
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ ALL = (
 
 @dataclass(frozen=True, slots=True)
 class Labeled:
-    """A finished run: inputs, outputs, and how it ended."""
+    """A finished run: inputs, outputs and outcome."""
 
     photos: Path
     out: Path

@@ -1,4 +1,4 @@
-"""A run that is resumed keeps the precision that its start measured."""
+"""Resumed runs keep the measured precision of their start."""
 
 import csv
 from pathlib import Path
@@ -31,7 +31,7 @@ def photos(tmp_path: Path) -> Path:
 
 
 def run(photos: Path, settings: Settings, *, new_run: bool = False, limit: int | None = None) -> str:
-    """Label what is left; returns the precision that every row names."""
+    """Label the remaining inputs; returns the precision of all rows."""
     out = photos.parent / "out"
     label(Request(out, (str(photos),), outputs=("csv",), workers=1, limit=limit, new_run=new_run), settings, Reporter())
     with (out / "labels.csv").open(encoding="utf-8", newline="") as file:

@@ -1,4 +1,4 @@
-"""Summary of a run, for people and for programs."""
+"""Summary of a run as text and as JSON."""
 
 import io
 from pathlib import Path

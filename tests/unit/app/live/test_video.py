@@ -1,4 +1,4 @@
-"""Videos in and out: every frame of a file, the newest of a camera, a constant rate on disk, words for trouble."""
+"""Reading and writing of videos: files, cameras, frame rates and error messages."""
 
 import time
 from pathlib import Path
@@ -122,7 +122,7 @@ def test_paced_a_slow_reader_leaves_frames_out(tmp_path: Path) -> None:
 
 
 class Camera:
-    """A stand-in for a capture that gives a frame every 5 ms and ends after 60."""
+    """Fake capture device with a frame every 5 ms, 60 in total."""
 
     def __init__(self) -> None:
         self.given = 0

@@ -47,7 +47,7 @@ class MovingFace:
 
 
 class Still:
-    """A source of equal pictures."""
+    """A source of identical frames."""
 
     name, fps, live = "still", FPS, False
 
@@ -63,7 +63,7 @@ class Still:
 
 
 class Recorder:
-    """A view that notes what it was shown and ends the run after `last` moments."""
+    """A view that records moments and stops the run after `last` of them."""
 
     def __init__(self, last: int = FRAMES + 1, error: BaseException | type[BaseException] | None = None) -> None:
         self.moments: list[Moment] = []

@@ -1,4 +1,4 @@
-"""The page for this machine: its address, its port, and the browser that opens it."""
+"""Local page: address, port, and opening of the browser."""
 
 import socket
 

@@ -1,4 +1,4 @@
-"""Options of the uvicorn server, and what its worker processes are told."""
+"""Options of the uvicorn server, and environment of its worker processes."""
 
 import os
 from types import SimpleNamespace

@@ -34,7 +34,7 @@ def served(classifier: Classifier, settings: Settings) -> Iterator[TestClient]:
 
 @pytest.fixture
 def fallen(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
-    """A service that was told `auto` on a machine without a GPU."""
+    """A service with device `auto` on a machine without a GPU."""
     for module in (sessions, state):
         monkeypatch.setattr(module, "cuda_obstacle", lambda: WHY)
     settings = Settings(device="auto", model=artifact)

@@ -1,4 +1,4 @@
-"""Warping a face onto the template, and bringing a ready crop to its size."""
+"""Alignment of faces to the template, and resizing of face crops."""
 
 import cv2
 import numpy as np

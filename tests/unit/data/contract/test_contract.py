@@ -21,14 +21,14 @@ SHARE_OF_ROUNDING = 0.02
 
 
 def grating(height: int = 260, width: int = 340) -> Array:
-    """Steep waves in three colors: a twentieth of a pixel moves thousands of samples by more than one level."""
+    """Steep waves in three colors: a shift of 0.05 px changes thousands of values by more than one level."""
     y, x = np.mgrid[0:height, 0:width].astype(np.float64)
     waves = [np.sin(x / 2.1 + y / 9), np.sin(y / 2.3 - x / 11), np.sin((x + y) / 3.7)]
     return np.rint(127.5 + 127.5 * np.stack(waves, axis=2)).astype(np.uint8)
 
 
 def landmarks(*, scale: float, roll_degrees: float, center: tuple[float, float]) -> Array:
-    """The template, turned, scaled and moved into an image, (5, 2) float32."""
+    """The template, rotated, scaled and moved into an image, (5, 2) float32."""
     turn = cv2.getRotationMatrix2D((0, 0), -roll_degrees, scale)[:, :2]
     return ((np.asarray(TEMPLATE_PX) - 56) @ turn.T + center).astype(np.float32)
 

@@ -1,4 +1,4 @@
-"""Bytes to upright RGB pixels, for every format that is let in and every way in which they can be wrong."""
+"""Decoding of all supported formats to upright RGB pixels, and of damaged files."""
 
 import io
 import resource
@@ -34,7 +34,7 @@ STORED_AS: dict[int, Callable[[Array], Array]] = {
 
 
 def four_colors() -> Array:
-    """40x60, a color per quarter, so that no turn or mirroring looks like another."""
+    """40x60 image with one color per quarter, which distinguishes all rotations and reflections."""
     image = np.zeros((40, 60, 3), np.uint8)
     image[:20, :30], image[:20, 30:] = (250, 10, 10), (10, 240, 10)
     image[20:, :30], image[20:, 30:] = (10, 10, 250), (240, 230, 20)
@@ -273,7 +273,7 @@ def test_an_empty_file_says_so() -> None:
 
 
 def _vast_png(side: int) -> bytes:
-    """A valid one-color PNG of side x side pixels, RGB, made without its pixels in memory at once."""
+    """A valid one-color RGB PNG of side x side pixels, created without holding its pixels in memory."""
     packer = zlib.compressobj(9)
     row = bytes(1 + 3 * side)
     pixels = b"".join(packer.compress(row) for _ in range(side)) + packer.flush()

@@ -1,4 +1,4 @@
-"""FERPlus: which images count, and what their votes become."""
+"""FERPlus: selection of images, and conversion of votes."""
 
 from pathlib import Path
 
@@ -134,7 +134,7 @@ def test_a_split_that_is_not_there_cannot_be_kept_apart(tmp_path: Path) -> None:
 
 
 def _make_all_different(root: Path) -> None:
-    """Drawn faces resemble each other too much."""
+    """Make images different, because drawn faces are too similar."""
     for seed, path in enumerate(sorted(root.glob("*/*.png"))):
         coarse = np.random.default_rng(seed).integers(0, 256, (12, 12), dtype=np.uint8)
         cv2.imwrite(str(path), cv2.resize(coarse, (48, 48)))

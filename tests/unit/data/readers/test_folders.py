@@ -1,4 +1,4 @@
-"""Class folders: anybody's own images."""
+"""Class folders with custom images."""
 
 import shutil
 from collections import Counter

@@ -1,4 +1,4 @@
-"""muxspace crops: most of an image is repeated edge, so the landmarks say where the face is."""
+"""muxspace crops: alignment by landmarks, because most of an image is repeated edge."""
 
 from collections import Counter
 from pathlib import Path

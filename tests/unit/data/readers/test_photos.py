@@ -1,4 +1,4 @@
-"""Photos whose faces were found by `mien label`: aligned as in serving, without labels."""
+"""Photos with faces detected by `mien label`: aligned as in serving, without labels."""
 
 from pathlib import Path
 

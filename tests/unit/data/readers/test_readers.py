@@ -1,4 +1,4 @@
-"""Every reader in data/readers/, found by walking the folder: a new one is tested without editing a list."""
+"""Tests of all readers in data/readers/, which are discovered automatically."""
 
 import os
 import pickle

@@ -1,4 +1,4 @@
-"""Norms whose statistics are measured: the network computes the same, in evaluation and now in training too."""
+"""Measured statistics of norms: the output is unchanged in evaluation, and the same in training."""
 
 import copy
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Temperature and correction for rare classes: fitted together, judged on faces that they were not fitted on."""
+"""Fit of the temperature and of the correction for rare classes, with cross-fitted metrics."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from training.release.operating_point import MAX_ECE, fit_calibration, fit_opera
 
 @pytest.fixture(scope="module")
 def faces() -> tuple[Array, Array]:
-    """Logits of a sharp classifier that hardly ever dares to name the rare classes, and the labels."""
+    """Logits of an overconfident classifier that rarely predicts rare classes, and the labels."""
     random = np.random.default_rng(0)
     frequency = np.array([0.13, 0.02, 0.01, 0.27, 0.11, 0.09, 0.37])
     labels = random.choice(len(LABELS), size=4000, p=frequency)

@@ -31,7 +31,7 @@ PROBABILITIES = RNG.dirichlet(np.ones(7), 500)
 
 
 class Seen(HTMLParser):
-    """What a browser makes of markup: tags, names of attributes, and text."""
+    """Parser of tags, attribute names and text."""
 
     def __init__(self, markup: str) -> None:
         super().__init__()

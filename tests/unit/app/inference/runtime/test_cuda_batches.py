@@ -93,7 +93,7 @@ class Captured:
 
 
 class Slow(Captured):
-    """The plain session, two milliseconds late, so that the other one wins."""
+    """The plain session with a delay of two milliseconds, so that the other one is faster."""
 
     def run_with_iobinding(self, binding: Any, options: Any = None) -> None:
         assert options is None, "the plain session captures nothing"
@@ -121,7 +121,7 @@ def test_a_cuda_graph_that_is_not_faster_is_not_used(session: onnxruntime.Infere
 
 
 class SlowCaptured(Captured):
-    """Graphs that take longer than the plain run."""
+    """CUDA graphs that are slower than the plain run."""
 
     def run_with_iobinding(self, binding: Any, options: Any = None) -> None:
         time.sleep(0.002)

@@ -1,4 +1,4 @@
-"""The choice between fp32 and int8 on a CPU: instructions, measurement, and a run that keeps to its choice."""
+"""Choice between fp32 and int8 on a CPU: instruction sets, measurement, and resumed runs."""
 
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Every output says the same, in its own format, and is readable by what it is for."""
+"""Consistency and format of all outputs."""
 
 import base64
 import csv

@@ -1,4 +1,4 @@
-"""The precision that the machines of a cluster share."""
+"""Common precision of the machines of a cluster."""
 
 from app.labeling.ray.cluster import agreed, same_precision
 

@@ -1,4 +1,4 @@
-"""Partitions appear whole or not at all, whoever writes them and however often; no cluster is needed to see it."""
+"""Atomic commits of partitions, tested without a cluster."""
 
 import shutil
 from pathlib import Path
@@ -39,7 +39,7 @@ def source(name: str, signature: str = "1:1", failure: Failure | None = None) ->
 def settled(
     out: Path, sources: list[Source], facts: dict[str, str] = FACTS, *, new_run: bool = False
 ) -> tuple[tuple[int, int], list[str]]:
-    """Found and done, and the names that are still to be labeled."""
+    """Numbers of inputs and of labeled ones, and the names of unlabeled inputs."""
     ledger = Ledger(out)
     for _ in ledger.add(sources):
         pass
@@ -59,7 +59,7 @@ def out(tmp_path: Path) -> Path:
 
 
 def committed(out: Path, finished: Labeled, sources: list[Source], **facts: object) -> str:
-    """Commit the finished run's rows as if they were those of `sources`; the partition's key."""
+    """Commit the rows of the finished run as those of `sources`; returns the key of the partition."""
     run = begin_run(out)
     key = write_plan(out, sources, FACTS)
     inputs = tuple((one.name, signature_of(one)) for one in sources)

@@ -1,4 +1,4 @@
-"""Corrections are kept beside the predictions, bound to the picture's bytes, and become a data set."""
+"""Corrections: storage, validity for the same bytes only, and export as a data set."""
 
 import json
 from pathlib import Path

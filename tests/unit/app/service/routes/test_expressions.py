@@ -1,4 +1,4 @@
-"""`POST /v1/expressions`: what comes back, and what is refused with which problem."""
+"""`POST /v1/expressions`: responses, and problems of rejected requests."""
 
 import base64
 import logging
@@ -267,7 +267,7 @@ def test_one_image_may_not_take_the_whole_body(connect: Connect) -> None:
 
 
 class Slow:
-    """A detector that waits until it is let go; finds nothing."""
+    """A detector that blocks until released and finds nothing."""
 
     name = "slow"
 

@@ -1,4 +1,4 @@
-"""The page and what it is made of: complete, its own, and under a policy that lets nothing else in."""
+"""The page and its files: complete, local, and with a strict content security policy."""
 
 import re
 from html.parser import HTMLParser
@@ -16,7 +16,7 @@ SCRIPTS = sorted(path.name for path in FOLDER.glob("*.js"))
 
 
 class Tags(HTMLParser):
-    """Every tag of a page with its attributes."""
+    """Tags of a page with their attributes."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
