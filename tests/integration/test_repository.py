@@ -101,7 +101,7 @@ def test_every_pin_is_exact_and_hashed(name: str) -> None:
 
 @pytest.mark.parametrize("platform", PLATFORMS.values(), ids=PLATFORMS.keys())
 @pytest.mark.parametrize("name", EXTRAS)
-def test_pins_cover_what_the_project_asks_for(name: str, platform: dict[str, str]) -> None:
+def test_pins_cover_all_requirements(name: str, platform: dict[str, str]) -> None:
     required = list(PROJECT["dependencies"])
     for extra in EXTRAS[name]:
         required += PROJECT["optional-dependencies"][extra]
@@ -121,7 +121,7 @@ def test_one_runtime_and_one_opencv_version_on_every_platform(platform: dict[str
         assert installed.get("opencv-python-headless", installed["opencv-python"]) == installed["opencv-python"], name
 
 
-def test_serving_pins_hold_no_training_library() -> None:
+def test_serving_pins_contain_no_training_library() -> None:
     names = {canonicalize_name(pin.name) for pin in _pins("serve.txt")}
     assert not names & TRAINING_ONLY
     assert not [name for name in names if name.startswith("nvidia-")]

@@ -79,7 +79,7 @@ def heading(number: int) -> str:
     )
 
 
-def test_a_new_connection_starts_with_nobody_and_says_so(open_tab: Open) -> None:
+def test_a_new_connection_starts_without_people_and_shows_a_message(open_tab: Open) -> None:
     tab = meet(open_tab, *TWO)
     tab.wait_until(heading(2))
     tab.page.wait_for_timeout(3000)
@@ -92,7 +92,7 @@ def test_a_new_connection_starts_with_nobody_and_says_so(open_tab: Open) -> None
 
 
 @pytest.mark.parametrize("how", ["pause", "tab"])
-def test_a_pause_and_another_tab_start_with_nobody_too(open_tab: Open, how: str) -> None:
+def test_a_pause_or_another_tab_also_starts_without_people(open_tab: Open, how: str) -> None:
     tab = meet(open_tab, *TWO)
     tab.wait_until(heading(2))
     tab.page.click("#pause" if how == "pause" else "#tab-photos")
@@ -151,7 +151,7 @@ def test_tags_hide_neither_each_other_nor_a_mouth(open_tab: Open) -> None:
     assert tab.page.evaluate(PLACES) == []
 
 
-def test_the_card_of_a_person_who_left_shrinks_and_goes(open_tab: Open) -> None:
+def test_the_card_of_a_person_who_left_shrinks_and_disappears(open_tab: Open) -> None:
     tab = meet(open_tab, *TWO)
     tab.wait_until(heading(2))
     tall = tab.page.locator("[data-person='2']").bounding_box()
@@ -165,7 +165,7 @@ def test_the_card_of_a_person_who_left_shrinks_and_goes(open_tab: Open) -> None:
     tab.wait_until("document.querySelectorAll('.face').length === 1")
 
 
-def test_the_stage_says_that_no_face_is_in_view(open_tab: Open) -> None:
+def test_the_stage_reports_that_no_face_is_in_view(open_tab: Open) -> None:
     tab = meet(open_tab, TWO[0])
     tab.page.evaluate(shows())
     tab.wait_until("document.getElementById('badge').textContent === 'No face in view'")
@@ -203,7 +203,7 @@ def test_a_card_shows_three_expressions_and_all_seven_on_demand(open_tab: Open) 
     assert tab.page.get_attribute(".face .more", "aria-expanded") == "true"
 
 
-def test_a_pointer_on_the_timeline_reads_the_probabilities(open_tab: Open) -> None:
+def test_hovering_over_the_timeline_shows_the_probabilities(open_tab: Open) -> None:
     tab = meet(open_tab, TWO[1])
     tab.page.wait_for_timeout(1500)
     box = tab.page.locator(".timeline").bounding_box()

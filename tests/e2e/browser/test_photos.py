@@ -63,7 +63,7 @@ def test_photos_are_labeled_drawn_and_downloadable(open_tab: Open, site: Site) -
             assert [float(row[f"p_{label}"]) for label in LABELS] == [face["probabilities"][label] for label in LABELS]
 
 
-def test_the_downloaded_picture_is_the_photo_with_its_boxes(open_tab: Open) -> None:
+def test_the_downloaded_image_is_the_photo_with_its_boxes(open_tab: Open) -> None:
     tab = open_tab("/#photos")
     tab.page.set_input_files("#files", ASTRONAUT)
     wait_until_done(tab, 1)
@@ -201,7 +201,7 @@ def test_a_format_that_only_the_browser_reads_is_sent_as_jpeg(open_tab: Open, tm
     assert "happiness" in tab.page.inner_text(".tile .labels")
 
 
-def test_a_format_that_nobody_reads_is_explained(open_tab: Open, tmp_path: Path) -> None:
+def test_an_unsupported_format_is_reported(open_tab: Open, tmp_path: Path) -> None:
     heic = tmp_path / "phone.heic"
     heic.write_bytes(b"\0\0\0\x18ftypheic")
     tab = open_tab("/#photos")

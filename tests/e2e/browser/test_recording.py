@@ -112,7 +112,7 @@ def test_people_of_two_connections_are_kept_apart(open_tab: Open) -> None:
     assert tab.page.locator("#summary-plots h3").all_inner_texts() == ["1\nPerson 1", "1\nPerson 1 (connection 2)"]
 
 
-def test_a_snapshot_is_the_picture_as_seen(open_tab: Open) -> None:
+def test_a_snapshot_equals_the_displayed_image(open_tab: Open) -> None:
     tab = open_tab(script=SCENE)
     tab.page.evaluate(shows(TWO[0]))
     tab.start_camera()

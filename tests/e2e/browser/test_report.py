@@ -132,7 +132,7 @@ def test_filters_by_expression_and_confidence_are_kept_in_the_address(page: Page
     assert all("20 px" in text for text in page.eval_on_selector_all(".card", "all => all.map(c => c.textContent)"))
 
 
-def test_the_folder_and_the_date_are_told(page: Page, report: Path) -> None:
+def test_the_folder_and_the_date_are_shown(page: Page, report: Path) -> None:
     said = page.inner_text("p.sub >> nth=0")
     assert str(report.parent.parent / "in") in said
     assert re.search(r"labeled 20\d\d-\d\d-\d\d \d\d:\d\d", said)

@@ -70,7 +70,7 @@ def decide(page: Page, *keys: str) -> list[str]:
     return names
 
 
-def test_undo_takes_back_the_last_decision_and_then_the_one_before(review: Page, out: Path) -> None:
+def test_undo_reverts_decisions_in_reverse_order(review: Page, out: Path) -> None:
     first, second = decide(review, "1", "2")
     assert decisions(out) == {first: "surprise", second: "fear"}
     review.keyboard.press("ArrowRight")
@@ -149,7 +149,7 @@ def test_on_a_phone_every_button_is_in_view_and_works(
     assert decisions(out) == {name: "anger"}
 
 
-def test_buttons_are_a_few_tabs_away_and_enter_presses_the_one_in_focus(review: Page, out: Path) -> None:
+def test_buttons_are_reachable_by_tab_and_enter_presses_the_focused_one(review: Page, out: Path) -> None:
     review.wait_for_selector("[aria-selected=true]")
     for _ in range(4):  # at most: two filters, the selected face, the first button
         review.keyboard.press("Tab")

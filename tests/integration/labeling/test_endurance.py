@@ -101,7 +101,7 @@ class Poisoned:
         return [Face((20.0, 20.0, 70.0, 80.0), points, 0.9)]
 
 
-def test_a_picture_on_which_a_stage_fails_is_a_row_and_the_others_are_labeled(
+def test_an_image_on_which_a_stage_fails_is_a_row_and_the_others_are_labeled(
     tmp_path: Path, artifact: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     photos = tmp_path / "photos"

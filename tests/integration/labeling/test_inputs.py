@@ -51,7 +51,7 @@ def labeled(album: Path, artifact: Path, tmp_path_factory: pytest.TempPathFactor
         ("containers/photos.zip/inner.zip", "skipped", "nested"),
     ],
 )
-def test_what_cannot_be_read_is_a_row_with_its_reason(
+def test_unreadable_files_are_rows_with_a_reason(
     labeled: dict[str, list[Row]], file: str, status: str, reason: str
 ) -> None:
     (row,) = labeled[file]
@@ -87,7 +87,7 @@ def test_members_of_archives_have_names_below_their_archive(labeled: dict[str, l
     assert labeled["containers/photos.zip/climbs.jpg"][0]["status"] == "ok"
 
 
-def test_what_comes_before_the_damage_of_an_archive_is_labeled(labeled: dict[str, list[Row]]) -> None:
+def test_members_before_the_damage_of_an_archive_are_labeled(labeled: dict[str, list[Row]]) -> None:
     members = [name for name in labeled if name.startswith("containers/cut.tar.gz/")]
     assert 0 < len(members) < 10
 
@@ -98,7 +98,7 @@ def test_frames_of_a_video_keep_their_number_and_time(labeled: dict[str, list[Ro
     assert [float(row["time_s"]) for row in rows] == pytest.approx([frame / 8 for frame in range(10)], abs=0.002)
 
 
-def test_frames_are_taken_every_so_many_or_so_many_per_second(mien: Mien, tmp_path: Path) -> None:
+def test_frames_are_sampled_by_number_or_by_time(mien: Mien, tmp_path: Path) -> None:
     write_video(tmp_path / "clip.avi", frames=24, rate=8.0)
     mien("label", tmp_path / "clip.avi", "--out", tmp_path / "a", "--every", "6", "--quiet")
     assert [row["frame"] for row in rows_of(tmp_path / "a")] == ["0", "6", "12", "18"]
@@ -130,7 +130,7 @@ def nested(tmp_path: Path) -> Path:
         (["--hidden"], {"a.jpg", "b.PNG", "deep/c.jpg", "deep/raw/d.jpg", "link.jpg", ".secret/e.jpg"}),
     ],
 )
-def test_options_choose_what_is_taken(
+def test_options_select_inputs(
     mien: Mien, nested: Path, tmp_path: Path, options: list[str], expected: set[str]
 ) -> None:
     mien("label", nested, "--out", tmp_path / "out", "--write", "csv", "--quiet", *options)
@@ -177,7 +177,7 @@ def test_the_output_inside_the_input_is_never_labeled(mien: Mien, nested: Path) 
     assert not [name for name in files_of(nested / "out") if name.startswith("out")]
 
 
-def test_an_input_that_is_not_there_is_named(mien: Mien, tmp_path: Path) -> None:
+def test_a_missing_input_is_named(mien: Mien, tmp_path: Path) -> None:
     done = mien("label", tmp_path / "nowhere", "--out", tmp_path / "out")
     assert done.exit_code == 1
     assert "nowhere" in done.stderr

@@ -105,7 +105,7 @@ def test_ten_thousand_files_and_a_hundred_kills_end_in_the_same_bytes(
     assert tree_of(broken) == files
 
 
-def test_a_run_stopped_by_a_signal_says_so_and_goes_on_later(
+def test_a_run_stopped_by_a_signal_reports_it_and_can_be_resumed(
     mien: Mien, album: Path, tmp_path: Path, tree_of: TreeOf
 ) -> None:
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
@@ -134,7 +134,7 @@ def test_labeling_with_other_threads_gives_the_same_bytes(
     assert tree_of(tmp_path / "one") == tree_of(tmp_path / "three")
 
 
-def test_a_limited_run_goes_on_where_it_stopped(mien: Mien, album: Path, tmp_path: Path, tree_of: TreeOf) -> None:
+def test_a_limited_run_continues_where_it_stopped(mien: Mien, album: Path, tmp_path: Path, tree_of: TreeOf) -> None:
     out = tmp_path / "out"
     assert mien("label", album, "--out", out, "--limit", "20", "--quiet").exit_code == 3  # the dead link
     with (out / "labels.csv").open(encoding="utf-8", newline="") as file:

@@ -40,7 +40,7 @@ def photos(tmp_path: Path) -> Path:
 # The output folder
 
 
-def test_files_of_a_person_s_own_in_the_output_folder_are_kept(mien: Mien, photos: Path, tmp_path: Path) -> None:
+def test_foreign_files_in_the_output_folder_are_kept(mien: Mien, photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     own = [out / folder / name for folder in ("annotated", "crops", "classes") for name in ("mine.jpg", "deep/too.txt")]
     for path in own:
@@ -65,7 +65,7 @@ def test_files_of_a_person_s_own_in_the_output_folder_are_kept(mien: Mien, photo
         ("report.html", "report"),
     ],
 )
-def test_a_foreign_file_in_the_way_is_named_and_kept(
+def test_a_foreign_file_with_the_name_of_an_output_is_reported_and_kept(
     mien: Mien, photos: Path, tmp_path: Path, name: str, output: str
 ) -> None:
     path = tmp_path / "out" / name
@@ -120,7 +120,7 @@ def test_two_folders_in_turn_into_one_output_end_as_if_labeled_alone(
     assert tree_of(out) == tree_of(tmp_path / "alone")
 
 
-def test_an_empty_source_is_refused_and_nothing_changes(
+def test_an_empty_source_is_rejected_and_nothing_changes(
     mien: Mien, photos: Path, tmp_path: Path, tree_of: TreeOf
 ) -> None:
     out = tmp_path / "out"
@@ -154,7 +154,7 @@ def test_a_new_run_without_its_source_keeps_the_earlier_run(
     assert "jsonl" in mien("label", photos, "--out", out, "--write", "csv", "--new-run").stderr
 
 
-def test_one_of_two_sources_that_is_empty_now_is_refused(mien: Mien, photos: Path, tmp_path: Path) -> None:
+def test_one_of_two_sources_that_became_empty_is_rejected(mien: Mien, photos: Path, tmp_path: Path) -> None:
     other, out = fill(tmp_path / "other", "z.jpg"), tmp_path / "out"
     mien("label", photos, other, "--out", out, "--quiet")
     (other / "z.jpg").unlink()
@@ -164,7 +164,7 @@ def test_one_of_two_sources_that_is_empty_now_is_refused(mien: Mien, photos: Pat
     assert len(rows_of(out)) == 4
 
 
-def test_rows_below_a_folder_that_cannot_be_read_now_are_kept(
+def test_rows_of_a_folder_that_became_unreadable_are_kept(
     mien: Mien, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(photos, "deep/d.jpg")
@@ -251,7 +251,7 @@ def bytes_and_a_literal_escape(base: Path) -> list[str | Path]:
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
-def test_every_file_has_a_row_and_a_copy_of_its_own(
+def test_every_file_has_its_own_row_and_copy(
     mien: Mien, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: Callable[[Path], list[str | Path]], count: int
 ) -> None:
     arguments = made(tmp_path)

@@ -43,7 +43,7 @@ def rows_of(out: Path) -> dict[str, dict[str, str]]:
         return {f"{row['file']}#{row['face']}": row for row in csv.DictReader(file)}
 
 
-def test_a_full_disk_stops_the_run_cleanly_and_it_goes_on_when_there_is_space(
+def test_a_full_disk_stops_the_run_cleanly_and_it_resumes_when_there_is_space(
     mien: Mien, tmp_path: Path, small_disk: Path, tree_of: TreeOf
 ) -> None:
     album = make_album(tmp_path / "album", 120, containers=False)
@@ -63,7 +63,7 @@ def test_a_full_disk_stops_the_run_cleanly_and_it_goes_on_when_there_is_space(
     assert tree_of(out) == tree_of(tmp_path / "whole")
 
 
-def test_a_second_process_on_the_same_output_is_refused(mien: Mien, photos: Path, tmp_path: Path) -> None:
+def test_a_second_process_on_the_same_output_is_rejected(mien: Mien, photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     (out / ".mien").mkdir(parents=True)
     (out / ".mien" / "owner").write_text("12345")
@@ -75,7 +75,7 @@ def test_a_second_process_on_the_same_output_is_refused(mien: Mien, photos: Path
     assert not (out / "labels.csv").exists()
 
 
-def test_two_processes_at_once_leave_the_output_of_one(
+def test_two_concurrent_processes_leave_the_output_of_one(
     mien: Mien, album: Path, tmp_path: Path, tree_of: TreeOf
 ) -> None:
     both = [mien.start("label", album, "--out", tmp_path / "out", "--quiet") for _ in range(2)]
@@ -115,7 +115,7 @@ def test_a_change_that_keeps_size_and_time_is_noticed_on_request(mien: Mien, pho
     assert before not in hashes
 
 
-def test_another_model_or_setting_is_refused_and_a_new_run_keeps_the_earlier_ones(
+def test_another_model_or_setting_is_rejected_and_a_new_run_keeps_the_earlier_ones(
     mien: Mien, photos: Path, tmp_path: Path, tree_of: TreeOf
 ) -> None:
     out = tmp_path / "out"
@@ -141,9 +141,7 @@ def test_another_model_or_setting_is_refused_and_a_new_run_keeps_the_earlier_one
         journal.close()
 
 
-def test_asking_for_another_output_later_adds_it_without_losing_the_first(
-    mien: Mien, photos: Path, tmp_path: Path
-) -> None:
+def test_requesting_another_output_later_keeps_the_first(mien: Mien, photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     mien("label", photos, "--out", out, "--write", "csv", "--quiet")
     assert not (out / "annotated").exists()

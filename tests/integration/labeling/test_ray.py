@@ -103,7 +103,7 @@ def test_a_killed_worker_and_a_killed_driver_leave_each_file_s_rows_once(
     assert {path.name for path in (out / "labels").iterdir()} == set(partitions(out))
 
 
-def test_the_ray_engine_says_what_it_cannot_do(
+def test_the_ray_engine_rejects_unsupported_options(
     mien: Mien, album: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
@@ -119,7 +119,7 @@ def test_the_ray_engine_says_what_it_cannot_do(
     assert not (out / "labels").exists()
 
 
-def test_a_cluster_that_is_not_there_is_named(mien: Mien, tmp_path: Path) -> None:
+def test_a_missing_cluster_is_named(mien: Mien, tmp_path: Path) -> None:
     photos = tmp_path / "photos"
     photos.mkdir()
     (photos / "one.jpg").write_bytes(encoded(face_photo(), "JPEG"))
@@ -130,7 +130,7 @@ def test_a_cluster_that_is_not_there_is_named(mien: Mien, tmp_path: Path) -> Non
     assert "Traceback" not in stderr.decode()
 
 
-def test_a_machine_that_does_not_see_the_folders_says_so(tmp_path: Path) -> None:
+def test_a_machine_without_the_folders_is_reported(tmp_path: Path) -> None:
     settings = Settings(device="cpu")
     answer = cluster._present(settings, str(tmp_path / "elsewhere"), "run", None)  # asked per machine
     assert "cannot find the output folder" in answer["problem"]

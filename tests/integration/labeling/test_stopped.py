@@ -98,11 +98,11 @@ def test_a_signal_at_start_or_while_writing_exits_with_4_and_a_rerun_completes(
     assert len((out / "labels.csv").read_text().splitlines()) == 4
 
 
-def test_a_signal_that_a_library_makes_another_error_of_exits_with_4(mien: Mien, photos: Path) -> None:
+def test_a_signal_that_a_library_turns_into_another_error_exits_with_4(mien: Mien, photos: Path) -> None:
     assert "stopped by SIGTERM" in stopped(mien, LOST, photos)
 
 
-def test_a_signal_that_python_lost_is_obeyed_at_the_next_step(mien: Mien, photos: Path) -> None:
+def test_a_signal_that_python_lost_stops_the_run_at_the_next_step(mien: Mien, photos: Path) -> None:
     program = (
         "import os, signal, weakref\nfrom app.labeling import run\nreal = run.clear_parts\n"
         "class Thing: pass\n"

@@ -35,7 +35,7 @@ def _repeated(count: int) -> Iterator[bytes]:
         yield b"a" * 1_000_000
 
 
-def test_a_header_of_sixty_megabytes_is_refused_within_milliseconds(common: Server) -> None:
+def test_a_header_of_sixty_megabytes_is_rejected_within_milliseconds(common: Server) -> None:
     common.reset_peak()
     before_s, before_mb = common.cpu_s(), common.memory_mb()
     _send(common, *_repeated(60))
@@ -55,7 +55,7 @@ def test_a_header_of_sixty_megabytes_is_refused_within_milliseconds(common: Serv
     ],
     ids=["one header", "an unfinished header", "101 headers", "a long path", "a trailer"],
 )
-def test_a_head_above_the_limits_is_refused(common: Server, head: bytes) -> None:
+def test_a_head_above_the_limits_is_rejected(common: Server, head: bytes) -> None:
     response = _send(common, head)
     assert b"HTTP/1.1 431 Request Header Fields Too Large" in response
     assert b"urn:mien:problem:request-header-fields-too-large" in response
@@ -68,26 +68,26 @@ def test_a_head_just_below_the_limits_is_served(common: Server) -> None:
         assert _send(common, GET + b"Connection: close\r\n" + more + b"\r\n").startswith(b"HTTP/1.1 200")
 
 
-def test_a_large_body_behind_a_small_head_is_no_large_head(common: Server) -> None:
+def test_a_large_body_does_not_count_as_headers(common: Server) -> None:
     body = PHOTO + bytes(3_000_000)
     head = GET.replace(b"GET /health", b"POST /v1/expressions") + b"Content-Type: image/jpeg\r\nConnection: close\r\n"
     response = _send(common, head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
     assert response.startswith(b"HTTP/1.1 200")
 
 
-def test_a_length_of_five_thousand_digits_is_refused(common: Server) -> None:
+def test_a_length_of_five_thousand_digits_is_rejected(common: Server) -> None:
     head = GET.replace(b"GET /health", b"POST /v1/expressions") + b"Content-Type: image/jpeg\r\n"
     status = _send(common, head + b"Content-Length: " + b"9" * 5000 + b"\r\n\r\n").split(b" ")[1]
     assert status in {b"400", b"413"}
 
 
-def test_a_request_without_a_host_is_refused(common: Server) -> None:
+def test_a_request_without_a_host_is_rejected(common: Server) -> None:
     response = _send(common, b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n")
     assert response.startswith(b"HTTP/1.1 400")
     assert b"Host header" in response
 
 
-def test_refusals_below_the_application_are_counted_and_logged_with_their_id(serve: Serve) -> None:
+def test_rejections_by_the_protocol_are_counted_and_logged_with_their_id(serve: Serve) -> None:
     server = serve(header_timeout_s=0.3)
     refused = [
         _send(server, b"nonsense\r\n\r\n"),

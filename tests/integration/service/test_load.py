@@ -102,7 +102,7 @@ def _check_bounded(result: Overload) -> None:
     assert result.deepest_queue <= QUEUE
 
 
-def test_ten_times_overload_is_refused_and_not_queued(serve: Serve) -> None:
+def test_ten_times_overload_is_rejected_and_not_queued(serve: Serve) -> None:
     """The long form also checks the latency, on an idle machine."""
     result = _overload(serve, 3)
     _check_bounded(result)
@@ -200,7 +200,7 @@ def test_memory_does_not_grow_over_a_hundred_thousand_mixed_requests(serve: Serv
     _memory(serve, warm=4000, count=100_000, limit_mb=50)
 
 
-def test_concurrent_answers_equal_the_answer_alone(common: Server) -> None:
+def test_concurrent_responses_equal_sequential_ones(common: Server) -> None:
     photos = [encoded(picture(300 + 10 * step, 260), "PNG") for step in range(12)]
 
     def widths(body: dict[str, list[dict[str, int]]]) -> list[int]:
@@ -221,7 +221,7 @@ def test_concurrent_answers_equal_the_answer_alone(common: Server) -> None:
     asyncio.run(ask())
 
 
-def test_the_load_client_tells_refused_from_answered(serve: Serve) -> None:
+def test_the_load_client_distinguishes_rejected_and_answered_requests(serve: Serve) -> None:
     server = serve()
     outcomes = asyncio.run(closed_loop(server.address, REQUESTS, count=4, concurrency=2))
     assert [type(outcome) for outcome in outcomes] == [Outcome] * 4

@@ -24,7 +24,7 @@ def _files(*folders: Path) -> Iterator[Path]:
         yield from (path for path in folder.rglob("*") if path.is_file())
 
 
-def test_a_canary_image_is_found_nowhere_afterwards(serve: Serve) -> None:
+def test_a_canary_image_is_not_stored_anywhere(serve: Serve) -> None:
     server = serve()
     before = set(_files(server.folder))
     photo = _photo_with_canary()

@@ -47,15 +47,15 @@ def _server(serve: Serve, tmp_path: Path, **settings: object) -> Server:
     return serve(model=artifact, body_timeout_s=2, header_timeout_s=2, max_per_client=0, **settings)
 
 
-def test_the_service_keeps_to_its_description(serve: Serve, tmp_path: Path) -> None:
+def test_the_service_matches_its_description(serve: Serve, tmp_path: Path) -> None:
     _examine(_server(serve, tmp_path), 15, 110)
 
 
-def test_the_service_with_keys_keeps_to_its_description(serve: Serve, tmp_path: Path) -> None:
+def test_the_service_with_keys_matches_its_description(serve: Serve, tmp_path: Path) -> None:
     server = _server(serve, tmp_path, api_key_sha256=key_hash("a key"))
     _examine(server, 5, 110, "--header", "X-API-Key: a key", "--header", "Authorization: Bearer a key")
 
 
 @pytest.mark.soak
-def test_the_service_keeps_to_its_description_for_a_thousand_examples(serve: Serve, tmp_path: Path) -> None:
+def test_the_service_matches_its_description_for_a_thousand_examples(serve: Serve, tmp_path: Path) -> None:
     _examine(_server(serve, tmp_path), 1000, 7200)

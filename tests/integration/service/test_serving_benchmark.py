@@ -11,7 +11,7 @@ from tests.support import encoded, picture
 _ROOT = Path(__file__).resolve().parents[3]
 
 
-def test_the_benchmark_writes_every_figure(artifact: Path, tmp_path: Path) -> None:
+def test_the_benchmark_writes_all_metrics(artifact: Path, tmp_path: Path) -> None:
     photos = tmp_path / "photos"
     photos.mkdir()
     for step in range(4):

@@ -18,7 +18,7 @@ def _read_all(client: socket.socket) -> bytes:
     return b"".join(parts)
 
 
-def test_a_head_that_never_ends_is_cut_off(common: Server) -> None:
+def test_headers_that_never_end_time_out(common: Server) -> None:
     with socket.create_connection(common.address, timeout=10) as client:
         start = time.monotonic()
         client.sendall(b"POST /v1/expressions HTTP/1.1\r\nHost: localhost\r\n")
@@ -31,12 +31,12 @@ def test_a_head_that_never_ends_is_cut_off(common: Server) -> None:
     assert b"application/problem+json" in answer
 
 
-def test_a_connection_that_says_nothing_is_closed(common: Server) -> None:
+def test_a_silent_connection_is_closed(common: Server) -> None:
     with socket.create_connection(common.address, timeout=10) as client:
         assert _read_all(client).startswith(b"HTTP/1.1 408")
 
 
-def test_a_body_that_never_ends_is_cut_off(common: Server) -> None:
+def test_a_body_that_never_ends_times_out(common: Server) -> None:
     with socket.create_connection(common.address, timeout=10) as client:
         client.sendall(
             b"POST /v1/expressions HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/jpeg\r\n"
@@ -48,7 +48,7 @@ def test_a_body_that_never_ends_is_cut_off(common: Server) -> None:
     assert httpx.get(f"{common.url}/ready").json()["requests_inside"] == 0
 
 
-def test_one_connection_too_many_is_told_so(serve: Serve) -> None:
+def test_a_connection_above_the_limit_gets_a_problem(serve: Serve) -> None:
     server = serve(max_connections=3)
     clients = [socket.create_connection(server.address, timeout=10) for _ in range(3)]
     with socket.create_connection(server.address, timeout=10) as late:
@@ -67,7 +67,7 @@ def test_a_malformed_request_is_a_problem(common: Server) -> None:
     assert b"application/problem+json" in answer
 
 
-def test_a_client_that_leaves_gives_its_place_up(common: Server) -> None:
+def test_a_client_that_disconnects_releases_its_place(common: Server) -> None:
     for _ in range(20):
         with socket.create_connection(common.address, timeout=10) as client:
             client.sendall(

@@ -68,7 +68,7 @@ def test_no_accepted_request_is_lost_in_twenty_stops(serve: Serve, workers: int)
         _stop_under_load(serve, workers)
 
 
-def test_readiness_goes_off_before_the_door_closes(serve: Serve) -> None:
+def test_readiness_fails_before_the_port_closes(serve: Serve) -> None:
     server = serve(drain_s=4)
     server.process.terminate()
     time.sleep(0.3)

@@ -41,7 +41,7 @@ def with_runtime(recipe: Recipe, **changes: object) -> Recipe:
     return recipe.model_copy(update={"runtime": recipe.runtime.model_copy(update=changes)})
 
 
-def test_the_class_sampler_draws_every_class_alike_and_the_root_lies_between() -> None:
+def test_the_class_sampler_draws_classes_equally_and_square_root_is_in_between() -> None:
     labels = np.repeat(np.arange(3), [900, 90, 10])
     shares = {
         sampler: np.bincount(labels[epoch_order(labels, seed=0, epoch=0, sampler=sampler)], minlength=3) / 1000
@@ -52,7 +52,7 @@ def test_the_class_sampler_draws_every_class_alike_and_the_root_lies_between() -
     assert shares["square_root"] == pytest.approx(np.sqrt([900, 90, 10]) / np.sqrt([900, 90, 10]).sum(), abs=0.05)
 
 
-def test_faces_without_a_label_are_drawn_as_often_by_every_sampler() -> None:
+def test_unlabeled_faces_are_drawn_equally_often_by_every_sampler() -> None:
     labels = np.repeat([-1, 0, 1], [500, 490, 10])
     drawn = labels[epoch_order(labels, seed=0, epoch=0, sampler="class")]
     assert np.bincount(drawn + 1) / 1000 == pytest.approx([0.5, 0.25, 0.25], abs=0.05)
@@ -81,7 +81,7 @@ def test_an_optimizer_or_an_option_that_timm_does_not_know_is_named() -> None:
         build_optimizer(nn.Linear(2, 2), OptimConfig(options={"betos": [0.9, 0.95]}))
 
 
-def test_sam_takes_the_gradient_where_the_loss_is_higher_and_comes_back() -> None:
+def test_sam_computes_the_gradient_at_perturbed_weights_and_restores_them() -> None:
     network = nn.Linear(1, 1, bias=False)
     nn.init.constant_(network.weight, 2.0)
     network(torch.ones(1, 1)).square().backward()  # gradient 2 w = 4
@@ -94,7 +94,7 @@ def test_sam_takes_the_gradient_where_the_loss_is_higher_and_comes_back() -> Non
     assert network.weight.grad.item() == pytest.approx(5.0)
 
 
-def test_sam_trains_otherwise_than_without_it(tmp_path: Path) -> None:
+def test_sam_changes_the_training(tmp_path: Path) -> None:
     root = drawn_faces(tmp_path / "faces", train=4, valid=1)
     recipe = small_recipe(root, epochs=1)
     plain = losses(train(recipe, tmp_path / "plain"))
@@ -122,7 +122,7 @@ def test_relabeling_starts_at_its_epoch_and_logs_its_share(tmp_path: Path) -> No
         small_recipe(root, loss={"relabel": {}}, mix={"mixup": 0.2})
 
 
-def test_a_network_that_sees_224_pixels_trains_and_exports(tmp_path: Path) -> None:
+def test_a_network_with_224_pixels_trains_and_exports(tmp_path: Path) -> None:
     root = drawn_faces(tmp_path / "faces", train=2, valid=1)
     recipe = small_recipe(root, model=TINY_CNN | {"img_size": 224}, epochs=1)
     network, state = load_best(train(recipe, tmp_path / "run"))
@@ -135,7 +135,7 @@ def test_a_network_that_sees_224_pixels_trains_and_exports(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".pth"])
-def test_foreign_weights_of_timm_start_a_network_and_their_terms_travel(tmp_path: Path, suffix: str) -> None:
+def test_third_party_weights_initialize_a_network_and_their_terms_are_inherited(tmp_path: Path, suffix: str) -> None:
     published = create_model("test_resnet", pretrained=False, num_classes=1000).state_dict()
     path = tmp_path / f"published{suffix}"
     if suffix == ".pth":
@@ -156,7 +156,7 @@ def test_foreign_weights_of_timm_start_a_network_and_their_terms_travel(tmp_path
     assert facts["weights_from"][path.name].endswith(", MIT, by their authors")
 
 
-def test_foreign_weights_without_terms_or_of_another_network_are_refused(tmp_path: Path) -> None:
+def test_third_party_weights_without_terms_or_of_another_network_are_rejected(tmp_path: Path) -> None:
     root = drawn_faces(tmp_path / "faces", train=2, valid=1)
     with pytest.raises(RecipeError, match="name their publisher and license in init_terms"):
         small_recipe(root, model=TINY_CNN | {"init_from": "weights.pth"})
@@ -170,7 +170,7 @@ def test_foreign_weights_without_terms_or_of_another_network_are_refused(tmp_pat
 
 
 @pytest.mark.parametrize("library", ["wandb", "mlflow"])
-def test_a_tracker_gets_what_the_metrics_file_holds(
+def test_a_tracker_gets_the_content_of_the_metrics_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str
 ) -> None:
     logged: Counter[str] = Counter()

@@ -26,7 +26,7 @@ def test_cross_validation_scores_every_face_once(tmp_path: Path, capsys: pytest.
     assert {path.name for path in (tmp_path / "runs").iterdir()} == {"small_fold_0", "small_fold_1"}
 
 
-def test_a_fold_and_the_others_share_no_face_and_miss_none(tmp_path: Path) -> None:
+def test_a_fold_and_the_others_partition_the_faces(tmp_path: Path) -> None:
     root = drawn_faces(tmp_path / "faces", train=5, valid=1)
     keys = []
     for take in ("fold", "others"):

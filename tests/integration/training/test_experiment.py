@@ -38,7 +38,7 @@ def test_every_experiment_gives_recipes_of_distinct_names(path: Path, reduced: b
     assert f"python -m training.experiment training/recipes/experiments/{path.name}" in path.read_text(encoding="utf-8")
 
 
-def test_rows_differ_from_the_base_in_what_they_say_alone(experiment: Path) -> None:
+def test_rows_differ_from_the_base_only_in_their_overrides(experiment: Path) -> None:
     full, small = recipes_of(experiment, reduced=False), recipes_of(experiment, reduced=True)
     assert [recipe.seed for recipe in full["none"]] == [0, 1]
     assert [(recipe.seed, recipe.epochs) for recipe in small["none"]] == [(3, 1)]
@@ -72,7 +72,7 @@ def test_a_finished_run_is_not_trained_again(experiment: Path, tmp_path: Path) -
     assert (folders["none"][0] / "best.pt").stat().st_mtime_ns == before
 
 
-def test_the_first_row_is_always_run_and_an_unknown_row_names_those_there_are(experiment: Path) -> None:
+def test_the_first_row_always_runs_and_an_unknown_row_lists_the_known_ones(experiment: Path) -> None:
     assert list(recipes_of(experiment, reduced=True, rows=["none"])) == ["learned", "none"]
     with pytest.raises(RecipeError, match="no row fourier; it has learned, none"):
         recipes_of(experiment, reduced=True, rows=["fourier"])

@@ -40,14 +40,14 @@ def test_every_function_that_the_guide_links_is_in_the_file_that_it_links() -> N
         assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}, name
 
 
-def test_every_picture_that_can_be_drawn_is_shown_and_is_small() -> None:
+def test_every_figure_is_shown_in_the_guide_and_is_small() -> None:
     shown = re.findall(r"\]\(images/how-it-works/(\w+)\.png\)", TEXT)
     assert sorted(shown) == sorted(PICTURES)
     for name in shown:
         assert (GUIDE.parent / "images" / "how-it-works" / f"{name}.png").stat().st_size < MAX_BYTES
 
 
-def test_all_pictures_are_drawn_from_a_student_with_two_tokens(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_figures_are_drawn_for_a_student_with_two_tokens(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = place / "both"
     assert main([str(place / "student"), "--baseline", str(place / "plain"), "--out", str(out)]) == 0
     assert {path.stem for path in out.iterdir()} == set(PICTURES)
@@ -59,13 +59,13 @@ def test_all_pictures_are_drawn_from_a_student_with_two_tokens(place: Path, caps
         assert path.stat().st_size < MAX_BYTES
 
 
-def test_a_plain_student_gives_what_needs_no_second_token(place: Path) -> None:
+def test_a_plain_student_gives_the_figures_without_a_second_token(place: Path) -> None:
     out = place / "one"
     assert main([str(place / "plain"), "--out", str(out)]) == 0
     assert {path.stem for path in out.iterdir()} == {"patches", "positions", "attention", "distance"}
 
 
-def test_a_cnn_is_refused_with_its_name(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cnn_is_rejected_with_its_name(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(place / "teacher"), "--out", str(place / "none")]) == 1
     assert "test_resnet is not a transformer with a class token" in capsys.readouterr().err
 
@@ -79,7 +79,7 @@ def test_no_face_of_the_data_set_is_drawn(place: Path) -> None:
         assert (place / "data0" / f"{name}.png").read_bytes() == (place / "data1" / f"{name}.png").read_bytes()
 
 
-def test_the_faces_that_are_shown_are_cut_as_the_service_cuts_them() -> None:
+def test_the_displayed_faces_are_aligned_as_in_the_service() -> None:
     from app.inference.detect import create_detector
     from app.inference.detect.weights import find_yunet
     from app.settings import Settings

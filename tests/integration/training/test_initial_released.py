@@ -61,7 +61,7 @@ def logits(network: FaceNetwork, crops: np.ndarray, head: Head) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_network_answers_as_the_graph_that_it_started_from(
+def test_the_network_equals_the_graph_that_it_is_initialized_from(
     name: str, root: Path, artifacts: dict[str, Released]
 ) -> None:
     source = artifacts[name]
@@ -71,7 +71,7 @@ def test_the_network_answers_as_the_graph_that_it_started_from(
     np.testing.assert_allclose(logits(network, crops, source.head), expected, atol=2e-2)  # half precision
 
 
-def test_a_run_starts_from_an_artifact_and_says_what_is_fresh(
+def test_a_run_initialized_from_an_artifact_logs_new_weights(
     root: Path, artifacts: dict[str, Released], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = artifacts["hybrid"]
@@ -82,7 +82,7 @@ def test_a_run_starts_from_an_artifact_and_says_what_is_fresh(
     assert load_best(run)[1]["epoch"] == 0
 
 
-def test_an_artifact_of_another_network_or_damaged_is_refused(
+def test_an_artifact_of_another_network_or_damaged_is_rejected(
     root: Path, artifacts: dict[str, Released], tmp_path: Path
 ) -> None:
     folder = artifacts["hybrid"].folder
@@ -97,7 +97,7 @@ def test_an_artifact_of_another_network_or_damaged_is_refused(
         started(root, TINY_DEIT, damaged)
 
 
-def test_an_artifact_without_weights_cannot_be_a_start_or_a_teacher(
+def test_an_artifact_without_weights_cannot_initialize_or_teach(
     root: Path, artifacts: dict[str, Released], tmp_path: Path
 ) -> None:
     folder = Path(shutil.copytree(artifacts["cnn"].folder, tmp_path / "graphs_only"))
@@ -110,9 +110,7 @@ def test_an_artifact_without_weights_cannot_be_a_start_or_a_teacher(
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_released_teacher_answers_as_its_graph_in_torch(
-    name: str, root: Path, artifacts: dict[str, Released]
-) -> None:
+def test_a_released_teacher_equals_its_graph(name: str, root: Path, artifacts: dict[str, Released]) -> None:
     folder = artifacts[name].folder
     crops, _, _ = evaluate.read_split("folders", root, "valid", {})
     expected = evaluate.run_graph(evaluate.open_graph(folder / "model.onnx"), crops)

@@ -70,7 +70,7 @@ def crops(count: int = 4, *, channels: int = 1) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("parts", [2, 3, 8])
-def test_a_batch_learned_in_parts_has_the_gradients_of_the_whole(tmp_path: Path, parts: int) -> None:
+def test_a_batch_in_parts_has_the_gradients_of_the_whole_batch(tmp_path: Path, parts: int) -> None:
     recipe = small_recipe(drawn_faces(tmp_path / "faces", train=2), model=PLAIN, loss={"class_balance": 0.9})
     targets = torch.eye(7)[torch.arange(8) % 7]
     found = []
@@ -96,7 +96,7 @@ def test_a_run_that_mixes_resumes_with_the_same_losses_and_logs_accuracy(tmp_pat
     assert all(0 <= line["accuracy"] <= 1 for line in lines(tmp_path / "run") if "loss" in line)
 
 
-def test_each_epoch_reports_its_speed_its_waiting_and_its_share_of_the_matrix_product_rate(tmp_path: Path) -> None:
+def test_each_epoch_logs_speed_waiting_time_and_utilization(tmp_path: Path) -> None:
     out = train(small_recipe(drawn_faces(tmp_path / "faces")), tmp_path / "run")
     reports = [line for line in lines(out) if "matmul_share" in line]
     assert [line["step"] for line in reports] == [7, 14]
@@ -107,7 +107,7 @@ def test_each_epoch_reports_its_speed_its_waiting_and_its_share_of_the_matrix_pr
         assert line["matmul_share"] == pytest.approx(reached, rel=0.2, abs=2e-4)
 
 
-def test_a_transformers_arithmetic_is_counted_with_its_attention(tmp_path: Path) -> None:
+def test_the_operations_of_a_transformer_include_attention(tmp_path: Path) -> None:
     network = build_network(small_recipe(tmp_path, model=PLAIN).model)
     tokens, dim = 50, 32
     per_block = 2 * tokens * (4 * dim * dim + 2 * dim * 4 * dim) + 2 * 2 * tokens * tokens * dim
@@ -122,7 +122,7 @@ def test_the_matrix_product_rate_is_measured_once() -> None:
     assert matmul_flops_per_s(torch.device("cpu"), "fp32") == rate
 
 
-def test_waiting_is_what_passes_between_asking_and_getting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_time_is_measured_between_request_and_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter([0.0, 3.0, 4.0, 10.0])
     monkeypatch.setattr("time.perf_counter", lambda: next(now))
     clock = Clock()
@@ -131,7 +131,7 @@ def test_waiting_is_what_passes_between_asking_and_getting(monkeypatch: pytest.M
     assert clock.rates() == {"faces_per_s": 5.0, "data_wait_share": 0.3}
 
 
-def test_half_precision_on_the_cpu_is_refused_and_says_what_to_use() -> None:
+def test_half_precision_on_the_cpu_is_rejected_with_alternatives() -> None:
     with pytest.raises(RecipeError, match="use bf16 or fp32"):
         choose_device(RuntimeConfig(device="cpu", precision="fp16"))
 
@@ -154,7 +154,7 @@ def test_a_compiled_network_has_the_losses_of_the_plain_one(tmp_path: Path) -> N
     assert not any("_orig_mod" in name for name in checkpoint.read(out / checkpoint.BEST)["weights"])
 
 
-def test_tensorboard_shows_what_the_metrics_file_holds(tmp_path: Path) -> None:
+def test_tensorboard_has_the_content_of_the_metrics_file(tmp_path: Path) -> None:
     recipe = small_recipe(drawn_faces(tmp_path / "faces", train=2, valid=1), epochs=1)
     out = train(with_runtime(recipe, tensorboard=True), tmp_path / "run")
     content = b"".join(path.read_bytes() for path in (out / BOARD_FOLDER).iterdir())
@@ -197,7 +197,7 @@ def test_a_class_without_a_training_face_is_named_unless_the_recipe_allows_it(tm
 @pytest.mark.parametrize(
     "shares", [(0.1,) * 8, (0.5,) * 7, (1.5, -0.5, 0, 0, 0, 0, 0), (float("nan"),) * 7], ids=["8", "sum", "sign", "nan"]
 )
-def test_vote_shares_that_are_none_are_refused_with_the_faces_name(shares: tuple[float, ...]) -> None:
+def test_invalid_vote_shares_are_rejected_with_the_name_of_the_face(shares: tuple[float, ...]) -> None:
     sample = Sample("train/1.png", "train", LABELS[0], shares)
     with pytest.raises(DatasetError, match=r"train/1\.png has vote shares"):
         _target(sample, DataSource(kind="votes", split="train", target="votes"))
@@ -214,7 +214,7 @@ def test_a_label_out_of_range_never_reaches_training(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value"), [("labels", ["joy", *LABELS[1:]]), ("labels", list(reversed(LABELS))), ("contract_id", "0000")]
 )
-def test_a_teacher_of_other_labels_or_another_contract_is_refused(tmp_path: Path, key: str, value: object) -> None:
+def test_a_teacher_of_other_labels_or_another_contract_is_rejected(tmp_path: Path, key: str, value: object) -> None:
     root = drawn_faces(tmp_path / "faces", train=2, valid=1)
     teacher = train(small_recipe(root, epochs=1), tmp_path / "teacher")
     state = checkpoint.read(teacher / checkpoint.BEST)
@@ -224,7 +224,7 @@ def test_a_teacher_of_other_labels_or_another_contract_is_refused(tmp_path: Path
         train(recipe, tmp_path / "student")
 
 
-def test_a_released_artifact_teaches_alone_and_beside_a_run(tmp_path: Path) -> None:
+def test_a_released_artifact_teaches_alone_and_together_with_a_run(tmp_path: Path) -> None:
     root = drawn_faces(tmp_path / "faces", train=2, valid=1)
     run = train(small_recipe(root, epochs=1), tmp_path / "cnn")
     artifact = default_artifact_dir()
@@ -252,7 +252,7 @@ def test_a_damaged_artifact_does_not_teach(tmp_path: Path) -> None:
         Teachers(DistillationConfig(mode="soft", teachers=(copy,)))
 
 
-def test_a_teacher_that_sees_color_is_shown_gray_faces_in_three_channels(tmp_path: Path) -> None:
+def test_a_color_teacher_gets_gray_faces_in_three_channels(tmp_path: Path) -> None:
     root = drawn_faces(tmp_path / "faces", train=2, valid=1)
     run = train(small_recipe(root, model=TINY_CNN | {"color": "RGB"}, epochs=1), tmp_path / "rgb")
     teachers = Teachers(DistillationConfig(mode="soft", teachers=(run,))).eval()
@@ -267,7 +267,7 @@ def test_a_reader_option_without_a_value_is_a_usage_error(capsys: pytest.Capture
     assert "--option 'ignore': expected KEY=VALUE" in capsys.readouterr().err
 
 
-def test_attention_is_not_fused_on_a_cpu_and_answers_alike() -> None:
+def test_attention_is_not_fused_on_a_cpu_with_equal_results() -> None:
     recipe = small_recipe(Path("faces"), model=PLAIN)
     fused = build_network(recipe.model).eval()
     choose_device(RuntimeConfig(device="cpu", precision="fp32"))

@@ -54,7 +54,7 @@ def train_in_two(recipe: Recipe, out: Path) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_two_processes_have_the_losses_of_one_and_go_on_where_they_stopped(tmp_path: Path) -> None:
+def test_two_processes_have_the_losses_of_one_and_can_be_resumed(tmp_path: Path) -> None:
     recipe = recipe_of(drawn_faces(tmp_path / "faces"))
     expected = losses(train(recipe, tmp_path / "one"))
     assert len(expected) == 56
@@ -72,7 +72,7 @@ def test_two_processes_have_the_losses_of_one_and_go_on_where_they_stopped(tmp_p
 
 
 @pytest.mark.parametrize("changes", [{"batch_size": 10}, {"batch_size": 9}])
-def test_a_batch_that_processes_cannot_share_evenly_is_refused(tmp_path: Path, changes: dict[str, object]) -> None:
+def test_a_batch_that_processes_cannot_share_evenly_is_rejected(tmp_path: Path, changes: dict[str, object]) -> None:
     recipe = recipe_of(drawn_faces(tmp_path / "faces", train=2, valid=1), **changes)
     part = load_faces(recipe.data.train[0], color="luminance", cache_dir=tmp_path / "cache")
     faces = JoinedFaces([part])

@@ -76,7 +76,7 @@ def test_pretraining_in_parts_has_the_losses_of_whole_batches(tmp_path: Path) ->
     assert parts == pytest.approx(whole, rel=1e-4)
 
 
-def test_a_pretraining_that_averages_its_weights_keeps_the_average(tmp_path: Path) -> None:
+def test_pretraining_with_a_moving_average_saves_the_average(tmp_path: Path) -> None:
     root = drawn_faces(tmp_path / "faces", train=4)
     optim = {"learning_rate": 3e-3, "ema_decay": 0.9, "ema_warmup": False}
     out = pretrain(pretrain_recipe(root, epochs=1, optim=optim), tmp_path / "run")
@@ -99,13 +99,13 @@ def test_a_compiled_pretraining_has_the_losses_of_the_plain_one(tmp_path: Path) 
     assert losses(pretrain(with_runtime(recipe, compile=True), tmp_path / "compiled")) == pytest.approx(plain, abs=1e-3)
 
 
-def test_half_precision_pretraining_on_the_cpu_is_refused(tmp_path: Path) -> None:
+def test_half_precision_pretraining_on_the_cpu_is_rejected(tmp_path: Path) -> None:
     recipe = pretrain_recipe(drawn_faces(tmp_path / "faces", train=2), epochs=1)
     with pytest.raises(RecipeError, match="use bf16 or fp32"):
         pretrain(with_runtime(recipe, precision="fp16"), tmp_path / "run")
 
 
-def test_hidden_patches_never_reach_the_encoder(tmp_path: Path) -> None:
+def test_masked_patches_never_reach_the_encoder(tmp_path: Path) -> None:
     model = masked(tmp_path)
     pixels = torch.randn(1, 1, 56, 56)
     changed = pixels.clone()
@@ -116,7 +116,7 @@ def test_hidden_patches_never_reach_the_encoder(tmp_path: Path) -> None:
     assert not torch.equal(model._encode(pixels, visible - 1), model._encode(changed, visible - 1))
 
 
-def test_only_hidden_patches_count_and_each_is_judged_by_its_own_contrast(tmp_path: Path) -> None:
+def test_the_loss_covers_masked_patches_only_and_normalizes_each(tmp_path: Path) -> None:
     model = masked(tmp_path)
     targets = model._targets(torch.randn(2, 1, 56, 56) * 5 + 3)
     assert targets.shape == (2, 49, 64)
@@ -130,14 +130,14 @@ def test_only_hidden_patches_count_and_each_is_judged_by_its_own_contrast(tmp_pa
         assert float(model(crops, torch.rand(2, 49))) == pytest.approx(63 / 64, rel=1e-3)
 
 
-def test_a_convolutional_stem_cannot_be_masked_and_says_why(tmp_path: Path) -> None:
+def test_a_convolutional_stem_cannot_be_masked(tmp_path: Path) -> None:
     for model in (TINY_DEIT, TINY_CNN):
         with pytest.raises(UnknownBackbone, match="stem patch"):
             MaskedAutoencoder(build_network(small_recipe(tmp_path, model=model).model), MaskConfig())
 
 
 @pytest.mark.parametrize("split", ["valid", "test"])
-def test_faces_that_measure_are_never_learned_from(tmp_path: Path, split: str) -> None:
+def test_evaluation_splits_are_never_used_for_training(tmp_path: Path, split: str) -> None:
     path = tmp_path / "mae.yaml"
     source = f"{{kind: folders, split: {split}}}"
     path.write_text(f"{{name: mae, epochs: 1, data: {{train: [{source}]}}, model: {{family: deit, name: x}}}}")
@@ -156,9 +156,7 @@ def test_an_unknown_key_names_the_nearest_known_one(tmp_path: Path, override: st
         read_pretrain_recipe(path, [override])
 
 
-def test_a_student_starts_from_a_pretrained_encoder_and_says_so(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_student_is_initialized_from_a_pretrained_encoder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     root = drawn_faces(tmp_path / "faces")
     folder = pretrain(pretrain_recipe(root, epochs=1), tmp_path / "mae")
     encoder = checkpoint.read(folder / ENCODER_NAME)["weights"]
@@ -170,7 +168,7 @@ def test_a_student_starts_from_a_pretrained_encoder_and_says_so(
     assert load_best(tmp_path / "student")[1]["epoch"] == 0
 
 
-def test_a_distilled_student_takes_over_all_but_its_own_token(tmp_path: Path) -> None:
+def test_a_distilled_student_loads_everything_except_its_distillation_token(tmp_path: Path) -> None:
     root = drawn_faces(tmp_path / "faces", train=2, valid=1)
     folder = pretrain(pretrain_recipe(root, epochs=1), tmp_path / "mae")
     encoder = checkpoint.read(folder / ENCODER_NAME)["weights"]
@@ -189,7 +187,7 @@ def test_positions_are_resized_where_the_grid_differs(tmp_path: Path, caplog: py
     assert "positions from 7x7 to 14x14" in caplog.text
 
 
-def test_a_run_goes_on_from_a_finished_run_on_other_faces_with_its_heads(tmp_path: Path) -> None:
+def test_a_run_can_be_initialized_from_a_finished_run_with_its_heads(tmp_path: Path) -> None:
     root = drawn_faces(tmp_path / "faces", train=2, valid=1)
     first = train(small_recipe(root, model=TINY_DEIT, epochs=1), tmp_path / "first")
     weights = load_best(first)[0].state_dict()
@@ -201,7 +199,7 @@ def test_a_run_goes_on_from_a_finished_run_on_other_faces_with_its_heads(tmp_pat
     train(tuned.model_copy(update={"epochs": 1}), tmp_path / "tuned")  # a finished run is left as it is
 
 
-def test_weights_of_another_network_are_refused_by_name_and_shape(tmp_path: Path) -> None:
+def test_weights_of_another_network_are_rejected_by_name_and_shape(tmp_path: Path) -> None:
     root = drawn_faces(tmp_path / "faces", train=2, valid=1)
     folder = pretrain(pretrain_recipe(root, epochs=1), tmp_path / "mae")
     wider = PLAIN | {"options": {"embed_dim": 48, "depth": 2, "num_heads": 2, "patch_px": 8}}
@@ -213,6 +211,6 @@ def test_weights_of_another_network_are_refused_by_name_and_shape(tmp_path: Path
         state_of(tmp_path / "nowhere", PLAIN, root)
 
 
-def test_two_starts_are_refused() -> None:
+def test_two_initializations_are_rejected() -> None:
     with pytest.raises(RecipeError, match="choose one"):
         small_recipe(Path("faces"), model=PLAIN | {"init_from": "runs/mae", "pretrained": True})

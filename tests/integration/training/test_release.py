@@ -35,7 +35,7 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path
     return root, run, export.export([run], "drawn", artifacts_dir=folder / "artifacts")
 
 
-def test_the_artifact_verifies_and_says_what_it_is(released: tuple[Path, Path, Path]) -> None:
+def test_the_artifact_is_valid_and_describes_itself(released: tuple[Path, Path, Path]) -> None:
     _, run, folder = released
     manifest = load_artifact(folder)
     assert folder.name == manifest.name == "tiny.drawn"
@@ -50,7 +50,7 @@ def test_the_artifact_verifies_and_says_what_it_is(released: tuple[Path, Path, P
     assert {path.name for path in folder.iterdir()} == names
 
 
-def test_the_released_graph_answers_as_torch_does_for_any_batch_and_color(released: tuple[Path, Path, Path]) -> None:
+def test_the_released_graph_equals_torch_for_any_batch_and_color(released: tuple[Path, Path, Path]) -> None:
     root, run, folder = released
     crops, _, _ = evaluate.read_split("folders", root, "valid", {})
     network, state = load_best(run)
@@ -62,7 +62,7 @@ def test_the_released_graph_answers_as_torch_does_for_any_batch_and_color(releas
         np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
-def test_the_released_graph_also_tells_where_it_looked(released: tuple[Path, Path, Path]) -> None:
+def test_the_released_graph_has_an_attention_map(released: tuple[Path, Path, Path]) -> None:
     root, run, folder = released
     explain = load_artifact(folder).explain
     assert explain is not None
@@ -76,7 +76,7 @@ def test_the_released_graph_also_tells_where_it_looked(released: tuple[Path, Pat
     np.testing.assert_allclose(found.sum(axis=(1, 2)), 1.0, atol=1e-4)
 
 
-def test_training_sees_the_luminance_of_the_crop_that_serving_sees(released: tuple[Path, Path, Path]) -> None:
+def test_training_and_serving_use_the_same_luminance(released: tuple[Path, Path, Path]) -> None:
     root, run, _ = released
     source = small_recipe(root).data.valid
     cached = load_faces(source, color="luminance", cache_dir=root.parent / "cache")
@@ -89,7 +89,7 @@ def test_training_sees_the_luminance_of_the_crop_that_serving_sees(released: tup
     torch.testing.assert_close(trained, served, atol=0.02, rtol=0)  # the cache rounds luminance to whole levels
 
 
-def test_evaluate_prints_and_writes_every_figure(
+def test_evaluate_prints_and_writes_all_metrics(
     released: tuple[Path, Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root, _, folder = released
@@ -148,7 +148,7 @@ def test_a_released_artifact_is_not_overwritten(released: tuple[Path, Path, Path
 
 
 @pytest.mark.filterwarnings("ignore:.*overflow.*:RuntimeWarning")
-def test_a_loss_that_is_no_number_stops_the_run_and_names_the_faces(tmp_path: Path) -> None:
+def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_faces(tmp_path: Path) -> None:
     root = drawn_faces(tmp_path / "faces", train=2, valid=1)
     recipe = small_recipe(root, optim={"learning_rate": 1e30, "warmup_epochs": 0, "clip_grad_norm": None})
     with pytest.raises(TrainingDiverged, match=r"folders/train/"):

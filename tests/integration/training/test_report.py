@@ -78,7 +78,7 @@ def parts(page: str, run: int) -> set[str]:
     return set(re.findall(rf'<h3 id="run-{run}-(\w+)"', page))
 
 
-def test_the_page_is_one_file_that_asks_for_nothing_else(place: Path) -> None:
+def test_the_page_is_one_self_contained_file(place: Path) -> None:
     links = Links(report(place))
     assert len(links.addresses) > 20
     assert all(address.startswith(("#", "data:image/webp;base64,")) for address in links.addresses)
@@ -100,7 +100,7 @@ def test_the_same_runs_give_the_same_page(place: Path) -> None:
     assert report(place, runs=("student",)) == write_report(place, runs=("student",))
 
 
-def test_slices_of_an_attribute_hold_every_face(place: Path) -> None:
+def test_slices_of_an_attribute_contain_every_face(place: Path) -> None:
     page = report(place, runs=("teacher",))
     rows = re.findall(r'<tr><td>(gender|race|age band)</td><th scope="row">([^<]+)</th><td>(\d+)</td>', page)
     assert {name for name, _, _ in rows} == {"gender", "race", "age band"}
@@ -108,14 +108,14 @@ def test_slices_of_an_attribute_hold_every_face(place: Path) -> None:
         assert sum(int(faces) for name, _, faces in rows if name == attribute) == 14
 
 
-def test_pictures_of_faces_are_left_out_on_request(place: Path) -> None:
+def test_images_of_faces_are_left_out_on_request(place: Path) -> None:
     page = report(place, "--without-faces")
     assert "<img" not in page
     assert "data:image" not in page
     assert parts(page, 2) >= {"curves", "tokens", "slices"}
 
 
-def test_the_test_split_is_shown_only_when_asked_for_and_nothing_is_fitted_on_it(place: Path) -> None:
+def test_the_test_split_is_shown_only_on_request_and_nothing_is_fitted_on_it(place: Path) -> None:
     assert "This is the test split" not in report(place)
     page = report(place, "--split", "test", runs=("student",))
     assert "This is the test split" in page
@@ -178,7 +178,7 @@ def test_without_data_the_recipe_says_which_split_is_shown(place: Path, capsys: 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])
-def test_the_page_fits_the_window_and_asks_for_nothing(place: Path, scheme: str, width: int) -> None:
+def test_the_page_fits_the_window_and_loads_nothing(place: Path, scheme: str, width: int) -> None:
     out = place / "shown.html"
     if not out.exists():
         out.write_text(report(place), encoding="utf-8")

@@ -88,14 +88,14 @@ def test_two_runs_of_one_recipe_are_the_same_run_and_another_seed_is_another(tmp
     assert losses(train(small_recipe(root, seed=1), tmp_path / "third")) != first
 
 
-def test_a_folder_that_holds_another_recipes_run_is_refused(tmp_path: Path) -> None:
+def test_a_folder_with_a_run_of_another_recipe_is_rejected(tmp_path: Path) -> None:
     root = drawn_faces(tmp_path / "faces", train=2, valid=1)
     train(small_recipe(root, epochs=1), tmp_path / "run")
     with pytest.raises(MienError, match="another recipe"):
         train(small_recipe(root, epochs=1, seed=3), tmp_path / "run")
 
 
-def test_a_run_made_before_a_recipe_key_existed_goes_on_with_its_default(tmp_path: Path) -> None:
+def test_a_run_older_than_a_recipe_key_resumes_with_its_default(tmp_path: Path) -> None:
     recipe = small_recipe(drawn_faces(tmp_path / "faces", train=2, valid=1), epochs=1)
     out = train(recipe, tmp_path / "run")
     stored = yaml.safe_load((out / RECIPE_NAME).read_text(encoding="utf-8"))
@@ -119,7 +119,7 @@ def test_a_run_killed_while_it_validates_still_scores_that_epoch(
     assert [line["epoch"] for line in lines if "epoch" in line] == [0, 1]
 
 
-def test_data_that_changed_since_the_start_is_refused_and_the_first_hash_is_kept(tmp_path: Path) -> None:
+def test_data_that_changed_since_the_start_is_rejected_and_the_first_hash_is_kept(tmp_path: Path) -> None:
     root = drawn_faces(tmp_path / "faces", train=2, valid=1)
     recipe = small_recipe(root, epochs=1)
     out = train(recipe, tmp_path / "run")
@@ -133,7 +133,7 @@ def test_data_that_changed_since_the_start_is_refused_and_the_first_hash_is_kept
     assert before["cpu"]
 
 
-def test_a_tuned_run_inherits_what_its_start_and_its_teacher_learned_from(tmp_path: Path) -> None:
+def test_a_fine_tuned_run_inherits_the_provenance_of_its_initialization_and_teacher(tmp_path: Path) -> None:
     teacher = train(small_recipe(drawn_faces(tmp_path / "faces", train=2, valid=1), epochs=1), tmp_path / "teacher")
     own = drawn_faces(tmp_path / "own", train=3, valid=1)
     values = {"mode": "hard", "teachers": [str(teacher)]}

@@ -76,7 +76,7 @@ def test_without_an_average_the_last_weights_are_validated_and_kept(tmp_path: Pa
 
 
 @pytest.mark.parametrize(("warmup", "expected"), [(True, 1 - 3500 ** (-2 / 3)), (False, 0.998)])
-def test_the_average_reaches_the_decay_that_was_asked_for_only_without_warm_up(warmup: bool, expected: float) -> None:
+def test_the_average_reaches_the_requested_decay_only_without_warm_up(warmup: bool, expected: float) -> None:
     average = build_average(nn.Linear(2, 2), decay=0.998, warmup=warmup)
     assert average.get_decay(3500) == pytest.approx(expected, abs=1e-6)
 

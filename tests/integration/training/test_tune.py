@@ -13,7 +13,7 @@ from training.train import train
 RECIPE = Path(__file__).parents[3] / "training" / "recipes" / "folders_hybrid_tiny.yaml"
 
 
-def test_the_release_learns_faces_that_it_never_saw(tmp_path: Path) -> None:
+def test_the_release_can_be_fine_tuned_on_new_faces(tmp_path: Path) -> None:
     root = make_folders(tmp_path / "faces", {"": dict.fromkeys(LABELS, 25)})
     released = default_artifact_dir()
     roots = [f"data.train.0.root={root}", f"data.valid.root={root}", f"data.cache_dir={tmp_path / 'cache'}"]

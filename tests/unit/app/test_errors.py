@@ -13,7 +13,7 @@ def tree(root: type[Exception]) -> set[type[Exception]]:
     return {root}.union(*(tree(kind) for kind in root.__subclasses__()))
 
 
-def test_every_error_that_a_caller_can_meet_has_its_row() -> None:
+def test_every_error_has_a_row_in_the_table() -> None:
     leaves = {
         kind for root in (RequestError, CapacityError, DecodeError) for kind in tree(root) if not kind.__subclasses__()
     }
@@ -21,7 +21,7 @@ def test_every_error_that_a_caller_can_meet_has_its_row() -> None:
         assert problem_for(kind("found")) is not INTERNAL, kind
 
 
-def test_the_first_row_that_fits_is_the_narrowest() -> None:
+def test_the_first_matching_row_is_the_most_specific() -> None:
     kinds = [kind for kind, _ in PROBLEMS]
     for index, kind in enumerate(kinds):
         assert not any(issubclass(kind, earlier) for earlier in kinds[:index]), kind
@@ -44,7 +44,7 @@ def test_an_error_becomes_its_status(error: Exception, status: int) -> None:
     assert problem_for(error).status == status
 
 
-def test_every_answer_that_may_succeed_later_says_when() -> None:
+def test_every_temporary_error_has_a_retry_time() -> None:
     for _, problem in PROBLEMS:
         assert (problem.retry_after_s is not None) == (problem.status in {429, 503}), problem.slug
 

@@ -24,7 +24,7 @@ def send(client: TestClient, **headers: str) -> int:
     return response.status_code
 
 
-def test_health_and_readiness_say_what_runs(client: TestClient) -> None:
+def test_health_and_readiness_report_the_running_model(client: TestClient) -> None:
     assert client.get("/health").json() == {"status": "alive", "version": VERSION}
     ready = client.get("/ready").json()
     assert ready["status"] == "ready"
@@ -33,7 +33,7 @@ def test_health_and_readiness_say_what_runs(client: TestClient) -> None:
     assert not {"model_verified", "warm"} & ready.keys(), "no field that is always true"
 
 
-def test_readiness_goes_off_while_draining_and_work_goes_on(client: TestClient) -> None:
+def test_readiness_fails_while_draining_and_work_continues(client: TestClient) -> None:
     service: Service = client.app.state.service  # type: ignore[attr-defined]
     service.drain()
     refused = client.get("/ready")
@@ -44,7 +44,7 @@ def test_readiness_goes_off_while_draining_and_work_goes_on(client: TestClient) 
     assert client.get("/health").headers["connection"] == "close"
 
 
-def test_models_tell_the_manifest(client: TestClient) -> None:
+def test_models_are_described_by_their_manifests(client: TestClient) -> None:
     (model,) = client.get("/v1/models").json()["models"]
     assert model["name"] == "tiny.test"
     assert tuple(model["labels"]) == LABELS
@@ -120,7 +120,7 @@ def _secured(client: TestClient) -> tuple[set[str], set[str]]:
     return secured, set(document["components"].get("securitySchemes", ()))
 
 
-def test_the_description_asks_for_a_key_where_the_service_does(connect: Connect) -> None:
+def test_the_description_requires_a_key_where_the_service_does(connect: Connect) -> None:
     keys = key_hash("k")
     routes = {"/v1/expressions", "/v1/models", "/v1/models/{name}/card"}
     assert _secured(connect()) == (set(), set())
@@ -141,7 +141,7 @@ def test_metrics_count_requests_faces_stages_and_rejections(client: TestClient) 
     assert "mien_queue_requests 0.0" in text
 
 
-def test_every_refusal_is_counted_by_its_problem(connect: Connect) -> None:
+def test_every_rejection_is_counted_by_its_problem(connect: Connect) -> None:
     client = connect(api_key_sha256=key_hash("k"), cors_origins="https://a.example", metrics_without_key=True)
     key = {"x-api-key": "k"}
     client.get("/v1/models")
@@ -156,13 +156,13 @@ def test_every_refusal_is_counted_by_its_problem(connect: Connect) -> None:
         assert f'mien_rejections_total{{problem="{kind}"}} 1.0' in text, kind
 
 
-def test_metrics_tell_of_the_process(client: TestClient) -> None:
+def test_metrics_include_the_process(client: TestClient) -> None:
     text = client.get("/metrics").text
     for name in ("process_resident_memory_bytes", "process_cpu_seconds_total", "process_open_fds"):
         assert f"\n{name} " in text
 
 
-def test_metrics_are_scraped_without_a_key_only_where_the_setting_says_so(connect: Connect) -> None:
+def test_metrics_need_no_key_only_if_configured(connect: Connect) -> None:
     keys = key_hash("k")
     assert connect(api_key_sha256=keys).get("/metrics").status_code == 401
     open_to_scrapers = connect(api_key_sha256=keys, metrics_without_key=True)
@@ -171,7 +171,7 @@ def test_metrics_are_scraped_without_a_key_only_where_the_setting_says_so(connec
 
 
 @pytest.mark.parametrize("path", ["/health", "/ready"])
-def test_probes_answer_head_requests(client: TestClient, path: str) -> None:
+def test_probes_respond_to_head_requests(client: TestClient, path: str) -> None:
     response = client.head(path)
     assert (response.status_code, response.content) == (200, b"")
 
@@ -199,7 +199,7 @@ def test_the_host_header_is_checked(connect: Connect, settings: dict[str, str], 
         assert response.headers["x-request-id"]
 
 
-def test_a_refused_preflight_is_a_problem_with_a_request_id(connect: Connect) -> None:
+def test_a_rejected_preflight_is_a_problem_with_a_request_id(connect: Connect) -> None:
     asked = {"origin": "https://evil.example", "access-control-request-method": "POST"}
     refused = connect(cors_origins="https://a.example").options("/v1/expressions", headers=asked)
     assert (refused.status_code, refused.headers["content-type"]) == (400, "application/problem+json")
@@ -207,7 +207,7 @@ def test_a_refused_preflight_is_a_problem_with_a_request_id(connect: Connect) ->
     assert len(refused.headers["x-request-id"]) == 32
 
 
-def test_metrics_do_not_grow_with_what_clients_invent(client: TestClient) -> None:
+def test_metrics_do_not_grow_with_values_from_clients(client: TestClient) -> None:
     for number in range(20):
         client.get(f"/made/up/{number}")
         client.request(f"MADE{number}", "/health")
@@ -216,7 +216,7 @@ def test_metrics_do_not_grow_with_what_clients_invent(client: TestClient) -> Non
     assert 'route="unmatched",status="404"} 20.0' in text
 
 
-def test_every_answer_carries_security_headers_and_a_request_id(client: TestClient) -> None:
+def test_every_response_has_security_headers_and_a_request_id(client: TestClient) -> None:
     for path in ("/health", "/nope", "/docs", "/v1/models"):
         headers = client.get(path).headers
         assert headers["x-content-type-options"] == "nosniff"
@@ -228,7 +228,7 @@ def test_every_answer_carries_security_headers_and_a_request_id(client: TestClie
     assert forged != "a b;<script>"
 
 
-def test_keys_guard_everything_but_the_probes(connect: Connect) -> None:
+def test_keys_protect_everything_except_probes(connect: Connect) -> None:
     client = connect(api_key_sha256=f"{key_hash('first')},{key_hash('second')}")
     assert client.get("/health").status_code == client.get("/ready").status_code == 200
     for path in ("/v1/models", "/metrics", "/docs", "/openapi.json", "/nope"):
@@ -247,7 +247,7 @@ def test_keys_guard_everything_but_the_probes(connect: Connect) -> None:
     assert send(client, authorization=f"Basic {basic}") == 200
 
 
-def test_other_origins_are_refused_unless_named(connect: Connect) -> None:
+def test_other_origins_are_rejected_unless_named(connect: Connect) -> None:
     foreign = {"origin": "https://example.org"}
     assert "access-control-allow-origin" not in connect().get("/health", headers=foreign).headers
     named = connect(cors_origins="https://example.org")

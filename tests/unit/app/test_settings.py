@@ -28,7 +28,7 @@ def only_these_variables(monkeypatch: pytest.MonkeyPatch) -> None:
         ("MIEN_", "MIEN_"),
     ],
 )
-def test_a_misspelled_variable_is_refused_with_the_nearest_name(
+def test_a_misspelled_variable_is_rejected_with_the_closest_name(
     found: str, meant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(os.environ, found, "1")
@@ -48,7 +48,7 @@ def test_a_value_out_of_range_names_its_variable(monkeypatch: pytest.MonkeyPatch
         load_settings()
 
 
-def test_workers_get_an_option_that_equals_its_default_although_a_variable_says_otherwise(
+def test_workers_get_an_option_equal_to_its_default_despite_a_variable(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(os.environ, "MIEN_DEVICE", "cuda")

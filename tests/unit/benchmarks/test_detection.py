@@ -9,7 +9,7 @@ from benchmarks import detection
 from tests.support import folder_from_environment, sample_photo
 
 
-def test_the_sample_photo_is_found_in_every_turn(
+def test_the_sample_photo_is_found_in_every_rotation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("MIEN_MODELS_DIR", str(folder_from_environment("MIEN_MODELS_DIR")))

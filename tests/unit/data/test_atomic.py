@@ -7,7 +7,7 @@ import pytest
 from data.atomic import atomic_file, atomic_path, write_atomic
 
 
-def test_a_failure_while_writing_keeps_the_earlier_file_and_leaves_no_part(tmp_path: Path) -> None:
+def test_a_failure_while_writing_keeps_the_old_file_and_leaves_no_temporary_file(tmp_path: Path) -> None:
     target = tmp_path / "table.csv"
     write_atomic(target, "earlier")
     with pytest.raises(TypeError), atomic_file(target, "w") as file:
@@ -25,7 +25,7 @@ def test_nothing_appears_under_the_name_before_the_block_ends(tmp_path: Path) ->
     assert target.read_bytes() == b"whole"
 
 
-def test_parts_are_written_in_the_staging_folder_and_missing_folders_are_made(tmp_path: Path) -> None:
+def test_temporary_files_are_in_the_staging_folder_and_missing_folders_are_created(tmp_path: Path) -> None:
     target, staging = tmp_path / "deep" / "er" / "x.jpg", tmp_path / "staging"
     with atomic_file(target, staging=staging, durable=False) as file:
         file.write(b"pixels")

@@ -132,7 +132,7 @@ def test_invalid_labels_distributions_and_landmarks_are_reported(tmp_path: Path)
     assert problems[2].startswith("train: 1 images are unreadable: d.png (landmarks within")
 
 
-def test_the_command_prints_a_table_and_exits_with_zero_when_all_is_well(whole: Path) -> None:
+def test_the_command_prints_a_table_and_exits_with_zero_without_problems(whole: Path) -> None:
     answer = _run("raf_db", whole, "--option", "hold_out_valid=false")
     assert answer.exit_code == 0, answer.output
     assert "6 / 6" in answer.output
@@ -156,7 +156,7 @@ def test_the_command_exits_with_one_and_says_where_to_get_the_set(tmp_path: Path
         (("raf_db", ".", "--option", "size=3"), "no option 'size', expected one of images, hold_out_valid"),
     ],
 )
-def test_a_wrong_call_is_answered_in_one_line_without_a_traceback(arguments: tuple[str, ...], complaint: str) -> None:
+def test_an_invalid_call_prints_one_line_without_a_traceback(arguments: tuple[str, ...], complaint: str) -> None:
     answer = _run(*arguments)
     assert answer.exit_code == 1
     assert complaint in answer.output.replace("\n", " ")

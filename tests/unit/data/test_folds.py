@@ -35,7 +35,7 @@ def test_the_faces_of_a_photo_or_a_person_stay_in_one_fold(tmp_path: Path) -> No
         assert set(folds) == {0, 1, 2}
 
 
-def test_a_set_without_persons_says_what_to_group_by(tmp_path: Path) -> None:
+def test_a_set_without_persons_suggests_other_groups(tmp_path: Path) -> None:
     reader = open_reader("folders", make_folders(tmp_path, {"": {"happy": 4}}))
     with pytest.raises(DatasetError, match="group by photo or near_duplicates"):
         folds_of(reader, reader.samples("all"), folds=2, group_by="person")
@@ -43,7 +43,7 @@ def test_a_set_without_persons_says_what_to_group_by(tmp_path: Path) -> None:
         folds_of(reader, reader.samples("all"), folds=5)
 
 
-def test_near_duplicates_are_grouped_also_by_way_of_a_third() -> None:
+def test_near_duplicates_are_grouped_transitively() -> None:
     draw = np.random.default_rng(0)
     first, other = (draw.integers(0, 256, (16, 16, 3), dtype=np.uint8) for _ in range(2))
     large = [cv2.resize(image, (48, 48), interpolation=cv2.INTER_NEAREST) for image in (first, other)]

@@ -59,12 +59,12 @@ def test_a_folder_with_a_zip_beside_unpacked_folders_is_a_folder(tmp_path: Path)
     assert isinstance(open_tree(tmp_path), FolderTree)
 
 
-def test_nothing_there_says_where(tmp_path: Path) -> None:
+def test_a_missing_path_is_named(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="nowhere"):
         open_tree(tmp_path / "nowhere")
 
 
-def test_a_damaged_zip_says_so(tmp_path: Path) -> None:
+def test_a_damaged_zip_is_named(tmp_path: Path) -> None:
     path = _zip(tmp_path / "set.zip")
     path.write_bytes(path.read_bytes()[:60])
     with pytest.raises(DatasetError, match="as a zip"):
@@ -93,9 +93,7 @@ def test_a_folder_that_links_to_itself_is_listed_once(tmp_path: Path) -> None:
         (("my_label.csv",), None),
     ],
 )
-def test_a_marker_is_found_below_the_folders_an_archive_wraps_around_it(
-    tmp_path: Path, names: tuple[str, ...], prefix: str | None
-) -> None:
+def test_a_marker_is_found_below_outer_folders(tmp_path: Path, names: tuple[str, ...], prefix: str | None) -> None:
     for name in names:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"")

@@ -55,7 +55,7 @@ def test_a_batch_keeps_its_order_and_a_photo_without_a_face_is_an_empty_list(ana
 
 
 @pytest.mark.parametrize("pixels", [np.zeros((4, 4), np.uint8), np.zeros((4, 4, 3)), np.zeros((0, 4, 3), np.uint8)])
-def test_pixels_of_another_shape_or_type_are_refused(analyzer: Analyzer, pixels: np.ndarray) -> None:
+def test_pixels_of_another_shape_or_type_are_rejected(analyzer: Analyzer, pixels: np.ndarray) -> None:
     with pytest.raises(MienError, match=r"expected .H, W, 3. uint8"):
         analyzer.analyze(pixels)
 

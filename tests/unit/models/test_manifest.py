@@ -54,13 +54,13 @@ def test_models_have_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         artifact_dir("fsat")
 
 
-def test_a_name_without_a_release_says_which_file_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_without_a_release_names_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ARTIFACTS_DIR", tmp_path)
     with pytest.raises(ArtifactError, match=r"cannot read .*ACCURATE"):
         artifact_dir(Path("accurate"))
 
 
-def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
+def test_a_written_manifest_is_read_unchanged(tmp_path: Path) -> None:
     folder = tmp_path / "tiny.test"
     manifest = _corrected(folder)
     write_manifest(folder, manifest)

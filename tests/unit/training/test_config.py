@@ -46,14 +46,14 @@ def test_an_unknown_key_names_the_nearest_known_one(change: dict[str, object], n
         parse_recipe(minimal() | change, origin="here")
 
 
-def test_a_test_split_can_neither_train_nor_choose() -> None:
+def test_a_test_split_is_rejected_for_training_and_selection() -> None:
     values = minimal()
     values["data"] = {"train": [{"kind": "folders", "split": "train"}], "valid": {"kind": "folders", "split": "test"}}
     with pytest.raises(RecipeError, match="test split is for the final evaluation only"):
         parse_recipe(values, origin="here")
 
 
-def test_distillation_without_a_teacher_is_refused() -> None:
+def test_distillation_without_a_teacher_is_rejected() -> None:
     with pytest.raises(RecipeError, match="every mode except none requires a teacher"):
         parse_recipe(minimal() | {"distillation": {"mode": "token-soft"}}, origin="here")
 
@@ -67,20 +67,20 @@ def test_overrides_reach_nested_keys_and_scientific_numbers(tmp_path: Path) -> N
     assert recipe.model.pretrained is True
 
 
-def test_an_override_without_a_value_says_what_one_looks_like(tmp_path: Path) -> None:
+def test_an_override_without_a_value_shows_an_example(tmp_path: Path) -> None:
     path = tmp_path / "trial.yaml"
     path.write_text(yaml.safe_dump(minimal()), encoding="utf-8")
     with pytest.raises(RecipeError, match="expected key=value"):
         read_recipe(path, ["optim.learning_rate"])
 
 
-def test_a_source_without_root_says_which_variable_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_without_root_names_the_variable_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MIEN_DATA_DIR", raising=False)
     with pytest.raises(RecipeError, match="MIEN_DATA_DIR is not set"):
         parse_recipe(minimal(), origin="here").data.valid.resolved_root()
 
 
-def test_two_remedies_for_rare_classes_are_refused() -> None:
+def test_two_remedies_for_rare_classes_are_rejected() -> None:
     with pytest.raises(RecipeError, match="choose one"):
         parse_recipe(minimal() | {"loss": {"logit_adjustment": 1.0, "class_balance": 0.99}}, origin="here")
 
@@ -95,7 +95,7 @@ def test_two_remedies_for_rare_classes_are_refused() -> None:
         ("epochs=", "no value after the equals sign"),
     ],
 )
-def test_an_override_that_fits_nothing_is_one_clear_line(tmp_path: Path, override: str, expected: str) -> None:
+def test_an_invalid_override_is_one_clear_line(tmp_path: Path, override: str, expected: str) -> None:
     path = tmp_path / "trial.yaml"
     path.write_text(yaml.safe_dump(minimal()), encoding="utf-8")
     with pytest.raises(RecipeError, match=re.escape(expected)):

@@ -58,7 +58,7 @@ def test_a_graph_that_is_slower_or_worse_is_not_released() -> None:
     assert comparison(change=-0.0061).obstacles() == ["mean class accuracy drops by 0.61 points, the limit is 0.5"]
 
 
-def test_what_breaks_the_rule_leaves_no_file(tmp_path: Path) -> None:
+def test_a_failed_criterion_leaves_no_file(tmp_path: Path) -> None:
     artifact = tiny_artifact(tmp_path / "tiny.test")
     before = sorted(artifact.iterdir())
     with pytest.raises(QuantizationError, match="not faster than fp32 at batch 8"):
@@ -89,7 +89,7 @@ def test_ranges_come_from_train_faces_alone_and_the_same_ones_each_time(
     assert len(quantize.calibration_crops("folders", faces, {}, faces=1000)) == 4 * len(LABELS)
 
 
-def test_a_split_is_read_under_the_options_that_it_was_learned_or_judged_with() -> None:
+def test_a_split_is_read_with_the_options_of_the_recipe() -> None:
     options = {"protocol": "probability", "an_option_of_long_ago": True}
     train = [{"kind": "ferplus", "split": "train", "options": options}]
     valid = {"kind": "ferplus", "split": "valid", "options": {}}
@@ -127,7 +127,7 @@ def test_an_int8_graph_becomes_part_of_the_artifact_and_serves(
     assert "artifacts are never overwritten" in capsys.readouterr().err
 
 
-def test_int8_is_refused_where_it_is_not_or_for_a_gpu(tmp_path: Path) -> None:
+def test_missing_int8_and_int8_on_a_gpu_are_rejected(tmp_path: Path) -> None:
     artifact = tiny_artifact(tmp_path / "tiny.test")
     with pytest.raises(ArtifactError, match="no int8 graph, it has fp16, fp32"):
         Classifier(artifact, device="cpu", precision="int8")

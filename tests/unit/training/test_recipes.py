@@ -29,7 +29,7 @@ def crops(recipe: Recipe) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
-def test_a_recipe_says_how_it_is_run_and_what_it_costs(path: Path) -> None:
+def test_a_recipe_states_its_command_and_cost(path: Path) -> None:
     head = path.read_text(encoding="utf-8").partition("\nname:")[0]
     name = read(path).name
     assert name == path.stem

@@ -49,7 +49,7 @@ def test_the_attempt_ends_after_three_seconds(monkeypatch: pytest.MonkeyPatch) -
     assert timeouts == [3.0]
 
 
-def test_a_file_that_is_here_is_used_without_a_connection(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_existing_file_is_used_without_a_connection(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(weights, "YUNET_SHA256", hashlib.sha256(b"network").hexdigest())
     (tmp_path / weights.YUNET_FILE).write_bytes(b"network")
     assert pull("--to", str(tmp_path)) == f"Detector: yunet (verified file {tmp_path / weights.YUNET_FILE})"

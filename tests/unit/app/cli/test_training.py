@@ -32,7 +32,7 @@ def test_a_module_named_data_in_the_working_directory_shadows_nothing(tmp_path: 
 
 
 @pytest.mark.parametrize("name", ["train", "evaluate"])
-def test_a_command_passes_help_and_errors_on(tmp_path: Path, name: str) -> None:
+def test_a_command_forwards_help_and_errors(tmp_path: Path, name: str) -> None:
     shown = mien(name, "--help", cwd=tmp_path)
     assert shown.returncode == 0, shown.stderr
     assert "usage:" in shown.stdout
@@ -40,7 +40,7 @@ def test_a_command_passes_help_and_errors_on(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, module in MODULES.items() if module.needs])
-def test_without_torch_one_line_says_which_command_installs_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_torch_one_line_names_the_command_to_install_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda library: None if library == "torch" else found(library))
     result = CliRunner().invoke(app, [name, "recipe.yaml"])

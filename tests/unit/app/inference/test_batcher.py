@@ -69,7 +69,7 @@ def hold(network: Marked, batcher: Batcher) -> "Future[Array]":
     return first
 
 
-def test_faces_that_gather_while_one_inference_runs_share_the_next(network: Marked, batcher: Batcher) -> None:
+def test_faces_queued_during_one_inference_share_the_next(network: Marked, batcher: Batcher) -> None:
     hold(network, batcher)
     answers = [batcher.submit(marks(value, value + 1)) for value in (10, 20, 30)]
     assert batcher.waiting == 6
@@ -86,11 +86,11 @@ def test_a_batch_never_exceeds_its_size_and_requests_stay_whole(network: Marked,
     assert network.batches == [1, 5, 7, 3]
 
 
-def test_a_request_larger_than_a_batch_is_answered_whole(network: Marked, batcher: Batcher) -> None:
+def test_a_request_larger_than_a_batch_is_processed_completely(network: Marked, batcher: Batcher) -> None:
     assert read(batcher.submit(marks(*range(30)))) == list(range(30))
 
 
-def test_an_idle_batcher_starts_at_once(network: Marked) -> None:
+def test_an_idle_batcher_starts_immediately(network: Marked) -> None:
     batcher = Batcher(network, BatchLimits(max_wait_s=600.0))  # waiting to fill a batch would time the test out
     for value in range(5):
         assert read(batcher.submit(marks(value))) == [value]
@@ -103,7 +103,7 @@ def test_no_face_is_no_inference(network: Marked, batcher: Batcher) -> None:
     assert network.batches == []
 
 
-def test_a_full_queue_refuses_at_once_and_recovers(network: Marked, batcher: Batcher) -> None:
+def test_a_full_queue_rejects_immediately_and_recovers(network: Marked, batcher: Batcher) -> None:
     hold(network, batcher)
     answers = [batcher.submit(marks(1, 2, 3, 4)) for _ in range(5)]
     with pytest.raises(QueueFull, match="20 of at most 20 faces are queued"):
@@ -129,7 +129,7 @@ def test_crops_of_another_shape_fail_where_they_are_submitted(batcher: Batcher) 
         batcher.submit(np.zeros((1, 48, 48, 3), np.uint8))
 
 
-def test_a_caller_that_gave_up_costs_no_inference(network: Marked, batcher: Batcher) -> None:
+def test_a_canceled_caller_costs_no_inference(network: Marked, batcher: Batcher) -> None:
     hold(network, batcher)
     dropped, kept = batcher.submit(marks(7)), batcher.submit(marks(8))
     assert dropped.cancel()
@@ -138,7 +138,7 @@ def test_a_caller_that_gave_up_costs_no_inference(network: Marked, batcher: Batc
     assert network.batches == [1, 1]
 
 
-def test_an_awaiting_caller_can_be_cancelled_and_others_go_on(network: Marked, batcher: Batcher) -> None:
+def test_an_awaiting_caller_can_be_canceled_without_affecting_others(network: Marked, batcher: Batcher) -> None:
     async def scenario() -> Array:
         hold(network, batcher)
         late = asyncio.create_task(batcher.classify(marks(5)))
@@ -154,7 +154,7 @@ def test_an_awaiting_caller_can_be_cancelled_and_others_go_on(network: Marked, b
     assert network.batches == [1, 1]
 
 
-def test_close_finishes_what_was_accepted_and_refuses_the_rest(network: Marked) -> None:
+def test_close_finishes_accepted_work_and_rejects_the_rest(network: Marked) -> None:
     batcher = Batcher(network, BatchLimits(max_faces=2))
     first = hold(network, batcher)
     answers = [batcher.submit(marks(value)) for value in range(5)]
@@ -199,7 +199,7 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Classifier:
     return Classifier(folder, device="cpu", threads=1)
 
 
-def test_ten_thousand_shuffled_concurrent_requests_get_their_own_answers(classifier: Classifier) -> None:
+def test_ten_thousand_shuffled_concurrent_requests_get_their_own_results(classifier: Classifier) -> None:
     crops = random_crops(64)
     alone = np.concatenate([classifier.classify(crop[None]) for crop in crops])
     shuffled = random.Random(1)  # noqa: S311  # a test repeats itself
@@ -223,7 +223,7 @@ def test_ten_thousand_shuffled_concurrent_requests_get_their_own_answers(classif
     assert max(sizes) > 1
 
 
-def test_threads_of_many_callers_get_their_own_answers(classifier: Classifier) -> None:
+def test_threads_of_many_callers_get_their_own_results(classifier: Classifier) -> None:
     crops = random_crops(32)
     alone = classifier.classify(crops)
     batcher = Batcher(classifier.classify)

@@ -63,7 +63,7 @@ def test_the_temperature_of_the_manifest_divides_the_logits(folder: Path, tmp_pa
         np.zeros((CROP_PX, CROP_PX, 3), np.uint8),
     ],
 )
-def test_crops_of_another_shape_or_type_are_refused(classifier: Classifier, crops: np.ndarray) -> None:
+def test_crops_of_another_shape_or_type_are_rejected(classifier: Classifier, crops: np.ndarray) -> None:
     with pytest.raises(ValueError, match="expected"):
         classifier.classify(crops)
 
@@ -109,7 +109,7 @@ def test_explain_without_an_attention_map_is_an_invalid_request(classifier: Clas
         classifier.explain(random_crops(1))
 
 
-def test_a_damaged_graph_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_damaged_graph_is_rejected_by_name(tmp_path: Path) -> None:
     folder = tiny_artifact(tmp_path / "tiny.damaged")
     graph = folder / "model.fp32.onnx"
     body = bytearray(graph.read_bytes())
@@ -119,19 +119,19 @@ def test_a_damaged_graph_is_refused_by_name(tmp_path: Path) -> None:
         Classifier(folder, device="cpu")
 
 
-def test_an_artifact_of_another_contract_is_refused_with_what_to_do(tmp_path: Path) -> None:
+def test_an_artifact_of_another_contract_is_rejected_with_what_to_do(tmp_path: Path) -> None:
     folder = tiny_artifact(tmp_path / "tiny.old", contract_id="0123456789ab")
     with pytest.raises(ArtifactError, match=r"contract 0123456789ab, this build .* check out commit 0000"):
         Classifier(folder, device="cpu")
 
 
-def test_labels_in_another_order_are_refused(tmp_path: Path) -> None:
+def test_labels_in_another_order_are_rejected(tmp_path: Path) -> None:
     folder = tiny_artifact(tmp_path / "tiny.shuffled", labels=LABELS[::-1])
     with pytest.raises(ArtifactError, match="labels"):
         Classifier(folder, device="cpu")
 
 
-def test_a_manifest_with_a_typo_is_refused(tmp_path: Path) -> None:
+def test_a_manifest_with_a_typo_is_rejected(tmp_path: Path) -> None:
     folder = tiny_artifact(tmp_path / "tiny.typo")
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     manifest["temprature"] = manifest.pop("temperature")
@@ -173,7 +173,7 @@ def test_tensorrt_fails_with_the_reason_without_a_gpu(
         Classifier(folder, device="tensorrt", engine_cache=tmp_path)
 
 
-def test_int8_is_refused_on_tensorrt(folder: Path) -> None:
+def test_int8_is_rejected_on_tensorrt(folder: Path) -> None:
     with pytest.raises(ProviderUnavailable, match="int8 is for CPUs"):
         Classifier(folder, device="tensorrt", precision="int8")
 

@@ -52,7 +52,7 @@ def test_an_uncertain_face_has_a_dashed_box_and_no_other_has() -> None:
     assert 0.3 < share(labeled((200, 200, 120, 120), "neutral", uncertain=True)) < 0.8
 
 
-def test_tags_of_a_crowded_picture_do_not_collide_or_leave_it() -> None:
+def test_tags_of_a_crowded_image_do_not_collide_or_leave_it() -> None:
     boxes = [(40 * column + 10, 90 * row, 40 * column + 46, 90 * row + 40) for row in range(4) for column in range(8)]
     sizes = [(34, 14)] * len(boxes)
     places = place_tags(boxes, sizes, (340, 330))

@@ -15,13 +15,13 @@ from tests.support import encoded, picture
 LIMIT = 50_000_000
 
 
-def test_a_large_black_picture_is_refused_and_a_small_one_is_not() -> None:
+def test_a_large_black_image_is_rejected_and_a_small_one_is_not() -> None:
     with pytest.raises(ImageTooLarge, match="3000x2000"):
         check(encoded(np.zeros((2000, 3000, 3), np.uint8)), max_pixels=LIMIT)
     assert check(encoded(np.zeros((1000, 2000, 3), np.uint8)), max_pixels=LIMIT) == 2_000_000
 
 
-def test_a_large_picture_with_bytes_in_proportion_passes() -> None:
+def test_a_large_image_with_enough_bytes_per_pixel_passes() -> None:
     noise = np.random.default_rng(0).integers(0, 256, (2000, 3000, 3), dtype=np.uint8)
     assert check(encoded(noise, "JPEG", quality=30), max_pixels=LIMIT) == 6_000_000
 
@@ -38,7 +38,7 @@ def with_scans(count: int, width: int = 64) -> bytes:
     return photo[:last] + photo[last:-2] * (more + 1) + photo[-2:]
 
 
-def test_a_jpeg_of_too_many_scans_is_refused() -> None:
+def test_a_jpeg_with_too_many_scans_is_rejected() -> None:
     assert check(with_scans(MAX_SCANS), max_pixels=LIMIT) == 64 * 64
     with pytest.raises(DecodeError, match=f"JPEG with {MAX_SCANS + 1} scans"):
         check(with_scans(MAX_SCANS + 1), max_pixels=LIMIT)
@@ -86,7 +86,7 @@ def flooded(kind: str, parts: int) -> bytes:
 @pytest.mark.parametrize(
     ("kind", "parts"), [("JPEG", "segments"), ("PNG", "chunks"), ("GIF", "blocks"), ("TIFF", "tags")]
 )
-def test_a_flood_of_small_parts_is_refused_before_a_parser_sees_it(
+def test_a_flood_of_small_parts_is_rejected_before_parsing(
     kind: str, parts: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def parser(*_: object, **__: object) -> None:
@@ -110,7 +110,7 @@ def test_a_file_that_ends_early_is_unreadable(head: bytes) -> None:
         check(head, max_pixels=LIMIT)
 
 
-def test_what_is_no_picture_or_above_the_limit_is_refused_first() -> None:
+def test_unsupported_and_too_large_files_are_rejected_first() -> None:
     with pytest.raises(UnsupportedImage):
         check(b"no picture", max_pixels=LIMIT)
     with pytest.raises(ImageTooLarge):
@@ -135,6 +135,6 @@ def test_threads_wait_until_there_is_room_for_their_pixels() -> None:
     thread.join()
 
 
-def test_a_picture_larger_than_the_whole_budget_is_let_in_alone() -> None:
+def test_an_image_larger_than_the_whole_budget_is_decoded_alone() -> None:
     with PixelBudget(100).hold(1000):
         pass

@@ -55,7 +55,7 @@ def test_a_resumed_run_does_not_change_its_precision(
     assert run(photos, settings, new_run=True) != expected
 
 
-def test_a_precision_that_is_asked_for_is_another_run(
+def test_an_explicit_precision_is_another_run(
     photos: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measure(monkeypatch, 2.0)
@@ -65,7 +65,7 @@ def test_a_precision_that_is_asked_for_is_another_run(
         run(photos, asked)
 
 
-def test_another_model_without_an_int8_graph_is_refused_as_another_run(
+def test_another_model_without_an_int8_graph_is_rejected_as_another_run(
     photos: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     measure(monkeypatch, 2.0)

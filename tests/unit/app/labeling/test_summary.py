@@ -22,7 +22,7 @@ OUTCOME: Any = SimpleNamespace(
 )
 
 
-def test_skipped_files_are_not_counted_as_pictures() -> None:
+def test_skipped_files_are_not_counted_as_images() -> None:
     assert summary_facts(OUTCOME)["pictures"] == 8
     console = Console(file=io.StringIO(), width=200)
     print_summary(OUTCOME, console)
@@ -30,7 +30,7 @@ def test_skipped_files_are_not_counted_as_pictures() -> None:
     assert "8 faces in 8 images; 2 without a face, 1 with an error; 3 files skipped" in said
 
 
-def test_model_precision_and_provider_are_told() -> None:
+def test_model_precision_and_provider_are_printed() -> None:
     console = Console(file=io.StringIO(), width=200)
     print_summary(OUTCOME, console)
     said = console.file.getvalue()  # type: ignore[attr-defined]
@@ -38,7 +38,7 @@ def test_model_precision_and_provider_are_told() -> None:
     assert summary_facts(OUTCOME)["precision"] == "int8"
 
 
-def test_the_speed_and_each_stage_s_share_are_told() -> None:
+def test_the_speed_and_the_share_of_each_stage_are_printed() -> None:
     console = Console(file=io.StringIO(), width=200)
     print_summary(OUTCOME, console)
     said = console.file.getvalue()  # type: ignore[attr-defined]

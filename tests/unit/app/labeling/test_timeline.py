@@ -63,7 +63,7 @@ def test_a_person_out_of_sight_for_longer_than_stated_gets_a_new_number(away_s: 
     assert [row["person"] for row in rows(view(*frames))] == [1, person]
 
 
-def test_a_person_is_followed_where_frames_are_seconds_apart() -> None:
+def test_a_person_is_tracked_if_frames_are_seconds_apart() -> None:
     frames = [picture(number, number * 5.0, face(0, LEFT, HAPPY)) for number in range(4)]
     assert {row["person"] for row in rows(view(*frames))} == {1}
 

@@ -54,7 +54,7 @@ def test_colors_stay_red_green_blue(tmp_path: Path) -> None:
     assert frame.pixels.mean(axis=(0, 1)) == pytest.approx([200, 0, 0], abs=12)
 
 
-def test_an_uneven_pace_is_evened_out(tmp_path: Path) -> None:
+def test_uneven_frame_times_are_resampled(tmp_path: Path) -> None:
     file = VideoFile(tmp_path / "live.mp4", FPS)
     for time_s, level in ((0.0, 0), (0.01, 40), (0.5, 80), (0.55, 120), (900.0, 160), (0.6, 200)):
         file.add(shade(level), time_s)
@@ -91,7 +91,7 @@ def test_a_missing_camera_is_one_clear_message(capfd: pytest.CaptureFixture[str]
     assert capfd.readouterr() == ("", ""), "OpenCV's own warnings are not shown"
 
 
-def test_nothing_is_written_before_the_file_is_whole(tmp_path: Path) -> None:
+def test_the_file_appears_only_when_it_is_complete(tmp_path: Path) -> None:
     file = VideoFile(tmp_path / "film.mp4", FPS)
     file.add(shade(1), 0.0)
     assert not file.path.exists()
@@ -105,7 +105,7 @@ def test_nothing_is_written_before_the_file_is_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "words"), [("film.gif", "one of .mp4"), ("nowhere/film.mp4", "nowhere does not exist")]
 )
-def test_a_file_that_cannot_be_written_is_refused_at_once(tmp_path: Path, name: str, words: str) -> None:
+def test_a_file_that_cannot_be_written_is_rejected_immediately(tmp_path: Path, name: str, words: str) -> None:
     with pytest.raises(SourceUnavailable, match=words):
         VideoFile(tmp_path / name, FPS)
 
@@ -154,7 +154,7 @@ def test_a_live_source_gives_the_newest_frame_and_never_an_old_one() -> None:
     assert all(given - number <= 1 for number, given in seen[:-1])
 
 
-def test_a_source_that_is_not_there_is_told_without_its_password(tmp_path: Path) -> None:
+def test_a_missing_source_is_reported_without_its_password(tmp_path: Path) -> None:
     with pytest.raises(SourceUnavailable, match="no such file"):
         open_source(str(tmp_path / "missing.mp4"))
     text = tmp_path / "words.mp4"

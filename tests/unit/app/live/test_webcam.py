@@ -103,7 +103,7 @@ def test_a_face_keeps_its_number_and_every_view_sees_every_frame(pipeline: Pipel
     assert "1 track of faces" in str(summary)
 
 
-def test_the_picture_carries_the_box_of_the_track(pipeline: Pipeline) -> None:
+def test_the_frame_shows_the_box_of_the_track(pipeline: Pipeline) -> None:
     recorder = Recorder()
     label_video(pipeline, Still(), [recorder])
     drawn = recorder.moments[0].drawn
@@ -114,7 +114,7 @@ def test_the_picture_carries_the_box_of_the_track(pipeline: Pipeline) -> None:
 
 
 @pytest.mark.parametrize("error", [None, KeyboardInterrupt])
-def test_closing_a_view_and_ctrl_c_end_the_run_well(
+def test_closing_a_view_or_ctrl_c_ends_the_run_normally(
     pipeline: Pipeline, error: type[BaseException] | None, tmp_path: Path
 ) -> None:
     source, file = Still(), VideoFile(tmp_path / "out.mp4", FPS)
@@ -135,7 +135,7 @@ def test_an_error_while_labeling_keeps_the_existing_video(
     assert "out.part.mp4" in capsys.readouterr().err
 
 
-def test_lines_tell_changes_and_nothing_twice(pipeline: Pipeline) -> None:
+def test_lines_are_printed_for_changes_only(pipeline: Pipeline) -> None:
     text = io.StringIO()
     label_video(pipeline, Still(), [LinesView(Console(file=text, width=100))])
     lines = text.getvalue().splitlines()
@@ -144,7 +144,7 @@ def test_lines_tell_changes_and_nothing_twice(pipeline: Pipeline) -> None:
     assert all(one != other for one, other in itertools.pairwise(labels))
 
 
-def test_the_table_shows_one_row_a_person(pipeline: Pipeline) -> None:
+def test_the_table_shows_one_row_per_person(pipeline: Pipeline) -> None:
     text = io.StringIO()
     console = Console(file=text, width=100, force_terminal=True)
     recorder = Recorder()
@@ -232,7 +232,7 @@ def test_the_command_labels_a_video_and_writes_another(
         (["--source", "film.mp4", "--write", "film.gif"], 1, "one of .mp4"),
     ],
 )
-def test_what_cannot_work_is_told_in_a_line(
+def test_invalid_options_are_one_line_errors(
     tmp_path: Path, artifact: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int, words: str
 ) -> None:
     film(tmp_path / "film.mp4")

@@ -15,7 +15,7 @@ def admission(**changes: float) -> Admission:
     return Admission(AdmissionLimits(**limits))  # type: ignore[arg-type]
 
 
-def test_the_house_is_full_at_its_limit_and_has_room_again_afterwards() -> None:
+def test_requests_are_rejected_at_the_limit_and_accepted_again_afterwards() -> None:
     house = admission()
     with ExitStack() as visits:
         for number in range(5):
@@ -28,7 +28,7 @@ def test_the_house_is_full_at_its_limit_and_has_room_again_afterwards() -> None:
         assert house.inside == 1
 
 
-def test_a_caller_has_its_own_limit() -> None:
+def test_a_client_has_its_own_limit() -> None:
     house = admission(per_client=1)
     with house.enter("a"), house.enter("b"), pytest.raises(TooManyRequests), house.enter("a"):
         pass
@@ -36,7 +36,7 @@ def test_a_caller_has_its_own_limit() -> None:
         pass
 
 
-def test_reserved_bytes_come_back_when_the_request_leaves() -> None:
+def test_reserved_bytes_are_released_at_the_end_of_a_request() -> None:
     house = admission()
     with house.enter("a") as first, house.enter("b") as second:
         first.reserve(600)
@@ -46,12 +46,12 @@ def test_reserved_bytes_come_back_when_the_request_leaves() -> None:
     assert house.buffered_bytes == 0
 
 
-def test_a_request_that_alone_exceeds_the_buffer_is_too_large_and_need_not_try_again() -> None:
+def test_a_request_that_alone_exceeds_the_buffer_is_too_large_without_retry() -> None:
     with admission().enter("a") as visit, pytest.raises(PayloadTooLarge, match="more than 1000 bytes"):
         visit.reserve(1001)
 
 
-def test_one_caller_cannot_hold_all_streams() -> None:
+def test_one_client_cannot_hold_all_streams() -> None:
     house = admission(streams_per_client=2)
     with ExitStack() as streams:
         for _ in range(2):
@@ -66,7 +66,7 @@ def test_one_caller_cannot_hold_all_streams() -> None:
         assert house.streams == 1
 
 
-def test_turns_are_taken_in_order_and_a_cancelled_wait_gives_its_place_up() -> None:
+def test_turns_are_in_order_and_a_canceled_wait_releases_its_place() -> None:
     async def scene() -> None:
         house = admission(concurrent=1)
         order: list[str] = []
@@ -90,7 +90,7 @@ def test_turns_are_taken_in_order_and_a_cancelled_wait_gives_its_place_up() -> N
     asyncio.run(scene())
 
 
-def test_who_would_wait_too_long_is_refused_before_the_queue_is_full() -> None:
+def test_requests_that_would_wait_too_long_are_rejected_before_the_queue_is_full() -> None:
     async def scene() -> None:
         house = admission(concurrent=1, queue=100, wait_s=0.5)
         for _ in range(40):
@@ -111,7 +111,7 @@ def test_who_would_wait_too_long_is_refused_before_the_queue_is_full() -> None:
     asyncio.run(scene())
 
 
-def test_nobody_is_refused_for_slowness_while_there_is_a_free_turn() -> None:
+def test_no_request_is_rejected_for_its_expected_time_while_a_turn_is_free() -> None:
     async def scene() -> None:
         house = admission(concurrent=2, wait_s=0.001)
         async with house.turn():

@@ -9,7 +9,7 @@ from app.service import local_page
 from app.settings import Settings
 
 
-def test_the_page_is_served_here_alone_and_a_taken_port_is_avoided(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_is_served_locally_and_a_used_port_is_avoided(monkeypatch: pytest.MonkeyPatch) -> None:
     served: list[Settings] = []
     opened: list[str] = []
     monkeypatch.setattr("app.service.server.run", served.append)

@@ -42,7 +42,7 @@ def fallen(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClie
         yield client
 
 
-def test_every_answer_names_the_provider_that_ran_and_the_fall_back(fallen: TestClient) -> None:
+def test_every_response_names_the_provider_and_the_fallback(fallen: TestClient) -> None:
     good = fallen.post("/v1/expressions", **PHOTO)  # type: ignore[arg-type]
     assert good.json()["provider"] == CPU
     for answer in (good, fallen.get("/nope"), fallen.post("/v1/expressions", json={})):
@@ -50,7 +50,7 @@ def test_every_answer_names_the_provider_that_ran_and_the_fall_back(fallen: Test
         assert answer.headers["Mien-Fallback"] == "cpu"
 
 
-def test_readiness_says_why_and_the_metrics_that(fallen: TestClient) -> None:
+def test_readiness_and_metrics_report_the_fallback(fallen: TestClient) -> None:
     ready = fallen.get("/ready").json()
     assert (ready["provider"], ready["fallback"]) == (CPU, WHY)
     (line,) = (line for line in fallen.get("/metrics").text.splitlines() if line.startswith("mien_info{"))
@@ -58,7 +58,7 @@ def test_readiness_says_why_and_the_metrics_that(fallen: TestClient) -> None:
     assert f'provider="{CPU}"' in line
 
 
-def test_the_log_of_the_start_says_why(
+def test_the_startup_log_has_the_reason(
     artifact: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(sessions, "cuda_obstacle", lambda: WHY)
@@ -67,7 +67,7 @@ def test_the_log_of_the_start_says_why(
     assert f"device auto: using the CPU ({WHY})" in caplog.text
 
 
-def test_a_service_that_was_meant_for_the_cpu_has_not_fallen_back(connect: Connect) -> None:
+def test_a_service_for_the_cpu_reports_no_fallback(connect: Connect) -> None:
     client = connect()
     answer = client.post("/v1/expressions", **PHOTO)  # type: ignore[arg-type]
     assert answer.headers["Mien-Provider"] == CPU
@@ -80,7 +80,7 @@ def test_a_service_that_was_meant_for_the_cpu_has_not_fallen_back(connect: Conne
     ("settings", "provider"),
     [({"device": "auto"}, CUDA), ({"device": "auto", "precision": "int8"}, CPU), ({"device": "cpu"}, CPU), ({}, CPU)],
 )
-def test_what_was_chosen_is_no_fall_back(settings: dict[str, Any], provider: str) -> None:
+def test_an_explicit_choice_is_not_a_fallback(settings: dict[str, Any], provider: str) -> None:
     classifier: Any = SimpleNamespace(provider=provider)
     assert state.fallback(classifier, Settings(**settings)) is None
 

@@ -41,17 +41,17 @@ def test_images_in_json_give_the_same_faces_as_in_a_form(client: TestClient) -> 
         ([1], "JSON body"),
     ],
 )
-def test_json_of_another_form_is_refused_by_name(client: TestClient, body: object, named: str) -> None:
+def test_json_with_another_schema_is_rejected_by_name(client: TestClient, body: object, named: str) -> None:
     assert named in problem(post_json(client, body), 422, "invalid-request")
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"nul", b"\xff\xfe", b"[" * 9000, b'{"images": [' + b"[]," * 10_000])
-def test_json_that_is_broken_deep_or_of_very_many_values_is_refused(client: TestClient, body: bytes) -> None:
+def test_json_that_is_invalid_deep_or_too_large_is_rejected(client: TestClient, body: bytes) -> None:
     response = client.post("/v1/expressions", content=body, headers={"content-type": "application/json"})
     problem(response, 422, "invalid-request")
 
 
-def test_the_limits_of_a_form_hold_for_json(connect: Connect) -> None:
+def test_the_limits_of_a_form_apply_to_json(connect: Connect) -> None:
     client = connect(max_images=2, max_bytes=len(PHOTO))
     photo, large = {"base64": in_base64(PHOTO)}, {"base64": in_base64(PHOTO + b"x")}
     problem(post_json(client, {"images": [photo] * 3}), 413, "too-many-images")

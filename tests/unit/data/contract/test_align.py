@@ -49,7 +49,7 @@ def test_a_large_face_is_averaged_not_sampled(scale: float) -> None:
 
 
 @pytest.mark.parametrize("center", [(0.0, 0.0), (340.0, 260.0), (-900.0, 130.0), (1e5, -1e5)])
-def test_what_lies_outside_the_image_repeats_its_edge(center: tuple[float, float]) -> None:
+def test_pixels_outside_the_image_repeat_its_edge(center: tuple[float, float]) -> None:
     plain = np.full((260, 340, 3), (10, 200, 90), np.uint8)
     crop = align(plain, landmarks(scale=1.5, roll_degrees=12, center=center))
     assert (crop == (10, 200, 90)).all()
@@ -68,7 +68,7 @@ def test_tiny_images_give_whole_crops(size: tuple[int, int], scale: float) -> No
     [lambda a: a[:, :, ::-1], lambda a: a[:, ::-1], lambda a: a[::2, ::2], np.asfortranarray],
     ids=["reversed colors", "mirrored", "every other pixel", "column-major"],
 )
-def test_views_are_read_as_what_they_show(view: object) -> None:
+def test_array_views_are_read_correctly(view: object) -> None:
     seen = view(grating())  # type: ignore[operator]
     points = landmarks(scale=1.3, roll_degrees=8, center=(90, 70))
     assert np.array_equal(align(seen, points), align(np.ascontiguousarray(seen), points))
@@ -87,7 +87,7 @@ def test_the_photo_is_not_written_to() -> None:
     [np.full((5, 2), np.nan), np.full((5, 2), np.inf), np.zeros((5, 2)), np.full((5, 2), 1e9), np.ones((4, 2))],
     ids=["nan", "infinite", "all at zero", "all far away", "four points"],
 )
-def test_points_that_fix_no_similarity_are_refused(points: Array) -> None:
+def test_points_without_a_similarity_are_rejected(points: Array) -> None:
     with pytest.raises(DegenerateLandmarks):
         align(grating(), points)
 
@@ -101,7 +101,7 @@ def test_a_square_image_is_scaled_whole(side: int) -> None:
     assert crop[-1, -1, 0] >= (252 if side > 1 else 0)
 
 
-def test_a_portrait_keeps_its_proportions_between_repeated_edges() -> None:
+def test_a_portrait_keeps_its_aspect_ratio_between_repeated_edges() -> None:
     portrait = np.zeros((80, 40, 3), np.uint8)
     cv2.circle(portrait, (20, 40), 15, (255, 255, 255), -1)
     portrait[:, 0] = 90
@@ -113,10 +113,10 @@ def test_a_portrait_keeps_its_proportions_between_repeated_edges() -> None:
 
 
 @pytest.mark.parametrize("size", [(1, 60_000), (60_000, 2)])
-def test_a_hair_thin_image_costs_no_square_of_its_length(size: tuple[int, int]) -> None:
+def test_a_very_thin_image_is_cheap(size: tuple[int, int]) -> None:
     assert fit(np.full((*size, 3), 7, np.uint8)).tolist() == np.full((CROP_PX, CROP_PX, 3), 7).tolist()
 
 
 @pytest.mark.parametrize("degrees", [0.0, 30.0, -75.0, 179.0])
-def test_roll_is_the_clockwise_turn_of_the_eyes(degrees: float) -> None:
+def test_roll_is_the_clockwise_rotation_of_the_eyes(degrees: float) -> None:
     assert roll_degrees(landmarks(scale=2, roll_degrees=degrees, center=CENTER)) == pytest.approx(degrees, abs=1e-4)

@@ -82,7 +82,7 @@ def test_golden_crops_notice_another_interpolation() -> None:
     assert _differs(nearest, _golden("fit_enlarged"))
 
 
-def test_the_contract_has_the_id_that_released_artifacts_carry() -> None:
+def test_the_contract_has_the_id_of_released_artifacts() -> None:
     assert contract_id() == "91ab34f7502f"
 
 
@@ -90,7 +90,7 @@ def test_the_contract_has_the_id_that_released_artifacts_carry() -> None:
     ("name", "value"),
     [("LABELS", LABELS[::-1]), ("CROP_PX", 224), ("TEMPLATE_PX", ((0.0, 0.0), *TEMPLATE_PX[1:]))],
 )
-def test_the_id_changes_with_what_it_stands_for(monkeypatch: pytest.MonkeyPatch, name: str, value: object) -> None:
+def test_the_id_changes_with_its_facts(monkeypatch: pytest.MonkeyPatch, name: str, value: object) -> None:
     monkeypatch.setattr(identity, name, value)
     assert contract_id.__wrapped__() != contract_id()
 

@@ -6,7 +6,7 @@ from data.contract import LABELS, RAF_DB_IDS, UnknownLabel, label_index, parse_l
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_every_label_reads_as_itself_in_any_case(label: str) -> None:
+def test_every_label_is_parsed_in_any_case(label: str) -> None:
     assert [parse_label(text) for text in (label, label.upper(), f" {label.title()} ")] == [label] * 3
 
 
@@ -25,7 +25,7 @@ def test_every_label_reads_as_itself_in_any_case(label: str) -> None:
         ("neutral_expression", "neutral"),
     ],
 )
-def test_usual_spellings_are_understood(text: str, label: str) -> None:
+def test_common_spellings_are_parsed(text: str, label: str) -> None:
     assert parse_label(text) == label
 
 
@@ -50,12 +50,12 @@ def test_a_bare_number_is_raf_dbs(number: int, label: str) -> None:
         "uncertain",
     ],
 )
-def test_what_is_none_of_the_seven_is_not_guessed(text: str) -> None:
+def test_unknown_classes_are_not_guessed(text: str) -> None:
     with pytest.raises(UnknownLabel, match="expected one of surprise"):
         parse_label(text)
 
 
-def test_an_index_is_the_place_in_the_order() -> None:
+def test_an_index_is_the_position_in_the_order() -> None:
     assert [label_index(label) for label in LABELS] == list(range(7))
     with pytest.raises(UnknownLabel, match="contempt"):
         label_index("contempt")

@@ -26,13 +26,13 @@ def test_both_layouts_have_the_same_labels_and_a_held_out_twentieth(
         assert Counter(sample.label for sample in reader.samples(split)) == dict.fromkeys(labels, expected)
 
 
-def test_what_is_no_expression_is_left_out_by_name(tmp_path: Path) -> None:
+def test_non_expressions_are_left_out_by_name(tmp_path: Path) -> None:
     reader = open_reader("affectnet", make_affectnet(tmp_path))
     assert reader.left_out("train") == {"no face": 1, "contempt": 20}
     assert reader.left_out("test") == {"no face": 1, "contempt": 2}
 
 
-def test_the_official_validation_split_is_never_chosen_on(tmp_path: Path) -> None:
+def test_the_official_validation_split_is_never_used_for_selection(tmp_path: Path) -> None:
     reader = open_reader("affectnet", make_affectnet(tmp_path), hold_out_valid="false")
     assert reader.splits() == ("train", "test")
     assert all("valid" in sample.key for sample in reader.samples("test"))
@@ -43,7 +43,7 @@ def test_faces_are_aligned_by_the_five_points_of_the_68() -> None:
     assert np.allclose(five_points(landmarks_68(points)), points)
 
 
-def test_published_counts_are_those_of_the_paper_less_what_is_held_out(tmp_path: Path) -> None:
+def test_published_counts_are_those_of_the_paper_minus_held_out_faces(tmp_path: Path) -> None:
     counts = open_reader("affectnet", make_affectnet(tmp_path), classes=8).expected_counts()
     assert sum(counts["train"].values()) + sum(counts["valid"].values()) == 287_651
     assert counts["valid"]["contempt"] == 187
@@ -61,7 +61,7 @@ def test_a_malformed_row_is_named_with_its_line(tmp_path: Path, column: str, val
         open_reader("affectnet", root)
 
 
-def test_a_class_folder_of_another_name_is_refused(tmp_path: Path) -> None:
+def test_a_class_folder_of_another_name_is_rejected(tmp_path: Path) -> None:
     root = make_affectnet(tmp_path, per_class=1, folders=True)
     (root / "train" / "0").rename(root / "train" / "bored")
     with pytest.raises(DatasetError, match=r"class folder 'bored', expected 0 to 7"):

@@ -29,14 +29,14 @@ def test_each_face_is_cut_out_by_its_own_box(tmp_path: Path) -> None:
     assert reader.crop(sample).shape == (112, 112, 3)
 
 
-def test_a_box_over_the_edge_is_filled_with_the_edge(tmp_path: Path) -> None:
+def test_a_box_beyond_the_edge_repeats_the_edge(tmp_path: Path) -> None:
     root = make_expw(tmp_path, per_class=1)
     (root / "label" / "label.lst").write_text("anger_000.jpg 0 -20 -10 60 90 50.0 0\n", encoding="utf-8")
     reader = open_reader("expw", root)
     assert reader.crop(reader.samples("train")[0]).shape == (112, 112, 3)
 
 
-def test_faces_that_the_detector_doubted_can_be_left_out(tmp_path: Path) -> None:
+def test_faces_with_low_confidence_can_be_left_out(tmp_path: Path) -> None:
     reader = open_reader("expw", make_expw(tmp_path), min_confidence="60")
     assert all(sample.key.endswith("#1") for sample in reader.samples("train"))
     assert reader.left_out("train") == {"below min_confidence": len(reader.samples("train"))}

@@ -32,9 +32,7 @@ def _votes(**counts: int) -> tuple[int, ...]:
         (tuple([1] * 10), None),
     ],
 )
-def test_majority_is_more_than_half_of_what_is_left_without_single_votes(
-    votes: tuple[int, ...], label: str | None
-) -> None:
+def test_majority_is_more_than_half_of_the_votes_without_single_ones(votes: tuple[int, ...], label: str | None) -> None:
     assert majority_shares(votes)[0] == label
 
 
@@ -98,7 +96,7 @@ def test_probability_keeps_images_without_a_majority(tmp_path: Path) -> None:
     assert (shares["neutral"], shares["sadness"]) == (0.5, 0.5)
 
 
-def test_only_splits_with_a_label_file_are_there(tmp_path: Path) -> None:
+def test_only_splits_with_a_label_file_exist(tmp_path: Path) -> None:
     assert open_reader("ferplus", _set(tmp_path)).splits() == ("train", "valid")
     rows = [ferplus_votes("fear")]
     assert open_reader("ferplus", make_ferplus(tmp_path / "t", {"FER2013Test": rows})).splits() == ("test",)
@@ -128,7 +126,7 @@ def test_images_that_resemble_one_of_another_split_are_left_out_and_counted(tmp_
     assert len(open_reader("ferplus", root, exclude_near_duplicates_of=["valid"]).samples("train")) == 3
 
 
-def test_a_split_that_is_not_there_cannot_be_kept_apart(tmp_path: Path) -> None:
+def test_a_missing_split_cannot_be_excluded(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=r"exclude_near_duplicates_of=test, but .* has no such split"):
         open_reader("ferplus", _set(tmp_path), exclude_near_duplicates_of=["valid", "test"])
 

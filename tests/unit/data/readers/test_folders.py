@@ -47,7 +47,7 @@ def test_other_files_and_deeper_folders_do_not_disturb(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("around", ["", "archive", "archive/faces"])
-def test_folders_that_an_archive_wraps_around_everything_are_looked_through(tmp_path: Path, around: str) -> None:
+def test_folders_around_all_files_of_an_archive_are_skipped(tmp_path: Path, around: str) -> None:
     make_folders(tmp_path / around, {"train": {"happy": 2}})
     reader = open_reader("folders", tmp_path)
     assert [sample.key for sample in reader.samples("train")] == [
@@ -56,7 +56,7 @@ def test_folders_that_an_archive_wraps_around_everything_are_looked_through(tmp_
     ]
 
 
-def test_a_single_class_is_not_taken_for_a_wrapping_folder(tmp_path: Path) -> None:
+def test_a_single_class_is_not_an_outer_folder(tmp_path: Path) -> None:
     assert _counts(open_reader("folders", make_folders(tmp_path, {"": {"happy": 2}})), "all") == {"happiness": 2}
 
 
@@ -69,14 +69,14 @@ def test_an_unknown_class_is_named_and_can_be_ignored(tmp_path: Path) -> None:
     assert reader.left_out("train") == {"contempt": 1, "blurry ones": 2}
 
 
-def test_a_image_outside_the_class_folders_is_named(tmp_path: Path) -> None:
+def test_an_image_outside_the_class_folders_is_named(tmp_path: Path) -> None:
     root = make_folders(tmp_path, {"train": {"happy": 1}})
     shutil.copy(root / "train" / "happy" / "train000.png", root / "train" / "lost.png")
     with pytest.raises(DatasetError, match=r"train/lost\.png"):
         open_reader("folders", root)
 
 
-def test_a_folder_beside_the_splits_is_named(tmp_path: Path) -> None:
+def test_a_folder_next_to_the_splits_is_named(tmp_path: Path) -> None:
     root = make_folders(tmp_path, {"train": {"happy": 1}, "more": {"happy": 1}})
     with pytest.raises(DatasetError, match="next to the split folders"):
         open_reader("folders", root)
@@ -93,7 +93,7 @@ def test_shares_hold_out_the_same_images_of_every_class_each_time(tmp_path: Path
     assert [again.samples(split) for split in again.splits()] == [reader.samples(split) for split in reader.splits()]
 
 
-def test_validation_is_taken_from_train_where_there_is_a_test_folder(tmp_path: Path) -> None:
+def test_validation_is_held_out_of_train_if_there_is_a_test_folder(tmp_path: Path) -> None:
     root = make_folders(tmp_path, {"train": {"happy": 10, "odd": 3}, "test": {"happy": 4}})
     reader = open_reader("folders", root, valid_share=0.2, ignore="odd")
     assert {split: len(reader.samples(split)) for split in reader.splits()} == {"train": 8, "valid": 2, "test": 4}
@@ -114,7 +114,7 @@ def test_ignored_images_are_still_counted_when_all_becomes_train(tmp_path: Path)
         ({"test_share": 0.1}, "there is a test folder"),
     ],
 )
-def test_shares_that_cannot_be_are_refused(tmp_path: Path, options: dict[str, float], complaint: str) -> None:
+def test_invalid_shares_are_rejected(tmp_path: Path, options: dict[str, float], complaint: str) -> None:
     with pytest.raises(DatasetError, match=complaint):
         open_reader("folders", make_folders(tmp_path), **options)
 
@@ -124,20 +124,20 @@ def test_all_seven_labels_are_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ignore", ["", "0"])
-def test_numbers_from_zero_are_not_taken_for_raf_dbs(tmp_path: Path, ignore: str) -> None:
+def test_numbers_from_zero_are_not_parsed_as_raf_db(tmp_path: Path, ignore: str) -> None:
     root = make_folders(tmp_path, {"": {str(number): 1 for number in range(7)}})
     with pytest.raises(DatasetError, match=r"class folders 0, 1, .*the meaning of numbers from 0 is unknown"):
         open_reader("folders", root, ignore=ignore)
 
 
-def test_a_share_that_holds_out_no_image_says_which_would(tmp_path: Path) -> None:
+def test_a_share_too_small_to_hold_out_an_image_suggests_a_larger_one(tmp_path: Path) -> None:
     root = make_folders(tmp_path, {"": dict.fromkeys(LABELS, 4)})
     with pytest.raises(DatasetError, match=r"valid_share=0.1 of 4 images .* increase valid_share to 0.25"):
         open_reader("folders", root, valid_share=0.1)
     assert open_reader("folders", root, valid_share=0.25).splits() == ("train", "valid")
 
 
-def test_a_image_that_cannot_be_read_is_named_with_the_command_that_lists_all(tmp_path: Path) -> None:
+def test_an_image_that_cannot_be_read_is_named_with_the_command_that_lists_all(tmp_path: Path) -> None:
     root = make_folders(tmp_path, {"train": {"happy": 1}})
     (root / "train" / "happy" / "train000.png").write_bytes(b"\x89PNG torn")
     reader = open_reader("folders", root)

@@ -53,7 +53,7 @@ def test_doubtful_labels_can_be_left_out(tmp_path: Path) -> None:
             open_reader("muxspace", root, keep=wrong)
 
 
-def test_a_test_split_is_there_when_the_csv_lists_one(tmp_path: Path) -> None:
+def test_a_test_split_exists_if_the_csv_lists_one(tmp_path: Path) -> None:
     assert open_reader("muxspace", make_muxspace(tmp_path / "a")).splits() == ("train", "valid")
     three = {split: {"fear": 1} for split in ("test", "train", "valid")}
     assert open_reader("muxspace", make_muxspace(tmp_path / "b", three)).splits() == ("train", "valid", "test")
@@ -73,7 +73,7 @@ def test_a_malformed_row_is_named_with_its_line(tmp_path: Path, was: str, become
             open_reader("muxspace", root)
 
 
-def test_a_csv_without_the_columns_is_refused(tmp_path: Path) -> None:
+def test_a_csv_without_the_columns_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "labels.csv").write_text("name,label\na.jpg,happy\n", encoding="utf-8")
     with pytest.raises(DatasetError, match="KeyError"):
         open_reader("muxspace", tmp_path)

@@ -88,7 +88,7 @@ def test_sides_named_from_the_persons_view_are_swapped(tmp_path: Path) -> None:
     assert open_reader("raf_db", root, images="original").samples("test")[0] == before
 
 
-def test_archives_that_unpack_into_a_folder_of_their_own_name_are_found(tmp_path: Path) -> None:
+def test_archives_unpacked_into_a_folder_with_their_name_are_found(tmp_path: Path) -> None:
     root = make_raf_db(tmp_path)
     shutil.move(root / "Image" / "aligned", root / "inner")
     (root / "Image" / "aligned").mkdir()
@@ -116,7 +116,7 @@ def test_a_malformed_annotation_is_named(tmp_path: Path, text: str, complaint: s
         open_reader("raf_db", root).samples("train")
 
 
-def test_originals_without_annotations_say_what_is_missing(tmp_path: Path) -> None:
+def test_originals_without_annotations_are_an_error(tmp_path: Path) -> None:
     root = make_raf_db(tmp_path, {"fear": 2}, {})
     shutil.rmtree(root / "Annotation")
     assert open_reader("raf_db", root).samples("train")[0].attributes == {}
@@ -124,7 +124,7 @@ def test_originals_without_annotations_say_what_is_missing(tmp_path: Path) -> No
         open_reader("raf_db", root, images="original").samples("train")
 
 
-def test_the_kaggle_copy_can_do_without_its_csv_files(tmp_path: Path) -> None:
+def test_the_kaggle_copy_works_without_its_csv_files(tmp_path: Path) -> None:
     root = make_raf_db_kaggle(tmp_path)
     listed = [open_reader("raf_db_kaggle", root).samples(split) for split in ("train", "test")]
     (root / "train_labels.csv").unlink()
@@ -134,7 +134,7 @@ def test_the_kaggle_copy_can_do_without_its_csv_files(tmp_path: Path) -> None:
         assert [reader.samples(split) for split in ("train", "test")] == listed
 
 
-def test_a_kaggle_csv_that_lists_a_image_twice_is_refused(tmp_path: Path) -> None:
+def test_a_kaggle_csv_that_lists_an_image_twice_is_rejected(tmp_path: Path) -> None:
     root = make_raf_db_kaggle(tmp_path)
     with (root / "train_labels.csv").open("a", encoding="utf-8") as file:
         file.write("train_00001_aligned.jpg,5\n")
@@ -142,7 +142,7 @@ def test_a_kaggle_csv_that_lists_a_image_twice_is_refused(tmp_path: Path) -> Non
         open_reader("raf_db_kaggle", root)
 
 
-def test_a_kaggle_folder_that_is_no_class_is_refused(tmp_path: Path) -> None:
+def test_a_kaggle_folder_that_is_not_a_class_is_rejected(tmp_path: Path) -> None:
     root = make_raf_db_kaggle(tmp_path)
     (root / "DATASET" / "train" / "1").rename(root / "DATASET" / "train" / "9")
     with pytest.raises(DatasetError, match=r"class '9' of train/9/.*expected 1 to 7"):

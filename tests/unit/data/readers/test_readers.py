@@ -45,7 +45,7 @@ def test_every_module_in_the_folder_that_is_not_the_base_has_one_reader_of_its_n
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_reader_says_what_it_reads_and_where_to_get_it(kind: str) -> None:
+def test_a_reader_has_a_title_and_a_source(kind: str) -> None:
     reader = readers()[kind]
     assert reader.title
     assert len(reader.where_to_get) > 40
@@ -53,7 +53,7 @@ def test_a_reader_says_what_it_reads_and_where_to_get_it(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_empty_folder_is_refused_with_the_place_to_get_the_set(kind: str, tmp_path: Path) -> None:
+def test_an_empty_folder_is_rejected_with_the_place_to_get_the_set(kind: str, tmp_path: Path) -> None:
     for root in (tmp_path, tmp_path / "absent"):
         with pytest.raises(DatasetError) as caught:
             open_reader(kind, root)
@@ -61,13 +61,13 @@ def test_an_empty_folder_is_refused_with_the_place_to_get_the_set(kind: str, tmp
         assert str(root) in str(caught.value)
 
 
-def test_an_unknown_kind_is_answered_with_the_known_ones(tmp_path: Path) -> None:
+def test_an_unknown_kind_lists_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=r"'fer2013': expected one of affectnet, expw, ferplus, folders, .*raf_db"):
         open_reader("fer2013", tmp_path)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_unknown_option_is_answered_with_the_known_ones(kind: str, tmp_path: Path) -> None:
+def test_an_unknown_option_lists_the_known_ones(kind: str, tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="no option 'color'"):
         open_reader(kind, tmp_path, color="gray")
 
@@ -88,7 +88,7 @@ def test_an_option_of_the_wrong_kind_is_explained(
         open_reader(kind, tmp_path, **options)
 
 
-def test_options_come_as_text_or_as_values(tmp_path: Path) -> None:
+def test_options_are_text_or_values(tmp_path: Path) -> None:
     root = make_raf_db(tmp_path)
     for hold_out_valid in ("false", False):
         assert open_reader("raf_db", root, hold_out_valid=hold_out_valid).splits() == ("train", "test")
@@ -107,7 +107,7 @@ def test_samples_are_sorted_complete_and_the_same_every_time(small: Reader) -> N
         assert all(small.path_of(sample) in small.tree for sample in samples)
 
 
-def test_a_zip_of_a_set_reads_as_its_folder_does(small: Reader, tmp_path: Path) -> None:
+def test_a_zip_of_a_set_equals_its_folder(small: Reader, tmp_path: Path) -> None:
     wrapped = tmp_path / "wrapped"
     shutil.copytree(small.root, wrapped / "some" / "folder")
     archive = Path(shutil.make_archive(str(tmp_path / "archive"), "zip", wrapped))
@@ -133,7 +133,7 @@ def test_a_reader_survives_pickling_with_what_it_has_read(small: Reader) -> None
     assert copy.read_bytes(before[0]) == small.read_bytes(before[0])
 
 
-def test_a_split_that_is_not_there_is_answered_with_those_there_are(small: Reader) -> None:
+def test_a_missing_split_lists_the_existing_ones(small: Reader) -> None:
     with pytest.raises(DatasetError, match=f"no split 'dev'.*{small.splits()[0]}"):
         small.samples("dev")
 

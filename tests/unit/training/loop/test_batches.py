@@ -44,7 +44,7 @@ def test_the_crops_of_a_fraction_are_those_of_its_faces(root: Path) -> None:
         assert np.array_equal(part.labels, whole.labels[places])
 
 
-def test_faces_for_the_teacher_carry_no_label_into_the_loss(root: Path) -> None:
+def test_faces_for_the_teacher_have_no_label_in_the_loss(root: Path) -> None:
     targets = torch.from_numpy(np.concatenate([load(root).targets[:7], load(root, target="teacher").targets[:7]]))
     logits = torch.randn(14, 7, generator=torch.Generator().manual_seed(0), requires_grad=True)
     recipe = small_recipe(root, distillation={"mode": "soft", "teachers": ["t"], "weight": 0.5})
@@ -56,7 +56,7 @@ def test_faces_for_the_teacher_carry_no_label_into_the_loss(root: Path) -> None:
     assert (taught.abs().sum(dim=1) > 0).all()
 
 
-def test_faces_for_the_teacher_without_one_are_refused(root: Path) -> None:
+def test_faces_for_the_teacher_are_rejected_without_a_teacher(root: Path) -> None:
     train = [{"kind": "folders", "split": "train", "root": str(root), "target": "teacher"}]
     data = {"train": train, "valid": {"kind": "folders", "split": "valid", "root": str(root)}}
     with pytest.raises(RecipeError, match="requires a distillation mode"):
@@ -72,9 +72,7 @@ def test_every_class_keeps_its_name_under_a_fraction(root: Path) -> None:
     assert [LABELS[label] for label in np.unique(part.labels)] == list(LABELS)
 
 
-def test_faces_that_the_disk_has_no_room_for_are_one_clear_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_during_caching_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def crops() -> Iterator[Array]:
         yield np.zeros((112, 112, 1), np.uint8)
         raise OSError(28, "No space left on device")

@@ -14,7 +14,7 @@ def state(step: int) -> dict[str, object]:
     return {"step": step, "weights": {"w": torch.arange(20_000, dtype=torch.float32) + step}}
 
 
-def test_the_newest_checkpoint_is_read_and_the_one_before_is_kept(tmp_path: Path) -> None:
+def test_the_newest_checkpoint_is_read_and_the_previous_one_is_kept(tmp_path: Path) -> None:
     for step in (1, 2, 3):
         checkpoint.save_last(tmp_path, state(step))
     assert checkpoint.read_newest(tmp_path)["step"] == 3
@@ -23,7 +23,7 @@ def test_the_newest_checkpoint_is_read_and_the_one_before_is_kept(tmp_path: Path
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "empty"])
-def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
+def test_a_damaged_checkpoint_is_named_and_the_previous_one_is_used(
     tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     checkpoint.save_last(tmp_path, state(1))
@@ -39,14 +39,14 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
     assert "falling back" in caplog.text
 
 
-def test_no_checkpoint_is_an_answer_but_only_damaged_ones_are_an_error(tmp_path: Path) -> None:
+def test_no_checkpoint_is_none_and_only_damaged_ones_are_an_error(tmp_path: Path) -> None:
     assert checkpoint.read_newest(tmp_path) is None
     (tmp_path / checkpoint.LAST).write_bytes(b"rubbish")
     with pytest.raises(checkpoint.CheckpointError, match="no checkpoint can be resumed"):
         checkpoint.read_newest(tmp_path)
 
 
-def test_a_full_disk_is_a_clear_error_and_the_checkpoint_before_survives(
+def test_a_full_disk_is_a_clear_error_and_the_previous_checkpoint_survives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoint.save_last(tmp_path, state(1))
@@ -61,7 +61,7 @@ def test_a_full_disk_is_a_clear_error_and_the_checkpoint_before_survives(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["last.pt"]
 
 
-def test_a_disk_without_room_says_how_much_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_reports_the_needed_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("[enforce fail at inline_container.cc:664] . unexpected pos 704 vs 598")
 

@@ -12,7 +12,7 @@ ACTUAL = RNG.integers(0, 7, 400)
 PREDICTED = np.where(RNG.random(400) < 0.7, ACTUAL, RNG.integers(0, 7, 400))
 
 
-def test_figures_agree_with_scikit_learn() -> None:
+def test_metrics_agree_with_scikit_learn() -> None:
     counts = metrics.confusion(PREDICTED, ACTUAL)
     assert counts.sum() == 400
     assert metrics.accuracy(counts) == pytest.approx((PREDICTED == ACTUAL).mean())

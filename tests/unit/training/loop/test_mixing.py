@@ -16,7 +16,7 @@ def batch(count: int = 8) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @pytest.mark.parametrize("config", [MixConfig(mixup=0.8), MixConfig(cutmix=1.0), MixConfig(mixup=0.8, cutmix=1.0)])
-def test_pictures_and_targets_are_mixed_in_the_same_share_with_the_reversed_batch(config: MixConfig) -> None:
+def test_crops_and_targets_are_mixed_equally_with_the_reversed_batch(config: MixConfig) -> None:
     crops, targets = batch(6)
     for step in range(10):
         mixed, shares = mix(crops, targets, config, seed=0, step=step)
@@ -31,7 +31,7 @@ def test_pictures_and_targets_are_mixed_in_the_same_share_with_the_reversed_batc
             assert own == pytest.approx(share, abs=0.03)  # only the box, except for pixels that happen to be equal
 
 
-def test_the_draw_depends_on_seed_and_step_alone() -> None:
+def test_mixing_depends_on_seed_and_step_only() -> None:
     crops, targets = batch()
     config = MixConfig(mixup=0.8, cutmix=1.0)
     first = mix(crops, targets, config, seed=3, step=7)

@@ -54,7 +54,7 @@ def test_a_cnn_has_layers_too() -> None:
     assert len({group["lr_scale"] for group in optimizer.param_groups}) > 2
 
 
-def test_a_network_without_named_layers_is_refused() -> None:
+def test_a_network_without_named_layers_is_rejected() -> None:
     with pytest.raises(RecipeError, match="has no layer groups"):
         build_optimizer(nn.Linear(2, 2), OptimConfig(layer_decay=0.5))
 

@@ -84,7 +84,7 @@ def test_mistakes_come_most_confident_first_and_right_faces_never() -> None:
     assert most_confidently_wrong(predicted, np.ones(4), labels, shown=1).tolist() == [1]
 
 
-def test_examples_are_a_right_face_of_middle_confidence_and_the_surest_mistake_of_each_class() -> None:
+def test_examples_are_a_median_correct_face_and_the_most_confident_mistake_per_class() -> None:
     labels = np.array([0, 0, 0, 0, 0, 6])
     predicted = np.array([0, 0, 0, 1, 2, 1])
     chosen = examples(predicted, np.array([0.9, 0.5, 0.7, 0.6, 0.8, 0.3]), labels)
@@ -101,7 +101,7 @@ def test_time_is_that_of_the_steps_at_the_speed_of_each_epoch(tmp_path: Path) ->
     assert np.isnan(history.data_wait_share)
 
 
-def test_figures_that_newer_runs_log_are_read_where_they_are(tmp_path: Path) -> None:
+def test_metrics_of_newer_runs_are_read_if_present(tmp_path: Path) -> None:
     lines = [line | {"accuracy": 0.25, "data_wait_share": 0.5} if "loss" in line else line for line in two_epochs()]
     engine = {"step": 20, "faces_per_s": 150.0, "data_wait_share": 0.125, "matmul_share": 0.3}
     history = read_history(write_metrics(tmp_path, [*lines[:-1], engine, lines[-1]]), batch_size=60)
@@ -111,13 +111,13 @@ def test_figures_that_newer_runs_log_are_read_where_they_are(tmp_path: Path) -> 
     assert history.minutes == pytest.approx((10 * 60 / 100 + 10 * 60 / 150) / 60)
 
 
-def test_the_loss_is_split_only_where_a_teacher_has_a_part_in_it(tmp_path: Path) -> None:
+def test_the_loss_is_split_only_with_a_teacher(tmp_path: Path) -> None:
     assert list(read_history(write_metrics(tmp_path, two_epochs()), batch_size=8).loss) == ["loss"]
     taught = read_history(write_metrics(tmp_path, two_epochs(distillation=0.4)), batch_size=8)
     assert list(taught.loss) == ["loss", "supervised", "distillation"]
 
 
-def test_a_run_without_a_finished_epoch_or_with_a_damaged_file_says_so(tmp_path: Path) -> None:
+def test_a_run_without_a_completed_epoch_or_with_a_damaged_file_is_an_error(tmp_path: Path) -> None:
     write_metrics(tmp_path, two_epochs()[:2])
     with pytest.raises(RunError, match="no epoch is completed"):
         read_history(tmp_path, batch_size=8)
@@ -142,7 +142,7 @@ def test_a_slice_of_few_faces_has_a_wide_interval() -> None:
     assert share(1, 1).low < 0.25
 
 
-def test_slices_hold_each_face_once_and_leave_out_what_the_set_does_not_know() -> None:
+def test_slices_contain_each_annotated_face_once() -> None:
     attributes = [{"gender": "female", "person": "x"}, {"gender": "male"}, {"gender": "female"}, {}]
     found = slices_of(attributes, np.array([0, 1, 2, 3]), np.array([0, 1, 1, 3]))
     assert [(part.attribute, part.value, part.faces, part.accuracy.value) for part in found] == [
@@ -177,7 +177,7 @@ def test_a_hostile_name_is_text_in_figures_and_templates(name: str) -> None:
         assert "two $dollars$ &amp; more" in figure
 
 
-def test_intervals_read_as_per_cent() -> None:
+def test_intervals_are_in_percent() -> None:
     assert interval(Estimate(0.5, 0.25, 0.755)) == "50.0 (25.0 to 75.5)"
 
 
@@ -194,7 +194,7 @@ def test_no_two_ticks_of_an_axis_have_the_same_label(low: float, high: float) ->
     assert all(float(label) == pytest.approx(100 * tick) for label, tick in zip(labels, axes.get_yticks(), strict=True))
 
 
-def test_runs_that_were_validated_on_different_sets_are_said_to_be() -> None:
+def test_runs_validated_on_different_sets_are_reported() -> None:
     def run(name: str, **options: object) -> RunResult:
         valid = DataSource(kind="ferplus", split="valid", options=options)
         data = SimpleNamespace(valid=valid)

@@ -39,7 +39,7 @@ def rows_of(finished: Labeled) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_the_table_has_the_promised_columns_and_one_row_a_face_or_file(finished: Labeled) -> None:
+def test_the_table_has_the_documented_columns_and_one_row_per_face_or_file(finished: Labeled) -> None:
     rows = rows_of(finished)
     assert list(rows[0]) == [column.name for column in FACE_COLUMNS]
     promised = ["file", "status", "face", "x", "y", "width", "height", "label", "confidence"]
@@ -73,7 +73,7 @@ def test_probabilities_sum_to_one_and_the_label_is_the_largest(finished: Labeled
             assert 0 <= float(row["uncertainty"]) <= 1
 
 
-def test_json_lines_and_parquet_hold_what_the_csv_holds(finished: Labeled) -> None:
+def test_json_lines_and_parquet_equal_the_csv(finished: Labeled) -> None:
     lines = [json.loads(line) for line in (finished.out / "labels.jsonl").read_text(encoding="utf-8").splitlines()]
     assert parquet.read_table(finished.out / "labels.parquet").to_pylist() == lines
     for row, line in zip(rows_of(finished), lines, strict=True):
@@ -90,7 +90,7 @@ def test_json_lines_and_parquet_hold_what_the_csv_holds(finished: Labeled) -> No
                 assert text == str(value)
 
 
-def test_the_files_table_has_one_row_a_file_and_sums_a_video_up(finished: Labeled) -> None:
+def test_the_files_table_has_one_row_per_file_and_aggregates_videos(finished: Labeled) -> None:
     with (finished.out / "files.csv").open(encoding="utf-8", newline="") as file:
         rows = {row["file"]: row for row in csv.DictReader(file)}
     assert set(rows) == {path.name for path in finished.photos.iterdir()}
@@ -142,7 +142,7 @@ def test_class_folders_are_read_by_the_reader_of_training_data(finished: Labeled
     assert {label: count for label, count in counts.items() if count} == finished.outcome.labels
 
 
-def test_a_crop_is_what_the_contract_cuts_from_the_photo(finished: Labeled) -> None:
+def test_a_crop_equals_that_of_the_contract(finished: Labeled) -> None:
     row = next(row for row in rows_of(finished) if row["file"] == "2.jpg")
     crop = decode((finished.out / "crops" / "2.jpg.face0.png").read_bytes())
     landmarks = np.array([[float(row[f"{point}_{axis}"]) for axis in "xy"] for point in LANDMARKS])
@@ -150,7 +150,7 @@ def test_a_crop_is_what_the_contract_cuts_from_the_photo(finished: Labeled) -> N
     assert np.abs(crop.astype(int) - again).mean() < 1.0  # the table rounds landmarks to 0.1 px
 
 
-def test_annotated_copies_keep_the_picture_and_show_the_box(finished: Labeled) -> None:
+def test_annotated_copies_keep_the_image_and_show_the_box(finished: Labeled) -> None:
     row = next(row for row in rows_of(finished) if row["file"] == "1.jpg")
     with Image.open(finished.out / "annotated" / "1.jpg") as image:
         drawn = np.asarray(image.convert("RGB")).astype(int)
@@ -163,7 +163,7 @@ def test_annotated_copies_keep_the_picture_and_show_the_box(finished: Labeled) -
     assert (finished.out / "annotated" / "clip.avi" / "frame_00000001.jpg").is_file()
 
 
-def test_the_report_holds_no_foreign_markup_and_needs_no_network(finished: Labeled) -> None:
+def test_the_report_escapes_markup_and_needs_no_network(finished: Labeled) -> None:
     page = (finished.out / "report.html").read_text(encoding="utf-8")
     assert "&lt;b&gt;&amp;amp;.jpg" in page
     assert "<b>&amp;.jpg" not in page
@@ -208,7 +208,7 @@ def test_every_column_is_in_the_guide_with_its_unit() -> None:
         assert line in guide, f"docs/labeling.md lacks: {line}"
 
 
-def test_an_unknown_output_is_refused_with_those_there_are() -> None:
+def test_an_unknown_output_is_rejected_with_the_known_ones() -> None:
     with pytest.raises(LabelingError, match="expected one or more of annotated"):
         check_outputs(("cvs",))
     with pytest.raises(LabelingError, match="choose one"):
@@ -216,7 +216,7 @@ def test_an_unknown_output_is_refused_with_those_there_are() -> None:
 
 
 @pytest.mark.parametrize("side", [24, 200, 1500])
-def test_labels_are_drawn_inside_pictures_of_any_size(side: int) -> None:
+def test_labels_are_drawn_inside_images_of_any_size(side: int) -> None:
     image = picture(side, side)
     box = (side * 0.2, 0.0, side * 0.6, side * 0.9)
     face = Face(box, np.zeros((5, 2), np.float32), 0.9)
@@ -229,7 +229,7 @@ def test_labels_are_drawn_inside_pictures_of_any_size(side: int) -> None:
     assert np.array_equal(image, picture(side, side)), "the original was drawn on"
 
 
-def test_pictures_are_reduced_and_never_enlarged() -> None:
+def test_images_are_reduced_and_never_enlarged() -> None:
     assert reduced(picture(3000, 1500), 1600).shape == (800, 1600, 3)
     small = picture(100, 50)
     assert reduced(small, 1600) is small

@@ -69,9 +69,7 @@ def committed(out: Path, finished: Labeled, sources: list[Source], **facts: obje
     return key
 
 
-def test_a_partition_holds_the_rows_of_the_local_engine_and_says_which_inputs_they_are(
-    out: Path, finished: Labeled
-) -> None:
+def test_a_partition_has_the_rows_of_the_local_engine_and_lists_its_inputs(out: Path, finished: Labeled) -> None:
     sources = [source("a.jpg"), source("b.jpg")]
     key = committed(out, finished, sources)
     labels = parquet.read_table(out / LABELS_DIR)
@@ -96,21 +94,19 @@ def test_inputs_in_a_committed_partition_are_done_and_others_are_not(out: Path, 
     [[source("a.jpg", "2:2"), source("b.jpg")], [source("b.jpg")], [source("a.jpg", failure=Failure("not_found", ""))]],
     ids=["changed", "removed", "failing"],
 )
-def test_a_partition_is_undone_when_one_of_its_inputs_is_not_as_it_was(
-    out: Path, finished: Labeled, now: list[Source]
-) -> None:
+def test_a_partition_with_a_changed_input_is_undone(out: Path, finished: Labeled, now: list[Source]) -> None:
     key = committed(out, finished, [source("a.jpg"), source("b.jpg")])
     assert settled(out, now) == ((len(now), 0), [one.name for one in now])
     assert not table_path(out, LABELS_DIR, key).exists()
     assert not table_path(out, FILES_DIR, key).exists()
 
 
-def test_inputs_that_failed_for_a_passing_reason_are_tried_again(out: Path, finished: Labeled) -> None:
+def test_inputs_that_failed_for_a_temporary_reason_are_retried(out: Path, finished: Labeled) -> None:
     committed(out, finished, [source("a.jpg")], again=True)
     assert settled(out, [source("a.jpg")]) == ((1, 0), ["a.jpg"])
 
 
-def test_labels_without_their_files_count_as_nothing_and_are_removed(out: Path, finished: Labeled) -> None:
+def test_labels_without_their_files_are_ignored_and_removed(out: Path, finished: Labeled) -> None:
     key = committed(out, finished, [source("a.jpg")])
     table_path(out, FILES_DIR, key).unlink()  # what a worker leaves that was killed between the two renamings
     assert read_written(out, key) is None
@@ -118,7 +114,7 @@ def test_labels_without_their_files_count_as_nothing_and_are_removed(out: Path, 
     assert not table_path(out, LABELS_DIR, key).exists()
 
 
-def test_a_damaged_footer_counts_as_nothing(out: Path, finished: Labeled) -> None:
+def test_a_damaged_footer_is_ignored(out: Path, finished: Labeled) -> None:
     key = committed(out, finished, [source("a.jpg")])
     path = table_path(out, FILES_DIR, key)
     path.write_bytes(path.read_bytes()[:-20])
@@ -134,7 +130,7 @@ def test_an_input_in_two_partitions_is_left_in_one(out: Path, finished: Labeled)
     assert len(list((out / FILES_DIR).iterdir())) == 1
 
 
-def test_partitions_of_another_model_are_kept_and_refused_without_a_new_run(out: Path, finished: Labeled) -> None:
+def test_partitions_of_another_model_are_kept_and_rejected_without_a_new_run(out: Path, finished: Labeled) -> None:
     key = committed(out, finished, [source("a.jpg")])
     other = FACTS | {"model": "other"}
     with pytest.raises(OtherRun, match="model tiny -> other"):
@@ -145,7 +141,7 @@ def test_partitions_of_another_model_are_kept_and_refused_without_a_new_run(out:
         assert table_path(out / ".mien" / "ray-run.1", table, key).exists()
 
 
-def test_a_table_of_another_program_is_refused_and_kept(out: Path, finished: Labeled) -> None:
+def test_a_table_of_another_program_is_rejected_and_kept(out: Path, finished: Labeled) -> None:
     committed(out, finished, [source("a.jpg")])
     foreign = out / LABELS_DIR / "part-mine.parquet"
     foreign.write_bytes(b"PAR1 years of work")
@@ -177,7 +173,7 @@ def test_a_plan_keeps_odd_names_and_failures(out: Path) -> None:
     assert read_plan(out, write_plan(out, [odd, dead], FACTS)) == [odd, dead]
 
 
-def test_a_partition_that_kills_its_workers_ends_the_run_and_names_its_files(out: Path) -> None:
+def test_a_partition_that_crashes_workers_ends_the_run_and_names_its_files(out: Path) -> None:
     key = write_plan(out, [source("a.jpg"), source("b.jpg")], FACTS)
     for _ in range(3):
         attempt(out, key, 3)
@@ -185,7 +181,7 @@ def test_a_partition_that_kills_its_workers_ends_the_run_and_names_its_files(out
         attempt(out, key, 3)
 
 
-def test_a_full_folder_leaves_no_half_partition(out: Path, finished: Labeled, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_no_partial_partition(out: Path, finished: Labeled, monkeypatch: pytest.MonkeyPatch) -> None:
     run, view = begin_run(out), View(finished.out)
     monkeypatch.setattr(partitions.os, "fsync", _no_space)
     with pytest.raises(DiskFull, match="no space left"):

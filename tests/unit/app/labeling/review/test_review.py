@@ -53,7 +53,7 @@ def test_a_decision_is_saved_shown_and_can_be_undone(page: TestClient, own: Labe
     ("file", "face", "label", "status"),
     [("0.jpg", 0, "bored", 422), ("0.jpg", 9, "anger", 422), ("nowhere.jpg", 0, "anger", 404)],
 )
-def test_a_decision_on_nothing_is_refused(
+def test_a_decision_about_a_missing_face_is_rejected(
     page: TestClient, own: Labeled, file: str, face: int, label: str, status: int
 ) -> None:
     assert page.post("/api/decisions", json={"file": file, "face": face, "label": label}).status_code == status
@@ -67,14 +67,14 @@ def test_pages_of_other_sites_can_neither_read_nor_write(page: TestClient, own: 
     assert not (own.out / CORRECTIONS).exists()
 
 
-def test_the_photo_is_shown_with_its_face_and_its_loss_is_said(page: TestClient, own: Labeled) -> None:
+def test_the_photo_is_shown_with_its_face_and_a_missing_photo_is_reported(page: TestClient, own: Labeled) -> None:
     shown = page.get("/api/photo", params={"file": "0.jpg", "face": 0})
     assert decode(shown.content).shape == (112, 112, 3)
     assert page.get("/api/photo", params={"file": "clip.avi", "frame": 1}).status_code == 200
     assert page.get("/api/photo", params={"file": "nowhere.jpg"}).status_code == 404
 
 
-def test_a_line_cut_off_by_a_kill_loses_nothing_else(page: TestClient, own: Labeled) -> None:
+def test_a_truncated_line_affects_no_other_line(page: TestClient, own: Labeled) -> None:
     decide(page, "0.jpg", "anger")
     with (own.out / CORRECTIONS).open("ab") as file:
         file.write(b'{"file": "1.jpg", "fra')
@@ -100,7 +100,7 @@ def test_reviewed_faces_become_class_folders_that_training_reads(
     assert len(Folders(target).samples("train")) == 6
 
 
-def test_an_export_cuts_crops_that_were_not_written(page: TestClient, own: Labeled, tmp_path: Path) -> None:
+def test_an_export_creates_missing_crops(page: TestClient, own: Labeled, tmp_path: Path) -> None:
     decide(page, "0.jpg", "anger")
     decide(page, "clip.avi", "anger", frame=1)
     write_export(own.out, tmp_path / "with", everything=False)
@@ -113,7 +113,7 @@ def test_an_export_cuts_crops_that_were_not_written(page: TestClient, own: Label
         assert (tmp_path / "with" / name).read_bytes() == (tmp_path / "without" / name).read_bytes()
 
 
-def test_a_decision_on_other_bytes_does_not_count(page: TestClient, own: Labeled, tmp_path: Path) -> None:
+def test_a_decision_about_other_bytes_is_ignored(page: TestClient, own: Labeled, tmp_path: Path) -> None:
     decide(page, "0.jpg", "anger")
     lines = (own.out / CORRECTIONS).read_text(encoding="utf-8")
     one = json.loads(lines)

@@ -62,7 +62,7 @@ def test_a_raw_body_gives_the_same_faces_as_multipart(client: TestClient) -> Non
     assert raw.json()["images"][0]["name"] is None
 
 
-def test_a_photo_without_a_face_is_an_answer(client: TestClient) -> None:
+def test_a_photo_without_a_face_is_a_normal_response(client: TestClient) -> None:
     body = post(client, encoded(picture(64, 64))).json()
     assert body["images"][0]["faces"] == []
     assert body["images"][0]["error"] is None
@@ -75,7 +75,7 @@ def test_images_of_one_request_keep_their_order(client: TestClient) -> None:
     assert [len(image["faces"]) for image in body["images"]] == [1, 0, 1, 1]
 
 
-def test_one_bad_image_among_good_ones_carries_its_error(client: TestClient) -> None:
+def test_one_bad_image_among_good_ones_has_an_error(client: TestClient) -> None:
     response = post(client, PHOTO, PHOTO[:2000], b"no picture at all")
     assert response.status_code == 200
     good, cut, text = response.json()["images"]
@@ -99,16 +99,16 @@ def test_a_label_below_the_threshold_is_flagged_and_stays_one_of_the_seven(clien
     assert (sure["label"], sure["uncertain"]) == (face["label"], False)
 
 
-def test_the_threshold_of_the_model_holds_when_none_is_given(client: TestClient) -> None:
+def test_the_default_threshold_is_that_of_the_model(client: TestClient) -> None:
     assert post(client, PHOTO).json()["confidence_threshold"] == 0.3
 
 
-def test_small_faces_are_left_out_when_asked(client: TestClient) -> None:
+def test_small_faces_are_left_out_on_request(client: TestClient) -> None:
     assert len(post(client, PHOTO, min_face_px=80).json()["images"][0]["faces"]) == 1
     assert post(client, PHOTO, min_face_px=81).json()["images"][0]["faces"] == []
 
 
-def test_the_annotated_picture_differs_from_the_photo_at_the_face_only(client: TestClient) -> None:
+def test_the_annotated_image_differs_from_the_photo_at_the_face_only(client: TestClient) -> None:
     drawn = post(client, PHOTO, annotate="true").json()["images"][0]["annotated"]
     assert drawn["media_type"] == "image/jpeg"
     canvas = decode(base64.b64decode(drawn["base64"])).astype(int)
@@ -119,18 +119,18 @@ def test_the_annotated_picture_differs_from_the_photo_at_the_face_only(client: T
     assert post(client, PHOTO).json()["images"][0]["annotated"] is None
 
 
-def test_an_explanation_is_refused_where_the_model_has_none(client: TestClient) -> None:
+def test_explain_is_rejected_if_the_model_has_no_attention_map(client: TestClient) -> None:
     assert "tiny.test" in problem(post(client, PHOTO, explain="true"), 422, "invalid-request")
 
 
 @pytest.mark.parametrize(
     "query", [{"top_k": 8}, {"top_k": "x"}, {"confidence_threshold": 1.5}, {"min_face_px": 0}, {"url": "http://x"}]
 )
-def test_an_option_that_means_nothing_is_refused_by_name(client: TestClient, query: dict[str, object]) -> None:
+def test_an_invalid_option_is_rejected_by_name(client: TestClient, query: dict[str, object]) -> None:
     assert next(iter(query)) in problem(post(client, PHOTO, **query), 422, "invalid-request")
 
 
-def test_an_unknown_option_lists_those_there_are(client: TestClient) -> None:
+def test_an_unknown_option_lists_the_known_ones(client: TestClient) -> None:
     detail = problem(post(client, PHOTO, topk=3), 422, "invalid-request")
     assert "no option is named topk; options: min_face_px, confidence_threshold, top_k, model, aligned" in detail
 
@@ -146,7 +146,7 @@ def test_a_body_of_unknown_type_is_read_as_one_image(client: TestClient) -> None
     assert len(response.json()["images"][0]["faces"]) == 1
 
 
-def test_other_bodies_than_images_are_refused(client: TestClient) -> None:
+def test_bodies_other_than_images_are_rejected(client: TestClient) -> None:
     for kind in ("text/plain", "application/x-www-form-urlencoded"):
         response = client.post("/v1/expressions", content=b"{}", headers={"content-type": kind})
         assert kind in problem(response, 415, "unsupported-content")
@@ -165,20 +165,20 @@ def test_a_crop_from_the_response_classified_again_has_the_same_probabilities(cl
     assert set(body["images"][0]["timings_ms"]) == {"decode", "classify"}
 
 
-def test_an_image_of_another_size_is_no_aligned_face(client: TestClient) -> None:
+def test_an_image_of_another_size_is_not_an_aligned_face(client: TestClient) -> None:
     detail = problem(post(client, PHOTO, aligned="true"), 422, "invalid-request")
     assert "640x480 px, expected a face of 112x112" in detail
     good, bad = post(client, encoded(picture(112, 112)), PHOTO, aligned="true").json()["images"]
     assert (len(good["faces"]), bad["error"]["status"]) == (1, 422)
 
 
-def test_a_model_that_is_not_loaded_is_refused_with_those_that_are(connect: Connect) -> None:
+def test_a_model_that_is_not_loaded_is_rejected_with_the_loaded_ones(connect: Connect) -> None:
     detail = problem(post(connect(), PHOTO, model="accurate"), 422, "invalid-request")
     assert "model accurate: not loaded here. Choose one of: fast" in detail
     assert post(connect(), PHOTO, model="fast").status_code == 200
 
 
-def test_each_request_chooses_among_the_loaded_models(tmp_path: Path) -> None:
+def test_each_request_can_select_a_loaded_model(tmp_path: Path) -> None:
     artifacts = [tiny_artifact(tmp_path / f"{name}.v1", temperature=t) for name, t in (("small", 1.0), ("large", 3.0))]
     settings = Settings(device="cpu", model=artifacts[0], extra_models=(str(artifacts[1]),), detector="haar")
     with LocalClient(create_app(settings)) as client:
@@ -196,14 +196,14 @@ def test_each_request_chooses_among_the_loaded_models(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["AVIF", "HEIF"])
-def test_pictures_of_phones_are_read(client: TestClient, kind: str) -> None:
+def test_photos_of_phones_are_read(client: TestClient, kind: str) -> None:
     if kind not in formats():
         pytest.skip(f"{kind}: the package that reads it is not installed")
     body = post(client, encoded(picture(640, 480), kind)).json()
     assert (body["images"][0]["width"], len(body["images"][0]["faces"])) == (640, 1)
 
 
-def test_a_part_of_another_name_is_refused_by_name(client: TestClient) -> None:
+def test_a_part_with_another_name_is_rejected_by_name(client: TestClient) -> None:
     response = client.post("/v1/expressions", files={"file": ("a.jpg", PHOTO, "image/jpeg")})
     assert "'file'" in problem(response, 422, "invalid-request")
 
@@ -220,23 +220,23 @@ def test_a_part_of_another_name_is_refused_by_name(client: TestClient) -> None:
         ("image/png", b""),
     ],
 )
-def test_a_malformed_body_is_refused(client: TestClient, content_type: str, body: bytes) -> None:
+def test_a_malformed_body_is_rejected(client: TestClient, content_type: str, body: bytes) -> None:
     response = client.post("/v1/expressions", content=body, headers={"content-type": content_type})
     problem(response, 422, "invalid-request")
 
 
-def test_an_image_of_too_many_pixels_is_refused_before_decoding(connect: Connect) -> None:
+def test_an_image_of_too_many_pixels_is_rejected_before_decoding(connect: Connect) -> None:
     client = connect(max_pixels=100_000)
     problem(post(client, PHOTO), 413, "image-too-large")
 
 
-def test_too_many_images_are_refused(connect: Connect) -> None:
+def test_too_many_images_are_rejected(connect: Connect) -> None:
     client = connect(max_images=2)
     assert post(client, PHOTO, PHOTO).status_code == 200
     problem(post(client, PHOTO, PHOTO, PHOTO), 413, "too-many-images")
 
 
-def test_a_body_is_refused_by_its_announced_length(connect: Connect) -> None:
+def test_a_body_is_rejected_by_its_content_length(connect: Connect) -> None:
     client = connect(max_body_bytes=2048)
     problem(post(client, bytes(5000)), 413, "payload-too-large")
 
@@ -281,7 +281,7 @@ class Slow:
         return []
 
 
-def test_a_full_house_refuses_at_once_and_recovers(connect: Connect) -> None:
+def test_a_full_service_rejects_immediately_and_recovers(connect: Connect) -> None:
     slow = Slow()
     client = connect(detector=slow, max_concurrent=1, max_queue=1)
     with ThreadPoolExecutor(2) as pool:
@@ -298,7 +298,7 @@ def test_a_full_house_refuses_at_once_and_recovers(connect: Connect) -> None:
     assert post(client, PHOTO).status_code == 200
 
 
-def test_one_caller_cannot_take_every_place(connect: Connect) -> None:
+def test_one_client_cannot_use_all_capacity(connect: Connect) -> None:
     slow = Slow()
     client = connect(detector=slow, max_per_client=1)
     with ThreadPoolExecutor(1) as pool:
@@ -311,7 +311,7 @@ def test_one_caller_cannot_take_every_place(connect: Connect) -> None:
         assert first.result().status_code == 200
 
 
-def test_a_request_that_takes_too_long_is_given_up(connect: Connect) -> None:
+def test_a_request_that_takes_too_long_times_out(connect: Connect) -> None:
     slow = Slow()
     client = connect(detector=slow, request_timeout_s=0.2)
     response = post(client, PHOTO)
@@ -320,7 +320,7 @@ def test_a_request_that_takes_too_long_is_given_up(connect: Connect) -> None:
     assert "retry-after" in response.headers
 
 
-def test_a_batch_that_can_never_finish_is_refused_for_good(connect: Connect) -> None:
+def test_a_batch_that_can_never_finish_is_rejected_permanently(connect: Connect) -> None:
     slow = Slow()
     client = connect(detector=slow, request_timeout_s=0.2)
     response = post(client, PHOTO, PHOTO)
@@ -338,7 +338,7 @@ def test_an_oversized_part_fails_its_image_and_not_the_batch(connect: Connect) -
     assert (large["index"], large["error"]["type"]) == (1, "urn:mien:problem:payload-too-large")
 
 
-def test_bytes_of_a_request_are_bounded_by_the_buffer_of_all(connect: Connect) -> None:
+def test_bytes_of_a_request_are_limited_by_the_shared_buffer(connect: Connect) -> None:
     client = connect(max_buffered_bytes=4096)
     problem(post(client, PHOTO), 413, "payload-too-large")
     small = encoded(picture(32, 32), "JPEG")
@@ -346,7 +346,7 @@ def test_bytes_of_a_request_are_bounded_by_the_buffer_of_all(connect: Connect) -
     assert post(client, small).status_code == 200, "what a request reserved is given back"
 
 
-def test_an_unexpected_error_reveals_nothing_but_its_id(connect: Connect, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unexpected_error_reveals_only_its_id(connect: Connect, caplog: pytest.LogCaptureFixture) -> None:
     class Broken:
         name = "broken"
 

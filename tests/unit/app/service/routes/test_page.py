@@ -28,7 +28,7 @@ class Tags(HTMLParser):
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_a_page_comes_under_a_strict_policy(client: TestClient, path: str) -> None:
+def test_a_page_has_a_strict_content_security_policy(client: TestClient, path: str) -> None:
     response = client.get(path)
     assert response.status_code == 200
     assert response.headers["content-type"].startswith("text/html")
@@ -40,7 +40,7 @@ def test_a_page_comes_under_a_strict_policy(client: TestClient, path: str) -> No
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_all_that_a_page_asks_for_is_served_here(client: TestClient, path: str) -> None:
+def test_everything_that_a_page_loads_is_served_locally(client: TestClient, path: str) -> None:
     for tag, attributes in Tags(client.get(path).text).tags:
         source = attributes.get("src") or (attributes.get("href") if tag in {"a", "link"} else None)
         if source and not source.startswith("#"):
@@ -50,7 +50,7 @@ def test_all_that_a_page_asks_for_is_served_here(client: TestClient, path: str) 
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_every_module_imports_only_modules_that_are_there(client: TestClient, name: str) -> None:
+def test_every_module_imports_only_existing_modules(client: TestClient, name: str) -> None:
     response = client.get(f"/page/{name}")
     assert response.headers["content-type"].startswith("text/javascript")
     assert response.headers["cache-control"] == "no-cache"
@@ -83,7 +83,7 @@ def test_the_page_knows_the_labels_and_colors_of_the_program() -> None:
     assert found == COLORS
 
 
-def test_the_page_says_what_it_is_not() -> None:
+def test_the_page_states_its_limitations() -> None:
     text = " ".join((FOLDER / "index.html").read_text(encoding="utf-8").split())
     for sentence in ("reads expressions, not feelings", "Nothing is stored", "at work or in education", 'href="card"'):
         assert sentence in text

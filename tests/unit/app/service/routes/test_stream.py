@@ -32,7 +32,7 @@ def test_frames_come_back_with_their_number_and_a_tracked_face(client: TestClien
     assert "mien_streams 0.0" in client.get("/metrics").text
 
 
-def test_each_connection_has_an_id_of_its_own(client: TestClient) -> None:
+def test_each_connection_has_its_own_id(client: TestClient) -> None:
     streams = []
     for _ in range(2):
         with client.websocket_connect("/v1/stream") as socket:
@@ -45,7 +45,7 @@ def test_each_connection_has_an_id_of_its_own(client: TestClient) -> None:
     assert one != other
 
 
-def test_a_broken_frame_is_an_answer_and_the_stream_goes_on(client: TestClient) -> None:
+def test_a_broken_frame_gets_an_error_and_the_stream_continues(client: TestClient) -> None:
     with client.websocket_connect("/v1/stream") as socket:
         socket.send_bytes(FRAME[:500])
         assert socket.receive_json()["error"]["status"] == 422
@@ -96,7 +96,7 @@ def test_a_slow_service_drops_frames_instead_of_queueing_them(connect: Connect) 
         assert (newest["frame"], newest["dropped"]) == (50, 49)
 
 
-def test_options_hold_for_a_stream(client: TestClient) -> None:
+def test_options_apply_to_a_stream(client: TestClient) -> None:
     with client.websocket_connect("/v1/stream?confidence_threshold=1") as socket:
         socket.send_bytes(FRAME)
         (face,) = socket.receive_json()["faces"]
@@ -110,7 +110,7 @@ def test_options_hold_for_a_stream(client: TestClient) -> None:
 
 
 @pytest.mark.parametrize("query", ["min_face_px=0", "smoothing_s=-1", "nonsense=1"])
-def test_an_option_that_means_nothing_closes_the_stream(client: TestClient, query: str) -> None:
+def test_an_invalid_option_closes_the_stream(client: TestClient, query: str) -> None:
     with pytest.raises(WebSocketDisconnect) as refused, client.websocket_connect(f"/v1/stream?{query}"):
         pass
     assert refused.value.code == 1008
@@ -126,7 +126,7 @@ def test_text_and_oversized_frames_close_the_stream(connect: Connect) -> None:
             assert closed.value.code == code
 
 
-def test_streams_are_counted_and_bounded(connect: Connect) -> None:
+def test_streams_are_counted_and_limited(connect: Connect) -> None:
     client = connect(max_streams=1)
     with client.websocket_connect("/v1/stream"):
         with pytest.raises(WebSocketDenialResponse) as refused, client.websocket_connect("/v1/stream"):
@@ -139,7 +139,7 @@ def test_streams_are_counted_and_bounded(connect: Connect) -> None:
         assert again.receive_json()["frame"] == 0
 
 
-def test_one_caller_cannot_hold_every_stream(connect: Connect) -> None:
+def test_one_client_cannot_open_all_streams(connect: Connect) -> None:
     client = connect(max_streams_per_client=1)
     with client.websocket_connect("/v1/stream"):
         with pytest.raises(WebSocketDenialResponse) as refused, client.websocket_connect("/v1/stream"):
@@ -157,7 +157,7 @@ def test_a_plain_request_for_the_stream_is_told_to_upgrade(client: TestClient) -
     assert refused.json()["type"] == "urn:mien:problem:upgrade-required"
 
 
-def test_a_stream_and_its_refusal_carry_a_request_id(connect: Connect) -> None:
+def test_a_stream_and_its_rejection_have_a_request_id(connect: Connect) -> None:
     client = connect(max_streams=1)
     with client.websocket_connect("/v1/stream", headers={"x-request-id": "camera-1"}) as socket:
         assert dict(socket.extra_headers or [])[b"x-request-id"] == b"camera-1"
@@ -181,7 +181,7 @@ def test_a_page_of_another_site_cannot_open_a_stream(connect: Connect) -> None:
         pass
 
 
-def test_a_stream_needs_a_key_where_keys_are_set(connect: Connect) -> None:
+def test_a_stream_requires_a_key_if_keys_are_configured(connect: Connect) -> None:
     client = connect(api_key_sha256=key_hash("open-sesame"))
     with pytest.raises(WebSocketDenialResponse) as refused, client.websocket_connect("/v1/stream"):
         pass
