@@ -96,7 +96,7 @@ def decision(picture: Picture, face: int, label: str) -> Correction:
     if label not in DECISIONS:
         raise BadCorrection(f"label {label!r}: expected one of {', '.join(DECISIONS)}")
     if not 0 <= face < len(picture.faces):
-        raise BadCorrection(f"{picture.name} has {len(picture.faces)} faces; there is no number {face}")
+        raise BadCorrection(f"{picture.name} has {len(picture.faces)} faces; number {face} does not exist")
     predicted = picture.faces[face].label
     return Correction(picture.name, picture.frame, face, picture.sha256 or "", predicted, label)
 
