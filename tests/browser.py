@@ -26,6 +26,7 @@ from playwright.sync_api import Browser, BrowserType, ConsoleMessage, Page, WebS
 from data.contract import Array
 from models.manifest import ArtifactError, default_artifact_dir
 from tests.support import tiny_artifact
+from tools.sample_clip import side_by_side
 
 ROOT = Path(__file__).resolve().parent.parent
 FRAME_PX = (640, 480)
@@ -75,14 +76,13 @@ def camera_frames(count: int = 180, *, side_px: int = 230) -> Iterator[Array]:
         yield frame
 
 
-def photo_frames(count: int = 180) -> Iterator[Array]:
-    """Frames of the sample photo with camera shake: (480, 640, 3) uint8 RGB, `count` times."""
-    photo = cv2.cvtColor(cv2.imread(str(ROOT / "samples/photos/astronaut.jpg")), cv2.COLOR_BGR2RGB)
-    grown = cv2.resize(photo, (720, 720), interpolation=cv2.INTER_CUBIC)
-    wide, tall = FRAME_PX
+def people_frames(count: int = 180) -> Iterator[Array]:
+    """Frames of two sample photos side by side, with camera shake: (480, 640, 3) uint8 RGB, `count` times."""
+    photo = side_by_side()
+    wide, tall = 760, 570
     for angle in np.linspace(0, 2 * np.pi, count, endpoint=False):
-        x, y = round(40 + 20 * np.sin(angle)), round(20 + 15 * np.cos(angle))
-        yield grown[y : y + tall, x : x + wide]
+        x, y = round(180 + 8 * np.sin(angle)), round(15 + 6 * np.cos(angle))
+        yield cv2.resize(photo[y : y + tall, x : x + wide], FRAME_PX, interpolation=cv2.INTER_AREA)
 
 
 def crossing_frames(count: int = 600) -> Iterator[Array]:

@@ -1,4 +1,4 @@
-"""Screenshots of docs/webcam.md: the page with the sample photo in Chromium.
+"""Screenshots of docs/webcam.md: the page with the sample photos in Chromium.
 
     python -m tests.screenshots docs/images
 
@@ -12,34 +12,31 @@ from typing import Any
 
 from playwright.sync_api import Page, sync_playwright
 
-from tests.browser import ALLOWED, CAMERA, ROOT, WAIT_MS, launch, photo_frames, serving, write_camera
+from tests.browser import ALLOWED, CAMERA, ROOT, WAIT_MS, launch, people_frames, serving, write_camera
 
-DESKTOP = {"width": 1280, "height": 860}
+DESKTOP = {"width": 1280, "height": 800}
 PHONE = {"width": 360, "height": 740}
 
 
 def live(page: Page) -> None:
-    """Run the camera until the timeline shows results."""
+    """Run the camera until the timelines show results."""
     page.click("#start")
-    page.wait_for_selector(".face-label:not(:empty)", timeout=WAIT_MS)
-    page.wait_for_timeout(12_000)
-    if page.is_visible("#look"):
-        page.click("#look")
-        page.wait_for_selector(".attention canvas", timeout=WAIT_MS)
+    page.wait_for_selector("[data-person='2'] .face-label:not(:empty)", timeout=WAIT_MS)
+    page.wait_for_timeout(20_000)
 
 
 def photos(page: Page) -> None:
-    """Two photos, one with a face and one without."""
+    """All sample photos, as tiles."""
     page.click("#tab-photos")
-    page.set_input_files("#files", [ROOT / "samples/photos/astronaut.jpg", ROOT / "samples/photos/chelsea.jpg"])
-    page.wait_for_selector(".tile:nth-child(2) canvas", timeout=WAIT_MS)
+    page.set_input_files("#files", sorted((ROOT / "samples/photos").glob("*.jpg")))
+    page.wait_for_selector(".tile:nth-child(3) canvas", timeout=WAIT_MS)
     page.wait_for_timeout(500)
 
 
 SHOTS: dict[str, tuple[Any, dict[str, int], str, bool]] = {
     "webcam-live-dark": (live, DESKTOP, "dark", False),
-    "webcam-photos-light": (photos, DESKTOP, "light", True),
-    "webcam-live-phone": (live, PHONE, "dark", True),
+    "webcam-photos-light": (photos, DESKTOP, "light", False),
+    "webcam-live-phone": (live, PHONE, "dark", False),
 }
 
 
@@ -47,7 +44,7 @@ def main(folder: Path) -> None:
     """Write all screenshots as JPEG to `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as place, sync_playwright() as driver, serving(Path(place)) as site:
-        camera = write_camera(Path(place) / "camera.mjpeg", photo_frames())
+        camera = write_camera(Path(place) / "camera.mjpeg", people_frames())
         with launch(driver.chromium, CAMERA, ALLOWED, f"--use-file-for-fake-video-capture={camera}") as browser:
             for name, (act, viewport, colors, whole) in SHOTS.items():
                 context = browser.new_context(viewport=viewport, color_scheme=colors)  # type: ignore[arg-type]

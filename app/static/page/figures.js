@@ -7,6 +7,8 @@ const WINDOW_MS = 2000;
 const STALE_MS = 10_000;
 const REFRESH_MS = 500;
 
+const duration = (ms) => (ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`);
+
 export class Figures {
   constructor() {
     this.clear();
@@ -34,7 +36,7 @@ export class Figures {
     const span = this.answers.length > 1 ? this.answers.at(-1)[0] - this.answers[0][0] : 0;
     const sorted = this.answers.map(([, ms]) => ms).sort((one, other) => one - other);
     setText(fps, span ? (((this.answers.length - 1) / span) * 1000).toFixed(1) : "–");
-    setText(latency, sorted.length ? `${Math.round(sorted[Math.floor(sorted.length / 2)])} ms` : "–");
+    setText(latency, sorted.length ? duration(sorted[Math.floor(sorted.length / 2)]) : "–");
   }
 }
 

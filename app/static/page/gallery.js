@@ -4,7 +4,7 @@ import { Detail } from "./detail.js";
 import { announce, byId, download, element, setText } from "./dom.js";
 import { asCsv, asJson } from "./exports.js";
 import { Filter } from "./filter.js";
-import { brief, spoken } from "./labels.js";
+import { UNCERTAIN, brief, spoken } from "./labels.js";
 import { fromBase64, isVideo, paint, readable, sendable } from "./pictures.js";
 import { label } from "./service.js";
 
@@ -142,12 +142,7 @@ export class Gallery {
   present(result, canvas) {
     const open = element("button", { class: "open", "aria-label": `${result.name}. ${result.summary}. Show details` }, canvas);
     open.addEventListener("click", () => this.detail.open(result));
-    const { faces } = result.image;
-    const labels = faces.slice(0, 3).map((face) =>
-      element("span", { class: `face-label${face.uncertain ? " uncertain" : ""}`, "data-label": face.label }, brief(face)));
-    if (faces.length > 3) labels.push(element("span", { class: "quiet" }, `and ${faces.length - 3} more`));
-    if (!faces.length) labels.push(element("span", { class: "quiet" }, "No face found"));
-    result.root.replaceChildren(open, element("h3", {}, result.name), element("p", { class: "labels" }, ...labels));
+    result.root.replaceChildren(open, element("h3", {}, result.name), element("p", { class: "labels" }, ...labelsOf(result.image.faces)));
   }
 
   presentError(result) {
@@ -167,6 +162,19 @@ export class Gallery {
 function presentNote(result, text, waiting) {
   const blank = element("div", { class: `blank${waiting ? " waiting" : ""}`, "aria-hidden": "true" });
   result.root.replaceChildren(blank, element("h3", {}, result.name), element("p", { class: waiting ? "quiet" : "error" }, text));
+}
+
+/** The label of one face, or how many faces have which. */
+function labelsOf(faces) {
+  if (!faces.length) return [element("span", { class: "quiet" }, "No face found")];
+  const counts = new Map();
+  for (const face of faces) {
+    const name = face.uncertain ? UNCERTAIN : face.label;
+    counts.set(name, (counts.get(name) ?? 0) + 1);
+  }
+  return [...counts].map(([name, count]) => element("span", {
+    class: `face-label${name === UNCERTAIN ? " uncertain" : ""}`, "data-label": name,
+  }, faces.length === 1 ? brief(faces[0]) : `${name} × ${count}`));
 }
 
 function summaryOf(faces) {

@@ -91,7 +91,7 @@ export class Tools {
   showRecording() {
     const seconds = this.session && Math.floor((performance.now() - this.session.startedAt) / 1000);
     const clock = this.session && `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")}`;
-    setText(byId("record-text"), this.session ? `Stop recording ${clock}` : "Record");
+    setText(byId("record-text"), this.session ? `Finish ${clock}` : "Record");
     byId("record").setAttribute("aria-pressed", String(Boolean(this.session)));
   }
 }

@@ -3,9 +3,14 @@
 import json
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from playwright.sync_api import BrowserType
 
+from app.inference.detect import Face
+from app.inference.pipeline import LabeledFace
+from app.inference.tracking import Tracker
+from data.contract import CROP_PX, LABELS
 from tests.browser import ALLOWED, CAMERA, Tab, crossing_frames, launch, write_camera
 from tests.e2e.browser.scenes import SCENE, person
 
@@ -59,6 +64,17 @@ DRAWN = """async () => {
   const neutral = 'rgb(200 200 200)';
   return { sure: count(face, 2, neutral), uncertain: count({ ...face, uncertain: true }, 2, neutral),
     person: count(face, 2, personColor(2)), other: count(face, 2, personColor(1)) };
+}"""
+
+
+# What the page shows of a list of [ms, probabilities], one face: [label, uncertain, confidence] for each.
+STEADY = """async ([frames, threshold]) => {
+  const { Steady } = await import('/page/steady.js');
+  const steady = Object.assign(new Steady(), { threshold });
+  return frames.map(([at, probabilities]) => {
+    const [face] = steady.update([{ track: 1, probabilities }], at);
+    return [face.label, face.uncertain, face.confidence];
+  });
 }"""
 
 
@@ -144,6 +160,24 @@ def test_uncertain_and_neutral_look_different(open_tab: Open) -> None:
         uncertain = "document.querySelector('.face-label').classList.contains('uncertain')"
         tab.wait_until(uncertain if expected else f"!{uncertain}")
     assert tab.page.inner_text("#threshold-value") == "10%"
+
+
+def test_the_page_smooths_as_the_service_does(open_tab: Open) -> None:
+    shares = np.random.default_rng(3).dirichlet(np.full(7, 0.6), 25).repeat(8, axis=0).astype(np.float32)
+    tracker = Tracker(threshold=0.5)
+    box = Face((0, 0, 80, 80), np.zeros((5, 2), np.float32), 0.9)
+    crop = np.zeros((CROP_PX, CROP_PX, 3), np.uint8)
+    expected = []
+    for number, row in enumerate(shares):
+        face = LabeledFace(box, row, LABELS[int(row.argmax())], float(row.max()), False, 0.0, crop)
+        expected.append(tracker.update((face,), number / 15)[0].face)
+    tab = open_tab()
+    frames = [
+        [1000 * number / 15, dict(zip(LABELS, map(float, row), strict=True))] for number, row in enumerate(shares)
+    ]
+    found = tab.page.evaluate(STEADY, [frames, 0.5])
+    assert [(label, uncertain) for label, uncertain, _ in found] == [(one.label, one.uncertain) for one in expected]
+    assert [value for _, _, value in found] == pytest.approx([one.confidence for one in expected], abs=1e-6)
 
 
 def test_tags_hide_neither_each_other_nor_a_mouth(open_tab: Open) -> None:

@@ -40,7 +40,7 @@ def test_a_session_ends_in_a_summary_with_its_files(open_tab: Open, tmp_path: Pa
     tab.page.wait_for_timeout(4000)
     tab.page.evaluate(shows(TWO[0]))
     tab.page.wait_for_timeout(2000)
-    assert tab.page.inner_text("#record").startswith("Stop recording 0:0")
+    assert tab.page.inner_text("#record").startswith("Finish 0:0")
     tab.page.click("#record")
     tab.page.wait_for_selector("#summary[open]")
 
