@@ -78,10 +78,11 @@ def camera_frames(count: int = 180, *, side_px: int = 230) -> Iterator[Array]:
 
 def people_frames(count: int = 180) -> Iterator[Array]:
     """Frames of two sample photos side by side, with camera shake: (480, 640, 3) uint8 RGB, `count` times."""
-    photo = side_by_side()
-    wide, tall = 760, 570
+    both = side_by_side()
+    photo = np.hstack([both[:, 90:490], both[:, 640:1040]])
+    wide, tall = 780, 585
     for angle in np.linspace(0, 2 * np.pi, count, endpoint=False):
-        x, y = round(180 + 8 * np.sin(angle)), round(15 + 6 * np.cos(angle))
+        x, y = round(10 + 8 * np.sin(angle)), round(7 + 6 * np.cos(angle))
         yield cv2.resize(photo[y : y + tall, x : x + wide], FRAME_PX, interpolation=cv2.INTER_AREA)
 
 

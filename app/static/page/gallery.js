@@ -134,7 +134,7 @@ export class Gallery {
     const bitmap = picture ?? (await readable(result.picture));
     Object.assign(result, { answer, image, error: undefined, summary: summaryOf(image.faces) });
     const canvas = element("canvas", { class: "picture", "aria-hidden": "true" });
-    paint(canvas, bitmap, result.drawn, image.width, TILE_PX);
+    paint(canvas, bitmap, result.drawn, image.width, TILE_PX, { bold: true });
     bitmap.close();
     this.present(result, canvas);
   }

@@ -33,8 +33,8 @@ export async function fromBase64({ base64, media_type: type }) {
   return new Blob([bytes], { type });
 }
 
-/** Draw a picture with the faces of `width` pixels of the original, at most `longSidePx` large. */
-export function paint(canvas, picture, faces, width, longSidePx) {
+/** Draw a picture with its faces, at most `longSidePx` large. `width`: of the original; `bold`: for small tiles. */
+export function paint(canvas, picture, faces, width, longSidePx, { bold = false } = {}) {
   const shrink = Math.min(1, longSidePx / Math.max(picture.width, picture.height));
   canvas.width = Math.max(1, Math.round(picture.width * shrink));
   canvas.height = Math.max(1, Math.round(picture.height * shrink));
@@ -48,5 +48,5 @@ export function paint(canvas, picture, faces, width, longSidePx) {
     points: Object.fromEntries(Object.entries(face.landmarks).map(([name, point]) => [name, at({ ...point, width: 0, height: 0 })])),
   }));
   const area = { x: 0, y: 0, width: canvas.width, height: canvas.height };
-  drawFaces(context, shown, { unit: Math.max(canvas.width, canvas.height) / 700, area });
+  drawFaces(context, shown, { unit: Math.max(canvas.width, canvas.height) / (bold ? 330 : 700), area });
 }
