@@ -86,7 +86,7 @@ def people_frames(count: int = 180) -> Iterator[Array]:
         yield cv2.resize(photo[y : y + tall, x : x + wide], FRAME_PX, interpolation=cv2.INTER_AREA)
 
 
-def crossing_frames(count: int = 600) -> Iterator[Array]:
+def crossing_frames(count: int = 900) -> Iterator[Array]:
     """Frames of two people who pass each other and come back: (480, 640, 3) uint8 RGB, `count` times."""
     photos = [cv2.imread(str(ROOT / "samples/photos" / name)) for name in ("astronaut.jpg", "grace_hopper.jpg")]
     heads = [photos[0][20:230, 130:340], photos[1][60:320, 150:410]]
@@ -94,7 +94,7 @@ def crossing_frames(count: int = 600) -> Iterator[Array]:
     room = np.full((FRAME_PX[1], FRAME_PX[0], 3), 90, np.uint8)
     for angle in np.linspace(0, 2 * np.pi, count, endpoint=False):
         frame = room.copy()
-        left = round(215 - 190 * np.cos(angle))
+        left = round(215 - 110 * np.cos(angle))
         frame[20:230, left : left + 210] = one
         frame[250:460, 430 - left : 640 - left] = other
         yield frame

@@ -39,7 +39,7 @@ def test_a_session_ends_in_a_summary_with_its_files(open_tab: Open, tmp_path: Pa
     tab.page.click("#record")
     tab.page.wait_for_timeout(4000)
     tab.page.evaluate(shows(TWO[0]))
-    tab.page.wait_for_timeout(2000)
+    tab.page.wait_for_timeout(3500)  # more than the gap that counts as in view
     assert tab.page.inner_text("#record").startswith("Finish 0:0")
     tab.page.click("#record")
     tab.page.wait_for_selector("#summary[open]")
