@@ -52,7 +52,7 @@ def run(settings: Settings) -> None:
     del pipelines, classifier
     with tempfile.TemporaryDirectory(prefix="mien-metrics-") as folder:  # counters of all workers, without image data
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
-        config = uvicorn.Config("app.main:create_app", factory=True, workers=settings.workers, **options)
+        config = uvicorn.Config(create_app, factory=True, workers=settings.workers, **options)
         Workers(config, [config.bind_socket()]).run()
 
 

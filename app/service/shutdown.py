@@ -32,6 +32,9 @@ def starting() -> Iterator[None]:
         yield
         return
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    server = getattr(before, "__self__", None)
+    if isinstance(server, uvicorn.Server) and server.should_exit:  # the signal came just before
+        signal.raise_signal(signal.SIGTERM)
     try:
         yield
     finally:

@@ -22,9 +22,16 @@ if "--multiprocessing-fork" in sys.argv:
     try:
         pathlib.Path("first").mkdir()
     except FileExistsError:
+{slow}
+"""
+_SLOW_MODELS = """
         import app.main
         build = app.main.build_pipelines
         app.main.build_pipelines = lambda settings: time.sleep(8) or build(settings)
+"""
+_SLOW_IMPORT = """
+        find = lambda name, *_: name == "app.main" and time.sleep(8) or None
+        sys.meta_path.insert(0, type("Slow", (), {"find_spec": find}))
 """
 PHOTOS = [encoded(picture(width, 240), "JPEG") for width in (320, 400, 480)]
 
@@ -45,7 +52,7 @@ def _stop_under_load(serve: Serve, workers: int, **options: object) -> None:
     server = serve(max_queue=1000, max_per_client=0, max_wait_s=60, workers=workers, **options)
     outcomes = asyncio.run(_load_and_stop(server, rate=60, seconds=2))
     statuses = Counter(outcome.status for outcome in outcomes)
-    assert set(statuses) == {200, REFUSED}, f"a response, or a closed port; nothing lost: {statuses}"
+    assert set(statuses) <= {200, REFUSED}, f"a response, or a closed port; nothing lost: {statuses}"
     assert statuses[200] >= 20
     assert _logged(server) == statuses[200], "every request that the server took was answered, to the last byte"
 
@@ -56,8 +63,9 @@ def test_no_accepted_request_is_lost_when_the_service_stops(serve: Serve, worker
         _stop_under_load(serve, workers)
 
 
-def test_a_worker_that_is_still_starting_does_not_keep_the_port_open(serve: Serve, tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text(_SLOW_SECOND_WORKER)
+@pytest.mark.parametrize("slow", [_SLOW_MODELS, _SLOW_IMPORT])
+def test_a_worker_that_is_still_starting_does_not_keep_the_port_open(serve: Serve, tmp_path: Path, slow: str) -> None:
+    (tmp_path / "sitecustomize.py").write_text(_SLOW_SECOND_WORKER.format(slow=slow))
     _stop_under_load(serve, workers=2, first_on_path=tmp_path)
 
 
