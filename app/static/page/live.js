@@ -8,7 +8,7 @@ import { Motion } from "./motion.js";
 import { People } from "./people.js";
 import { streamAddress } from "./service.js";
 import { Settings } from "./settings.js";
-import { Camera, Clip, offerCameras } from "./source.js";
+import { Camera, Clip, offerCameras, unplayable } from "./source.js";
 import { Stage } from "./stage.js";
 import { Steady } from "./steady.js";
 import { FrameStream } from "./stream.js";
@@ -247,9 +247,4 @@ export class Live {
     this.figures.show(byId("fps"), byId("latency"), now);
     this.tools.drawn(shown);
   }
-}
-
-function unplayable({ name }) {
-  return new CameraTrouble("unplayable", "This video does not play here",
-    `Your browser cannot read ${name}. Most browsers play MP4 (H.264) and WebM.`);
 }

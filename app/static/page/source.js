@@ -1,6 +1,6 @@
 // What the stage plays: a camera, or a video file. Both end up in the one video element.
 
-import { listCameras, openCamera } from "./camera.js";
+import { CameraTrouble, listCameras, openCamera } from "./camera.js";
 import { byId, element } from "./dom.js";
 
 /** A video file of this page or of the person; `loop` for the sample. */
@@ -59,4 +59,10 @@ export async function offerCameras(current) {
   byId("camera").replaceChildren(...options);
   byId("camera-field").hidden = cameras.length < 2;
   return cameras;
+}
+
+/** Why a clip does not play. */
+export function unplayable({ name }) {
+  return new CameraTrouble("unplayable", "This video does not play here",
+    `Your browser cannot read ${name}. Most browsers play MP4 (H.264) and WebM.`);
 }
