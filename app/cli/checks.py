@@ -20,7 +20,14 @@ from app.service.state import fallback
 from app.settings import Settings, load_settings
 from data.contract import CROP_PX, contract_id
 from data.errors import MienError
-from models.manifest import ARTIFACTS_DIR, ArtifactError, artifact_dir, default_artifact_dir, load_artifact
+from models.manifest import (
+    ARTIFACTS_DIR,
+    ArtifactError,
+    artifact_dir,
+    classifier_dirs,
+    default_artifact_dir,
+    load_artifact,
+)
 
 _PACKAGES: Final = ("numpy", "opencv-python", "pillow", "onnxruntime-gpu", "onnxruntime", "fastapi", "pydantic")
 
@@ -109,7 +116,7 @@ def list_models() -> None:
     """Print the released artifacts, the default marked with *, and the detectors."""
     console = Console()
     default = _default_name()
-    folders = sorted(path.parent for path in ARTIFACTS_DIR.glob("*/manifest.json"))
+    folders = classifier_dirs(ARTIFACTS_DIR)
     if not folders:
         console.print(f"no artifacts in {ARTIFACTS_DIR}", highlight=False)
     for folder in folders:
@@ -143,7 +150,7 @@ def _about(folder: Path) -> str:
 def verify_models(folder: Path | None) -> bool:
     """Verify one artifact, or all artifacts and detectors; returns whether all passed."""
     results = _Results()
-    folders = [folder] if folder else sorted(path.parent for path in ARTIFACTS_DIR.glob("*/manifest.json"))
+    folders = [folder] if folder else classifier_dirs(ARTIFACTS_DIR)
     if not folders:
         results.line("artifacts", f"none in {ARTIFACTS_DIR}", good=False)
     for one in folders:

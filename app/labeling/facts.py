@@ -11,13 +11,12 @@ import cv2
 from app import VERSION
 from app.inference.classifier import create_classifier, with_precision
 from app.inference.detect import create_detector
-from app.inference.detect.weights import find_yunet
 from app.inference.pipeline import Pipeline
 from app.labeling.files import LabelingError
 from app.labeling.request import MAX_BYTES, MAX_PIXELS
 from app.settings import Settings
 from data.contract import contract_id
-from models.manifest import artifact_dir, read_manifest, sha256_of
+from models.manifest import artifact_dir, read_manifest
 
 _WORDS: Final = {"graphs": "model file", "detector_file": "detector file", "contract": "crop contract"}
 
@@ -55,7 +54,6 @@ def limits_of(pipeline: Pipeline) -> str:
 def facts_of(pipeline: Pipeline) -> dict[str, str]:
     """Everything except the image that a result depends on; a run cannot be resumed if one of these changes."""
     settings, manifest = pipeline.settings, pipeline.classifier.manifest
-    yunet = find_yunet(settings.models_dir) if pipeline.detector.name == "yunet" else None
     return {
         "version": VERSION,
         "model": manifest.name,
@@ -70,7 +68,7 @@ def facts_of(pipeline: Pipeline) -> dict[str, str]:
         "provider": pipeline.classifier.provider,
         "contract": contract_id(),
         "detector": pipeline.detector.name,
-        "detector_file": sha256_of(yunet)[:16] if yunet else "",
+        "detector_file": getattr(pipeline.detector, "sha256", "")[:16],
         "detection": f"{settings.detection_threshold:g} {settings.detection_px} {settings.detection_max_px} "
         f"{settings.find_turned} {settings.min_face_px:g} {settings.max_faces} {settings.reduced_decode}",
     }

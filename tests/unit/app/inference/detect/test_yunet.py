@@ -9,50 +9,14 @@ import pytest
 
 from app.inference.detect.base import Face
 from app.inference.detect.search import Plan, find_faces
-from app.inference.detect.yunet import NMS_IOU, OUTPUTS, STRIDES, TOP_K, YuNet, create, decode
+from app.inference.detect.yunet import YuNet, create
 from app.settings import load_settings
 from data import contract
 from data.contract import Array, roll_degrees
+from models.detector.decode import NMS_IOU, TOP_K
 from tests.support import folder_from_environment, sample_photo
 
 PLAN = Plan(640, 1600, turned=True)
-
-
-def empty_grids(across: int, down: int) -> dict[str, Array]:
-    """The twelve outputs of a picture in which the network is sure of nothing."""
-    widths = {"cls": 1, "obj": 1, "bbox": 4, "kps": 10}
-    cells = {stride: (across // stride) * (down // stride) for stride in STRIDES}
-    return {
-        name: np.zeros((1, cells[int(name.split("_")[1])], widths[name.split("_")[0]]), np.float32) for name in OUTPUTS
-    }
-
-
-def test_nothing_sure_is_no_row() -> None:
-    rows = decode(empty_grids(128, 96), cells_across=128 // np.array(STRIDES), threshold=0.6)
-    assert rows.shape == (0, 15)
-
-
-def test_a_cell_predicts_offsets_in_cells_and_the_logarithm_of_its_size() -> None:
-    grids = empty_grids(128, 96)
-    cell = 2 * 8 + 3  # third row, fourth column of the grid of stride 16
-    grids["cls_16"][0, cell] = 0.81
-    grids["obj_16"][0, cell] = 1.0
-    grids["bbox_16"][0, cell] = [0.5, 0.25, np.log(2), np.log(3)]
-    grids["kps_16"][0, cell] = np.arange(10)
-    (row,) = decode(grids, cells_across=128 // np.array(STRIDES), threshold=0.6)
-    assert row[14] == pytest.approx(0.9)
-    assert row[:4] == pytest.approx([(3 + 0.5) * 16 - 16, (2 + 0.25) * 16 - 24, 32, 48])
-    assert row[4:14:2] == pytest.approx([(3 + value) * 16 for value in (0, 2, 4, 6, 8)])
-    assert row[5:14:2] == pytest.approx([(2 + value) * 16 for value in (1, 3, 5, 7, 9)])
-
-
-def test_of_overlapping_cells_the_surest_stays() -> None:
-    grids = empty_grids(128, 96)
-    for cell, score in ((40, 0.7), (41, 0.9), (42, 0.8)):
-        grids["cls_8"][0, cell] = grids["obj_8"][0, cell] = score
-        grids["bbox_8"][0, cell] = [0, 0, np.log(8), np.log(8)]
-    rows = decode(grids, cells_across=128 // np.array(STRIDES), threshold=0.6)
-    assert rows[:, 14] == pytest.approx([0.9])
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,64 @@
+"""Face networks of YuNet's convention in ONNX Runtime, run over a search plan."""
+
+from pathlib import Path
+from typing import TypedDict
+
+import cv2
+import numpy as np
+
+from app.inference.detect.base import Face
+from app.inference.detect.search import Plan, find_faces
+from app.inference.runtime.sessions import Session, open_session
+from app.settings import Device, Settings
+from data.contract import Array
+from models.detector.decode import OUTPUTS, STRIDES, decode, to_blob
+
+
+class Options(TypedDict):
+    """What the settings say about any network."""
+
+    plan: Plan
+    device: Device
+    threads: int
+
+
+class FaceNetwork:
+    """One network over a search plan (app/inference/detect/search.py); safe to call from several threads at once."""
+
+    name: str
+    sha256: str  # of the verified file
+
+    def __init__(
+        self, graph: Path | bytes, *, threshold: float, plan: Plan, device: Device = "cpu", threads: int = 0
+    ) -> None:
+        """Open a verified graph; `threshold` is the least score of a face. Raises: ProviderUnavailable."""
+        warm_up = {"input": np.zeros((1, 3, 64, 96), np.float32)}
+        self._session: Session = open_session(graph, device, threads=threads, warm_up=warm_up)
+        self.provider = self._session.provider
+        self.threshold = threshold
+        self._plan = plan
+
+    def detect(self, image: Array) -> list[Face]:
+        return find_faces(image, self.rows, self._plan)
+
+    def rows(self, image: Array) -> Array:
+        """Run the network once, at the picture's own size.
+
+        Args:
+            image: (H, W, 3) uint8, RGB.
+        Returns: (N, 15) float32, best first: x, y, width, height, five landmarks (x, y), score.
+        """
+        blob = to_blob(cv2.cvtColor(image, cv2.COLOR_RGB2BGR))
+        outputs = self._session.inference.run(list(OUTPUTS), {"input": blob})
+        grids = dict(zip(OUTPUTS, outputs, strict=True))
+        return decode(grids, cells_across=blob.shape[3] // np.array(STRIDES), threshold=self.threshold)
+
+
+def options_of(settings: Settings) -> Options:
+    """The search plan, the device and the threads of a detector."""
+    return Options(
+        plan=Plan(settings.detection_px, settings.detection_max_px, settings.find_turned),
+        # Pictures come in any size, and TensorRT would build an engine for each.
+        device="cuda" if settings.device == "tensorrt" else settings.device,
+        threads=settings.threads or 1,  # photos run side by side; more threads for each would fight over the cores
+    )
