@@ -15,6 +15,10 @@ _DATA: Final = (
     "are no labels by people, so a face that YuNet does not see was never learned. A tenth of each folder, by the hash "
     "of the files, was held out and gives the figures below. Persons can occur in both parts."
 )
+_LIMITS: Final = (
+    "It misses most faces below 24 px, and the face of an animal can pass for a person's. "
+    "A higher threshold gives fewer false faces and misses more: see --threshold of training.detector.export."
+)
 _FIGURES: Final = (
     "Reference: YuNet's faces of 24 px and more and a score of 0.8 and more, at IoU 0.4. A detection is false where "
     "YuNet sees nothing in any of its looks, not even at a score of 0.3. Landmark errors are mean distances from the "
@@ -41,6 +45,7 @@ def render(manifest: DetectorManifest, figures: dict[str, list[Figure]]) -> str:
         f"## Learned from\n\n{_pictures(manifest)}\n\n{_DATA}",
         f"## Figures\n\n{_FIGURES} {command}",
         _table(figures),
+        f"## Known limits\n\n{_LIMITS}",
         f"## Terms\n\n{manifest.license}",
     ]
     return "\n\n".join(sections) + "\n"

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 import torch
@@ -14,6 +15,7 @@ from training.detector import export as export_command
 from training.detector.config import TEACHER_FILE
 from training.detector.evaluate import evaluate_artifact
 from training.detector.export import export
+from training.detector.pictures import read_bgr
 from training.detector.runner import Network
 from training.detector.train import Run, train
 from training.loop import checkpoint
@@ -93,3 +95,16 @@ def test_the_commands_release_and_score(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     assert evaluate_command.main(["--json", str(out), "--artifact", str(artifacts / "tiny.v1")]) == 0
     assert set(json.loads(out.read_text())["figures"]) == {"tiny.v1", "YuNet"}
+
+
+@pytest.mark.parametrize(("photo", "boxes"), [("astronaut", 1), ("grace_hopper", 1)])
+def test_the_released_detector_finds_the_large_faces_of_the_samples(photo: str, boxes: int) -> None:
+    folder = default_detector_dir()
+    manifest = load_detector(folder)
+    image = read_bgr(Path(__file__).parents[3] / "samples" / "photos" / f"{photo}.jpg")
+    image = cv2.resize(image, None, fx=512 / max(image.shape), fy=512 / max(image.shape), interpolation=cv2.INTER_AREA)
+    rows = Network(folder / manifest.graph.file)(image, threshold=manifest.score_threshold)
+    large = rows[rows[:, 2:4].max(axis=1, initial=0) >= 48]
+    assert len(large) == boxes
+    for left_eye_x, right_eye_x in large[:, [4, 6]]:
+        assert left_eye_x < right_eye_x
