@@ -22,7 +22,7 @@ from app.service.state import Service
 from app.settings import Settings, load_settings
 
 _DESCRIPTION = """
-Finds the faces in photos and labels their expressions: seven calibrated probabilities per face.
+Finds the faces in photos and labels their expressions: calibrated probabilities per face.
 
 It labels expressions, not feelings: a smile does not prove joy. Images are held in memory while a request runs, and are
 neither stored nor logged. Every error is a problem document (RFC 9457).

@@ -11,7 +11,7 @@ import numpy as np
 from app.errors import InvalidRequest
 from app.inference.pipeline import Analysis, LabeledFace, build_pipeline
 from app.settings import load_settings
-from data.contract import LABELS, LANDMARKS, Array
+from data.contract import LANDMARKS, Array, by_label
 from models.manifest import artifact_dir
 
 Image = str | os.PathLike[str] | bytes | Array
@@ -105,6 +105,6 @@ def _face(face: LabeledFace) -> Face:
         label=face.label,
         confidence=face.confidence,
         uncertain=face.uncertain,
-        probabilities={label: float(value) for label, value in zip(LABELS, face.probabilities, strict=True)},
+        probabilities=by_label(face.probabilities),
         detection_score=float(face.face.score),
     )

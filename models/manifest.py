@@ -7,12 +7,12 @@ serving, `load_artifact` verifies the sha256 of every file and the contract id.
 import hashlib
 import os
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from data.atomic import write_atomic
-from data.contract import CROP_PX, LABELS, Array, contract_id, softmax
+from data.contract import CROP_PX, EIGHT_LABELS, LABELS, Array, contract_id, softmax
 from data.errors import MienError
 
 ARTIFACTS_DIR: Final = Path(__file__).parent / "artifacts"
@@ -125,8 +125,6 @@ class Manifest(_Strict):
     temperature: float = Field(gt=0, description="logits are divided by this before softmax; fitted on validation")
     prior_correction: tuple[float, ...] = Field(
         (0.0,) * len(LABELS),
-        min_length=len(LABELS),
-        max_length=len(LABELS),
         description="added to the scaled logits if prior is balanced; fitted on validation",
     )
     abstain_threshold: float = Field(
@@ -147,8 +145,14 @@ class Manifest(_Strict):
     license: str = Field(description="terms of the weights, and of the data they were trained on")
     files: dict[str, Sha256] = Field(description="every file of the folder except manifest.json")
 
+    @model_validator(mode="after")
+    def _one_per_label(self) -> Self:
+        if {self.output.shape[1], len(self.prior_correction)} != {len(self.labels)}:
+            raise ValueError(f"output {self.output.shape}, prior_correction {self.prior_correction}: not one per label")
+        return self
+
     def probabilities(self, logits: Array, prior: Prior) -> Array:
-        """Calibrated probabilities (N, 7) float32 of a graph's logits (N, 7); balanced corrects for rare classes."""
+        """Calibrated probabilities (N, 7 or 8) float32 of a graph's logits; balanced corrects for rare classes."""
         offsets = self.prior_correction if prior == "balanced" else 0.0
         calibrated: Array = softmax(logits, self.temperature, offsets).astype("float32")
         return calibrated
@@ -230,8 +234,8 @@ def _check_contract(manifest: Manifest) -> None:
             f"artifact {manifest.name}: contract {manifest.contract_id}, this build {contract_id()}. "
             f"Re-export it, or check out commit {manifest.commit}."
         )
-    if manifest.labels != LABELS:
-        raise ArtifactError(f"artifact {manifest.name}: labels {manifest.labels}, expected {LABELS}")
+    if manifest.labels not in (LABELS, EIGHT_LABELS):
+        raise ArtifactError(f"artifact {manifest.name}: labels {manifest.labels}, expected {LABELS}, or with contempt")
 
 
 def load_artifact(folder: Path) -> Manifest:

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from data.contract import CROP_PX
-from models.manifest import ARTIFACTS_DIR, Interval, Manifest, classifier_dirs, load_artifact
+from models.manifest import ARTIFACTS_DIR, Manifest, classifier_dirs, load_artifact
 from training.evaluate import open_graph, run_graph
+from training.wording import interval
 
 _HEAD = """# Released models
 
@@ -34,17 +35,13 @@ def row(folder: Path, *, threads: int | None) -> str:
         f"[{manifest.name}](../models/artifacts/{manifest.name}/card.md)",
         f"`{recipe.get('name', '')}`",
         ", ".join(manifest.learned_from) or "not recorded",
-        _percent(first.accuracy) if first else "not measured",
-        _percent(first.mean_class_accuracy) if first else "not measured",
+        interval(first.accuracy, 1) if first else "not measured",
+        interval(first.mean_class_accuracy, 1) if first else "not measured",
         f"{first.data} {first.split}, {first.faces:,} faces, {first.prior}" if first else "",
         f"{manifest.parameters / 1e6:.1f} M",
         "not measured" if threads is None else f"{milliseconds(folder, manifest, threads=threads):.1f}",
     ]
     return "| " + " | ".join(cells) + " |"
-
-
-def _percent(interval: Interval) -> str:
-    return f"{100 * interval.value:.1f} ({100 * interval.low:.1f} to {100 * interval.high:.1f})"
 
 
 def milliseconds(folder: Path, manifest: Manifest, *, threads: int, repeats: int = 50) -> float:

@@ -13,7 +13,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from data.contract import LABELS, Array
+from data.contract import EIGHT_LABELS, Array
 from data.errors import MienError
 from data.readers.base import parse_options
 from data.tree import DatasetError
@@ -47,7 +47,7 @@ def compare(before: Array, after: Array, labels: Array) -> list[Gain]:
         return Gain(name, float(right[0].mean()), float(right[1].mean()), paired)
 
     everything = np.arange(len(labels))
-    classes = [gain(f"recall, {LABELS[index]}", np.flatnonzero(labels == index)) for index in np.unique(labels)]
+    classes = [gain(f"recall, {EIGHT_LABELS[index]}", np.flatnonzero(labels == index)) for index in np.unique(labels)]
     return [gain("accuracy", everything), _mean_class(before, after, labels), *classes]
 
 

@@ -72,8 +72,8 @@ def cross_validate(recipes: list[Recipe], runs: Path) -> CrossValidation:
 
 def _score(recipe: Recipe, folder: Path) -> tuple[Array, Array]:
     """Predicted and true classes, (N,) each, of the held-out fold."""
-    network = build_network(recipe.model.model_copy(update={"pretrained": False}))
     state = checkpoint.read(folder / checkpoint.LAST)
+    network = build_network(recipe.model.model_copy(update={"pretrained": False}), len(state["labels"]))
     network.load_state_dict(state.get("ema", state["network"]))
     held = load_faces(recipe.data.valid, color=recipe.model.color, cache_dir=recipe.data.cache_dir)
     exact = torch.autocast("cpu", enabled=False)

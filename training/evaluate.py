@@ -21,13 +21,14 @@ from rich.console import Console
 from rich.table import Table
 
 from data.atomic import write_atomic
-from data.contract import LABELS, Array, label_index
+from data.contract import EIGHT_LABELS, Array, label_index
 from data.errors import MienError
 from data.readers.base import Sample, open_reader
 from data.tree import DatasetError
 from models.manifest import Interval, Manifest, Prior, SplitMetrics, load_artifact
 from training.loop import metrics
 from training.loop.metrics import Estimate
+from training.wording import interval
 
 _BATCH: Final = 128
 PRIORS: Final[tuple[Prior, ...]] = ("natural", "balanced")
@@ -86,7 +87,7 @@ def open_graph(path: Path, *, threads: int = 0, spinning: bool = True) -> onnxru
 
 
 def run_graph(session: onnxruntime.InferenceSession, crops: Array) -> Array:
-    """Logits (N, 7) float32 of crops (N, 112, 112, 3) uint8, RGB."""
+    """Logits (N, K) float32 of crops (N, 112, 112, 3) uint8, RGB."""
     name = session.get_inputs()[0].name
     batches = [np.ascontiguousarray(crops[start : start + _BATCH]) for start in range(0, len(crops), _BATCH)]
     return np.concatenate([session.run(["logits"], {name: batch})[0] for batch in batches])
@@ -106,22 +107,22 @@ def score(  # noqa: PLR0913 (names of one table)
     """Compute all metrics with their intervals.
 
     Args:
-        probabilities: (N, 7), as in serving.
+        probabilities: (N, K), as in serving.
         labels: (N,) class indices.
-        votes: (N, 7) vote shares, if the set has them.
+        votes: (N, K) vote shares, if the set has them.
         data, split, clean, prior: names for the result.
-        calibrated: (N, 7) cross-fitted probabilities for ECE and coverage, if calibration was fitted on these faces.
+        calibrated: (N, K) cross-fitted probabilities for ECE and coverage, if calibration was fitted on these faces.
     """
-    predicted, faces = probabilities.argmax(axis=1), len(labels)
+    predicted, faces, classes = probabilities.argmax(axis=1), len(labels), probabilities.shape[1]
     for_ece = probabilities if calibrated is None else calibrated
 
     def over_confusion(metric: Callable[[Array], float]) -> Estimate:
-        return metrics.bootstrap(lambda i: metric(metrics.confusion(predicted[i], labels[i])), faces)
+        return metrics.bootstrap(lambda i: metric(metrics.confusion(predicted[i], labels[i], classes=classes)), faces)
 
     def recall_of(index: int) -> Callable[[Array], float]:
         return lambda counts: float(metrics.recalls(counts)[index])
 
-    present = [index for index in range(len(LABELS)) if (labels == index).any()]
+    present = [index for index in range(classes) if (labels == index).any()]
     return Evaluation(
         data=data,
         split=split,
@@ -136,9 +137,9 @@ def score(  # noqa: PLR0913 (names of one table)
         kl_to_votes=None
         if votes is None
         else metrics.bootstrap(lambda i: metrics.kl_to_votes(probabilities[i], votes[i]), faces),
-        recall={LABELS[index]: over_confusion(recall_of(index)) for index in present},
+        recall={EIGHT_LABELS[index]: over_confusion(recall_of(index)) for index in present},
         happiness_against_neutral=_pair(probabilities, labels),
-        confusion=metrics.confusion(predicted, labels).tolist(),
+        confusion=metrics.confusion(predicted, labels, classes=classes).tolist(),
     )
 
 
@@ -161,11 +162,11 @@ class EvaluationSplit:
     split: str
     crops: Array  # (N, 112, 112, 3) uint8
     labels: Array  # (N,) class indices
-    votes: Array | None  # (N, 7) vote shares
+    votes: Array | None  # (N, K) vote shares
     clean: Array | None  # (N,) bool: resembles no train face; None if unknown
 
     def scored(self, probabilities: Mapping[Prior, Array], calibrated: Mapping[Prior, Array]) -> list[Evaluation]:
-        """Metrics by prior, of all faces and then of clean faces, for (N, 7) probabilities; see `score`."""
+        """Metrics by prior, of all faces and then of clean faces, for (N, K) probabilities; see `score`."""
         parts = [(False, np.ones(len(self.labels), dtype=bool))]
         parts += [] if self.clean is None else [(True, self.clean)]
         return [
@@ -192,18 +193,18 @@ def load_split(kind: str, root: Path, split: str, options: Mapping[str, Any]) ->
     clean = None
     if only_clean:
         kept = {sample.key for sample in open_reader(kind, root, **{**options, **only_clean}).samples(split)}
-        clean = np.array([sample.key in kept for sample in reader.samples(split) if sample.label in LABELS])
+        clean = np.array([sample.key in kept for sample in reader.samples(split) if sample.label in reader.labels])
     return EvaluationSplit(kind, split, crops, labels, votes, clean)
 
 
 def read_split(kind: str, root: Path, split: str, options: dict[str, Any]) -> tuple[Array, Array, Array | None]:
-    """Crops (N, 112, 112, 3), labels (N,) and votes (N, 7) or None. Raises: DatasetError."""
+    """Crops (N, 112, 112, 3), labels (N,) and votes (N, K) or None. Raises: DatasetError."""
     reader = open_reader(kind, root, **options)
-    samples: list[Sample] = [sample for sample in reader.samples(split) if sample.label in LABELS]
+    samples: list[Sample] = [sample for sample in reader.samples(split) if sample.label in reader.labels]
     if not samples:
-        raise DatasetError(f"{kind}: split {split!r} has no faces labeled {', '.join(LABELS)}")
+        raise DatasetError(f"{kind}: split {split!r} has no faces labeled {', '.join(reader.labels)}")
     crops = np.stack([reader.crop(sample) for sample in samples])
-    labels = np.array([label_index(str(sample.label)) for sample in samples])
+    labels = np.array([reader.labels.index(str(sample.label)) for sample in samples])
     shares = [sample.distribution for sample in samples]
     votes = None if any(share is None for share in shares) else np.array(shares, dtype=np.float64)
     return crops, labels, votes
@@ -215,6 +216,8 @@ def evaluate(
     """Verify an artifact and evaluate its fp32 graph on one split. Raises: ArtifactError, DatasetError."""
     manifest = load_artifact(folder)
     faces = load_split(kind, root, split, options)
+    if faces.labels.max() >= len(manifest.labels):
+        raise DatasetError(f"{kind}: {split} has contempt, artifact {manifest.name} does not. Leave out classes=8.")
     logits = run_graph(open_graph(folder / manifest.graph("fp32").file), faces.crops)
     probabilities = {prior: manifest.probabilities(logits, prior) for prior in PRIORS}
     return manifest, faces.scored(probabilities, probabilities)
@@ -232,16 +235,12 @@ def _print_part(evaluations: list[Evaluation], *, title: str) -> None:
     table = Table("metric", *heads, title=title)
     columns = [dict(one.for_manifest().shares()) for one in evaluations]
     for name in columns[0]:
-        table.add_row(name, *(_percent(column[name]) for column in columns))
+        table.add_row(name, *(interval(column[name]) for column in columns))
     divergences = [one.kl_to_votes for one in evaluations]
     if all(kl is not None for kl in divergences):
         cells = [f"{kl.value:.3f} ({kl.low:.3f} to {kl.high:.3f})" for kl in divergences if kl is not None]
         table.add_row("KL to votes (nats)", *cells)
     Console().print(table)
-
-
-def _percent(estimate: Interval) -> str:
-    return f"{100 * estimate.value:.2f} ({100 * estimate.low:.2f} to {100 * estimate.high:.2f})"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -267,7 +266,11 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     print_evaluations(evaluations, title=f"{manifest.name} on {kind} {chosen.split}")
     if chosen.json:
-        result = {"artifact": manifest.name, "labels": LABELS, "evaluations": [asdict(one) for one in evaluations]}
+        result = {
+            "artifact": manifest.name,
+            "labels": manifest.labels,
+            "evaluations": [asdict(one) for one in evaluations],
+        }
         write_atomic(chosen.json, json.dumps(result, indent=2) + "\n")
     return 0
 

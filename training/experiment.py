@@ -30,6 +30,7 @@ from training.loop.run_folder import load_best, parameters
 from training.loop.supervised import predict
 from training.report.history import read_history
 from training.train import train
+from training.wording import interval
 
 logger = logging.getLogger("training")
 RUNS: Final = Path("runs/experiments")
@@ -179,16 +180,11 @@ def as_markdown(results: list[Result]) -> str:
     for result in results:
         head = f"{result.head}{' *' if result.chosen else ''}"
         cells = [
-            result.row, head, f"{result.parameters / 1e6:.2f} M", str(result.seeds), _percent(result.accuracy),
-            _percent(result.mean_class_accuracy), _percent(result.gain, sign="+"), f"{result.minutes:.0f}",
+            result.row, head, f"{result.parameters / 1e6:.2f} M", str(result.seeds), interval(result.accuracy, 1),
+            interval(result.mean_class_accuracy, 1), interval(result.gain, 1, sign="+"), f"{result.minutes:.0f}",
         ]  # fmt: skip
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
-
-
-def _percent(estimate: Estimate, *, sign: str = "") -> str:
-    value, low, high = (f"{100 * number:{sign}.1f}" for number in (estimate.value, estimate.low, estimate.high))
-    return f"{value} ({low} to {high})"
 
 
 def main(arguments: list[str] | None = None) -> int:

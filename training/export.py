@@ -23,7 +23,7 @@ import numpy as np
 from rich.logging import RichHandler
 
 from data.atomic import write_atomic
-from data.contract import LABELS, Array, contract_id
+from data.contract import Array, contract_id
 from data.errors import MienError
 from data.readers.base import readers
 from models.manifest import (
@@ -70,6 +70,7 @@ class Member:
     network: FaceNetwork
     released: ReleasedNetwork
     parameters: int
+    labels: tuple[str, ...]
     valid: DataSource
     recipe: dict[str, Any]  # without local paths
     commit: str
@@ -88,7 +89,7 @@ def read_member(folder: Path) -> Member:
     if (folder / MANIFEST_NAME).exists():
         network, manifest = load_network(folder)
         return Member(
-            network, ReleasedNetwork(network, manifest.head), manifest.parameters,
+            network, ReleasedNetwork(network, manifest.head), manifest.parameters, manifest.labels,
             _valid_source(manifest), dict(manifest.recipe), manifest.commit, dict(manifest.data_index_sha256),
             dict(manifest.learned_from), dict(manifest.weights_from),
         )  # fmt: skip
@@ -96,8 +97,9 @@ def read_member(folder: Path) -> Member:
     network, state = load_best(folder)
     values = recipe.model_dump(mode="json", exclude={"runtime": True})
     return Member(
-        network, ReleasedNetwork(network, state["head"]), parameters(network), recipe.data.valid,
-        _shareable(values), facts["commit"], facts["data"], facts["learned_from"], facts["weights_from"],
+        network, ReleasedNetwork(network, state["head"]), parameters(network), tuple(state["labels"]),
+        recipe.data.valid, _shareable(values), facts["commit"], facts["data"],
+        facts["learned_from"], facts["weights_from"],
     )  # fmt: skip
 
 
@@ -182,10 +184,10 @@ def _manifest(folder: Path, name: str, members: list[Member]) -> Manifest:
     recipe = {"data": first.recipe["data"], "members": [member.recipe for member in members]}
     return Manifest(
         name=name,
-        labels=LABELS,
+        labels=first.labels,
         contract_id=contract_id(),
         input=GraphInput(),
-        output=GraphOutput(),
+        output=GraphOutput(shape=(-1, len(first.labels))),
         explain=_relevance(folder / _GRAPHS["fp32"]),
         graphs={
             precision: GraphFile(file=file, sha256=sha256_of(folder / file)) for precision, file in _GRAPHS.items()
@@ -195,6 +197,7 @@ def _manifest(folder: Path, name: str, members: list[Member]) -> Manifest:
         color=first.model.color,
         parameters=sum(member.parameters for member in members),
         temperature=1.0,
+        prior_correction=(0.0,) * len(first.labels),
         abstain_threshold=0.0,
         metrics=(),
         recipe=first.recipe if len(members) == 1 else recipe,

@@ -26,14 +26,15 @@ from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, Q
 from rich.console import Console
 from rich.table import Table
 
-from data.contract import LABELS, Array
+from data.contract import Array
 from data.errors import MienError
 from data.readers.base import open_reader, readers
-from models.manifest import GraphFile, Interval, Manifest, load_artifact, sha256_of
+from models.manifest import GraphFile, Manifest, load_artifact, sha256_of
 from training.evaluate import Evaluation, load_split, open_graph, run_graph
 from training.loop import metrics
 from training.loop.metrics import Estimate
 from training.release.description import finish, score_graph
+from training.wording import interval, percent
 
 GRAPH_NAME: Final = "model.int8.onnx"
 CALIBRATION_FACES: Final = 512
@@ -82,7 +83,7 @@ def calibration_crops(
 ) -> Array:
     """Draw labeled train crops, (N, 112, 112, 3) uint8 RGB with N at most `faces`. Raises: DatasetError."""
     reader = open_reader(kind, root, **options)
-    samples = [sample for sample in reader.samples("train") if sample.label in LABELS]
+    samples = [sample for sample in reader.samples("train") if sample.label in reader.labels]
     chosen = np.random.default_rng(seed).choice(len(samples), min(faces, len(samples)), replace=False)
     return np.stack([reader.crop(samples[int(index)]) for index in chosen])
 
@@ -210,19 +211,15 @@ def print_comparison(comparison: Comparison, *, title: str) -> None:
         table = Table("metric", "fp32", "int8", title=f"{title}, {part}")
         pairs = zip(before.for_manifest().shares(), after.for_manifest().shares(), strict=True)
         for (name, fp32), (_, int8) in pairs:
-            table.add_row(name, _percent(fp32), _percent(int8))
+            table.add_row(name, interval(fp32), interval(int8))
         console.print(table)
     table = Table("speed and agreement", "fp32", "int8", title=title)
     for batch, (fp32_ms, int8_ms) in comparison.median_ms.items():
         speedup = f"{int8_ms:.2f} ms, {fp32_ms / int8_ms:.2f} times as fast"
         table.add_row(f"{batch} faces, {THREADS} threads, median", f"{fp32_ms:.2f} ms", speedup)
-    table.add_row("same label as fp32", "", f"{100 * comparison.agreement:.2f}")
-    table.add_row("change of mean class accuracy", "", _percent(comparison.change))
+    table.add_row("same label as fp32", "", f"{percent(comparison.agreement, 2)}")
+    table.add_row("change of mean class accuracy", "", interval(comparison.change))
     console.print(table)
-
-
-def _percent(estimate: Estimate | Interval) -> str:
-    return f"{100 * estimate.value:.2f} ({100 * estimate.low:.2f} to {100 * estimate.high:.2f})"
 
 
 def run(artifact: Path, kind: str, root: Path, *, out: Path | None, rounds: int = ROUNDS) -> Comparison:

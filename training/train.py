@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from data.contract import LABELS, Array
+from data.contract import EIGHT_LABELS, Array
 from models.network import FaceNetwork
 from training.command import run_command
 from training.config import Recipe, RecipeError, read_recipe
@@ -43,7 +43,7 @@ def train(recipe: Recipe, out: Path) -> Path:
         train_parts, valid = machine.world.first_alone(lambda: _read_data(recipe))
         faces = JoinedFaces(train_parts)
         _check_classes(faces, recipe)
-        network = _first_network(recipe, out, train_parts[0].crops, machine)
+        network = _first_network(recipe, out, train_parts[0].crops, machine, classes=faces.targets.shape[1])
         task = Supervised(recipe, out, network, faces, valid=valid, machine=machine)
         if machine.world.writes:
             facts = _facts(recipe, out, train_parts, valid=valid, network=network)
@@ -56,13 +56,17 @@ def train(recipe: Recipe, out: Path) -> Path:
 def _read_data(recipe: Recipe) -> tuple[list[Faces], Faces]:
     color, cache_dir = recipe.model.color, recipe.data.cache_dir
     parts = [load_faces(part, color=color, cache_dir=cache_dir) for part in recipe.data.train]
-    return parts, load_faces(recipe.data.valid, color=color, cache_dir=cache_dir)
+    valid = load_faces(recipe.data.valid, color=color, cache_dir=cache_dir)
+    found, expected = max(part.targets.shape[1] for part in parts), valid.targets.shape[1]
+    if found != expected:
+        raise RecipeError(f"data: train has {found} classes, valid {expected}. Give both the same options.classes.")
+    return parts, valid
 
 
 def _check_classes(faces: JoinedFaces, recipe: Recipe) -> None:
     labeled = faces.labels[faces.targets.sum(axis=1) > 0]  # the others have only a teacher
-    counts = np.bincount(labeled, minlength=len(LABELS))
-    empty = [label for label, count in zip(LABELS, counts, strict=True) if count == 0]
+    counts = np.bincount(labeled, minlength=faces.targets.shape[1])
+    empty = [label for label, count in zip(EIGHT_LABELS, counts, strict=False) if count == 0]
     if empty and len(labeled) and not recipe.data.allow_missing_classes:
         raise RecipeError(
             f"data.train: no faces of {', '.join(empty)} among {len(labeled)}. Add faces, or set "
@@ -70,9 +74,9 @@ def _check_classes(faces: JoinedFaces, recipe: Recipe) -> None:
         )
 
 
-def _first_network(recipe: Recipe, out: Path, crops: Array, machine: Machine) -> FaceNetwork:
+def _first_network(recipe: Recipe, out: Path, crops: Array, machine: Machine, *, classes: int) -> FaceNetwork:
     """Build and initialize the network; a resumed run overwrites its weights."""
-    network = build_network(recipe.model)
+    network = build_network(recipe.model, classes)
     if not checkpoint.exists(out):
         load_start(network, recipe.model, crops)
     if machine.world.size > 1 and machine.device.type == "cuda":

@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 class Classifier:
-    """Seven calibrated probabilities per crop; thread-safe."""
+    """Calibrated probabilities per crop, one per label of the manifest; thread-safe."""
 
     folder: Path
     manifest: Manifest
@@ -125,7 +125,7 @@ class Classifier:
 
         Args:
             crops: (N, 112, 112, 3) uint8, RGB, from `data.contract.align` or `fit`; N may be 0.
-        Returns: (N, 7) float32, calibrated probabilities in the order of `data.contract.LABELS`; rows sum to 1.
+        Returns: (N, 7 or 8) float32, calibrated probabilities in the order of the manifest's labels; rows sum to 1.
         Raises: ValueError, for a wrong shape or dtype.
         """
         _check_shape(crops)

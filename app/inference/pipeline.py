@@ -17,7 +17,7 @@ from app.inference.decode import Decoded, decode
 from app.inference.detect import Detector, Face, create_detector
 from app.inference.detect.base import scaled
 from app.settings import Settings
-from data.contract import CROP_PX, LABELS, Array, align, roll_degrees
+from data.contract import CROP_PX, Array, align, roll_degrees
 from data.contract.align import TEMPLATE_PX
 from models.manifest import artifact_dir
 
@@ -30,7 +30,7 @@ class LabeledFace:
     """A detected face and its predicted expression.
 
     Attributes:
-        probabilities: (7,) float32 in the order of `LABELS`, calibrated.
+        probabilities: (7,) or (8,) float32 in the order of the model's labels, calibrated.
         label: the most probable of them; confidence: its probability.
         uncertain: whether the confidence is below the artifact's abstain threshold.
         roll_degrees: in-plane rotation of the face, clockwise positive.
@@ -177,7 +177,7 @@ class Pipeline:
         return LabeledFace(
             face=face,
             probabilities=probabilities,
-            label=LABELS[best],
+            label=self.classifier.manifest.labels[best],
             confidence=confidence,
             uncertain=confidence < self.classifier.manifest.abstain_threshold,
             roll_degrees=roll_degrees(face.landmarks_px),

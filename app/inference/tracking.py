@@ -11,7 +11,7 @@ import numpy as np
 
 from app.inference.detect.base import Box, iou
 from app.inference.pipeline import LabeledFace
-from data.contract import LABELS, Array
+from data.contract import EIGHT_LABELS, Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ def _smoothed(face: LabeledFace, track: _Track) -> LabeledFace:
     return replace(
         face,
         probabilities=track.probabilities.astype(np.float32),
-        label=LABELS[track.shown],
+        label=EIGHT_LABELS[track.shown],
         confidence=float(track.probabilities[track.shown]),
         uncertain=not track.sure,
     )

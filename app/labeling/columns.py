@@ -7,7 +7,7 @@ from typing import Final, Literal
 from app.labeling.journal import Picture, View
 from app.labeling.pose import head_pose
 from app.labeling.records import FaceRecord, uncertainty
-from data.contract import LABELS, LANDMARKS
+from data.contract import LABELS, LANDMARKS, by_label
 
 Value = str | int | float | bool | None
 Type = Literal["text", "integer", "number", "boolean"]
@@ -32,7 +32,7 @@ FACE_COLUMNS: Final[tuple[Column, ...]] = (
     Column("y", "number", "px", "upper edge of the box"),
     Column("width", "number", "px", "width of the box"),
     Column("height", "number", "px", "height of the box"),
-    Column("label", "text", "", "most probable of the seven expressions"),
+    Column("label", "text", "", "most probable expression"),
     Column("confidence", "number", "0..1", "calibrated probability of `label`"),
     *(Column(f"p_{label}", "number", "0..1", f"calibrated probability of {label}") for label in LABELS),
     Column("detector", "text", "", "detector that found the face"),
@@ -40,7 +40,7 @@ FACE_COLUMNS: Final[tuple[Column, ...]] = (
     Column("reason", "text", "", "stable code of the error; empty if there was none"),
     Column("error", "text", "", "error message"),
     Column("uncertain", "boolean", "", "whether `confidence` is below the model's abstain threshold"),
-    Column("uncertainty", "number", "0..1", "entropy of the seven probabilities over its maximum, ln 7"),
+    Column("uncertainty", "number", "0..1", "entropy of the probabilities over its maximum, ln 7 or ln 8"),
     Column("detection_score", "number", "0..1", "score of the detector; comparable for the same detector"),
     *(
         Column(f"{point}_{axis}", "number", "px", f"{point.replace('_', ' ')}, {axis}; left and right as in the image")
@@ -58,6 +58,7 @@ FACE_COLUMNS: Final[tuple[Column, ...]] = (
     Column("pitch", "number", "degrees", "estimated tilt of the head; positive: upward"),
     Column("duplicate_of", "text", "", "first input, by name, with the same bytes; empty for the first one"),
     Column("precision", "text", "", "precision in which the model ran: `fp32`, `fp16` or `int8`"),
+    Column("p_contempt", "number", "0..1", "calibrated probability of contempt; empty if the model does not know it"),
 )
 
 FILE_COLUMNS: Final[tuple[Column, ...]] = (
@@ -119,7 +120,7 @@ def face_values(face: FaceRecord) -> Row:
     x, y, width, height = face.box_px
     values: Row = {"x": round(x, 1), "y": round(y, 1), "width": round(width, 1), "height": round(height, 1)}
     values |= {"label": face.label, "confidence": round(face.confidence, 6), "uncertain": face.uncertain}
-    values |= {f"p_{label}": round(float(p), 6) for label, p in zip(LABELS, face.probabilities, strict=True)}
+    values |= {f"p_{label}": round(value, 6) for label, value in by_label(face.probabilities).items()}
     values |= {"uncertainty": round(uncertainty(face.probabilities), 4), "detection_score": round(face.score, 4)}
     for point, (point_x, point_y) in zip(LANDMARKS, face.landmarks_px.tolist(), strict=True):
         values |= {f"{point}_x": round(point_x, 1), f"{point}_y": round(point_y, 1)}

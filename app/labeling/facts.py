@@ -64,6 +64,7 @@ def facts_of(pipeline: Pipeline) -> dict[str, str]:
         "prior": pipeline.classifier.prior,
         "prior_correction": " ".join(f"{offset:.6g}" for offset in manifest.prior_correction),
         "abstain_threshold": f"{manifest.abstain_threshold:.6g}",
+        "labels": " ".join(manifest.labels),
         "precision": pipeline.classifier.precision,
         "provider": pipeline.classifier.provider,
         "contract": contract_id(),

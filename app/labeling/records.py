@@ -9,7 +9,7 @@ import numpy as np
 
 from app.inference.detect import Face
 from app.inference.pipeline import LabeledFace
-from data.contract import LABELS, Array
+from data.contract import Array
 
 # folder: a folder that cannot be read; none: an entry that is never opened
 Kind = Literal["file", "zip", "tar", "video", "folder", "none"]
@@ -78,7 +78,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FaceRecord:
-    """One labeled face; boxes and landmarks in pixels of the upright image, probabilities (7,) in `LABELS` order.
+    """One labeled face; boxes and landmarks in pixels of the upright image, probabilities by label.
 
     number: from 0 within the image, largest first; set when it is read from the journal.
     """
@@ -151,9 +151,9 @@ class Tally:
 
 
 def uncertainty(probabilities: Array) -> float:
-    """Normalized entropy of the seven probabilities: 0 if one label is certain, 1 if all are equal."""
+    """Normalized entropy of the probabilities: 0 if one label is certain, 1 if all are equal."""
     p = np.clip(np.asarray(probabilities, dtype=np.float64), 1e-12, 1.0)
-    return float(-(p * np.log(p)).sum() / np.log(len(LABELS)))
+    return float(-(p * np.log(p)).sum() / np.log(len(probabilities)))
 
 
 def sha256_hex(payload: bytes) -> str:

@@ -20,7 +20,7 @@ from urllib.parse import quote
 from app.labeling.journal import Picture, View
 from app.labeling.products import annotated_path
 from app.labeling.records import FaceRecord, pictures_of
-from data.contract import LABELS
+from data.contract import EIGHT_LABELS
 from data.contract.palette import hex_color
 
 PER_LABEL: Final = 600
@@ -56,7 +56,7 @@ class Gathered:
     weak: int = 0
     confidence: Counter[int] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
-    by_label: dict[str, list[Shown]] = field(default_factory=lambda: {label: [] for label in LABELS})
+    by_label: dict[str, list[Shown]] = field(default_factory=lambda: {label: [] for label in EIGHT_LABELS})
     errors: list[Picture] = field(default_factory=list)
 
 
@@ -111,9 +111,9 @@ def render_page(view: View) -> str:
         if view.remaining()
         else "",
         tiles=_tiles(gathered, faces),
-        labels=_label_bars(gathered, faces),
+        labels=_label_bars(gathered, faces, view.expressions),
         histogram=_histogram(gathered, faces),
-        options="".join(f"<option value={one}>{one} ({gathered.labels[one]:,})" for one in LABELS),
+        options="".join(f"<option value={one}>{one} ({gathered.labels[one]:,})" for one in view.expressions),
         weak=f"{gathered.weak:,}",
         weak_means=f"smaller than {SMALL_PX:.0f} px, blurred (sharpness below {BLURRED:.0f}) or rotated by more than "
         f"{TURNED_DEGREES:.0f}\N{DEGREE SIGN}",
@@ -125,7 +125,7 @@ def render_page(view: View) -> str:
 
 def _data(view: View, shown: list[Shown]) -> str:
     """The cards as JSON that is safe inside a script element."""
-    colors = {label: hex_color(label) for label in LABELS}
+    colors = {label: hex_color(label) for label in view.expressions}
     cards = ",\n".join(json.dumps(_card(view, one), separators=(",", ":")) for one in shown)
     return f'{{"colors":{json.dumps(colors)},"faces":[\n{cards}]}}'.replace("<", "\\u003c")
 
@@ -166,10 +166,10 @@ def _tiles(gathered: Gathered, faces: int) -> str:
     return "".join(f"<div class=tile><b>{value:,}</b>{name}</div>" for name, value in tiles.items())
 
 
-def _label_bars(gathered: Gathered, faces: int) -> str:
+def _label_bars(gathered: Gathered, faces: int, expressions: tuple[str, ...]) -> str:
     most = max(gathered.labels.values(), default=1)
     rows = ""
-    for label in LABELS:
+    for label in expressions:
         count = gathered.labels[label]
         share = f"{count / faces:.1%}" if faces else "-"
         rows += (

@@ -7,7 +7,6 @@ from rich.table import Table
 
 from app.labeling.records import pictures_of
 from app.labeling.run import Outcome
-from data.contract import LABELS
 
 
 def summary_facts(outcome: Outcome) -> dict[str, Any]:
@@ -17,7 +16,7 @@ def summary_facts(outcome: Outcome) -> dict[str, Any]:
         "pictures": pictures_of(outcome.statuses),
         "new": new,
         "faces": sum(outcome.labels.values()),
-        "labels": {label: outcome.labels.get(label, 0) for label in LABELS},
+        "labels": {label: outcome.labels.get(label, 0) for label in _expressions(outcome)},
         "statuses": outcome.statuses,
         "seconds": round(outcome.seconds, 3),
         "images_per_s": round(new / outcome.seconds, 1) if outcome.seconds and new else None,
@@ -32,11 +31,15 @@ def summary_facts(outcome: Outcome) -> dict[str, Any]:
     }
 
 
+def _expressions(outcome: Outcome) -> list[str]:
+    return outcome.facts.get("labels", "").split()
+
+
 def print_summary(outcome: Outcome, console: Console) -> None:
     """Print the summary."""
     faces = sum(outcome.labels.values())
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
-    for label in LABELS:
+    for label in _expressions(outcome):
         count = outcome.labels.get(label, 0)
         share = count / faces if faces else 0.0
         table.add_row(label, f"{count:,}", f"{share:.0%}", "\N{FULL BLOCK}" * round(share * 40))

@@ -18,7 +18,7 @@ from app.inference.tracking import TrackedFace, Tracker, TrackingRules
 from app.inference.wording import percent
 from app.labeling.columns import Column, Row
 from app.labeling.journal import Picture, View
-from data.contract import LABELS, Array
+from data.contract import EIGHT_LABELS, Array, by_label
 from data.contract.palette import hex_color
 
 RULES: Final = TrackingRules(min_iou=0.2, lost_s=2.0, settle_s=0.5)
@@ -39,7 +39,7 @@ COLUMNS: Final[tuple[Column, ...]] = (
     Column("confidence", "number", "0..1", "smoothed probability of `label`"),
     *(
         Column(f"p_{label}", "number", "0..1", f"probability of {label}, smoothed over time (time constant 0.5 s)")
-        for label in LABELS
+        for label in EIGHT_LABELS
     ),
 )
 
@@ -84,8 +84,8 @@ def rows(view: View) -> Iterator[Row]:
                 row: Row = {"file": name, "person": tracked.track, "frame": moment.picture.frame}
                 row |= {"time_s": moment.time_s, "face": moment.picture.faces[number].number}
                 row |= {"label": face.label, "confidence": round(face.confidence, 6)}
-                p = zip(LABELS, face.probabilities.tolist(), strict=True)
-                yield row | {f"p_{label}": round(value, 6) for label, value in p}
+                p = by_label(face.probabilities)
+                yield row | {f"p_{label}": round(p[label], 6) if label in p else None for label in EIGHT_LABELS}
 
 
 @dataclass(slots=True)
@@ -99,7 +99,7 @@ class Person:
 
 def write_page(view: View, file: IO[str]) -> None:
     """Write the page of plots, video by video."""
-    legend = "".join(f'<span><i style="background:{hex_color(label)}"></i>{label}</span>' for label in LABELS)
+    legend = "".join(f'<span><i style="background:{hex_color(label)}"></i>{label}</span>' for label in view.expressions)
     head, tail = (
         Template(_TEMPLATE.read_text(encoding="utf-8"))
         .substitute(legend=legend, settle_s=RULES.settle_s, lost_s=RULES.lost_s, least=PLOTTED_FRAMES, videos="\0")
@@ -135,7 +135,7 @@ def _video(name: str, moments: Iterator[Moment]) -> str:
 def _person(number: int, person: Person, end_s: float) -> str:
     mean = np.mean(person.probabilities, axis=0)
     order = [place for place in np.argsort(-mean)[:3] if mean[place] >= 0.01]
-    most = ", ".join(f"{LABELS[place]} {percent(float(mean[place]))}" for place in order)
+    most = ", ".join(f"{EIGHT_LABELS[place]} {percent(float(mean[place]))}" for place in order)
     span = f"{clock(person.times_s[0])} to {clock(person.times_s[-1])}, {len(person.times_s):,} frames"
     ticks = "".join(f"<span>{clock(end_s * part / 4)}</span>" for part in range(5))
     return (
@@ -165,7 +165,7 @@ def _areas(spell: tuple[Array, Array], end_s: float) -> str:
         x, probabilities = np.array([x[0] - 1, x[0] + 1]), np.repeat(probabilities, 2, axis=0)
     edges = np.concatenate([np.zeros((len(x), 1)), np.cumsum(probabilities, axis=1)], axis=1).clip(0, 1)
     areas = ""
-    for place, label in enumerate(LABELS):
+    for place, label in enumerate(EIGHT_LABELS[: probabilities.shape[1]]):
         upper = [f"{a:.1f},{_HEIGHT * (1 - b):.1f}" for a, b in zip(x, edges[:, place + 1], strict=True)]
         lower = [f"{a:.1f},{_HEIGHT * (1 - b):.1f}" for a, b in zip(x, edges[:, place], strict=True)]
         points = " ".join(upper + lower[::-1])

@@ -18,7 +18,7 @@ from app.inference.pipeline import Analysis
 from app.inference.tracking import TrackedFace
 from app.inference.wording import label_text, percent
 from app.live.video import Frame, VideoFile
-from data.contract import LABELS, Array
+from data.contract import Array, by_label
 from data.contract.palette import hex_color
 
 _ESCAPE: Final = 27
@@ -85,7 +85,7 @@ class TableView:
 
 def _row(tracked: TrackedFace) -> tuple[str, Text, Text, str]:
     face = tracked.face
-    ranked = sorted(zip(LABELS, face.probabilities.tolist(), strict=True), key=lambda pair: -pair[1])
+    ranked = sorted(by_label(face.probabilities).items(), key=lambda pair: -pair[1])
     others = [f"{label} {percent(value)}" for label, value in ranked if label != face.label and value >= _MIN_LISTED]
     style = "dim" if face.uncertain else hex_color(face.label)
     bar = ("\u2591" if face.uncertain else "\u2588") * round(face.confidence * _BAR)

@@ -46,7 +46,7 @@ class EncodedImages(KnownFields):
 
 
 class Label(StrEnum):
-    """The seven expressions."""
+    """The expressions; only a model that was trained with it has contempt."""
 
     surprise = "surprise"
     fear = "fear"
@@ -55,10 +55,11 @@ class Label(StrEnum):
     sadness = "sadness"
     anger = "anger"
     neutral = "neutral"
+    contempt = "contempt"
 
 
 class Probabilities(_Record):
-    """Calibrated probabilities of the seven expressions; they sum to 1."""
+    """Calibrated probabilities of the model's expressions; they sum to 1."""
 
     surprise: Fraction
     fear: Fraction
@@ -67,6 +68,9 @@ class Probabilities(_Record):
     sadness: Fraction
     anger: Fraction
     neutral: Fraction
+    contempt: Fraction | None = Field(
+        None, exclude_if=lambda value: value is None, description="only of a model that was trained with it"
+    )
 
 
 class Point(_Record):

@@ -27,7 +27,7 @@ from app.service.schemas import (
     RankedLabel,
     TrackedFaceResult,
 )
-from data.contract import LABELS, LANDMARKS, Array
+from data.contract import LANDMARKS, Array, by_label
 
 DRAWN_PX: Final = 2048
 
@@ -64,7 +64,7 @@ def tracked_result(tracked: TrackedFace) -> TrackedFaceResult:
 
 
 def _fields(face: LabeledFace, *, uncertain: bool, top_k: int) -> dict[str, Any]:
-    probabilities = {label: round(float(value), 6) for label, value in zip(LABELS, face.probabilities, strict=True)}
+    probabilities = {label: round(value, 6) for label, value in by_label(face.probabilities).items()}
     ranked = sorted(probabilities.items(), key=lambda item: -item[1])
     x, y, width, height = (round(float(value), 2) for value in face.face.box_px)
     return {

@@ -3,11 +3,12 @@
 from data.contract.align import CROP_PX, LANDMARKS, Array, DegenerateLandmarks, align, fit, roll_degrees
 from data.contract.decode import DecodeError, ImageTooLarge, UnsupportedImage, decode, probe
 from data.contract.identity import contract_id
-from data.contract.labels import LABELS, RAF_DB_IDS, UnknownLabel, label_index, parse_label
+from data.contract.labels import EIGHT_LABELS, LABELS, RAF_DB_IDS, UnknownLabel, by_label, label_index, parse_label
 from data.contract.probabilities import softmax
 
 __all__ = [
     "CROP_PX",
+    "EIGHT_LABELS",
     "LABELS",
     "LANDMARKS",
     "RAF_DB_IDS",
@@ -18,6 +19,7 @@ __all__ = [
     "UnknownLabel",
     "UnsupportedImage",
     "align",
+    "by_label",
     "contract_id",
     "decode",
     "fit",

@@ -5,11 +5,13 @@ project, its artifacts and its outputs uses this order.
 """
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 from data.errors import MienError
 
 LABELS: Final = ("surprise", "fear", "disgust", "happiness", "sadness", "anger", "neutral")
+EIGHT_LABELS: Final = (*LABELS, "contempt")
 RAF_DB_IDS: Final = dict(enumerate(LABELS, start=1))
 
 # Spellings found in RAF-DB, FERPlus, FER2013, AffectNet, CK+ and ExpW, and common names of class folders.
@@ -37,6 +39,11 @@ def label_index(label: str) -> int:
         return LABELS.index(label)
     except ValueError:
         raise UnknownLabel(f"label {label!r}: expected one of {', '.join(LABELS)}") from None
+
+
+def by_label(probabilities: Iterable[float]) -> dict[str, float]:
+    """Name the seven or eight probabilities of a face."""
+    return {label: float(value) for label, value in zip(EIGHT_LABELS, probabilities, strict=False)}
 
 
 def parse_label(text: str) -> str:

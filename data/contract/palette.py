@@ -11,6 +11,7 @@ COLORS: Final = {
     "sadness": (86, 180, 233),
     "anger": (213, 94, 0),
     "neutral": (200, 200, 200),
+    "contempt": (0, 114, 178),
 }
 
 

@@ -20,7 +20,7 @@ from typing import ClassVar, Final, Literal
 
 import numpy as np
 
-from data.contract import LABELS, UnknownLabel, parse_label
+from data.contract import EIGHT_LABELS, LABELS, UnknownLabel, parse_label
 from data.readers.base import Point, Reader, Sample
 from data.split import hold_out
 
@@ -66,7 +66,7 @@ class AffectNet(Reader):
 
     def __init__(self, root: Path | str, *, classes: Literal[7, 8] = 7, hold_out_valid: bool = True) -> None:
         super().__init__(root)
-        self.labels = LABELS if classes == 7 else (*LABELS, "contempt")
+        self.labels = LABELS if classes == 7 else EIGHT_LABELS
         self.hold_out_valid = hold_out_valid
         self._prefix = ""
         self._path_by_file = {"/".join(name.split("/")[-2:]): name for name in self.tree.names}

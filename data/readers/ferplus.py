@@ -23,7 +23,7 @@ from typing import ClassVar, Final, Literal
 
 import numpy as np
 
-from data.contract import LABELS, Array, DecodeError, decode
+from data.contract import EIGHT_LABELS, LABELS, Array, DecodeError, decode
 from data.near_duplicates import near_duplicates, thumbnails
 from data.readers.base import Reader, Sample
 from data.tree import DatasetError
@@ -83,7 +83,7 @@ class FerPlus(Reader):
         if protocol not in ("majority", "probability") or classes not in (7, 8):
             raise DatasetError(f"ferplus: {protocol=}, {classes=}: expected majority or probability, 7 or 8")
         self.protocol = protocol
-        self.labels = LABELS if classes == 7 else (*LABELS, "contempt")
+        self.labels = LABELS if classes == 7 else EIGHT_LABELS
         self.exclude_near_duplicates_of = tuple(exclude_near_duplicates_of)
         self._left_out: dict[str, Counter[str]] = {}
         found = [self.tree.prefix_of(f"{folder}/label.csv") for folder in _FOLDERS.values()]

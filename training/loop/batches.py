@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from data.atomic import atomic_file
 from data.augment import Augment, AugmentConfig
-from data.contract import CROP_PX, LABELS, Array, contract_id, label_index
+from data.contract import CROP_PX, Array, contract_id
 from data.folds import folds_of
 from data.readers.base import Reader, Sample, index_sha256, open_reader
 from data.split import hold_out
@@ -36,7 +36,7 @@ class Faces:
     """One split in memory-mapped form."""
 
     crops: Array  # (N, 112, 112, C) uint8; C is 1 for luminance, 3 for RGB
-    targets: Array  # (N, 7) float32, rows sum to 1
+    targets: Array  # (N, K) float32, rows sum to 1; K is 7, or 8 with contempt
     labels: Array  # (N,) int64
     keys: tuple[str, ...]
     index_sha256: str
@@ -52,18 +52,18 @@ def load_faces(source: DataSource, *, color: Color, cache_dir: Path, labeled: bo
         source: data set and split.
         color: input color of the network.
         cache_dir: folder for decoded crops.
-        labeled: False, like the target `teacher`, uses all samples of the reader; those without one of the seven labels
+        labeled: False, like the target `teacher`, uses all samples of the reader; those without one of the labels
             get label -1 and a target of zeros.
     Raises: DatasetError, if the set is missing or damaged; RecipeError, without a root.
     """
     reader = open_reader(source.kind, source.resolved_root(), **source.options)
     wanted = labeled and source.target != "teacher"
-    all_samples = [sample for sample in reader.samples(source.split) if not wanted or sample.label in LABELS]
+    all_samples = [sample for sample in reader.samples(source.split) if not wanted or sample.label in reader.labels]
     samples = _fold(reader, _part(all_samples, source.fraction), source.fold)
     index = index_sha256(reader, source.split)
-    known = [sample.label in LABELS for sample in samples]
+    known = [sample.label in reader.labels for sample in samples]
     labels = np.array(
-        [label_index(str(s.label)) if is_known else -1 for s, is_known in zip(samples, known, strict=True)],
+        [reader.labels.index(str(s.label)) if is_known else -1 for s, is_known in zip(samples, known, strict=True)],
         dtype=np.int64,
     )
     part = "" if source.fraction == 1 else f" {source.fraction:g}"
@@ -73,7 +73,7 @@ def load_faces(source: DataSource, *, color: Color, cache_dir: Path, labeled: bo
     if not path.exists():
         channels = 1 if color == "luminance" else 3
         _write_cache(path, (_crop(reader.crop(sample), channels) for sample in samples), len(samples), channels)
-    targets = np.stack([_target(sample, source) for sample in samples])
+    targets = np.stack([_target(sample, source, reader.labels) for sample in samples])
     keys = tuple(f"{source.kind}/{sample.key}" for sample in samples)
     return Faces(np.load(path, mmap_mode="r"), targets, labels, keys, index)
 
@@ -99,22 +99,22 @@ def _crop(crop: Array, channels: int) -> Array:
     return crop if channels == 3 else cv2.cvtColor(crop, cv2.COLOR_RGB2GRAY)[..., None]
 
 
-def _target(sample: Sample, source: DataSource) -> Array:
-    if source.target == "teacher" or sample.label not in LABELS:  # cross entropy with zeros is zero
-        return np.zeros(len(LABELS), dtype=np.float32)
+def _target(sample: Sample, source: DataSource, labels: tuple[str, ...]) -> Array:
+    if source.target == "teacher" or sample.label not in labels:  # cross entropy with zeros is zero
+        return np.zeros(len(labels), dtype=np.float32)
     if source.target == "votes" and sample.distribution is not None:
-        return _shares(sample, source)
-    target: Array = np.eye(len(LABELS), dtype=np.float32)[label_index(str(sample.label))]
+        return _shares(sample, source, labels)
+    target: Array = np.eye(len(labels), dtype=np.float32)[labels.index(sample.label)]
     return target
 
 
-def _shares(sample: Sample, source: DataSource) -> Array:
-    """Vote shares, (7,) float32. Raises: DatasetError, unless there are seven shares that sum to 1."""
+def _shares(sample: Sample, source: DataSource, labels: tuple[str, ...]) -> Array:
+    """Vote shares, (K,) float32. Raises: DatasetError, unless there is a share per label and they sum to 1."""
     shares = np.asarray(sample.distribution, dtype=np.float32)
-    if shares.shape != (len(LABELS),) or not (shares >= 0).all() or abs(float(shares.sum()) - 1) > 1e-3:
+    if shares.shape != (len(labels),) or not (shares >= 0).all() or abs(float(shares.sum()) - 1) > 1e-3:
         raise DatasetError(
-            f"{source.kind}: {sample.key} has vote shares {shares.tolist()}, expected {len(LABELS)} that sum to 1, in "
-            f"the order {', '.join(LABELS)}. Use seven classes, or target: label."
+            f"{source.kind}: {sample.key} has vote shares {shares.tolist()}, expected {len(labels)} that sum to 1, in "
+            f"the order {', '.join(labels)}. Use target: label."
         )
     return shares
 
@@ -140,9 +140,12 @@ class JoinedFaces:
     """Concatenation of several splits without copying pixels."""
 
     def __init__(self, parts: list[Faces]) -> None:
+        """Join `parts`; a class that a part does not know has no share in it."""
         self.parts = parts
+        classes = max(part.targets.shape[1] for part in parts)
         self.starts = np.cumsum([0, *(len(part) for part in parts)])
-        self.targets = np.concatenate([part.targets for part in parts])
+        missing = [(part.targets, classes - part.targets.shape[1]) for part in parts]
+        self.targets = np.concatenate([np.pad(targets, ((0, 0), (0, count))) for targets, count in missing])
         self.labels = np.concatenate([part.labels for part in parts])
         self.keys = tuple(key for part in parts for key in part.keys)
 

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
-from data.contract import LABELS, Array, softmax
+from data.contract import EIGHT_LABELS, Array, softmax
 
 ECE_BINS: Final = 15
 RESAMPLES: Final = 1000
@@ -23,7 +23,7 @@ class Estimate:
     high: float
 
 
-def confusion(predicted: Array, actual: Array, *, classes: int = len(LABELS)) -> Array:
+def confusion(predicted: Array, actual: Array, *, classes: int = len(EIGHT_LABELS)) -> Array:
     """Confusion matrix, (classes, classes): rows are true classes, columns predictions."""
     counts = np.bincount(actual * classes + predicted, minlength=classes * classes)
     return counts.reshape(classes, classes)

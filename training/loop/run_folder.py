@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from torch import nn
 
 from data.atomic import write_atomic
-from data.contract import LABELS, contract_id
+from data.contract import EIGHT_LABELS, LABELS, contract_id
 from data.errors import MienError
 from models.backbones import BackboneConfig
 from models.network import FaceNetwork
@@ -31,11 +31,11 @@ class RunError(MienError):
     """A run folder that is missing or invalid."""
 
 
-def build_network(model: ModelConfig) -> FaceNetwork:
-    """Build the network of a recipe, with seven outputs in `LABELS` order."""
+def build_network(model: ModelConfig, classes: int = len(LABELS)) -> FaceNetwork:
+    """Build the network of a recipe, with an output per label: the seven in `LABELS` order, contempt last."""
     config = BackboneConfig(
         name=model.name,
-        num_classes=len(LABELS),
+        num_classes=classes,
         in_chans=1 if model.color == "luminance" else 3,
         img_size=model.img_size,
         drop_rate=model.drop_rate,
@@ -156,11 +156,11 @@ def load_best(folder: Path) -> tuple[FaceNetwork, dict[str, Any]]:
     """
     recipe = read_run(folder)
     state = checkpoint.read(folder / checkpoint.BEST)
-    if tuple(state["labels"]) != LABELS or state["contract_id"] != contract_id():
+    if tuple(state["labels"]) not in (LABELS, EIGHT_LABELS) or state["contract_id"] != contract_id():
         raise RunError(
             f"{folder}: trained with labels {state['labels']} and contract {state['contract_id']}; this build has "
             f"{LABELS} and {contract_id()}. Train it again, or check out commit {read_facts(folder)['commit']}."
         )
-    network = build_network(recipe.model.model_copy(update={"pretrained": False}))
+    network = build_network(recipe.model.model_copy(update={"pretrained": False}), len(state["labels"]))
     network.load_state_dict(state["weights"])
     return network.eval(), state

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from data.contract import LABELS, contract_id
+from data.contract import contract_id
 from data.errors import MienError
 from training.config import RecipeError, RunRecipe
 from training.loop import checkpoint, parallel
@@ -240,7 +240,6 @@ class Session:
         """State that the next step depends on; every process must call it."""
         own = {"rng": torch.get_rng_state(), "cuda_rng": torch.cuda.get_rng_state_all()}
         state = {
-            "labels": list(LABELS),
             "contract_id": contract_id(),
             "network": self.task.network.state_dict(),
             "optimizer": self.optimizer.state_dict(),

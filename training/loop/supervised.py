@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from data.contract import CROP_PX, LABELS, Array, contract_id
+from data.contract import CROP_PX, EIGHT_LABELS, Array, contract_id
 from models.backbones import Heads
 from models.network import FaceNetwork, Head, select_head
 from training.config import LossConfig, Recipe, RecipeError
@@ -43,6 +43,7 @@ class Supervised(Task):
         self.teachers: Teachers | None = None
         if recipe.distillation.teachers:
             self.teachers = Teachers(recipe.distillation).to(machine.device)
+        self.labels = EIGHT_LABELS[: valid.targets.shape[1]]
         self.terms = _class_terms(faces.targets, recipe.loss, machine.device)
         self.best = Best()
         self.step, self.steps_per_epoch = 0, steps_per_epoch(len(faces), recipe.batch_size)
@@ -99,7 +100,10 @@ class Supervised(Task):
         if self.teachers is None:
             return None
         with torch.no_grad():
-            return self.teachers.eval()(crops)  # type: ignore[no-any-return]
+            logits: Tensor = self.teachers.eval()(crops)
+        if logits.shape[1] != len(self.labels):
+            raise RecipeError(f"distillation.teachers: {logits.shape[1]} classes, this recipe has {len(self.labels)}")
+        return logits
 
     def step_flops(self) -> int:
         """Forward pass, twice that for the backward pass, and the forward pass of the teachers."""
@@ -129,12 +133,12 @@ class Supervised(Task):
         if score[self.recipe.select] > self.best.score:
             self.best = Best(score[self.recipe.select], epoch)
             chosen = {"weights": session.averaged.state_dict(), "head": head, "epoch": epoch, **score}
-            about = {"labels": list(LABELS), "contract_id": contract_id()}
+            about = {"labels": list(self.labels), "contract_id": contract_id()}
             checkpoint.save(self.out / checkpoint.BEST, {**chosen, **about})
 
     def state(self) -> dict[str, Any]:
-        """The best score so far and its epoch."""
-        return {"best": self.best.score, "best_epoch": self.best.epoch}
+        """The best score so far, its epoch, and the labels."""
+        return {"best": self.best.score, "best_epoch": self.best.epoch, "labels": list(self.labels)}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Restore the result of `state`."""

@@ -5,9 +5,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from data.contract import LABELS
 from data.readers.base import readers
-from models.manifest import Interval, Manifest, SplitMetrics
+from models.manifest import Manifest, SplitMetrics
+from training.wording import interval
 
 _INTENDED: Final = (
     "Labeling the visible expression of faces in photos and video, with calibrated scores, for research, photo "
@@ -46,7 +46,7 @@ def render(manifest: Manifest, *, note: str = "") -> str:
         ),
         *([note] if note else []),
         *_int8(manifest),
-        f"## Limitations\n\n{_limits(manifest)} {_most_confused(manifest.metrics[0])}",
+        f"## Limitations\n\n{_limits(manifest)} {_most_confused(manifest.metrics[0], manifest.labels)}",
         f"## Terms\n\n{manifest.license}",
     ]
     return "\n\n".join(sections) + "\n"
@@ -58,7 +58,7 @@ def _headline(manifest: Manifest) -> str:
     for one in manifest.metrics:
         if one.coverage_at_95 is not None and (one.data, one.split) == _first_split(manifest):
             faces = f"{'clean ' if one.clean else ''}{one.data} {one.split} faces, {one.prior}"
-            lines.append(f"- **{_percent(one.coverage_at_95)} %** of {faces}")
+            lines.append(f"- **{interval(one.coverage_at_95)} %** of {faces}")
     return "Coverage at 95 % selective accuracy:\n\n" + "\n".join(lines)
 
 
@@ -76,24 +76,25 @@ def _int8(manifest: Manifest) -> list[str]:
     ]
 
 
-def _most_confused(scored: SplitMetrics) -> str:
+def _most_confused(scored: SplitMetrics, names: tuple[str, ...]) -> str:
     counts = np.array(scored.confusion)
     np.fill_diagonal(counts, 0)
     actual, predicted = np.unravel_index(counts.argmax(), counts.shape)
     share = counts[actual, predicted] / max(1, sum(scored.confusion[int(actual)]))
     return (
-        f"The most frequent confusion is {LABELS[int(actual)]} labeled {LABELS[int(predicted)]}: {100 * share:.0f} % "
+        f"The most frequent confusion is {names[int(actual)]} labeled {names[int(predicted)]}: {100 * share:.0f} % "
         f"of the faces on {scored.data} {scored.split}, {scored.prior}."
     )
 
 
 def _summary(manifest: Manifest) -> str:
     color = "luminance, computed inside the graph" if manifest.color == "luminance" else "RGB"
+    labels = manifest.labels
     correction = ", ".join(f"{offset:+.2f}" for offset in manifest.prior_correction)
     rows = [
         ("parameters", f"{manifest.parameters:,}"),
         ("input", f"`{manifest.input.name}` uint8 (N, 112, 112, 3) RGB; the network uses {color}"),
-        ("output", f"`{manifest.output.name}` (N, 7), before temperature; order: {', '.join(manifest.labels)}"),
+        ("output", f"`{manifest.output.name}` (N, {len(labels)}), before temperature; order: {', '.join(labels)}"),
         ("head", manifest.head),
         ("temperature", f"{manifest.temperature}"),
         ("prior correction", correction),
@@ -138,12 +139,11 @@ def _tables(scored: tuple[SplitMetrics, ...], command: str) -> str:
         columns = list(group)
         heads = [f"{'clean, ' if one.clean else ''}{one.prior}, {one.faces:,} faces" for one in columns]
         rows = [dict(one.shares()) for one in columns]
-        lines = [f"| {name} | " + " | ".join(_percent(row.get(name)) for row in rows) + " |" for name in rows[0]]
+        lines = [
+            f"| {name} | " + " | ".join(interval(row[name]) if name in row else "" for row in rows) + " |"
+            for name in rows[0]
+        ]
         title = f"{data}, {split} split, % (95 % interval), by `python -m {command.format(data, split)}`:"
         header = f"| metric | {' | '.join(heads)} |\n|{' --- |' * (len(heads) + 1)}\n"
         tables.append(f"{title}\n\n{header}" + "\n".join(lines))
     return "\n\n".join(tables)
-
-
-def _percent(figure: Interval | None) -> str:
-    return "" if figure is None else f"{100 * figure.value:.2f} ({100 * figure.low:.2f} to {100 * figure.high:.2f})"

@@ -42,7 +42,7 @@ def load_network(folder: Path) -> tuple[FaceNetwork, Manifest]:
     """Build a released network in eval mode, with its weights. Raises: ArtifactError."""
     manifest, weights = read_weights(folder)
     model = ModelConfig.model_validate(manifest.recipe["model"])
-    network = build_network(model.model_copy(update={"pretrained": False}))
+    network = build_network(model.model_copy(update={"pretrained": False}), len(manifest.labels))
     unknown = network.load_state_dict(weights, strict=False).unexpected_keys
     if unknown:
         raise ArtifactError(f"artifact {manifest.name}: {WEIGHTS_NAME} has an unexpected tensor {unknown[0]}")

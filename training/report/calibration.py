@@ -9,8 +9,9 @@ from data.contract import Array
 from training.loop import metrics
 from training.loop.metrics import Estimate
 from training.report import plot
-from training.report.render import Section, interval, percent, side_by_side
+from training.report.render import Section, side_by_side
 from training.report.results import RunResult
+from training.wording import interval, percent
 
 WANTED_ACCURACY = 0.95
 
@@ -66,13 +67,13 @@ def _diagram(bins: Bins, when: str, ece: Estimate, name: str) -> Markup:
             place, np.maximum(-gap, 0), bottom=both, color=plot.SERIES[2], alpha=0.6, label="underconfident", **bar
         )
         axes.plot([0, 1], [0, 1], color=plot.MUTED, linestyle="--", linewidth=1)
-        axes.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy, %", title=f"{when}: ECE {interval(ece)} %")
+        axes.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy, %", title=f"{when}: ECE {interval(ece, 1)} %")
         drawn.legend(loc="outside lower left", ncols=2)
         below.bar(place, bins.counts[used], color=plot.MUTED, alpha=0.6, **bar)
         below.set(xlabel="confidence, %", ylabel="faces")
         plot.percent_axis(axes.yaxis)
         plot.percent_axis(below.xaxis)
-    return plot.svg(drawn, name=name, label=f"Reliability {when} temperature scaling: ECE {interval(ece)} percent")
+    return plot.svg(drawn, name=name, label=f"Reliability {when} temperature scaling: ECE {interval(ece, 1)} percent")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ from matplotlib.ticker import MaxNLocator
 from training.config import DataSource
 from training.report import plot
 from training.report.history import History, smooth
-from training.report.render import Section, percent, side_by_side
+from training.report.render import Section, side_by_side
 from training.report.results import RunResult
+from training.wording import percent
 
 
 def section(result: RunResult, *, key: str) -> Section:

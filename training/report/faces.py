@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from data.contract import LABELS, Array, label_index
+from data.contract import Array
 from data.readers.base import open_reader
 from data.tree import DatasetError
 
@@ -21,7 +21,7 @@ class FaceSet:
     Attributes:
         crops: (N, 112, 112, 3) uint8, RGB.
         labels: (N,) class indices.
-        votes: (N, 7) vote shares, or None if the set has none.
+        votes: (N, K) vote shares, or None if the set has none.
         attributes: further annotations of each face, such as gender or age_band.
     """
 
@@ -45,15 +45,15 @@ class FaceSet:
 def read_faces(kind: str, root: Path, split: str, options: Mapping[str, Any]) -> FaceSet:
     """Read and decode one split. Raises: DatasetError."""
     reader = open_reader(kind, root, **options)
-    samples = [sample for sample in reader.samples(split) if sample.label in LABELS]
+    samples = [sample for sample in reader.samples(split) if sample.label in reader.labels]
     if not samples:
-        raise DatasetError(f"{kind}: split {split!r} has no faces labeled {', '.join(LABELS)}")
+        raise DatasetError(f"{kind}: split {split!r} has no faces labeled {', '.join(reader.labels)}")
     shares = [sample.distribution for sample in samples]
     return FaceSet(
         kind=kind,
         split=split,
         crops=np.stack([reader.crop(sample) for sample in samples]),
-        labels=np.array([label_index(str(sample.label)) for sample in samples]),
+        labels=np.array([reader.labels.index(str(sample.label)) for sample in samples]),
         votes=None if any(share is None for share in shares) else np.array(shares, dtype=np.float64),
         keys=tuple(sample.key for sample in samples),
         attributes=tuple(sample.attributes for sample in samples),

@@ -3,14 +3,15 @@
 import numpy as np
 import torch
 
-from data.contract import LABELS, Array
+from data.contract import EIGHT_LABELS, Array
 from models.attention import has_class_token, trace
 from models.network import Head
 from models.rollout import rollout
 from training.report.faces import FaceSet
 from training.report.plot import data_uri, heat
-from training.report.render import Section, percent, render
+from training.report.render import Section, render
 from training.report.results import RunResult
+from training.wording import percent
 
 
 def section(result: RunResult, faces: FaceSet) -> Section | None:
@@ -28,8 +29,8 @@ def section(result: RunResult, faces: FaceSet) -> Section | None:
                 *((f"{token} token", data_uri(heat(faces.crops[index], maps[token][place]))) for token in tokens),
             ],
             "key": faces.keys[index],
-            "actual": LABELS[faces.labels[index]],
-            "predicted": LABELS[result.predicted[index]],
+            "actual": EIGHT_LABELS[faces.labels[index]],
+            "predicted": EIGHT_LABELS[result.predicted[index]],
             "probability": percent(result.confidence[index], 0),
         }
         for place, index in enumerate(chosen)

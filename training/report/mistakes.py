@@ -2,11 +2,12 @@
 
 import numpy as np
 
-from data.contract import LABELS, Array
+from data.contract import EIGHT_LABELS, Array
 from training.report.faces import FaceSet
 from training.report.plot import data_uri
-from training.report.render import Section, percent, render
+from training.report.render import Section, render
 from training.report.results import RunResult
+from training.wording import percent
 
 SHOWN = 24
 
@@ -31,9 +32,9 @@ def _card(result: RunResult, faces: FaceSet, index: int) -> dict[str, str]:
     return {
         "image": data_uri(faces.crops[index]),
         "key": faces.keys[index],
-        "actual": LABELS[faces.labels[index]],
+        "actual": EIGHT_LABELS[faces.labels[index]],
         "votes": _votes(faces, index),
-        "predicted": LABELS[result.predicted[index]],
+        "predicted": EIGHT_LABELS[result.predicted[index]],
         "probability": percent(result.confidence[index], 0),
     }
 
@@ -43,5 +44,7 @@ def _votes(faces: FaceSet, index: int) -> str:
     if faces.votes is None:
         return ""
     shares = faces.votes[index]
-    named = [f"{percent(shares[i], 0)} % {LABELS[i]}" for i in np.argsort(-shares, kind="stable") if shares[i] > 0]
+    named = [
+        f"{percent(shares[i], 0)} % {EIGHT_LABELS[i]}" for i in np.argsort(-shares, kind="stable") if shares[i] > 0
+    ]
     return ", ".join(named)

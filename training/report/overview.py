@@ -3,8 +3,9 @@
 from markupsafe import Markup
 
 from training.report.faces import FaceSet
-from training.report.render import interval, render
+from training.report.render import render
 from training.report.results import RunResult
+from training.wording import interval
 
 _HEADINGS = (
     "run", "parameters", "epochs", "head", "accuracy", "mean class accuracy", "macro-F1", "ECE", "ECE, uncalibrated",
@@ -26,11 +27,11 @@ def _row(result: RunResult) -> tuple[str, ...]:
         f"{result.parameters / 1e6:.2f} M",
         epochs,
         result.head,
-        interval(scores.accuracy),
-        interval(scores.mean_class_accuracy),
-        interval(scores.macro_f1),
-        interval(scores.ece),
-        interval(result.ece_raw),
+        interval(scores.accuracy, 1),
+        interval(scores.mean_class_accuracy, 1),
+        interval(scores.macro_f1, 1),
+        interval(scores.ece, 1),
+        interval(result.ece_raw, 1),
         f"{history.minutes:.1f}",
         f"{history.faces_per_s:.0f}",
         str(result.recipe.seed),

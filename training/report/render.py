@@ -7,7 +7,7 @@ from typing import Final
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from training.loop.metrics import Estimate
+from training.wording import interval, percent
 
 _TEMPLATES: Final = Path(__file__).with_name("templates")
 
@@ -20,16 +20,6 @@ class Section:
     title: str
     note: str
     body: Markup
-
-
-def percent(share: float, digits: int = 1) -> str:
-    """Format a fraction in percent, without the sign."""
-    return f"{100 * share:.{digits}f}"
-
-
-def interval(estimate: Estimate, digits: int = 1) -> str:
-    """Format a fraction in percent with its interval."""
-    return f"{percent(estimate.value, digits)} ({percent(estimate.low, digits)} to {percent(estimate.high, digits)})"
 
 
 def _environment() -> Environment:

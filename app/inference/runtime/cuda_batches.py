@@ -16,7 +16,7 @@ import numpy as np
 import onnxruntime
 
 from app.inference.runtime.sessions import GRAPH_ID
-from data.contract import CROP_PX, LABELS, Array
+from data.contract import CROP_PX, Array
 
 SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 WARM_RUNS: Final = 3  # allocate memory, capture the graph, replay it
@@ -77,6 +77,7 @@ class FixedBatches:
         `captured` is a session of the same model that captures CUDA graphs and is used here only.
         """
         self._device, self._input, self._output = device, input_name, output_name
+        self._classes = session.get_outputs()[0].shape[1]
         self._lock = threading.Lock()
         self._batches = tuple(self._chosen(size, session, captured) for size in sorted(sizes))
         self.captured_sizes = tuple(batch.size for batch in self._batches if batch.session is captured)
@@ -102,7 +103,7 @@ class FixedBatches:
     ) -> _Batch:
         host = np.zeros((size, CROP_PX, CROP_PX, 3), np.uint8)
         crops = onnxruntime.OrtValue.ortvalue_from_numpy(host, self._device, 0)
-        shape = (size, len(LABELS))
+        shape = (size, self._classes)
         logits = onnxruntime.OrtValue.ortvalue_from_shape_and_type(shape, np.float32, self._device, 0)
         binding = session.io_binding()
         binding.bind_ortvalue_input(self._input, crops)
@@ -119,7 +120,7 @@ class FixedBatches:
         step = self.max_batch
         with self._lock:
             parts = [self._part(crops[start : start + step]) for start in range(0, len(crops), step)]
-        return np.concatenate(parts) if parts else np.empty((0, len(LABELS)), np.float32)
+        return np.concatenate(parts) if parts else np.empty((0, self._classes), np.float32)
 
     def _part(self, crops: Array) -> Array:
         return next(batch for batch in self._batches if batch.size >= len(crops)).run(crops)

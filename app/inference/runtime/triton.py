@@ -8,7 +8,6 @@ import shutil
 from pathlib import Path
 from typing import Final, Literal
 
-from data.contract import LABELS
 from models.manifest import Manifest, load_artifact
 
 NAME: Final = "mien_expressions"
@@ -35,7 +34,7 @@ def write_repository(
     version = folder / "1"
     version.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(artifact / graph.file, version / "model.onnx")
-    (folder / "labels.txt").write_text("\n".join(LABELS) + "\n", encoding="utf-8")
+    (folder / "labels.txt").write_text("\n".join(manifest.labels) + "\n", encoding="utf-8")
     (folder / "config.pbtxt").write_text(_config(manifest, device), encoding="utf-8")
     return folder
 

@@ -87,6 +87,7 @@ class View:
         self.facts = facts
         self.detector = facts.get("detector", "")
         self.model = facts.get("model", "")
+        self.expressions = tuple(facts["labels"].split()) if "labels" in facts else LABELS
         self.precision = facts.get("precision", "")
         self.inputs: tuple[str, ...] = tuple(json.loads(self._journal.get("inputs") or "[]"))
         self._min_face_px, self._min_confidence = json.loads((filtered and self._journal.get("filter")) or "[0, 0]")
@@ -138,7 +139,7 @@ class View:
 
     def least_confident(self, label: str) -> Iterator[tuple[int, int, str, int, str, float, str | None]]:
         """Row, face, name, frame, label, confidence and hash of faces, least confident first; "" is any label."""
-        where = "AND f.label=?" if label in LABELS else ""
+        where = "AND f.label=?" if label in self.expressions else ""
         yield from self._db.execute(
             "SELECT i.id, f.face, i.name, i.frame, f.label, f.confidence, i.sha256 FROM faces f JOIN items i "  # noqa: S608
             f"ON i.id=f.item WHERE i.found=? AND i.status='ok' {where} ORDER BY f.confidence, i.name, i.frame, f.face",

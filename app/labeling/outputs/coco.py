@@ -8,7 +8,7 @@ from app.labeling.columns import face_values
 from app.labeling.files import OutputFolder
 from app.labeling.journal import View
 from app.labeling.records import FaceRecord
-from data.contract import LABELS, LANDMARKS
+from data.contract import EIGHT_LABELS, LANDMARKS
 
 HELP: Final = "coco.json: COCO detection and keypoints"
 TARGETS: Final = ("coco.json",)
@@ -18,7 +18,7 @@ def render(view: View, folder: OutputFolder) -> None:
     """Write `coco.json`; images and annotations are streamed in two passes over the journal."""
     categories = [
         {"id": number, "name": label, "supercategory": "face", "keypoints": LANDMARKS, "skeleton": []}
-        for number, label in enumerate(LABELS, start=1)
+        for number, label in enumerate(view.expressions, start=1)
     ]
     with folder.file("coco", TARGETS[0]) as file:
         info = {"description": "Facial expressions labeled by mien", "model": view.model, "precision": view.precision}
@@ -63,7 +63,7 @@ def _annotation(number: int, image: int, face: FaceRecord) -> dict[str, Any]:
     return {
         "id": number,
         "image_id": image,
-        "category_id": LABELS.index(face.label) + 1,
+        "category_id": EIGHT_LABELS.index(face.label) + 1,
         "bbox": [x, y, width, height],
         "area": round(width * height, 1),
         "iscrowd": 0,

@@ -13,7 +13,6 @@ from app.labeling.columns import face_values
 from app.labeling.files import OutputFolder
 from app.labeling.journal import Picture, View
 from app.labeling.records import FaceRecord
-from data.contract import LABELS
 
 HELP: Final = "fiftyone/: data.json and labels.json"
 TARGETS: Final = ("fiftyone/data.json", "fiftyone/labels.json")
@@ -27,7 +26,7 @@ def render(view: View, folder: OutputFolder) -> None:
         _entries(file, ((_id(picture), picture.path) for picture in _files(view)))
         file.write("}\n")
     with folder.file("fiftyone", labels) as file:
-        file.write(f'{{"classes": {json.dumps(LABELS)},\n"labels": {{')
+        file.write(f'{{"classes": {json.dumps(view.expressions)},\n"labels": {{')
         _entries(file, ((_id(picture), [_object(picture, face) for face in picture.faces]) for picture in _files(view)))
         file.write("}}\n")
 

@@ -12,7 +12,6 @@ from xml.sax.saxutils import quoteattr
 from app.labeling.files import OutputFolder
 from app.labeling.journal import Picture, View
 from app.labeling.records import FaceRecord
-from data.contract import LABELS
 from data.contract.palette import hex_color
 
 HELP: Final = "label_studio.json and .xml: tasks with predictions"
@@ -31,11 +30,13 @@ def render(view: View, folder: OutputFolder) -> None:
                 separator = ",\n"
         file.write("]\n")
     with folder.file("label-studio", config) as file:
-        file.write(_config())
+        file.write(_config(view.expressions))
 
 
-def _config() -> str:
-    labels = "\n".join(f'    <Label value={quoteattr(label)} background="{hex_color(label)}"/>' for label in LABELS)
+def _config(expressions: tuple[str, ...]) -> str:
+    labels = "\n".join(
+        f'    <Label value={quoteattr(label)} background="{hex_color(label)}"/>' for label in expressions
+    )
     body = f'  <Image name="image" value="$image"/>\n  <RectangleLabels name="expression" toName="image">\n{labels}\n'
     return f"<View>\n{body}  </RectangleLabels>\n</View>\n"
 

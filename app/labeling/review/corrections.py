@@ -12,11 +12,11 @@ from typing import Final
 
 from app.labeling.files import CORRECTIONS, LabelingError
 from app.labeling.journal import Picture
-from data.contract import LABELS
+from data.contract import EIGHT_LABELS
 
 NOT_A_FACE: Final = "not_a_face"
 UNDONE: Final = "undone"
-DECISIONS: Final = (*LABELS, NOT_A_FACE, UNDONE)
+DECISIONS: Final = (*EIGHT_LABELS, NOT_A_FACE, UNDONE)
 Key = tuple[str, int, int]
 
 

@@ -29,7 +29,6 @@ from app.labeling.review.corrections import (
     read_corrections,
 )
 from app.labeling.review.sources import source_pixels
-from data.contract import LABELS
 from data.contract.palette import hex_color
 
 HOST: Final = "127.0.0.1"
@@ -79,13 +78,14 @@ def _add_page(app: FastAPI, view: View) -> None:
 
     @app.get("/api/run")
     def run() -> dict[str, Any]:
-        colors = {label: hex_color(label) for label in LABELS}
         counts = view.labels()
         return {
             "model": view.model,
             "precision": view.precision,
             "detector": view.detector,
-            "labels": [{"name": label, "count": counts.get(label, 0), "color": colors[label]} for label in LABELS],
+            "labels": [
+                {"name": label, "count": counts.get(label, 0), "color": hex_color(label)} for label in view.expressions
+            ],
         }
 
 

@@ -3,7 +3,8 @@
 import { LABELS } from "./labels.js";
 
 const COLUMNS = ["file", "status", "face", "x", "y", "width", "height", "label", "confidence",
-  ...LABELS.map((label) => `p_${label}`), "detector", "model", "reason", "error", "uncertain", "precision"];
+  ...LABELS.slice(0, 7).map((label) => `p_${label}`), "detector", "model", "reason", "error", "uncertain", "precision",
+  "p_contempt"];
 
 /** One cell. A name that a spreadsheet would take for a formula is led in by an apostrophe. */
 function cell(value) {

@@ -5,7 +5,7 @@ import { DARK, LABELS, brief, percent, personColor, ranked } from "./labels.js";
 
 const SHORT = 3;
 
-/** A block with number, label and bars: the three most probable expressions, or all seven. `show(face)` fills it. */
+/** A block with number, label and bars: the three most probable expressions, or all. `show(face)` fills it. */
 export class FaceBlock {
   constructor(name, number, { level = "h3", tag = "li", expanded = false } = {}) {
     this.label = element("span", { class: "face-label" });
@@ -25,8 +25,8 @@ export class FaceBlock {
   expand(expanded) {
     this.expanded = expanded;
     this.more.setAttribute("aria-expanded", String(expanded));
-    this.more.setAttribute("aria-label", `${this.name}: ${expanded ? "three expressions" : "all seven expressions"}`);
-    this.more.title = expanded ? "Show three" : "Show all seven";
+    this.more.setAttribute("aria-label", `${this.name}: ${expanded ? "three expressions" : "all expressions"}`);
+    this.more.title = expanded ? "Show three" : "Show all";
     if (this.face) this.show(this.face);
   }
 
@@ -36,6 +36,7 @@ export class FaceBlock {
     this.label.title = face.uncertain ? "Uncertain: below the threshold" : "";
     this.label.classList.toggle("uncertain", face.uncertain);
     this.label.dataset.label = face.label;
+    for (const [label, row] of this.rows) row.item.hidden = !(label in face.probabilities);
     ranked(face.probabilities).forEach((label, rank) => {
       const row = this.rows.get(label);
       const value = face.probabilities[label];

@@ -1,6 +1,6 @@
-// Names and colors of the seven expressions, and one color per person. The colors are those of data/contract/palette.py.
+// Names and colors of the expressions, and one color per person. The colors are those of data/contract/palette.py.
 
-export const LABELS = ["surprise", "fear", "disgust", "happiness", "sadness", "anger", "neutral"];
+export const LABELS = ["surprise", "fear", "disgust", "happiness", "sadness", "anger", "neutral", "contempt"]; // only some models know contempt
 export const UNCERTAIN = "uncertain";
 export const DARK = "rgb(20 20 20)"; // text on every color below
 
@@ -12,6 +12,7 @@ const COLORS = {
   sadness: "rgb(86 180 233)",
   anger: "rgb(213 94 0)",
   neutral: "rgb(200 200 200)",
+  contempt: "rgb(0 114 178)",
 };
 const PEOPLE = ["#6ea8fe", "#ff8fa3", "#7ee081", "#ffd166", "#c4a1ff", "#5fe0d3", "#ffa26b", "#d9dee8"];
 
@@ -27,7 +28,7 @@ export function applyPalette() {
 export const percent = (fraction) => (fraction > 0.995 ? ">99%" : `${Math.round(fraction * 100)}%`);
 
 /** The expressions of a face, most probable first. */
-export const ranked = (probabilities) => [...LABELS].sort((one, other) => probabilities[other] - probabilities[one]);
+export const ranked = (probabilities) => LABELS.filter((label) => label in probabilities).sort((one, other) => probabilities[other] - probabilities[one]);
 
 /** The label of a face in short; a question mark where it is uncertain: "happiness 92%", "sadness? 31%". */
 export const brief = (face) => `${face.label}${face.uncertain ? "?" : ""} ${percent(face.confidence)}`;

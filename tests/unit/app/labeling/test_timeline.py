@@ -43,7 +43,7 @@ def view(*pictures: Picture) -> Any:
     def listed() -> Iterator[Picture]:
         yield from pictures
 
-    return SimpleNamespace(pictures=listed, facts={"abstain_threshold": "0.5"})
+    return SimpleNamespace(pictures=listed, expressions=LABELS, facts={"abstain_threshold": "0.5"})
 
 
 def test_persons_keep_their_number_and_a_video_begins_with_person_1() -> None:

@@ -82,6 +82,9 @@ class Captured:
     def io_binding(self) -> Any:
         return self._session.io_binding()
 
+    def get_outputs(self) -> Any:
+        return self._session.get_outputs()
+
     def run_with_iobinding(self, binding: Any, options: Any = None) -> None:
         if self._breaks:
             raise RuntimeError("operation not permitted when stream is capturing")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from data.contract import LABELS
+from data.contract import EIGHT_LABELS
 from data.contract.palette import COLORS
 
 FOLDER = Path(__file__).resolve().parents[5] / "app" / "static" / "page"
@@ -75,8 +75,8 @@ def test_only_the_pages_own_files_are_served(client: TestClient, path: str) -> N
 def test_the_page_knows_the_labels_and_colors_of_the_program() -> None:
     text = (FOLDER / "labels.js").read_text(encoding="utf-8")
     (names,) = re.findall(r"LABELS = \[([^\]]+)\]", text)
-    assert tuple(re.findall(r'"(\w+)"', names)) == LABELS
-    assert not re.findall("--(?:" + "|".join(LABELS) + "):", (FOLDER / "page.css").read_text(encoding="utf-8")), (
+    assert tuple(re.findall(r'"(\w+)"', names)) == EIGHT_LABELS
+    assert not re.findall("--(?:" + "|".join(EIGHT_LABELS) + "):", (FOLDER / "page.css").read_text(encoding="utf-8")), (
         "one palette"
     )
     found = {label: tuple(map(int, rgb.split())) for label, rgb in re.findall(r'(\w+): "rgb\(([\d ]+)\)"', text)}
