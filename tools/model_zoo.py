@@ -39,7 +39,7 @@ def row(folder: Path, *, threads: int | None) -> str:
         interval(first.mean_class_accuracy, 1) if first else "not measured",
         f"{first.data} {first.split}, {first.faces:,} faces, {first.prior}" if first else "",
         f"{manifest.parameters / 1e6:.1f} M",
-        "not measured" if threads is None else f"{milliseconds(folder, manifest, threads=threads):.1f}",
+        "not measured" if threads is None else f"{milliseconds(folder, manifest, threads=threads):.2f}",
     ]
     return "| " + " | ".join(cells) + " |"
 

@@ -178,7 +178,7 @@ def test_a_hostile_name_is_text_in_figures_and_templates(name: str) -> None:
 
 
 def test_intervals_are_in_percent() -> None:
-    assert interval(Estimate(0.5, 0.25, 0.755)) == "50.0 (25.0 to 75.5)"
+    assert interval(Estimate(0.5, 0.25, 0.755), 1) == "50.0 (25.0 to 75.5)"
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.80, 0.82), (0.0, 1.0), (0.871, 0.8735)])
