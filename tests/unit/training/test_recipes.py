@@ -34,7 +34,7 @@ def test_a_recipe_states_its_command_and_cost(path: Path) -> None:
     name = read(path).name
     assert name == path.stem
     assert f"python -m training.train training/recipes/{path.name}" in head
-    assert "minutes" in head or "ot run" in head
+    assert "minutes" in head or "ot trained" in head
     for needed in re.findall(r"training/recipes/(\w+\.yaml)", head):
         assert (FOLDER / needed).exists(), needed
 
