@@ -1,6 +1,6 @@
 """Faces found and images per second of neighboring projects and of Mien as cloned, on the same photos in one run.
 
-    python -m venv FER && FER/bin/pip install fer "setuptools<81"
+    python -m venv FER && FER/bin/pip install fer "setuptools<81" "opencv-contrib-python<5"
     npm install --prefix FACE_API @vladmandic/face-api @tensorflow/tfjs @tensorflow/tfjs-backend-wasm jpeg-js
     python -m benchmarks.neighbors --fer FER/bin/python --face-api FACE_API --json out/neighbors.json
 

@@ -61,8 +61,8 @@ class Analyzer:
         Args:
             model: fast (the default), accurate, the name of a released artifact, or the folder of one.
             device: auto, cpu, cuda or tensorrt; auto may fall back to the CPU.
-            settings: fields of `app.settings.Settings`, such as detector="haar" or min_face_px=24. They take precedence
-                over environment variables (`MIEN_*`).
+            settings: fields of `app.settings.Settings`, such as detector="builtin" or min_face_px=24. They take
+                precedence over environment variables (`MIEN_*`).
         Raises: MienError, if a setting is wrong, a file is missing or damaged, or the device cannot run the model.
         """
         folder = None if model is None else artifact_dir(model)

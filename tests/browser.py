@@ -147,7 +147,7 @@ class Site:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("MIEN_")}
         kept = {name: os.environ[name] for name in ("MIEN_MODELS_DIR",) if name in os.environ}
         chosen = {"MIEN_MODEL": str(self.artifact), "MIEN_DEVICE": "cpu", "MIEN_PORT": str(self.port)}
-        chosen |= {"MIEN_FIND_TURNED": "false"}  # no test rotates its face, and Haar cascades are slow
+        chosen |= {"MIEN_FIND_TURNED": "false"}  # no test rotates its face
         chosen |= {"MIEN_ALLOWED_HOSTS": "127.0.0.1,localhost,mien.test"}
         environment |= kept | chosen | self.settings | {"PYTHONPATH": str(ROOT), "HOME": str(self.folder)}
         with (self.folder / "server.log").open("ab") as log:

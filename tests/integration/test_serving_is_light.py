@@ -29,7 +29,7 @@ for module in pkgutil.walk_packages(app.__path__, "app."):
 from app.inference.pipeline import build_pipeline
 from app.settings import load_settings
 
-pipeline = build_pipeline(load_settings(model=Path(sys.argv[1]), detector="haar", device="cpu"))
+pipeline = build_pipeline(load_settings(model=Path(sys.argv[1]), detector="builtin", device="cpu"))
 analysis = pipeline.analyze(Path(sys.argv[2]).read_bytes())
 print(json.dumps({"faces": len(analysis.faces), "modules": sorted({name.split(".")[0] for name in sys.modules})}))
 """

@@ -120,9 +120,14 @@ def evaluate(detect: Detect, pictures: Pictures) -> list[Figure]:
 
 def _plain(detect: Detect, picture: Picture) -> Found:
     """One look at a picture in its own size."""
+    return compare(detect(picture.read()), reference_faces(picture), picture.faces[:, :4])
+
+
+def reference_faces(picture: Picture) -> Array:
+    """YuNet's faces (F, 15) that a detector should find: of 24 px and more, score 0.8 and more."""
     faces = picture.faces
     chosen = (faces[:, SCORE] >= _REFERENCE_SCORE) & (faces[:, 2:4].max(axis=1, initial=0) >= LEAST_FACE_PX)
-    return compare(detect(picture.read()), faces[chosen], faces[:, :4])
+    return np.asarray(faces[chosen])
 
 
 def _warped_look(detect: Detect, image: Array, faces: Array, doubtful: Array) -> Found:

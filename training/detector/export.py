@@ -1,6 +1,6 @@
 """Release of a finished run of a face detector, refused where ONNX does not find what torch finds.
 
-    python -m training.detector.export runs/face_fpn_tiny --tag yunet_v1 [--threshold 0.75] [--default]
+    python -m training.detector.export runs/face_fpn_tiny --tag yunet_v1 [--threshold 0.8] [--default]
 
 Writes models/artifacts/<arch>.<tag>/ with model.onnx, model.safetensors, manifest.json and card.md, scored on the
 held-out pictures; --default makes it the detector that models/artifacts/DEFAULT_DETECTOR names.

@@ -3,9 +3,7 @@
 A detector is one file of this folder with a function `create(settings) -> Detector`; its file name is its name.
 """
 
-import functools
 import importlib
-import logging
 import pkgutil
 from types import ModuleType
 
@@ -15,8 +13,6 @@ from app.inference.detect.weights import find_yunet
 from app.settings import Settings
 
 __all__ = ["Detector", "Face", "best_detector", "create_detector", "detector_names", "detector_source"]
-
-_log = logging.getLogger(__name__)
 
 
 def _module(name: str) -> ModuleType:
@@ -39,13 +35,11 @@ def detector_source(name: str, settings: Settings) -> str:
 
 
 def create_detector(settings: Settings) -> Detector:
-    """Build the detector that `settings.detector` names; `auto` is YuNet where its file is, else Haar.
+    """Build the detector that `settings.detector` names; `auto` is YuNet where its file is, else the builtin one.
 
     Raises: SettingsError for an unknown name; DetectorUnavailable where the detector's file is missing or damaged.
     """
     name = best_detector(settings) if settings.detector == "auto" else settings.detector
-    if name == "haar" and settings.detector == "auto":
-        _warn_of_haar()
     if name not in detector_names():
         raise SettingsError(f"detector {name!r}: expected auto, {', '.join(detector_names())}")
     detector: Detector = _module(name).create(settings)
@@ -54,12 +48,4 @@ def create_detector(settings: Settings) -> Detector:
 
 def best_detector(settings: Settings) -> str:
     """Name of the detector that `auto` stands for. Raises: DetectorUnavailable, if YuNet's file is damaged."""
-    return "haar" if find_yunet(settings.models_dir) is None else "yunet"
-
-
-@functools.cache  # once a process: every worker opens a detector of its own
-def _warn_of_haar() -> None:
-    _log.warning(
-        "YuNet's file was not found: faces are looked for with OpenCV's bundled Haar cascades, which miss small, "
-        "turned and shaded faces. Run `mien models pull` once, or set MIEN_MODELS_DIR to the folder that holds it."
-    )
+    return "builtin" if find_yunet(settings.models_dir) is None else "yunet"

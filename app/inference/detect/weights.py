@@ -55,7 +55,7 @@ def require_yunet(models_dir: Path | None) -> Path:
         places = ", ".join(str(folder) for folder in (models_dir, cache_dir()) if folder is not None)
         raise DetectorUnavailable(
             f"detector yunet: {YUNET_FILE} is in none of: {places}. Run `mien models pull` once, set MIEN_MODELS_DIR "
-            "to the folder that holds it, or choose MIEN_DETECTOR=haar."
+            "to the folder that holds it, or choose MIEN_DETECTOR=builtin."
         )
     return path
 
@@ -101,7 +101,7 @@ def _download(url: str, timeout_s: float) -> bytes:
         reason = getattr(error, "reason", error)
         raise DownloadError(
             f"cannot fetch {url} within {timeout_s:g} s ({reason}). Copy {YUNET_FILE} from the OpenCV Zoo by other "
-            "means and set MIEN_MODELS_DIR to its folder; until then MIEN_DETECTOR=auto uses Haar cascades."
+            "means and set MIEN_MODELS_DIR to its folder; until then MIEN_DETECTOR=auto uses the builtin detector."
         ) from error
     return payload
 

@@ -30,7 +30,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (base / "photos").mkdir()
     for number in range(FACES):
         (base / "photos" / f"{number:02d}.jpg").write_bytes(encoded(face_photo(variant=number), "JPEG"))
-    settings = Settings(model=tiny_artifact(base / "tiny.test"), detector="haar", device="cpu")
+    settings = Settings(model=tiny_artifact(base / "tiny.test"), detector="builtin", device="cpu")
     outcome = label(Request(base / "out", (str(base / "photos"),), outputs=("report",)), settings, Reporter())
     assert sum(outcome.labels.values()) == FACES
     return base / "out"

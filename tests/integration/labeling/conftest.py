@@ -46,7 +46,7 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def mien(artifact: Path) -> Mien:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MIEN_")}
-    return Mien(environment | {"MIEN_MODEL": str(artifact), "MIEN_DETECTOR": "haar", "MIEN_DEVICE": "cpu"})
+    return Mien(environment | {"MIEN_MODEL": str(artifact), "MIEN_DETECTOR": "builtin", "MIEN_DEVICE": "cpu"})
 
 
 @pytest.fixture

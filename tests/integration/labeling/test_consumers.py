@@ -40,7 +40,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (base / "photos" / name).write_bytes(encoded(face_photo(variant=number), "JPEG"))
     (base / "photos" / "two.dots.png").write_bytes(encoded(face_photo(), "PNG"))
     outputs = ("csv", "files", "jsonl", "parquet", "coco", "label-studio", "fiftyone", "classes")
-    settings = Settings(model=tiny_artifact(base / "tiny.test"), detector="haar", device="cpu")
+    settings = Settings(model=tiny_artifact(base / "tiny.test"), detector="builtin", device="cpu")
     label(Request(base / "out", (str(base / "photos"),), outputs=outputs, workers=1), settings, Reporter())
     return base / "out"
 

@@ -121,7 +121,7 @@ def test_an_image_on_which_a_stage_fails_is_a_row_and_the_others_are_labeled(
 
 
 def test_pipelines_share_their_model_and_not_their_detector(artifact: Path) -> None:
-    first, second = facts.open_pipelines(Settings(model=artifact, detector="haar"), 2)
+    first, second = facts.open_pipelines(Settings(model=artifact, detector="builtin"), 2)
     assert isinstance(first, Pipeline)
     assert first.classifier is second.classifier
     assert first.detector is not second.detector

@@ -26,7 +26,7 @@ def labeled(album: Path, artifact: Path, tmp_path_factory: pytest.TempPathFactor
     out = tmp_path_factory.mktemp("labeled")
     import os
 
-    environment = os.environ | {"MIEN_MODEL": str(artifact), "MIEN_DETECTOR": "haar", "MIEN_DEVICE": "cpu"}
+    environment = os.environ | {"MIEN_MODEL": str(artifact), "MIEN_DETECTOR": "builtin", "MIEN_DEVICE": "cpu"}
     done = Mien(environment)("label", album, "--out", out, "--write", "csv", "--quiet")
     assert done.exit_code == 3, done.stderr
     by_file: dict[str, list[Row]] = {}

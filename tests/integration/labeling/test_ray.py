@@ -141,6 +141,8 @@ def test_a_machine_without_the_folders_is_reported(tmp_path: Path) -> None:
 
 
 def test_machines_that_differ_are_named_with_the_difference() -> None:
-    found = {"10.0.0.1": {"model": "a", "detector": "yunet"}, "10.0.0.2": {"model": "a", "detector": "haar"}}
-    with pytest.raises(cluster.Unready, match=r"10\.0\.0\.2 differs from 10\.0\.0\.1: detector haar instead of yunet"):
+    found = {"10.0.0.1": {"model": "a", "detector": "yunet"}, "10.0.0.2": {"model": "a", "detector": "builtin"}}
+    with pytest.raises(
+        cluster.Unready, match=r"10\.0\.0\.2 differs from 10\.0\.0\.1: detector builtin instead of yunet"
+    ):
         cluster.agreed(found)

@@ -71,7 +71,7 @@ def free_port() -> int:
 @contextmanager
 def running(folder: Path, artifact: Path, *, first_on_path: Path = _ROOT, **settings: object) -> Iterator[Server]:
     port = free_port()
-    chosen = {"device": "cpu", "model": artifact, "detector": "haar", "port": port, **settings}
+    chosen = {"device": "cpu", "model": artifact, "detector": "builtin", "port": port, **settings}
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MIEN_")}
     environment |= {f"MIEN_{name.upper()}": str(value) for name, value in chosen.items()}
     environment |= {"PYTHONPATH": f"{first_on_path}:{_ROOT}", "TMPDIR": str(folder / "tmp"), "HOME": str(folder)}

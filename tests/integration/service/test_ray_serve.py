@@ -59,7 +59,12 @@ def test_a_killed_replica_loses_only_what_was_in_flight_on_it(tmp_path: Path) ->
         pytest.skip("Ray Serve is not installed: pip install 'ray[serve]'")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MIEN_")}
     model = tiny_artifact(tmp_path / "tiny.test")
-    environment |= {"MIEN_MODEL": str(model), "MIEN_DETECTOR": "haar", "MIEN_DEVICE": "cpu", "MIEN_MAX_PER_CLIENT": "0"}
+    environment |= {
+        "MIEN_MODEL": str(model),
+        "MIEN_DETECTOR": "builtin",
+        "MIEN_DEVICE": "cpu",
+        "MIEN_MAX_PER_CLIENT": "0",
+    }
     environment |= {"PYTHONPATH": f"{_ROOT}:{environment.get('PYTHONPATH', '')}", "RAY_USAGE_STATS_ENABLED": "0"}
     with subprocess.Popen(
         [sys.executable, "-c", _PROGRAM, str(free_port())],

@@ -17,7 +17,7 @@ def test_the_benchmark_writes_all_metrics(artifact: Path, tmp_path: Path) -> Non
     for step in range(4):
         (photos / f"{step}.jpg").write_bytes(encoded(picture(120 + 20 * step, 100), "JPEG"))
     command = [sys.executable, "-m", "benchmarks.serving", "--photos", str(photos), "--json", str(tmp_path / "f.json")]
-    environment = os.environ | {"MIEN_MODEL": str(artifact), "MIEN_DEVICE": "cpu", "MIEN_DETECTOR": "haar"}
+    environment = os.environ | {"MIEN_MODEL": str(artifact), "MIEN_DEVICE": "cpu", "MIEN_DETECTOR": "builtin"}
     done = subprocess.run(
         [*command, "--rounds", "1", "--passes", "2", "--steady", "10"],
         cwd=_ROOT,
@@ -36,4 +36,4 @@ def test_the_benchmark_writes_all_metrics(artifact: Path, tmp_path: Path) -> Non
     assert results["p99_over_ideal"] > 0
     assert results["ideal"]["queue"]["p99_ms"] >= results["ideal"]["alone"]["p50_ms"] > 0
     assert 0 < results["p50_ms"] <= results["p99_ms"]
-    assert (results["provider"], results["detector"]) == ("CPUExecutionProvider", "haar")
+    assert (results["provider"], results["detector"]) == ("CPUExecutionProvider", "builtin")

@@ -47,7 +47,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]
 
 @pytest.fixture
 def settings(trained: tuple[Path, Path, Path]) -> Settings:
-    return Settings(model=trained[2], detector="haar", device="cpu", prior="natural")
+    return Settings(model=trained[2], detector="builtin", device="cpu", prior="natural")
 
 
 def test_the_artifact_names_eight_labels_and_is_evaluated_on_them(trained: tuple[Path, Path, Path]) -> None:

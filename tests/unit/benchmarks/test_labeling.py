@@ -14,7 +14,7 @@ def test_the_benchmark_writes_efficiency_rate_and_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("MIEN_MODEL", str(tiny_artifact(tmp_path / "tiny.test")))
-    monkeypatch.setenv("MIEN_DETECTOR", "haar")
+    monkeypatch.setenv("MIEN_DETECTOR", "builtin")
     out = tmp_path / "out.json"
     monkeypatch.setattr("sys.argv", ["labeling", "--count", "6", "--rounds", "1", "--json", str(out)])
     labeling.main()

@@ -40,7 +40,7 @@ def test_a_short_run_writes_the_metrics(tmp_path: Path) -> None:
         "MIEN_DEVICE": "cpu",
         "HOME": str(tmp_path),
     }
-    environment |= {"MIEN_DETECTOR": "haar", "MIEN_FIND_TURNED": "false", "PATH": "/usr/bin:/bin"}
+    environment |= {"MIEN_DETECTOR": "builtin", "MIEN_FIND_TURNED": "false", "PATH": "/usr/bin:/bin"}
     command = [sys.executable, "-m", "benchmarks.stream", "--seconds", "3", "--json", str(out)]
     result = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=200, check=False
@@ -51,4 +51,4 @@ def test_a_short_run_writes_the_metrics(tmp_path: Path) -> None:
     assert found["frames_per_s"] == pytest.approx(found["frames"] / 3, abs=0.01)
     assert 0 < found["latency_p50_ms"] <= found["latency_p99_ms"]
     assert found["dropped"] == 0, "two frames in flight do not replace each other"
-    assert (found["detector"], found["model"]) == ("haar", "tiny.test")
+    assert (found["detector"], found["model"]) == ("builtin", "tiny.test")

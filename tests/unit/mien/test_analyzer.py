@@ -20,7 +20,7 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def analyzer(artifact: Path) -> Analyzer:
-    return Analyzer(model=artifact, device="cpu", detector="haar")
+    return Analyzer(model=artifact, device="cpu", detector="builtin")
 
 
 def test_a_path_bytes_and_pixels_of_one_photo_give_the_same_face(analyzer: Analyzer) -> None:
@@ -33,7 +33,7 @@ def test_a_path_bytes_and_pixels_of_one_photo_give_the_same_face(analyzer: Analy
 
 def test_a_face_is_that_of_the_pipeline(analyzer: Analyzer, artifact: Path) -> None:
     (face,) = analyzer.analyze(sample_photo())
-    settings = load_settings(model=artifact, device="cpu", detector="haar")
+    settings = load_settings(model=artifact, device="cpu", detector="builtin")
     (expected,) = build_pipeline(settings).analyze(sample_photo().read_bytes()).faces
     assert (face.label, face.confidence, face.uncertain) == (expected.label, expected.confidence, expected.uncertain)
     assert tuple(face.probabilities) == LABELS

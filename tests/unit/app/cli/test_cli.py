@@ -49,17 +49,17 @@ def test_help_names_every_command() -> None:
 
 
 def test_doctor_passes_for_a_working_installation(artifact: Path) -> None:
-    done = mien("doctor", "--model", artifact, "--detector", "haar", "--device", "cpu")
+    done = mien("doctor", "--model", artifact, "--detector", "builtin", "--device", "cpu")
     assert done.exit_code == 0, done.stdout
     assert "the model runs on CPUExecutionProvider in fp32" in done.stdout
     assert "all hashes match" in done.stdout
-    assert "haar" in done.stdout
+    assert "builtin" in done.stdout
 
 
 def test_doctor_reports_a_damaged_model(artifact: Path) -> None:
     graph = artifact / "model.fp32.onnx"
     graph.write_bytes(graph.read_bytes() + b"\0")
-    done = mien("doctor", "--model", artifact, "--detector", "haar", "--device", "cpu")
+    done = mien("doctor", "--model", artifact, "--detector", "builtin", "--device", "cpu")
     assert done.exit_code == 1
     assert "failed" in done.stdout
     assert "model.fp32.onnx has sha256" in done.stdout

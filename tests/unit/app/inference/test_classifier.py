@@ -151,7 +151,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_cuda_fails_with_the_reason_without_a_gpu(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     no_gpu(monkeypatch)
-    with pytest.raises(ProviderUnavailable, match=r"device cuda: no NVIDIA driver .* onnxruntime-gpu"):
+    with pytest.raises(ProviderUnavailable, match=r"device cuda: no NVIDIA driver .*onnxruntime-gpu"):
         Classifier(folder, device="cuda")
 
 

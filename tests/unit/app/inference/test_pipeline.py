@@ -23,7 +23,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_artifact(tmp_path_factory.mktemp("artifacts") / "tiny.test")
 
 
-@pytest.fixture(scope="module", params=["haar", "yunet"])
+@pytest.fixture(scope="module", params=["builtin", "yunet"])
 def pipeline(request: pytest.FixtureRequest, model: Path) -> Pipeline:
     folder = folder_from_environment("MIEN_MODELS_DIR") if request.param == "yunet" else None
     return build_pipeline(
@@ -49,7 +49,7 @@ def face(side: float, *, x: float = 10.0) -> Face:
 
 
 def drawn(model: Path, *faces: Face, **settings: object) -> Pipeline:
-    built = build_pipeline(load_settings(detector="haar", model=model, device="cpu", threads=1, **settings))
+    built = build_pipeline(load_settings(detector="builtin", model=model, device="cpu", threads=1, **settings))
     return Pipeline(Drawn(*faces), built.classifier, built.settings)
 
 

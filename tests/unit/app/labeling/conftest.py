@@ -40,7 +40,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Labeled:
     (photos / "<b>&amp;.jpg").write_bytes(b"broken")
     (photos / "notes.txt").write_text("words")
     write_video(photos / "clip.avi", frames=2)
-    settings = Settings(model=tiny_artifact(base / "tiny.test"), detector="haar", device="cpu")
+    settings = Settings(model=tiny_artifact(base / "tiny.test"), detector="builtin", device="cpu")
     outcome = label(Request(base / "out", (str(photos),), outputs=ALL, workers=1), settings, Reporter())
     return Labeled(photos, base / "out", settings, outcome)
 

@@ -18,7 +18,7 @@ from tests.support import encoded, tiny_artifact
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     folder = tiny_artifact(tmp_path_factory.mktemp("artifacts") / "tiny.test", precisions=("fp32", "fp16", "int8"))
-    return Settings(model=folder, detector="haar", device="cpu")
+    return Settings(model=folder, detector="builtin", device="cpu")
 
 
 @pytest.fixture

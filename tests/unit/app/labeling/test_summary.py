@@ -15,7 +15,7 @@ OUTCOME: Any = SimpleNamespace(
     tally=SimpleNamespace(pictures=8, seconds={"decode": 0.5, "classify": 1.5}),
     seconds=4.0,
     workers=2,
-    facts={"detector": "haar", "model": "tiny.drawn", "precision": "int8", "provider": "CPUExecutionProvider"},
+    facts={"detector": "builtin", "model": "tiny.drawn", "precision": "int8", "provider": "CPUExecutionProvider"},
     remaining=0,
     stopped=None,
     written=[Path("labels.csv")],
@@ -34,7 +34,7 @@ def test_model_precision_and_provider_are_printed() -> None:
     console = Console(file=io.StringIO(), width=200)
     print_summary(OUTCOME, console)
     said = console.file.getvalue()  # type: ignore[attr-defined]
-    assert "detector haar, model tiny.drawn in int8 on CPUExecutionProvider" in said
+    assert "detector builtin, model tiny.drawn in int8 on CPUExecutionProvider" in said
     assert summary_facts(OUTCOME)["precision"] == "int8"
 
 

@@ -212,7 +212,7 @@ def test_the_command_labels_a_video_and_writes_another(
     monkeypatch.delenv("DISPLAY", raising=False)
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     source, result = film(tmp_path / "film.mp4"), tmp_path / "labeled.mp4"
-    chosen = ["--model", str(artifact), "--device", "cpu", "--detector", "haar"]
+    chosen = ["--model", str(artifact), "--device", "cpu", "--detector", "builtin"]
     answer = CliRunner().invoke(app, ["webcam", "--source", str(source), "--write", str(result), *chosen])
     assert answer.exit_code == 0, answer.output
     assert "person 1" in answer.stdout
@@ -237,7 +237,7 @@ def test_invalid_options_are_one_line_errors(
 ) -> None:
     film(tmp_path / "film.mp4")
     monkeypatch.chdir(tmp_path)
-    chosen = ["--model", str(artifact), "--device", "cpu", "--detector", "haar"]
+    chosen = ["--model", str(artifact), "--device", "cpu", "--detector", "builtin"]
     answer = CliRunner().invoke(app, ["webcam", *arguments, *chosen])
     assert answer.exit_code == code
     assert words in answer.stderr

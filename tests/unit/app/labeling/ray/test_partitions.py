@@ -29,7 +29,7 @@ from app.labeling.ray.partitions import (
 from app.labeling.records import Failure, Source
 from tests.unit.app.labeling.conftest import Labeled
 
-FACTS = {"model": "tiny", "detector": "haar"}
+FACTS = {"model": "tiny", "detector": "builtin"}
 
 
 def source(name: str, signature: str = "1:1", failure: Failure | None = None) -> Source:

@@ -180,7 +180,7 @@ def test_a_model_that_is_not_loaded_is_rejected_with_the_loaded_ones(connect: Co
 
 def test_each_request_can_select_a_loaded_model(tmp_path: Path) -> None:
     artifacts = [tiny_artifact(tmp_path / f"{name}.v1", temperature=t) for name, t in (("small", 1.0), ("large", 3.0))]
-    settings = Settings(device="cpu", model=artifacts[0], extra_models=(str(artifacts[1]),), detector="haar")
+    settings = Settings(device="cpu", model=artifacts[0], extra_models=(str(artifacts[1]),), detector="builtin")
     with LocalClient(create_app(settings)) as client:
         listed = client.get("/v1/models").json()["models"]
         assert [(one["choice"], one["name"]) for one in listed] == [("small.v1", "small.v1"), ("large.v1", "large.v1")]

@@ -1,0 +1,49 @@
+"""The detector in the clone: a network of YuNet's kind that learned from YuNet, where YuNet's file is absent.
+
+Its artifact is verified like the classifier's (docs/decisions/0009-own-detector.md).
+"""
+
+from pathlib import Path
+
+from app.errors import DetectorUnavailable
+from app.inference.detect.network import FaceNetwork, options_of
+from app.settings import Settings
+from models.detector.manifest import default_detector_dir, load_detector
+from models.manifest import ArtifactError
+
+
+class Builtin(FaceNetwork):
+    """The released detector."""
+
+    name = "builtin"
+
+    def __init__(self, folder: Path, settings: Settings) -> None:
+        """Verify and open an artifact; its own score threshold holds unless the settings name one.
+
+        Raises: ArtifactError; ProviderUnavailable.
+        """
+        manifest = load_detector(folder)
+        self.sha256 = manifest.graph.sha256
+        chosen = "detection_threshold" in settings.model_fields_set
+        super().__init__(
+            folder / manifest.graph.file,
+            threshold=settings.detection_threshold if chosen else manifest.score_threshold,
+            **options_of(settings),
+        )
+
+
+def create(settings: Settings) -> Builtin:
+    """Build from the artifact that `models/artifacts/DEFAULT_DETECTOR` names. Raises: DetectorUnavailable."""
+    try:
+        return Builtin(default_detector_dir(), settings)
+    except ArtifactError as error:
+        raise DetectorUnavailable(f"detector builtin: {error}") from error
+
+
+def source(_settings: Settings) -> str:
+    """The verified artifact. Raises: DetectorUnavailable, if it is missing or damaged."""
+    try:
+        folder = default_detector_dir()
+        return f"{load_detector(folder).name}, all hashes match; {folder}"
+    except ArtifactError as error:
+        raise DetectorUnavailable(f"detector builtin: {error}") from error

@@ -1,0 +1,22 @@
+"""The benchmark of detectors on held-out images."""
+
+import numpy as np
+import pytest
+
+from app.inference.detect import create_detector
+from app.settings import load_settings
+from benchmarks.detectors import score
+from tests.support import sample_photo
+from training.detector.pictures import Picture, Pictures, read_bgr
+
+
+def test_a_detector_agrees_with_its_own_faces_and_misses_what_it_does_not_see() -> None:
+    detector = create_detector(load_settings(detector="builtin", threads=1))
+    (face,) = detector.detect(read_bgr(sample_photo())[..., ::-1].copy())
+    seen = np.array([[*face.box_px, *face.landmarks_px.ravel(), 0.9]], np.float32)
+    unseen = seen.copy()
+    unseen[0, :2] += 3 * seen[0, 2]
+    picture = Picture("samples", sample_photo(), np.concatenate([seen, unseen]))
+    row = score(detector, Pictures((picture,), ""))
+    assert (row["faces"], row["recall"], row["false_per_100"]) == (2, 0.5, 0.0)
+    assert row["landmark_error"] == pytest.approx(0.0, abs=1e-5)
