@@ -8,6 +8,7 @@ import os
 import platform
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -90,23 +91,22 @@ def _run(request: Request, settings: Settings, report: Reporter, outcome: Outcom
     outcome.facts, outcome.workers = facts_of(pipelines[0]), len(pipelines)
     with output_lock(request.out), disk_errors(request.out):
         clear_parts(request.out)
-        journal = Journal(request.out)
-        try:
-            _check_settings(journal, request, outcome.facts)
-            outputs = _outputs(journal, request, report)
-            _scan(journal, request, pipelines[0], report)
-            journal.put("facts", json.dumps(outcome.facts))
-            journal.put("outputs", json.dumps(outputs))
-            journal.put("inputs", json.dumps([printable(path) for path in _inputs(request)]))
-            complete = _label(journal, request, pipelines, products_of(outputs), report, outcome, signals)
-            if signals.received is None:
-                _write(journal, outputs, report, outcome, signals, complete=complete)
-                outcome.total_seconds = time.perf_counter() - began
-                _write_run_file(journal, request, outcome)
-            outcome.stopped = signals.received
-        finally:
-            _count(request.out, outcome)
-            journal.close()
+        with closing(Journal(request.out)) as journal:
+            try:
+                _check_settings(journal, request, outcome.facts)
+                outputs = _outputs(journal, request, report)
+                _scan(journal, request, pipelines[0], report)
+                journal.put("facts", json.dumps(outcome.facts))
+                journal.put("outputs", json.dumps(outputs))
+                journal.put("inputs", json.dumps([printable(path) for path in _inputs(request)]))
+                complete = _label(journal, request, pipelines, products_of(outputs), report, outcome, signals)
+                if signals.received is None:
+                    _write(journal, outputs, report, outcome, signals, complete=complete)
+                    outcome.total_seconds = time.perf_counter() - began
+                    _write_run_file(journal, request, outcome)
+                outcome.stopped = signals.received
+            finally:
+                _count(request.out, outcome)
 
 
 def _inputs(request: Request) -> list[str]:

@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import re
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,7 +63,11 @@ class Journal:
         self.path = journal_path(out)
         self._db = connect(out, read_only=read_only)
         self._transaction = Transaction(self._db)
-        self.session = int(self.get("session") or 0)
+        try:
+            self.session = int(self.get("session") or 0)
+        except sqlite3.Error:  # such as a full disk; an unclosed connection would keep the folder busy
+            self._db.close()
+            raise
 
     def close(self) -> None:
         """Close the connection; the last one merges the write-ahead log into the file."""
