@@ -36,7 +36,6 @@ export class FaceBlock {
     this.label.title = face.uncertain ? "Uncertain: below the threshold" : "";
     this.label.classList.toggle("uncertain", face.uncertain);
     this.label.dataset.label = face.label;
-    for (const [label, row] of this.rows) row.item.hidden = !(label in face.probabilities);
     ranked(face.probabilities).forEach((label, rank) => {
       const row = this.rows.get(label);
       const value = face.probabilities[label];

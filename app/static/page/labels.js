@@ -1,6 +1,15 @@
 // Names and colors of the expressions, and one color per person. The colors are those of data/contract/palette.py.
 
-export const LABELS = ["surprise", "fear", "disgust", "happiness", "sadness", "anger", "neutral", "contempt"]; // only some models know contempt
+const EXPRESSIONS = ["surprise", "fear", "disgust", "happiness", "sadness", "anger", "neutral", "contempt"];
+
+/** The expressions of the served model. */
+export let LABELS = EXPRESSIONS.slice(0, 7);
+
+/** Take the expressions that the service names; before anything is drawn, as everything is drawn for these. */
+export function setLabels(names) {
+  LABELS = EXPRESSIONS.filter((label) => names.includes(label));
+}
+
 export const UNCERTAIN = "uncertain";
 export const DARK = "rgb(20 20 20)"; // text on every color below
 

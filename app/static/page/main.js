@@ -2,13 +2,15 @@
 
 import { byId, element, setText } from "./dom.js";
 import { Gallery } from "./gallery.js";
-import { LABELS, applyPalette } from "./labels.js";
+import { LABELS, applyPalette, setLabels } from "./labels.js";
 import { Live } from "./live.js";
 import { whatRuns } from "./service.js";
 import { Clip } from "./source.js";
 
 const TABS = ["live", "photos"];
 applyPalette();
+const found = await whatRuns();
+if (found?.model) setLabels(found.model.labels);
 const live = new Live();
 
 function choose(name, { focus = false } = {}) {
@@ -44,8 +46,7 @@ function showLegend() {
   byId("legend").append(...LABELS.map(swatch), element("li", {}, element("span", { class: "swatch line", "aria-hidden": "true" }), "threshold"));
 }
 
-async function showWhatRuns() {
-  const found = await whatRuns();
+function showWhatRuns() {
   setText(byId("card"), found?.ready.model ?? "unknown");
   byId("look").hidden = byId("attention-field").hidden = !found?.model?.explain;
   if (!found) return;

@@ -4,7 +4,7 @@ import { LABELS, UNCERTAIN } from "./labels.js";
 import { History } from "./timeline.js";
 import { table } from "./exports.js";
 
-export const COLUMNS = ["seconds", "person", "label", "uncertain", "confidence", "x", "y", "width", "height", ...LABELS.map((label) => `p_${label}`)];
+const columns = () => ["seconds", "person", "label", "uncertain", "confidence", "x", "y", "width", "height", ...LABELS.map((label) => `p_${label}`)];
 
 export class Session {
   constructor(now) {
@@ -45,7 +45,7 @@ export class Session {
   }
 
   asCsv() {
-    return table(COLUMNS, this.rows);
+    return table(columns(), this.rows);
   }
 
   asJson({ model, threshold }) {
