@@ -200,7 +200,7 @@ def test_a_class_without_a_training_face_is_named_unless_the_recipe_allows_it(tm
 def test_invalid_vote_shares_are_rejected_with_the_name_of_the_face(shares: tuple[float, ...]) -> None:
     sample = Sample("train/1.png", "train", LABELS[0], shares)
     with pytest.raises(DatasetError, match=r"train/1\.png has vote shares"):
-        _target(sample, DataSource(kind="votes", split="train", target="votes"))
+        _target(sample, DataSource(kind="votes", split="train", target="votes"), LABELS)
 
 
 def test_a_label_out_of_range_never_reaches_training(tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def test_evaluation_splits_are_never_used_for_training(tmp_path: Path, split: st
 
 
 @pytest.mark.parametrize(
-    ("override", "nearest"), [("mask.shares=0.5", "share"), ("optim.learning_rat=1", "learning_rate")]
+    ("override", "nearest"), [("mask.mask_ratios=0.5", "mask_ratio"), ("optim.learning_rat=1", "learning_rate")]
 )
 def test_an_unknown_key_names_the_nearest_known_one(tmp_path: Path, override: str, nearest: str) -> None:
     path = tmp_path / "mae.yaml"

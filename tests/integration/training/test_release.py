@@ -43,7 +43,7 @@ def test_the_artifact_is_valid_and_describes_itself(released: tuple[Path, Path, 
     assert manifest.color == "luminance"
     assert manifest.weights_from == {"teacher": sha256_of(run.parent / "teacher" / "best.pt")}
     assert list(manifest.learned_from) == ["folders/train"]
-    assert "class folders: those of the owner of the pictures" in manifest.license
+    assert "class folders: those of the owner of the images" in manifest.license
     assert Folders.limits in (folder / "card.md").read_text(encoding="utf-8")
     assert manifest.commit == read_facts(run)["commit"]
     names = {"model.onnx", "model.fp16.onnx", "model.safetensors", "manifest.json", "card.md"}
@@ -216,5 +216,5 @@ def test_an_artifact_is_fitted_and_scored_again(
 def test_the_card_leads_with_coverage_and_shows_both_priors(released: tuple[Path, Path, Path]) -> None:
     text = (released[2] / "card.md").read_text(encoding="utf-8")
     assert text.index("Coverage at 95 % selective accuracy") < text.index("## Intended use")
-    assert "| figure | natural, 28 faces | balanced, 28 faces |" in text
+    assert "| metric | natural, 28 faces | balanced, 28 faces |" in text
     assert "--prior natural" in text

@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 from app import VERSION
 from app.service.security import key_hash
 from app.service.state import Service
-from data.contract import LABELS
+from data.contract import EIGHT_LABELS, LABELS
 from tests.support import encoded, picture
 
 Connect = Callable[..., TestClient]
@@ -91,7 +91,7 @@ def test_the_description_serves_generators_of_clients(client: TestClient) -> Non
     ids = [operation["operationId"] for operation in operations.values()]
     assert sorted(ids) == ["expressions", "health", "metrics", "model_card", "models", "ready"]
     schemas = document["components"]["schemas"]
-    assert tuple(schemas["Label"]["enum"]) == LABELS
+    assert tuple(schemas["Label"]["enum"]) == EIGHT_LABELS
     assert tuple(schemas["Probabilities"]["required"]) == LABELS
     body = operations["/v1/expressions"]["requestBody"]["content"]["application/octet-stream"]["schema"]
     assert body == {"type": "string", "format": "binary", "minLength": 1}
