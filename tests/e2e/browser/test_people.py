@@ -279,3 +279,21 @@ def test_two_people_who_pass_each_other_keep_their_numbers(
         assert len(set(places)) == 2, "they have passed each other"
         tab.page.wait_for_timeout(1500)
         assert [tab.page.evaluate(label.format(number)) for number in (1, 2)] == before
+
+
+EIGHT = """
+  const ask = window.fetch;
+  window.fetch = async (...request) => {
+    const response = await ask(...request);
+    if (!String(request[0]).endsWith("v1/models")) return response;
+    const body = await response.json();
+    body.models[0].labels.push("contempt");
+    return Response.json(body);
+  };
+"""
+
+
+def test_the_legend_names_the_expressions_of_the_served_model(open_tab: Open) -> None:
+    seven, eight = (open_tab(script=script).page.locator("#legend li").all_text_contents() for script in ("", EIGHT))
+    assert "contempt" not in seven
+    assert eight == [*seven[:-1], "contempt", seven[-1]]
