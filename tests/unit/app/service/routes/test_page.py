@@ -74,7 +74,7 @@ def test_only_the_pages_own_files_are_served(client: TestClient, path: str) -> N
 
 def test_the_page_knows_the_labels_and_colors_of_the_program() -> None:
     text = (FOLDER / "labels.js").read_text(encoding="utf-8")
-    (names,) = re.findall(r"LABELS = \[([^\]]+)\]", text)
+    (names,) = re.findall(r"EXPRESSIONS = \[([^\]]+)\]", text)
     assert tuple(re.findall(r'"(\w+)"', names)) == EIGHT_LABELS
     assert not re.findall("--(?:" + "|".join(EIGHT_LABELS) + "):", (FOLDER / "page.css").read_text(encoding="utf-8")), (
         "one palette"
