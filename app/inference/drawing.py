@@ -5,7 +5,7 @@ Flow: boxes of all faces -> a free position for each tag -> lines and Pillow tex
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Final
 
@@ -18,7 +18,7 @@ from app.inference.wording import percent
 from data.contract import Array
 from data.contract.palette import COLORS
 
-Point = tuple[float, float]  # x, y, pixels
+Point = tuple[int, int]  # x, y, pixels
 Rectangle = tuple[int, int, int, int]  # left, top, right, bottom, pixels
 _DARK: Final = (20, 20, 20)
 
@@ -30,20 +30,19 @@ def annotate(image: Array, analysis: Analysis) -> Array:
         image: (H, W, 3) uint8, RGB; a reduced copy of the analyzed image works too.
     Returns: (H, W, 3) uint8, RGB.
     """
-    canvas = Image.fromarray(image)
-    draw = ImageDraw.Draw(canvas)
+    canvas = image.copy()
     scale = image.shape[1] / analysis.width
+    area = (image.shape[1], image.shape[0])
+    stroke = max(1, round(max(area) / 400))
     boxes = [_rectangle(face, scale) for face in analysis.faces]
-    fonts = [_font(_font_px(box, canvas.size)) for box in boxes]
-    texts = [_text(face) for face in analysis.faces]
-    sizes = [_tag_size(text, font) for text, font in zip(texts, fonts, strict=True)]
-    places = place_tags(boxes, sizes, canvas.size)
-    drawn = list(zip(analysis.faces, boxes, places, texts, fonts, strict=True))
-    for face, box, place, text, font in reversed(drawn):  # the largest last, so that its label is on top
-        _draw_box(draw, box, COLORS[face.label], dashed=face.uncertain, stroke=max(1, round(max(canvas.size) / 400)))
-        draw.rounded_rectangle(place, radius=_pad(font) // 2, fill=COLORS[face.label])
-        draw.text((place[0] + _pad(font), (place[1] + place[3]) / 2), text, fill=_DARK, font=font, anchor="lm")
-    return np.asarray(canvas).copy()
+    tags = [_tag(_text(face), face.label, _font_px(box, area)) for face, box in zip(analysis.faces, boxes, strict=True)]
+    places = place_tags(boxes, [(tag.shape[1], tag.shape[0]) for tag in tags], area)
+    drawn = list(zip(analysis.faces, boxes, tags, places, strict=True))
+    for face, box, tag, (left, top, right, bottom) in reversed(drawn):  # the largest last, so that its label is on top
+        _draw_box(canvas, box, COLORS[face.label], dashed=face.uncertain, stroke=stroke)
+        visible = canvas[top:bottom, left:right]
+        visible[:] = tag[: visible.shape[0], : visible.shape[1]]
+    return canvas
 
 
 def reduced(image: Array, long_side_px: int) -> Array:
@@ -67,7 +66,9 @@ def place_tags(boxes: Sequence[Rectangle], sizes: Sequence[tuple[int, int]], are
     places: list[Rectangle] = []
     for box, size in zip(boxes, sizes, strict=True):
         candidates = [_inside(place, area) for place in _candidates(box, size)]
-        places.append(min(candidates, key=lambda place: _hidden(place, places, boxes)))
+        hidden = partial(_hidden, tags=places, boxes=boxes)
+        free = (place for place in candidates if not hidden(place))
+        places.append(next(free, None) or min(candidates, key=hidden))
     return places
 
 
@@ -127,28 +128,29 @@ def _font(size_px: int) -> ImageFont.FreeTypeFont:
     return font
 
 
-def _pad(font: ImageFont.FreeTypeFont) -> int:
-    return max(2, round(font.size / 3))
+@lru_cache(maxsize=1024)
+def _tag(text: str, label: str, font_px: int) -> Array:
+    """Text on the color of its label, (height, width, 3) uint8 RGB."""
+    font = _font(font_px)
+    pad = max(2, round(font.size / 3))
+    size = (round(font.getlength(text)) + 2 * pad, round(font.size * 1.4))
+    tag = Image.new("RGB", size, COLORS[label])
+    ImageDraw.Draw(tag).text((pad, size[1] / 2), text, fill=_DARK, font=font, anchor="lm")
+    return np.asarray(tag)
 
 
-def _tag_size(text: str, font: ImageFont.FreeTypeFont) -> tuple[int, int]:
-    return round(font.getlength(text)) + 2 * _pad(font), round(font.size * 1.4)
-
-
-def _draw_box(
-    draw: ImageDraw.ImageDraw, box: Rectangle, color: tuple[int, int, int], *, dashed: bool, stroke: int
-) -> None:
+def _draw_box(canvas: Array, box: Rectangle, color: tuple[int, int, int], *, dashed: bool, stroke: int) -> None:
     """Draw a rectangle with a dark outline, visible on any image; dashed if the label is uncertain."""
     left, top, right, bottom = box
     corners = [(left, top), (right, top), (right, bottom), (left, bottom), (left, top)]
     for fill, width in ((_DARK, stroke + 2), (color, stroke)):
         for start, end in pairwise(corners):
             for piece in _dashes(start, end, 6 * stroke) if dashed else [(start, end)]:
-                draw.line(piece, fill=fill, width=width)
+                cv2.line(canvas, *piece, fill, width)
 
 
-def _dashes(start: tuple[int, int], end: tuple[int, int], length_px: int) -> list[tuple[Point, Point]]:
+def _dashes(start: Point, end: Point, length_px: int) -> list[tuple[Point, Point]]:
     """Every other segment of a line; both ends are drawn, so that corners are visible."""
     count = max(1, round(math.dist(start, end) / length_px / 2)) * 2 + 1
-    steps = np.linspace(start, end, count + 1)
+    steps = np.linspace(start, end, count + 1).round().astype(int).tolist()
     return [(tuple(steps[place]), tuple(steps[place + 1])) for place in range(0, count, 2)]
