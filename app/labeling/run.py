@@ -51,7 +51,7 @@ class Outcome:
 
     Attributes:
         seconds: time for labeling only.
-        total_seconds: time including the scan and writing the outputs.
+        total_seconds: time including the scan and writing the outputs, after the models are opened.
         remaining: number of unlabeled images after a limit or a stop.
     """
 
@@ -85,9 +85,9 @@ def label(request: Request, settings: Settings, report: Reporter, signals: Inter
 
 
 def _run(request: Request, settings: Settings, report: Reporter, outcome: Outcome, signals: Interrupts) -> None:
-    began = time.perf_counter()
     earlier = {} if request.new_run else earlier_facts(request.out)
     pipelines = open_pipelines(resumed(settings, earlier), request.workers or cores())
+    began = time.perf_counter()
     outcome.facts, outcome.workers = facts_of(pipelines[0]), len(pipelines)
     with output_lock(request.out), disk_errors(request.out):
         clear_parts(request.out)
