@@ -16,6 +16,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from app.inference.drawing import annotate, reduced
 from app.inference.pipeline import Analysis
+from app.inference.wording import percent
 from app.labeling.files import LabelingError
 from app.labeling.journal import Picture, View, open_view
 from app.labeling.products import encode_jpeg
@@ -63,13 +64,13 @@ def create_review_app(out: Path) -> FastAPI:
     app = FastAPI(title="Mien review", docs_url=None, redoc_url=None, openapi_url=None)
     # Otherwise, a page of another site could reach this port by DNS rebinding.
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost", "testserver"])
-    _add_page(app, view)
+    _add_page(app, view, out)
     _add_faces(app, view, out)
     _add_decisions(app, view, out)
     return app
 
 
-def _add_page(app: FastAPI, view: View) -> None:
+def _add_page(app: FastAPI, view: View, out: Path) -> None:
     @app.get("/")
     def page() -> HTMLResponse:
         text = _TEMPLATE.read_text(encoding="utf-8")
@@ -80,6 +81,7 @@ def _add_page(app: FastAPI, view: View) -> None:
     def run() -> dict[str, Any]:
         counts = view.labels()
         return {
+            "folder": str(out.absolute()),
             "model": view.model,
             "precision": view.precision,
             "detector": view.detector,
@@ -136,6 +138,7 @@ def _card(
         "frame": frame,
         "predicted": predicted,
         "confidence": round(confidence, 4),
+        "percent": percent(confidence),
         "decision": made.label if made else None,
     }
 

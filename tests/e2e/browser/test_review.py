@@ -84,6 +84,15 @@ def test_undo_reverts_decisions_in_reverse_order(review: Page, out: Path) -> Non
     assert "Nothing to undo" in review.inner_text("#message")
 
 
+def test_undo_works_after_a_reload(review: Page, out: Path) -> None:
+    (name,) = decide(review, "1")
+    review.reload()
+    review.wait_for_function("() => document.querySelector('#where').textContent")
+    review.keyboard.press("u")
+    review.wait_for_function("name => document.querySelector('#where').textContent.startsWith(name)", arg=name)
+    assert decisions(out) == {}
+
+
 def test_undo_restores_an_earlier_decision(review: Page, out: Path) -> None:
     (name,) = decide(review, "1")
     review.keyboard.press("ArrowLeft")
@@ -94,12 +103,22 @@ def test_undo_restores_an_earlier_decision(review: Page, out: Path) -> None:
     assert decisions(out) == {name: "surprise"}
 
 
-def test_undo_reaches_a_face_that_the_filters_hide(review: Page, out: Path) -> None:
+def test_undo_returns_a_face_to_the_list_of_open_ones(review: Page, out: Path) -> None:
     (name,) = decide(review, "4")
-    review.select_option("#state", "open")
     review.select_option("#state", "all")
     review.select_option("#state", "open")
     review.wait_for_function(f"() => document.querySelectorAll('.card').length === {FACES - 1}")
+    review.keyboard.press("u")
+    review.wait_for_function(f"() => document.querySelectorAll('.card').length === {FACES}")
+    assert where(review) == name
+    assert decisions(out) == {}
+
+
+def test_undo_names_a_face_that_the_filters_hide(review: Page, out: Path) -> None:
+    (name,) = decide(review, "4")
+    absent = review.locator("#label option", has_text="(0)").first.get_attribute("value")
+    review.select_option("#label", absent)
+    review.wait_for_selector("text=No faces here.")
     review.keyboard.press("u")
     review.wait_for_function("() => document.querySelector('#message').textContent.startsWith('Undone')")
     assert name in review.inner_text("#message")
