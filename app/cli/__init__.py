@@ -14,4 +14,15 @@ def main() -> None:
         exit_when_stopped()
     from app.cli.program import app
 
-    app()
+    if "--json-log" not in sys.argv:
+        app()
+        return
+    import typer
+
+    from app.cli.exit_codes import USAGE
+    from app.cli.options import fail
+
+    try:
+        sys.exit(app(standalone_mode=False))
+    except typer.TyperException as error:
+        fail(error.format_message(), USAGE)

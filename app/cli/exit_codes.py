@@ -20,6 +20,12 @@ def stopped_by(name: str) -> str:
     return f"stopped by {name}. Rerun the same command to resume."
 
 
+def error_line(message: str, code: int) -> str:
+    """The last line on standard error of a command that fails: JSON with `--json-log`."""
+    fields = {"event": "failed", "error": message, "code": code}
+    return f"{json.dumps(fields, ensure_ascii=False) if '--json-log' in sys.argv else f'mien: {message}'}\n"
+
+
 def exit_when_stopped() -> None:
     """Exit at SIGINT and SIGTERM during imports, which take about a second.
 
@@ -30,8 +36,5 @@ def exit_when_stopped() -> None:
 
 
 def _exit(number: int, _frame: FrameType | None) -> None:
-    message = stopped_by(signal.Signals(number).name)
-    fields = {"event": "failed", "error": message, "code": STOPPED}
-    line = json.dumps(fields) if "--json-log" in sys.argv else f"mien: {message}"
-    os.write(2, f"{line}\n".encode())
+    os.write(2, error_line(stopped_by(signal.Signals(number).name), STOPPED).encode())
     os._exit(STOPPED)

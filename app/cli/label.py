@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from app.cli.exit_codes import USAGE
-from app.cli.options import IN, LOG, OUTS, RAY, RUN, DetectorName, Model, OnDevice, PriorName, fail
+from app.cli.options import IN, LOG, OUTS, RAY, RUN, DetectorName, Model, OnDevice, PriorName, fail, folder
 from app.labeling.request import Engine, Request, Symlinks
 from app.labeling.signals import interrupts
 
@@ -16,7 +16,14 @@ def label(
         list[str] | None, typer.Argument(metavar="FOLDER...", help="Folders, photos, videos, zip/tar files, patterns.")
     ] = None,
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="Folder for the results. Rerun with the same one to resume.")
+        Path,
+        typer.Option(
+            "--out",
+            "-o",
+            parser=folder,
+            metavar="FOLDER",
+            help="Folder for the results. Rerun with the same one to resume.",
+        ),
     ] = Path("out"),
     write: Annotated[
         list[str] | None,

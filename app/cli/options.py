@@ -6,7 +6,7 @@ from typing import Annotated, Literal, NoReturn
 
 import typer
 
-from app.cli.exit_codes import FAILED
+from app.cli.exit_codes import FAILED, error_line
 
 # Headings of the help
 IN, OUTS, RUN, LOG, WITH, RAY = "Inputs", "Outputs", "Run", "Messages", "Model", "Cluster"
@@ -29,6 +29,13 @@ DetectorName = Annotated[
 ]
 
 
+def folder(value: str) -> Path:
+    """Parse a folder; an empty one, as from an unset shell variable, would be the current folder."""
+    if not str(value):
+        raise typer.BadParameter("the path is empty")
+    return Path(value)
+
+
 class printed_errors:  # noqa: N801  # used like a statement
     """Context manager that prints expected errors as one line and exits with status 1."""
 
@@ -47,5 +54,5 @@ class printed_errors:  # noqa: N801  # used like a statement
 
 def fail(message: str, code: int) -> NoReturn:
     """Print one line to standard error and exit with a status code."""
-    sys.stderr.write(f"mien: {message}\n")
+    sys.stderr.write(error_line(message, code))
     raise SystemExit(code)

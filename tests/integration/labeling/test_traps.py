@@ -5,6 +5,7 @@ import io
 import json
 import os
 import subprocess
+import sys
 import zipfile
 from collections import Counter
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+import app
 from app.labeling import run
 from app.labeling.engine import Engine
 from tests.albums import face_photo
@@ -271,6 +273,22 @@ def test_a_log_of_json_lines_holds_nothing_else(mien: Mien, photos: Path, tmp_pa
     assert events["summary"] == 1
     assert events["message"] >= 1, "FFmpeg complains of the damage"
     assert mien("label", tmp_path / "nowhere", "--out", tmp_path / "out2", "--json-log").stderr.startswith("{")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--bogus",), "No such option: --bogus"),
+        (("--workers", "many"), "valid integer"),
+        (("--every", "2", "--per-second", "1"), "cannot be combined"),
+    ],
+)
+def test_a_usage_error_is_one_json_line_too(options: tuple[str, ...], message: str, photos: Path) -> None:
+    command = [sys.executable, "-m", "app", "label", str(photos), *options, "--json-log"]
+    done = subprocess.run(command, cwd=Path(app.__file__).parents[1], capture_output=True, text=True, check=False)
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 2
+    assert message in json.loads(line)["error"]
 
 
 def test_an_unexpected_error_is_a_json_line_too(

@@ -120,6 +120,14 @@ def test_a_usage_error_is_one_line_and_an_exit_code(
     assert "Traceback" not in done.stderr
 
 
+def test_an_empty_output_path_is_not_the_current_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = mien("label", str(ROOT / "samples" / "photos"), "--out", "")
+    assert done.exit_code == 2
+    assert "the path is empty" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_list_outputs_marks_the_defaults() -> None:
     lines = mien("label", "--list-outputs").stdout.splitlines()
     assert any(line.startswith("* csv") for line in lines)
