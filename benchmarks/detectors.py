@@ -3,7 +3,7 @@
     MIEN_DATA_DIR=... MIEN_MODELS_DIR=... python -m benchmarks.detectors --json out.json
 
 The images are those that training of the released detector did not read, and the reference is YuNet's mean over eight
-looks (training/detector/evaluate.py, which scores a single look). `builtin` is measured at several thresholds; the
+views (training/detector/evaluate.py, which evaluates a single view). `builtin` is measured at several thresholds; the
 released one is the lowest with less than one false face per 100.
 """
 
@@ -24,23 +24,23 @@ from data.contract import Array
 from models.detector.manifest import default_detector_dir, load_detector
 from training.detector.config import DetectorRecipe
 from training.detector.evaluate import compare, reference_faces
-from training.detector.pictures import Pictures, load_pictures
+from training.detector.images import LabeledImages, load_images
 
 THRESHOLDS: Final = (0.7, 0.75, 0.8, 0.85, 0.9)
 
 
-def score(detector: Detector, pictures: Pictures) -> dict[str, float]:
+def score(detector: Detector, images: LabeledImages) -> dict[str, float]:
     """Recall, false faces per 100, landmark error in distances of the eyes, and CPU milliseconds per image."""
     start = time.process_time()
-    looks = [compare(_rows(detector, one.read()), reference_faces(one), one.faces[:, :4]) for one in pictures.items]
-    faces = sum(len(look.found) for look in looks)
-    errors = np.concatenate([look.errors for look in looks])
+    views = [compare(_rows(detector, one.read()), reference_faces(one), one.faces[:, :4]) for one in images.items]
+    faces = sum(len(one.found) for one in views)
+    errors = np.concatenate([one.errors for one in views])
     return {
         "faces": faces,
-        "recall": sum(int(look.found.sum()) for look in looks) / faces,
-        "false_per_100": 100 * sum(look.false for look in looks) / faces,
+        "recall": sum(int(one.found.sum()) for one in views) / faces,
+        "false_per_100": 100 * sum(one.false for one in views) / faces,
         "landmark_error": float(errors.mean()),
-        "cpu_ms_per_image": 1000 * (time.process_time() - start) / len(looks),
+        "cpu_ms_per_image": 1000 * (time.process_time() - start) / len(views),
     }
 
 
@@ -56,13 +56,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="file for the results")
     options = parser.parse_args(arguments)
     recipe = DetectorRecipe.model_validate(load_detector(default_detector_dir()).recipe)
-    pictures = load_pictures(recipe.data, "valid")
+    images = load_images(recipe.data, "valid")
     results: dict[str, object] = {}
     for threshold in THRESHOLDS:
         settings = load_settings(detector="builtin", detection_threshold=threshold, threads=1)
-        results[f"builtin, threshold {threshold}"] = score(create_detector(settings), pictures)
+        results[f"builtin, threshold {threshold}"] = score(create_detector(settings), images)
     try:
-        results["yunet"] = score(create_detector(load_settings(detector="yunet", threads=1)), pictures)
+        results["yunet"] = score(create_detector(load_settings(detector="yunet", threads=1)), images)
     except DetectorUnavailable as error:
         results["yunet"] = str(error)
     publish(results, options.json)

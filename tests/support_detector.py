@@ -9,7 +9,7 @@ import torch
 
 from data.contract import Array
 from models.detector.network import FaceFPN
-from training.detector import pictures
+from training.detector import images
 from training.detector.config import DetectorRecipe
 from training.detector.graph import write_graph
 from training.detector.teacher import FIELDS
@@ -45,8 +45,8 @@ class DrawnTeacher:
         return drawn_face(8, (x + width / 2, y + height / 2), radius)[1]
 
 
-def drawn_pictures(root: Path, count: int = 40) -> Path:
-    """Write `count` pictures, three of four with a drawn face. Returns `root`."""
+def drawn_images(root: Path, count: int = 40) -> Path:
+    """Write `count` images, three of four with a drawn face. Returns `root`."""
     rng = np.random.default_rng(0)
     root.mkdir(parents=True)
     for number in range(count):
@@ -65,9 +65,9 @@ def untrained_graph(path: Path) -> Path:
 
 
 def small_detector_recipe(folder: Path, monkeypatch: pytest.MonkeyPatch, *, steps: int = 6) -> DetectorRecipe:
-    """A recipe over drawn pictures below `folder`, with a teacher that knows drawn faces."""
-    monkeypatch.setattr(pictures, "Teacher", DrawnTeacher)
-    root = drawn_pictures(folder / "drawn")
+    """A recipe over drawn images below `folder`, with a teacher that knows drawn faces."""
+    monkeypatch.setattr(images, "Teacher", DrawnTeacher)
+    root = drawn_images(folder / "drawn")
     teacher = folder / "teacher.onnx"
     teacher.write_bytes(b"the drawn teacher reads no file")
     values = {

@@ -1,1 +1,1 @@
-"""The released face detector: its network, the decoding of its outputs, and its manifest."""
+"""Face detector: network, decoding of its outputs, and manifest."""

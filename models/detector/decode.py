@@ -1,7 +1,7 @@
 """Decoding of a face detector's twelve outputs into boxes, landmarks and scores; torch-free.
 
-YuNet's convention (Wu, Peng, Yu 2023), which the released detector keeps. A cell predicts its box's center as an offset
-in cells, its size as a logarithm in cells, its landmarks as offsets in cells.
+The format is YuNet's (Wu, Peng, Yu 2023). In units of cells, a cell predicts the offset of the center of its box, the
+logarithm of the size, and the offsets of the landmarks.
 """
 
 from typing import Final
@@ -20,30 +20,32 @@ OUTPUTS: Final = tuple(f"{kind}_{stride}" for kind in KINDS for stride in STRIDE
 
 
 def to_blob(image: Array) -> Array:
-    """Turn (H, W, 3) uint8 BGR into (1, 3, H', W') float32, 0 to 255, padded at the right and below to whole cells."""
+    """Convert (H, W, 3) uint8 BGR to (1, 3, H', W') float32, 0 to 255, padded to multiples of 32."""
     below, right = -image.shape[0] % GRID_PX, -image.shape[1] % GRID_PX
     padded = cv2.copyMakeBorder(image, 0, below, 0, right, cv2.BORDER_CONSTANT) if below or right else image
     return np.stack(cv2.split(padded))[None].astype(np.float32)
 
 
 def decode(grids: dict[str, Array], *, cells_across: Array, threshold: float) -> Array:
-    """Turn the network's outputs into faces.
+    """Convert the network's outputs to faces.
 
     Args:
         grids: per stride, `cls` and `obj` (1, cells, 1), `bbox` (1, cells, 4), `kps` (1, cells, 10), row by row.
-        cells_across: (3,) cells in a row of each grid.
-        threshold: least score, the geometric mean of class and objectness.
+        cells_across: (3,) cells per row of each grid.
+        threshold: minimum score, the geometric mean of class and objectness.
     Returns: (N, 15) float32, best first: x, y, width, height, five landmarks (x, y), score.
     Source: OpenCV 4.14, modules/objdetect/src/face_detect.cpp.
     """
     parts = [
-        _cells(*(grids[f"{kind}_{stride}"][0] for kind in KINDS), stride=stride, across=int(across), least=threshold)
-        for stride, across in zip(STRIDES, cells_across, strict=True)
+        _cells(
+            *(grids[f"{kind}_{stride}"][0] for kind in KINDS), stride=stride, columns=int(columns), threshold=threshold
+        )
+        for stride, columns in zip(STRIDES, cells_across, strict=True)
     ]
     rows = np.concatenate(parts)
     if len(rows) == 0:
         return rows
-    # Whole pixels, as OpenCV suppresses: the same boxes survive.
+    # Whole pixels, to keep the same boxes as OpenCV.
     kept = cv2.dnn.NMSBoxes(
         rows[:, :4].astype(np.int32).tolist(), rows[:, 14].tolist(), threshold, NMS_IOU, top_k=TOP_K
     )
@@ -51,13 +53,13 @@ def decode(grids: dict[str, Array], *, cells_across: Array, threshold: float) ->
     return best
 
 
-def _cells(cls: Array, obj: Array, bbox: Array, kps: Array, *, stride: int, across: int, least: float) -> Array:
-    """Faces of one grid that reach the threshold, (N, 15) float32."""
+def _cells(cls: Array, obj: Array, bbox: Array, kps: Array, *, stride: int, columns: int, threshold: float) -> Array:
+    """Faces of one grid above the threshold, (N, 15) float32."""
     scores = np.sqrt(np.clip(cls[:, 0], 0, 1) * np.clip(obj[:, 0], 0, 1))
-    found = np.flatnonzero(scores >= least)
-    origin = np.stack([found % across, found // across], axis=1).astype(np.float32)
+    found = np.flatnonzero(scores >= threshold)
+    origin = np.stack([found % columns, found // columns], axis=1).astype(np.float32)
     sizes = np.exp(bbox[found, 2:]) * stride
     corners = (origin + bbox[found, :2]) * stride - sizes / 2
     landmarks = (kps[found].reshape(-1, 5, 2) + origin[:, None]) * stride
-    columns = [corners, sizes, landmarks.reshape(-1, 10), scores[found, None]]
-    return np.concatenate(columns, axis=1).astype(np.float32)
+    fields = [corners, sizes, landmarks.reshape(-1, 10), scores[found, None]]
+    return np.concatenate(fields, axis=1).astype(np.float32)

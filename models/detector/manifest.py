@@ -1,4 +1,4 @@
-"""Manifest of a released face detector: what is in its folder, how its graph is called, how well it finds faces."""
+"""Manifest of a released face detector: files, inputs and outputs, metrics and provenance."""
 
 from pathlib import Path
 from typing import Final, Literal
@@ -37,10 +37,10 @@ class DetectorInput(_Strict):
 
 
 class DetectorMetric(_Strict):
-    """One figure on the held-out pictures."""
+    """One metric on the held-out images."""
 
     name: str
-    faces: int = Field(description="faces, or pictures, that it is a mean over")
+    faces: int = Field(description="number of faces")
     estimate: Interval
 
 
@@ -55,14 +55,14 @@ class DetectorManifest(_Strict):
     landmarks: tuple[str, ...] = LANDMARKS
     opset: int
     parameters: int
-    score_threshold: float = Field(gt=0, lt=1, description="least score of a face at which the metrics were measured")
+    score_threshold: float = Field(gt=0, lt=1, description="score threshold for serving and for the metrics")
     metrics: tuple[DetectorMetric, ...]
     recipe: dict[str, object] = Field(description="the resolved training recipe")
-    commit: str = Field(description="commit of this project that trained it")
+    commit: str = Field(description="commit that trained it")
     data_index_sha256: dict[str, Sha256]
-    teacher: dict[str, Sha256] = Field(description="files of the networks whose outputs were the labels")
+    teacher: dict[str, Sha256] = Field(description="files of the networks that produced the labels")
     license: str
-    files: dict[str, Sha256] = Field(description="every other file of the folder but manifest.json")
+    files: dict[str, Sha256] = Field(description="all other files except manifest.json")
 
 
 def default_detector_dir(artifacts_dir: Path = ARTIFACTS_DIR) -> Path:
@@ -71,7 +71,7 @@ def default_detector_dir(artifacts_dir: Path = ARTIFACTS_DIR) -> Path:
 
 
 def load_detector(folder: Path) -> DetectorManifest:
-    """Read a detector's manifest and verify all files. Raises: ArtifactError, naming the file that differs."""
+    """Read a detector's manifest and verify all files. Raises: ArtifactError, naming the file."""
     path = folder / MANIFEST_NAME
     try:
         manifest = DetectorManifest.model_validate_json(path.read_bytes())

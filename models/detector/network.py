@@ -1,7 +1,7 @@
-"""FaceFPN, a small face detector: three strides, a feature pyramid, and heads as YuNet's (Wu, Peng, Yu 2023).
+"""FaceFPN, a small face detector: three strides, a feature pyramid, and the outputs of YuNet (Wu, Peng, Yu 2023).
 
-Convolutions are separable. The heads share their weights over the strides, with a normalization of each stride's own
-(RTMDet, Lyu et al. 2022), so that faces of every size teach them. Landmarks are predicted in sizes of the box.
+Convolutions are separable. The heads share their convolutions across strides, with separate normalization per stride
+(RTMDet, Lyu et al. 2022). Landmarks are predicted relative to the size of the box.
 """
 
 from typing import Final, NamedTuple
@@ -11,14 +11,14 @@ from torch import Tensor, nn
 
 from models.detector.decode import STRIDES
 
-# Landmarks of a mean face from the middle of its box, in widths and heights of the box: where training starts.
+# Landmarks of a mean face relative to the center and size of its box, to initialize the head.
 _MEAN_FACE: Final = (-0.2, -0.12, 0.2, -0.12, 0.0, 0.08, -0.16, 0.27, 0.16, 0.27)
 _MAX_LOG_SIZE: Final = 6.0  # a box of 400 cells
-_PRIOR: Final = 0.01  # of a face in a cell, before training (Lin et al. 2017, focal loss)
+_PRIOR: Final = 0.01  # initial probability of a face in a cell (Lin et al. 2017, focal loss)
 
 
 class Grid(NamedTuple):
-    """What one stride predicts; scores are logits, boxes and landmarks are in cells relative to the cell's corner.
+    """Predictions of one stride: logits, and boxes and landmarks in cells relative to the corner of the cell.
 
     cls, obj: (B, 1, H, W). bbox: (B, 4, H, W), center offset and log size. kps: (B, 10, H, W).
     """
@@ -35,7 +35,7 @@ def _separable(in_chans: int, out_chans: int, *, stride: int = 1) -> list[nn.Mod
 
 
 class Block(nn.Sequential):
-    """A separable convolution, normalized and rectified; added to its input where the shapes agree."""
+    """Separable convolution with BatchNorm and ReLU, and a residual connection if the shapes match."""
 
     def __init__(self, in_chans: int, out_chans: int, *, stride: int = 1) -> None:
         super().__init__(*_separable(in_chans, out_chans, stride=stride), nn.BatchNorm2d(out_chans), nn.ReLU())
@@ -47,7 +47,7 @@ class Block(nn.Sequential):
 
 
 class Branch(nn.Module):
-    """Blocks of a head whose convolutions serve every stride."""
+    """Blocks of a head; strides share the convolutions, not the normalization."""
 
     def __init__(self, width: int, depth: int) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class Branch(nn.Module):
 
 
 class FaceFPN(nn.Module):
-    """The detector's network.
+    """Network of the detector.
 
     Args:
         widths: channels at strides 2, 4, 8, 16 and 32.
@@ -88,9 +88,9 @@ class FaceFPN(nn.Module):
         self.classes, self.places = Branch(neck_width, 1), Branch(neck_width, 2)
         self.scores = nn.Conv2d(neck_width, 2, 1)
         self.shapes = nn.Conv2d(neck_width, 4 + len(_MEAN_FACE), 1)
-        self._first_weights()
+        self._init_weights()
 
-    def _first_weights(self) -> None:
+    def _init_weights(self) -> None:
         nn.init.normal_(self.scores.weight, std=0.01)
         nn.init.constant_(self.scores.bias, -torch.log(torch.tensor((1 - _PRIOR) / _PRIOR)).item())  # type: ignore[arg-type]
         nn.init.normal_(self.shapes.weight, std=0.01)
@@ -126,14 +126,14 @@ class FaceFPN(nn.Module):
 
 
 def _in_cells(kps: Tensor, bbox: Tensor) -> Tensor:
-    """Landmarks (B, 10, H, W) in cells, from ones in sizes of the predicted box: alike for faces of all sizes."""
+    """Convert landmarks (B, 10, H, W) from sizes of the predicted box to cells."""
     size = bbox[:, None, 2:].clamp(max=_MAX_LOG_SIZE).exp()
     points: Tensor = kps.reshape(-1, 5, 2, *kps.shape[2:]) * size + bbox[:, None, :2]
     return points.flatten(1, 2)
 
 
 class Released(nn.Module):
-    """The network with YuNet's names and layout of outputs: (N, cells, channels), scores after a sigmoid."""
+    """Network for export, with the outputs of YuNet: (N, cells, channels), scores after a sigmoid."""
 
     def __init__(self, network: FaceFPN) -> None:
         super().__init__()

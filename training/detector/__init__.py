@@ -1,1 +1,1 @@
-"""Training of the face detector by distillation: YuNet labels pictures, a network of the project's own learns them."""
+"""Training of the face detector by distillation: a small network learns the labels of YuNet."""

@@ -1,4 +1,4 @@
-"""The recipe of a face detector: pictures, teacher, network, loss and steps."""
+"""Recipe of a face detector: images, teacher, network, loss and training steps."""
 
 import os
 from pathlib import Path
@@ -16,31 +16,31 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class PictureFolder(_Strict):
-    """One folder of pictures, with subfolders."""
+class ImageFolder(_Strict):
+    """One folder of images, with subfolders."""
 
     name: str
-    root: Path | None = Field(None, description=f"folder; without it ${DATA_DIR_VARIABLE}/<name>")
-    weight: float = Field(1.0, ge=0, description="how often its pictures are drawn, as a share of all weights")
+    root: Path | None = Field(None, description=f"folder; default: ${DATA_DIR_VARIABLE}/<name>")
+    weight: float = Field(1.0, ge=0, description="sampling weight of the folder")
     limit: int | None = Field(
-        None, ge=1, description="at most so many pictures to train on, those of the smallest hash, and a tenth held out"
+        None, ge=1, description="maximum number of training images, by hash; a tenth of it for validation"
     )
 
     def resolved_root(self) -> Path:
-        """Folder of the pictures. Raises: RecipeError, if neither root nor the environment names it."""
+        """Folder of the images. Raises: RecipeError, if neither the recipe nor the environment sets it."""
         if self.root is not None:
             return self.root
         folder = os.environ.get(DATA_DIR_VARIABLE)
         if not folder:
-            raise RecipeError(f"pictures {self.name}: no root in the recipe and ${DATA_DIR_VARIABLE} is not set")
+            raise RecipeError(f"images {self.name}: no root in the recipe and ${DATA_DIR_VARIABLE} is not set")
         return Path(folder) / self.name
 
 
 class DetectorData(_Strict):
-    """Pictures to learn from; a tenth of each folder, by the hash of its files, is validation."""
+    """Training images; a tenth of each folder, selected by file hash, is for validation."""
 
-    folders: tuple[PictureFolder, ...] = Field(min_length=1)
-    teacher: Path | None = Field(None, description=f"YuNet's file; without it ${MODELS_DIR_VARIABLE}/{TEACHER_FILE}")
+    folders: tuple[ImageFolder, ...] = Field(min_length=1)
+    teacher: Path | None = Field(None, description=f"YuNet's file; default: ${MODELS_DIR_VARIABLE}/{TEACHER_FILE}")
     cache_dir: Path = Path("cache")
 
     def resolved_teacher(self) -> Path:
@@ -52,24 +52,24 @@ class DetectorData(_Strict):
 
 
 class DetectorModel(_Strict):
-    """The network, models/detector/network.py."""
+    """Arguments of `FaceFPN`."""
 
-    arch: str = Field("face_fpn_tiny", pattern=r"^[a-z0-9_]+$", description="artifact's first name")
+    arch: str = Field("face_fpn_tiny", pattern=r"^[a-z0-9_]+$", description="first part of the artifact's name")
     widths: tuple[int, int, int, int, int] = (16, 32, 64, 112, 176)
     depths: tuple[int, int, int, int] = (1, 2, 3, 3)
     neck_width: int = Field(64, ge=8)
 
 
 class DetectorLoss(_Strict):
-    """Weights of the parts, each a mean over positive cells."""
+    """Weights of the losses, each a mean over positive cells."""
 
     scores: float = Field(1.0, ge=0, description="focal loss of class and objectness")
     boxes: float = Field(2.0, ge=0, description="GIoU")
-    landmarks: float = Field(20.0, ge=0, description="smooth L1, in sizes of the face")
+    landmarks: float = Field(20.0, ge=0, description="smooth L1, relative to the size of the face")
 
 
 class SceneConfig(_Strict):
-    """How samples are composed, training/detector/scenes.py."""
+    """Composition of samples."""
 
     img_size: int = Field(256, ge=64, multiple_of=32)
     min_face_px: float = Field(9.0, gt=0)
@@ -77,7 +77,7 @@ class SceneConfig(_Strict):
 
 
 class DetectorRecipe(_Strict):
-    """Everything a detector's run depends on."""
+    """All options of a training run."""
 
     name: str = Field(pattern=r"^[a-z0-9_]+$")
     seed: int = Field(0, ge=0)
@@ -97,7 +97,7 @@ def read_detector_recipe(path: Path, overrides: list[str]) -> DetectorRecipe:
 
 
 def shareable(recipe: DetectorRecipe) -> dict[str, Any]:
-    """A recipe's values without runtime and without paths of the machine that ran it."""
+    """Values of a recipe without runtime options and local paths."""
     values = recipe.model_dump(mode="json", exclude={"runtime"})
     values["data"] |= {"teacher": None, "cache_dir": "cache"}
     for folder in values["data"]["folders"]:

@@ -1,4 +1,4 @@
-"""The graph of a released detector: ONNX with YuNet's names and layout, compared with torch."""
+"""ONNX graph of a detector, with YuNet's output names and layout, and its comparison with torch."""
 
 import warnings
 from pathlib import Path
@@ -19,11 +19,11 @@ _SIDES: Final = ((64, 96), (320, 256))
 
 
 def write_graph(network: FaceFPN, path: Path) -> None:
-    """Export with a free batch and free sides, multiples of 32, and check the file's well-formedness."""
+    """Export with dynamic batch and sides (multiples of 32) and check the model."""
     sides = {2: 32 * torch.export.Dim("rows", min=1, max=256), 3: 32 * torch.export.Dim("columns", min=1, max=256)}
     shapes = {"image": {0: torch.export.Dim("images", min=1, max=4096)} | sides}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the exporter's deprecation notes speak of its own insides
+        warnings.simplefilter("ignore")  # deprecation warnings from inside the exporter
         torch.onnx.export(
             Released(network).eval(),
             (torch.zeros(2, 3, 64, 96),),
@@ -53,5 +53,5 @@ def check_graph(network: FaceFPN, path: Path, image: Array) -> float:
         found = session.run(list(OUTPUTS), {"input": pixels})
         worst = max(worst, *(float(np.abs(a.numpy() - b).max()) for a, b in zip(expected, found, strict=True)))
     if not worst <= MAX_DIFFERENCE:
-        raise ExportError(f"{path.name}: an output differs from torch's by {worst:.2e}, {MAX_DIFFERENCE:g} is allowed")
+        raise ExportError(f"{path.name}: an output differs from torch by {worst:.2e}, more than {MAX_DIFFERENCE:g}")
     return worst

@@ -1,9 +1,8 @@
-"""Loss of the detector: which cells learn a face, and what they learn of it.
+"""Loss of the detector and assignment of faces to cells.
 
-A face teaches the cells around its center on the strides of its size, at least one; a cell in reach of several faces
-takes the smallest. Scores are learned with a focal loss whose target is 1 for the class and the overlap that the
-predicted box has for the objectness (Li et al. 2020, quality focal loss), boxes with GIoU, landmarks with smooth L1 in
-sizes of the face.
+A face is assigned to the cells around its center on the strides for its size, at least one; a cell near several faces
+gets the smallest. Scores use quality focal loss (Li et al. 2020) with target 1 for the class and the IoU of the
+predicted box for the objectness; boxes use GIoU; landmarks use smooth L1 relative to the size of the face.
 """
 
 from dataclasses import dataclass
@@ -18,18 +17,18 @@ from models.detector.decode import STRIDES
 from models.detector.network import Grid
 from training.detector.config import DetectorLoss
 
-SIZES_PX: Final = {8: (0.0, 40.0), 16: (30.0, 110.0), 32: (80.0, 1e9)}  # of faces that a stride learns
-_NEAR: Final = 1.5  # beyond its sizes by this factor, a stride neither learns a face nor learns that there is none
-_REACH_CELLS: Final = (0.8, 1.6)  # distance from the center, least and most, of cells that learn a face
-_REACH_SHARE: Final = 0.16  # of the face's size, between the two
-_IGNORE_SHARE: Final = 0.35  # cells so near the center that do not learn the face are left out
-_BETA: Final = 0.01  # of smooth L1, in sizes of the face
+SIZES_PX: Final = {8: (0.0, 40.0), 16: (30.0, 110.0), 32: (80.0, 1e9)}  # face sizes assigned to each stride
+_NEAR: Final = 1.5  # faces beyond the sizes of a stride by up to this factor are ignored there
+_REACH_CELLS: Final = (0.8, 1.6)  # minimum and maximum distance from the center of assigned cells
+_REACH_SHARE: Final = 0.16  # of the size of the face, between these limits
+_IGNORE_SHARE: Final = 0.35  # unassigned cells within this share of the size from the center are ignored
+_BETA: Final = 0.01  # of smooth L1
 _GAMMA: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Targets:
-    """Of one sample: faces (N, 14) float32 in pixels, box and landmarks; ignored boxes (M, 4)."""
+    """Targets of one sample: faces (N, 14) float32, box and landmarks in pixels; ignored boxes (M, 4)."""
 
     faces: Tensor
     ignored: Tensor
@@ -37,14 +36,14 @@ class Targets:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Assigned:
-    """Cells of one sample over all strides: the face each learns, -1 for none; whether its scores count."""
+    """Targets of the cells of all strides: the assigned face or -1, and whether the score is in the loss."""
 
     face: Tensor  # (cells,) int64
     counts: Tensor  # (cells,) bool
 
 
 def cells(img_height: int, img_width: int) -> tuple[Tensor, Tensor]:
-    """Corners (cells, 2) of all cells in cells of their stride, x then y, and their strides (cells,)."""
+    """Corners (cells, 2) of all cells, x then y in units of their stride, and their strides (cells,)."""
     corners, strides = [], []
     for stride in STRIDES:
         y, x = torch.meshgrid(torch.arange(img_height // stride), torch.arange(img_width // stride), indexing="ij")
@@ -54,13 +53,13 @@ def cells(img_height: int, img_width: int) -> tuple[Tensor, Tensor]:
 
 
 def assign(targets: Targets, corners: Tensor, strides: Tensor) -> Assigned:
-    """Choose the cells that learn each face."""
+    """Assign faces to cells."""
     centers = (corners + 0.5) * strides[:, None]  # (C, 2) px
     counts = ~_inside(centers, targets.ignored)
     face = torch.full((len(centers),), -1)
     boxes = targets.faces[:, :4]
     size = boxes[:, 2:].amax(dim=1)
-    for number in torch.argsort(size, descending=True).tolist():  # the smallest last: it overwrites
+    for number in torch.argsort(size, descending=True).tolist():  # smallest last, to overwrite larger ones
         middle = boxes[number, :2] + boxes[number, 2:] / 2
         distance = (centers - middle).abs().amax(dim=1)
         learns = _of_stride(size[number], strides, 1.0) & (distance <= _reach(size[number], strides))
@@ -75,8 +74,8 @@ def assign(targets: Targets, corners: Tensor, strides: Tensor) -> Assigned:
 def _of_stride(size: Tensor, strides: Tensor, factor: float) -> Tensor:
     low = torch.zeros_like(strides)
     high = torch.zeros_like(strides)
-    for stride, (least, most) in SIZES_PX.items():
-        low[strides == stride], high[strides == stride] = least / factor, most * factor
+    for stride, (smallest, largest) in SIZES_PX.items():
+        low[strides == stride], high[strides == stride] = smallest / factor, largest * factor
     return (size >= low) & (size <= high)
 
 
@@ -86,7 +85,7 @@ def _reach(size: Tensor, strides: Tensor) -> Tensor:
 
 
 def _nearest(size: Tensor, distance: Tensor, strides: Tensor) -> Tensor:
-    """The one cell nearest to the center on the finest stride of the size."""
+    """The cell nearest to the center on the finest stride for the size."""
     fine = min(stride for stride, (_, most) in SIZES_PX.items() if size <= most)
     nearest = torch.where(strides == fine, distance, torch.inf).argmin()
     chosen = torch.zeros(len(strides), dtype=torch.bool)
@@ -100,7 +99,7 @@ def _inside(points: Tensor, boxes: Tensor) -> Tensor:
 
 
 def losses(grids: list[Grid], targets: list[Targets], weights: DetectorLoss) -> dict[str, Tensor]:
-    """`loss` and its parts, of a batch's predictions."""
+    """Compute `loss` and its parts for a batch."""
     cls, obj, bbox, kps = (
         torch.cat([getattr(grid, kind).flatten(2) for grid in grids], dim=2).transpose(1, 2) for kind in Grid._fields
     )
@@ -113,11 +112,11 @@ def losses(grids: list[Grid], targets: list[Targets], weights: DetectorLoss) -> 
     wanted = torch.cat([one.faces for one in targets])[face[image, cell] + first[image]]  # (P, 14) px
     true = torch.cat([wanted[:, :2], wanted[:, :2] + wanted[:, 2:4]], dim=1)
     predicted = to_boxes(bbox[image, cell], corners[cell], strides[cell, None])
-    overlap = _paired_iou(predicted.detach(), true)
+    iou = _paired_iou(predicted.detach(), true)
     errors = _landmark_errors(kps[image, cell], wanted, corners[cell], strides[cell])
     positives = max(1, len(image))
     parts = {
-        "scores": _scores_loss(cls[..., 0], obj[..., 0], (image, cell), counts, overlap) / positives,
+        "scores": _scores_loss(cls[..., 0], obj[..., 0], (image, cell), counts, iou) / positives,
         "boxes": generalized_box_iou_loss(predicted, true, reduction="sum") / positives,
         "landmarks": F.smooth_l1_loss(errors, torch.zeros_like(errors), beta=_BETA, reduction="sum") / positives / 10,
     }
@@ -126,13 +125,13 @@ def losses(grids: list[Grid], targets: list[Targets], weights: DetectorLoss) -> 
 
 
 def _landmark_errors(kps: Tensor, wanted: Tensor, origin: Tensor, stride: Tensor) -> Tensor:
-    """(P, 5, 2) in sizes of the face, of predictions (P, 10) in cells for faces (P, 14) in pixels."""
+    """Errors (P, 5, 2), relative to face size, of predictions (P, 10) in cells for faces (P, 14) in pixels."""
     points = (kps.reshape(-1, 5, 2) + origin[:, None]) * stride[:, None, None]
     return (points - wanted[:, 4:].reshape(-1, 5, 2)) / wanted[:, 2:4].amax(dim=1)[:, None, None]
 
 
 def to_boxes(bbox: Tensor, origin: Tensor, stride: Tensor) -> Tensor:
-    """Corners (P, 4) in pixels of boxes (P, 4) as the network predicts them."""
+    """Convert predicted boxes (P, 4) to corners (P, 4) in pixels."""
     center, size = (origin + bbox[:, :2]) * stride, bbox[:, 2:].clamp(max=6).exp() * stride
     return torch.cat([center - size / 2, center + size / 2], dim=1)
 
@@ -143,10 +142,10 @@ def _paired_iou(a: Tensor, b: Tensor) -> Tensor:
     return common / (areas - common).clamp(min=1e-9)
 
 
-def _scores_loss(cls: Tensor, obj: Tensor, positive: tuple[Tensor, Tensor], counts: Tensor, overlap: Tensor) -> Tensor:
-    """Sum over the cells that count of the quality focal loss of both scores, (B, cells) each."""
+def _scores_loss(cls: Tensor, obj: Tensor, positive: tuple[Tensor, Tensor], counts: Tensor, iou: Tensor) -> Tensor:
+    """Quality focal loss of both scores, (B, cells) each, summed over the cells that count."""
     total = cls.new_zeros(())
-    for logits, quality in ((cls, torch.ones_like(overlap)), (obj, overlap.clamp(0, 1))):
+    for logits, quality in ((cls, torch.ones_like(iou)), (obj, iou.clamp(0, 1))):
         target = torch.zeros_like(logits)
         target[positive] = quality
         focal = (logits.sigmoid() - target).abs() ** _GAMMA

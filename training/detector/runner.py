@@ -1,4 +1,4 @@
-"""A detector's graph in ONNX Runtime, on one thread: the teacher's, or a released one."""
+"""Single-threaded inference of detector graphs (YuNet or a release) with ONNX Runtime."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from models.detector.decode import OUTPUTS, STRIDES, decode, to_blob
 
 
 class Network:
-    """Finds faces in one picture at its own size."""
+    """Detector for single images in their original size."""
 
     def __init__(self, graph: Path | bytes) -> None:
         options = onnxruntime.SessionOptions()
@@ -27,7 +27,7 @@ class Network:
 
 
 def with_free_sides(path: Path) -> bytes:
-    """YuNet's graph without its declared size of 640 px, which nothing in it needs."""
+    """Return YuNet's graph with dynamic input size instead of 640 px."""
     model = onnx.load(str(path))
     for value in (*model.graph.input, *model.graph.output):
         for number, dim in enumerate(value.type.tensor_type.shape.dim):

@@ -1,7 +1,7 @@
-"""The teacher, YuNet: its faces in a picture, agreed on by eight looks.
+"""Labels of the teacher, YuNet: means of its detections in eight views of an image.
 
-A single look at a face is off by 5 % of the distance of the eyes from the mean of many, so landmarks and boxes are
-means over sizes and mirror images, each shifted against the network's grid.
+Landmarks of a single view differ from the mean by 5 % of the distance between the eyes. Views differ in scale,
+mirroring, and position relative to the network's grid.
 """
 
 from pathlib import Path
@@ -13,16 +13,16 @@ import numpy as np
 from data.contract import Array
 from training.detector.runner import Network, with_free_sides
 
-# x, y, width, height, five landmarks, best score, share of the looks that found it
+# x, y, width, height, five landmarks, best score, share of the views with the face
 FIELDS: Final = ("x", "y", "w", "h", *(f"{axis}{point}" for point in range(5) for axis in "xy"), "score", "seen")
-SCORE, SEEN = 14, 15
-VERSION: Final = 1  # of the labels: a cache of another one is not read
-_MIRRORED: Final = (1, 0, 2, 4, 3)  # landmarks that trade places: eyes, and corners of the mouth
+SCORE, VIEW_SHARE = 14, 15
+VERSION: Final = 1  # of the labels; invalidates caches
+_MIRRORED: Final = (1, 0, 2, 4, 3)  # order of the landmarks in a mirror image
 _SCALES: Final = (1.0, 1.4, 0.7, 0.5)
 _MIN_SIDE_PX, _MAX_SIDE_PX = 96, 640
-_TINY_PX: Final = 144  # pictures are looked at no smaller at scale 1
-_LEAST_SCORE: Final = 0.3
-_SURE_SCORE: Final = 0.6  # looks that count for the mean, where there are any
+_TINY_PX: Final = 144  # smaller images are enlarged to this side
+_MIN_SCORE: Final = 0.3
+_SURE_SCORE: Final = 0.6  # views above it are averaged, if there are any
 _SAME_IOU: Final = 0.4
 _SHIFTS_PX: Final = ((0, 0), (5, 11), (13, 3), (8, 8), (3, 14), (11, 6), (2, 2), (14, 9))
 
@@ -33,24 +33,24 @@ class Teacher:
     def __init__(self, path: Path) -> None:
         self._network = Network(with_free_sides(path))
 
-    def look(self, image: Array) -> Array:
-        """One look at (H, W, 3) uint8 BGR: (N, 15) float32, best first: box, landmarks, score."""
-        rows = self._network(image, threshold=_LEAST_SCORE)
+    def detect(self, image: Array) -> Array:
+        """Detect faces in one view, (H, W, 3) uint8 BGR: (N, 15) float32, best first: box, landmarks, score."""
+        rows = self._network(image, threshold=_MIN_SCORE)
         sane = np.isfinite(rows).all(axis=1) & (np.abs(rows[:, :4]).max(axis=1, initial=0) < 3 * max(image.shape))
         return rows[sane]  # type: ignore[no-any-return]
 
     def faces(self, image: Array) -> Array:
-        """Faces of (H, W, 3) uint8 BGR that at least one look found, (N, 16) float32, columns `FIELDS`.
+        """Faces of (H, W, 3) uint8 BGR found in at least one view, (N, 16) float32, columns `FIELDS`.
 
-        Where the first two looks, the largest, find nothing, the others are left out.
+        If the four largest views have no face, the others are skipped.
         """
-        looks: list[Array] = []
+        views: list[Array] = []
         for number, (dx, dy) in enumerate(_SHIFTS_PX):
             scale = self._scale(image, _SCALES[number // 2])
-            looks.append(self._shifted_look(image, scale, mirror=number % 2 == 1, shift=(dx, dy)))
-            if number == 3 and not sum(map(len, looks)):
+            views.append(self._view(image, scale, mirror=number % 2 == 1, shift=(dx, dy)))
+            if number == 3 and not sum(map(len, views)):
                 break
-        return agree(looks)
+        return merge_views(views)
 
     @staticmethod
     def _scale(image: Array, scale: float) -> float:
@@ -58,14 +58,14 @@ class Teacher:
         wanted = max(side, _TINY_PX) * scale
         return min(max(wanted, _MIN_SIDE_PX), _MAX_SIDE_PX) / side
 
-    def _shifted_look(self, image: Array, scale: float, *, mirror: bool, shift: tuple[int, int]) -> Array:
+    def _view(self, image: Array, scale: float, *, mirror: bool, shift: tuple[int, int]) -> Array:
         seen = image[:, ::-1] if mirror else image
         kind = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
         size = (round(image.shape[1] * scale), round(image.shape[0] * scale))
         seen = cv2.copyMakeBorder(
             cv2.resize(seen, size, interpolation=kind), shift[1], 16, shift[0], 16, cv2.BORDER_CONSTANT
         )
-        rows = self.look(seen).copy()
+        rows = self.detect(seen).copy()
         ratio = np.array([size[0] / image.shape[1], size[1] / image.shape[0]], np.float32)
         rows[:, :2] = (rows[:, :2] - shift) / ratio
         rows[:, 2:4] /= ratio
@@ -75,7 +75,7 @@ class Teacher:
 
 
 def mirrored(rows: Array, width: float) -> Array:
-    """Faces (N, 14 and more) of the mirror image of a picture that is `width` wide."""
+    """Mirror faces (N, 14 or more) of an image that is `width` wide."""
     out = rows.copy()
     out[:, 0] = width - rows[:, 0] - rows[:, 2]
     points = rows[:, 4:14].reshape(-1, 5, 2)[:, _MIRRORED]
@@ -84,9 +84,9 @@ def mirrored(rows: Array, width: float) -> Array:
     return out
 
 
-def agree(looks: list[Array]) -> Array:
-    """Faces that looks have in common: means over those that see one well, its best score, and their share."""
-    rows = np.concatenate(looks)
+def merge_views(views: list[Array]) -> Array:
+    """Merge detections of the same face: mean of the confident ones, best score, and share of views."""
+    rows = np.concatenate(views)
     rows = rows[np.argsort(-rows[:, 14], kind="stable")]
     faces = []
     while len(rows):
@@ -95,7 +95,7 @@ def agree(looks: list[Array]) -> Array:
         group, rows = rows[same], rows[~same]
         sure = group[group[:, 14] >= _SURE_SCORE]
         mean = (sure if len(sure) else group)[:, :14].mean(axis=0)
-        faces.append([*mean, group[0, 14], min(1.0, len(sure) / len(looks))])
+        faces.append([*mean, group[0, 14], min(1.0, len(sure) / len(views))])
     return np.array(faces, np.float32).reshape(-1, len(FIELDS))
 
 

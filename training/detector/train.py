@@ -2,9 +2,9 @@
 
     python -m training.detector.train training/recipes/detector/face_fpn_tiny.yaml [key=value ...] [--out runs/NAME]
 
-Labels the pictures with YuNet once (training/detector/pictures.py), composes samples of them (scenes.py), learns them
-(loss.py), and writes a run folder: recipe.yaml, run.json, metrics.jsonl, last.pt, and at the end best.pt, the average
-of the weights. Rerun the same command to resume.
+YuNet labels the images once (images.py), scenes.py composes samples, loss.py defines the loss. The run folder contains
+recipe.yaml, run.json, metrics.jsonl, last.pt, and at the end best.pt with the averaged weights. Rerun the same command
+to resume.
 """
 
 import logging
@@ -25,8 +25,8 @@ from models.manifest import sha256_of
 from training.command import run_command
 from training.config import RecipeError
 from training.detector.config import DetectorModel, DetectorRecipe, read_detector_recipe
+from training.detector.images import LabeledImages, load_images
 from training.detector.loss import Targets, losses
-from training.detector.pictures import Pictures, load_pictures
 from training.detector.scenes import Scenes
 from training.loop import checkpoint
 from training.loop.machine import choose_device
@@ -40,7 +40,7 @@ Batch = tuple[Tensor, list[Targets]]
 
 
 class Samples(Dataset[tuple[Tensor, Targets]]):
-    """Samples from the first of `start` to the last of a run, by their number."""
+    """Samples `start` to `stop` of a run."""
 
     def __init__(self, scenes: Scenes, start: int, stop: int) -> None:
         self._scenes, self._start, self._stop = scenes, start, stop
@@ -62,12 +62,12 @@ def _collate(samples: list[tuple[Tensor, Targets]]) -> Batch:
 
 
 def build_detector(model: DetectorModel) -> FaceFPN:
-    """The network of a recipe, with first weights."""
+    """Build the network of a recipe."""
     return FaceFPN(model.widths, model.depths, model.neck_width)
 
 
 class Run:
-    """A run between its first and its last step; the same samples and losses after a resumption."""
+    """State of a run; a resumed run has the same samples and losses."""
 
     def __init__(self, recipe: DetectorRecipe, out: Path) -> None:
         self.recipe, self.out, self.step = recipe, out, 0
@@ -75,13 +75,13 @@ class Run:
         torch.manual_seed(recipe.seed)
         self.network = build_detector(recipe.model).to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         if recipe.optim.ema_decay is None:
-            raise RecipeError("optim.ema_decay: a detector is released with the average of its weights; give a decay")
+            raise RecipeError("optim.ema_decay: null is not supported: a detector is released with averaged weights")
         self.average = build_average(self.network, decay=recipe.optim.ema_decay, warmup=recipe.optim.ema_warmup)
         self.optimizer = build_optimizer(self.network, recipe.optim)
         self.scheduler = build_scheduler(self.optimizer, recipe.optim, epochs=1, steps_per_epoch=recipe.steps)
 
     def resume(self) -> None:
-        """Take over the newest whole checkpoint, if there is one."""
+        """Load the newest complete checkpoint, if there is one."""
         state = checkpoint.read_newest(self.out)
         if state is None:
             return
@@ -92,12 +92,12 @@ class Run:
         logger.info("resumed at step %d of %d", self.step, self.recipe.steps)
 
     def save(self) -> None:
-        """Keep all that the next step depends on. Raises: CheckpointError."""
+        """Write a checkpoint. Raises: CheckpointError."""
         state = {"network": self.network.state_dict(), "ema": self.average.module.state_dict()}
         checkpoint.save_last(self.out, state | {"optimizer": self.optimizer.state_dict(), "step": self.step})
 
-    def learn(self, pixels: Tensor, targets: list[Targets]) -> dict[str, float]:
-        """Learn one batch; returns its losses by name. Raises: TrainingDiverged."""
+    def train_step(self, pixels: Tensor, targets: list[Targets]) -> dict[str, float]:
+        """Train on one batch; returns its losses by name. Raises: TrainingDiverged."""
         self.scheduler.step_update(self.step)
         self.optimizer.zero_grad(set_to_none=True)
         image = pixels.to(self.device).permute(0, 3, 1, 2).float()  # channels last in memory
@@ -116,19 +116,19 @@ class Run:
 
 
 def train(recipe: DetectorRecipe, out: Path) -> Path:
-    """Run a recipe to its end and return the run folder.
+    """Train a recipe and return the run folder.
 
     Raises: RecipeError, RunError, CheckpointError, TrainingDiverged, DatasetError.
     """
     cv2.setNumThreads(1)
     run = Run(recipe, out)
-    pictures = load_pictures(recipe.data, "train")
-    start_run(out, recipe, _facts(recipe, pictures, run.network))
+    images = load_images(recipe.data, "train")
+    start_run(out, recipe, _facts(recipe, images, run.network))
     run.resume()
     trackers = open_trackers(recipe.runtime, out, name=recipe.name, step=run.step)
     metrics = MetricsLogger(out / METRICS_NAME, step=run.step, trackers=trackers)
     try:
-        _steps(run, _batches(recipe, pictures, run.step), metrics)
+        _steps(run, _batches(recipe, images, run.step), metrics)
     finally:
         metrics.close()
     run.save()
@@ -136,11 +136,11 @@ def train(recipe: DetectorRecipe, out: Path) -> Path:
     return out
 
 
-def _facts(recipe: DetectorRecipe, pictures: Pictures, network: nn.Module) -> dict[str, Any]:
+def _facts(recipe: DetectorRecipe, images: LabeledImages, network: nn.Module) -> dict[str, Any]:
     return {
         "parameters": parameters(network),
-        "data": {"pictures/train": pictures.index_sha256},
-        "pictures": len(pictures),
+        "data": {"images/train": images.index_sha256},
+        "images": len(images),
         "teacher": teacher_sha256(recipe),
     }
 
@@ -151,9 +151,9 @@ def teacher_sha256(recipe: DetectorRecipe) -> dict[str, str]:
     return {path.name: sha256_of(path)}
 
 
-def _batches(recipe: DetectorRecipe, pictures: Pictures, step: int) -> Iterator[Batch]:
+def _batches(recipe: DetectorRecipe, images: LabeledImages, step: int) -> Iterator[Batch]:
     weights = {folder.name: folder.weight for folder in recipe.data.folders}
-    scenes = Scenes(pictures, recipe.scenes, weights=weights, seed=recipe.seed)
+    scenes = Scenes(images, recipe.scenes, weights=weights, seed=recipe.seed)
     samples = Samples(scenes, step * recipe.batch_size, recipe.steps * recipe.batch_size)
     return iter(
         DataLoader(
@@ -177,7 +177,7 @@ def _steps(run: Run, batches: Iterator[Batch], metrics: MetricsLogger) -> None:
         bar = progress.add_task(run.recipe.name, total=run.recipe.steps, completed=run.step, note="")
         for pixels, targets in batches:
             clock.batch_loaded()
-            parts = run.learn(pixels, targets)
+            parts = run.train_step(pixels, targets)
             clock.step_done(len(targets))
             rates = {"samples_per_s": round(clock.faces_per_s, 1), "data_wait_share": clock.rates()["data_wait_share"]}
             progress.update(bar, advance=1, note=f"loss {parts['loss']:.3f}  {rates['samples_per_s']} samples/s")

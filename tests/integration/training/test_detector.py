@@ -15,7 +15,7 @@ from training.detector import export as export_command
 from training.detector.config import TEACHER_FILE
 from training.detector.evaluate import evaluate_artifact
 from training.detector.export import export
-from training.detector.pictures import read_bgr
+from training.detector.images import read_bgr
 from training.detector.runner import Network
 from training.detector.train import Run, train
 from training.loop import checkpoint
@@ -25,7 +25,7 @@ from training.loop.run_folder import RunError, read_facts
 def test_a_stopped_run_resumes_to_the_same_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = small_detector_recipe(tmp_path, monkeypatch)
     whole = train(recipe, tmp_path / "whole")
-    learn, calls = Run.learn, 0
+    learn, calls = Run.train_step, 0
 
     def stopping(self: Run, *batch: object) -> dict[str, float]:
         nonlocal calls
@@ -34,10 +34,10 @@ def test_a_stopped_run_resumes_to_the_same_weights(tmp_path: Path, monkeypatch: 
             raise KeyboardInterrupt
         return learn(self, *batch)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Run, "learn", stopping)
+    monkeypatch.setattr(Run, "train_step", stopping)
     with pytest.raises(KeyboardInterrupt):
         train(recipe, tmp_path / "stopped")
-    monkeypatch.setattr(Run, "learn", learn)
+    monkeypatch.setattr(Run, "train_step", learn)
     train(recipe, tmp_path / "stopped")
     expected, found = (checkpoint.read(folder / "best.pt")["weights"] for folder in (whole, tmp_path / "stopped"))
     assert all(torch.equal(expected[name], found[name]) for name in expected)
@@ -46,7 +46,7 @@ def test_a_stopped_run_resumes_to_the_same_weights(tmp_path: Path, monkeypatch: 
     assert steps == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_run_is_not_resumed_on_other_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_is_not_resumed_on_other_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = small_detector_recipe(tmp_path, monkeypatch, steps=2)
     train(recipe, tmp_path / "run")
     for number in range(20):
@@ -65,13 +65,13 @@ def test_train_export_evaluate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     folder = export(run, "v1", artifacts_dir=tmp_path / "artifacts")
     manifest = load_detector(folder)
     assert manifest.name == folder.name == "tiny.v1"
-    assert {one.name for one in manifest.metrics} >= {"recall, 12 to 24 px", "recall, turned by 90 degrees"}
+    assert {one.name for one in manifest.metrics} >= {"recall, 12 to 24 px", "recall, rotated by 90 degrees"}
     assert str(tmp_path) not in (folder / "manifest.json").read_text()
     assert "| YuNet |" in (folder / "card.md").read_text()
     image, _ = drawn_face(96, (48, 48), 24)
     assert Network(folder / "model.onnx")(image, threshold=0.05).shape[1] == 15
-    _, figures = evaluate_artifact(folder, recipe.data)
-    measured = [one.estimate.value for one in figures[manifest.name] if np.isfinite(one.estimate.value)]
+    _, metrics = evaluate_artifact(folder, recipe.data)
+    measured = [one.estimate.value for one in metrics[manifest.name] if np.isfinite(one.estimate.value)]
     assert measured == pytest.approx([one.estimate.value for one in manifest.metrics])
     with pytest.raises(FileExistsError, match="choose another --tag"):
         export(run, "v1", artifacts_dir=tmp_path / "artifacts")
@@ -87,14 +87,14 @@ def test_the_commands_release_and_score(tmp_path: Path, monkeypatch: pytest.Monk
     assert load_detector(default_detector_dir(artifacts)).kind == "face_detector"
     assert export_command.main(options) == 1  # it is there
     assert evaluate_command.main(["--artifact", str(tmp_path / "absent")]) == 1
-    models, out = tmp_path / "models", tmp_path / "figures.json"
+    models, out = tmp_path / "models", tmp_path / "metrics.json"
     models.mkdir()
     (tmp_path / "teacher.onnx").rename(models / TEACHER_FILE)
     monkeypatch.setenv("MIEN_DATA_DIR", str(tmp_path))
     monkeypatch.setenv("MIEN_MODELS_DIR", str(models))
     monkeypatch.chdir(tmp_path)
     assert evaluate_command.main(["--json", str(out), "--artifact", str(artifacts / "tiny.v1")]) == 0
-    assert set(json.loads(out.read_text())["figures"]) == {"tiny.v1", "YuNet"}
+    assert set(json.loads(out.read_text())["metrics"]) == {"tiny.v1", "YuNet"}
 
 
 @pytest.mark.parametrize(("photo", "boxes"), [("astronaut", 1), ("grace_hopper", 1)])

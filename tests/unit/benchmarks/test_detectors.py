@@ -7,7 +7,7 @@ from app.inference.detect import create_detector
 from app.settings import load_settings
 from benchmarks.detectors import score
 from tests.support import sample_photo
-from training.detector.pictures import Picture, Pictures, read_bgr
+from training.detector.images import LabeledImage, LabeledImages, read_bgr
 
 
 def test_a_detector_agrees_with_its_own_faces_and_misses_what_it_does_not_see() -> None:
@@ -16,7 +16,7 @@ def test_a_detector_agrees_with_its_own_faces_and_misses_what_it_does_not_see() 
     seen = np.array([[*face.box_px, *face.landmarks_px.ravel(), 0.9]], np.float32)
     unseen = seen.copy()
     unseen[0, :2] += 3 * seen[0, 2]
-    picture = Picture("samples", sample_photo(), np.concatenate([seen, unseen]))
-    row = score(detector, Pictures((picture,), ""))
+    item = LabeledImage("samples", sample_photo(), np.concatenate([seen, unseen]))
+    row = score(detector, LabeledImages((item,), ""))
     assert (row["faces"], row["recall"], row["false_per_100"]) == (2, 0.5, 0.0)
     assert row["landmark_error"] == pytest.approx(0.0, abs=1e-5)

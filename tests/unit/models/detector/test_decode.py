@@ -10,7 +10,7 @@ SIDE = 64
 
 
 def _grids(**faces: tuple[int, int, float]) -> dict[str, Array]:
-    """Empty outputs for a picture of 64 px, with faces as stride_N=(column, row, score), each of four cells."""
+    """Empty outputs for an image of 64 px, with faces as stride_N=(column, row, score), each of four cells."""
     grids = {
         f"{kind}_{stride}": np.zeros((1, (SIDE // stride) ** 2, width), np.float32)
         for kind, width in zip(KINDS, (1, 1, 4, 10), strict=True)
@@ -45,11 +45,11 @@ def test_the_better_of_two_that_overlap_stays() -> None:
     assert _decode(same)[:, 14] == pytest.approx([0.8])
 
 
-def test_nothing_reaches_the_threshold_of_an_empty_picture() -> None:
+def test_nothing_reaches_the_threshold_of_an_empty_image() -> None:
     assert _decode(_grids(stride_32=(0, 0, 0.5))).shape == (0, 15)
 
 
-def test_a_picture_is_padded_to_whole_cells_in_planes() -> None:
+def test_an_image_is_padded_to_whole_cells_in_planes() -> None:
     image = np.arange(40 * 33 * 3, dtype=np.uint8).reshape(40, 33, 3)
     blob = to_blob(image)
     assert (blob.shape, blob.dtype) == ((1, 3, 64, 64), np.float32)

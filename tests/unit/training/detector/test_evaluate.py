@@ -1,4 +1,4 @@
-"""Evaluation of a detector: matches, false faces, landmark errors, and figures of no faces."""
+"""Evaluation of a detector: matches, false faces, landmark errors, and metrics of no faces."""
 
 import math
 from pathlib import Path
@@ -10,7 +10,7 @@ import pytest
 from data.contract import Array
 from tests.support_detector import DrawnTeacher, drawn_face
 from training.detector.evaluate import compare, evaluate, landmark_error
-from training.detector.pictures import Picture, Pictures
+from training.detector.images import LabeledImage, LabeledImages
 
 FACES = np.concatenate([drawn_face(8, (50, 50), 20)[1], drawn_face(8, (150, 50), 30)[1]])
 
@@ -38,15 +38,15 @@ def test_the_landmark_error_is_in_distances_of_the_eyes() -> None:
     assert landmark_error(shifted, true) == pytest.approx(0.1, rel=1e-4)
 
 
-def _pictures(folder: Path, faces: int) -> Pictures:
+def _labeled_images(folder: Path, faces: int) -> LabeledImages:
     items = []
     for number in range(6):
         image, rows = drawn_face(120, (60, 60), 24)
         if number >= faces:
             image, rows = np.full_like(image, 40), rows[:0]
         cv2.imwrite(str(folder / f"{number}.png"), image)
-        items.append(Picture("drawn", folder / f"{number}.png", rows))
-    return Pictures(tuple(items), "0" * 64)
+        items.append(LabeledImage("drawn", folder / f"{number}.png", rows))
+    return LabeledImages(tuple(items), "0" * 64)
 
 
 def _perfect(image: Array) -> Array:
@@ -54,20 +54,20 @@ def _perfect(image: Array) -> Array:
 
 
 def test_a_detector_that_knows_all_has_full_recall_and_no_false_faces(tmp_path: Path) -> None:
-    figures = {one.name: one for one in evaluate(_perfect, _pictures(tmp_path, 4))}
-    assert figures["recall, faces of 24 px and more"].estimate.value == 1
-    assert figures["recall, faces of 24 px and more"].faces == 4
-    assert figures["false faces per 100 faces"].estimate.value == 0
-    assert figures["recall, 24 to 48 px"].estimate.value == 1
-    assert figures["landmark error, turned by 0 degrees"].estimate.value < 0.1
-    # the drawn teacher does not know turns: its landmarks stand upright on a face that lies
-    assert figures["landmark error, turned by 90 degrees"].estimate.value > 0.3
+    metrics = {one.name: one for one in evaluate(_perfect, _labeled_images(tmp_path, 4))}
+    assert metrics["recall, faces of 24 px and more"].estimate.value == 1
+    assert metrics["recall, faces of 24 px and more"].faces == 4
+    assert metrics["false positives per 100 faces"].estimate.value == 0
+    assert metrics["recall, 24 to 48 px"].estimate.value == 1
+    assert metrics["landmark error, rotated by 0 degrees"].estimate.value < 0.1
+    # the drawn teacher ignores rotation: its landmarks are always upright
+    assert metrics["landmark error, rotated by 90 degrees"].estimate.value > 0.3
 
 
 def _blind(image: Array) -> Array:
     return np.empty((0, 15), np.float32)
 
 
-def test_figures_of_no_faces_are_nan_without_a_warning(tmp_path: Path) -> None:
-    figures = evaluate(_blind, _pictures(tmp_path, 0))
-    assert all(math.isnan(one.estimate.value) for one in figures)
+def test_metrics_of_no_faces_are_nan_without_a_warning(tmp_path: Path) -> None:
+    metrics = evaluate(_blind, _labeled_images(tmp_path, 0))
+    assert all(math.isnan(one.estimate.value) for one in metrics)

@@ -1,4 +1,4 @@
-"""The teacher's looks: agreement of several, mirror images, and no faces where it sees none."""
+"""The teacher's views: agreement of several, mirror images, and no faces where it sees none."""
 
 from pathlib import Path
 
@@ -8,8 +8,8 @@ import pytest
 from data.contract import Array
 from tests.support import folder_from_environment
 from training.detector.config import TEACHER_FILE
-from training.detector.pictures import read_bgr
-from training.detector.teacher import FIELDS, SCORE, SEEN, Teacher, agree, box_iou, mirrored
+from training.detector.images import read_bgr
+from training.detector.teacher import FIELDS, SCORE, VIEW_SHARE, Teacher, box_iou, merge_views, mirrored
 
 ROOT = Path(__file__).parents[4]
 
@@ -20,16 +20,16 @@ def _row(x: float, score: float) -> Array:
 
 
 def test_landmarks_are_the_mean_of_sure_looks_and_the_score_is_the_best() -> None:
-    looks = [np.stack([_row(0.0, 0.9)]), np.stack([_row(1.0, 0.7)]), np.stack([_row(3.0, 0.4)]), np.empty((0, 15))]
-    (face,) = agree(looks)
+    views = [np.stack([_row(0.0, 0.9)]), np.stack([_row(1.0, 0.7)]), np.stack([_row(3.0, 0.4)]), np.empty((0, 15))]
+    (face,) = merge_views(views)
     assert face[0] == pytest.approx(0.5)
     assert face[4] == pytest.approx(2.5)
-    assert (face[SCORE], face[SEEN]) == (pytest.approx(0.9), 0.5)
+    assert (face[SCORE], face[VIEW_SHARE]) == (pytest.approx(0.9), 0.5)
 
 
 def test_two_faces_stay_two_and_none_stays_none() -> None:
-    assert len(agree([np.stack([_row(0, 0.9), _row(50, 0.8)])] * 2)) == 2
-    assert agree([np.empty((0, 15), np.float32)] * 8).shape == (0, len(FIELDS))
+    assert len(merge_views([np.stack([_row(0, 0.9), _row(50, 0.8)])] * 2)) == 2
+    assert merge_views([np.empty((0, 15), np.float32)] * 8).shape == (0, len(FIELDS))
 
 
 def test_a_mirrored_face_keeps_its_image_left_eye_on_the_left() -> None:
@@ -51,5 +51,5 @@ def test_looks_at_a_real_face_agree_and_a_gray_wall_has_none() -> None:
     photo = min((ROOT / "samples" / "photos").glob("*.jpg"))
     faces = teacher.faces(read_bgr(photo))
     assert faces[:, SCORE].max() > 0.8
-    assert faces[faces[:, SCORE].argmax(), SEEN] >= 0.5
+    assert faces[faces[:, SCORE].argmax(), VIEW_SHARE] >= 0.5
     assert len(teacher.faces(np.full((200, 200, 3), 128, np.uint8))) == 0

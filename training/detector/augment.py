@@ -1,4 +1,4 @@
-"""Light and camera of a sample: what happens to its pixels and leaves its faces where they are."""
+"""Photometric augmentation of samples; faces keep their place."""
 
 import cv2
 import numpy as np
@@ -7,8 +7,8 @@ from numpy.random import Generator
 from data.contract import Array
 
 
-def relight(image: Array, rng: Generator) -> Array:
-    """Darken, brighten, tint, gray, blur, add noise to or compress (H, W, 3) uint8 BGR, each with its chance."""
+def augment(image: Array, rng: Generator) -> Array:
+    """Apply random exposure, tint, grayscale, blur, noise and JPEG compression to (H, W, 3) uint8 BGR."""
     if rng.random() < 0.2:
         image = cv2.cvtColor(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY), cv2.COLOR_GRAY2BGR)
     if rng.random() < 0.7:
@@ -25,7 +25,7 @@ def relight(image: Array, rng: Generator) -> Array:
 
 
 def _curves(rng: Generator) -> Array:
-    """A table (1, 256, 3) uint8: exposure, contrast and gamma, with a tint that differs by channel."""
+    """Lookup table (1, 256, 3) uint8 of exposure, contrast and gamma, which differ slightly by channel."""
     levels = np.linspace(0, 1, 256, dtype=np.float32)[:, None]
     gamma = np.exp(rng.normal(0, 0.3)) * np.exp(rng.normal(0, 0.06, 3))
     gain = np.exp(rng.normal(-0.1, 0.3)) * np.exp(rng.normal(0, 0.06, 3))

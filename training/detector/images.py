@@ -1,4 +1,4 @@
-"""Pictures of a detector's data: found in folders, split by hash, labeled once by the teacher, kept in a cache."""
+"""Training images of a detector: found in folders, split by hash, labeled once by the teacher, and cached."""
 
 import hashlib
 import logging
@@ -14,20 +14,20 @@ from data.atomic import atomic_path
 from data.contract import Array
 from data.tree import DatasetError
 from models.manifest import sha256_of
-from training.detector.config import DetectorData, PictureFolder
+from training.detector.config import DetectorData, ImageFolder
 from training.detector.teacher import FIELDS, VERSION, Teacher
 
 logger = logging.getLogger("training")
 Split = Literal["train", "valid"]
 _SUFFIXES: Final = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp"})
-_VALID_SHARE: Final = 10  # one of so many
+_VALID_SHARE: Final = 10  # one file in ten
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Picture:
-    """One picture and the teacher's faces in it.
+class LabeledImage:
+    """One image and its labels.
 
-    faces: (N, 16) float32, columns `training.detector.teacher.FIELDS`, pixels of the picture.
+    faces: (N, 16) float32, columns `training.detector.teacher.FIELDS`, in pixels of the image.
     """
 
     folder: str
@@ -40,10 +40,10 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True)
-class Pictures:
-    """One split of the pictures of all folders."""
+class LabeledImages:
+    """One split of all folders."""
 
-    items: tuple[Picture, ...]
+    items: tuple[LabeledImage, ...]
     index_sha256: str
 
     def __len__(self) -> int:
@@ -54,31 +54,31 @@ def read_bgr(path: Path) -> Array:
     """(H, W, 3) uint8 BGR. Raises: DatasetError, for a file that is not an image."""
     image = cv2.imread(str(path), cv2.IMREAD_COLOR)
     if image is None:
-        raise DatasetError(f"{path}: not an image that OpenCV reads; remove or repair it")
+        raise DatasetError(f"{path}: not an image that OpenCV can read; remove or repair it")
     return image
 
 
-def load_pictures(data: DetectorData, split: Split) -> Pictures:
-    """Find and label the pictures of a split. Raises: DatasetError, RecipeError."""
+def load_images(data: DetectorData, split: Split) -> LabeledImages:
+    """Find and label the images of a split. Raises: DatasetError, RecipeError."""
     teacher_path = data.resolved_teacher()
-    items: list[Picture] = []
+    items: list[LabeledImage] = []
     digest = hashlib.sha256()
     for folder in data.folders:
         files = _files(folder, split)
         index = _index(files, folder.resolved_root())
         digest.update(index.encode())
         labels = _labels(folder, files, data.cache_dir, key=_key(index, teacher_path), teacher_path=teacher_path)
-        items += [Picture(folder.name, path, faces) for (path, _), faces in zip(files, labels, strict=True)]
-    return Pictures(tuple(items), digest.hexdigest())
+        items += [LabeledImage(folder.name, path, faces) for (path, _), faces in zip(files, labels, strict=True)]
+    return LabeledImages(tuple(items), digest.hexdigest())
 
 
-def _files(folder: PictureFolder, split: Split) -> list[tuple[Path, str]]:
-    """The split's files with their SHA-256, in order of it; the same on every machine."""
+def _files(folder: ImageFolder, split: Split) -> list[tuple[Path, str]]:
+    """Files of a split and their SHA-256, sorted by it."""
     root = folder.resolved_root()
     found = sorted((sha256_of(path), path) for path in root.rglob("*") if path.suffix.lower() in _SUFFIXES)
     chosen = {sha256: path for sha256, path in found if (int(sha256[:8], 16) % _VALID_SHARE == 0) == (split == "valid")}
     if not chosen:
-        raise DatasetError(f"{root}: no picture of split {split}; expected {', '.join(sorted(_SUFFIXES))} files")
+        raise DatasetError(f"{root}: no images for split {split}; expected {', '.join(sorted(_SUFFIXES))} files")
     share = _VALID_SHARE if split == "valid" else 1
     limit = None if folder.limit is None else max(1, folder.limit // share)
     return [(path, sha256) for sha256, path in chosen.items()][:limit]
@@ -93,9 +93,9 @@ def _key(index: str, teacher_path: Path) -> str:
 
 
 def _labels(
-    folder: PictureFolder, files: list[tuple[Path, str]], cache_dir: Path, *, key: str, teacher_path: Path
+    folder: ImageFolder, files: list[tuple[Path, str]], cache_dir: Path, *, key: str, teacher_path: Path
 ) -> list[Array]:
-    """The teacher's faces in each file, from the cache or computed once."""
+    """Labels of each file, from the cache if it has them."""
     cached = cache_dir / f"faces_{folder.name.replace('/', '_')}_{key}.npz"
     if cached.is_file():
         with np.load(cached) as stored:
@@ -104,7 +104,7 @@ def _labels(
     named = track(files, description=f"labeling {folder.name}", disable=len(files) < 200)
     labels = [teacher.faces(read_bgr(path)) for path, _ in named]
     _store(cached, labels)
-    logger.info("%s: %d faces in %d pictures", folder.name, sum(map(len, labels)), len(files))
+    logger.info("%s: %d faces in %d images", folder.name, sum(map(len, labels)), len(files))
     return labels
 
 

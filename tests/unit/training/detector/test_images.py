@@ -1,4 +1,4 @@
-"""Pictures of a detector's data: a split that never changes, labels that are computed once."""
+"""Training images of a detector: a stable split, and labels that are computed once."""
 
 from pathlib import Path
 
@@ -6,9 +6,9 @@ import pytest
 
 from data.tree import DatasetError
 from tests.support_detector import DrawnTeacher, small_detector_recipe
-from training.detector import pictures as module
+from training.detector import images as module
 from training.detector.config import DetectorData
-from training.detector.pictures import load_pictures
+from training.detector.images import load_images
 
 
 @pytest.fixture
@@ -16,8 +16,8 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DetectorData:
     return small_detector_recipe(tmp_path, monkeypatch).data
 
 
-def test_no_picture_is_in_both_splits_and_none_is_lost(data: DetectorData) -> None:
-    train, valid = ({item.path for item in load_pictures(data, split).items} for split in ("train", "valid"))
+def test_no_image_is_in_both_splits_and_none_is_lost(data: DetectorData) -> None:
+    train, valid = ({item.path for item in load_images(data, split).items} for split in ("train", "valid"))
     assert not train & valid
     assert len(train | valid) == 40
     assert 0 < len(valid) < len(train)
@@ -25,44 +25,44 @@ def test_no_picture_is_in_both_splits_and_none_is_lost(data: DetectorData) -> No
 
 def test_a_limit_holds_out_a_tenth_of_it(data: DetectorData) -> None:
     limited = data.model_copy(update={"folders": (data.folders[0].model_copy(update={"limit": 20}),)})
-    assert [len(load_pictures(limited, split)) for split in ("train", "valid")] == [20, 2]
+    assert [len(load_images(limited, split)) for split in ("train", "valid")] == [20, 2]
 
 
-def test_a_renamed_picture_stays_in_its_split(data: DetectorData, tmp_path: Path) -> None:
-    before = [item.path.read_bytes() for item in load_pictures(data, "valid").items]
+def test_a_renamed_image_stays_in_its_split(data: DetectorData, tmp_path: Path) -> None:
+    before = [item.path.read_bytes() for item in load_images(data, "valid").items]
     for path in (tmp_path / "drawn").iterdir():
         path.rename(path.with_name("other_" + path.name))
-    assert [item.path.read_bytes() for item in load_pictures(data, "valid").items] == before
+    assert [item.path.read_bytes() for item in load_images(data, "valid").items] == before
 
 
 def test_labels_are_computed_once(data: DetectorData, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = load_pictures(data, "train")
+    first = load_images(data, "train")
 
     def forbidden(path: Path) -> DrawnTeacher:
         raise AssertionError("labeled again")
 
     monkeypatch.setattr(module, "Teacher", forbidden)
-    again = load_pictures(data, "train")
+    again = load_images(data, "train")
     assert [item.faces.tolist() for item in again.items] == [item.faces.tolist() for item in first.items]
     assert again.index_sha256 == first.index_sha256
     assert any(len(item.faces) == 0 for item in again.items)
 
 
-def test_a_changed_picture_changes_the_index(data: DetectorData) -> None:
-    before = load_pictures(data, "train")
+def test_a_changed_image_changes_the_index(data: DetectorData) -> None:
+    before = load_images(data, "train")
     before.items[0].path.unlink()
-    assert load_pictures(data, "train").index_sha256 != before.index_sha256
+    assert load_images(data, "train").index_sha256 != before.index_sha256
 
 
 def test_a_file_that_is_not_an_image_is_named(data: DetectorData, tmp_path: Path) -> None:
     for number in range(30):  # some fall into the train split
         (tmp_path / "drawn" / f"broken{number}.png").write_bytes(b"not an image %d" % number)
     with pytest.raises(DatasetError, match="broken"):
-        load_pictures(data, "train")
+        load_images(data, "train")
 
 
 def test_an_empty_folder_is_an_error(data: DetectorData, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     folder = data.folders[0].model_copy(update={"root": tmp_path / "empty"})
-    with pytest.raises(DatasetError, match="no picture"):
-        load_pictures(data.model_copy(update={"folders": (folder,)}), "train")
+    with pytest.raises(DatasetError, match="no images"):
+        load_images(data.model_copy(update={"folders": (folder,)}), "train")
