@@ -1,4 +1,4 @@
-"""The service on a Ray cluster: `serve run deploy.ray_serve:app`, from a clone, after `pip install 'ray[serve]'`.
+"""Service on a Ray cluster: `serve run deploy.ray_serve:app` in a clone, see docs/deployment.md.
 
 Each replica is the whole application, with the settings (`MIEN_*`) of the machine's environment. Ray's proxy spreads
 requests over the replicas, replaces those that die, and does not repeat requests that were in flight on them.

@@ -56,7 +56,7 @@ serve.shutdown()
 @pytest.mark.soak
 def test_a_killed_replica_loses_only_what_was_in_flight_on_it(tmp_path: Path) -> None:
     if importlib.util.find_spec("grpc_reflection") is None:
-        pytest.skip("Ray Serve is not installed: pip install 'ray[serve]'")
+        pytest.skip("Ray Serve is not installed: sh requirements/install.sh .venv-ray ray")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MIEN_")}
     model = tiny_artifact(tmp_path / "tiny.test")
     environment |= {
