@@ -172,6 +172,7 @@ def _label(
     signals: Interrupts,
 ) -> bool:
     """Label the remaining inputs; returns whether everything is labeled."""
+    _forget_lost_pictures(journal, products)
     outcome.total, outcome.before = journal.counts()
     if outcome.before:
         report.say(f"Resuming: {outcome.before:,} of {outcome.total:,} images are already labeled.")
@@ -210,20 +211,34 @@ def _remove_stale_pictures(journal: Journal, view: View) -> None:
     """Remove recorded annotated copies and crops of inputs that no longer exist."""
     journal.forget_absent_products()
     for folder, product in ((ANNOTATED_DIR, ANNOTATED), (CROPS_DIR, CROPS)):
-        stale = journal.stale(folder, _picture_names(view, product))
+        stale = journal.stale(folder, (name for _, name in _picture_names(view, product)))
         remove_files(journal.out, stale)
         journal.disown(stale)
 
 
-def _picture_names(view: View, product: int) -> Iterator[str]:
-    """Names of the annotated copies or crops of all inputs."""
+def _forget_lost_pictures(journal: Journal, products: int) -> None:
+    """Mark images whose annotated copy or crops were deleted, so that these are written again."""
+    view = View(journal.out)
+    try:
+        for product in (ANNOTATED, CROPS):
+            if products & product:
+                names = _picture_names(view, product)
+                lost = {row for row, name in names if not os.path.lexists(journal.out / name)}
+                journal.forget_products(product, lost)
+    finally:
+        view.close()
+
+
+def _picture_names(view: View, product: int) -> Iterator[tuple[int, str]]:
+    """Journal row and name of the annotated copies or crops of all inputs."""
     for picture in view.pictures():
         if picture.status not in ("ok", "no_face"):
             continue
         if product == ANNOTATED:
-            yield annotated_path(picture.name, picture.frame)
+            yield picture.row, annotated_path(picture.name, picture.frame)
         else:
-            yield from (crop_path(picture.name, picture.frame, face.number) for face in picture.faces)
+            for face in picture.faces:
+                yield picture.row, crop_path(picture.name, picture.frame, face.number)
 
 
 def _count(out: Path, outcome: Outcome) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from app.labeling.files import CORRECTIONS, STATE_DIR, LabelingError
+from app.labeling.journal import files_written_in
 from app.labeling.kinds import CONTAINERS, is_hidden, is_ignored, kind_of
 from app.labeling.records import Failure, Kind, Source
 from app.labeling.request import Request
@@ -207,8 +208,10 @@ class _Scan:
         inside = (_identity(path) + os.sep).startswith(self._out + os.sep)
         visited = {_file_id(path)}
         waiting = [(os.path.abspath(path), "")]
+        written: set[str] = set()  # by other runs, in folders below this one
         while waiting:
             folder, below = waiting.pop()
+            written |= files_written_in(Path(folder))
             try:
                 entries = _entries(folder)
             except OSError as error:
@@ -219,14 +222,14 @@ class _Scan:
                 continue
             for entry in entries:
                 inner = f"{below}{entry.name}"
-                if is_hidden(entry.name, self._request) or is_ignored(inner, self._request):
+                if entry.name == STATE_DIR or is_hidden(entry.name, self._request) or is_ignored(inner, self._request):
                     continue
                 if self._enters(entry):
                     file_id = _file_id(entry.path)
                     if file_id not in visited and os.path.realpath(entry.path) != self._out:
                         visited.add(file_id)
                         waiting.append((entry.path, f"{inner}/"))
-                elif not self._is_skipped(entry) and not (inside and self._is_own(entry.path)):
+                elif not (self._is_skipped(entry) or entry.path in written or (inside and self._is_own(entry.path))):
                     yield self._source(entry.path, printable(prefix + inner))
 
     def _enters(self, entry: os.DirEntry[str]) -> bool:

@@ -8,6 +8,7 @@ import os
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -15,7 +16,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from app.labeling.files import DamagedJournal, LabelingError
-from app.labeling.journal.schema import checksum
+from app.labeling.journal.schema import checksum, journal_path
 from app.labeling.journal.writer import Journal
 from app.labeling.records import STILL, FaceRecord
 from data.contract import LABELS, Array
@@ -243,3 +244,14 @@ def earlier_facts(out: Path) -> dict[str, str]:
         return {}
     view.close()
     return view.facts
+
+
+def files_written_in(out: Path) -> set[str]:
+    """Paths of the files that runs wrote into a folder; empty if it is not an output folder."""
+    if not journal_path(out).exists():
+        return set()
+    try:
+        with closing(Journal(out, read_only=True)) as journal:
+            return {str(out / name) for name in journal.files()}
+    except sqlite3.Error:
+        return set()

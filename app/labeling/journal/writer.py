@@ -227,10 +227,14 @@ class Journal:
             )
             return self._db.execute("UPDATE items SET status=NULL WHERE reason=?", (reason,)).rowcount
 
-    def forget_products(self, products: int) -> None:
-        """Mark these written images as missing, so that they are written again."""
+    def forget_products(self, products: int, rows: Iterable[int] | None = None) -> None:
+        """Mark these written images, of all inputs or of some rows, as missing, so that they are written again."""
         with self._transaction:
-            self._db.execute("UPDATE items SET products=products & ~?", (products,))
+            if rows is None:
+                self._db.execute("UPDATE items SET products=products & ~?", (products,))
+            else:
+                sql = "UPDATE items SET products=products & ~? WHERE id=?"
+                self._db.executemany(sql, ((products, row) for row in rows))
 
     # Results
 
@@ -318,14 +322,10 @@ class Journal:
                     raise ForeignFile(foreign(self.out / name))
                 self._db.execute("INSERT OR IGNORE INTO written VALUES(?, ?)", (name, owner))
 
-    def files_of(self, owner: str) -> Iterator[str]:
-        """Recorded files of an owner."""
-        for row in self._db.execute("SELECT path FROM written WHERE owner=? ORDER BY path", (owner,)).fetchall():
+    def files(self) -> Iterator[str]:
+        """All recorded files."""
+        for row in self._db.execute("SELECT path FROM written"):
             yield row[0]
-
-    def owners(self) -> set[str]:
-        """Outputs with recorded files."""
-        return {row[0] for row in self._db.execute("SELECT DISTINCT owner FROM written")}
 
     def stale(self, owner: str, names: Iterable[str]) -> list[str]:
         """Recorded files of an owner except `names`."""

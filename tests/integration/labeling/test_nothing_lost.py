@@ -293,3 +293,26 @@ def test_outputs_written_earlier_are_brought_up_to_date(mien: Mien, photos: Path
     (out / "labels.jsonl").unlink()
     assert mien("label", photos, "--out", out, "--write", "csv", "--quiet").exit_code == 0
     assert not (out / "labels.jsonl").exists()
+
+
+def test_deleted_copies_and_crops_are_written_again(mien: Mien, photos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = ("label", photos, "--out", out, "--write", "csv,annotated,crops")
+    assert mien(*command).exit_code == 0
+    before = {path: path.read_bytes() for path in [*out.glob("annotated/*"), *out.glob("crops/*")]}
+    (copy, crop) = next(out.glob("annotated/*")), next(out.glob("crops/*"))
+    copy.unlink()
+    crop.unlink()
+    assert mien(*command).exit_code == 0
+    assert {path: path.read_bytes() for path in [*out.glob("annotated/*"), *out.glob("crops/*")]} == before
+
+
+@pytest.mark.parametrize("options", [(), ("--hidden",)])
+def test_the_results_of_another_run_below_the_input_are_not_labeled(
+    mien: Mien, photos: Path, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    assert mien("label", photos, "--out", photos / "results").exit_code == 0
+    (photos / "results" / "own.jpg").write_bytes((photos / "a.jpg").read_bytes())
+    assert mien("label", photos, "--out", tmp_path / "out", *options).exit_code == 0
+    named = {row["file"] for row in rows_of(tmp_path / "out")}
+    assert named == {path.name for path in photos.glob("*.jpg")} | {"results/own.jpg"}
