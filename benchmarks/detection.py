@@ -20,7 +20,7 @@ import numpy as np
 
 from app.inference.classifier import Classifier, create_classifier
 from app.inference.detect.base import Face, iou
-from app.inference.detect.search import CLOSE_UP_PX, MERGE_IOU, Plan, find_faces, one_pass, unturned
+from app.inference.detect.search import CLOSE_UP_PX, MERGE_IOU, Plan, find_faces, one_pass, rotate_back
 from app.inference.detect.weights import require_yunet
 from app.inference.detect.yunet import YuNet
 from app.settings import load_settings
@@ -94,7 +94,7 @@ def found(
             faces = find_faces(turned, yunet.rows, plan)
             times[name].append((time.perf_counter() - start) * 1000)
             height, width = image.shape[:2]
-            back = [unturned(face, turns, width=width, height=height) for face in faces] if turns else faces
+            back = [rotate_back(face, turns, width=width, height=height) for face in faces] if turns else faces
             for key, count in _compare(image, reference, back, classifier).items():
                 table[name][key] += count
     return {name: row | {"ms_median": statistics.median(times[name])} for name, row in table.items()}

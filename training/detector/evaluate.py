@@ -24,9 +24,10 @@ from data.atomic import write_atomic
 from data.contract import Array
 from data.errors import MienError
 from models.detector.manifest import DetectorManifest, default_detector_dir, load_detector
+from models.detector.yunet import dynamic_graph
 from training.detector.config import DetectorData, DetectorRecipe
 from training.detector.images import LabeledImage, LabeledImages, load_images
-from training.detector.runner import Network, with_free_sides
+from training.detector.runner import Network
 from training.detector.scenes import similarity, sure_faces, transform_faces, warp
 from training.detector.teacher import SCORE, box_iou
 from training.loop.metrics import Estimate, bootstrap
@@ -220,7 +221,7 @@ def evaluate_artifact(
     images = load_images(data, "valid")
     detectors = {
         manifest.name: (Network(folder / manifest.graph.file), manifest.score_threshold),
-        "YuNet": (Network(with_free_sides(data.resolved_teacher())), TEACHER_THRESHOLD),
+        "YuNet": (Network(dynamic_graph(data.resolved_teacher())), TEACHER_THRESHOLD),
     }
     return manifest, {
         name: evaluate(partial(network, threshold=minimum), images) for name, (network, minimum) in detectors.items()

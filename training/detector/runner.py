@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import numpy as np
-import onnx
 import onnxruntime
 
 from data.contract import Array
@@ -24,14 +23,3 @@ class Network:
         blob = to_blob(image)
         grids = dict(zip(OUTPUTS, self._session.run(list(OUTPUTS), {"input": blob}), strict=True))
         return decode(grids, cells_across=blob.shape[3] // np.array(STRIDES), threshold=threshold)
-
-
-def with_free_sides(path: Path) -> bytes:
-    """Return YuNet's graph with dynamic input size instead of 640 px."""
-    model = onnx.load(str(path))
-    for value in (*model.graph.input, *model.graph.output):
-        for number, dim in enumerate(value.type.tensor_type.shape.dim):
-            dim.dim_param = f"{value.name}_{number}"
-    del model.graph.value_info[:]
-    payload: bytes = model.SerializeToString()
-    return payload

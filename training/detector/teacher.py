@@ -11,7 +11,8 @@ import cv2
 import numpy as np
 
 from data.contract import Array
-from training.detector.runner import Network, with_free_sides
+from models.detector.yunet import dynamic_graph
+from training.detector.runner import Network
 
 # x, y, width, height, five landmarks, best score, share of the views with the face
 FIELDS: Final = ("x", "y", "w", "h", *(f"{axis}{point}" for point in range(5) for axis in "xy"), "score", "seen")
@@ -31,7 +32,7 @@ class Teacher:
     """YuNet in ONNX Runtime, on one thread."""
 
     def __init__(self, path: Path) -> None:
-        self._network = Network(with_free_sides(path))
+        self._network = Network(dynamic_graph(path))
 
     def detect(self, image: Array) -> Array:
         """Detect faces in one view, (H, W, 3) uint8 BGR: (N, 15) float32, best first: box, landmarks, score."""

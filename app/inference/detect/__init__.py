@@ -1,6 +1,6 @@
-"""Face detection: `create_detector` builds the detector that the settings name.
+"""Face detection; `create_detector` builds the detector named in the settings.
 
-A detector is one file of this folder with a function `create(settings) -> Detector`; its file name is its name.
+A detector is a file in this folder with a function `create(settings) -> Detector`; its file name is its name.
 """
 
 import importlib
@@ -20,13 +20,13 @@ def _module(name: str) -> ModuleType:
 
 
 def detector_names() -> tuple[str, ...]:
-    """Names of the detectors there are: the files of this folder that have `create`."""
+    """Names of all detectors: the files of this folder with `create`."""
     names = (module.name for module in pkgutil.iter_modules(__path__))
     return tuple(sorted(name for name in names if hasattr(_module(name), "create")))
 
 
 def detector_source(name: str, settings: Settings) -> str:
-    """Where a detector comes from, for people: the result of its module's `source(settings)`, if it has one.
+    """Description of the origin of a detector: the result of `source(settings)` of its module, if it has one.
 
     Raises: DetectorUnavailable, if its file is damaged.
     """
@@ -35,9 +35,9 @@ def detector_source(name: str, settings: Settings) -> str:
 
 
 def create_detector(settings: Settings) -> Detector:
-    """Build the detector that `settings.detector` names; `auto` is YuNet where its file is, else the builtin one.
+    """Build the detector named in the settings; `auto` is YuNet if its file exists, otherwise the built-in one.
 
-    Raises: SettingsError for an unknown name; DetectorUnavailable where the detector's file is missing or damaged.
+    Raises: SettingsError, for an unknown name; DetectorUnavailable, if the detector's file is missing or damaged.
     """
     name = best_detector(settings) if settings.detector == "auto" else settings.detector
     if name not in detector_names():
@@ -47,5 +47,5 @@ def create_detector(settings: Settings) -> Detector:
 
 
 def best_detector(settings: Settings) -> str:
-    """Name of the detector that `auto` stands for. Raises: DetectorUnavailable, if YuNet's file is damaged."""
+    """Name of the detector that `auto` selects. Raises: DetectorUnavailable, if YuNet's file is damaged."""
     return "builtin" if find_yunet(settings.models_dir) is None else "yunet"

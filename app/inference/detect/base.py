@@ -1,4 +1,4 @@
-"""The types of detection: a face, and the interface of a detector."""
+"""Detected face, and the interface of detectors."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -14,13 +14,13 @@ _MIN_EYE_DISTANCE_PX = 1.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Face:
-    """One face in a picture.
+    """One detected face.
 
-    box_px: x, y, width, height in pixels of the upright picture; may reach over its edges.
+    box_px: x, y, width, height in pixels of the upright image; can extend beyond its edges.
     landmarks_px: (5, 2) float32, x then y: image-left eye, image-right eye, nose, image-left mouth corner,
-        image-right mouth corner. "Image-left" is meant for an upright head: a head turned upside down has that eye
-        on the right.
-    score: the detector's confidence, 0 to 1; comparable within one detector only.
+        image-right mouth corner. "Image-left" refers to an upright head: in an upside-down face, this eye is on
+        the right.
+    score: confidence of the detector, 0 to 1; not comparable between detectors.
     """
 
     box_px: Box
@@ -29,28 +29,27 @@ class Face:
 
 
 class Detector(Protocol):
-    """Finds faces; safe to call from several threads at once."""
+    """Finds faces; thread-safe."""
 
     name: str
 
     def detect(self, image: Array) -> list[Face]:
-        """Find faces in (H, W, 3) uint8 RGB, largest first; an empty list where there are none."""
+        """Find faces in (H, W, 3) uint8 RGB, largest first; empty if there are none."""
         ...
 
 
 def scaled(face: Face, scale_x: float, scale_y: float) -> Face:
-    """The same face in pixels of a picture that is `scale_x` times as wide and `scale_y` times as high."""
+    """Scale box and landmarks to an image that is `scale_x` times as wide and `scale_y` times as high."""
     x, y, width, height = face.box_px
     landmarks = (face.landmarks_px * np.array([scale_x, scale_y])).astype(np.float32)
     return Face((x * scale_x, y * scale_y, width * scale_x, height * scale_y), landmarks, face.score)
 
 
 def plausible(face: Face, *, width: int, height: int) -> bool:
-    """Whether a detection can be a face of a picture of this size.
+    """Whether a detection can be a face in an image of this size.
 
-    On images unlike its training data, a network may return values that are not coordinates
-    (boxes of 1e12 px with a score of 1.0 have been seen on pictures of 32 px): finite, overlapping the picture, at most
-    three times its size, and with eyes that are apart and landmarks that a crop can be framed by.
+    It must be finite, overlap the image, be at most three times its size, and have landmarks that define a crop. On
+    images unlike its training data, a network can return boxes of 1e12 px with a score of 1.0.
     """
     x, y, box_width, box_height = face.box_px
     eyes = face.landmarks_px[1].astype(np.float64) - face.landmarks_px[0]
@@ -76,7 +75,7 @@ def _can_be_framed(face: Face) -> bool:
 
 
 def largest_first(faces: list[Face]) -> list[Face]:
-    """Sort by area, then by place, so that the order never depends on chance."""
+    """Sort by area, then by position, for a stable order."""
     return sorted(faces, key=lambda face: (-face.box_px[2] * face.box_px[3], face.box_px[0], face.box_px[1]))
 
 

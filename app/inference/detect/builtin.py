@@ -1,4 +1,4 @@
-"""The detector in the clone: a network of YuNet's kind that learned from YuNet, where YuNet's file is absent.
+"""The detector that is part of the repository, trained with YuNet as its teacher; used if YuNet's file is missing.
 
 Its artifact is verified like the classifier's (docs/decisions/0009-own-detector.md).
 """
@@ -18,7 +18,7 @@ class Builtin(FaceNetwork):
     name = "builtin"
 
     def __init__(self, folder: Path, settings: Settings) -> None:
-        """Verify and open an artifact; its own score threshold holds unless the settings name one.
+        """Verify and open an artifact; its score threshold applies unless the settings override it.
 
         Raises: ArtifactError; ProviderUnavailable.
         """
@@ -33,7 +33,7 @@ class Builtin(FaceNetwork):
 
 
 def create(settings: Settings) -> Builtin:
-    """Build from the artifact that `models/artifacts/DEFAULT_DETECTOR` names. Raises: DetectorUnavailable."""
+    """Build from the artifact named in `models/artifacts/DEFAULT_DETECTOR`. Raises: DetectorUnavailable."""
     try:
         return Builtin(default_detector_dir(), settings)
     except ArtifactError as error:

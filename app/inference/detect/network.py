@@ -1,4 +1,4 @@
-"""Face networks of YuNet's convention in ONNX Runtime, run over a search plan."""
+"""Face detection networks with YuNet's outputs, in ONNX Runtime."""
 
 from pathlib import Path
 from typing import TypedDict
@@ -15,7 +15,7 @@ from models.detector.decode import OUTPUTS, STRIDES, decode, to_blob
 
 
 class Options(TypedDict):
-    """What the settings say about any network."""
+    """Arguments that all networks take from the settings."""
 
     plan: Plan
     device: Device
@@ -23,7 +23,7 @@ class Options(TypedDict):
 
 
 class FaceNetwork:
-    """One network over a search plan (app/inference/detect/search.py); safe to call from several threads at once."""
+    """Detector with one network and the passes of a plan (search.py); thread-safe."""
 
     name: str
     sha256: str  # of the verified file
@@ -31,7 +31,7 @@ class FaceNetwork:
     def __init__(
         self, graph: Path | bytes, *, threshold: float, plan: Plan, device: Device = "cpu", threads: int = 0
     ) -> None:
-        """Open a verified graph; `threshold` is the least score of a face. Raises: ProviderUnavailable."""
+        """Open a verified graph; `threshold` is the score threshold. Raises: ProviderUnavailable."""
         warm_up = {"input": np.zeros((1, 3, 64, 96), np.float32)}
         self._session: Session = open_session(graph, device, threads=threads, warm_up=warm_up)
         self.provider = self._session.provider
@@ -42,7 +42,7 @@ class FaceNetwork:
         return find_faces(image, self.rows, self._plan)
 
     def rows(self, image: Array) -> Array:
-        """Run the network once, at the picture's own size.
+        """Run the network once, at the original size of the image.
 
         Args:
             image: (H, W, 3) uint8, RGB.
@@ -55,10 +55,10 @@ class FaceNetwork:
 
 
 def options_of(settings: Settings) -> Options:
-    """The search plan, the device and the threads of a detector."""
+    """Plan, device and threads from the settings."""
     return Options(
         plan=Plan(settings.detection_px, settings.detection_max_px, settings.find_turned),
-        # Pictures come in any size, and TensorRT would build an engine for each.
+        # TensorRT would build an engine for every image size.
         device="cuda" if settings.device == "tensorrt" else settings.device,
-        threads=settings.threads or 1,  # photos run side by side; more threads for each would fight over the cores
+        threads=settings.threads or 1,  # photos are processed in parallel
     )

@@ -1,9 +1,9 @@
 """Detection at several sizes and rotations of one image, merged into one list of faces.
 
-The network is best on faces of about 10 to 300 px that stand upright. A photo is first reduced to one size. Where that
-met small faces or none, it is seen once more larger, and once very small for a face that fills the picture. Where
-no face is sure (one that lies on its side scores lower, and its landmarks are wrong), it is seen turned.
-Boxes and landmarks come back in pixels of the picture that was given.
+The network works best on upright faces of about 10 to 300 px. The first pass reduces the image to one size. If it finds
+no faces or small ones, there is a larger pass, and a very small one for faces that fill the image. If no face has a
+high score, rotated copies are searched: faces on their side have lower scores and wrong landmarks.
+Boxes and landmarks are in pixels of the original image.
 """
 
 from collections.abc import Callable
@@ -16,31 +16,31 @@ import numpy as np
 from app.inference.detect.base import Face, iou, largest_first, plausible, scaled
 from data.contract import Array
 
-# (H, W, 3) uint8 RGB -> (N, 15) float32: x, y, width, height, five landmarks (x, y), score; pixels of that picture
+# (H, W, 3) uint8 RGB -> (N, 15) float32: x, y, width, height, five landmarks (x, y), score; pixels of that image
 Network = Callable[[Array], Array]
 
 MERGE_IOU: Final = 0.4
 SMALL_FACE_PX: Final = 40.0
 CLOSE_UP_PX: Final = 160
-TURNED_PX: Final = 480
-# Upright faces of real photos score 0.92 to 0.96, the same faces lying on their side or upside down 0.6 to 0.92.
+ROTATED_PX: Final = 480
+# Upright faces in photos score 0.92 to 0.96, the same faces on their side or upside down 0.6 to 0.92.
 SURE_SCORE: Final = 0.92
-# The turns of one face are compared where it fills five eighths of this many pixels: the network tells them apart best.
-JUDGED_PX: Final = 160
-MAX_JUDGED: Final = 8
-# A turned face must be better: a beard upside down passes for a head of hair.
-TURNED_MARGIN: Final = 0.01
-TURNED_SCORE: Final = 0.7
+# Size of the crop for comparing rotations of a face, which fills five eighths of it: they differ most there.
+COMPARED_PX: Final = 160
+MAX_COMPARED: Final = 8
+# A rotated face must score higher: an upside-down beard looks like hair.
+ROTATED_MARGIN: Final = 0.01
+ROTATED_SCORE: Final = 0.7
 _MIN_CANVAS_PX: Final = 64
-# Of 200 FERPlus faces of 48 px the network finds 79 % as they are, 98 % enlarged to this size.
+# Of 200 FERPlus faces of 48 px, the network finds 79 % at original size and 98 % enlarged to this size.
 _TINY_PX: Final = 144
 _MAX_ENLARGEMENT: Final = 4.0
-_CODES: Final = (cv2.ROTATE_90_CLOCKWISE, cv2.ROTATE_180, cv2.ROTATE_90_COUNTERCLOCKWISE)  # 1, 2 and 3 quarters
+_CODES: Final = (cv2.ROTATE_90_CLOCKWISE, cv2.ROTATE_180, cv2.ROTATE_90_COUNTERCLOCKWISE)  # 1, 2 and 3 quarter turns
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Which passes are made: long sides in pixels of the first and second pass, and whether turned ones are."""
+    """Passes: long sides of the first and second one in pixels, and whether to search rotated copies."""
 
     first_px: int
     second_px: int
@@ -51,7 +51,7 @@ def find_faces(image: Array, network: Network, plan: Plan) -> list[Face]:
     """Find faces in (H, W, 3) uint8 RGB, largest first."""
     faces = _upright(image, network, plan)
     if plan.turned and _best(faces) < SURE_SCORE:
-        faces = _with_turned(faces, image, network, plan)
+        faces = _with_rotated(faces, image, network, plan)
     return largest_first(faces)
 
 
@@ -74,7 +74,7 @@ def _upright(image: Array, network: Network, plan: Plan) -> list[Face]:
 
 
 def one_pass(image: Array, network: Network, long_side_px: int) -> list[Face]:
-    """Run the network on the picture reduced to a long side of at most `long_side_px`; answers in its own pixels."""
+    """Run the network on the image reduced to a long side of at most `long_side_px`; faces are in original pixels."""
     height, width = image.shape[:2]
     small = _resized(image, long_side_px)
     rows = network(_padded(small))
@@ -83,7 +83,7 @@ def one_pass(image: Array, network: Network, long_side_px: int) -> list[Face]:
 
 
 def _resized(image: Array, long_side_px: int) -> Array:
-    """Reduce to a long side of at most `long_side_px`; enlarge what is tiny, up to four times."""
+    """Reduce to a long side of at most `long_side_px`, or enlarge tiny images up to four times."""
     height, width = image.shape[:2]
     long_side = max(height, width)
     scale = min(long_side_px / long_side, max(1.0, min(_MAX_ENLARGEMENT, _TINY_PX / long_side)))
@@ -94,9 +94,9 @@ def _resized(image: Array, long_side_px: int) -> Array:
 
 
 def _halved(image: Array, size: tuple[int, int]) -> Array:
-    """Halve exactly, by the mean of 2x2 pixels, as often as the picture stays at least `size` (width, height).
+    """Halve an image, by means of 2x2 pixels, while it stays at least `size` (width, height).
 
-    OpenCV reduces by a whole number twelve times as fast as by any other, and what is left is a quarter of the work.
+    OpenCV reduces by whole factors twelve times as fast as by others, and the rest has a quarter of the pixels.
     """
     height, width = image.shape[:2]
     while width % 2 == height % 2 == 0 and width >= 2 * size[0] and height >= 2 * size[1]:
@@ -106,7 +106,7 @@ def _halved(image: Array, size: tuple[int, int]) -> Array:
 
 
 def _padded(image: Array) -> Array:
-    """Give tiny pictures a margin of black at the right and below: the network's coarsest grid has cells of 32 px."""
+    """Pad tiny images with black at the right and bottom, because the coarsest grid has cells of 32 px."""
     height, width = image.shape[:2]
     right, below = max(0, _MIN_CANVAS_PX - width), max(0, _MIN_CANVAS_PX - height)
     if not right and not below:
@@ -120,7 +120,7 @@ def _face(row: Array) -> Face:
 
 
 def merge(faces: list[Face]) -> list[Face]:
-    """Keep the better of any two detections of one face: greedy non-maximum suppression over all passes."""
+    """Greedy non-maximum suppression over all passes."""
     kept: list[Face] = []
     for face in sorted(faces, key=lambda face: -face.score):
         if not any(_same(face, other) for other in kept):
@@ -128,57 +128,57 @@ def merge(faces: list[Face]) -> list[Face]:
     return kept
 
 
-def _with_turned(upright: list[Face], image: Array, network: Network, plan: Plan) -> list[Face]:
-    """Find out how the picture is turned; add the faces of that turn, and remove upright ones that stand better there.
+def _with_rotated(upright: list[Face], image: Array, network: Network, plan: Plan) -> list[Face]:
+    """Estimate the rotation of the image, add the faces at this rotation, and remove upright ones that it fits better.
 
-    The detector's score alone does not tell: it also depends on a face's size, and an upside-down face is a face to it.
+    The detection score alone is not enough: it depends on face size, and upside-down faces are detected too.
     """
-    seen = merge(upright + _seen_small(image, network))[:MAX_JUDGED]
-    scores = np.array([turn_scores(image, network, face) for face in seen]).reshape(-1, 4)
+    candidates = merge(upright + _in_small_copies(image, network))[:MAX_COMPARED]
+    scores = np.array([rotation_scores(image, network, face) for face in candidates]).reshape(-1, 4)
     turns = int(np.bincount(scores.argmax(axis=1), scores.max(axis=1), minlength=4).argmax())  # each face votes
     if turns == 0:
         return upright
 
-    def stands_turned(face: Face) -> bool:
-        scores = turn_scores(image, network, face)
+    def is_rotated(face: Face) -> bool:
+        scores = rotation_scores(image, network, face)
         return bool(scores[turns] > scores[0])
 
     height, width = image.shape[:2]
     found = _upright(_rotated(image, turns), network, plan)
-    turned = [unturned(face, turns, width=width, height=height) for face in found if face.score >= TURNED_SCORE]
+    rotated = [rotate_back(face, turns, width=width, height=height) for face in found if face.score >= ROTATED_SCORE]
     return merge(
-        [face for face in turned if not any(_same(face, other) for other in upright) or stands_turned(face)]
-        + [face for face in upright if face.score >= SURE_SCORE or not stands_turned(face)]
+        [face for face in rotated if not any(_same(face, other) for other in upright) or is_rotated(face)]
+        + [face for face in upright if face.score >= SURE_SCORE or not is_rotated(face)]
     )
 
 
-def _seen_small(image: Array, network: Network) -> list[Face]:
-    """Faces of the picture turned by 90, 180 and 270 degrees, small, in its own pixels."""
+def _in_small_copies(image: Array, network: Network) -> list[Face]:
+    """Faces in small copies rotated by 90, 180 and 270 degrees, in pixels of the image."""
     height, width = image.shape[:2]
-    small = _resized(image, TURNED_PX)
+    small = _resized(image, ROTATED_PX)
     scale_x, scale_y = width / small.shape[1], height / small.shape[0]
     return [
-        scaled(unturned(face, turns, width=small.shape[1], height=small.shape[0]), scale_x, scale_y)
+        scaled(rotate_back(face, turns, width=small.shape[1], height=small.shape[0]), scale_x, scale_y)
         for turns in (1, 2, 3)
-        for px in (TURNED_PX, CLOSE_UP_PX)
+        for px in (ROTATED_PX, CLOSE_UP_PX)
         for face in one_pass(_rotated(small, turns), network, px)
     ]
 
 
-def turn_scores(image: Array, network: Network, face: Face) -> Array:
-    """Scores (4,) of one face turned by 0, 90, 180 and 270 degrees, in the same pixels; turned ones less the margin."""
+def rotation_scores(image: Array, network: Network, face: Face) -> Array:
+    """Scores (4,) of one face rotated by 0, 90, 180 and 270 degrees, minus the margin if rotated."""
     around = _surroundings(image, face)
-    center = JUDGED_PX / 2
+    center = COMPARED_PX / 2
     scores = np.zeros(4)
     for turns in range(4):
         rows = network(_rotated(around, turns))
-        near = np.abs(rows[:, :2] + rows[:, 2:4] / 2 - center).max(axis=1, initial=0.0) < JUDGED_PX / 4
+        near = np.abs(rows[:, :2] + rows[:, 2:4] / 2 - center).max(axis=1, initial=0.0) < COMPARED_PX / 4
         scores[turns] = rows[near, 14].max(initial=0.0)
-    return scores - TURNED_MARGIN * (np.arange(4) > 0)
+    return scores - ROTATED_MARGIN * (np.arange(4) > 0)
 
 
 def _surroundings(image: Array, face: Face) -> Array:
-    """A square around the face, 1.6 times its side, at `JUDGED_PX`; black outside of the picture."""
+    """Square of 1.6 times the side of the face, resized to `COMPARED_PX`; black outside the image."""
     x, y, width, height = face.box_px
     half = max(1, round(0.8 * max(width, height)))
     left, top = round(x + width / 2) - half, round(y + height / 2) - half
@@ -186,28 +186,28 @@ def _surroundings(image: Array, face: Face) -> Array:
     cut = image[max(0, top) : top + 2 * half, max(0, left) : left + 2 * half]
     edges = (max(0, -top), max(0, bottom), max(0, -left), max(0, right))
     square = cv2.copyMakeBorder(cut, *edges, cv2.BORDER_CONSTANT, value=(0, 0, 0))
-    way = cv2.INTER_AREA if 2 * half > JUDGED_PX else cv2.INTER_LINEAR
-    return cv2.resize(square, (JUDGED_PX, JUDGED_PX), interpolation=way)
+    interpolation = cv2.INTER_AREA if 2 * half > COMPARED_PX else cv2.INTER_LINEAR
+    return cv2.resize(square, (COMPARED_PX, COMPARED_PX), interpolation=interpolation)
 
 
 def _rotated(image: Array, turns: int) -> Array:
-    """The picture turned clockwise by `turns` quarters."""
+    """Rotate clockwise by `turns` quarter turns."""
     return cv2.rotate(image, _CODES[turns - 1]) if turns else image
 
 
-def unturned(face: Face, turns: int, *, width: int, height: int) -> Face:
-    """Bring a face back from a picture turned clockwise by `turns` quarters; width and height before the turn."""
+def rotate_back(face: Face, turns: int, *, width: int, height: int) -> Face:
+    """Undo a clockwise rotation by `turns` quarter turns; `width` and `height` are those before it."""
     x, y, box_width, box_height = face.box_px
     corners = np.array([[x, y], [x + box_width, y + box_height]])
-    points = _unturned_points(np.vstack([corners, face.landmarks_px]), turns, width=width, height=height)
+    points = _points_back(np.vstack([corners, face.landmarks_px]), turns, width=width, height=height)
     left, top = points[:2].min(axis=0)
     right, bottom = points[:2].max(axis=0)
     box = (float(left), float(top), float(right - left), float(bottom - top))
     return Face(box, points[2:].astype(np.float32), face.score)
 
 
-def _unturned_points(points: Array, turns: int, *, width: int, height: int) -> Array:
-    """Points (N, 2) of a turned picture in pixels of the picture before the turn."""
+def _points_back(points: Array, turns: int, *, width: int, height: int) -> Array:
+    """Undo a rotation of points (N, 2)."""
     x, y = points[:, 0], points[:, 1]
     if turns == 1:
         return np.stack([y, height - x], axis=1)

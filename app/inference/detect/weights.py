@@ -1,7 +1,7 @@
 """YuNet's weights: search on disk, verification by hash, and download on request (`mien models pull`).
 
 YuNet (Wu, Peng, Yu 2023, "YuNet: A Tiny Millisecond-level Face Detector") is published in the OpenCV Zoo under the MIT
-license. The file is pinned by its sha256: any other file is refused by name, never skipped.
+license. The file is pinned by its sha256: any other file of this name is an error.
 """
 
 import hashlib
@@ -22,25 +22,25 @@ from models.manifest import sha256_of
 YUNET_FILE: Final = "face_detection_yunet_2023mar.onnx"
 YUNET_SHA256: Final = "8f2383e4dd3cfbb4553ea8718107fc0423210dc964f9f4280604804ed2552fa4"
 _COMMIT: Final = "82b38c8f98e7b52aa171400f3e4c722352d0669f"  # the file may move on the main branch
-# The repository keeps the file in Git LFS: the `raw` address would answer with a pointer of three lines.
+# The repository keeps the file in Git LFS: the `raw` address returns a pointer of three lines.
 YUNET_URL: Final = (
     f"https://media.githubusercontent.com/media/opencv/opencv_zoo/{_COMMIT}/models/face_detection_yunet/{YUNET_FILE}"
 )
 TIMEOUT_S: Final = 10.0
 OPTIONAL_TIMEOUT_S: Final = 3.0
-_GRACE_S: Final = 0.5  # for the socket's own timeout to come first
-_MAX_BYTES: Final = 1_000_000  # the file has 232,589
+_GRACE_S: Final = 0.5  # so that the timeout of the socket comes first
+_MAX_BYTES: Final = 1_000_000  # the file has 232,589 bytes
 
 
 def cache_dir() -> Path:
-    """The user's folder for fetched files; not created here."""
+    """User cache folder for downloaded files; not created here."""
     return platformdirs.user_cache_path("mien", appauthor=False)
 
 
 def find_yunet(models_dir: Path | None) -> Path | None:
-    """Return YuNet's verified file from `models_dir`, else from the user cache; None where neither has it.
+    """Return YuNet's verified file from `models_dir`, else from the user cache, else None.
 
-    Raises: DetectorUnavailable, for a file of that name with other bytes.
+    Raises: DetectorUnavailable, if the file has another hash.
     """
     for folder in (models_dir, cache_dir()):
         if folder is not None and (folder / YUNET_FILE).is_file():
@@ -49,13 +49,13 @@ def find_yunet(models_dir: Path | None) -> Path | None:
 
 
 def require_yunet(models_dir: Path | None) -> Path:
-    """As `find_yunet`, but its absence is an error that says how to get it. Raises: DetectorUnavailable."""
+    """Like `find_yunet`, but raises DetectorUnavailable if the file is missing."""
     path = find_yunet(models_dir)
     if path is None:
         places = ", ".join(str(folder) for folder in (models_dir, cache_dir()) if folder is not None)
         raise DetectorUnavailable(
-            f"detector yunet: {YUNET_FILE} is in none of: {places}. Run `mien models pull` once, set MIEN_MODELS_DIR "
-            "to the folder that holds it, or choose MIEN_DETECTOR=builtin."
+            f"detector yunet: {YUNET_FILE} not found in {places}. Run `mien models pull`, set MIEN_MODELS_DIR to "
+            "the folder that contains it, or choose MIEN_DETECTOR=builtin."
         )
     return path
 
@@ -67,16 +67,16 @@ def _verified(path: Path) -> Path:
         raise DetectorUnavailable(f"detector yunet: cannot read {path} ({error.strerror})") from error
     if found != YUNET_SHA256:
         raise DetectorUnavailable(
-            f"detector yunet: {path} has sha256 {found[:12]}..., expected {YUNET_SHA256[:12]}.... It is damaged or "
-            "another version: delete it and run `mien models pull`."
+            f"detector yunet: {path} has sha256 {found[:12]}..., expected {YUNET_SHA256[:12]}.... The file is "
+            "damaged or another version: delete it and run `mien models pull`."
         )
     return path
 
 
 def fetch_yunet(folder: Path | None = None, *, url: str | None = None, timeout_s: float = TIMEOUT_S) -> Path:
-    """Download YuNet into `folder` (the user cache when None) unless it is there; the file appears whole or not at all.
+    """Download YuNet to `folder` (default: the user cache) unless it exists, atomically.
 
-    Raises: DownloadError, saying what failed and how to go on without the network.
+    Raises: DownloadError.
     """
     target = (folder or cache_dir()) / YUNET_FILE
     if target.is_file() and sha256_of(target) == YUNET_SHA256:
@@ -86,8 +86,8 @@ def fetch_yunet(folder: Path | None = None, *, url: str | None = None, timeout_s
     found = hashlib.sha256(payload).hexdigest()
     if found != YUNET_SHA256:
         raise DownloadError(
-            f"{url} answered with {len(payload):,} bytes of sha256 {found[:12]}..., expected {YUNET_SHA256[:12]}...: "
-            "a proxy's page, or a new version. Nothing was written."
+            f"{url} returned {len(payload):,} bytes with sha256 {found[:12]}..., expected {YUNET_SHA256[:12]}...: "
+            "the page of a proxy, or another version. Nothing was written."
         )
     _write(target, payload)
     return target
@@ -100,22 +100,22 @@ def _download(url: str, timeout_s: float) -> bytes:
     except (OSError, HTTPException) as error:
         reason = getattr(error, "reason", error)
         raise DownloadError(
-            f"cannot fetch {url} within {timeout_s:g} s ({reason}). Copy {YUNET_FILE} from the OpenCV Zoo by other "
-            "means and set MIEN_MODELS_DIR to its folder; until then MIEN_DETECTOR=auto uses the builtin detector."
+            f"cannot download {url} within {timeout_s:g} s ({reason}). Copy {YUNET_FILE} from the OpenCV Zoo to a "
+            "folder and set MIEN_MODELS_DIR to it; until then, MIEN_DETECTOR=auto uses the built-in detector."
         ) from error
     return payload
 
 
 def _connect(url: str, timeout_s: float) -> Any:
-    """Open `url`, in a thread: the timeout of a socket covers neither name resolution nor several addresses."""
+    """Open `url` in a thread, because the timeout of a socket does not cover name resolution."""
     results: SimpleQueue[Any] = SimpleQueue()
 
     def work() -> None:
         try:
-            results.put(urllib.request.urlopen(url, timeout=timeout_s))  # noqa: S310  # a pinned https address
+            results.put(urllib.request.urlopen(url, timeout=timeout_s))  # noqa: S310  # pinned https URL
         except (OSError, HTTPException) as error:
             if isinstance(error, HTTPError):
-                error.close()  # it holds the connection
+                error.close()  # closes the connection
             results.put(error)
 
     threading.Thread(target=work, daemon=True).start()

@@ -6,15 +6,15 @@ import pytest
 
 from app.inference.detect.base import Box, Face
 from app.inference.detect.search import (
-    JUDGED_PX,
-    TURNED_MARGIN,
+    COMPARED_PX,
+    ROTATED_MARGIN,
     Plan,
     _halved,
     find_faces,
     merge,
     one_pass,
-    turn_scores,
-    unturned,
+    rotate_back,
+    rotation_scores,
 )
 from data.contract import Array, roll_degrees
 
@@ -100,7 +100,7 @@ def test_a_photo_on_its_side_is_turned_and_its_faces_turned_back(turns: int, cod
     upright = photo(900, 600, (100, 150, 200))
     (face,) = find_faces(cv2.rotate(upright, code), MarkFinder(), PLAN)
     assert abs(roll_degrees(face.landmarks_px)) == pytest.approx(180 if turns == 2 else 90, abs=2)
-    back = unturned(face, turns, width=900, height=600)
+    back = rotate_back(face, turns, width=900, height=600)
     assert back.box_px == pytest.approx((100, 150, 200, 200), abs=4)
     assert back.landmarks_px[0] == pytest.approx((160, 230), abs=4)
 
@@ -127,9 +127,9 @@ def test_a_face_at_the_edge_is_compared_in_all_turns(box: Box) -> None:
         sizes.append(image.shape[:2])
         return np.array([[30, 30, 100, 100, *range(10), 0.8]], np.float32)
 
-    scores = turn_scores(photo(640, 480), network, Face(box, np.zeros((5, 2), np.float32), 0.9))
-    assert scores == pytest.approx([0.8, 0.8 - TURNED_MARGIN, 0.8 - TURNED_MARGIN, 0.8 - TURNED_MARGIN])
-    assert sizes == [(JUDGED_PX, JUDGED_PX)] * 4
+    scores = rotation_scores(photo(640, 480), network, Face(box, np.zeros((5, 2), np.float32), 0.9))
+    assert scores == pytest.approx([0.8, 0.8 - ROTATED_MARGIN, 0.8 - ROTATED_MARGIN, 0.8 - ROTATED_MARGIN])
+    assert sizes == [(COMPARED_PX, COMPARED_PX)] * 4
 
 
 def test_a_photo_on_its_side_stays_as_it_is_where_turning_is_off() -> None:

@@ -90,7 +90,7 @@ def test_other_users_can_read_the_file(mirror: _Mirror) -> None:
 
 def test_another_file_from_the_network_is_refused_and_not_written(mirror: _Mirror, pinned: Path) -> None:
     mirror.body = b"version https://git-lfs.github.com/spec/v1"
-    with pytest.raises(DownloadError, match=r"42 bytes of sha256 .* expected .* Nothing was written"):
+    with pytest.raises(DownloadError, match=r"42 bytes with sha256 .* expected .* Nothing was written"):
         fetch_yunet(url=address(mirror))
     assert not pinned.exists()
 
