@@ -5,7 +5,8 @@
 
 Closed loop (`--concurrency`): each client sends its next request after the response to the last one. Open loop
 (`--rate`): requests start at random times (Poisson), independently of earlier responses, as independent users do;
-latency is measured from the scheduled start. Prints one JSON object.
+latency is measured from the scheduled start. Prints one JSON object, with the processor time of
+the load generator itself (`cpu_s`).
 """
 
 import argparse
@@ -180,7 +181,9 @@ def main() -> None:
         run = open_loop(address, requests, count=given.count, rate=given.rate, seed=given.seed)
     else:
         run = closed_loop(address, requests, count=given.count, concurrency=given.concurrency)
-    print(json.dumps(summary(asyncio.run(run))))
+    start_s = time.process_time()
+    result = summary(asyncio.run(run))
+    print(json.dumps(result | {"cpu_s": round(time.process_time() - start_s, 3)}))
 
 
 if __name__ == "__main__":

@@ -6,10 +6,11 @@
 Three loads take turns on the same cores: a bare loop of decode, detect, align and classify with one thread per core;
 the service with 16 clients; the service at 70 % of that rate with random arrivals (Poisson). The load generator runs on
 the same cores, so its cost counts against the service. `efficiency` is requests/s of the service divided by photos/s of
-the bare loop; `cpu_efficiency` compares their processor time per photo instead, without the load generator (Linux),
-which other programs hardly change. `ideal` is the latency of an ideal queue with the photo times of the bare
-loop (benchmarks/ideal.py), and `p99_over_ideal` compares the service with it. Model, detector and device are set by
-`MIEN_*` variables. Run it on an idle machine.
+the bare loop. `cpu_efficiency` compares their processor time per photo instead, without the load generator
+(`load_cpu_ms_per_request`); other programs hardly change it. `busy_share` is the share of the cores' time that service
+and load generator used with 16 clients. `ideal` is the latency of an ideal queue with the photo times of the bare loop
+(benchmarks/ideal.py), and `p99_over_ideal` compares the service with it. Model, detector and device are set by `MIEN_*`
+variables. Run it on an idle Linux machine.
 """
 
 import argparse
@@ -100,14 +101,18 @@ def _cpu_s(pid: int) -> float:
 def measure(photos: Path, *, rounds: int, passes: int, steady: int) -> dict[str, Any]:
     """Alternate bare loop and service `rounds` times, then send `steady` requests at 70 % of the median rate."""
     count = len(_images(photos)) * passes
-    loops, full, cpu_ms = [], [], []
+    loops, full, cpu_ms, load_cpu_ms, busy = [], [], [], [], []
     with service(_SETTINGS) as running:
         _load(running.port, photos, count, concurrency=CONCURRENCY)
         for _ in range(rounds):
             loops.append(_bare_in_process(photos, passes))
             start_s = _cpu_s(running.process.pid)
-            full.append(_load(running.port, photos, count, concurrency=CONCURRENCY)["requests_per_s"])
-            cpu_ms.append((_cpu_s(running.process.pid) - start_s) * 1000 / count)
+            load = _load(running.port, photos, count, concurrency=CONCURRENCY)
+            used_s = _cpu_s(running.process.pid) - start_s
+            full.append(load["requests_per_s"])
+            cpu_ms.append(used_s * 1000 / count)
+            load_cpu_ms.append(load["cpu_s"] * 1000 / count)
+            busy.append((used_s + load["cpu_s"]) / (load["seconds"] * loops[-1]["cores"]))
         rate = SHARE * statistics.median(full)
         steady_load = _load(running.port, photos, steady, rate=rate)
     ready = running.ready
@@ -118,6 +123,8 @@ def measure(photos: Path, *, rounds: int, passes: int, steady: int) -> dict[str,
         "efficiency": round(statistics.median(full) / statistics.median(bare_rates), 3),
         "cpu_efficiency": round(statistics.median(loop["cpu_ms"] for loop in loops) / statistics.median(cpu_ms), 3),
         "cpu_ms_per_request": round(statistics.median(cpu_ms), 2),
+        "load_cpu_ms_per_request": round(statistics.median(load_cpu_ms), 2),
+        "busy_share": round(statistics.median(busy), 3),
         "requests_per_s": statistics.median(full),
         "bare_photos_per_s": round(statistics.median(bare_rates), 2),
         "p50_ms": steady_load["p50_ms"],
