@@ -23,6 +23,7 @@ _SPELLINGS: Final = {
     "sadness": ("sadness", "sad", "unhappy", "sa"),
     "anger": ("anger", "angry", "ang", "an", "mad"),
     "neutral": ("neutral", "neutrality", "calm", "neu", "ne"),
+    "contempt": ("contempt", "contemptuous", "con"),
 }
 # Words in folder names that do not change the class.
 _PADDING: Final = frozenset(("class", "emotion", "emotions", "expression", "expressions", "face", "faces", "images"))
@@ -30,7 +31,7 @@ _BY_SPELLING: Final = {spelling: label for label, spellings in _SPELLINGS.items(
 
 
 class UnknownLabel(MienError, ValueError):
-    """A class name or number that is not one of the seven expressions."""
+    """A class name or number that is not one of the expressions."""
 
 
 def label_index(label: str) -> int:
@@ -46,17 +47,20 @@ def by_label(probabilities: Iterable[float]) -> dict[str, float]:
     return {label: float(value) for label, value in zip(EIGHT_LABELS, probabilities, strict=False)}
 
 
-def parse_label(text: str) -> str:
+def parse_label(text: str, labels: tuple[str, ...] = LABELS) -> str:
     """Parse a common spelling of an expression: any case, a RAF-DB number, a folder name like `4_happy` or `Sad faces`.
 
-    Every word must be known, because `not_happy` and RAF-DB's compound `happily_surprised` are not among the seven.
+    Every word must be known, because `not_happy` and RAF-DB's compound `happily_surprised` are not expressions.
 
-    Raises: UnknownLabel, naming the text and the seven labels.
+    Args:
+        text: the spelling.
+        labels: `LABELS`, or `EIGHT_LABELS` to know contempt too.
+    Raises: UnknownLabel, naming the text and the labels.
     """
     words = [word for word in re.split(r"[\W_]+", text.strip().lower()) if word]
     if len(words) == 1 and words[0].isdecimal() and int(words[0]) in RAF_DB_IDS:
         return RAF_DB_IDS[int(words[0])]
     names = {_BY_SPELLING.get(word, "") for word in words if not word.isdecimal() and word not in _PADDING}
-    if len(names) == 1 and "" not in names:
+    if len(names) == 1 and names <= set(labels):
         return names.pop()
-    raise UnknownLabel(f"class {text!r}: expected one of {', '.join(LABELS)}, or a RAF-DB number from 1 to 7")
+    raise UnknownLabel(f"class {text!r}: expected one of {', '.join(labels)}, or a RAF-DB number from 1 to 7")

@@ -153,11 +153,9 @@ class AffectNet(Reader):
     def _folder_label(self, folder: str, where: str) -> str:
         if folder.isdecimal() and int(folder) < len(EXPRESSIONS):
             return EXPRESSIONS[int(folder)]
-        if folder.lower() == "contempt":
-            return "contempt"
         try:
             if not folder.isdecimal():
-                return parse_label(folder)
+                return parse_label(folder, EIGHT_LABELS)
         except UnknownLabel:
             pass
         raise self.error(f"{where}: class folder {folder!r}, expected 0 to 7 or one of {', '.join(EXPRESSIONS)}")

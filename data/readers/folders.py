@@ -10,9 +10,9 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Literal
 
-from data.contract import LABELS, RAF_DB_IDS, UnknownLabel, parse_label
+from data.contract import EIGHT_LABELS, LABELS, RAF_DB_IDS, UnknownLabel, parse_label
 from data.readers.base import Reader, Sample
 from data.split import hold_out
 from data.tree import DatasetError
@@ -34,21 +34,29 @@ class Folders(Reader):
         valid_share, test_share: share of each class of `all` (or else of train) that is held out, by the SHA-256 of
             the file's name. The rest of `all` becomes train.
         ignore: class folders to leave out, comma-separated, spelled as on disk.
+        classes: 7, or 8 with contempt last in `labels`.
     """
 
     kind: ClassVar[str] = "folders"
     title: ClassVar[str] = "class folders"
     where_to_get: ClassVar[str] = (
-        "Expected split/class/*.jpg or class/*.jpg with images of one face, brow to chin; exclude class folders of "
-        "other expressions with ignore=name,name"
+        "Expected split/class/*.jpg or class/*.jpg with images of one face, brow to chin; classes=8 adds contempt, and "
+        "ignore=name,name excludes class folders of other expressions"
     )
     terms: ClassVar[str] = "those of the owner of the images"
     limits: ClassVar[str] = "Metrics on class folders apply to similar images only."
 
     def __init__(
-        self, root: Path | str, *, valid_share: float = 0.0, test_share: float = 0.0, ignore: str = ""
+        self,
+        root: Path | str,
+        *,
+        valid_share: float = 0.0,
+        test_share: float = 0.0,
+        ignore: str = "",
+        classes: Literal[7, 8] = 7,
     ) -> None:
         super().__init__(root)
+        self.labels = LABELS if classes == 7 else EIGHT_LABELS
         if not (0 <= valid_share < 1 and 0 <= test_share < 1 and valid_share + test_share < 1):
             raise DatasetError(
                 f"folders: {valid_share=}, {test_share=}: expected shares of at least 0 with a sum below 1"
@@ -107,7 +115,7 @@ class Folders(Reader):
             self._left_out[split, name] += 1
             return
         try:
-            self._by_split.setdefault(split, {})[key] = parse_label(name)
+            self._by_split.setdefault(split, {})[key] = parse_label(name, self.labels)
         except UnknownLabel as error:
             raise self.error(f"{key}: {error}") from error
 
@@ -143,7 +151,7 @@ def _common_folder(names: list[str], ignored: frozenset[str]) -> str:
 
 def _is_class(name: str) -> bool:
     try:
-        parse_label(name)
+        parse_label(name, EIGHT_LABELS)
     except UnknownLabel:
         return False
     return True

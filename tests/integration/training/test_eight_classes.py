@@ -7,18 +7,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
+from typer.testing import CliRunner
 
 from app.labeling.progress import Reporter
 from app.labeling.request import Request
 from app.labeling.run import label
 from app.main import create_app
 from app.settings import Settings
+from data.__main__ import app as data_app
 from data.contract import EIGHT_LABELS
 from models.manifest import load_artifact
 from tests.albums import face_photo
-from tests.data_sets import make_affectnet
+from tests.data_sets import make_affectnet, make_folders
 from tests.support import encoded
 from tests.support_training import TINY_CNN, drawn_faces, small_recipe
+from training.compare import main as compare
 from training.config import Recipe, RecipeError
 from training.evaluate import evaluate
 from training.export import export
@@ -89,6 +92,29 @@ def test_labeling_writes_the_eighth_probability_and_category(settings: Settings,
     coco = json.loads((tmp_path / "out" / "coco.json").read_text(encoding="utf-8"))
     assert [category["name"] for category in coco["categories"]] == list(EIGHT_LABELS)
     assert "contempt" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+
+
+def test_class_folders_with_contempt_are_checked_trained_released_and_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = make_folders(tmp_path / "folders", {"": dict.fromkeys(EIGHT_LABELS, 10)})
+    checked = CliRunner().invoke(data_app, ["check", "folders", str(root), "--option", "classes=8", "--json"])
+    assert checked.exit_code == 0
+    assert json.loads(checked.stdout)["counts"]["all"]["contempt"] == 10
+    options = {"classes": 8, "valid_share": 0.2}
+    source = {"kind": "folders", "root": str(root), "options": options}
+    data = {
+        "train": [source | {"split": "train"}],
+        "valid": source | {"split": "valid"},
+        "cache_dir": str(tmp_path / "cache"),
+    }
+    run = train(small_recipe(root, data=data, epochs=1), tmp_path / "run")
+    artifact = export([run], "mine", arch="tiny", artifacts_dir=tmp_path / "artifacts")
+    assert load_artifact(artifact).labels == EIGHT_LABELS
+    assert "--option classes=8 --option valid_share=0.2" in (artifact / "card.md").read_text(encoding="utf-8")
+    arguments = [str(artifact), str(artifact), "--data", f"folders={root}"]
+    assert compare([*arguments, "--option", "classes=8", "--option", "valid_share=0.2"]) == 0
+    assert "recall, contempt" in capsys.readouterr().out
 
 
 def test_seven_and_eight_classes_in_one_recipe_are_refused(trained: tuple[Path, Path, Path], tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from data.contract import LABELS, RAF_DB_IDS, UnknownLabel, label_index, parse_label
+from data.contract import EIGHT_LABELS, LABELS, RAF_DB_IDS, UnknownLabel, label_index, parse_label
 
 
 @pytest.mark.parametrize("label", LABELS)
@@ -53,6 +53,12 @@ def test_a_bare_number_is_raf_dbs(number: int, label: str) -> None:
 def test_unknown_classes_are_not_guessed(text: str) -> None:
     with pytest.raises(UnknownLabel, match="expected one of surprise"):
         parse_label(text)
+
+
+def test_contempt_is_parsed_only_among_eight_labels() -> None:
+    assert [parse_label(text, EIGHT_LABELS) for text in ("Contempt", "7_contempt")] == ["contempt"] * 2
+    with pytest.raises(UnknownLabel, match="neutral, contempt, or a RAF-DB number"):
+        parse_label("none", EIGHT_LABELS)
 
 
 def test_an_index_is_the_position_in_the_order() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from data.contract import LABELS
+from data.contract import EIGHT_LABELS, LABELS
 from data.readers.base import Reader, open_reader
 from data.tree import DatasetError
 from tests.data_sets import make_folders
@@ -67,6 +67,21 @@ def test_an_unknown_class_is_named_and_can_be_ignored(tmp_path: Path) -> None:
     reader = open_reader("folders", root, ignore="contempt, blurry ones")
     assert _counts(reader, "train") == {"happiness": 2}
     assert reader.left_out("train") == {"contempt": 1, "blurry ones": 2}
+
+
+def test_contempt_is_the_eighth_class_on_request(tmp_path: Path) -> None:
+    root = make_folders(tmp_path, {"": {"Contempt": 5, "happy": 5}})
+    reader = open_reader("folders", root, classes="8", valid_share=0.2)
+    assert reader.labels == EIGHT_LABELS
+    assert _counts(reader, "train") == {"contempt": 4, "happiness": 4}
+    assert _counts(reader, "valid") == {"contempt": 1, "happiness": 1}
+    with pytest.raises(DatasetError, match=r"class 'Contempt'.*classes=8 adds contempt"):
+        open_reader("folders", root)
+
+
+def test_contempt_alone_is_a_class_and_not_an_outer_folder(tmp_path: Path) -> None:
+    root = make_folders(tmp_path, {"": {"contempt": 2}})
+    assert _counts(open_reader("folders", root, classes=8), "all") == {"contempt": 2}
 
 
 def test_an_image_outside_the_class_folders_is_named(tmp_path: Path) -> None:
