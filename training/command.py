@@ -5,13 +5,14 @@ import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from rich.logging import RichHandler
 
 from data.errors import MienError
 
 logger = logging.getLogger("training")
+INTERRUPTED: Final = 130  # exit status, as in a shell after Ctrl-C
 
 
 class _Named(Protocol):
@@ -43,4 +44,7 @@ def run_command(
     except MienError as error:
         logger.error("%s", error)
         return 1
+    except KeyboardInterrupt:
+        logger.error("interrupted; rerun the same command to resume")
+        return INTERRUPTED
     return 0

@@ -1,9 +1,11 @@
-"""Experiments: variants of a recipe, trained and compared in one table.
+"""Experiments: variants of a recipe, trained and compared in one table and one figure.
 
     python -m training.experiment training/recipes/experiments/distillation.yaml [--reduced] [--rows none,soft]
+        [--plot FILE.png]
 
-Each row and seed has a run folder in runs/experiments and is trained unless finished. Then all heads are evaluated on
-the validation split of the recipe. Intervals are over faces; gains over the first row are paired by face.
+Each row and seed has a run folder in runs/experiments and is trained unless finished: rerun the command to resume. Then
+all heads are evaluated on the validation split of the recipe. Intervals are over faces; gains over the first row are
+paired by face.
 """
 
 import argparse
@@ -11,104 +13,27 @@ import logging
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 import torch
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from rich.logging import RichHandler
 
 from data.contract import Array
 from data.errors import MienError
 from models.network import Head
-from training.config import Recipe, RecipeError, read_recipe
+from training.command import INTERRUPTED
+from training.config import Recipe
 from training.loop import metrics
 from training.loop.batches import load_faces
 from training.loop.metrics import Estimate
 from training.loop.run_folder import load_best, parameters
 from training.loop.supervised import predict
+from training.report.comparison import Figures, Result, as_markdown, write_figure
 from training.report.history import read_history
 from training.train import train
-from training.wording import interval
+from training.variants import RUNS, read_experiment, recipes_of
 
 logger = logging.getLogger("training")
-RUNS: Final = Path("runs/experiments")
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Budget(_Strict):
-    """A smaller version of the experiment, for machines without a GPU."""
-
-    seeds: tuple[int, ...] = Field(min_length=1)
-    overrides: tuple[str, ...]
-    rows: dict[str, tuple[str, ...]] = Field(default_factory=dict, description="overrides for single rows, by name")
-
-
-class Experiment(_Strict):
-    """Rows to compare; the first is the baseline."""
-
-    base: Path = Field(description="recipe to vary, relative to the file of the experiment")
-    seeds: tuple[int, ...] = Field(min_length=1)
-    common: tuple[str, ...] = Field((), description="overrides for every row")
-    reduced: Budget
-    rows: dict[str, tuple[str, ...]] = Field(min_length=2)
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """Metrics of one head of one row, over all seeds."""
-
-    row: str
-    head: Head
-    chosen: bool  # whether validation selected this head, for the first seed
-    parameters: int
-    seeds: int
-    accuracy: Estimate
-    mean_class_accuracy: Estimate
-    gain: Estimate  # of accuracy, over the selected head of the first row
-    minutes: float  # training time for one seed
-
-
-def read_experiment(path: Path) -> Experiment:
-    """Read the YAML file of an experiment. Raises: RecipeError."""
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-        return Experiment.model_validate(values)
-    except (OSError, yaml.YAMLError, ValidationError) as error:
-        raise RecipeError(f"experiment {path}: {error}") from error
-
-
-def recipes_of(path: Path, *, reduced: bool, rows: list[str] | None = None) -> dict[str, list[Recipe]]:
-    """Recipes by row, one per seed, named after the experiment, row and seed. Raises: RecipeError.
-
-    Args:
-        path: file of the experiment.
-        reduced: use the smaller budget.
-        rows: select these rows; the first row, the baseline, is always included.
-    """
-    experiment = read_experiment(path)
-    unknown = set(rows or []) - set(experiment.rows)
-    if unknown:
-        raise RecipeError(
-            f"experiment {path}: no row {', '.join(sorted(unknown))}; it has {', '.join(experiment.rows)}"
-        )
-    first = next(iter(experiment.rows))
-    chosen = {row: changes for row, changes in experiment.rows.items() if rows is None or row in (first, *rows)}
-    seeds = experiment.reduced.seeds if reduced else experiment.seeds
-    budget = experiment.reduced.overrides if reduced else ()
-    by_row = experiment.reduced.rows if reduced else {}
-    base, shared = (path.parent / experiment.base).resolve(), (*experiment.common, *budget)
-    changes_of = {row: (*changes, *by_row.get(row, ())) for row, changes in chosen.items()}
-    return {
-        row: [
-            read_recipe(base, [*shared, *changes, f"seed={seed}", f"name={path.stem}_{row}_{seed}"]) for seed in seeds
-        ]
-        for row, changes in changes_of.items()
-    }
 
 
 def run_rows(recipes: dict[str, list[Recipe]], runs: Path) -> dict[str, list[Path]]:
@@ -149,21 +74,22 @@ def _score(recipe: Recipe, folder: Path) -> _Scored:
 
 def _result(row: str, head: Head, runs: list[_Scored], reference: list[Array]) -> Result:
     labels, faces = runs[0].labels, len(runs[0].labels)
-    right = np.stack([run.right[head] for run in runs]).mean(axis=0)  # (N,) share of seeds with a correct prediction
+    of_seeds = np.stack([run.right[head] for run in runs])  # (seeds, N)
+    right = of_seeds.mean(axis=0)  # (N,) share of seeds with a correct prediction
     base = np.stack(reference).mean(axis=0) if len(reference[0]) == faces else None
-
-    def mean_class(chosen: Array) -> float:
-        present = np.unique(labels[chosen])
-        return float(np.mean([right[chosen][labels[chosen] == label].mean() for label in present]))
-
     return Result(
         row=row,
         head=head,
         chosen=head == runs[0].chosen,
         parameters=runs[0].parameters,
         seeds=len(runs),
-        accuracy=metrics.bootstrap(lambda i: float(right[i].mean()), faces),
-        mean_class_accuracy=metrics.bootstrap(mean_class, faces),
+        accuracy=Figures(
+            metrics.bootstrap(lambda i: float(right[i].mean()), faces), tuple(map(float, of_seeds.mean(axis=1)))
+        ),
+        mean_class_accuracy=Figures(
+            metrics.bootstrap(lambda i: _mean_class(right[i], labels[i]), faces),
+            tuple(_mean_class(one, labels) for one in of_seeds),
+        ),
         gain=Estimate(float("nan"), float("nan"), float("nan"))
         if base is None
         else metrics.bootstrap(lambda i: float((right[i] - base[i]).mean()), faces),
@@ -171,20 +97,8 @@ def _result(row: str, head: Head, runs: list[_Scored], reference: list[Array]) -
     )
 
 
-def as_markdown(results: list[Result]) -> str:
-    """Table for docs/experiments.md, in percent; `*` marks the head selected by validation."""
-    lines = [
-        "| row | head | parameters | seeds | accuracy | mean class accuracy | gain over the first row | minutes |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for result in results:
-        head = f"{result.head}{' *' if result.chosen else ''}"
-        cells = [
-            result.row, head, f"{result.parameters / 1e6:.2f} M", str(result.seeds), interval(result.accuracy, 1),
-            interval(result.mean_class_accuracy, 1), interval(result.gain, 1, sign="+"), f"{result.minutes:.0f}",
-        ]  # fmt: skip
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+def _mean_class(right: Array, labels: Array) -> float:
+    return float(np.mean([right[labels == label].mean() for label in np.unique(labels)]))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -192,18 +106,33 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m training.experiment", description="Train rows and compare them.")
     parser.add_argument("experiment", type=Path, help="file in training/recipes/experiments/")
     parser.add_argument("--reduced", action="store_true", help="use the smaller budget of the file")
-    parser.add_argument("--rows", help="rows to run, separated by commas; the first row of the file is always included")
+    parser.add_argument(
+        "--rows", help="rows to run, separated by commas; the first row and the rows that teach are always included"
+    )
     parser.add_argument("--runs", type=Path, default=RUNS, help="folder of the run folders (default: %(default)s)")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="also draw the results, as .png or .svg")
     options = parser.parse_args(arguments)
+    if options.plot and options.plot.suffix not in (".png", ".svg"):
+        parser.error(f"--plot {options.plot}: expected a name that ends with .png or .svg")
     logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[RichHandler(show_path=False)])
-    rows = options.rows.split(",") if options.rows else None
     try:
-        recipes = recipes_of(options.experiment, reduced=options.reduced, rows=rows)
-        print(as_markdown(compare(recipes, run_rows(recipes, options.runs))))
+        _run(options)
     except MienError as error:
         logger.error("%s", error)
         return 1
+    except KeyboardInterrupt:
+        logger.error("interrupted; rerun the same command to resume")
+        return INTERRUPTED
     return 0
+
+
+def _run(options: argparse.Namespace) -> None:
+    rows = options.rows.split(",") if options.rows else None
+    recipes = recipes_of(options.experiment, reduced=options.reduced, rows=rows, runs=options.runs)
+    results = compare(recipes, run_rows(recipes, options.runs))
+    print(as_markdown(results))
+    if options.plot:
+        write_figure(options.plot, results, read_experiment(options.experiment).plot)
 
 
 if __name__ == "__main__":

@@ -10,8 +10,8 @@ import torch
 from data.contract import CROP_PX
 from training.config import Recipe, read_recipe
 from training.distillation.losses import distillation_loss
-from training.experiment import recipes_of
 from training.loop.run_folder import build_network, parameters
+from training.variants import recipes_of
 
 FOLDER = Path(__file__).parents[3] / "training" / "recipes"
 RECIPES = sorted(FOLDER.glob("*.yaml"))
@@ -65,24 +65,3 @@ def test_every_row_of_an_experiment_builds_a_network_that_fits_its_distillation(
             heads = network.backbone(torch.empty(2, channels, recipe.model.img_size, recipe.model.img_size))
         assert heads.class_logits.shape == (2, 7), row
         assert (heads.distillation_logits is not None) == recipe.distillation.mode.startswith("token-"), row
-
-
-def test_a_student_on_a_part_of_the_data_has_a_teacher_of_the_same_part() -> None:
-    rows = recipes_of(FOLDER / "experiments" / "data_amount.yaml", reduced=False)
-    runs = {f"runs/experiments/{recipe.name}": recipe for recipes in rows.values() for recipe in recipes}
-    taught = [recipe for recipes in rows.values() for recipe in recipes if recipe.distillation.teachers]
-    assert len(taught) == 27
-    for student in taught:
-        teacher = runs[str(student.distillation.teachers[0])]
-        assert [part.fraction for part in teacher.data.train] == [part.fraction for part in student.data.train]
-        assert list(runs).index(f"runs/experiments/{teacher.name}") < list(runs).index(
-            f"runs/experiments/{student.name}"
-        )
-
-
-def test_the_smaller_budget_may_change_single_rows() -> None:
-    rows = recipes_of(FOLDER / "experiments" / "data_amount.yaml", reduced=True)
-    assert {row: recipes[0].epochs for row, recipes in rows.items() if row.startswith("vit")} == {
-        "vit_10": 12, "vit_taught_10": 12, "vit_30": 8, "vit_taught_30": 8, "vit_100": 4, "vit_taught_100": 4,
-    }  # fmt: skip
-    assert all(len(recipes) == 2 for recipes in rows.values())

@@ -1,0 +1,65 @@
+"""Table and figure of an experiment, from made-up results."""
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from models.network import Head
+from training.loop.metrics import Estimate
+from training.report.comparison import Figures, Result, as_markdown, write_figure
+from training.variants import Plot
+
+
+def result(row: str, value: float, *, head: Head = "class", chosen: bool = True) -> Result:
+    figures = Figures(Estimate(value, value - 0.02, value + 0.03), (value - 0.01, value + 0.01))
+    return Result(row, head, chosen, 2_700_000, 2, figures, figures, Estimate(0.01, -0.01, 0.02), 3.4)
+
+
+RESULTS = [result("cnn_10", 0.5), result("cnn_100", 0.7), result("vit_10", 0.4), result("vit_100", 0.75)]
+PLOT = Plot(
+    x="faces, %",
+    panels={
+        "alone": {"CNN": {10: "cnn_10", 100: "cnn_100"}, "ViT": {10: "vit_10", 100: "vit_100"}},
+        "taught": {"CNN": {10: "cnn_10", 100: "cnn_100"}, "ViT": {10: "vit_10", 100: "vit_100"}},
+    },
+)
+
+
+def test_the_table_has_intervals_and_marks_the_selected_head() -> None:
+    table = as_markdown([result("a", 0.5), result("a", 0.4, head="mean", chosen=False)])
+    assert "| a | class * | 2.70 M | 2 | 50.0 (48.0 to 53.0) |" in table
+    assert "| a | mean | 2.70 M |" in table
+
+
+def test_the_figure_names_axes_lines_and_panels_and_is_the_same_each_time(tmp_path: Path) -> None:
+    for name in ("a.svg", "b.svg"):
+        write_figure(tmp_path / name, RESULTS, PLOT)
+    text = (tmp_path / "a.svg").read_text(encoding="utf-8")
+    for word in ("CNN", "ViT", "alone", "taught", "faces, %", "validation accuracy, %"):
+        assert f"<!-- {word} -->" in text
+    assert {"<!-- 10 -->", "<!-- 100 -->"} <= {line.strip() for line in text.splitlines()}
+    assert (tmp_path / "b.svg").read_text(encoding="utf-8") == text
+
+
+def test_a_figure_without_lines_has_one_interval_per_row(tmp_path: Path) -> None:
+    write_figure(tmp_path / "rows.svg", RESULTS, None)
+    text = (tmp_path / "rows.svg").read_text(encoding="utf-8")
+    assert all(f"<!-- {one.row} -->" in text for one in RESULTS)
+
+
+def test_the_selected_head_is_drawn(tmp_path: Path) -> None:
+    both = [result("a", 0.5), result("a", 0.9, head="mean", chosen=False), result("b", 0.6)]
+    write_figure(tmp_path / "both.svg", both, None)
+    write_figure(tmp_path / "one.svg", [both[0], both[2]], None)
+    both_text, one_text = ((tmp_path / name).read_text(encoding="utf-8") for name in ("both.svg", "one.svg"))
+    assert both_text == one_text
+
+
+@pytest.mark.parametrize("rows", [RESULTS, RESULTS[:1]])
+def test_missing_rows_leave_gaps(tmp_path: Path, rows: list[Result]) -> None:
+    write_figure(tmp_path / "some.png", rows, PLOT)
+    image = cv2.imread(str(tmp_path / "some.png"))
+    assert image is not None
+    assert len(np.unique(image)) > 10

@@ -1,0 +1,103 @@
+"""Rows of experiments: patterns, placeholders, teachers among the rows, and the smaller budget."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support_training import TINY_CNN, TINY_DEIT, small_recipe
+from training.config import RecipeError
+from training.variants import Plot, recipes_of
+
+EXPERIMENTS = Path(__file__).parents[3] / "training" / "recipes" / "experiments"
+
+
+def experiment(folder: Path, **changes: Any) -> Path:
+    """Write an experiment with a teacher as a row, and the recipes of student and teacher."""
+    for name, model in (("student", TINY_DEIT), ("teacher", TINY_CNN)):
+        recipe = small_recipe(folder / "faces", model=model).model_dump(mode="json")
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
+    taught = ["distillation.mode=token-soft", "distillation.teachers=[{runs}/kinds_cnn_{seed}]"]
+    values: dict[str, Any] = {
+        "base": "student.yaml",
+        "bases": {"cnn": "teacher.yaml"},
+        "seeds": [0, 1],
+        "matching": {"*_short": ["epochs=1"], "by_*": taught},
+        "reduced": {"seeds": [5], "matching": {"by_cnn": ["batch_size=4"]}},
+        "rows": {"none": [], "cnn": [], "by_cnn": [], "by_cnn_short": []},
+    }
+    path = folder / "kinds.yaml"
+    path.write_text(yaml.safe_dump(values | changes, sort_keys=False), encoding="utf-8")
+    return path
+
+
+def test_a_pattern_changes_the_rows_that_it_matches(tmp_path: Path) -> None:
+    rows = recipes_of(experiment(tmp_path), reduced=False)
+    assert {row: of_seeds[0].epochs for row, of_seeds in rows.items()} == {
+        "none": 2, "cnn": 2, "by_cnn": 2, "by_cnn_short": 1,
+    }  # fmt: skip
+    small = recipes_of(experiment(tmp_path), reduced=True)
+    assert [small[row][0].batch_size for row in ("by_cnn", "by_cnn_short")] == [4, 8]
+
+
+def test_a_row_may_vary_another_recipe_and_teach_the_others_seed_by_seed(tmp_path: Path) -> None:
+    rows = recipes_of(experiment(tmp_path), reduced=False, runs=tmp_path / "runs")
+    assert [row[0].model.family for row in rows.values()] == ["deit", "cnn", "deit", "deit"]
+    teachers = [recipe.distillation.teachers for recipe in rows["by_cnn"]]
+    assert teachers == [(tmp_path / "runs" / "kinds_cnn_0",), (tmp_path / "runs" / "kinds_cnn_1",)]
+
+
+def test_the_rows_that_teach_a_chosen_row_are_trained_too(tmp_path: Path) -> None:
+    path = experiment(tmp_path)
+    assert list(recipes_of(path, reduced=False, rows=["by_cnn"])) == ["none", "cnn", "by_cnn"]
+    assert list(recipes_of(path, reduced=False, rows=["none"])) == ["none"]
+    short = experiment(tmp_path, reduced={"seeds": [0], "rows": ["by_cnn_short"]})
+    assert list(recipes_of(short, reduced=True)) == ["none", "cnn", "by_cnn_short"]
+    assert list(recipes_of(short, reduced=False)) == ["none", "cnn", "by_cnn", "by_cnn_short"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"matching": {"vit*": []}}, "no row matches 'vit\\*'"),
+        ({"bases": {"vit": "student.yaml"}}, "no row vit; it has none, cnn, by_cnn, by_cnn_short"),
+        ({"plot": {"x": "faces", "panels": {"all": {"CNN": {10: "cnn_10"}}}}}, "no row cnn_10"),
+    ],
+)
+def test_a_name_that_is_no_row_is_an_error(tmp_path: Path, changes: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(RecipeError, match=complaint):
+        recipes_of(experiment(tmp_path, **changes), reduced=False)
+
+
+@pytest.mark.parametrize("name", ["data_amount", "teachers"])
+@pytest.mark.parametrize("reduced", [False, True])
+def test_students_learn_from_a_row_of_the_same_seed_faces_and_votes_that_is_trained_before(
+    name: str, reduced: bool
+) -> None:
+    rows = recipes_of(EXPERIMENTS / f"{name}.yaml", reduced=reduced)
+    runs = {Path("runs/experiments") / recipe.name: recipe for recipes in rows.values() for recipe in recipes}
+    taught = [recipe for recipe in runs.values() if recipe.distillation.teachers]
+    seeds = 2 if reduced else 3
+    assert len(taught) == seeds * ({"data_amount": 9, "teachers": 2}[name] if reduced or name == "data_amount" else 5)
+    order = list(runs)
+    for student in taught:
+        for folder in student.distillation.teachers:
+            assert runs[folder].seed == student.seed
+            assert runs[folder].data.train == student.data.train
+            assert order.index(folder) < order.index(Path("runs/experiments") / student.name)
+
+
+def test_the_figure_of_the_amount_of_data_has_every_row_once() -> None:
+    values = yaml.safe_load((EXPERIMENTS / "data_amount.yaml").read_text(encoding="utf-8"))
+    plot = Plot.model_validate(values["plot"])
+    drawn = [row for lines in plot.panels.values() for line in lines.values() for row in line.values()]
+    assert sorted(drawn) == sorted(values["rows"])
+
+
+def test_compared_models_have_similar_sizes_and_smaller_parts_get_more_epochs() -> None:
+    rows = recipes_of(EXPERIMENTS / "data_amount.yaml", reduced=True)
+    assert {row: recipes[0].epochs for row, recipes in rows.items() if row.startswith("vit")} == {
+        "vit_10": 10, "vit_taught_10": 10, "vit_30": 5, "vit_taught_30": 5, "vit_100": 2, "vit_taught_100": 2,
+    }  # fmt: skip
+    assert all([recipe.seed for recipe in recipes] == [0, 1] for recipes in rows.values())

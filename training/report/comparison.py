@@ -1,0 +1,134 @@
+"""Table and figure of an experiment: the rows with 95 % intervals over faces, and each seed."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullLocator
+
+from data.atomic import atomic_path
+from models.network import Head
+from training.loop.metrics import Estimate
+from training.report.plot import percent_axis
+from training.variants import Plot
+from training.wording import interval
+
+_COLORS: Final = ("#c4510b", "#5a616b", "#0067a5", "#7a4fa3")
+_MARKERS: Final = ("o", "s", "D", "^")
+_STYLE: Final[Any] = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 9.5,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "figure.constrained_layout.use": True,
+    "savefig.dpi": 110,
+    "svg.hashsalt": "mien",
+    "text.parse_math": False,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """A metric of one row: the mean over its seeds with an interval over faces, and each seed."""
+
+    mean: Estimate
+    by_seed: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Metrics of one head of one row, over all seeds."""
+
+    row: str
+    head: Head
+    chosen: bool  # whether validation selected this head, for the first seed
+    parameters: int
+    seeds: int
+    accuracy: Figures
+    mean_class_accuracy: Figures
+    gain: Estimate  # of accuracy, over the selected head of the first row
+    minutes: float  # training time for one seed
+
+
+def as_markdown(results: list[Result]) -> str:
+    """Table for docs/experiments.md, in percent; `*` marks the head selected by validation."""
+    lines = [
+        "| row | head | parameters | seeds | accuracy | mean class accuracy | gain over the first row | minutes |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for result in results:
+        head = f"{result.head}{' *' if result.chosen else ''}"
+        cells = [
+            result.row, head, f"{result.parameters / 1e6:.2f} M", str(result.seeds), interval(result.accuracy.mean, 1),
+            interval(result.mean_class_accuracy.mean, 1), interval(result.gain, 1, sign="+"), f"{result.minutes:.0f}",
+        ]  # fmt: skip
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def write_figure(path: Path, results: list[Result], plot: Plot | None) -> None:
+    """Draw the selected head of each row as PNG or SVG; without `plot`, one interval per row."""
+    chosen = {result.row: result for result in results if result.chosen}
+    with mpl.rc_context(_STYLE):
+        drawn = _rows(chosen) if plot is None else _lines(chosen, plot)
+        with atomic_path(path) as part:
+            drawn.savefig(part, metadata={"Software": None} if path.suffix == ".png" else {"Date": None})
+
+
+_METRICS: Final = {"accuracy": "accuracy, %", "mean_class_accuracy": "mean class accuracy, %"}
+
+
+def _rows(results: dict[str, Result]) -> Figure:
+    drawn = Figure(figsize=(6.8, 0.9 + 0.28 * len(results)))
+    for axes, (metric, title) in zip(drawn.subplots(1, 2, sharey=True), _METRICS.items(), strict=True):
+        for place, result in enumerate(results.values()):
+            figures: Figures = getattr(result, metric)
+            axes.hlines(place, figures.mean.low, figures.mean.high, color=_COLORS[0], linewidth=1.5)
+            axes.plot(figures.mean.value, place, _MARKERS[0], color=_COLORS[0], markersize=5)
+            axes.plot(figures.by_seed, [place] * result.seeds, "o", color=_COLORS[0], markersize=3, alpha=0.5)
+        axes.set_yticks(range(len(results)), list(results))
+        axes.set(xlabel=f"validation {title}", ylim=(len(results) - 0.5, -0.5))
+        percent_axis(axes.xaxis)
+    return drawn
+
+
+def _lines(results: dict[str, Result], plot: Plot) -> Figure:
+    drawn = Figure(figsize=(6.8, 5.4))
+    grid = drawn.subplots(len(_METRICS), len(plot.panels), sharex=True, sharey="row", squeeze=False)
+    for row, (metric, title) in zip(grid, _METRICS.items(), strict=True):
+        for axes, (panel, lines) in zip(row, plot.panels.items(), strict=True):
+            for number, (name, places) in enumerate(lines.items()):
+                _line(axes, name, {x: getattr(results[row], metric) for x, row in places.items() if row in results},
+                      number=number)  # fmt: skip
+            axes.set_title(panel if metric == "accuracy" else "")
+            _logarithmic(axes, {x for places in lines.values() for x in places})
+        row[0].set_ylabel(f"validation {title}")
+        percent_axis(row[0].yaxis)
+    for axes in grid[-1]:
+        axes.set_xlabel(plot.x)
+    drawn.legend(*grid[0, 0].get_legend_handles_labels(), frameon=False, loc="outside lower left", ncols=4)
+    return drawn
+
+
+def _line(axes: Axes, name: str, figures: dict[float, Figures], *, number: int) -> None:
+    shift = 1.05 ** (number - 1)  # so that the intervals of equal results stay visible
+    places, color = [x * shift for x in figures], _COLORS[number]
+    means = [figure.mean for figure in figures.values()]
+    axes.vlines(places, [mean.low for mean in means], [mean.high for mean in means], color=color, linewidth=1.5)
+    axes.plot(places, [mean.value for mean in means], marker=_MARKERS[number], markersize=5, color=color, label=name)
+    for place, figure in zip(places, figures.values(), strict=True):
+        axes.plot([place] * len(figure.by_seed), figure.by_seed, "o", color=color, markersize=3, alpha=0.5)
+
+
+def _logarithmic(axes: Axes, places: Iterable[float]) -> None:
+    ticks = sorted(places)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xticklabels([f"{tick:g}" for tick in ticks])

@@ -1,0 +1,117 @@
+"""Rows of an experiment: variants of a recipe, from one YAML file in training/recipes/experiments."""
+
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Final, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from training.config import Recipe, RecipeError, read_recipe
+
+RUNS: Final = Path("runs/experiments")
+Overrides = tuple[str, ...]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Budget(_Strict):
+    """A smaller version of the experiment, for machines without a GPU."""
+
+    seeds: tuple[int, ...] = Field(min_length=1)
+    overrides: Overrides = Field((), description="overrides for every row")
+    matching: dict[str, Overrides] = Field(default_factory=dict, description="overrides by row or pattern, e.g. *_10")
+    rows: Overrides | None = Field(None, description="rows to train, with the first row and their teachers; null: all")
+
+
+class Plot(_Strict):
+    """Figure with a line per model: the row of each position on a logarithmic axis."""
+
+    x: str = Field(description="title of the horizontal axis")
+    panels: dict[str, dict[str, dict[float, str]]] = Field(description="rows by panel, line and position")
+
+
+class Experiment(_Strict):
+    """Rows to compare; the first is the baseline. `{seed}` and `{runs}` in an override are the row's own."""
+
+    base: Path = Field(description="recipe to vary, relative to the file of the experiment")
+    bases: dict[str, Path] = Field(default_factory=dict, description="other recipes to vary, by row")
+    seeds: tuple[int, ...] = Field(min_length=1)
+    common: Overrides = Field((), description="overrides for every row")
+    matching: dict[str, Overrides] = Field(default_factory=dict, description="overrides by row or pattern, e.g. *_10")
+    reduced: Budget
+    rows: dict[str, Overrides] = Field(min_length=2)
+    plot: Plot | None = Field(None, description="figure of --plot; null: one interval per row")
+
+    @model_validator(mode="after")
+    def _names_are_rows(self) -> Self:
+        for pattern in (*self.matching, *self.reduced.matching):
+            if not any(fnmatchcase(row, pattern) for row in self.rows):
+                raise ValueError(f"matching: no row matches {pattern!r}")
+        drawn = [] if self.plot is None else [line for panel in self.plot.panels.values() for line in panel.values()]
+        named = {*self.bases, *(self.reduced.rows or ()), *(row for line in drawn for row in line.values())}
+        if unknown := sorted(named - set(self.rows)):
+            raise ValueError(f"no row {', '.join(unknown)}; it has {', '.join(self.rows)}")
+        return self
+
+    def overrides(self, row: str, *, reduced: bool) -> Overrides:
+        """Overrides of one row, the strongest last."""
+        budget = self.reduced if reduced else Budget(seeds=self.seeds)
+        ordered = (self.common, budget.overrides, _of(self.matching, row), self.rows[row], _of(budget.matching, row))
+        return tuple(change for part in ordered for change in part)
+
+
+def _of(matching: dict[str, Overrides], row: str) -> Overrides:
+    return tuple(change for name, changes in matching.items() if fnmatchcase(row, name) for change in changes)
+
+
+def read_experiment(path: Path) -> Experiment:
+    """Read the YAML file of an experiment. Raises: RecipeError."""
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return Experiment.model_validate(values)
+    except (OSError, yaml.YAMLError, ValidationError) as error:
+        raise RecipeError(f"experiment {path}: {error}") from error
+
+
+def recipes_of(
+    path: Path, *, reduced: bool, rows: list[str] | None = None, runs: Path = RUNS
+) -> dict[str, list[Recipe]]:
+    """Recipes by row, one per seed, named after the experiment, row and seed. Raises: RecipeError.
+
+    Args:
+        path: file of the experiment.
+        reduced: use the smaller budget.
+        rows: select these rows; the first row, the baseline, and the rows that teach them are always included.
+        runs: folder of the run folders.
+    """
+    experiment = read_experiment(path)
+    unknown = set(rows or []) - set(experiment.rows)
+    if unknown:
+        raise RecipeError(
+            f"experiment {path}: no row {', '.join(sorted(unknown))}; it has {', '.join(experiment.rows)}"
+        )
+    recipes = {row: _recipes(experiment, path, row, reduced=reduced, runs=runs) for row in experiment.rows}
+    chosen = rows or (experiment.reduced.rows if reduced else None) or experiment.rows
+    needed = _with_teachers({next(iter(recipes)), *chosen}, recipes, runs)
+    return {row: of_seeds for row, of_seeds in recipes.items() if row in needed}
+
+
+def _recipes(experiment: Experiment, path: Path, row: str, *, reduced: bool, runs: Path) -> list[Recipe]:
+    base = (path.parent / experiment.bases.get(row, experiment.base)).resolve()
+    changes = experiment.overrides(row, reduced=reduced)
+    found = []
+    for seed in experiment.reduced.seeds if reduced else experiment.seeds:
+        own = [change.replace("{seed}", str(seed)).replace("{runs}", str(runs)) for change in changes]
+        found.append(read_recipe(base, [*own, f"seed={seed}", f"name={path.stem}_{row}_{seed}"]))
+    return found
+
+
+def _with_teachers(chosen: set[str], recipes: dict[str, list[Recipe]], runs: Path) -> set[str]:
+    """Add the rows whose runs teach one of the chosen rows."""
+    row_of = {runs / recipe.name: row for row, of_seeds in recipes.items() for recipe in of_seeds}
+    wanted = [teacher for row in chosen for recipe in recipes[row] for teacher in recipe.distillation.teachers]
+    more = {row_of[teacher] for teacher in wanted if teacher in row_of} - chosen
+    return _with_teachers(chosen | more, recipes, runs) if more else chosen
