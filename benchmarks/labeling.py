@@ -32,7 +32,7 @@ from PIL import Image
 
 from app.inference.pipeline import Pipeline
 from app.labeling.facts import open_pipelines
-from app.labeling.kinds import PICTURES
+from app.labeling.kinds import IMAGE_EXTENSIONS
 from app.labeling.progress import Reporter
 from app.labeling.request import DEFAULT_OUTPUTS, Request
 from app.labeling.run import Outcome, label
@@ -75,7 +75,7 @@ def make_photos(folder: Path, source: Path | None, count: int) -> list[Path]:
     if source is None:
         originals = [_portrait(folder.parent / "portrait.jpg")]
     else:
-        originals = sorted(path for path in source.rglob("*") if path.suffix.lower() in PICTURES)
+        originals = sorted(path for path in source.rglob("*") if path.suffix.lower() in IMAGE_EXTENSIONS)
     paths = []
     for number in range(count):
         original = originals[number % len(originals)]

@@ -24,7 +24,7 @@ from typing import Final, Self
 import numpy as np
 
 from app.labeling.progress import Reporter
-from app.labeling.records import PictureRecord
+from app.labeling.records import ImageRecord
 from app.labeling.request import DEFAULT_OUTPUTS, Request
 from app.labeling.run import label
 from app.settings import Settings, load_settings
@@ -37,7 +37,7 @@ _PERIOD_S: Final = 0.1
 class Memory:
     """Resident size over one run, megabytes; growth in megabytes per 10,000 images."""
 
-    pictures: int
+    images: int
     faces: int
     images_per_s: float
     rss_mb_fifth: float
@@ -66,7 +66,7 @@ class Watch(Reporter):
         self._ended.set()
         self._thread.join()
 
-    def picture(self, record: PictureRecord) -> None:
+    def image(self, record: ImageRecord) -> None:
         """Count an image."""
         self.done += 1
 
@@ -107,9 +107,9 @@ def growth(at: Sequence[float], sizes_mb: Sequence[float]) -> tuple[float, float
 
     The growth is None with fewer than ten samples after the first fifth.
     """
-    pictures, sizes = np.asarray(at), np.asarray(sizes_mb)
-    late = pictures >= at[-1] / 5
-    slope = float(np.polyfit(pictures[late], sizes[late], 1)[0]) * 10_000 if late.sum() >= 10 else None
+    images, sizes = np.asarray(at), np.asarray(sizes_mb)
+    late = images >= at[-1] / 5
+    slope = float(np.polyfit(images[late], sizes[late], 1)[0]) * 10_000 if late.sum() >= 10 else None
     return float(sizes[late][0]), float(sizes[-1]), slope
 
 
@@ -122,9 +122,9 @@ def measure(
     at, sizes, writing = watch.curve()
     fifth, end, slope = growth(at, sizes)
     return Memory(
-        pictures=outcome.tally.pictures,
+        images=outcome.tally.images,
         faces=outcome.tally.faces,
-        images_per_s=outcome.tally.pictures / outcome.seconds,
+        images_per_s=outcome.tally.images / outcome.seconds,
         rss_mb_fifth=fifth,
         rss_mb_end=end,
         growth_mb_per_10000=slope,

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from app.labeling.journal import Picture, View
+from app.labeling.journal import LabeledImage, View
 from app.labeling.pose import head_pose
 from app.labeling.records import FaceRecord, uncertainty
 from data.contract import LABELS, LANDMARKS, by_label
@@ -81,38 +81,38 @@ FILE_COLUMNS: Final[tuple[Column, ...]] = (
 
 def face_rows(view: View) -> Iterator[Row]:
     """One row per face, or one row with an empty `face` for an image without faces."""
-    for picture in view.pictures():
-        shared = _picture_values(view, picture)
-        if not picture.faces:
+    for image in view.images():
+        shared = _image_values(view, image)
+        if not image.faces:
             yield {column.name: shared.get(column.name) for column in FACE_COLUMNS}
-        for face in picture.faces:
+        for face in image.faces:
             row = shared | {"face": face.number} | face_values(face)
             yield {column.name: row.get(column.name) for column in FACE_COLUMNS}
 
 
-def _picture_values(view: View, picture: Picture) -> Row:
+def _image_values(view: View, image: LabeledImage) -> Row:
     return {
-        "file": picture.name,
-        "status": picture.status,
+        "file": image.name,
+        "status": image.status,
         "detector": view.detector,
         "model": view.model,
-        "reason": picture.reason,
-        "error": picture.error,
-        "frame": picture.frame_or_none,
-        "time_s": picture.time_s,
-        "image_width": picture.width,
-        "image_height": picture.height,
-        "file_sha256": picture.sha256,
-        "duplicate_of": _duplicate_of(view, picture),
+        "reason": image.reason,
+        "error": image.error,
+        "frame": image.frame_or_none,
+        "time_s": image.time_s,
+        "image_width": image.width,
+        "image_height": image.height,
+        "file_sha256": image.sha256,
+        "duplicate_of": _duplicate_of(view, image),
         "precision": view.precision,
     }
 
 
-def _duplicate_of(view: View, picture: Picture) -> str | None:
-    if picture.sha256 is None or picture.kind == "video":
+def _duplicate_of(view: View, image: LabeledImage) -> str | None:
+    if image.sha256 is None or image.kind == "video":
         return None
-    first = view.first_with_hash(picture.sha256)
-    return None if first == picture.name else first
+    first = view.first_with_hash(image.sha256)
+    return None if first == image.name else first
 
 
 def face_values(face: FaceRecord) -> Row:
@@ -132,20 +132,20 @@ def face_values(face: FaceRecord) -> Row:
 
 def file_rows(view: View) -> Iterator[Row]:
     """One row per file; the frames of a video are aggregated."""
-    video: list[Picture] = []
-    for picture in view.pictures():
-        if video and (picture.frame_or_none is None or picture.name != video[0].name):
+    video: list[LabeledImage] = []
+    for image in view.images():
+        if video and (image.frame_or_none is None or image.name != video[0].name):
             yield _file_row(view, video)
             video = []
-        if picture.kind == "video":
-            video.append(picture)
+        if image.kind == "video":
+            video.append(image)
         else:
-            yield _file_row(view, [picture])
+            yield _file_row(view, [image])
     if video:
         yield _file_row(view, video)
 
 
-def _file_row(view: View, parts: list[Picture]) -> Row:
+def _file_row(view: View, parts: list[LabeledImage]) -> Row:
     """The row of an image, or of a video; the parts of a video are its frames and, if any, its failure."""
     frames = [part for part in parts if part.frame_or_none is not None]
     faces = sum(len(part.faces) for part in parts)

@@ -17,7 +17,7 @@ from app.labeling.files import OutputFolder, disk_errors
 from app.labeling.journal import Journal, Stored
 from app.labeling.kinds import CONTAINERS
 from app.labeling.reading import failure_of, file_sha256
-from app.labeling.records import Failure, Item, PictureRecord, Tally
+from app.labeling.records import Failure, ImageRecord, Item, Tally
 from app.labeling.request import Request
 from app.labeling.worker import Worker
 
@@ -43,7 +43,7 @@ class Group:
 class Watcher:
     """Callbacks: for each image, and for additional images found in a container."""
 
-    picture: Callable[[PictureRecord], None]
+    image: Callable[[ImageRecord], None]
     expect: Callable[[int], None]
 
 
@@ -67,7 +67,7 @@ class Engine:
         self._stop = threading.Event()
         self._slots = threading.Semaphore(len(pipelines) + 2)
         self._groups: queue.SimpleQueue[Group | None] = queue.SimpleQueue()
-        self._results: queue.SimpleQueue[tuple[Group, list[PictureRecord]] | Exception | None] = queue.SimpleQueue()
+        self._results: queue.SimpleQueue[tuple[Group, list[ImageRecord]] | Exception | None] = queue.SimpleQueue()
         self._number = 0
         self._left = request.limit
         self.limit_reached = False
@@ -208,7 +208,7 @@ class Engine:
     # The thread that commits
 
     def _commit_all(self, workers: int) -> None:
-        waiting: dict[int, tuple[Group, list[PictureRecord]]] = {}
+        waiting: dict[int, tuple[Group, list[ImageRecord]]] = {}
         due, running = 0, workers
         while running:
             result = self._results.get()
@@ -222,7 +222,7 @@ class Engine:
                 self._commit(*waiting.pop(due))
                 due += 1
 
-    def _commit(self, group: Group, records: list[PictureRecord]) -> None:
+    def _commit(self, group: Group, records: list[ImageRecord]) -> None:
         with disk_errors(self._journal.out):
             if group.closes and group.parent is not None:
                 self._journal.close_container(group.parent, group.failure, group.sha256)
@@ -233,6 +233,6 @@ class Engine:
         self._slots.release()
         for record in records:
             self.tally.add(record)
-            self._watcher.picture(record)
+            self._watcher.image(record)
         if group.failure is not None:
             self.tally.errors += 1

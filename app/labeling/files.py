@@ -152,7 +152,7 @@ class OutputFolder:
         with atomic_file(self.path / name, mode, staging=parts_dir(self.path)) as file:
             yield file
 
-    def write_picture(self, name: str, payload: bytes) -> None:
+    def write_image(self, name: str, payload: bytes) -> None:
         """Write an encoded image under a recorded name.
 
         Images are not synced to the disk individually, because this would take longer than labeling.

@@ -8,7 +8,7 @@ from app.labeling.records import Kind
 from app.labeling.request import Request
 
 # Extensions of images; unsupported formats (camera raw, HEIC without pillow-heif) become error rows.
-PICTURES: Final = frozenset(
+IMAGE_EXTENSIONS: Final = frozenset(
     (
         *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".dib", ".gif", ".tif", ".tiff"),
         *(".avif", ".heic", ".heif", ".hif", ".jxl", ".jp2", ".j2k", ".jpf", ".psd"),

@@ -9,7 +9,7 @@ from typing import Final
 
 import cv2
 
-from app.labeling.kinds import PICTURES
+from app.labeling.kinds import IMAGE_EXTENSIONS
 from app.labeling.records import STILL
 from data.contract import Array
 
@@ -32,9 +32,9 @@ def annotated_name(name: str, frame: int) -> str:
     if frame != STILL:
         return f"{'/'.join(_folder(part) for part in (*folders, last))}/frame_{frame:08d}.jpg"
     stem, suffix = os.path.splitext(safe)
-    if suffix.lower() in _JPEG and os.path.splitext(stem)[1].lower() not in PICTURES:
+    if suffix.lower() in _JPEG and os.path.splitext(stem)[1].lower() not in IMAGE_EXTENSIONS:
         return safe
-    return f"{safe}.jpg" if suffix.lower() in PICTURES else f"{safe}.img.jpg"
+    return f"{safe}.jpg" if suffix.lower() in IMAGE_EXTENSIONS else f"{safe}.img.jpg"
 
 
 def crop_name(name: str, frame: int, face: int) -> str:

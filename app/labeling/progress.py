@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.progress import TimeRemainingColumn as TimeLeft
 from rich.text import Text
 
-from app.labeling.records import PictureRecord
+from app.labeling.records import ImageRecord
 from app.labeling.request import Messages
 
 _JSON_EVERY_S: Final = 5.0
@@ -47,7 +47,7 @@ class Reporter:
         """Report additional images in a container."""
         self.total += more
 
-    def picture(self, record: PictureRecord) -> None:
+    def image(self, record: ImageRecord) -> None:
         """Report one labeled and committed image."""
         failure = record.failure if record.status == "error" else None
         errors = [] if failure is None else [(record.item.name, failure.reason, failure.message)]

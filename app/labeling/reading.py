@@ -6,7 +6,7 @@ import stat
 from io import BufferedReader
 
 from app.errors import PayloadTooLarge
-from app.labeling.kinds import PICTURES
+from app.labeling.kinds import IMAGE_EXTENSIONS
 from app.labeling.records import Failure, Item, Status
 from data.contract import DecodeError, ImageTooLarge, UnsupportedImage
 from data.errors import MienError
@@ -50,10 +50,10 @@ def file_sha256(path: str | bytes) -> str:
 
 def failure_of(error: Exception, name: str) -> Failure:
     """Reason for an error during reading or decoding."""
-    known = os.path.splitext(name)[1].lower() in PICTURES
+    known = os.path.splitext(name)[1].lower() in IMAGE_EXTENSIONS
     status: Status = "error" if known else "skipped"
     if isinstance(error, UnsupportedImage):
-        return Failure("unsupported" if known else "not_a_picture", str(error), status)
+        return Failure("unsupported" if known else "not_an_image", str(error), status)
     if isinstance(error, PayloadTooLarge | ImageTooLarge | MemoryError):
         return Failure("too_large", str(error) or "out of memory", status)
     if isinstance(error, DecodeError):

@@ -113,7 +113,7 @@ class FaceRecord:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PictureRecord:
+class ImageRecord:
     """Result of one item."""
 
     item: Item
@@ -130,16 +130,16 @@ class PictureRecord:
 class Tally:
     """Counts and times of one run for the summary; not part of any output."""
 
-    pictures: int = 0
+    images: int = 0
     faces: int = 0
     errors: int = 0
     skipped: int = 0
     no_face: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
 
-    def add(self, record: PictureRecord) -> None:
+    def add(self, record: ImageRecord) -> None:
         """Count one image."""
-        self.pictures += 1
+        self.images += 1
         self.faces += len(record.faces)
         self.errors += record.status == "error"
         self.skipped += record.status == "skipped"
@@ -161,6 +161,6 @@ def sha256_hex(payload: bytes) -> str:
     return hashlib.sha256(payload).hexdigest()
 
 
-def pictures_of(statuses: Mapping[str, int]) -> int:
+def images_of(statuses: Mapping[str, int]) -> int:
     """Number of images: all inputs except skipped ones."""
     return sum(count for status, count in statuses.items() if status != "skipped")

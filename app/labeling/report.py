@@ -17,9 +17,9 @@ from string import Template
 from typing import Any, Final
 from urllib.parse import quote
 
-from app.labeling.journal import Picture, View
+from app.labeling.journal import LabeledImage, View
 from app.labeling.products import annotated_path
-from app.labeling.records import FaceRecord, pictures_of
+from app.labeling.records import FaceRecord, images_of
 from data.contract import EIGHT_LABELS
 from data.contract.palette import hex_color
 
@@ -37,13 +37,13 @@ class Shown:
     """A face that may be shown, ordered so that a heap drops the most confident face."""
 
     doubt: float
-    picture: Picture = field(compare=False)
+    image: LabeledImage = field(compare=False)
     face: FaceRecord = field(compare=False)
 
     @property
     def order(self) -> tuple[float, str, int, int]:
         """Sort key: by displayed confidence, then by name."""
-        return round(-self.doubt, 4), self.picture.name, self.picture.frame, self.face.number
+        return round(-self.doubt, 4), self.image.name, self.image.frame, self.face.number
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ class Gathered:
     confidence: Counter[int] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
     by_label: dict[str, list[Shown]] = field(default_factory=lambda: {label: [] for label in EIGHT_LABELS})
-    errors: list[Picture] = field(default_factory=list)
+    errors: list[LabeledImage] = field(default_factory=list)
 
 
 def weaknesses(face: FaceRecord) -> list[str]:
@@ -72,14 +72,14 @@ def weaknesses(face: FaceRecord) -> list[str]:
 def gather(view: View) -> Gathered:
     """Collect the data in one pass over all images."""
     gathered = Gathered()
-    for picture in view.pictures():
-        gathered.statuses[picture.status] += 1
-        if picture.reason:
-            gathered.reasons[picture.reason] += 1
+    for image in view.images():
+        gathered.statuses[image.status] += 1
+        if image.reason:
+            gathered.reasons[image.reason] += 1
             if len(gathered.errors) < ERRORS:
-                gathered.errors.append(picture)
-        for face in picture.faces:
-            _add_face(gathered, Shown(-face.confidence, picture, face))
+                gathered.errors.append(image)
+        for face in image.faces:
+            _add_face(gathered, Shown(-face.confidence, image, face))
     return gathered
 
 
@@ -131,32 +131,30 @@ def _data(view: View, shown: list[Shown]) -> str:
 
 
 def _card(view: View, one: Shown) -> dict[str, Any]:
-    picture, face = one.picture, one.face
+    image, face = one.image, one.face
     return {
-        "file": picture.name,
-        "where": f"face {face.number}"
-        if picture.frame_or_none is None
-        else f"frame {picture.frame}, {picture.time_s} s",
-        "link": _link(view, picture),
+        "file": image.name,
+        "where": f"face {face.number}" if image.frame_or_none is None else f"frame {image.frame}, {image.time_s} s",
+        "link": _link(view, image),
         "label": face.label,
         "p": [round(float(p), 4) for p in face.probabilities],
         "uncertain": face.uncertain,
         "note": ", ".join(weaknesses(face)),
-        "thumb": base64.b64encode(view.thumb(picture.row, face.number) or b"").decode(),
+        "thumb": base64.b64encode(view.thumb(image.row, face.number) or b"").decode(),
     }
 
 
-def _link(view: View, picture: Picture) -> str:
+def _link(view: View, image: LabeledImage) -> str:
     """URL of the photo, relative to the report; for frames and members, the annotated copy if there is one."""
-    if picture.kind == "file" and not picture.is_child:
-        return quote(os.path.relpath(os.fsencode(picture.path), os.fsencode(view.out.absolute())))
-    copy = annotated_path(picture.name, picture.frame)
+    if image.kind == "file" and not image.is_child:
+        return quote(os.path.relpath(os.fsencode(image.path), os.fsencode(view.out.absolute())))
+    copy = annotated_path(image.name, image.frame)
     return quote(copy) if os.path.exists(view.out / copy) else ""
 
 
 def _tiles(gathered: Gathered, faces: int) -> str:
     tiles = {
-        "images": pictures_of(gathered.statuses),
+        "images": images_of(gathered.statuses),
         "faces": faces,
         "uncertain": gathered.uncertain,
         "without a face": gathered.statuses["no_face"],

@@ -172,11 +172,11 @@ def _label(
     signals: Interrupts,
 ) -> bool:
     """Label the remaining inputs; returns whether everything is labeled."""
-    _forget_lost_pictures(journal, products)
+    _forget_lost_images(journal, products)
     outcome.total, outcome.before = journal.counts()
     if outcome.before:
         report.say(f"Resuming: {outcome.before:,} of {outcome.total:,} images are already labeled.")
-    engine = Engine(journal, request, pipelines, products, Watcher(report.picture, report.expect))
+    engine = Engine(journal, request, pipelines, products, Watcher(report.image, report.expect))
     limit = outcome.total if request.limit is None else min(outcome.total, outcome.before + request.limit)
     report.start(limit, outcome.before)
     began = time.perf_counter()
@@ -198,7 +198,7 @@ def _write(
     view, folder = View(journal.out), OutputFolder(journal.out, journal)
     try:
         if complete:
-            _remove_stale_pictures(journal, view)
+            _remove_stale_images(journal, view)
         for name in outputs:
             signals.check()
             report.writing(name)
@@ -207,38 +207,38 @@ def _write(
         view.close()
 
 
-def _remove_stale_pictures(journal: Journal, view: View) -> None:
+def _remove_stale_images(journal: Journal, view: View) -> None:
     """Remove recorded annotated copies and crops of inputs that no longer exist."""
     journal.forget_absent_products()
     for folder, product in ((ANNOTATED_DIR, ANNOTATED), (CROPS_DIR, CROPS)):
-        stale = journal.stale(folder, (name for _, name in _picture_names(view, product)))
+        stale = journal.stale(folder, (name for _, name in _image_names(view, product)))
         remove_files(journal.out, stale)
         journal.disown(stale)
 
 
-def _forget_lost_pictures(journal: Journal, products: int) -> None:
+def _forget_lost_images(journal: Journal, products: int) -> None:
     """Mark images whose annotated copy or crops were deleted, so that these are written again."""
     view = View(journal.out)
     try:
         for product in (ANNOTATED, CROPS):
             if products & product:
-                names = _picture_names(view, product)
+                names = _image_names(view, product)
                 lost = {row for row, name in names if not os.path.lexists(journal.out / name)}
                 journal.forget_products(product, lost)
     finally:
         view.close()
 
 
-def _picture_names(view: View, product: int) -> Iterator[tuple[int, str]]:
+def _image_names(view: View, product: int) -> Iterator[tuple[int, str]]:
     """Journal row and name of the annotated copies or crops of all inputs."""
-    for picture in view.pictures():
-        if picture.status not in ("ok", "no_face"):
+    for image in view.images():
+        if image.status not in ("ok", "no_face"):
             continue
         if product == ANNOTATED:
-            yield picture.row, annotated_path(picture.name, picture.frame)
+            yield image.row, annotated_path(image.name, image.frame)
         else:
-            for face in picture.faces:
-                yield picture.row, crop_path(picture.name, picture.frame, face.number)
+            for face in image.faces:
+                yield image.row, crop_path(image.name, image.frame, face.number)
 
 
 def _count(out: Path, outcome: Outcome) -> None:
@@ -272,9 +272,9 @@ def _write_run_file(journal: Journal, request: Request, outcome: Outcome) -> Non
             )
         },
         "outputs": [str(path.relative_to(journal.out)) for path in outcome.written],
-        "pictures": outcome.statuses,
+        "images": outcome.statuses,
         "faces": outcome.labels,
-        "labeled_now": outcome.tally.pictures,
+        "labeled_now": outcome.tally.images,
         "remaining": outcome.remaining,
         "seconds": round(outcome.total_seconds, 3),
         "seconds_labeling": round(outcome.seconds, 3),

@@ -5,15 +5,15 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from app.labeling.records import pictures_of
+from app.labeling.records import images_of
 from app.labeling.run import Outcome
 
 
 def summary_facts(outcome: Outcome) -> dict[str, Any]:
     """Summary as data, for `--json-log`."""
-    new = outcome.tally.pictures
+    new = outcome.tally.images
     return {
-        "pictures": pictures_of(outcome.statuses),
+        "images": images_of(outcome.statuses),
         "new": new,
         "faces": sum(outcome.labels.values()),
         "labels": {label: outcome.labels.get(label, 0) for label in _expressions(outcome)},
@@ -47,7 +47,7 @@ def print_summary(outcome: Outcome, console: Console) -> None:
     found = {status: f"{outcome.statuses.get(status, 0):,}" for status in ("no_face", "error", "skipped")}
     others = f"; {found['skipped']} files skipped" if outcome.statuses.get("skipped") else ""
     console.print(
-        f"\n{faces:,} faces in {pictures_of(outcome.statuses):,} images; {found['no_face']} without a face, "
+        f"\n{faces:,} faces in {images_of(outcome.statuses):,} images; {found['no_face']} without a face, "
         f"{found['error']} with an error{others}",
         highlight=False,
     )
@@ -55,7 +55,7 @@ def print_summary(outcome: Outcome, console: Console) -> None:
     if facts:
         text = f"detector {facts['detector']}, model {facts['model']} in {facts['precision']} on {facts['provider']}"
         console.print(text, highlight=False, soft_wrap=True)
-    if outcome.tally.pictures and outcome.seconds:
+    if outcome.tally.images and outcome.seconds:
         console.print(_speed(outcome), highlight=False)
     if outcome.stopped:
         console.print(
@@ -75,7 +75,7 @@ def print_summary(outcome: Outcome, console: Console) -> None:
 
 def _speed(outcome: Outcome) -> str:
     """Images per second, and the share of each stage in the worker time."""
-    new = outcome.tally.pictures
+    new = outcome.tally.images
     spent = sum(outcome.tally.seconds.values()) or 1e-9
     shares = ", ".join(f"{stage} {value / spent:.0%}" for stage, value in outcome.tally.seconds.items())
     rate = f"{new / outcome.seconds:.1f} images/s with {outcome.workers} worker{'s' if outcome.workers > 1 else ''}"

@@ -17,7 +17,7 @@ import numpy as np
 from app.inference.tracking import TrackedFace, Tracker, TrackingRules
 from app.inference.wording import percent
 from app.labeling.columns import Column, Row
-from app.labeling.journal import Picture, View
+from app.labeling.journal import LabeledImage, View
 from data.contract import EIGHT_LABELS, Array, by_label
 from data.contract.palette import hex_color
 
@@ -48,30 +48,30 @@ COLUMNS: Final[tuple[Column, ...]] = (
 class Moment:
     """One frame of a video with its persons; `gap_s` is the maximum time that a person may be missed."""
 
-    picture: Picture
+    image: LabeledImage
     gap_s: float
     faces: list[TrackedFace]
 
     @property
     def time_s(self) -> float:
         """Seconds since the start of the video."""
-        return self.picture.time_s or 0.0
+        return self.image.time_s or 0.0
 
 
 def videos(view: View) -> Iterator[tuple[str, Iterator[Moment]]]:
     """Name and frames of each video, sorted by name."""
-    frames = (picture for picture in view.pictures() if picture.frame_or_none is not None)
-    for name, pictures in itertools.groupby(frames, key=lambda picture: picture.name):
-        yield name, _moments(pictures, float(view.facts.get("abstain_threshold", 0)))
+    frames = (image for image in view.images() if image.frame_or_none is not None)
+    for name, images in itertools.groupby(frames, key=lambda image: image.name):
+        yield name, _moments(images, float(view.facts.get("abstain_threshold", 0)))
 
 
-def _moments(pictures: Iterator[Picture], threshold: float) -> Iterator[Moment]:
+def _moments(images: Iterator[LabeledImage], threshold: float) -> Iterator[Moment]:
     tracker, last_s = Tracker(threshold, RULES), 0.0
-    for picture in pictures:
-        time_s = picture.time_s or 0.0
+    for image in images:
+        time_s = image.time_s or 0.0
         gap_s = max(RULES.lost_s, _MISSED_FRAMES * (time_s - last_s))
         tracker.rules = replace(RULES, lost_s=gap_s, slow_s=gap_s)
-        yield Moment(picture, gap_s, tracker.update(tuple(face.labeled() for face in picture.faces), time_s))
+        yield Moment(image, gap_s, tracker.update(tuple(face.labeled() for face in image.faces), time_s))
         last_s = time_s
 
 
@@ -81,8 +81,8 @@ def rows(view: View) -> Iterator[Row]:
         for moment in moments:
             for number, tracked in enumerate(moment.faces):
                 face = tracked.face
-                row: Row = {"file": name, "person": tracked.track, "frame": moment.picture.frame}
-                row |= {"time_s": moment.time_s, "face": moment.picture.faces[number].number}
+                row: Row = {"file": name, "person": tracked.track, "frame": moment.image.frame}
+                row |= {"time_s": moment.time_s, "face": moment.image.faces[number].number}
                 row |= {"label": face.label, "confidence": round(face.confidence, 6)}
                 p = by_label(face.probabilities)
                 yield row | {f"p_{label}": round(p[label], 6) if label in p else None for label in EIGHT_LABELS}

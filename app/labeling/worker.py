@@ -29,7 +29,7 @@ from app.labeling.products import (
     thumbnail,
 )
 from app.labeling.reading import failure_of, read_file
-from app.labeling.records import FaceRecord, Failure, Item, PictureRecord, Status, sha256_hex
+from app.labeling.records import FaceRecord, Failure, ImageRecord, Item, Status, sha256_hex
 from app.labeling.request import Request
 from data.contract import CROP_PX, Array
 
@@ -55,7 +55,7 @@ class Worker:
         self._pipeline, self._request, self._folder = pipeline, request, folder
         self.seconds: dict[str, float] = dict.fromkeys(STAGES, 0.0)
 
-    def label(self, group: Sequence[Item]) -> list[PictureRecord]:
+    def label(self, group: Sequence[Item]) -> list[ImageRecord]:
         """Label a group; an image that cannot be read becomes a record with a failure. Raises: LabelingError."""
         prepared = [self._prepare(item) for item in group]
         with self._timed("classify"):
@@ -111,13 +111,13 @@ class Worker:
                 view = reduced(photo.image, self._request.annotated_px)
         return _Prepared(_emptied(item), sha256, replace(photo, image=None), view)
 
-    def _record(self, one: _Prepared, analysis: Analysis | None) -> PictureRecord:
+    def _record(self, one: _Prepared, analysis: Analysis | None) -> ImageRecord:
         if analysis is None:
             failure = one.failure or Failure("failed", "no pixels")
-            return PictureRecord(one.item, failure.status, sha256=one.sha256, failure=failure)
+            return ImageRecord(one.item, failure.status, sha256=one.sha256, failure=failure)
         faces = tuple(_face(face, one.item.products) for face in analysis.faces)
         status: Status = "ok" if faces else "no_face"
-        return PictureRecord(
+        return ImageRecord(
             one.item, status, analysis.width, analysis.height, one.sha256, faces, products=one.item.products
         )
 
@@ -145,9 +145,9 @@ class Worker:
             if crops:
                 self._folder.claim(CROPS_DIR, crops)
             for name, (view, analysis) in copies.items():
-                self._folder.write_picture(name, encode_jpeg(annotate(view, analysis)))
+                self._folder.write_image(name, encode_jpeg(annotate(view, analysis)))
             for name, crop in crops.items():
-                self._folder.write_picture(name, encode_png(crop))
+                self._folder.write_image(name, encode_png(crop))
 
 
 def _face(face: LabeledFace, products: int) -> FaceRecord:

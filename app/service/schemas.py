@@ -31,10 +31,10 @@ class KnownFields(BaseModel):
 class EncodedImage(KnownFields):
     """One image of a JSON request."""
 
-    name: str | None = Field(None, max_length=255, description="comes back in the response")
+    name: str | None = Field(None, max_length=255, description="returned in the response")
     base64: str = Field(
         min_length=4,
-        description="the image file's bytes in base64, without `data:` in front",
+        description="bytes of the image file in base64, without a `data:` prefix",
         json_schema_extra={"format": "byte"},
     )
 
@@ -106,8 +106,8 @@ class RankedLabel(_Record):
     probability: Fraction
 
 
-class Picture(_Record):
-    """An encoded picture inside a response."""
+class ImageData(_Record):
+    """An encoded image in a response."""
 
     media_type: Literal["image/png", "image/jpeg"]
     base64: str
@@ -117,7 +117,7 @@ class Explanation(_Record):
     """Attention map of the model; it does not prove the reason for a label."""
 
     map: list[list[float]] = Field(description="rows over the crop's patches, from the top; all values sum to 1")
-    overlay: Picture = Field(description="the map drawn over the face, 224x224 pixels")
+    overlay: ImageData = Field(description="the map drawn over the face, 224x224 pixels")
 
 
 class FaceResult(_Record):
@@ -125,9 +125,7 @@ class FaceResult(_Record):
 
     box: Box
     landmarks: Landmarks
-    detection_score: Fraction = Field(
-        description="the detector's confidence that this is a face; 1 with `aligned=true`, where the caller says so"
-    )
+    detection_score: Fraction = Field(description="confidence of the detector; 1 with `aligned=true`")
     roll_degrees: float = Field(description="in-plane rotation, clockwise positive")
     label: Label = Field(description="the most probable expression")
     confidence: Fraction = Field(description="probability of `label`, calibrated on validation data")
@@ -135,7 +133,7 @@ class FaceResult(_Record):
     probabilities: Probabilities
     top: list[RankedLabel] = Field(description="the `top_k` most probable expressions, most probable first")
     explanation: Explanation | None = Field(None, description="with `explain=true`")
-    crop: Picture | None = Field(None, description="with `crops=true`: the aligned face, 112x112 pixels, as PNG")
+    crop: ImageData | None = Field(None, description="with `crops=true`: the aligned face, 112x112 pixels, as PNG")
 
 
 class TrackedFaceResult(FaceResult):
@@ -158,15 +156,15 @@ class ProblemDetails(_Record):
 class ImageResult(_Record):
     """One image, in the order of the request; `faces` may be empty, and `error` is set if the image failed."""
 
-    index: int = Field(description="place in the request, from 0")
+    index: int = Field(description="position in the request, from 0")
     name: str | None = Field(description="file name, if the client sent one")
     width: int | None = Field(description="pixels, upright; null if the image could not be read")
     height: int | None = Field(description="pixels, upright; null if the image could not be read")
     faces: list[FaceResult]
     timings_ms: dict[str, float] = Field(description="milliseconds per stage: decode, detect, align, classify")
-    annotated: Picture | None = Field(
+    annotated: ImageData | None = Field(
         None,
-        description="with `annotate=true`: the picture with its faces drawn in, at most 2048 pixels on its long side",
+        description="with `annotate=true`: the image with its faces drawn, long side at most 2048 pixels",
     )
     error: ProblemDetails | None = None
 

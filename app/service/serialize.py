@@ -18,9 +18,9 @@ from app.service.schemas import (
     Box,
     Explanation,
     FaceResult,
+    ImageData,
     Label,
     Landmarks,
-    Picture,
     Point,
     Probabilities,
     ProblemDetails,
@@ -53,7 +53,7 @@ def _explanation(crop: Array, relevance: Array) -> Explanation:
     )
 
 
-def crops(analysis: Analysis) -> list[Picture]:
+def crops(analysis: Analysis) -> list[ImageData]:
     """The aligned faces, in order, (112, 112, 3) each."""
     return [_png(face.crop) for face in analysis.faces]
 
@@ -85,11 +85,11 @@ def _landmarks(points_px: Array) -> Landmarks:
     return Landmarks(**dict(zip(LANDMARKS, points, strict=True)))
 
 
-def drawn(image: Array, analysis: Analysis, threshold: float) -> Picture:
-    """The picture (H, W, 3) uint8 RGB with its faces drawn in, as JPEG, at most 2048 pixels on its long side."""
+def drawn(image: Array, analysis: Analysis, threshold: float) -> ImageData:
+    """Draw the faces on an image (H, W, 3) uint8 RGB; returns a JPEG with a long side of at most 2048 pixels."""
     faces = tuple(replace(face, uncertain=face.confidence < threshold) for face in analysis.faces)
     canvas = annotate(reduced(image, DRAWN_PX), replace(analysis, faces=faces))
-    return _picture(canvas, "JPEG", "image/jpeg", quality=90)
+    return _encoded(canvas, "JPEG", "image/jpeg", quality=90)
 
 
 def problem_details(error: Exception) -> ProblemDetails:
@@ -102,11 +102,11 @@ def stage_timings(analysis: Analysis) -> dict[str, float]:
     return {stage: round(value, 2) for stage, value in analysis.timings_ms.items()}
 
 
-def _png(image: Array) -> Picture:
-    return _picture(image, "PNG", "image/png")
+def _png(image: Array) -> ImageData:
+    return _encoded(image, "PNG", "image/png")
 
 
-def _picture(image: Array, form: str, media_type: Literal["image/png", "image/jpeg"], **options: int) -> Picture:
+def _encoded(image: Array, form: str, media_type: Literal["image/png", "image/jpeg"], **options: int) -> ImageData:
     buffer = io.BytesIO()
     Image.fromarray(image).save(buffer, form, **options)
-    return Picture(media_type=media_type, base64=base64.b64encode(buffer.getvalue()).decode("ascii"))
+    return ImageData(media_type=media_type, base64=base64.b64encode(buffer.getvalue()).decode("ascii"))

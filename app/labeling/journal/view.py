@@ -31,14 +31,14 @@ _FACE: Final = (
 )
 _ITEM_COLUMNS: Final = 16
 # A container has its own row only if it failed as a whole.
-_PICTURES: Final = (
+_IMAGES: Final = (
     "i.found=? AND i.status IS NOT NULL AND (i.kind NOT IN ('zip', 'tar', 'video') OR i.parent IS NOT NULL OR "
     "i.status IN ('error', 'skipped'))"
 )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Picture:
+class LabeledImage:
     """One labeled image for outputs; `row` is its key in the journal, which is not part of any output."""
 
     row: int
@@ -97,10 +97,10 @@ class View:
         """Close the journal."""
         self._journal.close()
 
-    def pictures(self) -> Iterator[Picture]:
+    def images(self) -> Iterator[LabeledImage]:
         """Labeled images of the last session, by name and frame. Raises: DamagedJournal."""
         cursor = self._db.execute(
-            f"SELECT {_ITEM}, {_FACE} FROM items i LEFT JOIN faces f ON f.item=i.id WHERE {_PICTURES} "  # noqa: S608
+            f"SELECT {_ITEM}, {_FACE} FROM items i LEFT JOIN faces f ON f.item=i.id WHERE {_IMAGES} "  # noqa: S608
             "ORDER BY i.name, i.frame, f.face",
             (self._session,),
         )
@@ -108,15 +108,15 @@ class View:
         faces: list[FaceRecord] = []
         for row in cursor:
             if current is not None and row[0] != current[0]:
-                yield self._picture(current, faces)
+                yield self._image(current, faces)
                 faces = []
             current = row
             if row[_ITEM_COLUMNS] is not None:
                 faces.append(self._face(row))
         if current is not None:
-            yield self._picture(current, faces)
+            yield self._image(current, faces)
 
-    def picture(self, name: str, frame: int) -> Picture | None:
+    def image(self, name: str, frame: int) -> LabeledImage | None:
         """One image by name and frame; None if it does not exist. Raises: DamagedJournal."""
         rows = self._db.execute(
             f"SELECT {_ITEM}, {_FACE} FROM items i LEFT JOIN faces f ON f.item=i.id "  # noqa: S608
@@ -125,7 +125,7 @@ class View:
         ).fetchall()
         if not rows:
             return None
-        return self._picture(rows[0], [self._face(row) for row in rows if row[_ITEM_COLUMNS] is not None])
+        return self._image(rows[0], [self._face(row) for row in rows if row[_ITEM_COLUMNS] is not None])
 
     def thumb(self, row: int, face: int) -> bytes | None:
         """JPEG thumbnail of a face, or None if there is none. Raises: DamagedJournal."""
@@ -150,14 +150,14 @@ class View:
     def counts(self) -> dict[str, int]:
         """Images per status. Raises: DamagedJournal."""
         if self._min_face_px or self._min_confidence:
-            return dict(Counter(picture.status for picture in self.pictures()))
-        sql = f"SELECT i.status, COUNT(*) FROM items i WHERE {_PICTURES} GROUP BY 1"  # noqa: S608
+            return dict(Counter(image.status for image in self.images()))
+        sql = f"SELECT i.status, COUNT(*) FROM items i WHERE {_IMAGES} GROUP BY 1"  # noqa: S608
         return {str(status): int(count) for status, count in self._db.execute(sql, (self._session,))}
 
     def labels(self) -> dict[str, int]:
         """Faces per label. Raises: DamagedJournal."""
         if self._min_face_px or self._min_confidence:
-            return dict(Counter(face.label for picture in self.pictures() for face in picture.faces))
+            return dict(Counter(face.label for image in self.images() for face in image.faces))
         rows = self._db.execute(
             "SELECT f.label, COUNT(*) FROM faces f JOIN items i ON i.id=f.item "
             "WHERE i.found=? AND i.status='ok' GROUP BY 1",
@@ -178,7 +178,7 @@ class View:
         row = self._db.execute(sql, (sha256, self._session)).fetchone()
         return None if row is None else str(row[0])
 
-    def _picture(self, row: tuple[Any, ...], faces: list[FaceRecord]) -> Picture:
+    def _image(self, row: tuple[Any, ...], faces: list[FaceRecord]) -> LabeledImage:
         key, name, frame, kind, path, member, size, status, reason, error, sha256, width, height, time_s, parent = row[
             : _ITEM_COLUMNS - 1
         ]
@@ -186,7 +186,7 @@ class View:
         if stored is not None and stored != checksum(status, reason, error, sha256, width, height, len(faces)):
             raise DamagedJournal(self.out, f"{name}: wrong checksum")
         kept = tuple(face for face in faces if face.passes(self._min_face_px, self._min_confidence))
-        return Picture(
+        return LabeledImage(
             row=key,
             name=name,
             frame=frame,

@@ -18,7 +18,7 @@ import numpy as np
 from app.labeling.files import ForeignFile, LabelingError, foreign
 from app.labeling.journal.schema import Transaction, checksum, connect, journal_path
 from app.labeling.kinds import CONTAINERS
-from app.labeling.records import STILL, TRANSIENT, FaceRecord, Failure, Item, PictureRecord, Source
+from app.labeling.records import STILL, TRANSIENT, FaceRecord, Failure, ImageRecord, Item, Source
 from data.atomic import atomic_path
 
 _PAGE: Final = 512
@@ -189,7 +189,7 @@ class Journal:
             ).fetchall()
             for row, name, kind, path, member, size, status, products in rows:
                 item = Item(name, kind, path, member, size, products=products | wanted_products)
-                # products of a container are those of its pictures, see lacks_products
+                # products of a container are those of its images, see lacks_products
                 done = status is not None if kind in CONTAINERS else _is_done(status, products, wanted_products)
                 yield Stored(row, item, done)
             if len(rows) < _PAGE:
@@ -238,13 +238,13 @@ class Journal:
 
     # Results
 
-    def commit(self, parent: int | None, records: Iterable[PictureRecord]) -> None:
+    def commit(self, parent: int | None, records: Iterable[ImageRecord]) -> None:
         """Store a group of images and their faces in one transaction."""
         with self._transaction:
             for record in records:
                 self._store(parent, record)
 
-    def _store(self, parent: int | None, record: PictureRecord) -> None:
+    def _store(self, parent: int | None, record: ImageRecord) -> None:
         item = record.item
         if parent is not None:
             values = {"parent": parent, "found": self.session, "time_s": item.time_s, "member": item.member}

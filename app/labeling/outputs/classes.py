@@ -26,7 +26,7 @@ def write_labeled_crops(view: View, folder: OutputFolder, *, link: bool) -> None
 
 
 def _labeled_crops(view: View) -> Iterator[Crop]:
-    for picture in view.pictures():
-        for face in picture.faces:
-            name = flat_crop_name(picture.name, picture.frame, face.number)
-            yield Crop(face.label, name, view.out / crop_path(picture.name, picture.frame, face.number))
+    for image in view.images():
+        for face in image.faces:
+            name = flat_crop_name(image.name, image.frame, face.number)
+            yield Crop(face.label, name, view.out / crop_path(image.name, image.frame, face.number))

@@ -37,32 +37,32 @@ def _stream(file: IO[str], objects: Iterator[dict[str, Any]]) -> None:
 
 def _images(view: View) -> Iterator[dict[str, Any]]:
     number = 0
-    for picture in view.pictures():
-        if picture.status not in ("ok", "no_face"):
+    for image in view.images():
+        if image.status not in ("ok", "no_face"):
             continue
         number += 1
-        image = {"id": number, "file_name": picture.name, "width": picture.width, "height": picture.height}
-        yield image if picture.frame_or_none is None else image | {"frame": picture.frame, "time_s": picture.time_s}
+        entry = {"id": number, "file_name": image.name, "width": image.width, "height": image.height}
+        yield entry if image.frame_or_none is None else entry | {"frame": image.frame, "time_s": image.time_s}
 
 
 def _annotations(view: View) -> Iterator[dict[str, Any]]:
-    image, number = 0, 0
-    for picture in view.pictures():
-        if picture.status not in ("ok", "no_face"):
+    image_id, number = 0, 0
+    for image in view.images():
+        if image.status not in ("ok", "no_face"):
             continue
-        image += 1
-        for face in picture.faces:
+        image_id += 1
+        for face in image.faces:
             number += 1
-            yield _annotation(number, image, face)
+            yield _annotation(number, image_id, face)
 
 
-def _annotation(number: int, image: int, face: FaceRecord) -> dict[str, Any]:
+def _annotation(number: int, image_id: int, face: FaceRecord) -> dict[str, Any]:
     values = face_values(face)
     x, y, width, height = (round(value, 1) for value in face.box_px)
     points = [value for name in LANDMARKS for value in (values[f"{name}_x"], values[f"{name}_y"], 2)]
     return {
         "id": number,
-        "image_id": image,
+        "image_id": image_id,
         "category_id": EIGHT_LABELS.index(face.label) + 1,
         "bbox": [x, y, width, height],
         "area": round(width * height, 1),

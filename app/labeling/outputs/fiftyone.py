@@ -11,7 +11,7 @@ from typing import IO, Any, Final
 
 from app.labeling.columns import face_values
 from app.labeling.files import OutputFolder
-from app.labeling.journal import Picture, View
+from app.labeling.journal import LabeledImage, View
 from app.labeling.records import FaceRecord
 
 HELP: Final = "fiftyone/: data.json and labels.json"
@@ -23,23 +23,21 @@ def render(view: View, folder: OutputFolder) -> None:
     data, labels = TARGETS
     with folder.file("fiftyone", data) as file:
         file.write("{")
-        _entries(file, ((_id(picture), picture.path) for picture in _files(view)))
+        _entries(file, ((_id(image), image.path) for image in _files(view)))
         file.write("}\n")
     with folder.file("fiftyone", labels) as file:
         file.write(f'{{"classes": {json.dumps(view.expressions)},\n"labels": {{')
-        _entries(file, ((_id(picture), [_object(picture, face) for face in picture.faces]) for picture in _files(view)))
+        _entries(file, ((_id(image), [_object(image, face) for face in image.faces]) for image in _files(view)))
         file.write("}}\n")
 
 
-def _files(view: View) -> Iterator[Picture]:
-    return (
-        one for one in view.pictures() if one.kind == "file" and not one.is_child and one.status in ("ok", "no_face")
-    )
+def _files(view: View) -> Iterator[LabeledImage]:
+    return (one for one in view.images() if one.kind == "file" and not one.is_child and one.status in ("ok", "no_face"))
 
 
-def _id(picture: Picture) -> str:
+def _id(image: LabeledImage) -> str:
     """An id without a dot: FiftyOne treats the part after a dot as a file extension, and drops it in one file only."""
-    return hashlib.sha256(picture.name.encode()).hexdigest()[:24]
+    return hashlib.sha256(image.name.encode()).hexdigest()[:24]
 
 
 def _entries(file: IO[str], entries: Iterator[tuple[str, Any]]) -> None:
@@ -47,9 +45,9 @@ def _entries(file: IO[str], entries: Iterator[tuple[str, Any]]) -> None:
         file.write((",\n" if number else "\n") + f"{json.dumps(key)}: {json.dumps(value)}")
 
 
-def _object(picture: Picture, face: FaceRecord) -> dict[str, Any]:
+def _object(image: LabeledImage, face: FaceRecord) -> dict[str, Any]:
     """One detection, in fractions of the image size."""
-    width, height = picture.width or 1, picture.height or 1
+    width, height = image.width or 1, image.height or 1
     x, y, box_width, box_height = face.box_px
     values = face_values(face)
     return {

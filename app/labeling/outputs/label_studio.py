@@ -10,7 +10,7 @@ from urllib.parse import quote
 from xml.sax.saxutils import quoteattr
 
 from app.labeling.files import OutputFolder
-from app.labeling.journal import Picture, View
+from app.labeling.journal import LabeledImage, View
 from app.labeling.records import FaceRecord
 from data.contract.palette import hex_color
 
@@ -24,9 +24,9 @@ def render(view: View, folder: OutputFolder) -> None:
     with folder.file("label-studio", tasks) as file:
         file.write("[")
         separator = "\n"
-        for picture in view.pictures():
-            if picture.kind == "file" and picture.status in ("ok", "no_face"):
-                file.write(separator + json.dumps(_task(view, picture), ensure_ascii=False))
+        for image in view.images():
+            if image.kind == "file" and image.status in ("ok", "no_face"):
+                file.write(separator + json.dumps(_task(view, image), ensure_ascii=False))
                 separator = ",\n"
         file.write("]\n")
     with folder.file("label-studio", config) as file:
@@ -41,22 +41,22 @@ def _config(expressions: tuple[str, ...]) -> str:
     return f"<View>\n{body}  </RectangleLabels>\n</View>\n"
 
 
-def _task(view: View, picture: Picture) -> dict[str, Any]:
-    scores = [face.confidence for face in picture.faces]
+def _task(view: View, image: LabeledImage) -> dict[str, Any]:
+    scores = [face.confidence for face in image.faces]
     prediction = {
         "model_version": f"{view.model} {view.precision}",
         "score": round(min(scores), 6) if scores else 0.0,  # images with the least certain face are reviewed first
-        "result": [_region(picture, face) for face in picture.faces],
+        "result": [_region(image, face) for face in image.faces],
     }
     return {
-        "data": {"image": f"/data/local-files/?d={quote(picture.name)}", "file_sha256": picture.sha256},
+        "data": {"image": f"/data/local-files/?d={quote(image.name)}", "file_sha256": image.sha256},
         "predictions": [prediction],
     }
 
 
-def _region(picture: Picture, face: FaceRecord) -> dict[str, Any]:
+def _region(image: LabeledImage, face: FaceRecord) -> dict[str, Any]:
     """One rectangle, in percent of the image size."""
-    width, height = picture.width or 1, picture.height or 1
+    width, height = image.width or 1, image.height or 1
     x, y, box_width, box_height = face.box_px
     return {
         "id": f"face{face.number}",

@@ -60,7 +60,7 @@ class Labeler:
     def _commit(self, key: str, sources: list[Source], scratch: Path, tally: Tally) -> None:
         view = View(scratch, knows_duplicates=False)
         try:
-            failed = [(one.name, one.reason or "", one.error or "") for one in view.pictures() if one.status == "error"]
+            failed = [(one.name, one.reason or "", one.error or "") for one in view.images() if one.status == "error"]
             known = {source.name for source in sources if source.failure is not None}
             written = Written(
                 key,

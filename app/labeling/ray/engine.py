@@ -122,8 +122,8 @@ def _label(ray: Any, ledger: Ledger, task: Task, report: Reporter, outcome: Outc
 
 
 def _count(written: Written, tally: Tally, report: Reporter) -> None:
-    pictures = sum(written.statuses.values())
-    tally.pictures += pictures
+    images = sum(written.statuses.values())
+    tally.images += images
     tally.faces += sum(written.labels.values())
     tally.errors += written.statuses.get("error", 0)
     tally.skipped += written.statuses.get("skipped", 0)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from app.labeling.files import CORRECTIONS, LabelingError
-from app.labeling.journal import Picture
+from app.labeling.journal import LabeledImage
 from data.contract import EIGHT_LABELS
 
 NOT_A_FACE: Final = "not_a_face"
@@ -91,16 +91,16 @@ def _drop_cut_line(path: Path) -> None:
     os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
 
 
-def decision(picture: Picture, face: int, label: str) -> Correction:
+def decision(image: LabeledImage, face: int, label: str) -> Correction:
     """Validate a decision about a face. Raises: BadCorrection."""
     if label not in DECISIONS:
         raise BadCorrection(f"label {label!r}: expected one of {', '.join(DECISIONS)}")
-    if not 0 <= face < len(picture.faces):
-        raise BadCorrection(f"{picture.name} has {len(picture.faces)} faces; number {face} does not exist")
-    predicted = picture.faces[face].label
-    return Correction(picture.name, picture.frame, face, picture.sha256 or "", predicted, label)
+    if not 0 <= face < len(image.faces):
+        raise BadCorrection(f"{image.name} has {len(image.faces)} faces; number {face} does not exist")
+    predicted = image.faces[face].label
+    return Correction(image.name, image.frame, face, image.sha256 or "", predicted, label)
 
 
-def applies(correction: Correction | None, picture: Picture) -> bool:
+def applies(correction: Correction | None, image: LabeledImage) -> bool:
     """Whether a decision was made for the same bytes."""
-    return correction is not None and correction.file_sha256 == (picture.sha256 or "")
+    return correction is not None and correction.file_sha256 == (image.sha256 or "")

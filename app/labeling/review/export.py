@@ -21,7 +21,7 @@ from data.atomic import write_atomic
 from data.contract import Array
 
 MANIFEST: Final = "manifest.csv"
-_COLUMNS: Final = ("picture", "label", "predicted", "reviewed", "file", "frame", "face")
+_COLUMNS: Final = ("image", "label", "predicted", "reviewed", "file", "frame", "face")
 
 
 def write_export(out: Path, target: Path, *, everything: bool) -> str:
@@ -64,34 +64,34 @@ def _listed(manifest: Path) -> set[str]:
             rows = csv.DictReader(file)
             if tuple(rows.fieldnames or ()) != _COLUMNS:
                 raise ForeignFile(f"{manifest} was not written by an export: export into a new or empty folder.")
-            return {row["picture"] for row in rows}
+            return {row["image"] for row in rows}
     except FileNotFoundError:
         return set()
 
 
 def _exported(view: View, out: Path, *, everything: bool, rows: list[dict[str, Any]]) -> Iterator[Crop]:
     decided = read_corrections(out)
-    for picture in view.pictures():
+    for image in view.images():
         pixels: Array | None = None
-        for face in picture.faces:
-            made = decided.get((picture.name, picture.frame, face.number))
-            reviewed = made is not None and applies(made, picture)
+        for face in image.faces:
+            made = decided.get((image.name, image.frame, face.number))
+            reviewed = made is not None and applies(made, image)
             label = made.label if made is not None and reviewed else face.label
             if label == NOT_A_FACE or not (reviewed or everything):
                 continue
-            source: Path | bytes = out / crop_path(picture.name, picture.frame, face.number)
+            source: Path | bytes = out / crop_path(image.name, image.frame, face.number)
             if isinstance(source, Path) and not source.exists():
-                pixels = source_pixels(picture) if pixels is None else pixels
+                pixels = source_pixels(image) if pixels is None else pixels
                 source = encode_png(contract.align(pixels, face.landmarks_px))
-            crop = Crop(label, flat_crop_name(picture.name, picture.frame, face.number), source)
+            crop = Crop(label, flat_crop_name(image.name, image.frame, face.number), source)
             rows.append(
                 {
-                    "picture": crop.path,
+                    "image": crop.path,
                     "label": label,
                     "predicted": face.label,
                     "reviewed": str(reviewed).lower(),
-                    "file": picture.name,
-                    "frame": picture.frame_or_none,
+                    "file": image.name,
+                    "frame": image.frame_or_none,
                     "face": face.number,
                 }
             )

@@ -18,7 +18,7 @@ from app.inference.drawing import annotate, reduced
 from app.inference.pipeline import Analysis
 from app.inference.wording import percent
 from app.labeling.files import LabelingError
-from app.labeling.journal import Picture, View, open_view
+from app.labeling.journal import LabeledImage, View, open_view
 from app.labeling.products import encode_jpeg
 from app.labeling.records import STILL
 from app.labeling.review.corrections import (
@@ -107,14 +107,14 @@ def _add_faces(app: FastAPI, view: View, out: Path) -> None:
 
     @app.get("/api/photo")
     def photo(file: str, frame: int = STILL, face: int | None = None) -> Response:
-        picture = view.picture(file, frame)
-        if picture is None:
+        image = view.image(file, frame)
+        if image is None:
             return JSONResponse({"detail": "no such image"}, status_code=404)
         try:
-            pixels = source_pixels(picture)
+            pixels = source_pixels(image)
         except LabelingError as error:
             return JSONResponse({"detail": str(error)}, status_code=410)
-        drawn = annotate(reduced(pixels, _VIEW_PX), _analysis(view, picture, face))
+        drawn = annotate(reduced(pixels, _VIEW_PX), _analysis(view, image, face))
         return Response(encode_jpeg(drawn, 88), media_type="image/jpeg")
 
 
@@ -149,18 +149,18 @@ def _add_decisions(app: FastAPI, view: View, out: Path) -> None:
         origin = request.headers.get("origin")
         if origin is not None and origin != f"{request.url.scheme}://{request.url.netloc}":
             return JSONResponse({"detail": "only this page may send decisions"}, status_code=403)
-        picture = view.picture(body.file, body.frame)
-        if picture is None:
+        image = view.image(body.file, body.frame)
+        if image is None:
             return JSONResponse({"detail": "no such image"}, status_code=404)
         try:
-            append_correction(out, decision(picture, body.face, body.label))
+            append_correction(out, decision(image, body.face, body.label))
         except LabelingError as error:
             return JSONResponse({"detail": str(error), "expected": DECISIONS}, status_code=422)
         return JSONResponse({"reviewed": len(read_corrections(out))})
 
 
-def _analysis(view: View, picture: Picture, only: int | None) -> Analysis:
+def _analysis(view: View, image: LabeledImage, only: int | None) -> Analysis:
     """Stored faces of an image for drawing: all, or one of them."""
-    chosen = picture.faces if only is None else picture.faces[only : only + 1]
+    chosen = image.faces if only is None else image.faces[only : only + 1]
     faces = tuple(one.labeled() for one in chosen)
-    return Analysis(picture.width or 1, picture.height or 1, faces, view.detector, view.model, "", {})
+    return Analysis(image.width or 1, image.height or 1, faces, view.detector, view.model, "", {})

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserType, Page
 
 from app.labeling.journal import Journal, View
-from app.labeling.records import FaceRecord, Item, PictureRecord, Source
+from app.labeling.records import FaceRecord, ImageRecord, Item, Source
 from app.labeling.report import PER_LABEL, render_page
 from data.contract import LABELS
 from tests.browser import launch
@@ -46,9 +46,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for _ in journal.scan(Source(item.name, "file", item.path, 1, "1:1") for item in items):
         pass
     faces = [face(number) for number in range(COUNT)]
-    journal.commit(
-        None, [PictureRecord(one, "ok", 99, 99, "0" * 64, (a,)) for one, a in zip(items, faces, strict=True)]
-    )
+    journal.commit(None, [ImageRecord(one, "ok", 99, 99, "0" * 64, (a,)) for one, a in zip(items, faces, strict=True)])
     journal.put("inputs", f'["{base / "in"}"]')
     view = View(base / "out")
     (base / "out" / "report.html").write_text(render_page(view), encoding="utf-8")

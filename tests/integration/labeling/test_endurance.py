@@ -69,7 +69,7 @@ def memory_of_run(folder: Path, out: Path, artifact: Path, count: int) -> dict[s
     assert done.returncode == 0, done.stderr
     print(done.stdout)
     figures: dict[str, float] = json.loads(done.stdout)
-    assert figures["pictures"] == count
+    assert figures["images"] == count
     assert figures["faces"] > count / 2
     return figures
 

@@ -44,7 +44,7 @@ def labeled(album: Path, artifact: Path, tmp_path_factory: pytest.TempPathFactor
         ("odd/huge.png", "error", "too_large"),
         ("odd/dangling.jpg", "error", "not_found"),
         ("odd/pipe.jpg", "skipped", "special_file"),
-        ("odd/notes.txt", "skipped", "not_a_picture"),
+        ("odd/notes.txt", "skipped", "not_an_image"),
         ("containers/no-archive.zip", "error", "corrupt"),
         ("containers/cut.tar.gz", "error", "corrupt"),
         ("containers/photos.zip/broken.jpg", "error", "unsupported"),

@@ -321,6 +321,6 @@ def test_the_run_file_says_what_ran(mien: Mien, photos: Path, tmp_path: Path) ->
     assert told["settings"]["model"] == "tiny.test"
     assert told["options"]["min_face_px"] == 30
     assert {"mien", "python", "onnxruntime", "opencv", "numpy", "pillow"} <= set(told["versions"])
-    assert (told["pictures"], told["labeled_now"], told["remaining"]) == ({"ok": 5}, 5, 0)
+    assert (told["images"], told["labeled_now"], told["remaining"]) == ({"ok": 5}, 5, 0)
     assert told["seconds"] >= told["seconds_labeling"] > 0
     assert told["inputs"] == [str(photos)]

@@ -7,18 +7,16 @@ from pathlib import Path
 from rich.console import Console
 
 from app.labeling.progress import Bar, JsonLog, Lines, Reporter, reporter
-from app.labeling.records import Failure, Item, PictureRecord
+from app.labeling.records import Failure, ImageRecord, Item
 
-BAD = PictureRecord(
-    Item("a.jpg", "file", bytes(Path("a.jpg")), None, 1), "error", failure=Failure("corrupt", "cut off")
-)
+BAD = ImageRecord(Item("a.jpg", "file", bytes(Path("a.jpg")), None, 1), "error", failure=Failure("corrupt", "cut off"))
 
 
 def test_a_log_without_a_terminal_gets_lines_of_progress() -> None:
     console = Console(file=io.StringIO(), width=200)
     with Lines(console, every_s=0.0) as report:
         report.start(10, 4)
-        report.picture(BAD)
+        report.image(BAD)
         report.writing("csv")
     first, second = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert first.startswith("5 of 10 images, 0 faces, 1 errors, ")
@@ -31,13 +29,13 @@ def test_lines_are_not_printed_more_often_than_stated() -> None:
     with Lines(console, every_s=3600) as report:
         report.start(10, 0)
         for _ in range(5):
-            report.picture(BAD)
+            report.image(BAD)
     assert console.file.getvalue() == ""  # type: ignore[attr-defined]
 
 
 def test_errors_are_json_lines_with_file_and_reason() -> None:
     stream = io.StringIO()
-    JsonLog(stream).picture(BAD)
+    JsonLog(stream).image(BAD)
     (line,) = map(json.loads, stream.getvalue().splitlines())
     assert (line["event"], line["file"], line["reason"], line["error"]) == ("error", "a.jpg", "corrupt", "cut off")
 

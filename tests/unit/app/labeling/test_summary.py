@@ -12,7 +12,7 @@ from app.labeling.summary import print_summary, summary_facts
 OUTCOME: Any = SimpleNamespace(
     statuses={"ok": 5, "no_face": 2, "error": 1, "skipped": 3},
     labels={"happiness": 6, "neutral": 2},
-    tally=SimpleNamespace(pictures=8, seconds={"decode": 0.5, "classify": 1.5}),
+    tally=SimpleNamespace(images=8, seconds={"decode": 0.5, "classify": 1.5}),
     seconds=4.0,
     workers=2,
     facts={"detector": "builtin", "model": "tiny.drawn", "precision": "int8", "provider": "CPUExecutionProvider"},
@@ -23,7 +23,7 @@ OUTCOME: Any = SimpleNamespace(
 
 
 def test_skipped_files_are_not_counted_as_images() -> None:
-    assert summary_facts(OUTCOME)["pictures"] == 8
+    assert summary_facts(OUTCOME)["images"] == 8
     console = Console(file=io.StringIO(), width=200)
     print_summary(OUTCOME, console)
     said = console.file.getvalue()  # type: ignore[attr-defined]

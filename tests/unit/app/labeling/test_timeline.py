@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.labeling.journal import Picture
+from app.labeling.journal import LabeledImage
 from app.labeling.records import FaceRecord
 from app.labeling.timeline import COLUMNS, RULES, clock, rows, write_page
 from data.contract import LABELS
@@ -30,46 +30,46 @@ def face(number: int, box: tuple[float, float, float, float], label: int) -> Fac
     )
 
 
-def picture(frame: int, time_s: float, *faces: FaceRecord, name: str = "clip.mp4") -> Picture:
+def image(frame: int, time_s: float, *faces: FaceRecord, name: str = "clip.mp4") -> LabeledImage:
     status: Any = "ok" if faces else "no_face"
     fields: dict[str, Any] = dict.fromkeys(("reason", "error", "sha256", "member"))
-    return Picture(
+    return LabeledImage(
         row=frame, name=name, frame=frame, kind="video", path=name, size=1, status=status, width=400, height=300,
         time_s=time_s, is_child=True, faces=faces, **fields,
     )  # fmt: skip
 
 
-def view(*pictures: Picture) -> Any:
-    def listed() -> Iterator[Picture]:
-        yield from pictures
+def view(*images: LabeledImage) -> Any:
+    def listed() -> Iterator[LabeledImage]:
+        yield from images
 
-    return SimpleNamespace(pictures=listed, expressions=LABELS, facts={"abstain_threshold": "0.5"})
+    return SimpleNamespace(images=listed, expressions=LABELS, facts={"abstain_threshold": "0.5"})
 
 
 def test_persons_keep_their_number_and_a_video_begins_with_person_1() -> None:
-    pictures = [picture(frame, frame / 10, face(0, LEFT, HAPPY), face(1, RIGHT, SAD)) for frame in range(5)]
-    pictures += [picture(frame, frame / 10, face(0, RIGHT, SAD), name="other.mp4") for frame in range(2)]
-    found = [(row["file"], row["frame"], row["face"], row["person"], row["label"]) for row in rows(view(*pictures))]
+    images = [image(frame, frame / 10, face(0, LEFT, HAPPY), face(1, RIGHT, SAD)) for frame in range(5)]
+    images += [image(frame, frame / 10, face(0, RIGHT, SAD), name="other.mp4") for frame in range(2)]
+    found = [(row["file"], row["frame"], row["face"], row["person"], row["label"]) for row in rows(view(*images))]
     assert [one[2:] for one in found if one[0] == "clip.mp4"] == [(0, 1, "happiness"), (1, 2, "sadness")] * 5
     assert [one[3] for one in found if one[0] == "other.mp4"] == [1, 1]
 
 
 @pytest.mark.parametrize(("away_s", "person"), [(1.5, 1), (2.5, 2)])
 def test_a_person_out_of_sight_for_longer_than_stated_gets_a_new_number(away_s: float, person: int) -> None:
-    frames = [picture(0, 0.0, face(0, LEFT, HAPPY))]
+    frames = [image(0, 0.0, face(0, LEFT, HAPPY))]
     count = round(away_s * 10)
-    frames += [picture(number, number / 10) for number in range(1, count)]
-    frames += [picture(count, away_s, face(0, LEFT, HAPPY))]
+    frames += [image(number, number / 10) for number in range(1, count)]
+    frames += [image(count, away_s, face(0, LEFT, HAPPY))]
     assert [row["person"] for row in rows(view(*frames))] == [1, person]
 
 
 def test_a_person_is_tracked_if_frames_are_seconds_apart() -> None:
-    frames = [picture(number, number * 5.0, face(0, LEFT, HAPPY)) for number in range(4)]
+    frames = [image(number, number * 5.0, face(0, LEFT, HAPPY)) for number in range(4)]
     assert {row["person"] for row in rows(view(*frames))} == {1}
 
 
 def test_probabilities_are_smoothed_with_the_stated_time_constant() -> None:
-    frames = [picture(0, 0.0, face(0, LEFT, HAPPY)), picture(1, RULES.settle_s, face(0, LEFT, SAD))]
+    frames = [image(0, 0.0, face(0, LEFT, HAPPY)), image(1, RULES.settle_s, face(0, LEFT, SAD))]
     first, second = rows(view(*frames))
     assert first["p_happiness"] == pytest.approx(0.88)
     assert second["p_sadness"] == pytest.approx(0.02 + (1 - math.exp(-1)) * 0.86, abs=1e-5)
@@ -77,9 +77,9 @@ def test_probabilities_are_smoothed_with_the_stated_time_constant() -> None:
     assert RULES.settle_s == 0.5
 
 
-def page_of(*pictures: Picture) -> str:
+def page_of(*images: LabeledImage) -> str:
     file = io.StringIO()
-    write_page(view(*pictures), file)
+    write_page(view(*images), file)
     return file.getvalue()
 
 
@@ -89,7 +89,7 @@ def corners(page: str) -> list[list[tuple[float, float]]]:
 
 
 def test_the_plot_stacks_seven_areas_to_one() -> None:
-    page = page_of(*(picture(number, number / 10, face(0, LEFT, HAPPY)) for number in range(11)))
+    page = page_of(*(image(number, number / 10, face(0, LEFT, HAPPY)) for number in range(11)))
     areas = corners(page)
     assert len(areas) == 7
     assert {y for _, y in areas[0][11:]} == {120.0}, "the first stands on the bottom"
@@ -101,16 +101,16 @@ def test_the_plot_stacks_seven_areas_to_one() -> None:
 
 
 def test_a_gap_is_left_open_and_long_spells_are_thinned() -> None:
-    here = [picture(number, number / 10, face(0, LEFT, HAPPY)) for number in range(10)]
-    later = [picture(number, number / 10, face(0, LEFT, HAPPY)) for number in range(25, 35)]
-    away = [picture(number, number / 10) for number in range(10, 25)]
+    here = [image(number, number / 10, face(0, LEFT, HAPPY)) for number in range(10)]
+    later = [image(number, number / 10, face(0, LEFT, HAPPY)) for number in range(25, 35)]
+    away = [image(number, number / 10) for number in range(10, 25)]
     assert len(corners(page_of(*here, *away, *later))) == 7, "1.6 s are no gap"
-    long = [picture(number, number / 25, face(0, LEFT, HAPPY)) for number in range(5000)]
+    long = [image(number, number / 25, face(0, LEFT, HAPPY)) for number in range(5000)]
     assert max(len(area) for area in corners(page_of(*long))) <= 2 * 400
 
 
 def test_names_are_escaped_and_short_appearances_counted() -> None:
-    page = page_of(picture(0, 0.0, face(0, LEFT, HAPPY), name="<b>.mp4"))
+    page = page_of(image(0, 0.0, face(0, LEFT, HAPPY), name="<b>.mp4"))
     assert "&lt;b&gt;.mp4" in page
     assert "Persons in fewer than 3 frames: 1." in page
     assert not corners(page)
