@@ -7,21 +7,20 @@ serving, `load_artifact` verifies the sha256 of every file and the contract id.
 import hashlib
 import os
 from pathlib import Path
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from data.atomic import write_atomic
 from data.contract import CROP_PX, EIGHT_LABELS, LABELS, Array, contract_id, softmax
 from data.errors import MienError
+from models.strict import StrictModel
 
 ARTIFACTS_DIR: Final = Path(__file__).parent / "artifacts"
 MANIFEST_NAME: Final = "manifest.json"
-POINTERS: Final = {
-    "fast": "DEFAULT",
-    "accurate": "ACCURATE",
-}  # model name: file with the name of its folder
+POINTERS: Final = {"fast": "DEFAULT", "accurate": "ACCURATE"}  # model name: file with the name of its folder
 
+M = TypeVar("M", bound=StrictModel)
 Prior = Literal["natural", "balanced"]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
@@ -30,11 +29,7 @@ class ArtifactError(MienError):
     """An artifact that is missing, damaged, or made for another contract."""
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class GraphInput(_Strict):
+class GraphInput(StrictModel):
     """The only input of the graph; -1 is the dynamic batch dimension."""
 
     name: str = "crops"
@@ -43,7 +38,7 @@ class GraphInput(_Strict):
     color: Literal["RGB"] = "RGB"
 
 
-class GraphOutput(_Strict):
+class GraphOutput(StrictModel):
     """The output of the graph: logits before temperature scaling, in the order of `labels`."""
 
     name: str = "logits"
@@ -51,7 +46,7 @@ class GraphOutput(_Strict):
     dtype: Literal["float32"] = "float32"
 
 
-class Relevance(_Strict):
+class Relevance(StrictModel):
     """The optional second output of the graph: attention maps, each with sum 1."""
 
     name: str = "relevance"
@@ -59,7 +54,7 @@ class Relevance(_Strict):
     dtype: Literal["float32"] = "float32"
 
 
-class Interval(_Strict):
+class Interval(StrictModel):
     """A metric with its 95 % interval; fractions from 0 to 1."""
 
     value: float
@@ -67,7 +62,7 @@ class Interval(_Strict):
     high: float
 
 
-class SplitMetrics(_Strict):
+class SplitMetrics(StrictModel):
     """Metrics of the released graph on one split of one data set."""
 
     data: str
@@ -100,7 +95,7 @@ class SplitMetrics(_Strict):
         return [(name, interval) for name, interval in named if interval is not None]
 
 
-class GraphFile(_Strict):
+class GraphFile(StrictModel):
     """One ONNX graph of the artifact, with its hash."""
 
     file: str = Field(pattern=r"^[A-Za-z0-9._-]+\.onnx$")
@@ -108,7 +103,7 @@ class GraphFile(_Strict):
     metrics: tuple[SplitMetrics, ...] = Field((), description="metrics, if they differ from those of fp32")
 
 
-class Manifest(_Strict):
+class Manifest(StrictModel):
     """`manifest.json`; see the field descriptions."""
 
     name: str = Field(description="folder name: <arch>.<tag>")
@@ -215,17 +210,22 @@ def classifier_dirs(artifacts_dir: Path) -> list[Path]:
 
 def read_manifest(folder: Path) -> Manifest:
     """Parse `manifest.json` and check that this build can serve it. Raises: ArtifactError."""
+    manifest = parse_manifest(folder, Manifest)
+    _check_contract(manifest)
+    return manifest
+
+
+def parse_manifest(folder: Path, schema: type[M]) -> M:
+    """Parse `manifest.json` of a classifier or a detector. Raises: ArtifactError."""
     path = folder / MANIFEST_NAME
     try:
-        manifest = Manifest.model_validate_json(path.read_bytes())
+        return schema.model_validate_json(path.read_bytes())
     except OSError as error:
         raise ArtifactError(f"artifact {folder.name}: cannot read {path} ({error.strerror})") from error
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise ArtifactError(f"artifact {folder.name}: invalid manifest {path}: {where}: {first['msg']}") from error
-    _check_contract(manifest)
-    return manifest
 
 
 def _check_contract(manifest: Manifest) -> None:
@@ -262,6 +262,6 @@ def verify_files(folder: Path, expected: dict[str, str]) -> None:
             )
 
 
-def write_manifest(folder: Path, manifest: Manifest) -> None:
+def write_manifest(folder: Path, manifest: StrictModel) -> None:
     """Write `manifest.json`, atomically."""
     write_atomic(folder / MANIFEST_NAME, manifest.model_dump_json(indent=2) + "\n")

@@ -3,19 +3,18 @@
 from typing import Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from timm.layers.pos_embed_sincos import build_sincos2d_pos_embed
 from timm.models.vision_transformer import Block
 from torch import Tensor, nn
 
 from models.backbones import UnknownBackbone
 from models.network import FaceNetwork
+from models.strict import StrictModel
 
 
-class MaskConfig(BaseModel):
+class MaskConfig(StrictModel):
     """Mask ratio and decoder size."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     mask_ratio: float = Field(0.75, gt=0, lt=1, description="share of the patches that are masked")
     decoder_width: int = Field(96, ge=16, multiple_of=4)

@@ -80,7 +80,7 @@ def small_detector_recipe(folder: Path, monkeypatch: pytest.MonkeyPatch, *, step
             "cache_dir": str(folder / "cache"),
         },
         "model": {"arch": "tiny", **SMALL_MODEL},
-        "scenes": {"img_size": 64, "max_face_px": 60},
+        "scenes": {"img_size": 64},
         "optim": {"learning_rate": 3e-3, "warmup_epochs": 0.1, "ema_decay": 0.5},
         "runtime": {
             "device": "cpu", "precision": "fp32", "workers": 0, "threads": 1,

@@ -21,6 +21,7 @@ from models.manifest import load_artifact
 from training.evaluate import open_graph, read_split, run_graph
 from training.loop import metrics
 from training.loop.metrics import Estimate
+from training.wording import interval, percent
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +96,7 @@ def print_gains(before: Path, after: Path, crops: Array, labels: Array) -> None:
     """Print the metrics of both artifacts, and the gain with its 95 % interval, in percent."""
     table = Table("metric", "before", "after", "gain (95 % interval)", title=f"{len(labels)} faces")
     for row in compare(predicted_classes(before, crops), predicted_classes(after, crops), labels):
-        gain, low, high = (f"{100 * value:+.2f}" for value in (row.gain.value, row.gain.low, row.gain.high))
-        table.add_row(row.name, f"{100 * row.before:.2f}", f"{100 * row.after:.2f}", f"{gain} ({low} to {high})")
+        table.add_row(row.name, percent(row.before, 2), percent(row.after, 2), interval(row.gain, sign="+"))
     Console().print(table)
 
 

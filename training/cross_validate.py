@@ -27,6 +27,7 @@ from training.loop.metrics import Estimate
 from training.loop.run_folder import build_network
 from training.loop.supervised import predict
 from training.train import train
+from training.wording import interval, percent
 
 logger = logging.getLogger("training")
 RUNS: Final = Path("runs/cross_validation")
@@ -99,9 +100,8 @@ def main(arguments: list[str] | None = None) -> int:
         logger.error("%s", error)
         return 1
     for name, value in (("accuracy", found.accuracy), ("mean class accuracy", found.mean_class_accuracy)):
-        interval = f"{100 * value.low:.2f} to {100 * value.high:.2f}"
-        print(f"{name}: {100 * value.value:.2f} % ({interval}), {found.faces} faces")
-    print("accuracy by fold: " + ", ".join(f"{100 * share:.2f}" for share in found.by_fold))
+        print(f"{name}, %: {interval(value)}, {found.faces} faces")
+    print("accuracy by fold, %: " + ", ".join(percent(share, 2) for share in found.by_fold))
     return 0
 
 

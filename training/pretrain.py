@@ -13,12 +13,13 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from data.augment import AugmentConfig
 from data.contract import CROP_PX
 from models.masked_autoencoder import MaskConfig, MaskedAutoencoder
+from models.strict import StrictModel
 from training.command import run_command
 from training.config import DataSource, OptimConfig, RunRecipe, read_as
 from training.loop import checkpoint
@@ -31,10 +32,8 @@ from training.loop.throughput import forward_flops
 from training.release.initialization import ENCODER_NAME, encoder_state
 
 
-class PretrainData(BaseModel):
+class PretrainData(StrictModel):
     """Training splits, labeled or not; validation and test splits are rejected."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     train: tuple[DataSource, ...] = Field(min_length=1)
     cache_dir: Path = Path("cache")

@@ -133,7 +133,6 @@ class Tally:
     images: int = 0
     faces: int = 0
     errors: int = 0
-    skipped: int = 0
     no_face: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -142,7 +141,6 @@ class Tally:
         self.images += 1
         self.faces += len(record.faces)
         self.errors += record.status == "error"
-        self.skipped += record.status == "skipped"
         self.no_face += record.status == "no_face"
 
     def spend(self, stage: str, seconds: float) -> None:

@@ -3,30 +3,25 @@
 from pathlib import Path
 from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
-from data.atomic import write_atomic
 from models.detector.decode import STRIDES
 from models.manifest import (
     ARTIFACTS_DIR,
-    MANIFEST_NAME,
-    ArtifactError,
     GraphFile,
     Interval,
     Sha256,
+    parse_manifest,
     resolve_pointer,
     verify_files,
 )
+from models.strict import StrictModel
 
 POINTER: Final = "DEFAULT_DETECTOR"
 LANDMARKS: Final = ("image-left eye", "image-right eye", "nose", "image-left mouth corner", "image-right mouth corner")
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class DetectorInput(_Strict):
+class DetectorInput(StrictModel):
     """The only input of the graph; -1 is dynamic, sides are multiples of 32."""
 
     name: str = "input"
@@ -36,7 +31,7 @@ class DetectorInput(_Strict):
     range: tuple[float, float] = (0.0, 255.0)
 
 
-class DetectorMetric(_Strict):
+class DetectorMetric(StrictModel):
     """One metric on the held-out images."""
 
     name: str
@@ -44,7 +39,7 @@ class DetectorMetric(_Strict):
     estimate: Interval
 
 
-class DetectorManifest(_Strict):
+class DetectorManifest(StrictModel):
     """`manifest.json` of a detector."""
 
     name: str = Field(description="folder name: <arch>.<tag>")
@@ -72,19 +67,6 @@ def default_detector_dir(artifacts_dir: Path = ARTIFACTS_DIR) -> Path:
 
 def load_detector(folder: Path) -> DetectorManifest:
     """Read a detector's manifest and verify all files. Raises: ArtifactError, naming the file."""
-    path = folder / MANIFEST_NAME
-    try:
-        manifest = DetectorManifest.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise ArtifactError(f"artifact {folder.name}: cannot read {path} ({error.strerror})") from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ArtifactError(f"artifact {folder.name}: invalid manifest {path}: {where}: {first['msg']}") from error
+    manifest = parse_manifest(folder, DetectorManifest)
     verify_files(folder, {**manifest.files, manifest.graph.file: manifest.graph.sha256})
     return manifest
-
-
-def write_detector_manifest(folder: Path, manifest: DetectorManifest) -> None:
-    """Write `manifest.json`, atomically."""
-    write_atomic(folder / MANIFEST_NAME, manifest.model_dump_json(indent=2) + "\n")

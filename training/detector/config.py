@@ -4,19 +4,16 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from models.strict import StrictModel
 from training.config import DATA_DIR_VARIABLE, OptimConfig, RecipeError, RuntimeConfig, read_as
 
 MODELS_DIR_VARIABLE: Final = "MIEN_MODELS_DIR"
 TEACHER_FILE: Final = "face_detection_yunet_2023mar.onnx"
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class ImageFolder(_Strict):
+class ImageFolder(StrictModel):
     """One folder of images, with subfolders."""
 
     name: str
@@ -36,7 +33,7 @@ class ImageFolder(_Strict):
         return Path(folder) / self.name
 
 
-class DetectorData(_Strict):
+class DetectorData(StrictModel):
     """Training images; a tenth of each folder, selected by file hash, is for validation."""
 
     folders: tuple[ImageFolder, ...] = Field(min_length=1)
@@ -51,7 +48,7 @@ class DetectorData(_Strict):
         return path
 
 
-class DetectorModel(_Strict):
+class DetectorModel(StrictModel):
     """Arguments of `FaceFPN`."""
 
     arch: str = Field("face_fpn_tiny", pattern=r"^[a-z0-9_]+$", description="first part of the artifact's name")
@@ -60,7 +57,7 @@ class DetectorModel(_Strict):
     neck_width: int = Field(64, ge=8)
 
 
-class DetectorLoss(_Strict):
+class DetectorLoss(StrictModel):
     """Weights of the losses, each a mean over positive cells."""
 
     scores: float = Field(1.0, ge=0, description="focal loss of class and objectness")
@@ -68,15 +65,14 @@ class DetectorLoss(_Strict):
     landmarks: float = Field(20.0, ge=0, description="smooth L1, relative to the size of the face")
 
 
-class SceneConfig(_Strict):
+class SceneConfig(StrictModel):
     """Composition of samples."""
 
     img_size: int = Field(256, ge=64, multiple_of=32)
     min_face_px: float = Field(9.0, gt=0)
-    max_face_px: float = Field(280.0, gt=0)
 
 
-class DetectorRecipe(_Strict):
+class DetectorRecipe(StrictModel):
     """All options of a training run."""
 
     name: str = Field(pattern=r"^[a-z0-9_]+$")

@@ -24,10 +24,9 @@ from models.detector.manifest import (
     DetectorManifest,
     DetectorMetric,
     load_detector,
-    write_detector_manifest,
 )
 from models.detector.network import FaceFPN
-from models.manifest import ARTIFACTS_DIR, GraphFile, Interval, sha256_of
+from models.manifest import ARTIFACTS_DIR, GraphFile, Interval, sha256_of, write_manifest
 from training.detector.card import render
 from training.detector.config import DetectorRecipe, shareable
 from training.detector.evaluate import TEACHER_THRESHOLD, Metric, evaluate_artifact
@@ -73,7 +72,7 @@ def export(run: Path, tag: str, *, threshold: float = TEACHER_THRESHOLD, artifac
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
     try:
-        write_detector_manifest(staging, _first_manifest(staging, name, run, threshold))
+        write_manifest(staging, _first_manifest(staging, name, run, threshold))
         describe(staging, recipe)
         staging.rename(final)
     finally:
@@ -113,7 +112,7 @@ def describe(folder: Path, recipe: DetectorRecipe) -> None:
     card = render(manifest, metrics)
     write_atomic(folder / "card.md", card)
     files = manifest.files | {"card.md": sha256_of(folder / "card.md")}
-    write_detector_manifest(folder, manifest.model_copy(update={"files": files}))
+    write_manifest(folder, manifest.model_copy(update={"files": files}))
     load_detector(folder)
 
 

@@ -1,18 +1,16 @@
 """ONNX graph of a detector, with YuNet's output names and layout, and its comparison with torch."""
 
-import warnings
 from pathlib import Path
 from typing import Final
 
 import numpy as np
-import onnx
 import onnxruntime
 import torch
 
 from data.contract import Array
 from models.detector.decode import OUTPUTS
 from models.detector.network import FaceFPN, Released
-from training.release.graphs import OPSET, ExportError, without_traces
+from training.release.graphs import ExportError, export_onnx
 
 MAX_DIFFERENCE: Final = 1e-3  # of a score, or of a box or landmark in cells
 _SIDES: Final = ((64, 96), (320, 256))
@@ -21,25 +19,14 @@ _SIDES: Final = ((64, 96), (320, 256))
 def write_graph(network: FaceFPN, path: Path) -> None:
     """Export with dynamic batch and sides (multiples of 32) and check the model."""
     sides = {2: 32 * torch.export.Dim("rows", min=1, max=256), 3: 32 * torch.export.Dim("columns", min=1, max=256)}
-    shapes = {"image": {0: torch.export.Dim("images", min=1, max=4096)} | sides}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # deprecation warnings from inside the exporter
-        torch.onnx.export(
-            Released(network).eval(),
-            (torch.zeros(2, 3, 64, 96),),
-            str(path),
-            input_names=["input"],
-            output_names=list(OUTPUTS),
-            opset_version=OPSET,
-            dynamic_shapes=shapes,
-            dynamo=True,
-            external_data=False,
-            verbose=False,
-        )
-    model = onnx.load(str(path))
-    without_traces(model)
-    onnx.checker.check_model(model, full_check=True)
-    onnx.save(model, str(path))
+    export_onnx(
+        Released(network),
+        torch.zeros(2, 3, 64, 96),
+        path,
+        input_name="input",
+        output_names=OUTPUTS,
+        dynamic_shape={0: torch.export.Dim("images", min=1, max=4096)} | sides,
+    )
 
 
 @torch.no_grad()

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import numpy as np
 import onnx
@@ -84,28 +84,47 @@ Released = ReleasedNetwork | ReleasedEnsemble
 
 def write_graph(released: Released, path: Path) -> None:
     """Export a graph with a dynamic batch dimension, and check it."""
-    example = torch.zeros(2, CROP_PX, CROP_PX, 3, dtype=torch.uint8)
+    export_onnx(
+        released,
+        torch.zeros(2, CROP_PX, CROP_PX, 3, dtype=torch.uint8),
+        path,
+        input_name="crops",
+        output_names=["logits", "relevance"] if released.explains else ["logits"],
+        dynamic_shape={0: torch.export.Dim("faces", min=1, max=4096)},
+    )
+
+
+def export_onnx(
+    module: nn.Module,
+    example: Tensor,
+    path: Path,
+    *,
+    input_name: str,
+    output_names: Sequence[str],
+    dynamic_shape: dict[int, Any],
+) -> None:
+    """Export a module with one input to ONNX, and check the model."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter warns about its own internals
         torch.onnx.export(
-            released.eval(),
+            module.eval(),
             (example,),
             str(path),
-            input_names=["crops"],
-            output_names=["logits", "relevance"] if released.explains else ["logits"],
+            input_names=[input_name],
+            output_names=output_names,
             opset_version=OPSET,
-            dynamic_shapes={"crops": {0: torch.export.Dim("faces", min=1, max=4096)}},
+            dynamic_shapes=(dynamic_shape,),
             dynamo=True,
             external_data=False,
             verbose=False,
         )
     model = onnx.load(str(path))
-    without_traces(model)
+    _remove_traces(model)
     onnx.checker.check_model(model, full_check=True)
     onnx.save(model, str(path))
 
 
-def without_traces(model: onnx.ModelProto) -> None:
+def _remove_traces(model: onnx.ModelProto) -> None:
     """Remove stack traces and local paths."""
     for node in model.graph.node:
         del node.metadata_props[:]

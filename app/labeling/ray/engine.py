@@ -126,7 +126,6 @@ def _count(written: Written, tally: Tally, report: Reporter) -> None:
     tally.images += images
     tally.faces += sum(written.labels.values())
     tally.errors += written.statuses.get("error", 0)
-    tally.skipped += written.statuses.get("skipped", 0)
     tally.no_face += written.statuses.get("no_face", 0)
     for stage, seconds in written.seconds.items():
         tally.spend(stage, seconds)

@@ -22,7 +22,7 @@ def test_cross_validation_scores_every_face_once(tmp_path: Path, capsys: pytest.
     assert main([str(recipe), "--folds", "2", "--runs", str(tmp_path / "runs")]) == 0
     shown = capsys.readouterr().out
     assert "42 faces" in shown
-    assert len(shown.split("accuracy by fold: ")[1].split(", ")) == 2
+    assert len(shown.split("accuracy by fold, %: ")[1].split(", ")) == 2
     assert {path.name for path in (tmp_path / "runs").iterdir()} == {"small_fold_0", "small_fold_1"}
 
 

@@ -9,9 +9,8 @@ from models.detector.manifest import (
     DetectorManifest,
     default_detector_dir,
     load_detector,
-    write_detector_manifest,
 )
-from models.manifest import ArtifactError, GraphFile, classifier_dirs, sha256_of
+from models.manifest import ArtifactError, GraphFile, classifier_dirs, sha256_of, write_manifest
 from tests.support import tiny_artifact
 
 
@@ -33,7 +32,7 @@ def _artifact(folder: Path) -> DetectorManifest:
         license="none",
         files={"card.md": sha256_of(folder / "card.md")},
     )
-    write_detector_manifest(folder, manifest)
+    write_manifest(folder, manifest)
     return manifest
 
 

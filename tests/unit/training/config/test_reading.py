@@ -8,7 +8,7 @@ import yaml
 
 from training.config import RecipeError, parse_recipe, read_recipe
 
-RECIPES = sorted((Path(__file__).parents[3] / "training" / "recipes").glob("*.yaml"))
+RECIPES = sorted((Path(__file__).parents[4] / "training" / "recipes").glob("*.yaml"))
 
 
 def minimal() -> dict[str, object]:

@@ -1,0 +1,7 @@
+"""Error of recipes."""
+
+from data.errors import MienError
+
+
+class RecipeError(MienError, ValueError):
+    """An invalid recipe."""

@@ -1,0 +1,65 @@
+"""Recipes: all options of a run."""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from data.augment import AugmentConfig
+from models.strict import StrictModel
+from training.config.data import DataConfig, Sampler
+from training.config.losses import DistillationConfig, LossConfig, MixConfig
+from training.config.model import ModelConfig
+from training.config.optim import OptimConfig, RuntimeConfig
+
+
+class RunRecipe(StrictModel):
+    """Base of all recipes."""
+
+    name: str = Field(pattern=r"^[a-z0-9_]+$")
+    seed: int = Field(0, ge=0)
+    epochs: int = Field(ge=1)
+    batch_size: int = Field(128, ge=2)
+    model: ModelConfig
+    optim: OptimConfig = OptimConfig()
+    augment: AugmentConfig = AugmentConfig()
+    runtime: RuntimeConfig = RuntimeConfig()
+
+    @property
+    def sampler(self) -> Sampler:
+        """Sampling of the faces of an epoch."""
+        return "instance"
+
+    @model_validator(mode="after")
+    def _parts_are_not_empty(self) -> Self:
+        if self.runtime.accumulate > self.batch_size:
+            raise ValueError(f"runtime.accumulate {self.runtime.accumulate} is above batch_size {self.batch_size}")
+        return self
+
+
+class Recipe(RunRecipe):
+    """Recipe of a training run."""
+
+    data: DataConfig
+    distillation: DistillationConfig = DistillationConfig()
+    loss: LossConfig = LossConfig()
+    mix: MixConfig = MixConfig()
+
+    @property
+    def sampler(self) -> Sampler:
+        """Sampling of the faces of an epoch."""
+        return self.data.sampler
+
+    select: Literal["accuracy", "mean_class_accuracy"] = "accuracy"
+    patience_epochs: int | None = Field(None, ge=1, description="stop after so many epochs without improvement")
+
+    @model_validator(mode="after")
+    def _unlabeled_faces_have_a_teacher(self) -> Self:
+        if self.loss.relabel is not None and (self.mix.mixup or self.mix.cutmix):
+            raise ValueError("loss.relabel with mix: predictions for mixed faces cannot contradict a label")
+        if all(source.target != "teacher" for source in self.data.train):
+            return self
+        if self.distillation.mode == "none" or self.loss.label_smoothing > 0:
+            raise ValueError(
+                "target teacher requires a distillation mode and label_smoothing 0: smoothing would create labels"
+            )
+        return self
