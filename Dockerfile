@@ -19,6 +19,13 @@ RUN apt-get update \
  && apt-get install --no-install-recommends --yes libgl1 libglib2.0-0 \
  && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /usr/lib/*/dri /usr/lib/*/libLLVM* /usr/lib/*/libz3*
 
+# ONNX Runtime Web for the page, with its hash from requirements/page/
+FROM base AS runtime
+# hadolint ignore=DL3008
+RUN apt-get update && apt-get install --no-install-recommends --yes npm
+COPY requirements/page/ requirements/page/
+RUN sh requirements/page/install.sh /runtime
+
 FROM base AS build
 WORKDIR /src
 COPY requirements/ requirements/
@@ -29,6 +36,7 @@ RUN sed -e '/^onnxruntime-gpu==/,/[^\\]$/d' -e 's/^\(onnxruntime==[^ ]*\) ;.*/\1
  && pip install --require-hashes -r requirements/build.txt -r cpu.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY app/ app/
+COPY --from=runtime /runtime/ app/static/page/runtime/
 COPY data/ data/
 COPY mien/ mien/
 COPY models/ models/

@@ -2,19 +2,21 @@
 
 PHOTOS ?= samples/photos
 OUT ?= out
+SITE ?= site
 RECIPE ?=
 # environments: serving only, training, and tests
 ENV_SERVE ?= .venv
 ENV_TRAIN ?= .venv-train
 ENV_TEST ?= .venv-test
-export PHOTOS OUT RECIPE PYTHON
+RUNTIME = app/static/page/runtime
+export PHOTOS OUT SITE RECIPE PYTHON
 # changes to the recipe, as in `make train RECIPE=... epochs=3`: every other setting of the command line
 CHANGES = $(filter-out $(foreach own,$(SETTINGS),$(own)=%),$(MAKEOVERRIDES))
-SETTINGS = PHOTOS OUT RECIPE PYTHON ENV_SERVE ENV_TRAIN ENV_TEST
+SETTINGS = PHOTOS OUT SITE RECIPE PYTHON ENV_SERVE ENV_TRAIN ENV_TEST
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help label serve doctor train test lint soak clean
+.PHONY: help label serve runtime page doctor train test lint soak clean
 .PHONY: recipe-given
 
 help: ## list the commands
@@ -28,6 +30,11 @@ label: $(ENV_SERVE)/.installed ## label a folder of photos: PHOTOS=folder (sampl
 
 serve: $(ENV_SERVE)/.installed ## serve REST requests and the live page; address: MIEN_HOST and MIEN_PORT
 	@"$(ENV_SERVE)/bin/python" -m app serve
+
+runtime: $(RUNTIME)/ort.wasm.min.mjs ## fetch ONNX Runtime Web with npm: the page can then label in the browser
+
+page: runtime $(ENV_SERVE)/.installed ## write the page as static files for any web server: SITE=folder (site)
+	@"$(ENV_SERVE)/bin/python" -m app page "$$SITE"
 
 doctor: $(ENV_SERVE)/.installed ## check the installation: versions, detector, model, device
 	@"$(ENV_SERVE)/bin/python" -m app doctor
@@ -53,6 +60,9 @@ soak: $(ENV_TEST)/.installed ## run the long endurance and load tests; `make tes
 clean: ## remove environments and caches, but not OUT
 	rm -rf .venv .venv-train .venv-test .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(RUNTIME)/ort.wasm.min.mjs: requirements/page/package-lock.json requirements/page/install.sh
+	@sh requirements/page/install.sh "$(RUNTIME)"
 
 $(ENV_SERVE)/.installed: requirements/serve.txt requirements/build.txt requirements/install.sh pyproject.toml
 	@sh requirements/install.sh "$(ENV_SERVE)" serve

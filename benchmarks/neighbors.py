@@ -1,14 +1,16 @@
-"""Faces found and images per second of neighboring projects and of Mien as cloned, on the same photos in one run.
+r"""Faces found and images per second of neighboring projects and of Mien as cloned, on the same photos in one run.
 
     python -m venv FER && FER/bin/pip install fer "setuptools<81" "opencv-contrib-python<5"
-    npm install --prefix FACE_API @vladmandic/face-api @tensorflow/tfjs @tensorflow/tfjs-backend-wasm jpeg-js
-    python -m benchmarks.neighbors --fer FER/bin/python --face-api FACE_API --json out/neighbors.json
+    npm install --prefix JS @vladmandic/face-api @tensorflow/tfjs @tensorflow/tfjs-backend-wasm jpeg-js \
+        onnxruntime-web@1.30.0
+    python -m benchmarks.neighbors --fer FER/bin/python --js JS --json out/neighbors.json
 
 A neighbor that is not given is skipped. 600 photos of 350x350 px with one face each: muxspace's validation faces,
 enlarged, if MIEN_DATA_DIR names the folder of the data sets; otherwise variants of the sample portrait. Every program
 reads the JPEG files in one process, with its usual defaults and threads; its start is not counted. Rounds alternate,
 and the best of each is taken. Mien runs without any `MIEN_*` variable and without downloaded files; with
-MIEN_MODELS_DIR, Mien with YuNet is a row of its own.
+MIEN_MODELS_DIR, Mien with YuNet is a row of its own. face-api.js and the page's local mode run in Node.js, in
+WebAssembly.
 """
 
 import argparse
@@ -28,11 +30,14 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from app.inference.in_browser import browser_pipeline
+from app.settings import Settings
 from benchmarks.labeling import SAMPLES
 from benchmarks.results import publish
 from data.contract import Array
 from data.contract.decode import decode
 from data.readers.base import open_reader
+from models.manifest import artifact_dir
 
 PHOTO_PX: Final = 350
 _HERE: Final = Path(__file__).resolve().parent
@@ -100,16 +105,26 @@ def measure_script(command: list[str], folder: Path) -> dict[str, Any]:
     return result
 
 
-def programs(fer: Path | None, face_api: Path | None) -> dict[str, Callable[[Path], dict[str, Any]]]:
+def measure_page(js: Path, folder: Path) -> dict[str, Any]:
+    """The page's local mode. Raises: CalledProcessError."""
+    found = browser_pipeline(artifact_dir(None), Settings())
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump({"facts": found.facts, "graphs": {name: str(path) for name, path in found.graphs.items()}}, file)
+        file.flush()
+        return measure_script(["node", str(_HERE / "neighbors_page.mjs"), file.name, str(js.resolve())], folder)
+
+
+def programs(fer: Path | None, js: Path | None) -> dict[str, Callable[[Path], dict[str, Any]]]:
     """How each program that is there is measured."""
     found: dict[str, Callable[[Path], dict[str, Any]]] = {"Mien as cloned": measure_mien}
     if models_dir := os.environ.get("MIEN_MODELS_DIR"):
         found["Mien with YuNet"] = lambda folder: measure_mien(folder, models_dir)
     if fer:
         found["fer"] = lambda folder: measure_script([str(fer), str(_HERE / "neighbors_fer.py")], folder)
-    if face_api:
-        script = ["node", str(_HERE / "neighbors_face_api.cjs"), str(face_api.resolve())]
+    if js:
+        script = ["node", str(_HERE / "neighbors_face_api.cjs"), str(js.resolve())]
         found["face-api.js"] = lambda folder: measure_script(script, folder)
+        found["Mien's page, local mode"] = lambda folder: measure_page(js, folder)
     return found
 
 
@@ -139,14 +154,14 @@ def main(arguments: list[str] | None = None) -> None:
     """Measure, print, and write JSON where asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fer", type=Path, metavar="PYTHON", help="interpreter of an environment with fer")
-    parser.add_argument("--face-api", type=Path, metavar="FOLDER", help="folder with node_modules")
+    parser.add_argument("--js", type=Path, metavar="FOLDER", help="folder with node_modules")
     parser.add_argument("--count", type=int, default=600, help="photos (600)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each program (3)")
     parser.add_argument("--json", type=Path, help="file for the result")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="mien-photos-") as place:
         source = write_photos(Path(place), options.count)
-        best = measure(programs(options.fer, options.face_api), Path(place), options.rounds)
+        best = measure(programs(options.fer, options.js), Path(place), options.rounds)
     _print(best, options.count)
     results = {name: asdict(one) for name, one in best.items()}
     publish({"photos": options.count, "source": source, "cores": os.cpu_count(), "programs": results}, options.json)

@@ -9,6 +9,7 @@ from app.cli.doctor import doctor
 from app.cli.exit_codes import EXIT_CODES
 from app.cli.label import label
 from app.cli.models import models
+from app.cli.page import page
 from app.cli.review import review
 from app.cli.serve import serve
 from app.cli.training import add_training_commands
@@ -25,7 +26,7 @@ app = typer.Typer(
     help="Find the faces in photos and label their expressions, with calibrated probabilities.",
 )
 app.command(epilog=EXIT_CODES)(label)
-for command in (review, serve, webcam, doctor):
+for command in (review, serve, webcam, page, doctor):
     app.command()(command)
 app.add_typer(models, name="models")
 add_training_commands(app)

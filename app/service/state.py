@@ -9,12 +9,14 @@ import contextvars
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TypeVar
 
 from app.errors import CapacityError, InvalidRequest, RequestError
 from app.inference import image_guard
 from app.inference.batcher import Batcher, BatchLimits
 from app.inference.classifier import Classifier
+from app.inference.in_browser import BrowserPipeline, browser_pipeline
 from app.inference.pipeline import Analysis, Pipeline, PreparedPhoto, timed
 from app.inference.runtime.cpu_count import cores
 from app.inference.runtime.sessions import CPU, cuda_obstacle
@@ -118,6 +120,11 @@ class Service:
         if name not in self.models:
             raise InvalidRequest(f"model {name[:100]}: not loaded here. Choose one of: {', '.join(self.models)}")
         return self.models[name]
+
+    @cached_property
+    def in_browser(self) -> BrowserPipeline:
+        """What the page labels with by itself. Raises: ArtifactError."""
+        return browser_pipeline(self.pipeline.classifier.folder, self.settings)
 
     async def in_thread(self, function: Callable[..., T], *args: object) -> T:
         """Run a function in the pool with the request id; a call that is canceled while queued never runs."""

@@ -20,7 +20,7 @@ CROP_PX: Final = 112
 LANDMARKS: Final = ("left_eye", "right_eye", "nose", "mouth_left", "mouth_right")
 # x then y, in pixels of the crop
 TEMPLATE_PX: Final = ((35.0, 42.3), (77.0, 42.3), (56.0, 65.5), (39.1, 84.6), (72.9, 84.6))
-_MIN_SPREAD_PX: Final = 1.0
+MIN_SPREAD_PX: Final = 1.0
 
 
 class DegenerateLandmarks(MienError, ValueError):
@@ -36,7 +36,7 @@ def similarity(landmarks_px: Array, template_px: tuple[tuple[float, float], ...]
     source_mean, target_mean = source.mean(axis=0), target.mean(axis=0)
     centered, wanted = source - source_mean, target - target_mean
     spread = float((centered**2).sum())
-    if spread < _MIN_SPREAD_PX:
+    if spread < MIN_SPREAD_PX:
         raise DegenerateLandmarks(f"landmarks within {spread**0.5:.2f} px of each other: too close to align a face")
     # In two dimensions, the rotation without reflection has this closed form; it needs no singular value decomposition.
     a = float((centered * wanted).sum()) / spread

@@ -9,7 +9,7 @@ from data.contract import Array, DegenerateLandmarks
 from data.contract.align import similarity
 
 Box = tuple[float, float, float, float]
-_MIN_EYE_DISTANCE_PX = 1.0
+MIN_EYE_DISTANCE_PX = 1.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,7 +61,7 @@ def plausible(face: Face, *, width: int, height: int) -> bool:
         and max(box_width, box_height) <= 3 * max(width, height)
         and min(x + box_width, width) > max(x, 0.0)
         and min(y + box_height, height) > max(y, 0.0)
-        and np.hypot(*eyes) >= _MIN_EYE_DISTANCE_PX
+        and np.hypot(*eyes) >= MIN_EYE_DISTANCE_PX
         and _can_be_framed(face)
     )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from app.errors import DetectorUnavailable
 from app.inference.detect.network import FaceNetwork, options_of
 from app.settings import Settings
-from models.detector.manifest import default_detector_dir, load_detector
+from models.detector.manifest import DetectorManifest, default_detector_dir, load_detector
 from models.manifest import ArtifactError
 
 
@@ -18,18 +18,21 @@ class Builtin(FaceNetwork):
     name = "builtin"
 
     def __init__(self, folder: Path, settings: Settings) -> None:
-        """Verify and open an artifact; its score threshold applies unless the settings override it.
+        """Verify and open an artifact.
 
         Raises: ArtifactError; ProviderUnavailable.
         """
         manifest = load_detector(folder)
         self.sha256 = manifest.graph.sha256
-        chosen = "detection_threshold" in settings.model_fields_set
         super().__init__(
-            folder / manifest.graph.file,
-            threshold=settings.detection_threshold if chosen else manifest.score_threshold,
-            **options_of(settings),
+            folder / manifest.graph.file, threshold=score_threshold(manifest, settings), **options_of(settings)
         )
+
+
+def score_threshold(manifest: DetectorManifest, settings: Settings) -> float:
+    """The artifact's least score of a face, unless the settings name one."""
+    chosen = "detection_threshold" in settings.model_fields_set
+    return settings.detection_threshold if chosen else manifest.score_threshold
 
 
 def create(settings: Settings) -> Builtin:

@@ -31,10 +31,10 @@ MAX_COMPARED: Final = 8
 # A rotated face must score higher: an upside-down beard looks like hair.
 ROTATED_MARGIN: Final = 0.01
 ROTATED_SCORE: Final = 0.7
-_MIN_CANVAS_PX: Final = 64
+MIN_CANVAS_PX: Final = 64
 # Of 200 FERPlus faces of 48 px, the network finds 79 % at original size and 98 % enlarged to this size.
-_TINY_PX: Final = 144
-_MAX_ENLARGEMENT: Final = 4.0
+TINY_PX: Final = 144
+MAX_ENLARGEMENT: Final = 4.0
 _CODES: Final = (cv2.ROTATE_90_CLOCKWISE, cv2.ROTATE_180, cv2.ROTATE_90_COUNTERCLOCKWISE)  # 1, 2 and 3 quarter turns
 
 
@@ -86,7 +86,7 @@ def _resized(image: Array, long_side_px: int) -> Array:
     """Reduce to a long side of at most `long_side_px`, or enlarge tiny images up to four times."""
     height, width = image.shape[:2]
     long_side = max(height, width)
-    scale = min(long_side_px / long_side, max(1.0, min(_MAX_ENLARGEMENT, _TINY_PX / long_side)))
+    scale = min(long_side_px / long_side, max(1.0, min(MAX_ENLARGEMENT, TINY_PX / long_side)))
     if scale == 1.0:
         return image
     size = (max(1, round(width * scale)), max(1, round(height * scale)))
@@ -108,7 +108,7 @@ def _halved(image: Array, size: tuple[int, int]) -> Array:
 def _padded(image: Array) -> Array:
     """Pad tiny images with black at the right and bottom, because the coarsest grid has cells of 32 px."""
     height, width = image.shape[:2]
-    right, below = max(0, _MIN_CANVAS_PX - width), max(0, _MIN_CANVAS_PX - height)
+    right, below = max(0, MIN_CANVAS_PX - width), max(0, MIN_CANVAS_PX - height)
     if not right and not below:
         return image
     return cv2.copyMakeBorder(image, 0, below, 0, right, cv2.BORDER_CONSTANT, value=(0, 0, 0))

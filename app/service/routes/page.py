@@ -1,43 +1,89 @@
-"""`/`: the page with live camera and photos; `/card`: the model card. Both are files of this package."""
+"""`/`: the page with live camera and photos; `/card`: the model card. Both are files of this package.
 
+`/page/local.json` and `/page/models/` are what the page needs to label by itself, without sending a picture
+(app/inference/in_browser.py), if ONNX Runtime Web has been fetched into `RUNTIME`.
+"""
+
+from http import HTTPStatus
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
-from fastapi import APIRouter
-from starlette.responses import FileResponse, Response
+from fastapi import APIRouter, Depends, HTTPException
+from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
+from app.inference.in_browser import BrowserPipeline
+from app.service.routes import service_of
+from app.service.state import Service
+
 router = APIRouter(include_in_schema=False)
-_FILES: Final = Path(__file__).parents[2] / "static" / "page"
+FILES: Final = Path(__file__).parents[2] / "static" / "page"
+RUNTIME: Final = FILES / "runtime"
 # blob: for videos that the person chooses; they are read from the disk and not sent.
-_POLICY: Final = (
+POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-    "media-src 'self' blob:; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "media-src 'self' blob:; worker-src 'self'; base-uri 'none'; form-action 'none'"
 )
-_HEADERS: Final = {"Content-Security-Policy": _POLICY, "Cache-Control": "no-cache"}
+# Only workers compile WebAssembly.
+_WORKER_POLICY: Final = (
+    "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self'; worker-src 'self'"
+)
+_WORKERS: Final = ("local/", "runtime/")
+_HEADERS: Final = {
+    "Content-Security-Policy": f"{POLICY}; frame-ancestors 'none'",
+    "Cache-Control": "no-cache",
+    "Cross-Origin-Embedder-Policy": "require-corp",  # isolated, so that WebAssembly may use threads
+}
 
 
 class Assets(StaticFiles):
     """Scripts and styles of the page; browsers revalidate them on each use."""
 
     def __init__(self) -> None:
-        super().__init__(directory=_FILES)
+        super().__init__(directory=FILES)
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         response = await super().get_response(path, scope)
         response.headers["Cache-Control"] = "no-cache"
+        if path.startswith(_WORKERS):
+            response.headers["Content-Security-Policy"] = _WORKER_POLICY
+            response.headers["Cross-Origin-Embedder-Policy"] = "require-corp"
         return response
 
 
 @router.get("/")
 async def page() -> Response:
     """Live camera and photos."""
-    return FileResponse(_FILES / "index.html", media_type="text/html", headers=_HEADERS)
+    return FileResponse(FILES / "index.html", media_type="text/html", headers=_HEADERS)
 
 
 @router.get("/card")
 async def card() -> Response:
     """Page with the model card; its Markdown text is `/v1/models/{name}/card`."""
-    return FileResponse(_FILES / "card.html", media_type="text/html", headers=_HEADERS)
+    return FileResponse(FILES / "card.html", media_type="text/html", headers=_HEADERS)
+
+
+@router.get("/page/local.json")
+async def local(service: Annotated[Service, Depends(service_of)]) -> Response:
+    """What the page labels with by itself; `pipeline` is null where it cannot."""
+    facts = (await _pipeline(service)).facts if has_runtime() else None
+    return JSONResponse({"service": True, "pipeline": facts}, headers={"Cache-Control": "no-cache"})
+
+
+@router.get("/page/models/{name}")
+async def graph(name: str, service: Annotated[Service, Depends(service_of)]) -> Response:
+    """A verified graph."""
+    path = (await _pipeline(service)).graphs.get(name) if has_runtime() else None
+    if path is None:
+        raise HTTPException(HTTPStatus.NOT_FOUND)
+    return FileResponse(path, media_type="application/octet-stream", headers={"Cache-Control": "no-cache"})
+
+
+async def _pipeline(service: Service) -> BrowserPipeline:
+    return await service.in_thread(lambda: service.in_browser)  # the first call verifies files
+
+
+def has_runtime() -> bool:
+    """Whether ONNX Runtime Web is here: `make runtime` fetches it."""
+    return (RUNTIME / "ort.wasm.min.mjs").is_file()

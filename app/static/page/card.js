@@ -1,6 +1,7 @@
 // The model card, made of the same Markdown that lies beside the model: headings, paragraphs, lists, tables, code, bold.
 
 import { byId, element } from "./dom.js";
+import { whatIsHere } from "./service.js";
 
 const INLINE = /(\*\*[^*]+\*\*|`[^`]+`|\[[^\]]+\]\([^)\s]+\))/;
 
@@ -33,9 +34,15 @@ function block(text) {
   return element("p", {}, ...inline(text));
 }
 
-async function show() {
+async function address() {
+  const { service } = await whatIsHere();
+  if (!service) return "page/card.md";
   const { models } = await (await fetch("v1/models")).json();
-  const card = await (await fetch(`v1/models/${encodeURIComponent(models[0].name)}/card`)).text();
+  return `v1/models/${encodeURIComponent(models[0].name)}/card`;
+}
+
+async function show() {
+  const card = await (await fetch(await address())).text();
   const blocks = card.trim().split(/\n\s*\n|\n(?=#{1,4} )|(?<=^#{1,4} .*)\n/m).filter((text) => text.trim());
   byId("document").replaceChildren(...blocks.map(block));
 }

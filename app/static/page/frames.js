@@ -1,12 +1,11 @@
-// Frames of the playing video as JPEG, no more than the stream can take.
+// Frames of the playing video, no more than the stream can take.
 
 const FRAME_PX = 640; // long side of a sent frame: what the detector looks at first
-const QUALITY = 0.8;
 const MIN_BETWEEN_MS = 1000 / 25;
 const EARLY_MS = 8; // a little early is on time: camera frames come in steps of 33 ms
 
 export class Frames {
-  /** `ready(now)`: whether a frame may be taken; `taken(blob, at)`: gets each one. */
+  /** `ready(now)`: whether a frame may be taken; `taken(canvas, at)`: gets each one, and is waited for. */
   constructor(video, { ready, taken }) {
     Object.assign(this, { video, ready, taken, takenAt: 0, running: null });
     this.canvas = document.createElement("canvas");
@@ -39,14 +38,13 @@ export class Frames {
     if (this.canvas.width !== size.width || this.canvas.height !== size.height) Object.assign(this.canvas, size);
     this.canvas.getContext("2d").drawImage(this.video, 0, 0, size.width, size.height);
     this.takenAt = now;
-    this.encode(now);
+    this.pass(now);
   }
 
-  async encode(takenAt) {
+  async pass(takenAt) {
     this.encoding = true;
     try {
-      const blob = await new Promise((done) => this.canvas.toBlob(done, "image/jpeg", QUALITY));
-      if (blob) await this.taken(blob, takenAt);
+      await this.taken(this.canvas, takenAt);
     } finally {
       this.encoding = false;
     }

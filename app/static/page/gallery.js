@@ -6,15 +6,14 @@ import { asCsv, asJson } from "./exports.js";
 import { Filter } from "./filter.js";
 import { UNCERTAIN, brief, spoken } from "./labels.js";
 import { fromBase64, isVideo, paint, readable, sendable } from "./pictures.js";
-import { label } from "./service.js";
 
 const SIDE_BY_SIDE = 2;
 const TILE_PX = 640;
 
 export class Gallery {
-  /** `show()` brings the tab to the front; `playVideo(file)` takes a video. */
-  constructor({ show, playVideo }) {
-    Object.assign(this, { show, playVideo, results: [], waiting: [], running: 0, pasted: 0 });
+  /** `labeler`: the service, or the labeler of local mode; `show()` brings the tab to the front; `playVideo(file)` takes a video. */
+  constructor(labeler, { show, playVideo }) {
+    Object.assign(this, { labeler, show, playVideo, results: [], waiting: [], running: 0, pasted: 0 });
     this.detail = new Detail(() => this.filter.chosen(this.results).filter((result) => result.answer));
     this.filter = new Filter(byId("filter"), () => this.filter.apply(this.results));
     this.listen();
@@ -113,7 +112,7 @@ export class Gallery {
     try {
       const picture = await readable(result.file);
       const file = await sendable(result.file, picture);
-      const answer = await label(file, { annotate: picture === null, explain: byId("attention").checked });
+      const answer = await this.labeler.label(file, { annotate: picture === null, explain: byId("attention").checked });
       await this.keep(result, answer, picture);
     } catch (error) {
       result.error = error.detail ? error : { title: "No response", detail: `The service did not respond (${error.message}).` };

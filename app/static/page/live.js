@@ -6,12 +6,10 @@ import { Announcer, Figures } from "./figures.js";
 import { Frames } from "./frames.js";
 import { Motion } from "./motion.js";
 import { People } from "./people.js";
-import { streamAddress } from "./service.js";
 import { Settings } from "./settings.js";
 import { Camera, Clip, offerCameras, unplayable } from "./source.js";
 import { Stage } from "./stage.js";
 import { Steady } from "./steady.js";
-import { FrameStream } from "./stream.js";
 import { Tools } from "./tools.js";
 
 const NO_FACE_MS = 1500;
@@ -19,7 +17,8 @@ const DRAW_MS = 25; // no more often than a camera has frames
 const SAMPLE = "page/samples/clip.webm";
 
 export class Live {
-  constructor() {
+  /** `labeler`: the service, or the labeler of local mode. */
+  constructor(labeler) {
     this.stage = new Stage();
     this.video = this.stage.video;
     this.people = new People(byId("faces"), byId("nobody"), byId("legend"));
@@ -30,14 +29,10 @@ export class Live {
     this.settings = new Settings((settings) => this.apply(settings));
     this.tools = new Tools(this);
     this.frameSize = { width: 4, height: 3 };
-    this.stream = new FrameStream(streamAddress(), {
-      answer: (result, at) => this.answered(result, at),
-      open: () => this.state === "live" && this.stage.badge(""),
-      lost: (retryMs, everOpen) => this.lost(retryMs, everOpen),
-    });
+    this.use(labeler);
     this.frames = new Frames(this.video, {
       ready: (now) => this.state === "live" && this.stream.ready(now),
-      taken: (blob, at) => this.send(blob, at),
+      taken: (canvas, at) => this.send(canvas, at),
     });
     this.listen();
   }
@@ -56,6 +51,22 @@ export class Live {
     document.addEventListener("visibilitychange", () => this.attend());
     navigator.mediaDevices?.addEventListener("devicechange", () => this.devicesChanged());
     addEventListener("pagehide", () => this.release());
+  }
+
+  /** Label with another labeler from now on. */
+  use(labeler) {
+    this.stream?.close();
+    if (this.stream) this.forget();
+    this.labeler = labeler;
+    const tell = (text) => this.state === "live" && this.stage.badge(text);
+    this.stream = labeler.stream({
+      answer: (result, at) => this.answered(result, at),
+      open: () => tell(""),
+      lost: (retryMs, everOpen) => this.lost(retryMs, everOpen),
+      loading: () => tell("Loading the models…"),
+      failed: (why) => tell(`Labeling in this tab failed: ${why}`),
+    });
+    this.attend();
   }
 
   apply(settings) {
@@ -190,9 +201,12 @@ export class Live {
     }
   }
 
-  async send(blob, takenAt) {
-    if (this.state === "live") this.stream.send(await blob.arrayBuffer(), takenAt);
-    this.last = { blob, stream: this.streamId };
+  async send(canvas, takenAt) {
+    const { stream } = this;
+    const frame = await stream.encode(canvas);
+    if (!frame || this.state !== "live" || stream !== this.stream) return;
+    stream.send(frame, takenAt);
+    this.last = { frame, stream: this.streamId };
   }
 
   answered(result, takenAt) {

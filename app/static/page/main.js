@@ -1,17 +1,24 @@
 // The page: two tabs, and what runs behind it.
 
-import { byId, element, setText } from "./dom.js";
+import { byId, element } from "./dom.js";
 import { Gallery } from "./gallery.js";
 import { LABELS, applyPalette, setLabels } from "./labels.js";
 import { Live } from "./live.js";
-import { whatRuns } from "./service.js";
+import { Mode } from "./mode.js";
+import { whatIsHere, whatRuns } from "./service.js";
 import { Clip } from "./source.js";
 
 const TABS = ["live", "photos"];
 applyPalette();
-const found = await whatRuns();
-if (found?.model) setLabels(found.model.labels);
-const live = new Live();
+const here = await whatIsHere();
+const found = here.service ? await whatRuns() : null;
+const classifier = found?.model ?? here.pipeline?.classifier;
+if (classifier) setLabels(classifier.labels);
+const mode = new Mode(here, found, (labeler) => {
+  live.use(labeler);
+  gallery.labeler = labeler;
+});
+const live = new Live(mode.labeler);
 
 function choose(name, { focus = false } = {}) {
   for (const tab of TABS) {
@@ -46,21 +53,17 @@ function showLegend() {
   byId("legend").append(...LABELS.map(swatch), element("li", {}, element("span", { class: "swatch line", "aria-hidden": "true" }), "threshold"));
 }
 
-function showWhatRuns() {
-  setText(byId("card"), found?.ready.model ?? "unknown");
-  byId("look").hidden = byId("attention-field").hidden = !found?.model?.explain;
-  if (!found) return;
-  const device = found.ready.provider.replace("ExecutionProvider", "");
-  setText(byId("runs"), ` in ${found.ready.precision} on ${device}, faces by ${found.ready.detector}`);
-  live.model = found.ready.model;
-  if (found.model) live.settings.setThreshold(found.model.confidence_threshold);
+function takeModel() {
+  live.model = classifier?.name;
+  const threshold = classifier?.confidence_threshold ?? classifier?.abstain_threshold;
+  if (threshold !== undefined) live.settings.setThreshold(threshold);
 }
 
-setText(byId("host"), ["localhost", "127.0.0.1", "[::1]"].includes(location.hostname) ? "this machine" : location.host);
 listenToTabs();
 showLegend();
-const gallery = new Gallery({ show: () => choose("photos"), playVideo });
+const gallery = new Gallery(mode.labeler, { show: () => choose("photos"), playVideo });
 byId("sample-photo").addEventListener("click", () => gallery.takeSample());
 choose(location.hash === "#photos" ? "photos" : "live");
-showWhatRuns();
+takeModel();
+byId("api").hidden = !here.service;
 document.documentElement.dataset.ready = "yes";

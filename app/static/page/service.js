@@ -1,8 +1,17 @@
-// Requests to the service.
+// Requests to the service. `service` labels there; local/labeler.js has the same interface and labels in this tab.
+
+import { FrameStream } from "./stream.js";
 
 const TRIES = 4;
 
-/** What runs: {ready, model}; null where the service does not respond. */
+export const service = { label, stream: (on) => new FrameStream(streamAddress(), on) };
+
+/** What this page can label with: {service: whether one is there, pipeline: what local mode needs, or null}. */
+export async function whatIsHere() {
+  return (await json("page/local.json")) ?? { service: true, pipeline: null };
+}
+
+/** What the service runs: {ready, model}; null where it does not respond. */
 export async function whatRuns() {
   const ready = await json("ready");
   const models = ready && (await json("v1/models"));
@@ -15,14 +24,14 @@ async function json(path) {
 }
 
 /** The address of the stream; smoothing is done here, so that the page can change it. */
-export function streamAddress() {
+function streamAddress() {
   const address = new URL("v1/stream?smoothing_s=0", document.baseURI);
   address.protocol = address.protocol.replace("http", "ws");
   return address.href;
 }
 
 /** Send one photo; `options` are those of the service. A service that is full says when to come back. */
-export async function label(file, options) {
+async function label(file, options = {}) {
   const type = file.type.startsWith("image/") ? file.type : "image/jpeg"; // the bytes decide; the header must be an image's
   const wanted = Object.keys(options).filter((name) => options[name]);
   for (let attempt = 1; ; attempt++) {

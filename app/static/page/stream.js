@@ -3,6 +3,7 @@
 // At most two frames are on their way, and the second leaves only when the first has been away for half of a usual
 // round trip: the service is never idle, and a frame never waits long behind another.
 
+const QUALITY = 0.8;
 const IN_FLIGHT = 2;
 const SILENT_MS = 8000;
 const FIRST_RETRY_MS = 400;
@@ -84,6 +85,12 @@ export class FrameStream {
     if (this.sent.size === 0) return true;
     const [oldest] = this.sent.values();
     return this.sent.size < IN_FLIGHT && now - oldest > this.usualMs / 2;
+  }
+
+  /** A frame as JPEG. */
+  async encode(canvas) {
+    const blob = await new Promise((done) => canvas.toBlob(done, "image/jpeg", QUALITY));
+    return blob?.arrayBuffer();
   }
 
   send(payload, now) {

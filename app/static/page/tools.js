@@ -3,7 +3,6 @@
 import { attentionFigure } from "./attention.js";
 import { byId, download, setText } from "./dom.js";
 import { VideoRecorder } from "./recorder.js";
-import { label } from "./service.js";
 import { Session } from "./session.js";
 import { Summary } from "./summary.js";
 import { iou } from "./tags.js";
@@ -23,10 +22,10 @@ export class Tools {
   async showAttention() {
     const { live } = this;
     if (!live.last) return;
-    const { blob, stream } = live.last;
+    const { frame, stream } = live.last;
     byId("look").disabled = true;
     try {
-      const { images: [{ faces }] } = await label(blob, { explain: true });
+      const { images: [{ faces }] } = await live.labeler.label(new Blob([frame], { type: "image/jpeg" }), { explain: true });
       for (const face of faces) {
         const figure = await attentionFigure(face.explanation);
         const track = live.motion.nearest((box) => iou(box, face.box));

@@ -7,12 +7,15 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
+from app.service.routes import page
 from data.contract import EIGHT_LABELS
 from data.contract.palette import COLORS
+from models.detector.manifest import default_detector_dir
+from models.manifest import read_manifest
 
 FOLDER = Path(__file__).resolve().parents[5] / "app" / "static" / "page"
 PAGES = {"/": "index.html", "/card": "card.html"}
-SCRIPTS = sorted(path.name for path in FOLDER.glob("*.js"))
+SCRIPTS = sorted(str(path.relative_to(FOLDER)) for path in [*FOLDER.glob("*.js"), *FOLDER.glob("local/*.js")])
 
 
 class Tags(HTMLParser):
@@ -55,7 +58,7 @@ def test_every_module_imports_only_existing_modules(client: TestClient, name: st
     assert response.headers["content-type"].startswith("text/javascript")
     assert response.headers["cache-control"] == "no-cache"
     for target in re.findall(r'from "([^"]+)"', response.text):
-        assert client.get(f"/page/{target}").status_code == 200, f"{name} imports {target}"
+        assert client.get(f"/page/{Path(name).parent}/{target}").status_code == 200, f"{name} imports {target}"
     assert not re.findall(r"https?://", response.text)
     assert not re.findall(r"innerHTML|insertAdjacentHTML|document\.write|eval\(", response.text)
 
@@ -94,3 +97,38 @@ def test_the_model_card_is_served_as_released(client: TestClient) -> None:
     assert response.headers["content-type"] == "text/markdown; charset=utf-8"
     assert response.text.startswith("# Tiny\n")
     assert client.get("/v1/models/other/card").status_code == 404
+
+
+@pytest.mark.parametrize("script", ["local/worker.js", "runtime/ort.wasm.min.mjs"])
+def test_only_workers_may_compile_webassembly(client: TestClient, script: str) -> None:
+    if not (FOLDER / script).is_file():
+        pytest.skip(f"{script} is not here: `make runtime` fetches it")
+    headers = client.get(f"/page/{script}").headers
+    assert headers["content-security-policy"] == (
+        "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self'; worker-src 'self'"
+    )
+    assert headers["cross-origin-embedder-policy"] == "require-corp", "else a page with threads may not start it"
+    assert "wasm" not in client.get("/page/main.js").headers["content-security-policy"]
+
+
+def test_without_the_runtime_there_is_no_local_mode(
+    client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page, "RUNTIME", tmp_path)
+    assert client.get("/page/local.json").json() == {"service": True, "pipeline": None}
+    assert client.get("/page/models/detector.onnx").status_code == 404
+
+
+def test_with_the_runtime_the_graphs_are_served(
+    client: TestClient, artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ort.wasm.min.mjs").touch()
+    monkeypatch.setattr(page, "RUNTIME", tmp_path)
+    expected = read_manifest(artifact).graph("fp32").file
+    facts = client.get("/page/local.json").json()["pipeline"]
+    graph = facts["classifier"]["graphs"]["wasm"]
+    assert graph == {"file": "classifier.fp32.onnx", "precision": "fp32"}, "this model has no int8 graph"
+    assert client.get(f"/page/models/{graph['file']}").content == (artifact / expected).read_bytes()
+    detector = default_detector_dir() / "model.onnx"
+    assert client.get("/page/models/detector.onnx").content == detector.read_bytes()
+    assert client.get("/page/models/manifest.json").status_code == 404

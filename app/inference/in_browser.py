@@ -1,0 +1,87 @@
+"""What a browser needs to label by itself: the graphs, and every constant of the pipeline as plain data.
+
+The page's modules in `app/static/page/local/` follow `search.py`, `decode.py`, `align.py` and `tracking.py` and hold no
+constants of their own.
+"""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from app.inference.detect import base, search
+from app.inference.detect.builtin import score_threshold
+from app.inference.tracking import TrackingRules
+from app.settings import Settings
+from data.contract import CROP_PX, LANDMARKS
+from data.contract.align import MIN_SPREAD_PX, TEMPLATE_PX
+from models.detector import decode
+from models.detector.manifest import DetectorManifest, default_detector_dir, load_detector
+from models.manifest import Manifest, load_artifact
+
+# On WebAssembly int8 runs three times as fast as fp32 and is a quarter of the download; GPUs do not run it.
+_PREFERRED: Final[dict[str, tuple[Literal["fp32", "int8"], ...]]] = {"wasm": ("int8", "fp32"), "webgpu": ("fp32",)}
+
+
+@dataclass(frozen=True, slots=True)
+class BrowserPipeline:
+    """The verified artifacts that a browser runs; `graphs` are files by the names under which they are served."""
+
+    facts: dict[str, Any]
+    graphs: dict[str, Path]
+
+
+def browser_pipeline(model: Path, settings: Settings) -> BrowserPipeline:
+    """The model in the folder `model` behind the detector in the clone. Raises: ArtifactError."""
+    faces = default_detector_dir()
+    detector, classifier = load_detector(faces), load_artifact(model)
+    chosen = {where: next(one for one in order if one in classifier.graphs) for where, order in _PREFERRED.items()}
+    graphs = {"detector.onnx": faces / detector.graph.file}
+    graphs |= {f"classifier.{one}.onnx": model / classifier.graph(one).file for one in chosen.values()}
+    facts = {
+        "limits": {name: getattr(settings, name) for name in ("min_face_px", "max_faces", "max_pixels")},
+        "search": _search(settings),
+        "detector": _detector(detector, settings),
+        "crop": {"px": CROP_PX, "template_px": TEMPLATE_PX, "min_spread_px": MIN_SPREAD_PX},
+        "landmarks": LANDMARKS,
+        "classifier": _classifier(classifier, settings)
+        | {"graphs": {where: {"file": f"classifier.{one}.onnx", "precision": one} for where, one in chosen.items()}},
+        "tracking": asdict(TrackingRules()),
+        "bytes": {name: path.stat().st_size for name, path in graphs.items()},
+    }
+    return BrowserPipeline(facts, graphs)
+
+
+def _search(settings: Settings) -> dict[str, Any]:
+    names = (
+        "MERGE_IOU", "SMALL_FACE_PX", "CLOSE_UP_PX", "ROTATED_PX", "SURE_SCORE", "COMPARED_PX", "MAX_COMPARED",
+        "ROTATED_MARGIN", "ROTATED_SCORE", "MIN_CANVAS_PX", "TINY_PX", "MAX_ENLARGEMENT",
+    )  # fmt: skip
+    plan = search.Plan(settings.detection_px, settings.detection_max_px, settings.find_turned)
+    constants = {name.lower(): getattr(search, name) for name in names}
+    return constants | asdict(plan) | {"min_eye_distance_px": base.MIN_EYE_DISTANCE_PX}
+
+
+def _detector(manifest: DetectorManifest, settings: Settings) -> dict[str, Any]:
+    return {
+        "name": "builtin",
+        "file": "detector.onnx",
+        "input": manifest.input.name,
+        "strides": manifest.strides,
+        "grid_px": decode.GRID_PX,
+        "nms_iou": decode.NMS_IOU,
+        "top_k": decode.TOP_K,
+        "threshold": score_threshold(manifest, settings),
+    }
+
+
+def _classifier(manifest: Manifest, settings: Settings) -> dict[str, Any]:
+    balanced = settings.prior == "balanced"
+    return {
+        "name": manifest.name,
+        "input": manifest.input.name,
+        "output": manifest.output.name,
+        "labels": manifest.labels,
+        "temperature": manifest.temperature,
+        "offsets": manifest.prior_correction if balanced else (0.0,) * len(manifest.labels),
+        "abstain_threshold": manifest.abstain_threshold,
+    }

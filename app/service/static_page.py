@@ -1,0 +1,42 @@
+"""The page as a folder of static files, which labels in the browser without a service.
+
+URLs are relative, so that it also works from a sub-path. Servers of static files send no headers of ours: the policy is
+in the page, and WebAssembly runs one thread.
+"""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Final
+
+from app.errors import StartupError
+from app.inference.in_browser import browser_pipeline
+from app.service.routes.models import CARD_NAME
+from app.service.routes.page import FILES, POLICY, has_runtime
+from app.settings import Settings
+from models.manifest import artifact_dir
+
+_CHARSET: Final = '<meta charset="utf-8">'
+
+
+def write_page(folder: Path, settings: Settings) -> None:
+    """Write page, runtime and models. Raises: StartupError, where the runtime is missing; ArtifactError."""
+    if not has_runtime():
+        raise StartupError("ONNX Runtime Web is missing: run `make runtime`, which fetches it with npm")
+    model = artifact_dir(settings.model)
+    pipeline = browser_pipeline(model, settings)
+    shutil.copytree(FILES, folder / "page", dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.html"))
+    (folder / "page" / "models").mkdir(exist_ok=True)
+    for name, path in pipeline.graphs.items():
+        shutil.copyfile(path, folder / "page" / "models" / name)
+    for name in ("index.html", "card.html"):
+        _write_html(FILES / name, folder / name)
+    shutil.copyfile(model / CARD_NAME, folder / "page" / CARD_NAME)
+    facts = {"service": False, "pipeline": pipeline.facts}
+    (folder / "page" / "local.json").write_text(json.dumps(facts), encoding="utf-8")
+
+
+def _write_html(source: Path, target: Path) -> None:
+    text = source.read_text(encoding="utf-8")
+    policy = f'{_CHARSET}\n<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+    target.write_text(text.replace(_CHARSET, policy).replace('href="card"', 'href="card.html"'), encoding="utf-8")

@@ -1,0 +1,97 @@
+// Labels in this tab: the interface of service.js, over a worker that runs the released graphs. Nothing is sent.
+
+import { Numbers } from "./numbers.js";
+
+export class LocalLabeler {
+  /** `facts`: `pipeline` of local.json; `opened(runs)` is told what runs. The graphs are loaded at the first use. */
+  constructor(facts, opened) {
+    Object.assign(this, { facts, tell: opened, pending: new Map(), next: 0 });
+  }
+
+  /** Open the graphs, once. Resolves to what runs: {model, precision, provider, detector}. */
+  open() {
+    if (this.opened) return this.opened;
+    this.worker = new Worker(new URL("worker.js", import.meta.url), { type: "module" });
+    this.worker.onmessage = ({ data: { id, result, error } }) => {
+      const { resolve, reject } = this.pending.get(id);
+      this.pending.delete(id);
+      if (error) reject({ title: "Not labeled", detail: error, message: error });
+      else resolve(result);
+    };
+    this.worker.onerror = (event) => this.pending.forEach(({ reject }) => reject(new Error(event.message || "the worker did not start")));
+    this.opened = this.ask({ open: this.facts });
+    this.opened.then(this.tell, () => {}); // whoever waits for it is told of an error
+    return this.opened;
+  }
+
+  ask(message, transfer = []) {
+    const id = this.next++;
+    return new Promise((resolve, reject) => {
+      this.pending.set(id, { resolve, reject });
+      this.worker.postMessage({ ...message, id }, transfer);
+    });
+  }
+
+  /** Label one photo; the response is that of POST /v1/expressions. */
+  async label(file) {
+    const began = performance.now();
+    const about = await this.open();
+    const image = { index: 0, name: null, ...(await this.ask({ source: file })) };
+    const threshold = this.facts.classifier.abstain_threshold;
+    return { ...about, confidence_threshold: threshold, images: [image], timings_ms: { total: performance.now() - began } };
+  }
+
+  stream(on) {
+    return new LocalStream(this, on);
+  }
+}
+
+/** The interface of FrameStream; one frame at a time. */
+class LocalStream {
+  static opened = 0;
+
+  constructor(labeler, on) {
+    Object.assign(this, { labeler, on, wanted: false, busy: false });
+  }
+
+  async open() {
+    if (this.wanted) return;
+    this.wanted = true;
+    Object.assign(this, { id: `local-${++LocalStream.opened}`, frame: 0, numbers: new Numbers(this.labeler.facts.tracking) });
+    const { id } = this;
+    this.on.loading();
+    try {
+      await this.labeler.open();
+    } catch (error) {
+      return this.on.failed(error.message);
+    }
+    if (id === this.id) this.on.open();
+    this.loaded = true;
+  }
+
+  close() {
+    this.wanted = false;
+    this.id = null;
+  }
+
+  ready() {
+    return this.wanted && this.loaded && !this.busy;
+  }
+
+  encode(canvas) {
+    return createImageBitmap(canvas);
+  }
+
+  async send(bitmap, takenAt) {
+    const { id } = this;
+    this.busy = true;
+    try {
+      const { faces, ...frame } = await this.labeler.ask({ source: bitmap }, [bitmap]);
+      if (id === this.id) this.on.answer({ stream: id, frame: this.frame++, ...frame, faces: this.numbers.give(faces, takenAt / 1000) }, takenAt);
+    } catch (error) {
+      this.on.failed(error.message);
+    } finally {
+      this.busy = false;
+    }
+  }
+}

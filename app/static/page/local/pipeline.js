@@ -1,0 +1,89 @@
+// Detect, align, classify: app/inference/pipeline.py in the browser. `run(graph, feeds, outputs)` runs a network.
+
+import { align, rollDegrees } from "./align.js";
+import { decode, toBlob } from "./detector.js";
+import { Search } from "./search.js";
+
+const BATCH = 16;
+
+export class Pipeline {
+  /** `facts`: `pipeline` of local.json; `run(name, {input: {type, data, dims}}, outputs)`: resolves to values by output. */
+  constructor(facts, run) {
+    Object.assign(this, { facts, run });
+    this.search = new Search(facts.search, facts.crop, (picture) => this.rows(picture));
+  }
+
+  async rows(picture) {
+    const { input, grid_px: gridPx, strides } = this.facts.detector;
+    const { blob, dims } = toBlob(picture, gridPx);
+    const outputs = strides.flatMap((stride) => ["cls", "obj", "bbox", "kps"].map((kind) => `${kind}_${stride}`));
+    const grids = await this.run("detector", { [input]: { type: "float32", data: blob, dims } }, outputs);
+    return decode(grids, dims[3], this.facts.detector);
+  }
+
+  /** Label all faces of a picture: {faces, timings_ms}, as REST gives them. */
+  async label(picture) {
+    const { min_face_px: least, max_faces: most } = this.facts.limits;
+    const clock = [performance.now()];
+    const lap = () => clock.push(performance.now());
+    const found = (await this.search.find(picture)).filter(({ box }) => Math.min(box[2], box[3]) >= least).slice(0, most);
+    lap();
+    const crops = found.map(({ points }) => align(picture, points, this.facts.crop));
+    lap();
+    const rows = await this.classify(crops);
+    lap();
+    const timings = Object.fromEntries(["detect", "align", "classify"].map((stage, place) => [stage, rounded(clock[place + 1] - clock[place], 2)]));
+    return { faces: found.map((face, place) => this.faceOf(face, rows[place])), timings_ms: timings };
+  }
+
+  /** Calibrated probabilities per crop. */
+  async classify(crops) {
+    const { input, output, labels } = this.facts.classifier;
+    const { px } = this.facts.crop;
+    const rows = [];
+    for (let start = 0; start < crops.length; start += BATCH) {
+      const batch = crops.slice(start, start + BATCH);
+      const data = new Uint8Array(batch.length * px * px * 3);
+      batch.forEach((crop, place) => withoutAlpha(crop.data, data, place * px * px * 3));
+      const logits = (await this.run("classifier", { [input]: { type: "uint8", data, dims: [batch.length, px, px, 3] } }, [output]))[output];
+      for (let at = 0; at < logits.length; at += labels.length) rows.push(this.softmax([...logits.subarray(at, at + labels.length)]));
+    }
+    return rows;
+  }
+
+  softmax(logits) {
+    const { temperature, offsets } = this.facts.classifier;
+    const scaled = logits.map((logit, place) => logit / temperature + offsets[place]);
+    const most = Math.max(...scaled);
+    const powers = scaled.map((value) => Math.exp(value - most));
+    const sum = powers.reduce((total, power) => total + power, 0);
+    return powers.map((power) => power / sum);
+  }
+
+  faceOf({ box: [x, y, width, height], points, score }, row) {
+    const { labels, abstain_threshold: threshold } = this.facts.classifier;
+    const best = row.indexOf(Math.max(...row));
+    const share = (value) => rounded(value, 6);
+    return {
+      box: { x: rounded(x, 2), y: rounded(y, 2), width: rounded(width, 2), height: rounded(height, 2) },
+      landmarks: Object.fromEntries(this.facts.landmarks.map((name, place) => [name, { x: rounded(points[place][0], 2), y: rounded(points[place][1], 2) }])),
+      detection_score: rounded(Math.min(Math.max(score, 0), 1), 4),
+      roll_degrees: rounded(rollDegrees(points), 2),
+      label: labels[best],
+      confidence: share(row[best]),
+      uncertain: row[best] < threshold,
+      probabilities: Object.fromEntries(labels.map((label, place) => [label, share(row[place])])),
+      top: [{ label: labels[best], probability: share(row[best]) }],
+    };
+  }
+}
+
+const rounded = (value, digits) => Math.round(value * 10 ** digits) / 10 ** digits;
+
+function withoutAlpha(from, to, at) {
+  for (let place = 0; place < from.length; place += 4) {
+    to[at++] = from[place];
+    to[at++] = from[place + 1];
+    to[at++] = from[place + 2];
+  }
+}

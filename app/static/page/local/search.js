@@ -1,0 +1,156 @@
+// Faces at several sizes and rotations of an image, merged: app/inference/detect/search.py and base.py in the browser.
+// `rows(picture)` runs the network; a face is {box: [x, y, width, height], points: [[x, y], ...], score}.
+
+import { similarity } from "./align.js";
+import { cut, enlarge, reduce, rotated, round } from "./pixels.js";
+
+export class Search {
+  /** `rules`: `search` of local.json; `crop`: the template; `rows`: an async function from a picture to faces. */
+  constructor(rules, crop, rows) {
+    Object.assign(this, { rules, crop, rows });
+  }
+
+  /** All faces of a picture, largest first. */
+  async find(picture) {
+    let faces = await this.upright(picture);
+    if (this.rules.turned && best(faces) < this.rules.sure_score) faces = await this.withRotated(faces, picture);
+    const area = ({ box }) => box[2] * box[3];
+    return faces.sort((a, b) => area(b) - area(a) || a.box[0] - b.box[0] || a.box[1] - b.box[1]);
+  }
+
+  async upright(picture) {
+    const { first_px: firstPx, second_px: secondPx, close_up_px: closeUpPx, small_face_px: smallPx } = this.rules;
+    const faces = await this.onePass(picture, firstPx);
+    const longSide = Math.max(picture.width, picture.height);
+    const smallest = faces.length ? Math.min(...faces.map(({ box }) => Math.min(box[2], box[3]))) : 0;
+    if (smallest * Math.min(1, firstPx / longSide) >= smallPx) return faces;
+    for (const px of longSide > firstPx ? [closeUpPx, secondPx] : [closeUpPx]) faces.push(...(await this.onePass(picture, px)));
+    return this.merge(faces);
+  }
+
+  /** Run the network on the picture reduced to `longSidePx`; faces in pixels of the picture. */
+  async onePass(picture, longSidePx) {
+    const small = this.resized(picture, longSidePx);
+    const found = await this.rows(this.padded(small));
+    return found.map((face) => scaled(face, picture.width / small.width, picture.height / small.height))
+      .filter((face) => this.plausible(face, picture));
+  }
+
+  /** Reduce to a long side of at most `longSidePx`; enlarge what is tiny. */
+  resized(picture, longSidePx) {
+    const longSide = Math.max(picture.width, picture.height);
+    const scale = Math.min(longSidePx / longSide, Math.max(1, Math.min(this.rules.max_enlargement, this.rules.tiny_px / longSide)));
+    if (scale === 1) return picture;
+    const [width, height] = [picture.width, picture.height].map((side) => Math.max(1, round(side * scale)));
+    if (scale > 1) return enlarge(picture, width, height);
+    while (picture.width % 2 === 0 && picture.height % 2 === 0 && picture.width >= 2 * width && picture.height >= 2 * height) {
+      picture = reduce(picture, picture.width / 2, picture.height / 2);
+    }
+    return picture.width === width && picture.height === height ? picture : reduce(picture, width, height);
+  }
+
+  padded(picture) {
+    const least = this.rules.min_canvas_px;
+    const [width, height] = [Math.max(picture.width, least), Math.max(picture.height, least)];
+    return width === picture.width && height === picture.height ? picture : cut(picture, 0, 0, width, height);
+  }
+
+  plausible({ box, points }, { width, height }) {
+    const [x, y, wide, tall] = box;
+    const [[leftX, leftY], [rightX, rightY]] = points;
+    return [...box, ...points.flat()].every(Number.isFinite) && wide > 0 && tall > 0
+      && Math.max(wide, tall) <= 3 * Math.max(width, height)
+      && Math.min(x + wide, width) > Math.max(x, 0) && Math.min(y + tall, height) > Math.max(y, 0)
+      && Math.hypot(rightX - leftX, rightY - leftY) >= this.rules.min_eye_distance_px
+      && similarity(points, this.crop) !== null;
+  }
+
+  same(face, other) {
+    return iou(face.box, other.box) >= this.rules.merge_iou;
+  }
+
+  /** Keep the better of any two detections of one face. */
+  merge(faces) {
+    const kept = [];
+    for (const face of [...faces].sort((a, b) => b.score - a.score)) if (!kept.some((other) => this.same(face, other))) kept.push(face);
+    return kept;
+  }
+
+  /** Find the rotation of the picture; add the faces found in it, and remove upright ones that score higher there. */
+  async withRotated(upright, picture) {
+    const { max_compared: most, rotated_score: least, sure_score: sure } = this.rules;
+    const votes = [0, 0, 0, 0];
+    for (const face of this.merge([...upright, ...(await this.inSmallCopies(picture))]).slice(0, most)) {
+      const scores = await this.rotationScores(picture, face);
+      votes[argmax(scores)] += Math.max(...scores);
+    }
+    const turns = argmax(votes);
+    if (turns === 0) return upright;
+    const betterRotated = async (face) => {
+      const scores = await this.rotationScores(picture, face);
+      return scores[turns] > scores[0];
+    };
+    const kept = [];
+    for (const face of await this.upright(rotated(picture, turns))) {
+      if (face.score < least) continue;
+      const back = rotateBack(face, turns, picture);
+      if (!upright.some((other) => this.same(back, other)) || (await betterRotated(back))) kept.push(back);
+    }
+    for (const face of upright) if (face.score >= sure || !(await betterRotated(face))) kept.push(face);
+    return this.merge(kept);
+  }
+
+  /** Faces of the picture rotated by 90, 180 and 270 degrees, small, in its own pixels. */
+  async inSmallCopies(picture) {
+    const small = this.resized(picture, this.rules.rotated_px);
+    const found = [];
+    for (const turns of [1, 2, 3]) {
+      for (const px of [this.rules.rotated_px, this.rules.close_up_px]) {
+        for (const face of await this.onePass(rotated(small, turns), px)) {
+          found.push(scaled(rotateBack(face, turns, small), picture.width / small.width, picture.height / small.height));
+        }
+      }
+    }
+    return found;
+  }
+
+  /** Scores of one face rotated by 0, 90, 180 and 270 degrees, from the same pixels; rotated ones less the margin. */
+  async rotationScores(picture, face) {
+    const { compared_px: px, rotated_margin: margin } = this.rules;
+    const around = this.surroundings(picture, face);
+    const scores = [];
+    for (const turns of [0, 1, 2, 3]) {
+      const near = ({ box: [x, y, width, height] }) => Math.max(Math.abs(x + width / 2 - px / 2), Math.abs(y + height / 2 - px / 2)) < px / 4;
+      scores.push(best((await this.rows(rotated(around, turns))).filter(near)) - (turns ? margin : 0));
+    }
+    return scores;
+  }
+
+  surroundings(picture, { box: [x, y, width, height] }) {
+    const px = this.rules.compared_px;
+    const half = Math.max(1, round(0.8 * Math.max(width, height)));
+    const square = cut(picture, round(x + width / 2) - half, round(y + height / 2) - half, 2 * half, 2 * half);
+    return (2 * half > px ? reduce : enlarge)(square, px, px);
+  }
+}
+
+const best = (faces) => Math.max(0, ...faces.map(({ score }) => score));
+const argmax = (values) => values.indexOf(Math.max(...values));
+
+function scaled({ box: [x, y, width, height], points, score }, byX, byY) {
+  return { box: [x * byX, y * byY, width * byX, height * byY], points: points.map(([px, py]) => [px * byX, py * byY]), score };
+}
+
+/** Intersection over union of two boxes. */
+export function iou([ax, ay, aw, ah], [bx, by, bw, bh]) {
+  const [width, height] = [Math.min(ax + aw, bx + bw) - Math.max(ax, bx), Math.min(ay + ah, by + bh) - Math.max(ay, by)];
+  return width <= 0 || height <= 0 ? 0 : (width * height) / (aw * ah + bw * bh - width * height);
+}
+
+/** Map a face back from a picture that was rotated clockwise; `width` and `height` before that. */
+function rotateBack({ box: [x, y, wide, tall], points, score }, turns, { width, height }) {
+  const back = ([px, py]) => (turns === 1 ? [py, height - px] : turns === 2 ? [width - px, height - py] : [width - py, px]);
+  const [[ax, ay], [bx, by]] = [back([x, y]), back([x + wide, y + tall])];
+  const box = [Math.min(ax, bx), Math.min(ay, by), Math.abs(bx - ax), Math.abs(by - ay)];
+  return { box, points: points.map(back), score };
+}

@@ -1,0 +1,43 @@
+// The loop of `benchmarks.neighbors` for the page's local mode: its modules and ONNX Runtime Web's WebAssembly in Node.js.
+//
+//     node benchmarks/neighbors_page.mjs FACTS_JSON FOLDER_WITH_NODE_MODULES FOLDER_OF_PHOTOS
+
+import fs from "node:fs";
+import { createRequire } from "node:module";
+import os from "node:os";
+import path from "node:path";
+import { Pipeline } from "../app/static/page/local/pipeline.js";
+
+const [factsFile, home, folder] = process.argv.slice(2);
+const { facts, graphs } = JSON.parse(fs.readFileSync(factsFile));
+const load = createRequire(path.join(home, "package.json"));
+const [ort, jpeg] = [load("onnxruntime-web"), load("jpeg-js")];
+ort.env.wasm.numThreads = os.cpus().length;
+const graph = facts.classifier.graphs.wasm;
+const open = (file) => ort.InferenceSession.create(fs.readFileSync(graphs[file]), { executionProviders: ["wasm"] });
+const sessions = { detector: await open(facts.detector.file), classifier: await open(graph.file) };
+
+const pipeline = new Pipeline(facts, async (name, feeds, outputs) => {
+  const tensors = Object.entries(feeds).map(([input, { type, data, dims }]) => [input, new ort.Tensor(type, data, dims)]);
+  const found = await sessions[name].run(Object.fromEntries(tensors), outputs);
+  return Object.fromEntries(outputs.map((output) => [output, found[output].data]));
+});
+
+async function label(file) {
+  const { faces } = await pipeline.label(jpeg.decode(fs.readFileSync(file), { useTArray: true }));
+  return faces.length;
+}
+
+const files = fs.readdirSync(folder).filter((name) => name.endsWith(".jpg")).sort().map((name) => path.join(folder, name));
+for (const file of files.slice(0, 8)) await label(file);
+const began = performance.now();
+const counts = [];
+for (const file of files) counts.push(await label(file));
+const seconds = (performance.now() - began) / 1000;
+console.log(JSON.stringify({
+  program: `Mien in the browser, ${facts.detector.name}, ${graph.precision}, wasm`,
+  photos_with_face: counts.filter((count) => count > 0).length,
+  faces: counts.reduce((sum, count) => sum + count, 0),
+  images_per_s: files.length / seconds,
+}));
+process.exit(0); // ONNX Runtime's threads would keep it alive

@@ -1,0 +1,193 @@
+"""Local mode: the page labels in the browser as the service does, and sends nothing."""
+
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import cv2
+import pytest
+from playwright.sync_api import BrowserType
+
+from app.service.routes.page import has_runtime
+from app.service.static_page import write_page
+from app.settings import load_settings
+from tests.browser import ROOT, WAIT_MS, Site, Tab, any_artifact, serving
+from tests.e2e.browser.test_photos import downloaded, wait_until_done
+
+pytestmark = [
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(not has_runtime(), reason="ONNX Runtime Web is not here: `make runtime` fetches it"),
+]
+Open = Callable[..., Tab]
+SAMPLES = sorted((ROOT / "samples" / "photos").glob("*.jpg"))
+MAX_BOX_PX = 2.0
+MIN_AGREEMENT = 0.99
+
+
+@pytest.fixture(scope="module")
+def same(browsers: BrowserType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A service with the detector and the graph that the browser runs."""
+    chosen = {"MIEN_DETECTOR": "builtin", "MIEN_FIND_TURNED": "true"}
+    folder = tmp_path_factory.mktemp("same")
+    artifact = any_artifact(folder)
+    precision = "int8" if (artifact / "model.int8.onnx").is_file() else "fp32"
+    with serving(folder, artifact, MIEN_PRECISION=precision, **chosen) as running:
+        yield running
+
+
+def local(tab: Tab) -> None:
+    """Switch to local mode and wait for the models."""
+    tab.page.check("#local")
+    wait_for_models(tab)
+
+
+def wait_for_models(tab: Tab) -> None:
+    for _ in range(3):  # models load slowly on a busy machine
+        try:
+            return tab.wait_until("document.getElementById('runs').textContent.includes('in this tab (')")
+        except AssertionError:
+            assert not tab.complaints
+    raise AssertionError("the models were not loaded")
+
+
+def labeled(tab: Tab, photos: list[Path]) -> dict[str, list[dict[str, Any]]]:
+    """Faces by file name, as the page offers them for download."""
+    tab.page.click("#tab-photos")
+    for start in range(0, len(photos), 8):
+        tab.page.set_input_files("#files", photos[start : start + 8])
+        wait_until_done(tab, min(start + 8, len(photos)))
+    answers = json.loads(downloaded(tab.page, "#json"))
+    return {entry["file"]: entry["images"][0]["faces"] for entry in answers}
+
+
+def furthest_px(face: dict[str, Any], other: dict[str, Any]) -> float:
+    return max(abs(face["box"][side] - other["box"][side]) for side in ("x", "y", "width", "height"))
+
+
+def agreement(site: Site, found: dict[str, list[dict[str, Any]]], photos: list[Path]) -> tuple[int, int, int, float]:
+    """Numbers of faces, of those at the same place, and of those with the same label; largest distance, pixels."""
+    faces, same_place, same_label, largest = 0, 0, 0, 0.0
+    for photo in photos:
+        expected = site.ask(photo.read_bytes())["images"][0]["faces"]
+        assert len(found[photo.name]) == len(expected), photo.name
+        for face in expected:
+            nearest = min(found[photo.name], key=lambda one: furthest_px(face, one))
+            faces += 1
+            same_place += furthest_px(face, nearest) <= MAX_BOX_PX
+            same_label += nearest["label"] == face["label"]
+            largest = max(largest, furthest_px(face, nearest))
+    return faces, same_place, same_label, largest
+
+
+def test_the_browser_labels_samples_of_any_turn_as_the_service_does(open_tab: Open, same: Site, tmp_path: Path) -> None:
+    photos = list(SAMPLES)
+    upright = cv2.imread(str(SAMPLES[0]))
+    for turn in (cv2.ROTATE_90_CLOCKWISE, cv2.ROTATE_180, cv2.ROTATE_90_COUNTERCLOCKWISE):
+        photos.append(tmp_path / f"turned-{turn}.png")
+        cv2.imwrite(str(photos[-1]), cv2.rotate(upright, turn))
+    photos.append(tmp_path / "tiny.png")
+    cv2.imwrite(str(photos[-1]), cv2.resize(upright[:300, 80:380], (60, 60), interpolation=cv2.INTER_AREA))
+    tab = open_tab(at=same.url)
+    local(tab)
+    faces, same_place, same_label, _ = agreement(same, labeled(tab, photos), photos)
+    assert faces == same_place == same_label
+    assert faces >= len(photos) - 1  # one sample shows a cat
+
+
+def test_labels_agree_with_the_service_on_photos_of_people(open_tab: Open, same: Site) -> None:
+    folder = os.environ.get("MIEN_PHOTOS_DIR")
+    if not folder:
+        pytest.skip("MIEN_PHOTOS_DIR is not set")
+    photos = sorted(Path(folder).glob("*.jpg"))
+    tab = open_tab(at=same.url)
+    local(tab)
+    faces, same_place, same_label, largest = agreement(same, labeled(tab, photos), photos)
+    print(f"{faces} faces, {same_label} with the same label, boxes within {largest:.2f} px")
+    assert same_place == faces
+    assert same_label >= MIN_AGREEMENT * faces
+
+
+def test_nothing_leaves_the_tab(open_tab: Open) -> None:
+    tab = open_tab()
+    local(tab)
+    tab.page.context.set_offline(True)
+    asked: list[str] = []
+    tab.page.on("request", lambda request: asked.append(request.url))
+    tab.start_camera()
+    tab.wait_until("parseFloat(document.getElementById('fps').textContent) > 0")
+    assert tab.page.inner_text("#count") == "1"
+    found = labeled(tab, SAMPLES[:1])
+    assert len(found[SAMPLES[0].name]) == 1
+    icon = "/page/icon.svg"  # which Chromium looks for again when the address changes
+    assert [url for url in asked if not url.startswith("blob:") and not url.endswith(icon)] == []
+    assert tab.sent == []
+    tab.complaints[:] = [text for text in tab.complaints if icon not in text]
+    assert "Nothing leaves this tab" in tab.page.inner_text(".notice >> nth=-1")
+
+
+def test_switching_while_the_camera_runs_starts_with_new_people(open_tab: Open) -> None:
+    tab = open_tab()
+    tab.start_camera()
+    tab.wait_for_answers(2)
+    tab.page.check("#local")
+    tab.wait_until("document.getElementById('badge').textContent.includes('Loading the models')")
+    assert tab.streams[-1].is_closed()
+    sent = len(tab.sent)
+    wait_for_models(tab)
+    tab.page.wait_for_selector("[data-person='1'] .face-label:not(:empty)", timeout=WAIT_MS)
+    assert len(tab.sent) == sent
+    tab.page.uncheck("#local")
+    tab.wait_for_answers(2)
+
+
+def test_a_photo_that_the_browser_cannot_read_has_an_explanation(open_tab: Open, tmp_path: Path) -> None:
+    photo = tmp_path / "scan.tif"
+    cv2.imwrite(str(photo), cv2.imread(str(SAMPLES[0])))
+    tab = open_tab("/#photos")
+    local(tab)
+    tab.page.set_input_files("#files", photo)
+    tab.page.wait_for_selector(".tile .error", timeout=WAIT_MS)
+    assert "Save the photo as JPEG, or turn off local mode" in tab.page.inner_text(".tile .error")
+
+
+def test_without_the_runtime_the_switch_is_hidden(open_tab: Open, site: Site) -> None:
+    tab = open_tab("/card")
+    tab.page.route("**/page/local.json", lambda route: route.fulfill(json={"service": True, "pipeline": None}))
+    tab.page.goto(site.url)
+    tab.wait_until("document.documentElement.dataset.ready === 'yes'")
+    assert not tab.page.is_visible("#local")
+    tab.start_camera()
+    tab.wait_for_answers(1)
+
+
+@pytest.fixture(scope="module")
+def static_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The page as static files under a sub-path, served without any header of ours."""
+    folder = tmp_path_factory.mktemp("static")
+    write_page(folder / "people" / "mien", load_settings())
+    handler = partial(SimpleHTTPRequestHandler, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/people/mien/"
+        server.shutdown()
+
+
+def test_the_static_page_labels_camera_and_photos(open_tab: Open, static_url: str) -> None:
+    tab = open_tab("", at=static_url)
+    assert not tab.page.evaluate("crossOriginIsolated"), "no special headers"
+    assert tab.page.is_checked("#local")
+    assert tab.page.is_disabled("#local")
+    tab.start_camera()
+    assert "1 thread)" in tab.page.inner_text("#runs")
+    (face,) = labeled(tab, SAMPLES[:1])[SAMPLES[0].name]
+    assert face["label"] == "happiness"
+    tab.page.click("footer a >> text=Model card")
+    tab.page.wait_for_selector(".document h1", timeout=WAIT_MS)
+    assert tab.page.locator("footer").count() == 0
+    tab.page.click("header a")
+    tab.wait_until("document.documentElement.dataset.ready === 'yes'")
