@@ -1,4 +1,4 @@
-"""What a browser needs to label by itself: the graphs, and every constant of the pipeline as plain data.
+"""Graphs, and every constant of the pipeline as plain data, for a browser that labels by itself.
 
 The page's modules in `app/static/page/local/` follow `search.py`, `decode.py`, `align.py` and `tracking.py` and hold no
 constants of their own.
