@@ -51,7 +51,6 @@ class Watch(Reporter):
     """Samples the resident size of this process at regular intervals."""
 
     def __init__(self) -> None:
-        """Prepare; sampling starts when the block is entered."""
         self.done = 0
         self._writing = threading.Event()
         self._ended = threading.Event()

@@ -23,6 +23,31 @@ class _Named(Protocol):
 R = TypeVar("R", bound=_Named)
 
 
+def kind_and_root(text: str) -> tuple[str, Path]:
+    """Argument of `--data`: kind and root of a data set."""
+    kind, equals, root = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected KIND=ROOT, for example ferplus=path/to/ferplus")
+    return kind, Path(root)
+
+
+def key_and_value(text: str) -> tuple[str, str]:
+    """Argument of `--option`: name and value of a reader's option."""
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected KEY=VALUE, for example exclude_near_duplicates_of=train")
+    return key, value
+
+
+def add_data_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add `--data`, `--option` and `--split`, which select the faces to evaluate on."""
+    help_ = "data set, e.g. ferplus=path/to/ferplus"
+    parser.add_argument("--data", type=kind_and_root, required=True, metavar="KIND=ROOT", help=help_)
+    help_ = "option of the reader"
+    parser.add_argument("--option", type=key_and_value, action="append", default=[], metavar="KEY=VALUE", help=help_)
+    parser.add_argument("--split", default="valid")
+
+
 def run_command(
     program: str,
     description: str,

@@ -7,7 +7,6 @@ import argparse
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -15,9 +14,8 @@ from rich.table import Table
 
 from data.contract import EIGHT_LABELS, Array
 from data.errors import MienError
-from data.readers.base import parse_options
-from data.tree import DatasetError
 from models.manifest import load_artifact
+from training.command import add_data_arguments
 from training.evaluate import open_graph, read_split, run_graph
 from training.loop import metrics
 from training.loop.metrics import Estimate
@@ -72,24 +70,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m training.compare", description="Compare two artifacts.")
     parser.add_argument("before", type=Path, help="artifact folder")
     parser.add_argument("after", type=Path, help="artifact folder")
-    parser.add_argument("--data", required=True, metavar="KIND=ROOT", help="data set, e.g. folders=path/to/faces")
-    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="option of the reader")
-    parser.add_argument("--split", default="valid")
+    add_data_arguments(parser)
     chosen = parser.parse_args(arguments)
+    kind, root = chosen.data
     try:
-        print_gains(chosen.before, chosen.after, *_faces(chosen.data, chosen.split, parse_options(chosen.option)))
+        crops, labels, _ = read_split(kind, root, chosen.split, dict(chosen.option))
+        print_gains(chosen.before, chosen.after, crops, labels)
     except MienError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
-
-
-def _faces(data: str, split: str, options: dict[str, Any]) -> tuple[Array, Array]:
-    kind, equals, root = data.partition("=")
-    if not equals:
-        raise DatasetError(f"--data {data!r}: expected KIND=ROOT, for example folders=path/to/faces")
-    crops, labels, _ = read_split(kind, Path(root), split, options)
-    return crops, labels
 
 
 def print_gains(before: Path, after: Path, crops: Array, labels: Array) -> None:

@@ -26,6 +26,7 @@ from data.errors import MienError
 from data.readers.base import Sample, open_reader
 from data.tree import DatasetError
 from models.manifest import Interval, Manifest, Prior, SplitMetrics, load_artifact
+from training.command import add_data_arguments
 from training.loop import metrics
 from training.loop.metrics import Estimate
 from training.wording import interval
@@ -247,20 +248,12 @@ def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m training.evaluate", description="Evaluate a released artifact.")
     parser.add_argument("--artifact", type=Path, required=True, help="folder with manifest.json")
-    parser.add_argument("--data", required=True, metavar="KIND=ROOT", help="data set, e.g. ferplus=path/to/ferplus")
-    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="option of the reader")
-    parser.add_argument("--split", default="valid")
+    add_data_arguments(parser)
     parser.add_argument("--json", type=Path, help="write all metrics to this file")
     chosen = parser.parse_args(arguments)
-    kind, equals, root = chosen.data.partition("=")
-    if not equals:
-        parser.error(f"--data {chosen.data!r}: expected KIND=ROOT, for example ferplus=path/to/ferplus")
-    for option in chosen.option:
-        if "=" not in option:
-            parser.error(f"--option {option!r}: expected KEY=VALUE, for example exclude_near_duplicates_of=train")
-    options = dict(option.split("=", 1) for option in chosen.option)
+    kind, root = chosen.data
     try:
-        manifest, evaluations = evaluate(chosen.artifact, kind, Path(root), chosen.split, options)
+        manifest, evaluations = evaluate(chosen.artifact, kind, root, chosen.split, dict(chosen.option))
     except MienError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -30,6 +30,7 @@ from data.contract import Array
 from data.errors import MienError
 from data.readers.base import open_reader, readers
 from models.manifest import GraphFile, Manifest, load_artifact, sha256_of
+from training.command import kind_and_root
 from training.evaluate import Evaluation, load_split, open_graph, run_graph
 from training.loop import metrics
 from training.loop.metrics import Estimate
@@ -248,7 +249,8 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m training.quantize", description="Quantize an artifact's graph to int8 and compare it with fp32."
     )
     parser.add_argument("artifact", type=Path, help="folder with manifest.json")
-    parser.add_argument("--data", required=True, metavar="KIND=ROOT", help="data set, e.g. ferplus=path/to/ferplus")
+    help_ = "data set, e.g. ferplus=path/to/ferplus"
+    parser.add_argument("--data", type=kind_and_root, required=True, metavar="KIND=ROOT", help=help_)
     parser.add_argument(
         "--out", type=Path, help="write the artifact with its int8 graph to this folder, which may be the artifact"
     )
@@ -256,14 +258,11 @@ def main(arguments: list[str] | None = None) -> int:
         "--rounds", type=int, default=ROUNDS, help="number of timed inferences per graph and batch size"
     )
     chosen = parser.parse_args(arguments)
-    kind, equals, root = chosen.data.partition("=")
-    if not equals:
-        parser.error(f"--data {chosen.data!r}: expected KIND=ROOT, for example ferplus=path/to/ferplus")
     logging.basicConfig(
         level=logging.ERROR
     )  # the library recommends preprocessing, which the exporter has already done
     try:
-        comparison = run(chosen.artifact, kind, Path(root), out=chosen.out, rounds=chosen.rounds)
+        comparison = run(chosen.artifact, *chosen.data, out=chosen.out, rounds=chosen.rounds)
     except (MienError, FileExistsError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

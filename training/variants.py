@@ -5,19 +5,16 @@ from pathlib import Path
 from typing import Final, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
+from models.strict import StrictModel
 from training.config import Recipe, RecipeError, read_recipe
 
 RUNS: Final = Path("runs/experiments")
 Overrides = tuple[str, ...]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Budget(_Strict):
+class Budget(StrictModel):
     """A smaller version of the experiment, for machines without a GPU."""
 
     seeds: tuple[int, ...] = Field(min_length=1)
@@ -26,14 +23,14 @@ class Budget(_Strict):
     rows: Overrides | None = Field(None, description="rows to train, with the first row and their teachers; null: all")
 
 
-class Plot(_Strict):
+class Plot(StrictModel):
     """Figure with a line per model: the row of each position on a logarithmic axis."""
 
     x: str = Field(description="title of the horizontal axis")
     panels: dict[str, dict[str, dict[float, str]]] = Field(description="rows by panel, line and position")
 
 
-class Experiment(_Strict):
+class Experiment(StrictModel):
     """Rows to compare; the first is the baseline. `{seed}` and `{runs}` in an override are the row's own."""
 
     base: Path = Field(description="recipe to vary, relative to the file of the experiment")

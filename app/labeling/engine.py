@@ -13,9 +13,10 @@ from typing import Final
 
 from app.inference.pipeline import Pipeline
 from app.labeling.containers import BrokenContainer, Container, expected_frames, open_container
-from app.labeling.files import OutputFolder, disk_errors
+from app.labeling.files import disk_errors
 from app.labeling.journal import Journal, Stored
 from app.labeling.kinds import CONTAINERS
+from app.labeling.output_folder import OutputFolder
 from app.labeling.reading import failure_of, file_sha256
 from app.labeling.records import Failure, ImageRecord, Item, Tally
 from app.labeling.request import Request
@@ -57,7 +58,6 @@ class Engine:
     def __init__(
         self, journal: Journal, request: Request, pipelines: Sequence[Pipeline], products: int, watcher: Watcher
     ) -> None:
-        """Prepare; `run` does the work."""
         self._journal, self._request = journal, request
         self._products, self._watcher = products, watcher
         folder = OutputFolder(journal.out, journal)

@@ -25,7 +25,6 @@ class OtherRun(LabelingError):
     """The output folder holds a run with other settings."""
 
     def __init__(self, out: Path, changed: str) -> None:
-        """Describe the difference and how to continue."""
         super().__init__(
             f"{out} holds a run with other settings: {changed}. Restore these, choose another --out, or add --new-run "
             "to label everything again (the earlier run is kept)."

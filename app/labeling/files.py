@@ -8,13 +8,12 @@ import errno
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any, Final, Protocol
+from typing import Final
 
 import filelock
 
-from data.atomic import atomic_file, write_atomic
 from data.errors import MienError
 
 STATE_DIR: Final = ".mien"
@@ -47,7 +46,6 @@ class DamagedJournal(OutputRefused):
     """The journal is damaged."""
 
     def __init__(self, out: Path, what: object) -> None:
-        """Describe the damage and how to continue."""
         super().__init__(
             f"journal in {out / STATE_DIR} is damaged ({what}). Nothing was changed. Restore it from a "
             "backup, or choose another --out."
@@ -92,80 +90,6 @@ def clear_parts(out: Path) -> None:
     """Remove temporary files of a killed run."""
     shutil.rmtree(parts_dir(out), ignore_errors=True)
     parts_dir(out).mkdir(parents=True, exist_ok=True)
-
-
-class Record(Protocol):
-    """Record of written files in the journal, by owner: an output, or a folder of images."""
-
-    def claim(self, owner: str, names: Iterable[str]) -> None:
-        """Record files before they are written. Raises: ForeignFile."""
-        ...
-
-    def is_own(self, name: str) -> bool:
-        """Whether a file is recorded."""
-        ...
-
-    def stale(self, owner: str, names: Iterable[str]) -> list[str]:
-        """Recorded files of an owner except `names`."""
-        ...
-
-    def disown(self, names: Iterable[str]) -> None:
-        """Forget files that were removed."""
-        ...
-
-
-class OutputFolder:
-    """The output folder; only recorded files are replaced or removed.
-
-    Names are relative to it, with forward slashes.
-    """
-
-    def __init__(self, path: Path, record: Record) -> None:
-        """Write below `path`."""
-        self.path = path
-        self._record = record
-
-    def check(self, targets: Iterable[str]) -> None:
-        """Check that targets do not exist or are recorded, before anything is written. Raises: ForeignFile."""
-        for target in targets:
-            path = self.path / target
-            if os.path.lexists(path) and not os.path.isdir(path) and not self._record.is_own(target):
-                raise ForeignFile(foreign(path))
-
-    def check_tree(self, name: str) -> None:
-        """Check that all files in a folder that will be replaced are recorded. Raises: ForeignFile."""
-        for folder, folders, names in os.walk(self.path / name):
-            links = [one for one in folders if os.path.islink(os.path.join(folder, one))]
-            for one in (*names, *links):
-                below = os.path.relpath(os.path.join(folder, one), self.path).replace(os.sep, "/")
-                if not self._record.is_own(below):
-                    raise ForeignFile(foreign(self.path / below))
-
-    def claim(self, owner: str, names: Iterable[str]) -> None:
-        """Record files before they are written. Raises: ForeignFile."""
-        self._record.claim(owner, names)
-
-    @contextlib.contextmanager
-    def file(self, owner: str, name: str, mode: str = "w") -> Iterator[IO[Any]]:
-        """Open an output file that replaces the old one at the end of the block. Raises: ForeignFile, OSError."""
-        self.claim(owner, [name])
-        with atomic_file(self.path / name, mode, staging=parts_dir(self.path)) as file:
-            yield file
-
-    def write_image(self, name: str, payload: bytes) -> None:
-        """Write an encoded image under a recorded name.
-
-        Images are not synced to the disk individually, because this would take longer than labeling.
-        """
-        write_atomic(self.path / name, payload, staging=parts_dir(self.path), durable=False)
-
-    @contextlib.contextmanager
-    def tree(self, name: str, files: Callable[[], Iterable[str]]) -> Iterator[None]:
-        """Record the files of a folder that is replaced in the block. Raises: ForeignFile."""
-        self.check_tree(name)
-        self.claim(name, files())
-        yield
-        self._record.disown(self._record.stale(name, files()))
 
 
 def foreign(path: Path) -> str:

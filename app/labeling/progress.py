@@ -22,7 +22,6 @@ class Reporter:
     """Counts the events of a run silently; base class of reporters with output."""
 
     def __init__(self) -> None:
-        """Start with empty counts."""
         self.began = time.monotonic()
         self.total = self.before = self.new = self.faces = self.errors = 0
 
@@ -124,7 +123,6 @@ class Lines(Reporter):
     """One line of progress every 30 seconds, for log files."""
 
     def __init__(self, console: Console, *, every_s: float = _LINE_EVERY_S) -> None:
-        """Print to this console."""
         super().__init__()
         self._console, self._every_s = console, every_s
         self._printed = self.began
@@ -159,7 +157,6 @@ class Bar(Reporter):
     """A progress bar with images per second, faces, errors and the time left."""
 
     def __init__(self, console: Console) -> None:
-        """Draw on this console."""
         super().__init__()
         self._console = console
         self._bar = Progress(

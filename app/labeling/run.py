@@ -22,8 +22,9 @@ from app.inference.pipeline import Pipeline
 from app.inference.runtime.cpu_count import cores
 from app.labeling.engine import Engine, Watcher
 from app.labeling.facts import OtherRun, changes, facts_of, limits_of, open_pipelines, resumed
-from app.labeling.files import OutputFolder, clear_parts, disk_errors, output_lock, remove_files
+from app.labeling.files import clear_parts, disk_errors, output_lock, remove_files
 from app.labeling.journal import Journal, View, earlier_facts
+from app.labeling.output_folder import OutputFolder
 from app.labeling.outputs import check_outputs, load_output, products_of, with_earlier, write_output
 from app.labeling.products import (
     ANNOTATED,

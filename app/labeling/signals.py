@@ -11,7 +11,6 @@ class Stopped(BaseException):
     """A signal stopped the run; committed results are kept. `name` is the name of the signal."""
 
     def __init__(self, name: str) -> None:
-        """Remember the signal."""
         super().__init__(name)
         self.name = name
 
@@ -20,7 +19,6 @@ class Interrupts:
     """The first signal raises `Stopped` or, during `calls`, calls a function; a second one exits immediately."""
 
     def __init__(self) -> None:
-        """Start without a received signal."""
         self.received: str | None = None
         self._call: Callable[[], None] | None = None
 

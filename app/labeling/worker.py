@@ -15,7 +15,8 @@ import numpy as np
 
 from app.inference.drawing import annotate, reduced
 from app.inference.pipeline import Analysis, LabeledFace, Pipeline, PreparedPhoto
-from app.labeling.files import OutputFolder, disk_errors
+from app.labeling.files import disk_errors
+from app.labeling.output_folder import OutputFolder
 from app.labeling.products import (
     ANNOTATED,
     ANNOTATED_DIR,

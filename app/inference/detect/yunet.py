@@ -20,7 +20,6 @@ class YuNet(FaceNetwork):
     sha256 = YUNET_SHA256
 
     def __init__(self, path: Path, *, threshold: float, plan: Plan, device: Device = "cpu", threads: int = 0) -> None:
-        """Load a verified file; see `FaceNetwork`."""
         super().__init__(dynamic_graph(path), threshold=threshold, plan=plan, device=device, threads=threads)
 
 

@@ -31,7 +31,6 @@ class Ledger:
     """Inputs, and the partitions that contain them, in a temporary database, on disk if it is large."""
 
     def __init__(self, out: Path) -> None:
-        """Create an empty ledger."""
         self._out = out
         self._db = sqlite3.connect("", isolation_level=None)
         self._db.execute(

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from app.labeling.files import OutputFolder
 from app.labeling.journal import View
+from app.labeling.output_folder import OutputFolder
 from app.labeling.outputs.classes import TARGETS, write_labeled_crops
 from app.labeling.products import CROPS
 

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from typing import Final
 
-from app.labeling.files import OutputFolder, parts_dir
+from app.labeling.files import parts_dir
 from app.labeling.journal import View
+from app.labeling.output_folder import OutputFolder
 from app.labeling.products import CROPS, crop_path, flat_crop_name
 from app.labeling.review.class_folders import Crop, write_class_folders
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import IO, Any, Final
 
 from app.labeling.columns import face_values
-from app.labeling.files import OutputFolder
 from app.labeling.journal import View
+from app.labeling.output_folder import OutputFolder
 from app.labeling.records import FaceRecord
 from data.contract import EIGHT_LABELS, LANDMARKS
 

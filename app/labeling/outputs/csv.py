@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from typing import IO, Final
 
 from app.labeling.columns import FACE_COLUMNS, Column, Row, Value, face_rows
-from app.labeling.files import OutputFolder
 from app.labeling.journal import View
+from app.labeling.output_folder import OutputFolder
 
 HELP: Final = "labels.csv: one row per face"
 TARGETS: Final = ("labels.csv",)

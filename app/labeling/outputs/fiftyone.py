@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import IO, Any, Final
 
 from app.labeling.columns import face_values
-from app.labeling.files import OutputFolder
 from app.labeling.journal import LabeledImage, View
+from app.labeling.output_folder import OutputFolder
 from app.labeling.records import FaceRecord
 
 HELP: Final = "fiftyone/: data.json and labels.json"

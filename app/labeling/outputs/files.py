@@ -3,8 +3,8 @@
 from typing import Final
 
 from app.labeling.columns import FILE_COLUMNS, file_rows
-from app.labeling.files import OutputFolder
 from app.labeling.journal import View
+from app.labeling.output_folder import OutputFolder
 from app.labeling.outputs.csv import write_csv
 
 HELP: Final = "files.csv: one row per file, including those without a face"

@@ -4,8 +4,8 @@ import json
 from typing import Final
 
 from app.labeling.columns import face_rows
-from app.labeling.files import OutputFolder
 from app.labeling.journal import View
+from app.labeling.output_folder import OutputFolder
 
 HELP: Final = "labels.jsonl: one JSON object per face"
 TARGETS: Final = ("labels.jsonl",)

@@ -9,8 +9,8 @@ from typing import Any, Final
 from urllib.parse import quote
 from xml.sax.saxutils import quoteattr
 
-from app.labeling.files import OutputFolder
 from app.labeling.journal import LabeledImage, View
+from app.labeling.output_folder import OutputFolder
 from app.labeling.records import FaceRecord
 from data.contract.palette import hex_color
 

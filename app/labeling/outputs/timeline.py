@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from app.labeling.files import OutputFolder
 from app.labeling.journal import View
+from app.labeling.output_folder import OutputFolder
 from app.labeling.outputs.csv import write_csv
 from app.labeling.timeline import COLUMNS, rows, write_page
 

@@ -264,7 +264,7 @@ def test_a_reader_option_without_a_value_is_a_usage_error(capsys: pytest.Capture
     with pytest.raises(SystemExit) as exit_:
         evaluate_main(["--artifact", "a", "--data", "folders=b", "--option", "ignore"])
     assert exit_.value.code == 2
-    assert "--option 'ignore': expected KEY=VALUE" in capsys.readouterr().err
+    assert "--option: 'ignore': expected KEY=VALUE" in capsys.readouterr().err
 
 
 def test_attention_is_not_fused_on_a_cpu_with_equal_results() -> None:

@@ -19,7 +19,7 @@ def face(box: Box, landmarks: np.ndarray = EYES_APART, score: float = 0.9) -> Fa
 @pytest.mark.parametrize(
     "box",
     [
-        (-1e12, -1e12, 2e12, 2e12),  # what OpenCV's runner answers on a picture of 32 px
+        (-1e12, -1e12, 2e12, 2e12),  # result of OpenCV on an image of 32 px
         (10, 10, math.nan, 50),
         (10, 10, math.inf, 50),
         (200, 200, 50, 50),
@@ -27,7 +27,7 @@ def face(box: Box, landmarks: np.ndarray = EYES_APART, score: float = 0.9) -> Fa
         (10, 10, 0, 50),
     ],
 )
-def test_a_box_that_cannot_be_of_this_picture_is_no_face(box: Box) -> None:
+def test_a_box_that_cannot_be_in_this_image_is_not_a_face(box: Box) -> None:
     assert not plausible(face(box), width=100, height=100)
 
 
@@ -36,17 +36,17 @@ def test_a_face_cut_by_the_edge_is_a_face() -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_landmarks_that_are_no_numbers_are_no_face(value: float) -> None:
+def test_landmarks_that_are_not_finite_are_not_a_face(value: float) -> None:
     landmarks = EYES_APART.copy()
     landmarks[3, 1] = value
     assert not plausible(face((10, 10, 80, 80), landmarks), width=100, height=100)
 
 
-def test_eyes_in_one_place_are_no_face() -> None:
+def test_eyes_at_the_same_place_are_not_a_face() -> None:
     assert not plausible(face((10, 10, 80, 80), np.zeros((5, 2), np.float32)), width=100, height=100)
 
 
-def test_faces_come_largest_first_and_equal_ones_by_place() -> None:
+def test_faces_are_sorted_by_size_and_equal_ones_by_position() -> None:
     small, left, right = face((0, 0, 10, 10)), face((5, 0, 20, 20)), face((50, 0, 20, 20))
     assert largest_first([small, right, left]) == [left, right, small]
 
@@ -57,7 +57,7 @@ def test_overlap_is_intersection_over_union() -> None:
     assert iou((0, 0, 10, 10), (10, 0, 10, 10)) == 0.0
 
 
-def test_landmarks_that_frame_no_crop_are_no_face() -> None:
+def test_landmarks_that_define_no_crop_are_not_a_face() -> None:
     centerd = EYES_APART - EYES_APART.mean(axis=0)
     target = np.asarray(TEMPLATE_PX) - np.mean(TEMPLATE_PX, axis=0)
     mixed = (centerd * target).sum(axis=0)

@@ -62,7 +62,7 @@ def test_a_face_is_found_in_an_enlarged_or_reduced_photo(detector: Detector, pho
 
 
 @pytest.mark.parametrize("side", [48, 350, 1500])
-def test_a_face_that_fills_the_picture_is_found(detector: Detector, photo: Array, side: int) -> None:
+def test_a_face_that_fills_the_image_is_found(detector: Detector, photo: Array, side: int) -> None:
     x, y, width, height = (round(value) for value in the_face(detector, photo).box_px)
     close_up = cv2.resize(photo[y : y + height, x : x + width], (side, side), interpolation=cv2.INTER_AREA)
     assert min(the_face(detector, close_up).box_px[2:]) > 0.7 * side

@@ -1,4 +1,4 @@
-"""Passes over one picture: sizes, turns, merging; with a network of a few lines that finds drawn marks."""
+"""Passes over one image: sizes, rotations, merging; with a tiny network that finds drawn marks."""
 
 import cv2
 import numpy as np
@@ -90,13 +90,13 @@ def test_a_face_seen_by_two_passes_is_one_face() -> None:
     assert len(network.sizes) >= 2
 
 
-def test_a_face_that_fills_the_picture_is_found_small() -> None:
+def test_a_face_that_fills_the_image_is_found_small() -> None:
     (face,) = find_faces(photo(640, 640, (5, 5, 630)), MarkFinder(), PLAN)
     assert face.box_px == pytest.approx((5, 5, 630, 630), abs=12)
 
 
 @pytest.mark.parametrize(("turns", "code"), [(1, 0), (2, 1), (3, 2)])
-def test_a_photo_on_its_side_is_turned_and_its_faces_turned_back(turns: int, code: int) -> None:
+def test_a_photo_on_its_side_is_rotated_and_its_faces_are_rotated_back(turns: int, code: int) -> None:
     upright = photo(900, 600, (100, 150, 200))
     (face,) = find_faces(cv2.rotate(upright, code), MarkFinder(), PLAN)
     assert abs(roll_degrees(face.landmarks_px)) == pytest.approx(180 if turns == 2 else 90, abs=2)
@@ -113,14 +113,14 @@ def test_an_upright_close_up_stays_upright_though_it_scores_higher_upside_down()
 
 
 @pytest.mark.parametrize(("turns", "code"), [(1, 0), (2, 1), (3, 2)])
-def test_a_turned_close_up_is_turned_though_it_scores_higher_as_it_is(turns: int, code: int) -> None:
+def test_a_rotated_close_up_is_rotated_though_it_scores_higher_as_it_is(turns: int, code: int) -> None:
     network = MarkFinder(largest=700, scores={300: (0.95, 0.75), 700: (0.85, 0.88)})
     (face,) = find_faces(cv2.rotate(photo(640, 640, (40, 30, 560)), code), network, PLAN)
     assert roll_degrees(face.landmarks_px) % 360 == pytest.approx(90 * turns, abs=2)
 
 
 @pytest.mark.parametrize("box", [(-40, -60, 300, 300), (500, 400, 300, 260), (10, 20, 3, 3), (-5, -5, 660, 660)])
-def test_a_face_at_the_edge_is_compared_in_all_turns(box: Box) -> None:
+def test_a_face_at_the_edge_is_compared_in_all_rotations(box: Box) -> None:
     sizes = []
 
     def network(image: Array) -> Array:
@@ -132,7 +132,7 @@ def test_a_face_at_the_edge_is_compared_in_all_turns(box: Box) -> None:
     assert sizes == [(COMPARED_PX, COMPARED_PX)] * 4
 
 
-def test_a_photo_on_its_side_stays_as_it_is_where_turning_is_off() -> None:
+def test_a_photo_on_its_side_stays_as_it_is_if_rotation_is_off() -> None:
     network = MarkFinder()
     turned = cv2.rotate(photo(900, 600, (100, 150, 200)), cv2.ROTATE_180)
     (face,) = find_faces(turned, network, Plan(640, 1600, turned=False))
@@ -140,7 +140,7 @@ def test_a_photo_on_its_side_stays_as_it_is_where_turning_is_off() -> None:
     assert len(network.sizes) == 1
 
 
-def test_a_tiny_picture_is_enlarged_and_never_smaller_than_the_network_can_see() -> None:
+def test_a_tiny_image_is_enlarged_and_never_smaller_than_the_network_can_see() -> None:
     network = MarkFinder()
     find_faces(np.zeros((1, 1, 3), np.uint8), network, PLAN)
     find_faces(np.zeros((20, 48, 3), np.uint8), network, PLAN)
@@ -152,7 +152,7 @@ def test_odd_sizes_have_no_face_and_no_error(shape: tuple[int, int]) -> None:
     assert find_faces(np.full((*shape, 3), 90, np.uint8), MarkFinder(), PLAN) == []
 
 
-def test_answers_that_are_no_coordinates_are_dropped() -> None:
+def test_results_that_are_not_coordinates_are_dropped() -> None:
     def absurd(image: Array) -> Array:
         return np.array([[-1e12, -1e12, 2e12, 2e12, *range(10), 1.0], [np.nan] * 15], np.float32)
 
@@ -177,7 +177,7 @@ def test_of_two_detections_of_one_face_the_better_stays() -> None:
         (1280, 800, (640, 400), (640, 400)),
     ],
 )
-def test_a_picture_is_halved_exactly_and_never_too_far(
+def test_a_image_is_halved_exactly_and_never_too_far(
     width: int, height: int, size: tuple[int, int], halved: tuple[int, int]
 ) -> None:
     image = np.random.default_rng(0).integers(0, 256, (height, width, 3), np.uint8)
@@ -188,8 +188,8 @@ def test_a_picture_is_halved_exactly_and_never_too_far(
     assert np.abs(result - blocks).max() <= 1.5, "the mean of the pixels behind each pixel"
 
 
-def test_halving_before_reducing_keeps_the_picture() -> None:
-    """Of a smooth picture, as photos are at the scale of single pixels; within a few of 256 levels, on average one."""
+def test_halving_before_reducing_keeps_the_image() -> None:
+    """For a smooth image, like photos at the scale of pixels: within a few of 256 levels, one on average."""
     image = cv2.GaussianBlur(np.random.default_rng(1).integers(0, 256, (1600, 2400, 3), np.uint8), (0, 0), 4)
     for size in ((1600, 1067), (640, 427), (160, 107)):
         once = cv2.resize(image, size, interpolation=cv2.INTER_AREA).astype(int)

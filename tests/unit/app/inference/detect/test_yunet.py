@@ -80,14 +80,14 @@ def test_a_photo_without_exif_on_its_side_has_its_face_with_the_roll(yunet: YuNe
 
 
 @pytest.mark.parametrize("side", [1, 2, 8, 16, 31, 32, 33])
-def test_tiny_pictures_have_no_absurd_face(yunet: YuNet, side: int) -> None:
+def test_tiny_images_have_no_absurd_face(yunet: YuNet, side: int) -> None:
     noise = np.random.default_rng(side).integers(0, 256, (side, side, 3), dtype=np.uint8)
     for face in yunet.detect(noise):
         assert max(face.box_px[2:]) <= 3 * side
 
 
 @pytest.mark.parametrize("side", [48, 350, 1500])
-def test_a_face_that_fills_the_picture_is_found(yunet: YuNet, side: int) -> None:
+def test_a_face_that_fills_the_image_is_found(yunet: YuNet, side: int) -> None:
     image = contract.decode(sample_photo().read_bytes())
     (face,) = yunet.detect(image)
     x, y, width, height = (round(value) for value in face.box_px)
