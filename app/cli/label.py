@@ -1,105 +1,46 @@
-"""Command `mien label`: its options, collected in one `Request`."""
+"""Command `mien label`, which collects its options in one `Request`."""
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
+from app.cli import label_options as options
 from app.cli.exit_codes import USAGE
-from app.cli.options import IN, LOG, OUTS, RAY, RUN, DetectorName, Model, OnDevice, PriorName, fail, folder
-from app.labeling.request import Engine, Request, Symlinks
+from app.cli.options import DetectorName, Model, OnDevice, PriorName, fail
+from app.labeling.request import Request
 from app.labeling.signals import interrupts
 
 
 def label(
-    inputs: Annotated[
-        list[str] | None, typer.Argument(metavar="FOLDER...", help="Folders, photos, videos, zip/tar files, patterns.")
-    ] = None,
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out",
-            "-o",
-            parser=folder,
-            metavar="FOLDER",
-            help="Folder for the results. Rerun with the same one to resume.",
-        ),
-    ] = Path("out"),
-    write: Annotated[
-        list[str] | None,
-        typer.Option("--write", "-w", metavar="NAME,...", help="Outputs, see --list-outputs.", rich_help_panel=OUTS),
-    ] = None,
-    list_outputs: Annotated[
-        bool, typer.Option("--list-outputs", help="List the outputs and exit.", rich_help_panel=OUTS)
-    ] = False,
-    files_from: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Read paths, one per line, from FILE or stdin (-).", rich_help_panel=IN),
-    ] = None,
-    null: Annotated[
-        bool,
-        typer.Option(
-            "--null", "-0", help="Paths in --files-from are NUL-separated (find -print0).", rich_help_panel=IN
-        ),
-    ] = False,
-    recursive: Annotated[bool, typer.Option(help="Enter subfolders.", rich_help_panel=IN)] = True,
-    ignore: Annotated[
-        list[str] | None,
-        typer.Option(metavar="PATTERN", help="Skip matching paths, such as '*.tif' or 'raw/*'.", rich_help_panel=IN),
-    ] = None,
-    hidden: Annotated[bool, typer.Option("--hidden", help="Include hidden files.", rich_help_panel=IN)] = False,
-    symlinks: Annotated[
-        Symlinks, typer.Option(help="files: links to files; follow: to folders, too; skip: none.", rich_help_panel=IN)
-    ] = "files",
-    every: Annotated[int, typer.Option(min=1, metavar="N", help="Every N-th video frame.", rich_help_panel=IN)] = 1,
-    per_second: Annotated[
-        float | None, typer.Option(min=0.001, metavar="N", help="N video frames per second.", rich_help_panel=IN)
-    ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Label at most N more images.", rich_help_panel=RUN)] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Count what would be labeled and write nothing.", rich_help_panel=RUN)
-    ] = False,
-    check_hashes: Annotated[
-        bool,
-        typer.Option(
-            "--check-hashes", help="Hash all files to find changes with unchanged size and time.", rich_help_panel=RUN
-        ),
-    ] = False,
-    new_run: Annotated[
-        bool,
-        typer.Option("--new-run", help="Start over with other settings; keeps the old journal.", rich_help_panel=RUN),
-    ] = False,
-    annotated_px: Annotated[
-        int, typer.Option(min=64, help="Maximum long side of annotated copies, pixels.", rich_help_panel=OUTS)
-    ] = 1600,
-    min_face: Annotated[
-        float, typer.Option(min=0, metavar="PX", help="Leave out smaller faces.", rich_help_panel=OUTS)
-    ] = 0,
-    min_confidence: Annotated[
-        float,
-        typer.Option(min=0, max=1, metavar="P", help="Leave out faces with a lower confidence.", rich_help_panel=OUTS),
-    ] = 0,
-    workers: Annotated[int, typer.Option(min=0, max=256, help="Threads; 0: one per core.", rich_help_panel=RUN)] = 0,
+    inputs: options.Inputs = None,
+    out: options.Out = Path("out"),
+    write: options.Write = None,
+    list_outputs: options.ListOutputs = False,
+    files_from: options.FilesFrom = None,
+    null: options.Null = False,
+    recursive: options.Recursive = True,
+    ignore: options.Ignore = None,
+    hidden: options.Hidden = False,
+    symlinks: options.Links = "files",
+    every: options.Every = 1,
+    per_second: options.PerSecond = None,
+    limit: options.Limit = None,
+    dry_run: options.DryRun = False,
+    check_hashes: options.CheckHashes = False,
+    new_run: options.NewRun = False,
+    annotated_px: options.AnnotatedPx = 1600,
+    min_face: options.MinFace = 0,
+    min_confidence: options.MinConfidence = 0,
+    workers: options.Workers = 0,
     model: Model = None,
     device: OnDevice = None,
     detector: DetectorName = None,
     prior: PriorName = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.", rich_help_panel=LOG)] = False,
-    json_log: Annotated[
-        bool, typer.Option("--json-log", help="Log JSON lines to stderr, including the summary.", rich_help_panel=LOG)
-    ] = False,
-    engine: Annotated[
-        Engine, typer.Option(help="ray: partitioned Parquet, on a cluster (extra `ray`).", rich_help_panel=RAY)
-    ] = "local",
-    ray_address: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT|auto", help="Existing cluster (default: start a local one).", rich_help_panel=RAY
-        ),
-    ] = None,
-    partition_files: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Files per partition (256).", rich_help_panel=RAY)
-    ] = None,
+    quiet: options.Quiet = False,
+    json_log: options.JsonLog = False,
+    engine: options.OnEngine = "local",
+    ray_address: options.RayAddress = None,
+    partition_files: options.PartitionFiles = None,
 ) -> None:
     """Label every face in folders of photos.
 
