@@ -2,9 +2,9 @@
 
 import os
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from models.strict import StrictModel
 from training.config import DATA_DIR_VARIABLE, OptimConfig, RecipeError, RuntimeConfig, read_as
@@ -85,6 +85,19 @@ class DetectorRecipe(StrictModel):
     loss: DetectorLoss = DetectorLoss()
     optim: OptimConfig = OptimConfig()
     runtime: RuntimeConfig = RuntimeConfig()
+
+    @model_validator(mode="after")
+    def _supported(self) -> Self:
+        rejected = {
+            "optim.ema_decay=null": self.optim.ema_decay is None,  # the averaged weights are released
+            "optim.sam_rho": self.optim.sam_rho is not None,
+            "runtime.accumulate": self.runtime.accumulate > 1,
+            "runtime.compile": self.runtime.compile,
+            "runtime.precision=fp16": self.runtime.precision == "fp16",
+        }
+        if given := [option for option, is_given in rejected.items() if is_given]:
+            raise ValueError(f"not supported for detectors: {', '.join(given)}")
+        return self
 
 
 def read_detector_recipe(path: Path, overrides: list[str]) -> DetectorRecipe:

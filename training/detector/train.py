@@ -23,7 +23,6 @@ from torch.utils.data import DataLoader, Dataset
 from models.detector.network import FaceFPN
 from models.manifest import sha256_of
 from training.command import run_command
-from training.config import RecipeError
 from training.detector.config import DetectorModel, DetectorRecipe, read_detector_recipe
 from training.detector.images import LabeledImages, load_images
 from training.detector.loss import Targets, losses
@@ -74,8 +73,7 @@ class Run:
         self.device, self.autocast = choose_device(recipe.runtime)
         torch.manual_seed(recipe.seed)
         self.network = build_detector(recipe.model).to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        if recipe.optim.ema_decay is None:
-            raise RecipeError("optim.ema_decay: null is not supported: a detector is released with averaged weights")
+        assert recipe.optim.ema_decay is not None  # noqa: S101  # checked by DetectorRecipe
         self.average = build_average(self.network, decay=recipe.optim.ema_decay, warmup=recipe.optim.ema_warmup)
         self.optimizer = build_optimizer(self.network, recipe.optim)
         self.scheduler = build_scheduler(self.optimizer, recipe.optim, epochs=1, steps_per_epoch=recipe.steps)

@@ -37,3 +37,18 @@ def test_a_missing_teacher_says_where_it_comes_from(tmp_path: Path, monkeypatch:
 def test_a_released_recipe_names_no_path_of_this_machine() -> None:
     recipe = read_detector_recipe(RECIPES[0], ["data.cache_dir=/secret/cache", "data.folders.0.root=/secret/a"])
     assert "/secret" not in str(shareable(recipe))
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "optim.ema_decay=null",
+        "optim.sam_rho=0.05",
+        "runtime.accumulate=2",
+        "runtime.compile=true",
+        "runtime.precision=fp16",
+    ],
+)
+def test_an_option_without_effect_on_a_detector_is_rejected(option: str) -> None:
+    with pytest.raises(RecipeError, match=f"not supported for detectors: {option.split('=', maxsplit=1)[0]}"):
+        read_detector_recipe(RECIPES[0], [option])
