@@ -84,7 +84,7 @@ class Admission:
         """Admit or reject a request. Raises: QueueFull, TooManyRequests."""
         limits = self.limits
         if limits.per_client and self._by_client[client] >= limits.per_client:
-            raise TooManyRequests(f"more than {limits.per_client} requests at once from one caller: wait for responses")
+            raise TooManyRequests(f"more than {limits.per_client} concurrent requests of a client: wait for responses")
         if self.inside >= limits.concurrent + limits.queue:
             raise QueueFull(f"{limits.concurrent} requests running and {limits.queue} waiting: try again in a moment")
         if self.inside >= limits.concurrent and self.expected_s() > limits.wait_s:
@@ -111,14 +111,14 @@ class Admission:
         """Admit or reject a stream. Raises: QueueFull, TooManyRequests."""
         limits = self.limits
         if limits.streams_per_client and self._streams[client] >= limits.streams_per_client:
-            raise TooManyRequests(f"{limits.streams_per_client} streams of one caller are open: close one first")
+            raise TooManyRequests(f"{limits.streams_per_client} streams of one client are open: close one first")
         if self.streams >= limits.streams:
             raise QueueFull(f"{limits.streams} streams are open: try again in a moment")
         self._streams[client] += 1
         try:
             yield
         finally:
-            self._streams -= Counter((client,))  # subtraction drops callers at zero
+            self._streams -= Counter((client,))  # subtraction drops clients at zero
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:

@@ -143,8 +143,8 @@ class BoundedProtocol(HttpToolsProtocol):
             raise _HeadTooLarge
 
     def _refuse_head(self) -> None:
-        limits = f"at most {MAX_HEAD_BYTES:,} bytes and {MAX_HEADERS} headers are read"
-        self._refuse(status_problem(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE), f"head of the request: {limits}")
+        limits = f"at most {MAX_HEAD_BYTES:,} bytes and {MAX_HEADERS} headers are accepted"
+        self._refuse(status_problem(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE), f"request headers: {limits}")
 
     def _expect_head(self) -> None:
         self._head_timer = self.loop.call_later(self._limits.header_timeout_s, self._head_late)
@@ -155,7 +155,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._head_timer = None
 
     def _head_late(self) -> None:
-        detail = f"the head of the request did not arrive within {self._limits.header_timeout_s:g} s"
+        detail = f"the request headers did not arrive within {self._limits.header_timeout_s:g} s"
         self._refuse(status_problem(HTTPStatus.REQUEST_TIMEOUT), detail)
 
     def _refuse(self, problem: Problem, detail: str) -> None:

@@ -34,10 +34,10 @@ def _port(settings: Settings) -> int:
                 probe.bind((_LOCAL, port))
             except OSError as error:
                 if asked:
-                    raise StartupError(f"port {port} of this machine: {error.strerror}; give another --port") from error
+                    raise StartupError(f"port {port}: {error.strerror}. Choose another --port") from error
                 continue
             return int(probe.getsockname()[1])
-    raise StartupError("this machine has no free port")
+    raise StartupError("no free port on this machine")
 
 
 def _open_when_ready(address: str, browser: bool) -> None:

@@ -23,10 +23,10 @@ _CLOSING_S: Final = 0.02  # time for the event loop to release a listener
 
 @contextmanager
 def starting() -> Iterator[None]:
-    """While models are opened, SIGTERM ends the process at once.
+    """End the process immediately at SIGTERM while models are opened.
 
-    It has accepted nothing. A worker that lived on would keep the port open, and lose the connections in its queue.
-    Does nothing outside the main thread, which gets no signals.
+    It has not accepted anything yet, but would keep the port open and lose the connections in its queue. Has no effect
+    outside of the main thread, which gets all signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

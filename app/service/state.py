@@ -49,9 +49,9 @@ Result = Labeled | Refused
 
 @dataclass(frozen=True, slots=True)
 class Treatment:
-    """What a caller wants done with images.
+    """Options for the images of a request.
 
-    model: its name; the default model where None.
+    model: name of the model; None: the default model.
     min_face_px: leave out faces whose shorter side is smaller.
     aligned: the images are aligned faces already.
     keep_image: keep the pixels in the result.

@@ -64,7 +64,7 @@ def check_head(content_type: str | None, content_length: str | None, limits: Upl
     if not (content_length.isascii() and content_length.isdecimal()):
         raise InvalidRequest("Content-Length: expected a number of bytes")
     if len(content_length) > _MAX_LENGTH_DIGITS or int(content_length) > limits.body_bytes:
-        raise PayloadTooLarge(f"body of {content_length[:20]} bytes: at most {limits.body_bytes} are read")
+        raise PayloadTooLarge(f"body of {content_length[:20]} bytes: at most {limits.body_bytes} are accepted")
 
 
 async def read_uploads(
@@ -101,7 +101,7 @@ async def _bounded(
     async for chunk in stream:
         received += len(chunk)
         if received > limit:
-            raise PayloadTooLarge(f"body of more than {limit} bytes: no more are read")
+            raise PayloadTooLarge(f"body of more than {limit} bytes: send less per request")
         reserve(len(chunk))
         yield chunk
 

@@ -101,8 +101,8 @@ async def expressions(
     """Label the faces of one or more images.
 
     Send `multipart/form-data` with parts named `images`, `application/json` with images in base64, or one image as
-    the body, as `image/*` or `application/octet-stream`. An image that cannot be read carries its `error`; where none
-    can be read, the response is a problem. An image without a face has an empty list of `faces`. No image is stored.
+    the body, as `image/*` or `application/octet-stream`. An image that cannot be read has an `error`; if none can be
+    read, the response is a problem. An image without a face has an empty list of `faces`. No image is stored.
     """
     model = service.model(options.model)
     _check_options(options, model)
@@ -120,7 +120,7 @@ async def expressions(
 def _check_options(options: Options, model: Model) -> None:
     if options.explain and model.pipeline.classifier.manifest.explain is None:
         name = model.pipeline.classifier.manifest.name
-        raise InvalidRequest(f"explain: model {name} cannot tell what it looked at; leave the option out")
+        raise InvalidRequest(f"explain: model {name} has no attention map; request without explain")
 
 
 class _Clock:

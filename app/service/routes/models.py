@@ -17,7 +17,7 @@ CARD_NAME: Final = "card.md"
 
 @router.get("/v1/models", tags=["models"], summary="Served models", responses=problem_docs(401, 500))
 async def models(service: Annotated[Service, Depends(service_of)]) -> ModelsResponse:
-    """The verified artifacts that this process runs, the default first, with their scores in this precision."""
+    """The verified artifacts that this process runs, the default first, with their metrics in this precision."""
     return ModelsResponse(models=[_info(choice, one.pipeline.classifier) for choice, one in service.models.items()])
 
 
@@ -51,7 +51,7 @@ def _info(choice: str, classifier: Classifier) -> ModelInfo:
     responses={200: {"content": {"text/markdown": {"schema": {"type": "string"}}}}, **problem_docs(401, 404, 500)},
 )
 async def model_card(name: str, service: Annotated[Service, Depends(service_of)]) -> Response:
-    """What the model is for, what it learned from, how well it does, and where it fails: Markdown, as released."""
+    """The model card as Markdown: use, training data, metrics and limitations."""
     for model in service.models.values():
         if model.pipeline.classifier.manifest.name == name:
             text = await service.in_thread((model.pipeline.classifier.folder / CARD_NAME).read_bytes)

@@ -56,7 +56,7 @@ def test_one_client_cannot_hold_all_streams() -> None:
     with ExitStack() as streams:
         for _ in range(2):
             streams.enter_context(house.stream("a"))
-        with pytest.raises(TooManyRequests, match="2 streams of one caller"):
+        with pytest.raises(TooManyRequests, match="2 streams of one client"):
             streams.enter_context(house.stream("a"))
         streams.enter_context(house.stream("b"))
         with pytest.raises(QueueFull, match="3 streams are open"):
