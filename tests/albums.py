@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 from data.contract import Array
-from tests.support import encoded, picture, sample_photo
+from tests.support import encoded, gradient_image, sample_photo
 
 ODD_NAMES = (
     "ünï cödé 名前.jpg",
@@ -46,11 +46,11 @@ def make_album(folder: Path, count: int, *, containers: bool = True, photos: Pat
     photos: folder of photos to vary; by default, faces of the sample portrait and images without a face.
     """
     faces = [encoded(face_photo(variant=number), "JPEG", quality=85) for number in range(30)]
-    pictures = _plain(faces) if photos is None else varied(photos)
+    payloads = _plain(faces) if photos is None else varied(photos)
     for number in range(count):
         place = folder / f"{number // 100:03d}"
         place.mkdir(parents=True, exist_ok=True)
-        suffix, payload = pictures[number % len(pictures)]
+        suffix, payload = payloads[number % len(payloads)]
         (place / f"{number:05d}{suffix}").write_bytes(payload)
     _odd(folder / "odd", faces)
     if containers:
@@ -60,7 +60,7 @@ def make_album(folder: Path, count: int, *, containers: bool = True, photos: Pat
 
 def _plain(faces: list[bytes]) -> list[tuple[str, bytes]]:
     """210 images, every seventh without a face; suffix and encoded bytes of each."""
-    no_face = (".png", encoded(picture(160, 120), "PNG"))
+    no_face = (".png", encoded(gradient_image(160, 120), "PNG"))
     return [(".jpg", faces[number % 30]) if number % 7 else no_face for number in range(210)]
 
 
@@ -90,7 +90,7 @@ def _odd(folder: Path, variants: list[bytes]) -> None:
         file.write(variants[7])
     for name, payload in BROKEN.items():
         (folder / name).write_bytes(payload)
-    (folder / "notes.txt").write_text("no picture, and not meant to be one")
+    (folder / "notes.txt").write_text("not an image, and not meant to be one")
     (folder / "huge.png").write_bytes(_huge_png())
     (folder / "twice.jpg").write_bytes(variants[0])
     (folder / "once.jpg").hardlink_to(folder / "twice.jpg")

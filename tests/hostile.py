@@ -12,10 +12,10 @@ import numpy as np
 from PIL import Image
 
 from data.contract import Array
-from tests.support import picture
+from tests.support import gradient_image
 
 SEED: Final = 20_26
-_SMALL: Final = picture(96, 64)
+_SMALL: Final = gradient_image(96, 64)
 
 
 @dataclass(frozen=True, slots=True)

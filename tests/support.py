@@ -113,7 +113,7 @@ def random_crops(count: int, *, seed: int = 0) -> Array:
     return np.stack(grown) if grown else np.empty((0, CROP_PX, CROP_PX, 3), np.uint8)
 
 
-def picture(width: int = 320, height: int = 240) -> Array:
+def gradient_image(width: int = 320, height: int = 240) -> Array:
     """A drawn image without a face: a gradient with a dark rectangle, (height, width, 3) uint8 RGB."""
     x, y = np.meshgrid(np.linspace(0, 255, width), np.linspace(0, 255, height))
     image = np.stack([x, y, 255 - x], axis=2).astype(np.uint8)

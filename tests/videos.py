@@ -40,7 +40,7 @@ def with_durations(path: Path, durations: Sequence[float]) -> None:
 
 
 def with_index_first(path: Path) -> None:
-    """Move the index of an MP4 to its beginning, as for the web: what is cut off then is pictures."""
+    """Move the index of an MP4 to its start, as for streaming, so that a truncated file loses only frames."""
     boxes = dict(_boxes(path.read_bytes()))
     moved = len(_box(b"moov", boxes[b"moov"]))
 

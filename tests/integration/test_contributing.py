@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import encoded, picture
+from tests.support import encoded, gradient_image
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACES = {
@@ -66,7 +66,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / PLACES[name]).write_text(text, encoding="utf-8")
     (folder / "stills").mkdir()
     for number, name in enumerate(("happy_0001.jpg", "sad_0002.jpg")):
-        (folder / "stills" / name).write_bytes(encoded(picture(120 + number, 120), "JPEG"))
+        (folder / "stills" / name).write_bytes(encoded(gradient_image(120 + number, 120), "JPEG"))
     return folder
 
 

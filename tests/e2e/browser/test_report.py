@@ -14,7 +14,7 @@ from app.labeling.records import FaceRecord, ImageRecord, Item, Source
 from app.labeling.report import PER_LABEL, render_page
 from data.contract import LABELS
 from tests.browser import launch
-from tests.support import encoded, picture
+from tests.support import encoded, gradient_image
 
 COUNT = 6_000
 LEAST, MOST = 30, 99  # percent
@@ -27,7 +27,7 @@ def face(number: int) -> FaceRecord:
     probabilities = np.full(len(LABELS), (1 - confidence) / 6, np.float32)
     probabilities[label] = confidence
     box = (0.0, 0.0, 20.0, 20.0) if number % 10 == 0 else (0.0, 0.0, 90.0, 90.0)
-    thumb = encoded(picture(96, 96), "JPEG", quality=85)
+    thumb = encoded(gradient_image(96, 96), "JPEG", quality=85)
     points = np.zeros((5, 2), np.float32)
     return FaceRecord(box, points, 0.9, probabilities, LABELS[label], confidence, confidence < 0.5, 0.0, 99.0, thumb)
 
@@ -39,7 +39,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     names = [f"in/{number:05d} #ü.jpg" for number in range(COUNT)]
     path = base / "in" / "00000 #ü.jpg"
     path.parent.mkdir()
-    path.write_bytes(encoded(picture(), "JPEG"))
+    path.write_bytes(encoded(gradient_image(), "JPEG"))
     (base / "out" / ".mien").mkdir(parents=True)
     journal = Journal(base / "out")
     items = [Item(name, "file", bytes(base / name), None, 1, products=4) for name in names]

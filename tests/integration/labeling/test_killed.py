@@ -93,7 +93,7 @@ def test_ten_thousand_files_and_a_hundred_kills_end_in_the_same_bytes(
     began = time.monotonic()
     finished(released_mien, album, whole)
     whole_s = time.monotonic() - began
-    # four kills in five meet pictures that are not labeled yet, the others outputs that are not written yet
+    # four kills in five occur while labeling, the others while outputs are written
     doing = killed_runs(released_mien, album, broken, kills=80, seed=2, longest_s=5.0 + whole_s / 35)
     at = killed_while_writing(released_mien, album, broken, kills=20, seed=3)
     finished(released_mien, album, broken)

@@ -94,8 +94,8 @@ def test_a_killed_worker_and_a_killed_driver_leave_each_file_s_rows_once(
     assert again.returncode == 3, stderr.decode()
     assert b"files are already labeled" in stderr
     summary = json.loads(stderr.splitlines()[-1])
-    pictures = [row for row in rows_of(local, "labels") if row["status"] != "skipped"]
-    assert summary["images"] == len({(row["file"], row["frame"]) for row in pictures})
+    labeled = [row for row in rows_of(local, "labels") if row["status"] != "skipped"]
+    assert summary["images"] == len({(row["file"], row["frame"]) for row in labeled})
 
     assert rows_of(out, "labels") == rows_of(local, "labels")
     assert rows_of(out, "files") == rows_of(local, "files")

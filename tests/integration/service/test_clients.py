@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.integration.service.conftest import Server
-from tests.support import encoded, picture
+from tests.support import encoded, gradient_image
 
 _USE = """
 import sys
@@ -55,7 +55,7 @@ def test_a_generated_python_client_labels_a_photo(common: Server, description: P
     generator, folder = _generator("openapi-python-client"), description.parent
     options = ["--path", str(description), "--meta", "none", "--output-path", "mien_client", "--fail-on-warning"]
     assert "warning" not in _run(folder, generator, "generate", *options).lower()
-    (folder / "photo.jpg").write_bytes(encoded(picture(320, 240), "JPEG"))
+    (folder / "photo.jpg").write_bytes(encoded(gradient_image(320, 240), "JPEG"))
     _run(folder, sys.executable, "-W", "error", "-c", _USE, common.url)
 
 

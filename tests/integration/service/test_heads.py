@@ -9,10 +9,10 @@ import httpx
 import pytest
 
 from tests.integration.service.conftest import Server
-from tests.support import encoded, picture
+from tests.support import encoded, gradient_image
 
 Serve = Callable[..., Server]
-PHOTO = encoded(picture(64, 64), "JPEG")
+PHOTO = encoded(gradient_image(64, 64), "JPEG")
 GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
 
 

@@ -16,11 +16,11 @@ import pytest
 
 from benchmarks.load import REFUSED, Connection, Outcome, closed_loop, open_loop, percentile, request_bytes
 from tests.integration.service.conftest import Server
-from tests.support import encoded, picture
+from tests.support import encoded, gradient_image
 
 Serve = Callable[..., Server]
 QUEUE = 32
-PHOTOS = [encoded(picture(width, 160), "JPEG") for width in (160, 200, 240, 280)]
+PHOTOS = [encoded(gradient_image(width, 160), "JPEG") for width in (160, 200, 240, 280)]
 REQUESTS = [request_bytes(photo, "image/jpeg", host="localhost") for photo in PHOTOS]
 
 
@@ -147,7 +147,7 @@ def _announcing(png: bytes, width: int, height: int) -> bytes:
 def _mixed(server: Server, count: int) -> Counter[int]:
     """Good, bad, huge and aborted requests in random order, eight clients."""
     chance = random.Random(0)  # noqa: S311  # a repeatable load
-    huge = _announcing(encoded(picture(64, 64)), 30_000, 30_000)
+    huge = _announcing(encoded(gradient_image(64, 64)), 30_000, 30_000)
 
     def image(body: bytes, kind: str = "image/jpeg") -> bytes:
         return request_bytes(body, kind, host="localhost")
@@ -201,7 +201,7 @@ def test_memory_does_not_grow_over_a_hundred_thousand_mixed_requests(serve: Serv
 
 
 def test_concurrent_responses_equal_sequential_ones(common: Server) -> None:
-    photos = [encoded(picture(300 + 10 * step, 260), "PNG") for step in range(12)]
+    photos = [encoded(gradient_image(300 + 10 * step, 260), "PNG") for step in range(12)]
 
     def widths(body: dict[str, list[dict[str, int]]]) -> list[int]:
         return [image["width"] for image in body["images"]]

@@ -10,7 +10,7 @@ from tests.integration.service.conftest import Server
 from tests.support import encoded
 
 Serve = Callable[..., Server]
-CANARY = b"canary-7d1c9e52-in-the-picture"
+CANARY = b"canary-7d1c9e52-in-the-image"
 
 
 def _photo_with_canary() -> bytes:

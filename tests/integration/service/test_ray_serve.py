@@ -21,13 +21,13 @@ import httpx, ray, ray.util.state
 from ray import serve
 from benchmarks.load import closed_loop, request_bytes
 from deploy.ray_serve import app
-from tests.support import encoded, picture
+from tests.support import encoded, gradient_image
 
 def replicas():
     return [actor for actor in ray.util.state.list_actors() if actor.state == "ALIVE" and "Mien" in actor.class_name]
 
 async def load_and_kill():
-    requests = [request_bytes(encoded(picture(320, 240), "JPEG"), "image/jpeg", host="localhost")]
+    requests = [request_bytes(encoded(gradient_image(320, 240), "JPEG"), "image/jpeg", host="localhost")]
     load = asyncio.create_task(closed_loop(("127.0.0.1", port), requests, count=400, concurrency=CLIENTS))
     await asyncio.sleep(1)
     assert not load.done()

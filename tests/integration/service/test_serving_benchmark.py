@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support import encoded, picture
+from tests.support import encoded, gradient_image
 
 _ROOT = Path(__file__).resolve().parents[3]
 
@@ -15,7 +15,7 @@ def test_the_benchmark_writes_all_metrics(artifact: Path, tmp_path: Path) -> Non
     photos = tmp_path / "photos"
     photos.mkdir()
     for step in range(4):
-        (photos / f"{step}.jpg").write_bytes(encoded(picture(120 + 20 * step, 100), "JPEG"))
+        (photos / f"{step}.jpg").write_bytes(encoded(gradient_image(120 + 20 * step, 100), "JPEG"))
     command = [sys.executable, "-m", "benchmarks.serving", "--photos", str(photos), "--json", str(tmp_path / "f.json")]
     environment = os.environ | {"MIEN_MODEL": str(artifact), "MIEN_DEVICE": "cpu", "MIEN_DETECTOR": "builtin"}
     done = subprocess.run(

@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.load import REFUSED, Outcome, open_loop, request_bytes
 from tests.integration.service.conftest import Server
-from tests.support import encoded, picture
+from tests.support import encoded, gradient_image
 
 Serve = Callable[..., Server]
 _SLOW_SECOND_WORKER = """
@@ -33,7 +33,7 @@ _SLOW_IMPORT = """
         find = lambda name, *_: name == "app.main" and time.sleep(8) or None
         sys.meta_path.insert(0, type("Slow", (), {"find_spec": find}))
 """
-PHOTOS = [encoded(picture(width, 240), "JPEG") for width in (320, 400, 480)]
+PHOTOS = [encoded(gradient_image(width, 240), "JPEG") for width in (320, 400, 480)]
 
 
 async def _load_and_stop(server: Server, *, rate: float, seconds: float) -> list[Outcome]:

@@ -23,7 +23,7 @@ PLAIN = {**TINY_DEIT, "name": "deit_tiny_patch16_224"}
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Runs of a teacher, a distilled student, and a plain student."""
-    root = tmp_path_factory.mktemp("pictures")
+    root = tmp_path_factory.mktemp("figures")
     faces = drawn_faces(root / "folders")
     taught = {"mode": "token-soft", "teachers": [str(root / "teacher")], "temperature": 2.0}
     train(small_recipe(faces, model=TINY_CNN), root / "teacher")
@@ -53,9 +53,9 @@ def test_all_figures_are_drawn_for_a_student_with_two_tokens(place: Path, capsys
     assert {path.stem for path in out.iterdir()} == set(PICTURES)
     assert capsys.readouterr().out.count("KB") == len(PICTURES)
     for path in out.iterdir():
-        picture = cv2.imread(str(path))
-        assert picture is not None
-        assert picture.std() > 10
+        figure = cv2.imread(str(path))
+        assert figure is not None
+        assert figure.std() > 10
         assert path.stat().st_size < MAX_BYTES
 
 

@@ -12,10 +12,10 @@ from app import VERSION
 from app.service.security import key_hash
 from app.service.state import Service
 from data.contract import EIGHT_LABELS, LABELS
-from tests.support import encoded, picture
+from tests.support import encoded, gradient_image
 
 Connect = Callable[..., TestClient]
-PHOTO = encoded(picture(640, 480), "JPEG")
+PHOTO = encoded(gradient_image(640, 480), "JPEG")
 EVERYWHERE = "::"
 
 

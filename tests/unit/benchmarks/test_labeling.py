@@ -27,9 +27,9 @@ def test_the_benchmark_writes_efficiency_rate_and_memory(
 
 
 def test_growth_is_the_slope_after_the_first_fifth() -> None:
-    pictures = [float(number) for number in range(100, 10_001, 100)]
-    warming = [50.0 + min(number, 1000) / 100 for number in pictures]
-    assert growth(pictures, warming) == (60.0, 60.0, pytest.approx(0.0, abs=1e-9))
-    leaking = [60.0 + number / 1000 for number in pictures]
-    assert growth(pictures, leaking)[2] == pytest.approx(10.0)
+    counts = [float(number) for number in range(100, 10_001, 100)]
+    warming = [50.0 + min(number, 1000) / 100 for number in counts]
+    assert growth(counts, warming) == (60.0, 60.0, pytest.approx(0.0, abs=1e-9))
+    leaking = [60.0 + number / 1000 for number in counts]
+    assert growth(counts, leaking)[2] == pytest.approx(10.0)
     assert growth([1.0, 2.0], [50.0, 60.0]) == (50.0, 60.0, None)

@@ -10,7 +10,7 @@ from app.inference.pipeline import build_pipeline
 from app.settings import load_settings
 from data.contract import LABELS, LANDMARKS, decode
 from mien import Analyzer, Face, MienError
-from tests.support import encoded, picture, sample_photo, tiny_artifact
+from tests.support import encoded, gradient_image, sample_photo, tiny_artifact
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +49,8 @@ def test_a_face_becomes_json(analyzer: Analyzer) -> None:
 
 
 def test_a_batch_keeps_its_order_and_a_photo_without_a_face_is_an_empty_list(analyzer: Analyzer) -> None:
-    empty = encoded(picture(64, 64))
-    first, second, third = analyzer.analyze_batch([empty, sample_photo(), picture(64, 64)])
+    empty = encoded(gradient_image(64, 64))
+    first, second, third = analyzer.analyze_batch([empty, sample_photo(), gradient_image(64, 64)])
     assert (first, len(second), third) == ([], 1, [])
 
 

@@ -15,7 +15,7 @@ from app.main import create_app
 from app.settings import Settings
 from data.contract import decode
 from tests.explaining import explaining_artifact
-from tests.support import encoded, picture, random_crops
+from tests.support import encoded, gradient_image, random_crops
 from tests.unit.app.conftest import DrawnFaces, LocalClient
 
 
@@ -33,7 +33,7 @@ def telling(classifier: Classifier) -> Iterator[TestClient]:
 
 
 def test_every_face_comes_with_a_map_and_its_overlay(telling: TestClient) -> None:
-    body = {"content": encoded(picture(640, 480)), "headers": {"content-type": "image/png"}}
+    body = {"content": encoded(gradient_image(640, 480)), "headers": {"content-type": "image/png"}}
     answer = telling.post("/v1/expressions?explain=true", **body)  # type: ignore[arg-type]
     assert answer.status_code == 200, answer.text
     (face,) = answer.json()["images"][0]["faces"]
@@ -48,7 +48,7 @@ def test_every_face_comes_with_a_map_and_its_overlay(telling: TestClient) -> Non
 
 
 def test_a_photo_without_a_face_needs_no_explanation(telling: TestClient) -> None:
-    body = {"content": encoded(picture(64, 64)), "headers": {"content-type": "image/png"}}
+    body = {"content": encoded(gradient_image(64, 64)), "headers": {"content-type": "image/png"}}
     answer = telling.post("/v1/expressions?explain=true", **body)  # type: ignore[arg-type]
     assert answer.json()["images"][0]["faces"] == []
 

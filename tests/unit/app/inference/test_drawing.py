@@ -26,8 +26,8 @@ def drawn(*faces: LabeledFace) -> Array:
     return annotate(GRAY, Analysis(640, 480, faces, "test", "test", "test", {}))
 
 
-def of_color(picture: Array, label: str) -> Array:
-    found: Array = (picture == np.array(COLORS[label])).all(axis=2)
+def of_color(image: Array, label: str) -> Array:
+    found: Array = (image == np.array(COLORS[label])).all(axis=2)
     return found
 
 
@@ -37,8 +37,8 @@ def shared(one: Rectangle, other: Rectangle) -> int:
 
 
 def test_the_text_is_smooth_and_the_original_is_untouched() -> None:
-    picture = drawn(labeled((200, 200, 120, 120)))
-    tag = picture[160:199, 200:320]
+    image = drawn(labeled((200, 200, 120, 120)))
+    tag = image[160:199, 200:320]
     shades = {tuple(pixel) for pixel in tag.reshape(-1, 3)}
     assert len(shades) > 20, "a font with smooth edges has many shades between its color and the tag's"
     assert (GRAY == 90).all()

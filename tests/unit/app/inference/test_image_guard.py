@@ -10,7 +10,7 @@ import pytest
 from app.inference import image_guard
 from app.inference.image_guard import MAX_PARTS, MAX_SCANS, PixelBudget, check
 from data.contract import DecodeError, ImageTooLarge, UnsupportedImage
-from tests.support import encoded, picture
+from tests.support import encoded, gradient_image
 
 LIMIT = 50_000_000
 
@@ -27,7 +27,7 @@ def test_a_large_image_with_enough_bytes_per_pixel_passes() -> None:
 
 
 def jpeg(*, width: int = 64, progressive: bool = False) -> bytes:
-    return encoded(picture(width, width), "JPEG", progressive=progressive)
+    return encoded(gradient_image(width, width), "JPEG", progressive=progressive)
 
 
 def with_scans(count: int, width: int = 64) -> bytes:
@@ -74,10 +74,10 @@ def flooded(kind: str, parts: int) -> bytes:
     if kind == "JPEG":
         return b"\xff\xd8" + b"\xff\xfe\x00\x02" * parts + jpeg()[2:]
     if kind == "PNG":
-        image = encoded(picture(64, 64))
+        image = encoded(gradient_image(64, 64))
         return image[:33] + png_chunk(b"tEXt", b"k\0") * parts + image[33:]
     if kind == "GIF":
-        image = encoded(picture(64, 64), "GIF")
+        image = encoded(gradient_image(64, 64), "GIF")
         palette_end = 13 + (3 << (image[10] & 7) + 1)
         return image[:palette_end] + b"\x21\xfe\x00" * parts + image[palette_end:]
     return b"II" + struct.pack("<HHHQQ", 43, 8, 0, 16, parts) + struct.pack("<HHQQ", 256, 1, 1, 64) * parts
@@ -112,9 +112,9 @@ def test_a_file_that_ends_early_is_unreadable(head: bytes) -> None:
 
 def test_unsupported_and_too_large_files_are_rejected_first() -> None:
     with pytest.raises(UnsupportedImage):
-        check(b"no picture", max_pixels=LIMIT)
+        check(b"not an image", max_pixels=LIMIT)
     with pytest.raises(ImageTooLarge):
-        check(encoded(picture(200, 200)), max_pixels=1000)
+        check(encoded(gradient_image(200, 200)), max_pixels=1000)
 
 
 def test_threads_wait_until_there_is_room_for_their_pixels() -> None:

@@ -15,7 +15,7 @@ from app.settings import load_settings
 from data import contract
 from data.contract import CROP_PX, LABELS, Array, DecodeError, ImageTooLarge, UnsupportedImage
 from data.readers.base import Sample, frame
-from tests.support import encoded, folder_from_environment, picture, sample_photo, tiny_artifact
+from tests.support import encoded, folder_from_environment, gradient_image, sample_photo, tiny_artifact
 
 
 @pytest.fixture(scope="module")
@@ -101,30 +101,30 @@ def test_all_eight_exif_orientations_give_the_same_box_and_label(pipeline: Pipel
 
 
 def test_a_photo_without_faces_gives_an_empty_result(pipeline: Pipeline) -> None:
-    analysis = pipeline.analyze(encoded(picture()))
+    analysis = pipeline.analyze(encoded(gradient_image()))
     assert (analysis.width, analysis.height, analysis.faces) == (320, 240, ())
 
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 900), (900, 1), (31, 33), (32, 32)])
 def test_tiny_and_narrow_images_are_analyzed(pipeline: Pipeline, size: tuple[int, int]) -> None:
-    analysis = pipeline.analyze(encoded(picture(*size)))
+    analysis = pipeline.analyze(encoded(gradient_image(*size)))
     assert (analysis.width, analysis.height) == size
     assert analysis.faces == ()
 
 
 def test_a_face_beyond_the_image_border_is_cropped(model: Path) -> None:
-    (labeled,) = drawn(model, face(200, x=-80)).analyze_pixels(picture()).faces
+    (labeled,) = drawn(model, face(200, x=-80)).analyze_pixels(gradient_image()).faces
     assert labeled.crop.shape == (CROP_PX, CROP_PX, 3)
 
 
 def test_faces_below_the_minimum_size_are_dropped(model: Path) -> None:
     pipeline = drawn(model, face(60), face(39), min_face_px=40)
-    assert [labeled.face.box_px[2] for labeled in pipeline.analyze_pixels(picture()).faces] == [60]
+    assert [labeled.face.box_px[2] for labeled in pipeline.analyze_pixels(gradient_image()).faces] == [60]
 
 
 def test_at_most_max_faces_are_labeled(model: Path) -> None:
     pipeline = drawn(model, *(face(50, x=float(x)) for x in range(9)), max_faces=4)
-    assert len(pipeline.analyze_pixels(picture()).faces) == 4
+    assert len(pipeline.analyze_pixels(gradient_image()).faces) == 4
 
 
 @pytest.mark.parametrize(("threshold", "uncertain"), [(0.0, False), (1.0, True)])
@@ -132,7 +132,7 @@ def test_a_label_below_the_threshold_of_the_manifest_is_uncertain(
     tmp_path: Path, threshold: float, uncertain: bool
 ) -> None:
     model = tiny_artifact(tmp_path / "tiny.threshold", abstain_threshold=threshold)
-    (labeled,) = drawn(model, face(100)).analyze_pixels(picture()).faces
+    (labeled,) = drawn(model, face(100)).analyze_pixels(gradient_image()).faces
     assert labeled.uncertain is uncertain
 
 
@@ -146,16 +146,17 @@ def test_prepare_classify_and_label_equal_analyze(pipeline: Pipeline) -> None:
 
 def test_too_many_bytes_are_rejected(model: Path) -> None:
     with pytest.raises(PayloadTooLarge, match=r"at most 2,000"):
-        drawn(model, max_bytes=2000).analyze(encoded(picture(), "BMP"))
+        drawn(model, max_bytes=2000).analyze(encoded(gradient_image(), "BMP"))
 
 
 def test_too_many_pixels_are_rejected(model: Path) -> None:
     with pytest.raises(ImageTooLarge):
-        drawn(model, max_pixels=5000).analyze(encoded(picture()))
+        drawn(model, max_pixels=5000).analyze(encoded(gradient_image()))
 
 
 @pytest.mark.parametrize(
-    ("payload", "kind"), [(b"", DecodeError), (b"hello", UnsupportedImage), (encoded(picture())[:400], DecodeError)]
+    ("payload", "kind"),
+    [(b"", DecodeError), (b"hello", UnsupportedImage), (encoded(gradient_image())[:400], DecodeError)],
 )
 def test_empty_unsupported_and_truncated_files_raise_different_errors(
     model: Path, payload: bytes, kind: type[Exception]

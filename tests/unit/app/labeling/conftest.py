@@ -11,7 +11,7 @@ from app.labeling.request import Request
 from app.labeling.run import Outcome, label
 from app.settings import Settings
 from tests.albums import face_photo, write_video
-from tests.support import encoded, picture, tiny_artifact
+from tests.support import encoded, gradient_image, tiny_artifact
 
 ALL = (
     "csv", "files", "jsonl", "parquet", "annotated", "crops", "classes", "coco", "label-studio", "fiftyone", "report",
@@ -36,7 +36,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Labeled:
     photos.mkdir()
     for number in range(5):
         (photos / f"{number}.jpg").write_bytes(encoded(face_photo(variant=number), "JPEG"))
-    (photos / "none.png").write_bytes(encoded(picture(), "PNG"))
+    (photos / "none.png").write_bytes(encoded(gradient_image(), "PNG"))
     (photos / "<b>&amp;.jpg").write_bytes(b"broken")
     (photos / "notes.txt").write_text("words")
     write_video(photos / "clip.avi", frames=2)

@@ -9,7 +9,7 @@ import pytest
 
 from app.live.video import LiveSource, SourceUnavailable, VideoFile, open_source, without_password
 from data.contract import Array
-from tests.support import picture
+from tests.support import gradient_image
 
 FPS = 20.0
 
@@ -78,7 +78,7 @@ def test_an_incomplete_video_never_replaces_a_complete_one(tmp_path: Path) -> No
     path = tmp_path / "film.mp4"
     path.write_bytes(b"the video of yesterday")
     file = VideoFile(path, FPS)
-    file.add(picture(), 0.0)
+    file.add(gradient_image(), 0.0)
     kept = file.close(complete=False)
     assert path.read_bytes() == b"the video of yesterday"
     assert kept == tmp_path / "film.part.mp4"

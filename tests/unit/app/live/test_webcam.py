@@ -23,7 +23,7 @@ from app.live.views import FileView, LinesView, Moment, TableView, WindowView
 from app.live.webcam import label_video
 from app.settings import Settings
 from data.contract import Array
-from tests.support import picture, tiny_artifact
+from tests.support import gradient_image, tiny_artifact
 
 FPS = 10.0
 FRAMES = 12
@@ -56,7 +56,7 @@ class Still:
 
     def frames(self) -> Iterator[Frame]:
         for number in range(FRAMES):
-            yield Frame(number / FPS, picture())
+            yield Frame(number / FPS, gradient_image())
 
     def close(self) -> None:
         self.closed = True
@@ -107,10 +107,10 @@ def test_the_frame_shows_the_box_of_the_track(pipeline: Pipeline) -> None:
     recorder = Recorder()
     label_video(pipeline, Still(), [recorder])
     drawn = recorder.moments[0].drawn
-    changed = np.any(drawn != picture(), axis=2)
+    changed = np.any(drawn != gradient_image(), axis=2)
     columns = np.nonzero(changed.any(axis=0))[0]
     assert columns.min() == pytest.approx(64, abs=4)
-    assert not np.any(recorder.moments[-1].drawn != picture())
+    assert not np.any(recorder.moments[-1].drawn != gradient_image())
 
 
 @pytest.mark.parametrize("error", [None, KeyboardInterrupt])
@@ -190,7 +190,7 @@ def test_the_window_has_the_size_of_the_video_and_no_toolbar(
     monkeypatch.setattr("cv2.getWindowProperty", lambda *_: 1.0)
     monkeypatch.setattr("cv2.destroyAllWindows", lambda: None)
     label_video(pipeline, Still(), [WindowView("still")])
-    height, width = picture().shape[:2]
+    height, width = gradient_image().shape[:2]
     assert calls == [
         ("namedWindow", "Mien: still", cv2.WINDOW_NORMAL | cv2.WINDOW_KEEPRATIO | cv2.WINDOW_GUI_NORMAL),
         ("resizeWindow", "Mien: still", width, height),

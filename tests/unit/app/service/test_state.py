@@ -18,11 +18,11 @@ from app.inference.runtime.sessions import CPU, CUDA
 from app.main import create_app
 from app.service import state
 from app.settings import Settings
-from tests.support import encoded, picture
+from tests.support import encoded, gradient_image
 from tests.unit.app.conftest import Connect, DrawnFaces, LocalClient
 
 WHY = "no NVIDIA driver was found (libcuda.so.1)"
-PHOTO = {"content": encoded(picture(640, 480), "JPEG"), "headers": {"content-type": "image/jpeg"}}
+PHOTO = {"content": encoded(gradient_image(640, 480), "JPEG"), "headers": {"content-type": "image/jpeg"}}
 
 
 @contextmanager

@@ -21,7 +21,7 @@ def in_base64(payload: bytes) -> str:
 
 
 def test_images_in_json_give_the_same_faces_as_in_a_form(client: TestClient) -> None:
-    images = [{"name": "a.jpg", "base64": in_base64(PHOTO)}, {"base64": in_base64(b"no picture at all")}]
+    images = [{"name": "a.jpg", "base64": in_base64(PHOTO)}, {"base64": in_base64(b"not an image")}]
     good, bad = post_json(client, {"images": images}).json()["images"]
     assert (good["name"], good["faces"]) == ("a.jpg", post(client, PHOTO).json()["images"][0]["faces"])
     assert (bad["name"], bad["error"]["status"]) == (None, 415)

@@ -14,7 +14,7 @@ from app.settings import load_settings
 from data import contract
 from data.contract import Array, roll_degrees
 from models.detector.manifest import default_detector_dir, load_detector
-from tests.support import picture, sample_photo
+from tests.support import gradient_image, sample_photo
 
 SETTINGS = load_settings(detector="builtin")
 
@@ -87,7 +87,7 @@ def plain_textures() -> dict[str, Array]:
         "clouds": cv2.resize(coarse, (640, 480), interpolation=cv2.INTER_CUBIC),
         "stripes": np.repeat(((x // 16 % 2) * 255).astype(np.uint8)[..., None], 3, axis=2),
         "checkerboard": np.repeat((((x // 24 + y // 24) % 2) * 255).astype(np.uint8)[..., None], 3, axis=2),
-        "gradient": picture(640, 480),
+        "gradient": gradient_image(640, 480),
     }
 
 

@@ -28,7 +28,7 @@ from app.labeling.summary import print_summary
 from data.contract import LABELS, LANDMARKS, align, decode
 from data.contract.palette import COLORS
 from data.readers.folders import Folders
-from tests.support import picture
+from tests.support import gradient_image
 from tests.unit.app.labeling.conftest import ALL, Labeled
 
 GUIDE = Path(__file__).resolve().parents[5] / "docs" / "labeling.md"
@@ -217,7 +217,7 @@ def test_an_unknown_output_is_rejected_with_the_known_ones() -> None:
 
 @pytest.mark.parametrize("side", [24, 200, 1500])
 def test_labels_are_drawn_inside_images_of_any_size(side: int) -> None:
-    image = picture(side, side)
+    image = gradient_image(side, side)
     box = (side * 0.2, 0.0, side * 0.6, side * 0.9)
     face = Face(box, np.zeros((5, 2), np.float32), 0.9)
     one = LabeledFace(face, np.full(7, 1 / 7), "anger", 0.5, True, 0.0, image[:1])
@@ -226,11 +226,11 @@ def test_labels_are_drawn_inside_images_of_any_size(side: int) -> None:
     changed = np.abs(drawn.astype(int) - image).max(axis=2) > 0
     assert np.ptp(np.nonzero(changed)[1]) >= side * 0.59, "the box is as wide as the face"
     assert (drawn == np.array(COLORS["anger"])).all(axis=2).any()
-    assert np.array_equal(image, picture(side, side)), "the original was drawn on"
+    assert np.array_equal(image, gradient_image(side, side)), "the original was drawn on"
 
 
 def test_images_are_reduced_and_never_enlarged() -> None:
-    assert reduced(picture(3000, 1500), 1600).shape == (800, 1600, 3)
-    small = picture(100, 50)
+    assert reduced(gradient_image(3000, 1500), 1600).shape == (800, 1600, 3)
+    small = gradient_image(100, 50)
     assert reduced(small, 1600) is small
     assert cv2.__version__

@@ -17,11 +17,11 @@ from app.main import create_app
 from app.settings import Settings
 from data.contract import LABELS, Array, decode
 from data.contract.decode import formats
-from tests.support import encoded, picture, tiny_artifact
+from tests.support import encoded, gradient_image, tiny_artifact
 from tests.unit.app.conftest import LocalClient
 
 Connect = Callable[..., TestClient]
-PHOTO = encoded(picture(640, 480), "JPEG")
+PHOTO = encoded(gradient_image(640, 480), "JPEG")
 
 
 def post(client: TestClient, *payloads: bytes, **query: object) -> httpx.Response:
@@ -63,20 +63,20 @@ def test_a_raw_body_gives_the_same_faces_as_multipart(client: TestClient) -> Non
 
 
 def test_a_photo_without_a_face_is_a_normal_response(client: TestClient) -> None:
-    body = post(client, encoded(picture(64, 64))).json()
+    body = post(client, encoded(gradient_image(64, 64))).json()
     assert body["images"][0]["faces"] == []
     assert body["images"][0]["error"] is None
 
 
 def test_images_of_one_request_keep_their_order(client: TestClient) -> None:
     widths = [300, 64, 500, 400]
-    body = post(client, *(encoded(picture(width, 240)) for width in widths)).json()
+    body = post(client, *(encoded(gradient_image(width, 240)) for width in widths)).json()
     assert [image["width"] for image in body["images"]] == widths
     assert [len(image["faces"]) for image in body["images"]] == [1, 0, 1, 1]
 
 
 def test_one_bad_image_among_good_ones_has_an_error(client: TestClient) -> None:
-    response = post(client, PHOTO, PHOTO[:2000], b"no picture at all")
+    response = post(client, PHOTO, PHOTO[:2000], b"not an image")
     assert response.status_code == 200
     good, cut, text = response.json()["images"]
     assert len(good["faces"]) == 1
@@ -86,7 +86,7 @@ def test_one_bad_image_among_good_ones_has_an_error(client: TestClient) -> None:
 
 def test_a_request_of_bad_images_only_is_a_problem(client: TestClient) -> None:
     problem(post(client, PHOTO[:2000]), 422, "unreadable-image")
-    problem(post(client, b"no picture at all"), 415, "unsupported-image")
+    problem(post(client, b"not an image"), 415, "unsupported-image")
 
 
 def test_a_label_below_the_threshold_is_flagged_and_stays_one_of_the_seven(client: TestClient) -> None:
@@ -168,7 +168,7 @@ def test_a_crop_from_the_response_classified_again_has_the_same_probabilities(cl
 def test_an_image_of_another_size_is_not_an_aligned_face(client: TestClient) -> None:
     detail = problem(post(client, PHOTO, aligned="true"), 422, "invalid-request")
     assert "640x480 px, expected a face of 112x112" in detail
-    good, bad = post(client, encoded(picture(112, 112)), PHOTO, aligned="true").json()["images"]
+    good, bad = post(client, encoded(gradient_image(112, 112)), PHOTO, aligned="true").json()["images"]
     assert (len(good["faces"]), bad["error"]["status"]) == (1, 422)
 
 
@@ -184,7 +184,7 @@ def test_each_request_can_select_a_loaded_model(tmp_path: Path) -> None:
     with LocalClient(create_app(settings)) as client:
         listed = client.get("/v1/models").json()["models"]
         assert [(one["choice"], one["name"]) for one in listed] == [("small.v1", "small.v1"), ("large.v1", "large.v1")]
-        face = encoded(picture(112, 112))
+        face = encoded(gradient_image(112, 112))
         bodies = [post(client, face, aligned="true", **query).json() for query in ({}, {"model": "large.v1"})]
         assert [body["model"] for body in bodies] == ["small.v1", "large.v1"]
         rows = [body["images"][0]["faces"][0]["probabilities"] for body in bodies]
@@ -199,7 +199,7 @@ def test_each_request_can_select_a_loaded_model(tmp_path: Path) -> None:
 def test_photos_of_phones_are_read(client: TestClient, kind: str) -> None:
     if kind not in formats():
         pytest.skip(f"{kind}: the package that reads it is not installed")
-    body = post(client, encoded(picture(640, 480), kind)).json()
+    body = post(client, encoded(gradient_image(640, 480), kind)).json()
     assert (body["images"][0]["width"], len(body["images"][0]["faces"])) == (640, 1)
 
 
@@ -341,7 +341,7 @@ def test_an_oversized_part_fails_its_image_and_not_the_batch(connect: Connect) -
 def test_bytes_of_a_request_are_limited_by_the_shared_buffer(connect: Connect) -> None:
     client = connect(max_buffered_bytes=4096)
     problem(post(client, PHOTO), 413, "payload-too-large")
-    small = encoded(picture(32, 32), "JPEG")
+    small = encoded(gradient_image(32, 32), "JPEG")
     assert post(client, small).status_code == 200
     assert post(client, small).status_code == 200, "what a request reserved is given back"
 

@@ -12,10 +12,10 @@ from starlette.websockets import WebSocketDisconnect
 from app.service.routes.stream import NewestFrame
 from app.service.security import key_hash
 from data.contract import LABELS, Array
-from tests.support import encoded, picture
+from tests.support import encoded, gradient_image
 
 Connect = Callable[..., TestClient]
-FRAME = encoded(picture(640, 480), "JPEG")
+FRAME = encoded(gradient_image(640, 480), "JPEG")
 
 
 def test_frames_come_back_with_their_number_and_a_tracked_face(client: TestClient) -> None:
