@@ -2,8 +2,9 @@
 
     python -m tools.illustrate RUN [--data KIND=ROOT] [--baseline RUN] --out docs/images/how-it-works
 
-RUN needs a distillation token for the figures of both tokens. Means over faces use the validation split; individual
-faces are those of samples/photos. `--baseline` is a run of the same recipe without distillation, for the curves.
+RUN is a run or an artifact. It needs a distillation token for the figures of both tokens. Means over faces use the
+validation split; individual faces are those of samples/photos. `--baseline` is a run of the same recipe without
+distillation, for the curves.
 """
 
 import argparse
@@ -31,10 +32,12 @@ from models.attention import (
     position_similarity,
     trace,
 )
+from models.manifest import MANIFEST_NAME
 from models.network import FaceNetwork
 from models.rollout import rollout
 from training.config import Recipe
-from training.loop.run_folder import load_best, read_run
+from training.export import read_member
+from training.loop.run_folder import read_run
 from training.report.__main__ import choose
 from training.report.faces import read_faces
 from training.report.history import History, read_history
@@ -47,7 +50,7 @@ FACES: Final = {
     "astronaut.jpg": ((200.4, 101.8), (246.8, 102.6), (220.3, 124.4), (199.0, 142.4), (239.5, 143.5)),
     "grace_hopper.jpg": ((227.1, 193.3), (308.0, 195.4), (266.5, 240.0), (228.5, 267.9), (302.2, 269.6)),
 }
-MAX_BYTES: Final = 150_000
+MAX_BYTES: Final = 400_000  # in full color: a palette shows bands in plain areas, or noise if it is dithered
 _BLUE, _ORANGE, _GRAY = "#0067a5", "#c4510b", "#5a616b"
 _STYLE: Final[Any] = {
     "font.size": 9,
@@ -70,7 +73,7 @@ class Subject:
 
     network: FaceNetwork
     valid: Array  # (N, 112, 112, 3) uint8, RGB
-    history: History
+    history: History | None  # of a run; an artifact has none
     baseline: History | None
     name: str
     baseline_name: str
@@ -177,7 +180,7 @@ def distance(subject: Subject) -> Figure:
     axes.axhline(
         _blind_distance(len(layers[0][0, 0]), patch_px), color=_GRAY, linestyle="--", label="uniform attention"
     )
-    axes.set(xlabel="block", ylabel="mean distance, pixels of the crop", xticks=blocks)
+    axes.set(xlabel="block", ylabel="mean distance, pixels", xticks=blocks)
     axes.set_ylim(0, 1.15 * far.max())
     drawn.legend(frameon=False, loc="outside lower left", ncols=2)
     return drawn
@@ -200,7 +203,7 @@ def tokens(subject: Subject) -> Figure:
     axes.plot([0, depth[-1]], DEIT, "D", color=_ORANGE, label="DeiT on ImageNet")
     axes.set_xticks(depth, ["learned", *(str(block) for block in depth[1:-1]), "norm"])
     axes.set(xlabel="after block", ylabel="cosine")
-    drawn.legend(frameon=False, loc="outside lower left", ncols=3)
+    drawn.legend(frameon=False, loc="outside lower left", ncols=2)
     return drawn
 
 
@@ -227,8 +230,8 @@ def _first(number: int, title: str) -> str:
 
 def curves(subject: Subject) -> Figure:
     """Validation accuracy with a teacher and without."""
-    if subject.baseline is None:
-        raise IllustrationError("the curves need a second run: --baseline RUN")
+    if subject.baseline is None or subject.history is None:
+        raise IllustrationError("the curves need two runs: RUN and --baseline RUN")
     drawn = Figure(figsize=(6.8, 2.8))
     for axes, what, title in zip(
         drawn.subplots(1, 2), ("accuracy", "mean_class_accuracy"), ("accuracy", "mean class accuracy"), strict=True
@@ -257,13 +260,13 @@ PICTURES: Final[dict[str, Callable[[Subject], Figure]]] = {
 def drawable(subject: Subject) -> list[str]:
     """Names of the figures that can be drawn from this run."""
     left_out = set() if has_distillation_token(subject.network) else {"tokens", "looks"}
-    left_out |= set() if subject.baseline is not None else {"curves"}
+    left_out |= {"curves"} if subject.baseline is None or subject.history is None else set()
     left_out |= set() if position_similarity(subject.network) is not None else {"positions"}
     return [name for name in PICTURES if name not in left_out]
 
 
 def write(subject: Subject, out: Path) -> list[Path]:
-    """Write all figures as PNG. Raises: IllustrationError, if one is larger than 150 KB."""
+    """Write all figures as PNG. Raises: IllustrationError, if one is larger than `MAX_BYTES`."""
     out.mkdir(parents=True, exist_ok=True)
     written = []
     for name in drawable(subject):
@@ -276,32 +279,29 @@ def write(subject: Subject, out: Path) -> list[Path]:
 
 
 def _compress(path: Path) -> None:
-    """Optimize a PNG; reduce it to 256 colors if it is still too large."""
+    """Optimize a PNG."""
     with Image.open(path) as image:
         whole = image.convert("RGB")
     whole.save(path, optimize=True)
-    if path.stat().st_size > MAX_BYTES:
-        # without dithering, which the figures' plain areas would show as noise
-        whole.quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
     if path.stat().st_size > MAX_BYTES:
         raise IllustrationError(f"{path}: {path.stat().st_size:,} bytes, at most {MAX_BYTES:,} are allowed")
 
 
 def read_subject(run: Path, *, baseline: Path | None, data: str | None) -> Subject:
     """Load the input of the figures. Raises: MienError and its subclasses."""
-    recipe = read_run(run)
-    network, _ = load_best(run)
-    if not has_class_token(network):
-        raise IllustrationError(f"{run}: {recipe.model.name} is not a transformer with a class token")
-    source, root = choose(recipe, data=data, split=None, options={})
+    released = (run / MANIFEST_NAME).exists()
+    member, recipe = read_member(run), None if released else read_run(run)
+    if not has_class_token(member.network):
+        raise IllustrationError(f"{run}: {member.model.name} is not a transformer with a class token")
+    source, root = choose(member.valid, data=data, split=None, options={})
     other = None if baseline is None else read_run(baseline)
     return Subject(
-        network=network,
+        network=member.network,
         valid=read_faces(source.kind, root, source.split, source.options).crops,
-        history=read_history(run, batch_size=recipe.batch_size),
+        history=None if recipe is None else read_history(run, batch_size=recipe.batch_size),
         baseline=None if baseline is None or other is None else read_history(baseline, batch_size=other.batch_size),
-        name=label_of(recipe, other),
-        baseline_name="" if other is None else label_of(other, recipe),
+        name="" if recipe is None else label_of(recipe, other),
+        baseline_name="" if other is None or recipe is None else label_of(other, recipe),
     )
 
 
@@ -315,7 +315,7 @@ def label_of(recipe: Recipe, other: Recipe | None) -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tools.illustrate", description="Draw docs/how-it-works.md.")
-    parser.add_argument("run", type=Path, help="run folder of a transformer")
+    parser.add_argument("run", type=Path, help="run or artifact folder of a transformer")
     parser.add_argument("--data", metavar="KIND=ROOT", help="data for means (default: validation data of the recipe)")
     parser.add_argument("--baseline", type=Path, metavar="RUN", help="run without distillation, for the curves")
     parser.add_argument("--out", type=Path, required=True, help="folder for the figures")

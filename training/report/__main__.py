@@ -8,7 +8,7 @@ from typing import Any
 
 from data.atomic import write_atomic
 from data.errors import MienError
-from training.config import DataSource, Recipe, RecipeError
+from training.config import DataSource, RecipeError
 from training.loop.run_folder import read_run
 from training.report.faces import TEST, FaceSet, read_faces
 from training.report.overview import as_markdown
@@ -47,13 +47,12 @@ def _read_validation(valid: DataSource, shown: DataSource, root: Path) -> FaceSe
 
 
 def choose(
-    recipe: Recipe, *, data: str | None, split: str | None, options: Mapping[str, Any]
+    valid: DataSource, *, data: str | None, split: str | None, options: Mapping[str, Any]
 ) -> tuple[DataSource, Path]:
-    """Choose the split to show: by default, the validation split of the first run's recipe.
+    """Choose the split to show: by default `valid`, the validation split of the first run's recipe.
 
     Raises: RecipeError, if `data` is not KIND=ROOT, or if there is neither `data` nor a root in the recipe.
     """
-    valid = recipe.data.valid
     if data is None:
         kind, root = valid.kind, valid.resolved_root()
     else:
@@ -84,17 +83,19 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     options = dict(option.partition("=")[::2] for option in chosen.option)
     try:
-        source, root = choose(read_run(chosen.runs[0]), data=chosen.data, split=chosen.split, options=options)
+        source, root = choose(
+            read_run(chosen.runs[0]).data.valid, data=chosen.data, split=chosen.split, options=options
+        )
         results, faces = gather(chosen.runs, source, root=root)
-    except MienError as error:
+        if chosen.markdown:
+            print(as_markdown(results, faces))
+        if chosen.out or not chosen.markdown:
+            out = chosen.out or Path("report.html")
+            write_atomic(out, page(results, faces, show_faces=not chosen.without_faces))
+            print(f"wrote {out}", file=sys.stderr)
+    except (MienError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    if chosen.markdown:
-        print(as_markdown(results, faces))
-    if chosen.out or not chosen.markdown:
-        out = chosen.out or Path("report.html")
-        write_atomic(out, page(results, faces, show_faces=not chosen.without_faces))
-        print(f"wrote {out}", file=sys.stderr)
     return 0
 
 

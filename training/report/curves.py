@@ -89,6 +89,7 @@ def overlaid(results: list[RunResult]) -> Markup:
     return side_by_side(accuracy, mean_class, losses)
 
 
+_LEGEND_CHARACTERS = 22  # of a name in a legend of two columns
 _TITLES = {
     "loss": "training loss",
     "accuracy": "validation accuracy, %",
@@ -98,7 +99,8 @@ _TITLES = {
 
 def _overlay(results: list[RunResult], what: str) -> Markup:
     with plot.style():
-        drawn = plot.figure(4.0, 2.7 + 0.2 * ((len(results) + 1) // 2))
+        columns = 1 if max(len(result.name) for result in results) > _LEGEND_CHARACTERS else 2
+        drawn = plot.figure(4.0, 2.7 + 0.2 * -(-len(results) // columns))
         axes = drawn.subplots()
         for number, result in enumerate(results):
             history, line = result.history, plot.series(number)
@@ -109,7 +111,7 @@ def _overlay(results: list[RunResult], what: str) -> Markup:
         if what != "loss":
             plot.percent_axis(axes.yaxis)
         _finish(axes, _TITLES[what])
-        drawn.legend(loc="outside lower left", ncols=2)
+        drawn.legend(loc="outside lower left", ncols=columns)
     label = f"{_TITLES[what]} by epoch, of {len(results)} runs"
     return plot.svg(drawn, name=f"all-{what.replace('_', '-')}", label=label)
 
