@@ -3,15 +3,17 @@
     python -m training.export runs/ferplus_hybrid_tiny --tag ferplus_v1 [--also muxspace/valid] [--as fast]
     python -m training.export models/artifacts/FAST runs/TEACHER --arch accurate_112 --tag ferplus_v1 --as accurate
     python -m training.export models/artifacts/NAME --refit
+    python -m training.export models/artifacts/NAME --card
 
 Writes models/artifacts/<arch>.<tag>/ with fp32 and fp16 graphs, model.safetensors, manifest.json and card.md. Several
 runs or artifacts become one graph, which averages their calibrated probabilities over a face and its mirror image.
 Temperature, prior correction and abstain threshold are fitted on the validation split that selected the weights.
---refit repeats this for the graphs of an artifact, and rewrites its card.
+--refit repeats this for the graphs of an artifact, and rewrites its card. --card only rewrites license and card.
 """
 
 import argparse
 import logging
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
@@ -43,7 +45,7 @@ from training.config import DataSource, ModelConfig
 from training.evaluate import EvaluationSplit, load_split, open_graph, run_graph
 from training.loop import metrics
 from training.loop.run_folder import load_best, parameters, read_facts, read_run
-from training.release.description import describe
+from training.release.description import describe, finish
 from training.release.graphs import (
     OPSET,
     ExportError,
@@ -121,6 +123,8 @@ def export(
         also: further `kind/split` to evaluate for the manifest, read from the data directory.
     Raises: ExportError; RunError; CheckpointError; DatasetError; FileExistsError, if the artifact exists.
     """
+    if not re.fullmatch(r"\w[\w-]*", tag):
+        raise ExportError(f"--tag {tag!r}: expected letters, digits, _ and -, as it becomes part of a folder's name")
     members = [read_member(folder) for folder in folders]
     if len(members) > 1 and arch is None:
         raise ExportError("several networks in one graph need a name: use --arch")
@@ -128,19 +132,20 @@ def export(
     final = artifacts_dir / name
     if final.exists():
         raise FileExistsError(f"{final} exists, and artifacts are never overwritten: choose another --tag")
+    others = _other_splits(also)
     staging = artifacts_dir / f".{name}.part"
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
     try:
-        _fill(staging, name, members, also)
+        _fill(staging, name, members, others)
         staging.rename(final)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return final
 
 
-def _fill(folder: Path, name: str, members: list[Member], also: tuple[str, ...]) -> None:
-    valid = _valid_split(next((member.valid for member in members if member.valid.root), members[0].valid))
+def _fill(folder: Path, name: str, members: list[Member], also: Sequence[EvaluationSplit]) -> None:
+    valid = _read(next((member.valid for member in members if member.valid.root), members[0].valid))
     if len(members) == 1:
         save_weights(members[0].network, folder)
     released = members[0].released if len(members) == 1 else _ensemble(members, valid)
@@ -153,8 +158,19 @@ def _valid_source(manifest: Manifest) -> DataSource:
     return DataSource.model_validate(data["valid"])
 
 
-def _valid_split(source: DataSource) -> EvaluationSplit:
+def _read(source: DataSource) -> EvaluationSplit:
     return load_split(source.kind, source.resolved_root(), source.split, source.options)
+
+
+def _other_splits(also: tuple[str, ...]) -> list[EvaluationSplit]:
+    """Read `kind/split` texts. Raises: ExportError; DatasetError; RecipeError, without a data directory."""
+    splits = []
+    for text in also:
+        kind, slash, split = text.partition("/")
+        if not slash:
+            raise ExportError(f"--also {text!r}: expected KIND/SPLIT, for example muxspace/valid")
+        splits.append(_read(DataSource(kind=kind, split=split)))
+    return splits
 
 
 def _ensemble(members: list[Member], valid: EvaluationSplit) -> ReleasedEnsemble:
@@ -212,8 +228,18 @@ def _manifest(folder: Path, name: str, members: list[Member]) -> Manifest:
 
 def refit(folder: Path, also: tuple[str, ...]) -> None:
     """Fit and evaluate the graphs of an artifact again. Raises: ArtifactError, DatasetError, RecipeError."""
-    manifest = load_artifact(folder)
-    describe(folder, manifest, _valid_split(_valid_source(manifest)), also)
+    manifest = _licensed(load_artifact(folder))
+    describe(folder, manifest, _read(_valid_source(manifest)), _other_splits(also))
+
+
+def rewrite_card(folder: Path) -> None:
+    """Write license and card of an artifact again, from its manifest. Raises: ArtifactError."""
+    finish(folder, _licensed(load_artifact(folder)))
+
+
+def _licensed(manifest: Manifest) -> Manifest:
+    """The manifest with the terms that the readers state today."""
+    return manifest.model_copy(update={"license": _license(manifest.learned_from, manifest.weights_from)})
 
 
 def _relevance(graph: Path) -> Relevance | None:
@@ -263,15 +289,16 @@ def main(arguments: list[str] | None = None) -> int:
         "--as", dest="pointer", choices=POINTERS, help="make it the model that serving loads under this name"
     )
     parser.add_argument("--refit", action="store_true", help="fit and evaluate the artifact FOLDER again")
+    parser.add_argument("--card", action="store_true", help="write license and card of the artifact FOLDER again")
     options = parser.parse_args(arguments)
-    if options.refit == bool(options.tag) or (options.refit and len(options.folders) > 1):
-        parser.error("use --tag to release, or --refit with one artifact")
+    if sum((options.refit, options.card, bool(options.tag))) != 1 or (not options.tag and len(options.folders) > 1):
+        parser.error("use --tag to release, or --refit or --card with one artifact")
     # torch's exporter logs hundreds of lines
     logging.basicConfig(level=logging.ERROR, format="%(message)s", handlers=[RichHandler(show_path=False)])
     logger.setLevel(logging.INFO)
     try:
         folder = _run(options)
-    except (MienError, FileExistsError) as error:
+    except (MienError, OSError) as error:
         logger.error("%s", error)
         return 1
     if options.pointer:
@@ -284,8 +311,11 @@ def _run(options: argparse.Namespace) -> Path:
     also = tuple(options.also)
     if options.refit:
         refit(options.folders[0], also)
-        return Path(options.folders[0])
-    return export(options.folders, options.tag, arch=options.arch, artifacts_dir=options.artifacts, also=also)
+    elif options.card:
+        rewrite_card(options.folders[0])
+    else:
+        return export(options.folders, options.tag, arch=options.arch, artifacts_dir=options.artifacts, also=also)
+    return Path(options.folders[0])
 
 
 if __name__ == "__main__":

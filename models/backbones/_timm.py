@@ -56,5 +56,5 @@ def create_timm(config: BackboneConfig, **arguments: Any) -> nn.Module:
             return cast(nn.Module, network)
     try:
         return timm.create_model(config.name, pretrained=False, **common)
-    except TypeError as error:
+    except (TypeError, ValueError, AssertionError, ZeroDivisionError) as error:
         raise UnknownBackbone(f"model {config.name} rejects these options: {error}") from error

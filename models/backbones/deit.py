@@ -98,7 +98,7 @@ def create(config: BackboneConfig) -> nn.Module:
     position = _choice("position", options.pop("position", "learned"), _POSITIONS)
     stem = _choice("stem", options.pop("stem", "patch"), _STEMS)
     patch_px = int(options.pop("patch_px", 16))
-    if config.img_size % patch_px:
+    if patch_px < 1 or config.img_size % patch_px:
         raise UnknownBackbone(f"patch_px {patch_px} does not divide img_size {config.img_size}")
     arguments: dict[str, Any] = {"img_size": config.img_size, "patch_size": patch_px, **options}
     arguments.pop("stem_widths", None)

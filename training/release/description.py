@@ -1,19 +1,19 @@
 """Description of a release: operating point, metrics, manifest and card."""
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 from data.contract import Array
 from models.manifest import Manifest, Prior, sha256_of, write_manifest
-from training.config import DataSource
-from training.evaluate import PRIORS, Evaluation, EvaluationSplit, load_split, open_graph, run_graph
+from training.evaluate import PRIORS, Evaluation, EvaluationSplit, open_graph, run_graph
 from training.release import card
 from training.release.operating_point import fit_operating_point
 
 logger = logging.getLogger("training")
 
 
-def describe(folder: Path, manifest: Manifest, valid: EvaluationSplit, also: tuple[str, ...]) -> None:
+def describe(folder: Path, manifest: Manifest, valid: EvaluationSplit, also: Sequence[EvaluationSplit]) -> None:
     """Fit the operating point of the graphs in `folder`, evaluate them, and write manifest and card."""
     logits = run_graph(open_graph(folder / manifest.graph("fp32").file), valid.crops)
     point = fit_operating_point(logits, valid.labels)
@@ -26,9 +26,7 @@ def describe(folder: Path, manifest: Manifest, valid: EvaluationSplit, also: tup
         }
     )
     scored = valid.scored({prior: fitted.probabilities(logits, prior) for prior in PRIORS}, point.cross_fitted)
-    for text in also:
-        kind, _, split = text.partition("/")
-        faces = load_split(kind, DataSource(kind=kind, split=split).resolved_root(), split, {})
+    for faces in also:
         scored += score_graph(folder / fitted.graph("fp32").file, fitted, faces)
     graphs = dict(fitted.graphs)
     if "int8" in graphs:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -19,9 +20,12 @@ WEIGHTS_NAME: Final = "model.safetensors"
 
 
 def save_weights(network: nn.Module, folder: Path) -> None:
-    """Write `model.safetensors` to an artifact folder; the network keeps its precision."""
+    """Write `model.safetensors` to an artifact folder; the network keeps its precision. Raises: OSError."""
     state = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
-    save_file({name: _halved(value) for name, value in state.items()}, folder / WEIGHTS_NAME)
+    try:
+        save_file({name: _halved(value) for name, value in state.items()}, folder / WEIGHTS_NAME)
+    except SafetensorError as error:
+        raise OSError(f"{folder / WEIGHTS_NAME}: {error}") from error
     (folder / WEIGHTS_NAME).chmod(0o644)  # the library makes it readable by its owner only
 
 

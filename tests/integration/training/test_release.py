@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from data.contract import LABELS
+from data.errors import MienError
 from data.readers.folders import Folders
 from models.manifest import load_artifact, sha256_of, write_manifest
 from models.network import select_head
@@ -21,6 +22,7 @@ from training.loop.batches import load_faces
 from training.loop.run_folder import load_best, parameters, read_facts
 from training.loop.throughput import TrainingDiverged
 from training.release import graphs
+from training.release.description import finish
 from training.train import train
 
 
@@ -106,6 +108,8 @@ def test_evaluate_prints_and_writes_all_metrics(
     assert set(figures["recall"]) == set(LABELS)
     printed = capsys.readouterr().out
     assert all(words in printed for words in ("mean class accuracy", "coverage at 95 %", "natural, 28 faces"))
+    assert evaluate.main([*command[:-1], str(out / "below a file.json")]) == 1
+    assert capsys.readouterr().err.startswith("error: ")
 
 
 def test_evaluate_refuses_an_artifact_whose_bytes_changed(
@@ -145,6 +149,28 @@ def test_a_released_artifact_is_not_overwritten(released: tuple[Path, Path, Path
     with pytest.raises(FileExistsError, match="choose another --tag"):
         export.export([run], "drawn", artifacts_dir=folder.parent)
     assert (folder / "manifest.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("tag", "also", "complaint"),
+    [
+        ("a/b", (), "--tag 'a/b': expected letters"),
+        ("other", ("muxspace",), "--also 'muxspace': expected KIND/SPLIT"),
+        ("other", ("nokind/valid",), "no reader 'nokind'"),
+    ],
+)
+def test_an_invalid_name_or_split_is_found_before_the_export(
+    released: tuple[Path, Path, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tag: str,
+    also: tuple[str, ...],
+    complaint: str,
+) -> None:
+    monkeypatch.setenv("MIEN_DATA_DIR", str(tmp_path))
+    monkeypatch.setattr(export, "_fill", pytest.fail)
+    with pytest.raises(MienError, match=complaint):
+        export.export([released[1]], tag, artifacts_dir=tmp_path / "artifacts", also=also)
 
 
 @pytest.mark.filterwarnings("ignore:.*overflow.*:RuntimeWarning")
@@ -211,6 +237,20 @@ def test_an_artifact_is_fitted_and_scored_again(
     assert export.main([str(folder), "--refit"]) == 0
     assert load_artifact(folder) == before
     assert (folder / "card.md").read_bytes() == (released_folder / "card.md").read_bytes()
+
+
+def test_license_and_card_are_rewritten_without_data_and_with_the_same_metrics(
+    released: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(released[2], tmp_path / released[2].name))
+    before = load_artifact(folder)
+    finish(folder, before.model_copy(update={"license": "old words"}))
+    assert "old words" in (folder / "card.md").read_text(encoding="utf-8")
+    assert export.main([str(folder), "--card"]) == 0
+    assert load_artifact(folder) == before
+    assert (folder / "card.md").read_bytes() == (released[2] / "card.md").read_bytes()
+    with pytest.raises(SystemExit):
+        export.main([str(folder), "--card", "--refit"])
 
 
 def test_the_card_leads_with_coverage_and_shows_both_priors(released: tuple[Path, Path, Path]) -> None:
