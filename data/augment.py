@@ -4,7 +4,7 @@ A recipe sets the strengths under `augment`.
 """
 
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 # otherwise, albumentations contacts a server at import to look for a newer version
 os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
@@ -32,6 +32,11 @@ class AugmentConfig:
     compression: float = 0.1  # probability
     erase: float = 0.25  # probability
     color_jitter: float = 0.0  # hue and saturation; for RGB crops only
+
+    def __post_init__(self) -> None:
+        wrong = [name for name, value in asdict(self).items() if not 0 <= value <= (180 if "degrees" in name else 1)]
+        if wrong:
+            raise ValueError(f"{', '.join(wrong)}: expected 0 to 1, or to 180 degrees")
 
 
 class Augment:

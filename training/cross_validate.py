@@ -92,6 +92,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--group-by", choices=get_args(Grouping), default="none", help="what stays in one fold")
     parser.add_argument("--runs", type=Path, default=RUNS, help="folder of the run folders (default: %(default)s)")
     options = parser.parse_intermixed_args(arguments)
+    if options.folds < 2:
+        parser.error(f"--folds {options.folds}: expected at least 2")
     logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[RichHandler(show_path=False)])
     try:
         recipe = read_recipe(options.recipe, options.overrides)

@@ -244,6 +244,11 @@ def _print_part(evaluations: list[Evaluation], *, title: str) -> None:
     Console().print(table)
 
 
+def _as_json(manifest: Manifest, evaluations: list[Evaluation]) -> str:
+    scored = [asdict(one) for one in evaluations]
+    return json.dumps({"artifact": manifest.name, "labels": manifest.labels, "evaluations": scored}, indent=2) + "\n"
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m training.evaluate", description="Evaluate a released artifact.")
@@ -254,17 +259,12 @@ def main(arguments: list[str] | None = None) -> int:
     kind, root = chosen.data
     try:
         manifest, evaluations = evaluate(chosen.artifact, kind, root, chosen.split, dict(chosen.option))
-    except MienError as error:
+        print_evaluations(evaluations, title=f"{manifest.name} on {kind} {chosen.split}")
+        if chosen.json:
+            write_atomic(chosen.json, _as_json(manifest, evaluations))
+    except (MienError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    print_evaluations(evaluations, title=f"{manifest.name} on {kind} {chosen.split}")
-    if chosen.json:
-        result = {
-            "artifact": manifest.name,
-            "labels": manifest.labels,
-            "evaluations": [asdict(one) for one in evaluations],
-        }
-        write_atomic(chosen.json, json.dumps(result, indent=2) + "\n")
     return 0
 
 

@@ -4,11 +4,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final, Self
 
-import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from models.strict import StrictModel
-from training.config import Recipe, RecipeError, read_recipe
+from training.config import Recipe, RecipeError, read_as, read_recipe
 
 RUNS: Final = Path("runs/experiments")
 Overrides = tuple[str, ...]
@@ -66,11 +65,7 @@ def _of(matching: dict[str, Overrides], row: str) -> Overrides:
 
 def read_experiment(path: Path) -> Experiment:
     """Read the YAML file of an experiment. Raises: RecipeError."""
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-        return Experiment.model_validate(values)
-    except (OSError, yaml.YAMLError, ValidationError) as error:
-        raise RecipeError(f"experiment {path}: {error}") from error
+    return read_as(Experiment, path, [])
 
 
 def recipes_of(

@@ -1,4 +1,4 @@
-"""Commands `mien data | train | pretrain | evaluate | export | report | quantize`.
+"""Commands `mien data | train | evaluate | export | report | ...`, all in `MODULES`.
 
 Serving does not import training: each command checks that its libraries are installed and then runs its module.
 """
@@ -29,6 +29,9 @@ MODULES: Final = {
     "train": Module("training.train", "Train one network from a recipe."),
     "pretrain": Module("training.pretrain", "Pretrain a transformer on faces without labels."),
     "evaluate": Module("training.evaluate", "Evaluate a released artifact on one split."),
+    "compare": Module("training.compare", "Compare two artifacts on the same faces, before and after tuning."),
+    "cross-validate": Module("training.cross_validate", "Train and evaluate a recipe by folds."),
+    "experiment": Module("training.experiment", "Train variants of a recipe and compare them."),
     "export": Module("training.export", "Release a run as an artifact."),
     "report": Module("training.report", "Write an HTML report about training runs."),
     "quantize": Module("training.quantize", "Add an int8 graph to an artifact if it is faster and as accurate."),

@@ -1,6 +1,7 @@
 """Reading of recipes: YAML, overrides, and errors that suggest a known key."""
 
 import difflib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -24,7 +25,7 @@ def read_as(schema: type[S], path: Path, overrides: list[str]) -> S:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise RecipeError(f"recipe {path}: cannot be read ({error.strerror})") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise RecipeError(f"recipe {path}: not YAML ({error})") from error
     if not isinstance(values, dict):
         raise RecipeError(f"recipe {path}: expected keys and values, found {type(values).__name__}")
@@ -59,7 +60,7 @@ def apply_override(values: dict[str, Any], override: str) -> None:
         place = place[_index(place, parent, override)] if isinstance(place, list) else place.setdefault(parent, {})
         if not isinstance(place, dict | list):
             raise RecipeError(f"override {override!r}: {parent} is {place!r} in the recipe and has no {last}")
-    place[_index(place, last, override) if isinstance(place, list) else last] = _scalar(text)
+    place[_index(place, last, override) if isinstance(place, list) else last] = _scalar(text, override)
 
 
 def _index(items: list[Any], text: str, override: str) -> int:
@@ -68,11 +69,14 @@ def _index(items: list[Any], text: str, override: str) -> int:
     raise RecipeError(f"override {override!r}: {text!r} is not an index of this list, expected 0 to {len(items) - 1}")
 
 
-def _scalar(text: str) -> Any:
+def _scalar(text: str, override: str) -> Any:
+    if "e" in text.lower():  # YAML reads 1e-3 as text
+        with suppress(ValueError):
+            return float(text)
     try:
-        return float(text) if "e" in text.lower() else yaml.safe_load(text)
-    except ValueError:
         return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise RecipeError(f"override {override!r}: {text!r} is not a YAML value") from error
 
 
 def _explain(schema: type[BaseModel], problem: Any) -> str:

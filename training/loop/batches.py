@@ -60,6 +60,11 @@ def load_faces(source: DataSource, *, color: Color, cache_dir: Path, labeled: bo
     wanted = labeled and source.target != "teacher"
     all_samples = [sample for sample in reader.samples(source.split) if not wanted or sample.label in reader.labels]
     samples = _fold(reader, _part(all_samples, source.fraction), source.fold)
+    if not samples:
+        raise DatasetError(
+            f"{source.kind}: no faces of split {source.split!r} are left of {len(all_samples)}: "
+            f"fraction {source.fraction:g}, fold {source.fold}. Increase the fraction, or add faces."
+        )
     index = index_sha256(reader, source.split)
     known = [sample.label in reader.labels for sample in samples]
     labels = np.array(
@@ -121,7 +126,6 @@ def _shares(sample: Sample, source: DataSource, labels: tuple[str, ...]) -> Arra
 
 def _write_cache(path: Path, crops: Iterator[Array], count: int, channels: int) -> None:
     """Write crops as one .npy file. Raises: DatasetError, also if the disk is full."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     logger.info("decoding %d faces into %s", count, path)
     shape = (count, CROP_PX, CROP_PX, channels)
     header = {"descr": "|u1", "fortran_order": False, "shape": shape}
@@ -132,7 +136,7 @@ def _write_cache(path: Path, crops: Iterator[Array], count: int, channels: int) 
             for crop in crops:
                 file.write(np.ascontiguousarray(crop).tobytes())
     except OSError as error:
-        why = no_space(path.parent, math.prod(shape)) or error.strerror
+        why = (no_space(path.parent, math.prod(shape)) if path.parent.is_dir() else "") or error.strerror
         raise DatasetError(f"{path}: cannot write decoded faces ({why}). Choose another data.cache_dir.") from error
 
 

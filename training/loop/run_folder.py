@@ -61,7 +61,10 @@ def start_run(folder: Path, recipe: BaseModel, facts: dict[str, Any]) -> None:
         facts: further facts; `data` has the index hash of each split.
     Raises: RunError, if the folder contains a run of another recipe, or if the data has changed since.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"{folder}: cannot be created ({error.strerror}). Choose another --out.") from error
     path = folder / RECIPE_NAME
     if path.exists() and _stored(path, type(recipe)) != _without_runtime(recipe):
         raise RunError(f"{folder} contains a run of another recipe: choose another --out, or remove it")

@@ -120,7 +120,9 @@ class Session:
         self.resume()
         try:
             self._run_epochs()
-        except torch.OutOfMemoryError as error:
+        except RuntimeError as error:  # of CUDA a subclass, of the CPU's allocator not
+            if not isinstance(error, torch.OutOfMemoryError) and "allocate memory" not in str(error):
+                raise
             parts = 2 * self.recipe.runtime.accumulate
             raise OutOfMemory(
                 f"out of memory on {self.device} at batch_size {self.recipe.batch_size}. Split each batch with "

@@ -26,6 +26,13 @@ def test_cross_validation_scores_every_face_once(tmp_path: Path, capsys: pytest.
     assert {path.name for path in (tmp_path / "runs").iterdir()} == {"small_fold_0", "small_fold_1"}
 
 
+@pytest.mark.parametrize("folds", ["0", "1"])
+def test_fewer_than_two_folds_are_a_usage_error(folds: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["recipe.yaml", "--folds", folds])
+    assert f"--folds {folds}: expected at least 2" in capsys.readouterr().err
+
+
 def test_a_fold_and_the_others_partition_the_faces(tmp_path: Path) -> None:
     root = drawn_faces(tmp_path / "faces", train=5, valid=1)
     keys = []

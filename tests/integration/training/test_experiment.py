@@ -89,6 +89,15 @@ def test_a_missing_experiment_is_a_clear_error(tmp_path: Path, caplog: pytest.Lo
     assert "absent.yaml" in caplog.text
 
 
+def test_a_file_that_is_no_experiment_names_its_first_problems(
+    experiment: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert main([str(experiment.with_name("base.yaml"))]) == 1
+    assert "seeds: Field required" in caplog.text
+    assert "unknown key 'epochs'" in caplog.text
+    assert "pydantic" not in caplog.text
+
+
 def test_two_seeds_give_their_mean_and_each_value(experiment: Path, tmp_path: Path) -> None:
     recipes = recipes_of(experiment, reduced=False, rows=["learned"])
     (result, *_) = compare(recipes, run_rows(recipes, tmp_path / "runs"))

@@ -10,7 +10,7 @@ from torch import nn
 from tests.support_training import TINY_DEIT, drawn_faces, small_recipe
 from training.loop import checkpoint
 from training.loop.optimizer import build_average
-from training.loop.run_folder import METRICS_NAME
+from training.loop.run_folder import METRICS_NAME, RunError
 from training.loop.session import OutOfMemory, Session
 from training.report.__main__ import main as report
 from training.report.history import read_history
@@ -90,11 +90,39 @@ def test_a_run_of_one_short_epoch_can_be_reported(tmp_path: Path) -> None:
     assert "Learning curves" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
-def test_out_of_memory_points_at_accumulation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: can't allocate memory"),
+    ],
+)
+def test_out_of_memory_points_at_accumulation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: RuntimeError
+) -> None:
     def too_large(*_: object) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
+        raise error
 
     monkeypatch.setattr(Session, "optimizer_step", too_large)
     recipe = small_recipe(drawn_faces(tmp_path / "faces", train=2, valid=1), epochs=1)
     with pytest.raises(OutOfMemory, match=r"batch_size 8.*runtime\.accumulate=2"):
         train(recipe, tmp_path / "run")
+
+
+def test_another_error_of_torch_is_not_taken_for_missing_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    monkeypatch.setattr(Session, "optimizer_step", broken)
+    recipe = small_recipe(drawn_faces(tmp_path / "faces", train=2, valid=1), epochs=1)
+    with pytest.raises(RuntimeError, match="mat1 and mat2"):
+        train(recipe, tmp_path / "run")
+
+
+def test_a_run_folder_that_cannot_be_created_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine", encoding="utf-8")
+    recipe = small_recipe(drawn_faces(tmp_path / "faces", train=2, valid=1), epochs=1)
+    with pytest.raises(RunError, match=r"file: cannot be created .*Choose another --out"):
+        train(recipe, tmp_path / "file")

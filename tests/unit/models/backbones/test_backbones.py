@@ -13,6 +13,15 @@ def test_every_family_rejects_an_unknown_model_name() -> None:
             create_backbone(family, config("nosuchnet"))
 
 
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [({"num_heads": 5}, "rejects these options"), ({"patch_px": 0}, "patch_px 0"), ({"nope": 1}, "unexpected keyword")],
+)
+def test_options_that_fit_no_network_are_named(options: dict[str, int], complaint: str) -> None:
+    with pytest.raises(UnknownBackbone, match=complaint):
+        create_backbone("deit", config("deit_tiny_patch16_224", **options))
+
+
 def test_an_unknown_family_lists_the_known_ones() -> None:
     with pytest.raises(UnknownBackbone, match="cnn, deit"):
         create_backbone("mlp", config("resnet18"))

@@ -74,6 +74,12 @@ def test_an_override_without_a_value_shows_an_example(tmp_path: Path) -> None:
         read_recipe(path, ["optim.learning_rate"])
 
 
+def test_a_file_that_is_not_text_is_not_a_recipe(tmp_path: Path) -> None:
+    (tmp_path / "weights.pt").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(RecipeError, match=r"weights\.pt: not YAML"):
+        read_recipe(tmp_path / "weights.pt")
+
+
 def test_a_source_without_root_names_the_variable_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MIEN_DATA_DIR", raising=False)
     with pytest.raises(RecipeError, match="MIEN_DATA_DIR is not set"):
@@ -93,6 +99,9 @@ def test_two_remedies_for_rare_classes_are_rejected() -> None:
         ("data.train.-1=x", "'-1' is not an index of this list"),
         ("epochs.more=3", "epochs is 1 in the recipe and has no more"),
         ("epochs=", "no value after the equals sign"),
+        ("epochs=[", "override 'epochs=[': '[' is not a YAML value"),
+        ("augment.flip=7", "flip: expected 0 to 1"),
+        ("augment.rotate_degrees=400", "rotate_degrees: expected 0 to 1, or to 180 degrees"),
     ],
 )
 def test_an_invalid_override_is_one_clear_line(tmp_path: Path, override: str, expected: str) -> None:

@@ -83,6 +83,19 @@ def test_a_full_disk_during_caching_is_one_clear_line(tmp_path: Path, monkeypatc
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_cache_folder_that_cannot_be_created_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine", encoding="utf-8")
+    with pytest.raises(DatasetError, match=r"cannot write decoded faces .*Choose another data\.cache_dir"):
+        _write_cache(tmp_path / "file" / "cache.npy", iter([]), 3, 1)
+
+
+def test_a_fraction_without_a_face_is_an_error(tmp_path: Path) -> None:
+    root = drawn_faces(tmp_path / "faces", train=3, valid=1)
+    source = DataSource(kind="folders", split="train", root=root, fraction=0.1)
+    with pytest.raises(DatasetError, match=r"no faces of split 'train' are left of 21: fraction 0\.1.*Increase"):
+        load_faces(source, color="luminance", cache_dir=tmp_path / "cache")
+
+
 def test_cached_faces_are_read_back_as_a_map(tmp_path: Path) -> None:
     faces = np.arange(3 * 112 * 112, dtype=np.uint32).astype(np.uint8).reshape(3, 112, 112, 1)
     _write_cache(tmp_path / "cache.npy", iter(faces), 3, 1)
