@@ -232,7 +232,6 @@ class Engine:
                 self._journal.commit(group.parent, records)
         self._slots.release()
         for record in records:
-            self.tally.add(record)
+            self.tally.images += 1
+            self.tally.faces += len(record.faces)
             self._watcher.image(record)
-        if group.failure is not None:
-            self.tally.errors += 1

@@ -132,16 +132,7 @@ class Tally:
 
     images: int = 0
     faces: int = 0
-    errors: int = 0
-    no_face: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
-
-    def add(self, record: ImageRecord) -> None:
-        """Count one image."""
-        self.images += 1
-        self.faces += len(record.faces)
-        self.errors += record.status == "error"
-        self.no_face += record.status == "no_face"
 
     def spend(self, stage: str, seconds: float) -> None:
         """Add thread time to a stage."""

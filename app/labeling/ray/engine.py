@@ -122,11 +122,8 @@ def _label(ray: Any, ledger: Ledger, task: Task, report: Reporter, outcome: Outc
 
 
 def _count(written: Written, tally: Tally, report: Reporter) -> None:
-    images = sum(written.statuses.values())
-    tally.images += images
+    tally.images += sum(written.statuses.values())
     tally.faces += sum(written.labels.values())
-    tally.errors += written.statuses.get("error", 0)
-    tally.no_face += written.statuses.get("no_face", 0)
     for stage, seconds in written.seconds.items():
         tally.spend(stage, seconds)
     report.partition(len(written.inputs), sum(written.labels.values()), written.errors)
