@@ -43,9 +43,8 @@ _TIMEOUT_S: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class FrameResult:
-    """Time of a result in seconds since the start, its latency, its number of faces, and frames dropped so far."""
+    """Latency of a result, its number of faces, and frames dropped so far."""
 
-    at_s: float
     latency_s: float
     faces: int
     dropped: int
@@ -91,12 +90,12 @@ def stream(
             if timeout_s < _TIMEOUT_S:
                 continue
             raise SystemExit(f"no result within {_TIMEOUT_S:g} s") from None
-        came = time.perf_counter()
+        received = time.perf_counter()
         if response["error"] is not None:
             raise SystemExit(f"the service rejected a frame: {response['error']['detail']}")
-        latency_s = came - waiting.popleft()
+        latency_s = received - waiting.popleft()
         usual_s += 0.2 * (latency_s - usual_s)
-        results.append(FrameResult(came - start, latency_s, len(response["faces"]), response["dropped"]))
+        results.append(FrameResult(latency_s, len(response["faces"]), response["dropped"]))
     return results
 
 
