@@ -12,7 +12,7 @@ const [factsFile, home, folder] = process.argv.slice(2);
 const { facts, graphs } = JSON.parse(fs.readFileSync(factsFile));
 const load = createRequire(path.join(home, "package.json"));
 const [ort, jpeg] = [load("onnxruntime-web"), load("jpeg-js")];
-ort.env.wasm.numThreads = os.cpus().length;
+ort.env.wasm.numThreads = Math.max(1, Math.min(os.cpus().length - 1, 4)); // as in local/worker.js
 const graph = facts.classifier.graphs.wasm;
 const open = (file) => ort.InferenceSession.create(fs.readFileSync(graphs[file]), { executionProviders: ["wasm"] });
 const sessions = { detector: await open(facts.detector.file), classifier: await open(graph.file) };

@@ -2,6 +2,7 @@
 
 import ast
 import fnmatch
+import json
 import re
 import subprocess
 import tomllib
@@ -97,6 +98,15 @@ def test_every_pin_is_exact_and_hashed(name: str) -> None:
     for line in filter(None, map(str.strip, text.splitlines())):
         assert re.match(r"[a-z0-9._\[\],-]+==[^ ]+ ", line), line
         assert "--hash=sha256:" in line, line
+
+
+def test_the_library_of_the_page_is_pinned_with_its_hash() -> None:
+    folder = ROOT / "requirements" / "page"
+    wanted, locked = (json.loads((folder / name).read_text()) for name in ("package.json", "package-lock.json"))
+    packages = {name: package for name, package in locked["packages"].items() if name}
+    for name, version in wanted["dependencies"].items():
+        assert packages[f"node_modules/{name}"]["version"] == version, "an exact version, not a range"
+    assert [name for name, package in packages.items() if not package["integrity"].startswith("sha512-")] == []
 
 
 @pytest.mark.parametrize("platform", PLATFORMS.values(), ids=PLATFORMS.keys())

@@ -11,12 +11,12 @@ from typing import Any
 
 import cv2
 import pytest
-from playwright.sync_api import BrowserType
+from playwright.sync_api import BrowserType, Route
 
 from app.service.routes.page import has_runtime
 from app.service.static_page import write_page
 from app.settings import load_settings
-from tests.browser import ROOT, WAIT_MS, Site, Tab, any_artifact, serving
+from tests.browser import ROOT, WAIT_MS, Site, Tab, any_artifact, launch, serving
 from tests.e2e.browser.test_photos import downloaded, wait_until_done
 
 pytestmark = [
@@ -25,6 +25,7 @@ pytestmark = [
 ]
 Open = Callable[..., Tab]
 SAMPLES = sorted((ROOT / "samples" / "photos").glob("*.jpg"))
+SOFTWARE_GPU = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader", "--enable-features=Vulkan")
 MAX_BOX_PX = 2.0
 MIN_AGREEMENT = 0.99
 
@@ -40,6 +41,14 @@ def same(browsers: BrowserType, tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield running
 
 
+@pytest.fixture(scope="module")
+def same_in_fp32(browsers: BrowserType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A service with the graph that the browser runs on a GPU."""
+    folder = tmp_path_factory.mktemp("fp32")
+    with serving(folder, any_artifact(folder), MIEN_DETECTOR="builtin", MIEN_PRECISION="fp32") as running:
+        yield running
+
+
 def local(tab: Tab) -> None:
     """Switch to local mode and wait for the models."""
     tab.page.check("#local")
@@ -47,7 +56,7 @@ def local(tab: Tab) -> None:
 
 
 def wait_for_models(tab: Tab) -> None:
-    for _ in range(3):  # models load slowly on a busy machine
+    for _ in range(8):  # models load slowly on a busy machine, and with a GPU that the CPU imitates
         try:
             return tab.wait_until("document.getElementById('runs').textContent.includes('in this tab (')")
         except AssertionError:
@@ -110,6 +119,35 @@ def test_labels_agree_with_the_service_on_photos_of_people(open_tab: Open, same:
     print(f"{faces} faces, {same_label} with the same label, boxes within {largest:.2f} px")
     assert same_place == faces
     assert same_label >= MIN_AGREEMENT * faces
+
+
+def test_a_gpu_that_the_cpu_imitates_is_not_used(open_tab: Open, browsers: BrowserType) -> None:
+    with launch(browsers, *SOFTWARE_GPU) as imitating:
+        tab = open_tab(inside=imitating)
+        assert tab.page.evaluate("async () => (await navigator.gpu.requestAdapter()).info.isFallbackAdapter")
+        local(tab)
+        assert "WebAssembly" in tab.page.inner_text("#runs")
+
+
+@pytest.mark.soak
+def test_webgpu_labels_as_the_service_does(
+    open_tab: Open, browsers: BrowserType, tmp_path: Path, same_in_fp32: Site
+) -> None:
+    def pretend(route: Route) -> None:
+        response = route.fetch()
+        route.fulfill(response=response, body=response.text().replace("isFallbackAdapter", "isNotAsked"))
+
+    photo = tmp_path / "face.png"
+    cv2.imwrite(str(photo), cv2.imread(str(SAMPLES[0]))[:300, 80:380])
+    with launch(browsers, *SOFTWARE_GPU) as imitating:
+        tab = open_tab("/card", inside=imitating, at=same_in_fp32.url)
+        tab.page.context.route("**/local/worker.js", pretend)
+        tab.page.goto(same_in_fp32.url)
+        tab.wait_until("document.documentElement.dataset.ready === 'yes'")
+        local(tab)
+        assert "WebGPU" in tab.page.inner_text("#runs")
+        faces, same_place, same_label, _ = agreement(same_in_fp32, labeled(tab, [photo]), [photo])
+    assert faces == same_place == same_label == 1
 
 
 def test_nothing_leaves_the_tab(open_tab: Open) -> None:

@@ -15,7 +15,8 @@ async function open(facts) {
   limits = facts.limits;
   const gpu = await hasGpu();
   const ort = await import(new URL(`runtime/ort.${gpu ? "webgpu" : "wasm"}.min.mjs`, PAGE));
-  const threads = self.crossOriginIsolated ? Math.min(navigator.hardwareConcurrency, MOST_THREADS) : 1;
+  const cores = navigator.hardwareConcurrency - 1; // one is left for the page: threads that wait for each other are slower than one
+  const threads = self.crossOriginIsolated ? Math.max(1, Math.min(cores, MOST_THREADS)) : 1;
   Object.assign(ort.env.wasm, { wasmPaths: new URL("runtime/", PAGE).href, numThreads: threads });
   const graph = facts.classifier.graphs[gpu ? "webgpu" : "wasm"];
   const options = { executionProviders: [gpu ? "webgpu" : "wasm"], logSeverityLevel: ERRORS_ONLY };
@@ -27,8 +28,10 @@ async function open(facts) {
   return { model: facts.classifier.name, precision: graph.precision, provider: on, detector: facts.detector.name };
 }
 
+/** Whether WebGPU has a GPU; one that the CPU imitates is slower than WebAssembly. */
 async function hasGpu() {
-  return Boolean(await navigator.gpu?.requestAdapter().catch(() => null));
+  const adapter = await navigator.gpu?.requestAdapter().catch(() => null);
+  return Boolean(adapter) && !adapter.info?.isFallbackAdapter;
 }
 
 async function run(ort, session, feeds, outputs) {
