@@ -193,6 +193,19 @@ def test_a_photo_that_the_browser_cannot_read_has_an_explanation(open_tab: Open,
     assert "Save the photo as JPEG, or turn off local mode" in tab.page.inner_text(".tile .error")
 
 
+def test_models_that_do_not_load_are_reported_and_tried_again(open_tab: Open) -> None:
+    tab = open_tab("/#photos")
+    tab.page.context.route("**/page/models/**", lambda route: route.abort())
+    tab.page.check("#local")
+    tab.page.set_input_files("#files", SAMPLES[0])
+    tab.page.wait_for_selector(".tile .error", timeout=WAIT_MS)
+    tab.page.context.unroute("**/page/models/**")
+    tab.page.click("text=Try again")
+    wait_until_done(tab, 1)
+    tab.page.wait_for_selector(".tile canvas", timeout=WAIT_MS)
+    tab.complaints[:] = [text for text in tab.complaints if "/page/models/" not in text]
+
+
 def test_without_the_runtime_the_switch_is_hidden(open_tab: Open, site: Site) -> None:
     tab = open_tab("/card")
     tab.page.route("**/page/local.json", lambda route: route.fulfill(json={"service": True, "pipeline": None}))

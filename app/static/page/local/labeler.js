@@ -15,13 +15,19 @@ export class LocalLabeler {
     this.worker.onmessage = ({ data: { id, result, error } }) => {
       const { resolve, reject } = this.pending.get(id);
       this.pending.delete(id);
-      if (error) reject({ title: "Not labeled", detail: error, message: error });
+      if (error) reject(trouble(error));
       else resolve(result);
     };
-    this.worker.onerror = (event) => this.pending.forEach(({ reject }) => reject(new Error(event.message || "the worker did not start")));
+    this.worker.onerror = (event) => this.pending.forEach(({ reject }) => reject(trouble(event.message || "the worker did not start")));
     this.opened = this.ask({ open: this.facts });
-    this.opened.then(this.tell, () => {}); // whoever waits for it is told of an error
+    this.opened.then(this.tell, () => this.forget());
     return this.opened;
+  }
+
+  /** After an error, which whoever waits is told of, the next use tries again. */
+  forget() {
+    this.worker.terminate();
+    this.opened = null;
   }
 
   ask(message, transfer = []) {
@@ -45,6 +51,8 @@ export class LocalLabeler {
     return new LocalStream(this, on);
   }
 }
+
+const trouble = (detail) => ({ title: "Not labeled", detail, message: detail });
 
 /** The interface of FrameStream; one frame at a time. */
 class LocalStream {
