@@ -15,6 +15,7 @@ from app.inference.pipeline import build_pipelines
 from app.main import create_app
 from app.service.http_protocol import BoundedProtocol
 from app.service.logs import log_config
+from app.service.shutdown import announce_end
 from app.settings import Settings, environment
 
 
@@ -26,6 +27,7 @@ class Workers(Multiprocess):
     """
 
     def terminate_all(self) -> None:
+        announce_end()
         for listener in self.sockets:
             listener.close()
         super().terminate_all()

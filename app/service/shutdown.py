@@ -2,16 +2,22 @@
 
 On SIGTERM, the ASGI server stops listening, waits for running requests, and exits. `on_stop` runs before that: `/ready`
 fails immediately, and the server gets the signal after a delay for load balancers. The server would drop connections
-that only the kernel has accepted, so they are taken over before the port closes.
+that only the kernel has accepted, so they are taken over before the port closes. A socket filter keeps further ones
+from arriving in between; their clients are refused when the port has closed.
 """
 
 import asyncio
+import contextlib
+import ctypes
 import os
 import signal
 import socket
+import struct
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
@@ -19,6 +25,10 @@ import uvicorn
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _CLOSING_S: Final = 0.02  # time for the event loop to release a listener
+_SO_ATTACH_FILTER: Final = 26  # Linux, socket(7)
+_DROP_ALL: Final = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0))  # one BPF instruction: return 0
+_WORKERS_FOLDER: Final = "PROMETHEUS_MULTIPROC_DIR"  # shared by all workers; only set if there are several
+_ENDING: Final = "ending"
 
 
 @contextmanager
@@ -80,6 +90,16 @@ async def _stop(handler: object, number: int, after_s: float | None) -> None:
     _forward(handler, number)
 
 
+def announce_end() -> None:
+    """Tell the worker processes that all of them end, before they get a signal."""
+    Path(os.environ[_WORKERS_FOLDER], _ENDING).touch()
+
+
+def is_ending() -> bool:
+    """Whether the whole service ends, and not one of several workers that share the port."""
+    return _WORKERS_FOLDER not in os.environ or Path(os.environ[_WORKERS_FOLDER], _ENDING).exists()
+
+
 async def close_port(server: uvicorn.Server) -> None:
     """Stop listening, then take over the connections in the kernel's queue.
 
@@ -88,11 +108,22 @@ async def close_port(server: uvicorn.Server) -> None:
     listeners = [
         socket.socket(fileno=os.dup(listener.fileno())) for one in server.servers for listener in one.sockets or ()
     ]
+    if is_ending():
+        for listener in listeners:
+            _drop_new_connections(listener)
     for one in server.servers:
         one.close()
     await asyncio.sleep(_CLOSING_S)
     for connection in [connection for listener in listeners for connection in _queued(listener)]:
         await asyncio.get_running_loop().connect_accepted_socket(lambda: _protocol(server), connection)
+
+
+def _drop_new_connections(listener: socket.socket) -> None:
+    """Ignore connection attempts; clients repeat them after a second. Has no effect outside of Linux."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):  # not in every sandbox
+            program = struct.pack("HL", 1, ctypes.addressof(_DROP_ALL))
+            listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
 
 
 def _queued(listener: socket.socket) -> list[socket.socket]:
