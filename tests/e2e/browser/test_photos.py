@@ -218,6 +218,16 @@ def test_the_sample_photo_is_labeled_with_one_click(open_tab: Open) -> None:
     assert "happiness" in tab.page.inner_text(".tile .labels")
 
 
+def test_every_choice_of_the_first_screen_is_in_view_on_a_phone_in_landscape(open_tab: Open) -> None:
+    tab = open_tab(viewport={"width": 740, "height": 360})
+    message = tab.page.locator("#state").bounding_box()
+    assert message is not None
+    for name in ("#start", "#sample-clip", "#sample-photo"):
+        button = tab.page.locator(name).bounding_box()
+        assert button is not None
+        assert button["y"] + button["height"] <= message["y"] + message["height"], name
+
+
 def test_a_dropped_video_is_played_in_the_live_view(open_tab: Open) -> None:
     clip = ROOT / "app" / "static" / "page" / "samples" / "clip.webm"
     tab = open_tab("/#photos")
