@@ -101,9 +101,10 @@ def _device(settings: Settings) -> str:
     """Run the model; returns its provider, and the reason if CUDA is not used."""
     classifier: Classifier = create_classifier(settings)
     rows = classifier.classify(np.zeros((2, CROP_PX, CROP_PX, 3), np.uint8))
-    if rows.shape != (2, 7) or not np.allclose(rows.sum(axis=1), 1.0, atol=1e-4):
+    expected = (2, len(classifier.manifest.labels))
+    if rows.shape != expected or not np.allclose(rows.sum(axis=1), 1.0, atol=1e-4):
         raise ArtifactError(
-            f"the model returned {rows.shape} with sums {rows.sum(axis=1)}: expected (2, 7) with sums of 1"
+            f"the model returned {rows.shape} with sums {rows.sum(axis=1)}: expected {expected} with sums of 1"
         )
     text = f"the model runs on {classifier.provider} in {classifier.precision}"
     if classifier.provider == CPU:

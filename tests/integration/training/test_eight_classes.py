@@ -9,6 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
+from app.cli.program import app as mien_app
 from app.labeling.progress import Reporter
 from app.labeling.request import Request
 from app.labeling.run import label
@@ -79,6 +80,12 @@ def test_the_service_answers_with_eight_probabilities(settings: Settings) -> Non
     (face,) = answer["images"][0]["faces"]
     assert list(face["probabilities"]) == list(EIGHT_LABELS)
     assert sum(face["probabilities"].values()) == pytest.approx(1, abs=1e-4)
+
+
+def test_doctor_passes_for_eight_classes(trained: tuple[Path, Path, Path]) -> None:
+    arguments = ["doctor", "--model", str(trained[2]), "--detector", "builtin", "--device", "cpu"]
+    done = CliRunner().invoke(mien_app, arguments)
+    assert done.exit_code == 0, done.output
 
 
 def test_labeling_writes_the_eighth_probability_and_category(settings: Settings, tmp_path: Path) -> None:
