@@ -219,15 +219,13 @@ def _remove_stale_images(journal: Journal, view: View) -> None:
 
 def _forget_lost_images(journal: Journal, products: int) -> None:
     """Mark images whose annotated copy or crops were deleted, so that these are written again."""
-    view = View(journal.out)
-    try:
+    lost = {name for name in journal.files() if not os.path.lexists(os.path.join(journal.out, name))}
+    if not lost:
+        return
+    with closing(View(journal.out)) as view:
         for product in (ANNOTATED, CROPS):
             if products & product:
-                names = _image_names(view, product)
-                lost = {row for row, name in names if not os.path.lexists(journal.out / name)}
-                journal.forget_products(product, lost)
-    finally:
-        view.close()
+                journal.forget_products(product, {row for row, name in _image_names(view, product) if name in lost})
 
 
 def _image_names(view: View, product: int) -> Iterator[tuple[int, str]]:

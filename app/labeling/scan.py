@@ -211,7 +211,8 @@ class _Scan:
         written: set[str] = set()  # by other runs, in folders below this one
         while waiting:
             folder, below = waiting.pop()
-            written |= files_written_in(Path(folder))
+            if _identity(folder) != self._out:
+                written |= files_written_in(Path(folder))
             try:
                 entries = _entries(folder)
             except OSError as error:
