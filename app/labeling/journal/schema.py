@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Final
 
 from app.labeling.files import STATE_DIR
+from app.labeling.kinds import CONTAINERS
 
 JOURNAL_NAME: Final = "journal.sqlite3"
+CONTAINER_KINDS: Final = f"({', '.join(map(repr, CONTAINERS))})"  # for `kind IN`
 SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS items(

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from app.labeling.files import DamagedJournal, LabelingError
-from app.labeling.journal.schema import checksum, journal_path
+from app.labeling.journal.schema import CONTAINER_KINDS, checksum, journal_path
 from app.labeling.journal.writer import Journal
 from app.labeling.records import STILL, FaceRecord
 from data.contract import LABELS, Array
@@ -32,7 +32,7 @@ _FACE: Final = (
 _ITEM_COLUMNS: Final = 16
 # A container has its own row only if it failed as a whole.
 _IMAGES: Final = (
-    "i.found=? AND i.status IS NOT NULL AND (i.kind NOT IN ('zip', 'tar', 'video') OR i.parent IS NOT NULL OR "
+    f"i.found=? AND i.status IS NOT NULL AND (i.kind NOT IN {CONTAINER_KINDS} OR i.parent IS NOT NULL OR "
     "i.status IN ('error', 'skipped'))"
 )
 

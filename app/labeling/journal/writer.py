@@ -16,14 +16,13 @@ from typing import Final
 import numpy as np
 
 from app.labeling.files import ForeignFile, LabelingError, foreign
-from app.labeling.journal.schema import Transaction, checksum, connect, journal_path
+from app.labeling.journal.schema import CONTAINER_KINDS, Transaction, checksum, connect, journal_path
 from app.labeling.kinds import CONTAINERS
 from app.labeling.records import STILL, TRANSIENT, FaceRecord, Failure, ImageRecord, Item, Source
 from data.atomic import atomic_path
 
 _PAGE: Final = 512
 _BATCH: Final = 2_000
-_CONTAINERS: Final = f"({', '.join(map(repr, CONTAINERS))})"
 _UNCHANGED: Final = "items.signature=excluded.signature AND items.path=excluded.path AND items.kind=excluded.kind"
 _UPSERT_SOURCE: Final = f"""
 INSERT INTO items(name, frame, kind, path, size, signature, found, status, reason, error)
@@ -151,7 +150,7 @@ class Journal:
         )
         self._db.execute(
             "UPDATE items SET found=:now WHERE parent IN (SELECT id FROM items WHERE found=:now AND "  # noqa: S608
-            f"kind IN {_CONTAINERS} AND status IS NOT NULL)",
+            f"kind IN {CONTAINER_KINDS} AND status IS NOT NULL)",
             now,
         )
         # Inputs in a folder that currently cannot be read keep their rows.
@@ -212,7 +211,7 @@ class Journal:
         """Number of known images of this session, and of labeled ones."""
         total, done = self._db.execute(
             "SELECT COUNT(*), COUNT(status) FROM items WHERE found=? AND kind NOT IN ('none', 'folder') AND "  # noqa: S608
-            f"(kind NOT IN {_CONTAINERS} OR parent IS NOT NULL)",
+            f"(kind NOT IN {CONTAINER_KINDS} OR parent IS NOT NULL)",
             (self.session,),
         ).fetchone()
         return total, done
