@@ -6,6 +6,7 @@ const fs = require("node:fs");
 const os = require("node:os");
 const path = require("node:path");
 const { createRequire } = require("node:module");
+const { measure } = require("./neighbors_loop.cjs");
 
 async function main([home, folder]) {
   const load = createRequire(path.join(home, "package.json"));
@@ -31,19 +32,8 @@ async function main([home, folder]) {
     return faces.length;
   }
 
-  const files = fs.readdirSync(folder).filter((name) => name.endsWith(".jpg")).sort().map((name) => path.join(folder, name));
-  for (const file of files.slice(0, 8)) await label(file);
-  const began = performance.now();
-  const counts = [];
-  for (const file of files) counts.push(await label(file));
-  const seconds = (performance.now() - began) / 1000;
   const { version } = load("@vladmandic/face-api/package.json");
-  console.log(JSON.stringify({
-    program: `face-api.js ${version}, TinyFaceDetector, wasm`,
-    photos_with_face: counts.filter((count) => count > 0).length,
-    faces: counts.reduce((sum, count) => sum + count, 0),
-    images_per_s: files.length / seconds,
-  }));
+  await measure(`face-api.js ${version}, TinyFaceDetector, wasm`, folder, label);
 }
 
 main(process.argv.slice(2));

@@ -7,6 +7,7 @@ import { createRequire } from "node:module";
 import os from "node:os";
 import path from "node:path";
 import { Pipeline } from "../app/static/page/local/pipeline.js";
+import { measure } from "./neighbors_loop.cjs";
 
 const [factsFile, home, folder] = process.argv.slice(2);
 const { facts, graphs } = JSON.parse(fs.readFileSync(factsFile));
@@ -28,16 +29,5 @@ async function label(file) {
   return faces.length;
 }
 
-const files = fs.readdirSync(folder).filter((name) => name.endsWith(".jpg")).sort().map((name) => path.join(folder, name));
-for (const file of files.slice(0, 8)) await label(file);
-const began = performance.now();
-const counts = [];
-for (const file of files) counts.push(await label(file));
-const seconds = (performance.now() - began) / 1000;
-console.log(JSON.stringify({
-  program: `Mien in the browser, ${facts.detector.name}, ${graph.precision}, wasm`,
-  photos_with_face: counts.filter((count) => count > 0).length,
-  faces: counts.reduce((sum, count) => sum + count, 0),
-  images_per_s: files.length / seconds,
-}));
+await measure(`Mien in the browser, ${facts.detector.name}, ${graph.precision}, wasm`, folder, label);
 process.exit(0); // ONNX Runtime's threads would keep it alive
