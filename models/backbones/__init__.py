@@ -9,6 +9,7 @@ import pkgutil
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
+import torch
 from torch import Tensor, nn
 
 from data.errors import MienError
@@ -19,6 +20,7 @@ class Heads(NamedTuple):
 
     class_logits: Tensor
     distillation_logits: Tensor | None = None
+    class_maps: Tensor | None = None  # (B, classes, H, W), class activation maps of convolutional networks
 
 
 class UnknownBackbone(MienError, ValueError):
@@ -53,6 +55,14 @@ def published_terms(family: str) -> str:
     """Terms of a family's published weights, for the card of a model that starts from them."""
     module = importlib.import_module(f"{__name__}.{family}")
     return getattr(module, "PUBLISHED_TERMS", "published weights, under the terms of their publisher")
+
+
+def class_activation_maps(features: Tensor, classifier: nn.Linear) -> Tensor:
+    """Contribution of each position to each logit: (B, C, H, W) features to (B, classes, H, W), float32.
+
+    Without dropout, their mean over the positions is the logit without its bias. Source: Zhou et al. 2016, eq. 2.
+    """
+    return torch.einsum("bchw,kc->bkhw", features.float(), classifier.weight.float())
 
 
 def create_backbone(family: str, config: BackboneConfig) -> nn.Module:

@@ -1,11 +1,28 @@
 """Convolutional networks, used as teachers: any timm CNN by name (ResNet, RegNetY, ConvNeXt, ...)."""
 
-from torch import nn
+from typing import Any
 
-from models.backbones import BackboneConfig
-from models.backbones._timm import OneHead, create_timm
+from torch import Tensor, nn
+
+from models.backbones import BackboneConfig, Heads, class_activation_maps
+from models.backbones._timm import create_timm
+
+
+class ConvNet(nn.Module):
+    """A timm CNN; it has class activation maps if a linear layer follows its last feature map."""
+
+    def __init__(self, network: Any) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, pixels: Tensor) -> Heads:  # (B, C, P, P)
+        features = self.network.forward_features(pixels)  # (B, C, H, W)
+        classifier = self.network.get_classifier()
+        fits = isinstance(classifier, nn.Linear) and classifier.in_features == features.shape[1]
+        maps = class_activation_maps(features, classifier) if fits else None
+        return Heads(self.network.forward_head(features), class_maps=maps)
 
 
 def create(config: BackboneConfig) -> nn.Module:
     """Build a timm CNN with one head; `options` are passed to timm."""
-    return OneHead(create_timm(config, **config.options))
+    return ConvNet(create_timm(config, **config.options))

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from models.backbones import BackboneConfig, Heads, UnknownBackbone
+from models.backbones import BackboneConfig, Heads, UnknownBackbone, class_activation_maps
 from models.backbones._dlib import Layer, read_face_network
 
 NAME = "dlib_face_resnet"
@@ -76,13 +76,19 @@ class FaceResNet(nn.Module):
         self.drop = nn.Dropout(config.drop_rate)
         self.head = nn.Linear(width_in, config.num_classes)
 
+    def feature_map(self, pixels: Tensor) -> Tensor:  # (B, C, P, P)
+        """Last feature map, (B, 256, H, W)."""
+        x = functional.max_pool2d(torch.relu(self.stem(pixels)), 3, stride=2)
+        return cast(Tensor, self.stages(x))
+
     def features(self, pixels: Tensor) -> Tensor:  # (B, C, P, P)
         """Mean of the last feature map, (B, 256)."""
-        x = functional.max_pool2d(torch.relu(self.stem(pixels)), 3, stride=2)
-        return cast(Tensor, self.stages(x).mean(dim=(2, 3)))
+        return self.feature_map(pixels).mean(dim=(2, 3))
 
     def forward(self, pixels: Tensor) -> Heads:  # (B, C, P, P)
-        return Heads(self.head(self.drop(self.features(pixels))))  # (B, classes)
+        found = self.feature_map(pixels)
+        logits = self.head(self.drop(found.mean(dim=(2, 3))))  # (B, classes)
+        return Heads(logits, class_maps=class_activation_maps(found, self.head))
 
     def load_dlib(self, layers: list[Layer]) -> None:
         """Take dlib's convolutions and affine layers, in the order of its file; extra ones are ignored."""

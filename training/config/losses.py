@@ -45,6 +45,11 @@ class LossConfig(StrictModel):
         None, gt=0, lt=1, description="beta of Cui et al. 2019: class weights by effective number of faces"
     )
     relabel: RelabelConfig | None = Field(None, description="relabeling against label noise; null: off")
+    attention_consistency: float = Field(
+        0.0,
+        ge=0,
+        description="weight of EAC's consistency loss (Zhang et al. 2022), such as 5; doubles the time per step",
+    )
 
     @model_validator(mode="after")
     def _one_remedy(self) -> Self:

@@ -13,7 +13,13 @@ from data.contract import CROP_PX, EIGHT_LABELS, Array, contract_id
 from models.backbones import Heads
 from models.network import FaceNetwork, Head, select_head
 from training.config import LossConfig, Recipe, RecipeError
-from training.distillation.losses import ClassTerms, class_weights, distillation_loss, relabel
+from training.distillation.losses import (
+    ClassTerms,
+    attention_consistency,
+    class_weights,
+    distillation_loss,
+    relabel,
+)
 from training.distillation.teachers import Teachers
 from training.loop import checkpoint, metrics
 from training.loop.batches import Faces, JoinedFaces, steps_per_epoch
@@ -66,20 +72,33 @@ class Supervised(Task):
         crops, targets = batch
         with self.machine.autocast:
             teacher_logits = self._teach(crops)
-            heads: Heads = forward(crops)
+            heads, inconsistency = self._forward(forward, crops)
         targets, relabeled = self._relabel(heads, targets)
         smoothing = self.recipe.loss.label_smoothing
         config = self.recipe.distillation
         parts = distillation_loss(heads, targets, teacher_logits, config, terms=self.terms, smoothing=smoothing)
         right, known = _shares_right(heads, targets)
         return {
-            "loss": parts.total,
+            "loss": parts.total + self.recipe.loss.attention_consistency * inconsistency.get("inconsistency", 0.0),
             "supervised": parts.supervised,
             "distillation": parts.distillation,
             "right": right,
             "known": known,
+            **inconsistency,
             **relabeled,
         }
+
+    def _forward(self, forward: Forward, crops: Tensor) -> tuple[Heads, dict[str, Tensor]]:
+        """Heads of B crops, and, if enabled, the inconsistency of their class activation maps under mirroring."""
+        if not self.recipe.loss.attention_consistency:
+            return forward(crops), {}
+        # one batch, so that several processes synchronize their gradients once
+        both: Heads = forward(torch.cat([crops, crops.flip(dims=[2])]))
+        if both.class_maps is None:
+            name = self.recipe.model.name
+            raise RecipeError(f"loss.attention_consistency: {name} has no class activation maps; choose a CNN")
+        maps, mirrored = both.class_maps.chunk(2)
+        return Heads(both.class_logits.chunk(2)[0]), {"inconsistency": attention_consistency(maps, mirrored)}
 
     def _relabel(self, heads: Heads, targets: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Targets (B, 7) with contradicted labels replaced, and, if enabled, the share that was replaced."""
@@ -107,10 +126,11 @@ class Supervised(Task):
 
     def step_flops(self) -> int:
         """Forward pass, twice that for the backward pass, and the forward pass of the teachers."""
+        views = 2 if self.recipe.loss.attention_consistency else 1
         channels = 1 if self.recipe.model.color == "luminance" else 3
         crops = torch.zeros(1, CROP_PX, CROP_PX, channels, dtype=torch.uint8, device=self.machine.device)
         taught = 0 if self.teachers is None else forward_flops(self.teachers, crops)
-        return 3 * forward_flops(self.network, crops) + taught
+        return 3 * views * forward_flops(self.network, crops) + taught
 
     def end_epoch(self, session: Session, epoch: int) -> bool:
         """Validate the weights, save them if they are the best so far; returns whether patience has run out."""

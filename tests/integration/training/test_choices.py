@@ -16,7 +16,7 @@ from torch import nn
 
 from data.contract import LABELS
 from tests.data_sets import make_affectnet, make_expw, make_folders
-from tests.support_training import TINY_CNN, drawn_faces, small_recipe
+from tests.support_training import TINY_CNN, TINY_DEIT, drawn_faces, small_recipe
 from training.config import OptimConfig, Recipe, RecipeError
 from training.distillation.losses import relabel
 from training.evaluate import open_graph, run_graph
@@ -110,6 +110,23 @@ def test_a_contradicted_label_is_replaced_and_a_missing_one_is_not() -> None:
     found, changed = relabel(logits, target, margin=0.2)
     assert changed.tolist() == [True, False, False, False]
     assert found.tolist() == [[1, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 0]]
+
+
+def test_attention_consistency_makes_maps_symmetric_and_requires_a_cnn(tmp_path: Path) -> None:
+    root = drawn_faces(tmp_path / "faces")
+    found = {}
+    for weight in (1e-6, 100.0):
+        recipe = small_recipe(root, epochs=6, loss={"attention_consistency": weight})
+        found[weight] = [
+            line["inconsistency"] for line in lines(train(recipe, tmp_path / str(weight))) if "loss" in line
+        ]
+    assert found[100.0][0] == pytest.approx(found[1e-6][0], rel=1e-5)
+    assert found[100.0][-1] < 0.5 * found[1e-6][-1]
+    transformer = small_recipe(root, model=TINY_DEIT, loss={"attention_consistency": 5.0})
+    with pytest.raises(
+        RecipeError, match=r"attention_consistency: deit_tiny_distilled_patch16_224 has no class activation maps"
+    ):
+        train(transformer, tmp_path / "vit")
 
 
 def test_relabeling_starts_at_its_epoch_and_logs_its_share(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Backbone families, found by their file names."""
 
 import pytest
+import torch
 
 from models.backbones import UnknownBackbone, create_backbone, families
 from tests.support_models import config
@@ -25,3 +26,16 @@ def test_options_that_fit_no_network_are_named(options: dict[str, int], complain
 def test_an_unknown_family_lists_the_known_ones() -> None:
     with pytest.raises(UnknownBackbone, match="cnn, deit"):
         create_backbone("mlp", config("resnet18"))
+
+
+@pytest.mark.parametrize(
+    ("family", "name"), [("cnn", "resnet18d"), ("cnn", "regnety_002"), ("face", "dlib_face_resnet")]
+)
+def test_class_maps_average_to_the_logits_without_the_bias(family: str, name: str) -> None:
+    network = create_backbone(family, config(name)).eval()
+    with torch.no_grad():
+        heads = network(torch.randn(2, 1, 112, 112))
+    assert heads.class_maps is not None
+    assert heads.class_maps.shape[2] > 1
+    bias = next(values for values in network.parameters() if values.shape == (7,))  # of the classifier
+    torch.testing.assert_close(heads.class_maps.mean(dim=(2, 3)) + bias, heads.class_logits, atol=1e-4, rtol=1e-4)

@@ -8,6 +8,7 @@ from scipy.special import log_softmax, softmax
 from models.backbones import Heads
 from training.config import DistillationConfig
 from training.distillation.losses import (
+    attention_consistency,
     class_weights,
     cross_entropy,
     distillation_loss,
@@ -95,3 +96,10 @@ def test_a_class_without_a_face_weighs_nothing() -> None:
     assert float(found[1]) == 0.0
     assert torch.isfinite(found).all()
     assert float(found.sum()) == pytest.approx(7.0)
+
+
+def test_attention_consistency_compares_maps_with_the_mirrored_ones() -> None:
+    maps = tensor(RNG.normal(size=(2, 7, 3, 4)))
+    assert float(attention_consistency(maps, maps[..., [3, 2, 1, 0]])) == 0
+    expected = ((maps - maps[..., [3, 2, 1, 0]]) ** 2).mean()
+    assert float(attention_consistency(maps, maps)) == pytest.approx(float(expected), rel=1e-6)
