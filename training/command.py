@@ -1,26 +1,22 @@
-"""Command line shared by training and pretraining: recipe, overrides, run folder, one-line errors."""
+"""Command line shared by all trainings: recipe, overrides, run folder, one-line errors."""
 
 import argparse
 import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from rich.logging import RichHandler
 
 from data.errors import MienError
+from training.config import RunRecipe, read_as
 
 logger = logging.getLogger("training")
 INTERRUPTED: Final = 130  # exit status, as in a shell after Ctrl-C
 
 
-class _Named(Protocol):
-    @property
-    def name(self) -> str: ...
-
-
-R = TypeVar("R", bound=_Named)
+R = TypeVar("R", bound=RunRecipe)
 
 
 def kind_and_root(text: str) -> tuple[str, Path]:
@@ -49,14 +45,10 @@ def add_data_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_command(
-    program: str,
-    description: str,
-    read: Callable[[Path, list[str]], R],
-    run: Callable[[R, Path], Path],
-    arguments: list[str] | None,
+    module: str, description: str, schema: type[R], run: Callable[[R, Path], Path], arguments: list[str] | None
 ) -> int:
     """Parse the command line, read the recipe and run it; returns the exit code."""
-    parser = argparse.ArgumentParser(prog=program, description=description)
+    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
     parser.add_argument("recipe", type=Path, help="YAML file in training/recipes/")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="overrides, e.g. optim.learning_rate=3e-4")
     parser.add_argument("--out", type=Path, help="run folder (default: runs/<name>); an existing run is resumed")
@@ -64,7 +56,7 @@ def run_command(
     level = logging.INFO if os.environ.get("RANK", "0") == "0" else logging.ERROR  # set by torchrun
     logging.basicConfig(level=level, format="%(message)s", handlers=[RichHandler(show_path=False)])
     try:
-        recipe = read(options.recipe, options.overrides)
+        recipe = read_as(schema, options.recipe, options.overrides)
         run(recipe, options.out or Path("runs") / recipe.name)
     except MienError as error:
         logger.error("%s", error)

@@ -21,13 +21,14 @@ from data.contract import CROP_PX
 from models.masked_autoencoder import MaskConfig, MaskedAutoencoder
 from models.strict import StrictModel
 from training.command import run_command
-from training.config import DataSource, OptimConfig, RunRecipe, read_as
+from training.config import DataSource, FaceRecipe, OptimConfig
 from training.loop import checkpoint
 from training.loop.batches import EpochPlan, Faces, JoinedFaces, load_faces
 from training.loop.machine import Machine, use_machine
 from training.loop.provenance import provenance
 from training.loop.run_folder import build_network, parameters, start_run
-from training.loop.session import Forward, Session, Task
+from training.loop.session import Session
+from training.loop.task import FaceTask, Forward
 from training.loop.throughput import forward_flops
 from training.release.initialization import ENCODER_NAME, encoder_state
 
@@ -52,7 +53,7 @@ class PretrainOptim(OptimConfig):
     ema_decay: float | None = Field(None, ge=0, lt=1, description="decay of the moving average to save as the encoder")
 
 
-class PretrainRecipe(RunRecipe):
+class PretrainRecipe(FaceRecipe):
     """Recipe of a pretraining run."""
 
     data: PretrainData
@@ -62,11 +63,6 @@ class PretrainRecipe(RunRecipe):
     augment: AugmentConfig = AugmentConfig(
         brightness=0.0, contrast=0.0, gamma=0.0, blur=0.0, noise=0.0, compression=0.0, erase=0.0
     )
-
-
-def read_pretrain_recipe(path: Path, overrides: list[str]) -> PretrainRecipe:
-    """Read a YAML recipe and apply `key.sub=value` overrides. Raises: RecipeError."""
-    return read_as(PretrainRecipe, path, overrides)
 
 
 def pretrain(recipe: PretrainRecipe, out: Path) -> Path:
@@ -81,8 +77,8 @@ def pretrain(recipe: PretrainRecipe, out: Path) -> Path:
         model = MaskedAutoencoder(build_network(recipe.model), recipe.mask).to(machine.device)
         if machine.world.writes:
             start_run(out, recipe, _facts(recipe, parts, model) | {"processes": machine.world.size})
-        task = Masked(recipe, out, model, machine=machine)
-        Session(recipe, out, task, JoinedFaces(parts), machine=machine).run()
+        task = Masked(recipe, out, model, JoinedFaces(parts), machine=machine)
+        Session(recipe, out, task, machine=machine).run()
     return out
 
 
@@ -102,17 +98,21 @@ def _facts(recipe: PretrainRecipe, parts: list[Faces], model: MaskedAutoencoder)
     }
 
 
-class Masked(Task):
+class Masked(FaceTask):
     """Masked autoencoding; the masked patches depend only on the seed and the step."""
 
     all_weights_used = False  # the heads of the encoder are not used
     network: MaskedAutoencoder
 
-    def __init__(self, recipe: PretrainRecipe, out: Path, network: MaskedAutoencoder, *, machine: Machine) -> None:
-        self.recipe, self.out, self.network, self.machine = recipe, out, network, machine
+    def __init__(
+        self, recipe: PretrainRecipe, out: Path, network: MaskedAutoencoder, faces: JoinedFaces, *, machine: Machine
+    ) -> None:
+        super().__init__(recipe, faces, machine)
+        self.recipe, self.out, self.network = recipe, out, network
 
-    def prepare(self, crops: Tensor, targets: Tensor, *, step: int) -> tuple[Tensor, ...]:
+    def prepare(self, *batch: Tensor, step: int) -> tuple[Tensor, ...]:
         """Crops, and noise (B, patches) that determines the masked patches."""
+        crops = batch[0]
         seed = int(np.random.SeedSequence([self.recipe.seed, step]).generate_state(1)[0])
         generator = torch.Generator().manual_seed(seed)
         size, world = self.recipe.batch_size, self.machine.world
@@ -142,9 +142,7 @@ class Masked(Task):
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
-    return run_command(
-        "python -m training.pretrain", "Masked autoencoding of faces.", read_pretrain_recipe, pretrain, arguments
-    )
+    return run_command("training.pretrain", "Masked autoencoding of faces.", PretrainRecipe, pretrain, arguments)
 
 
 if __name__ == "__main__":

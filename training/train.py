@@ -20,7 +20,7 @@ from torch import nn
 from data.contract import EIGHT_LABELS, Array
 from models.network import FaceNetwork
 from training.command import run_command
-from training.config import Recipe, RecipeError, read_recipe
+from training.config import Recipe, RecipeError
 from training.loop import checkpoint
 from training.loop.batches import Faces, JoinedFaces, load_faces
 from training.loop.machine import Machine, use_machine
@@ -48,7 +48,7 @@ def train(recipe: Recipe, out: Path) -> Path:
         if machine.world.writes:
             facts = _facts(recipe, out, train_parts, valid=valid, network=network)
             start_run(out, recipe, facts | {"processes": machine.world.size})
-        Session(recipe, out, task, faces, machine=machine).run()
+        Session(recipe, out, task, machine=machine).run()
     logger.info("best: epoch %d, validation %s %.2f %%", task.best.epoch + 1, recipe.select, 100 * task.best.score)
     return out
 
@@ -100,7 +100,7 @@ def _facts(recipe: Recipe, out: Path, train_parts: list[Faces], *, valid: Faces,
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
-    return run_command("python -m training.train", "Train one network from a recipe.", read_recipe, train, arguments)
+    return run_command("training.train", "Train one network from a recipe.", Recipe, train, arguments)
 
 
 if __name__ == "__main__":

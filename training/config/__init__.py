@@ -6,7 +6,7 @@ from training.config.losses import DistillationConfig, DistillationMode, LossCon
 from training.config.model import WEIGHT_SUFFIXES, ModelConfig
 from training.config.optim import OptimConfig, RuntimeConfig
 from training.config.reading import parse_recipe, read_as, read_recipe
-from training.config.recipe import Recipe, RunRecipe
+from training.config.recipe import FaceRecipe, Recipe, RunRecipe
 
 __all__ = [
     "DATA_DIR_VARIABLE",
@@ -14,6 +14,7 @@ __all__ = [
     "DataSource",
     "DistillationConfig",
     "DistillationMode",
+    "FaceRecipe",
     "FoldConfig",
     "LossConfig",
     "MixConfig",

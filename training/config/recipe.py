@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from data.augment import AugmentConfig
 from models.strict import StrictModel
-from training.config.data import DataConfig, Sampler
+from training.config.data import DataConfig
 from training.config.losses import DistillationConfig, LossConfig, MixConfig
 from training.config.model import ModelConfig
 from training.config.optim import OptimConfig, RuntimeConfig
@@ -17,17 +17,9 @@ class RunRecipe(StrictModel):
 
     name: str = Field(pattern=r"^[a-z0-9_]+$")
     seed: int = Field(0, ge=0)
-    epochs: int = Field(ge=1)
     batch_size: int = Field(128, ge=2)
-    model: ModelConfig
     optim: OptimConfig = OptimConfig()
-    augment: AugmentConfig = AugmentConfig()
     runtime: RuntimeConfig = RuntimeConfig()
-
-    @property
-    def sampler(self) -> Sampler:
-        """Sampling of the faces of an epoch."""
-        return "instance"
 
     @model_validator(mode="after")
     def _parts_are_not_empty(self) -> Self:
@@ -36,19 +28,21 @@ class RunRecipe(StrictModel):
         return self
 
 
-class Recipe(RunRecipe):
+class FaceRecipe(RunRecipe):
+    """Base of the recipes for networks on crops of faces."""
+
+    epochs: int = Field(ge=1)
+    model: ModelConfig
+    augment: AugmentConfig = AugmentConfig()
+
+
+class Recipe(FaceRecipe):
     """Recipe of a training run."""
 
     data: DataConfig
     distillation: DistillationConfig = DistillationConfig()
     loss: LossConfig = LossConfig()
     mix: MixConfig = MixConfig()
-
-    @property
-    def sampler(self) -> Sampler:
-        """Sampling of the faces of an epoch."""
-        return self.data.sampler
-
     select: Literal["accuracy", "mean_class_accuracy"] = "accuracy"
     patience_epochs: int | None = Field(None, ge=1, description="stop after so many epochs without improvement")
 

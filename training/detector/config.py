@@ -2,12 +2,12 @@
 
 import os
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from models.strict import StrictModel
-from training.config import DATA_DIR_VARIABLE, OptimConfig, RecipeError, RuntimeConfig, read_as
+from training.config import DATA_DIR_VARIABLE, RecipeError, RunRecipe
 
 MODELS_DIR_VARIABLE: Final = "MIEN_MODELS_DIR"
 TEACHER_FILE: Final = "face_detection_yunet_2023mar.onnx"
@@ -58,7 +58,7 @@ class DetectorModel(StrictModel):
 
 
 class DetectorLoss(StrictModel):
-    """Weights of the losses, each a mean over positive cells."""
+    """Weights of the losses, each a mean over the positive cells of a batch, or of a part with `runtime.accumulate`."""
 
     scores: float = Field(1.0, ge=0, description="focal loss of class and objectness")
     boxes: float = Field(2.0, ge=0, description="GIoU")
@@ -72,37 +72,15 @@ class SceneConfig(StrictModel):
     min_face_px: float = Field(9.0, gt=0)
 
 
-class DetectorRecipe(StrictModel):
+class DetectorRecipe(RunRecipe):
     """All options of a training run."""
 
-    name: str = Field(pattern=r"^[a-z0-9_]+$")
-    seed: int = Field(0, ge=0)
     steps: int = Field(ge=1)
     batch_size: int = Field(32, ge=1)
     data: DetectorData
     model: DetectorModel = DetectorModel()
     scenes: SceneConfig = SceneConfig()
     loss: DetectorLoss = DetectorLoss()
-    optim: OptimConfig = OptimConfig()
-    runtime: RuntimeConfig = RuntimeConfig()
-
-    @model_validator(mode="after")
-    def _supported(self) -> Self:
-        rejected = {
-            "optim.ema_decay=null": self.optim.ema_decay is None,  # the averaged weights are released
-            "optim.sam_rho": self.optim.sam_rho is not None,
-            "runtime.accumulate": self.runtime.accumulate > 1,
-            "runtime.compile": self.runtime.compile,
-            "runtime.precision=fp16": self.runtime.precision == "fp16",
-        }
-        if given := [option for option, is_given in rejected.items() if is_given]:
-            raise ValueError(f"not supported for detectors: {', '.join(given)}")
-        return self
-
-
-def read_detector_recipe(path: Path, overrides: list[str]) -> DetectorRecipe:
-    """Read a YAML recipe and apply `key.sub=value` overrides. Raises: RecipeError."""
-    return read_as(DetectorRecipe, path, overrides)
 
 
 def shareable(recipe: DetectorRecipe) -> dict[str, Any]:

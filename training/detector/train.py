@@ -2,13 +2,11 @@
 
     python -m training.detector.train training/recipes/detector/face_fpn_tiny.yaml [key=value ...] [--out runs/NAME]
 
-YuNet labels the images once (images.py), scenes.py composes samples, loss.py defines the loss. The run folder contains
-recipe.yaml, run.json, metrics.jsonl, last.pt, and at the end best.pt with the averaged weights. Rerun the same command
-to resume.
+YuNet labels the images once (images.py), scenes.py composes samples, loss.py defines the loss, training/loop/session.py
+trains. The run folder contains recipe.yaml, run.json, metrics.jsonl, last.pt, and at the end best.pt with the averaged
+weights. Rerun the same command to resume.
 """
 
-import logging
-import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,46 +16,51 @@ import cv2
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import Dataset
 
 from models.detector.network import FaceFPN
 from models.manifest import sha256_of
 from training.command import run_command
-from training.detector.config import DetectorModel, DetectorRecipe, read_detector_recipe
+from training.detector.config import DetectorModel, DetectorRecipe
 from training.detector.images import LabeledImages, load_images
 from training.detector.loss import Targets, losses
 from training.detector.scenes import Scenes
 from training.loop import checkpoint
-from training.loop.machine import choose_device
-from training.loop.optimizer import build_average, build_optimizer, build_scheduler
-from training.loop.run_folder import METRICS_NAME, parameters, start_run
-from training.loop.throughput import Clock, MetricsLogger, TrainingDiverged, progress_bar
-from training.loop.trackers import open_trackers
-
-logger = logging.getLogger("training")
-Batch = tuple[Tensor, list[Targets]]
+from training.loop.batches import EpochPlan, load_batches
+from training.loop.machine import Machine, use_machine
+from training.loop.run_folder import parameters, start_run
+from training.loop.session import Session
+from training.loop.task import Forward, Task
+from training.loop.throughput import forward_flops
 
 
-class Samples(Dataset[tuple[Tensor, Targets]]):
-    """Samples `start` to `stop` of a run."""
+class SceneBatches(Dataset[tuple[Tensor, ...]]):
+    """Batches of a run; item b depends only on the seed and b."""
 
-    def __init__(self, scenes: Scenes, start: int, stop: int) -> None:
-        self._scenes, self._start, self._stop = scenes, start, stop
+    def __init__(self, scenes: Scenes, plan: EpochPlan, *, steps: int) -> None:
+        self._scenes, self._plan, self._steps = scenes, plan, steps
 
     def __len__(self) -> int:
-        return self._stop - self._start
+        return self._steps
 
-    def __getitem__(self, number: int) -> tuple[Tensor, Targets]:
-        scene = self._scenes(self._start + number)
-        faces = np.array(scene.faces, np.float32).reshape(-1, 14)
-        ignored = np.array(scene.ignored, np.float32).reshape(-1, 4)
-        pixels = torch.from_numpy(np.ascontiguousarray(scene.pixels))
-        return pixels, Targets(torch.from_numpy(faces), torch.from_numpy(ignored))
+    def __getitem__(self, number: int) -> tuple[Tensor, ...]:
+        """Pixels (B, S, S, 3) uint8 BGR; faces (B, F, 14) and ignored boxes (B, M, 4), padded with NaN."""
+        cv2.setNumThreads(1)  # in the worker process
+        size = self._plan.batch_size
+        chosen = self._plan.mine(np.arange(number * size, (number + 1) * size))
+        scenes = [self._scenes(int(index)) for index in chosen]
+        pixels = torch.from_numpy(np.stack([scene.pixels for scene in scenes]))
+        return pixels, _padded([scene.faces for scene in scenes], 14), _padded([scene.ignored for scene in scenes], 4)
 
 
-def _collate(samples: list[tuple[Tensor, Targets]]) -> Batch:
-    pixels = torch.stack([pixels for pixels, _ in samples])  # (B, S, S, 3)
-    return pixels, [targets for _, targets in samples]
+def _padded(rows: list[list[Any]], width: int) -> Tensor:
+    tensors = [torch.from_numpy(np.array(of_sample, np.float32).reshape(-1, width)) for of_sample in rows]
+    return pad_sequence(tensors, batch_first=True, padding_value=float("nan"))
+
+
+def _unpadded(rows: Tensor) -> Tensor:
+    return rows[~rows[:, 0].isnan()].cpu()
 
 
 def build_detector(model: DetectorModel) -> FaceFPN:
@@ -65,52 +68,44 @@ def build_detector(model: DetectorModel) -> FaceFPN:
     return FaceFPN(model.widths, model.depths, model.neck_width)
 
 
-class Run:
-    """State of a run; a resumed run has the same samples and losses."""
+class Detection(Task):
+    """Distillation of a detector: one epoch of composed samples."""
 
-    def __init__(self, recipe: DetectorRecipe, out: Path) -> None:
-        self.recipe, self.out, self.step = recipe, out, 0
-        self.device, self.autocast = choose_device(recipe.runtime)
-        torch.manual_seed(recipe.seed)
-        self.network = build_detector(recipe.model).to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        assert recipe.optim.ema_decay is not None  # noqa: S101  # checked by DetectorRecipe
-        self.average = build_average(self.network, decay=recipe.optim.ema_decay, warmup=recipe.optim.ema_warmup)
-        self.optimizer = build_optimizer(self.network, recipe.optim)
-        self.scheduler = build_scheduler(self.optimizer, recipe.optim, epochs=1, steps_per_epoch=recipe.steps)
+    epochs = 1
 
-    def resume(self) -> None:
-        """Load the newest complete checkpoint, if there is one."""
-        state = checkpoint.read_newest(self.out)
-        if state is None:
-            return
-        self.network.load_state_dict(state["network"])
-        self.average.module.load_state_dict(state["ema"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.step = state["step"]
-        logger.info("resumed at step %d of %d", self.step, self.recipe.steps)
+    def __init__(self, recipe: DetectorRecipe, out: Path, images: LabeledImages, machine: Machine) -> None:
+        self.recipe, self.out, self.machine, self.steps_per_epoch = recipe, out, machine, recipe.steps
+        network = build_detector(recipe.model)
+        self.network: nn.Module = network.to(machine.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        weights = {folder.name: folder.weight for folder in recipe.data.folders}
+        self.scenes = Scenes(images, recipe.scenes, weights=weights, seed=recipe.seed)
 
-    def save(self) -> None:
-        """Write a checkpoint. Raises: CheckpointError."""
-        state = {"network": self.network.state_dict(), "ema": self.average.module.state_dict()}
-        checkpoint.save_last(self.out, state | {"optimizer": self.optimizer.state_dict(), "step": self.step})
+    def batches(self, epoch: int, first: int) -> Iterator[tuple[Tensor, ...]]:
+        """Pixels, faces and ignored boxes; see `SceneBatches`."""
+        recipe, world = self.recipe, self.machine.world
+        plan = EpochPlan(recipe.seed, epoch, recipe.batch_size, world.rank, world.size)
+        batches = SceneBatches(self.scenes, plan, steps=recipe.steps)
+        return load_batches(batches, first=first, seed=recipe.seed, workers=recipe.runtime.workers)
 
-    def train_step(self, pixels: Tensor, targets: list[Targets]) -> dict[str, float]:
-        """Train on one batch; returns its losses by name. Raises: TrainingDiverged."""
-        self.scheduler.step_update(self.step)
-        self.optimizer.zero_grad(set_to_none=True)
-        image = pixels.to(self.device).permute(0, 3, 1, 2).float()  # channels last in memory
-        with self.autocast:
-            grids = self.network(image)
-        parts = losses(grids, targets, self.recipe.loss)
-        if not math.isfinite(parts["loss"].item()):
-            raise TrainingDiverged(f"step {self.step}: loss is {parts['loss'].item()}. Lower optim.learning_rate")
-        parts["loss"].backward()  # type: ignore[no-untyped-call]
-        if self.recipe.optim.clip_grad_norm is not None:
-            nn.utils.clip_grad_norm_(self.network.parameters(), self.recipe.optim.clip_grad_norm)
-        self.optimizer.step()
-        self.step += 1
-        self.average.update(self.network, step=self.step)
-        return {name: round(part.item(), 5) for name, part in parts.items()}
+    def losses(self, forward: Forward, *batch: Tensor) -> dict[str, Tensor]:
+        """Loss and its parts, each a mean over the positive cells."""
+        pixels, faces, ignored = batch
+        targets = [Targets(*map(_unpadded, of_sample)) for of_sample in zip(faces, ignored, strict=True)]
+        with self.machine.autocast:
+            grids = forward(pixels.permute(0, 3, 1, 2).float())  # channels last in memory
+        return losses(grids, targets, self.recipe.loss)
+
+    def step_flops(self) -> int:
+        """Forward pass, and twice that for the backward pass."""
+        side = self.recipe.scenes.img_size
+        return 3 * forward_flops(self.network, torch.zeros(1, 3, side, side, device=self.machine.device))
+
+    def end_epoch(self, session: Session, epoch: int) -> bool:
+        """Save the averaged weights."""
+        if session.world.writes:
+            state = {"weights": session.averaged.state_dict(), "step": session.step}
+            checkpoint.save(self.out / checkpoint.BEST, state)
+        return False
 
 
 def train(recipe: DetectorRecipe, out: Path) -> Path:
@@ -118,77 +113,30 @@ def train(recipe: DetectorRecipe, out: Path) -> Path:
 
     Raises: RecipeError, RunError, CheckpointError, TrainingDiverged, DatasetError.
     """
-    cv2.setNumThreads(1)
-    run = Run(recipe, out)
-    images = load_images(recipe.data, "train")
-    start_run(out, recipe, _facts(recipe, images, run.network))
-    run.resume()
-    trackers = open_trackers(recipe.runtime, out, name=recipe.name, step=run.step)
-    metrics = MetricsLogger(out / METRICS_NAME, step=run.step, trackers=trackers)
-    try:
-        _steps(run, _batches(recipe, images, run.step), metrics)
-    finally:
-        metrics.close()
-    run.save()
-    checkpoint.save(out / checkpoint.BEST, {"weights": run.average.module.state_dict(), "step": run.step})
+    with use_machine(recipe.runtime) as machine:
+        torch.manual_seed(recipe.seed)
+        images = machine.world.first_alone(lambda: load_images(recipe.data, "train"))
+        task = Detection(recipe, out, images, machine)
+        if machine.world.writes:
+            start_run(out, recipe, _facts(recipe, images, task.network) | {"processes": machine.world.size})
+        Session(recipe, out, task, machine=machine).run()
     return out
 
 
 def _facts(recipe: DetectorRecipe, images: LabeledImages, network: nn.Module) -> dict[str, Any]:
+    teacher = recipe.data.resolved_teacher()
     return {
         "parameters": parameters(network),
         "data": {"images/train": images.index_sha256},
         "images": len(images),
-        "teacher": teacher_sha256(recipe),
+        "teacher": {teacher.name: sha256_of(teacher)},
     }
-
-
-def teacher_sha256(recipe: DetectorRecipe) -> dict[str, str]:
-    """Name and SHA-256 of the teacher's file."""
-    path = recipe.data.resolved_teacher()
-    return {path.name: sha256_of(path)}
-
-
-def _batches(recipe: DetectorRecipe, images: LabeledImages, step: int) -> Iterator[Batch]:
-    weights = {folder.name: folder.weight for folder in recipe.data.folders}
-    scenes = Scenes(images, recipe.scenes, weights=weights, seed=recipe.seed)
-    samples = Samples(scenes, step * recipe.batch_size, recipe.steps * recipe.batch_size)
-    return iter(
-        DataLoader(
-            samples,
-            recipe.batch_size,
-            num_workers=recipe.runtime.workers,
-            collate_fn=_collate,
-            worker_init_fn=_one_thread,
-        )
-    )
-
-
-def _one_thread(_: int) -> None:
-    cv2.setNumThreads(1)
-
-
-def _steps(run: Run, batches: Iterator[Batch], metrics: MetricsLogger) -> None:
-    runtime, clock = run.recipe.runtime, Clock()
-    run.network.train()
-    with progress_bar() as progress:
-        bar = progress.add_task(run.recipe.name, total=run.recipe.steps, completed=run.step, note="")
-        for pixels, targets in batches:
-            clock.batch_loaded()
-            parts = run.train_step(pixels, targets)
-            clock.step_done(len(targets))
-            rates = {"samples_per_s": round(clock.faces_per_s, 1), "data_wait_share": clock.rates()["data_wait_share"]}
-            progress.update(bar, advance=1, note=f"loss {parts['loss']:.3f}  {rates['samples_per_s']} samples/s")
-            if run.step % runtime.log_every_steps == 0:
-                metrics.add({"step": run.step, **parts, "lr": run.optimizer.param_groups[0]["lr"], **rates})
-            if run.step % runtime.checkpoint_every_steps == 0:
-                run.save()
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
     description = "Train a face detector from a recipe."
-    return run_command("python -m training.detector.train", description, read_detector_recipe, train, arguments)
+    return run_command("training.detector.train", description, DetectorRecipe, train, arguments)
 
 
 if __name__ == "__main__":

@@ -164,15 +164,13 @@ class JoinedFaces:
 
 @dataclass(frozen=True, slots=True)
 class EpochPlan:
-    """Batches of an epoch to load, and this process's part of them."""
+    """Batches of an epoch, and this process's part of them."""
 
     seed: int
     epoch: int
     batch_size: int  # of all processes
-    first: int = 0  # number of the first batch
     rank: int = 0
     world: int = 1
-    sampler: Sampler = "instance"
 
     def mine(self, batch: Array) -> Array:
         """This process's part of a batch of indices, (batch_size / world,).
@@ -186,18 +184,18 @@ class EpochPlan:
         return np.concatenate([batch[start:end], batch[self.batch_size - end : self.batch_size - start]])
 
 
-class _Batches(Dataset[tuple[Tensor, Tensor]]):
+class FaceBatches(Dataset[tuple[Tensor, ...]]):
     """Map-style dataset of the batches of one epoch; item b depends only on (seed, epoch, b)."""
 
-    def __init__(self, faces: JoinedFaces, augment: AugmentConfig, plan: EpochPlan) -> None:
+    def __init__(self, faces: JoinedFaces, augment: AugmentConfig, plan: EpochPlan, *, sampler: Sampler) -> None:
         self.faces, self.config, self.plan = faces, augment, plan
-        self.order = epoch_order(faces.labels, seed=plan.seed, epoch=plan.epoch, sampler=plan.sampler)
+        self.order = epoch_order(faces.labels, seed=plan.seed, epoch=plan.epoch, sampler=sampler)
         self._augment: Augment | None = None
 
     def __len__(self) -> int:
         return len(self.order) // self.plan.batch_size
 
-    def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
+    def __getitem__(self, number: int) -> tuple[Tensor, ...]:
         if self._augment is None:  # created in the worker process
             cv2.setNumThreads(0)
             self._augment = Augment(self.config)
@@ -231,23 +229,17 @@ def epoch_order(labels: Array, *, seed: int, epoch: int, sampler: Sampler = "ins
     return draw.choice(len(labels), size=len(labels), p=(share / counts)[place] / len(labels))
 
 
-def steps_per_epoch(faces: int, batch_size: int) -> int:
-    """Number of full batches in an epoch; the last, incomplete batch is dropped."""
-    return faces // batch_size
-
-
-def train_batches(
-    faces: JoinedFaces, augment: AugmentConfig, plan: EpochPlan, *, workers: int
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield (crops (B, 112, 112, C) uint8, targets (B, 7) float32); B is the batch size of this process."""
-    batches = _Batches(faces, augment, plan)
-    # otherwise, the loader would use the global generator, which dropout uses and checkpoints save
-    loader: DataLoader[tuple[Tensor, Tensor]] = DataLoader(
+def load_batches(
+    batches: Dataset[tuple[Tensor, ...]], *, first: int, seed: int, workers: int
+) -> Iterator[tuple[Tensor, ...]]:
+    """Yield the items of a map-style dataset from number `first`, loaded by worker processes."""
+    loader: DataLoader[tuple[Tensor, ...]] = DataLoader(
         batches,
         batch_size=None,
-        sampler=range(plan.first, len(batches)),
+        sampler=range(first, len(batches)),  # type: ignore[arg-type]  # map-style datasets have a length
         num_workers=workers,
         prefetch_factor=4 if workers else None,
-        generator=torch.Generator().manual_seed(plan.seed),
+        # otherwise, the loader would use the global generator, which dropout uses and checkpoints save
+        generator=torch.Generator().manual_seed(seed),
     )
     yield from loader

@@ -1,13 +1,12 @@
 """Training loop: steps, epochs, and the state saved in checkpoints.
 
-training/train.py and training/pretrain.py share it, with different `Task`s. Order, augmentation and random numbers
-depend only on the seed and the step, so a resumed run has the same losses as an uninterrupted one.
+training/train.py, training/pretrain.py and training/detector/train.py share it, with different `Task`s. Order,
+augmentation and random numbers depend only on the seed and the step, so a resumed run has the same losses as an
+uninterrupted one.
 """
 
 import logging
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -20,70 +19,34 @@ from data.contract import contract_id
 from data.errors import MienError
 from training.config import RecipeError, RunRecipe
 from training.loop import checkpoint, parallel
-from training.loop.batches import EpochPlan, JoinedFaces, epoch_order, steps_per_epoch, train_batches
 from training.loop.machine import Machine
 from training.loop.optimizer import build_average, build_optimizer, build_scheduler
 from training.loop.run_folder import METRICS_NAME
 from training.loop.sharpness import perturbed_weights
+from training.loop.task import Task
 from training.loop.throughput import Clock, MetricsLogger, TrainingDiverged, matmul_flops_per_s, progress_bar
 from training.loop.trackers import open_trackers
 
 logger = logging.getLogger("training")
-Forward = Callable[..., Any]
 
 
 class OutOfMemory(MienError):
     """A batch that does not fit in the memory of the device."""
 
 
-class Task(ABC):
-    """Task of a session: a network, its loss, and validation after each epoch."""
-
-    network: nn.Module
-    all_weights_used: bool = True  # whether each step uses every weight; needed for several processes
-
-    def prepare(self, crops: Tensor, targets: Tensor, *, step: int) -> tuple[Tensor, ...]:
-        """Convert a batch to the arguments of `losses`, tensors of length B."""
-        return crops, targets
-
-    @abstractmethod
-    def losses(self, forward: Forward, *batch: Tensor) -> dict[str, Tensor]:
-        """Means over a batch or a part of it, scalars by name; `loss` comes first and is minimized."""
-
-    def summary(self, means: dict[str, float]) -> dict[str, float]:
-        """Metrics to log for a step, from the means of `losses`."""
-        return means
-
-    @abstractmethod
-    def step_flops(self) -> int:
-        """Floating-point operations of a training step per face."""
-
-    @abstractmethod
-    def end_epoch(self, session: "Session", epoch: int) -> bool:
-        """Validate and save; returns whether to stop training. Every process calls it."""
-
-    def state(self) -> dict[str, Any]:
-        """State of the task to save in checkpoints, in addition to its network."""
-        return {}
-
-    def load_state(self, state: dict[str, Any]) -> None:  # noqa: B027 (a task may have no state)
-        """Restore the result of `state`."""
-
-
 class Session:
     """One training run.
 
-    Raises: RecipeError, if a batch is larger than the data or cannot be split evenly among the processes.
+    Raises: RecipeError, if a batch cannot be split evenly among the processes.
     """
 
-    def __init__(self, recipe: RunRecipe, out: Path, task: Task, faces: JoinedFaces, *, machine: Machine) -> None:
-        self.recipe, self.out, self.task, self.faces = recipe, out, task, faces
-        self.machine, self.world, self.device = machine, machine.world, machine.device
-        self.steps = steps_per_epoch(len(faces), recipe.batch_size)
+    def __init__(self, recipe: RunRecipe, out: Path, task: Task, *, machine: Machine) -> None:
+        self.recipe, self.out, self.task = recipe, out, task
+        self.world, self.device, self.steps = machine.world, machine.device, task.steps_per_epoch
         self._check_batch()
         network, optim = task.network, recipe.optim
         self.optimizer = build_optimizer(network, optim)
-        self.scheduler = build_scheduler(self.optimizer, optim, epochs=recipe.epochs, steps_per_epoch=self.steps)
+        self.scheduler = build_scheduler(self.optimizer, optim, epochs=task.epochs, steps_per_epoch=self.steps)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=recipe.runtime.precision == "fp16")
         self.ema = None
         if optim.ema_decay is not None:
@@ -96,19 +59,12 @@ class Session:
 
     def _check_batch(self) -> None:
         size, processes = self.recipe.batch_size, self.world.size
-        if self.steps == 0:
-            raise RecipeError(f"batch_size {size}: larger than the {len(self.faces)} training faces")
         if self.recipe.optim.sam_rho is not None and self.recipe.runtime.precision == "fp16":
             raise RecipeError(
                 "optim.sam_rho does not support the scaled gradients of runtime.precision fp16; use bf16 or fp32"
             )
         if processes > 1 and size % (2 * processes):
             raise RecipeError(f"batch_size {size}: expected a multiple of {2 * processes} for {processes} processes")
-
-    @property
-    def epoch(self) -> int:
-        """Epoch of the next step."""
-        return self.step // self.steps
 
     @property
     def averaged(self) -> nn.Module:
@@ -133,7 +89,7 @@ class Session:
                 self.metrics.close()
 
     def _run_epochs(self) -> None:
-        for epoch in range(self.epoch, self.recipe.epochs):
+        for epoch in range(self.step // self.steps, self.task.epochs):
             self.run_epoch(epoch)
             stop = self.task.end_epoch(self, epoch)
             self.save_last()
@@ -143,29 +99,28 @@ class Session:
     def run_epoch(self, epoch: int) -> None:
         """Train from the next step to the end of `epoch`."""
         self.task.network.train()
-        recipe, world, first = self.recipe, self.world, self.step - epoch * self.steps
-        plan = EpochPlan(recipe.seed, epoch, recipe.batch_size, first, world.rank, world.size, recipe.sampler)
-        batches = train_batches(self.faces, recipe.augment, plan, workers=recipe.runtime.workers)
-        clock = Clock()
-        with progress_bar(shown=world.writes) as progress:
-            bar = progress.add_task(f"epoch {epoch + 1}/{recipe.epochs}", total=self.steps, completed=first, note="")
-            for crops, targets in batches:
+        first, clock = self.step - epoch * self.steps, Clock()
+        with progress_bar(shown=self.world.writes) as progress:
+            title = f"epoch {epoch + 1}/{self.task.epochs}"
+            bar = progress.add_task(title, total=self.steps, completed=first, note="")
+            for batch in self.task.batches(epoch, first):
                 clock.batch_loaded()
-                parts = self.optimizer_step(crops.to(self.device), targets.to(self.device))
-                clock.step_done(recipe.batch_size)
-                note = f"loss {parts['loss']:.3f}  {clock.faces_per_s:.0f} faces/s"
+                parts = self.optimizer_step(tuple(tensor.to(self.device) for tensor in batch))
+                clock.step_done(self.recipe.batch_size)
+                note = f"loss {parts['loss']:.3f}  {clock.faces_per_s:.0f} images/s"
                 progress.update(bar, advance=1, note=note)
                 self._record(parts, clock, ends_epoch=self.step == (epoch + 1) * self.steps)
         self._report_speed(clock)
 
-    def optimizer_step(self, crops: Tensor, targets: Tensor) -> dict[str, float]:
+    def optimizer_step(self, loaded: tuple[Tensor, ...]) -> dict[str, float]:
         """Train on one batch; returns its mean losses by name, and the learning rate."""
         self.scheduler.step_update(self.step)
         self.optimizer.zero_grad(set_to_none=True)
-        batch = self.task.prepare(crops, targets, step=self.step)
+        batch = self.task.prepare(*loaded, step=self.step)
         means = self.accumulate_gradients(batch)
         if not math.isfinite(means["loss"]):
-            raise TrainingDiverged(f"step {self.step}: loss is {means['loss']}. {self._batch_faces()}")
+            inspect = ", or inspect this batch: " + ", ".join(names) if (names := self.task.names(self.step)) else ""
+            raise TrainingDiverged(f"step {self.step}: loss is {means['loss']}. Reduce optim.learning_rate{inspect}")
         if self.recipe.optim.sam_rho is not None:
             with perturbed_weights(self.task.network, self.recipe.optim.sam_rho):
                 self.accumulate_gradients(batch)
@@ -192,13 +147,6 @@ class Session:
             names = list(losses)
             found = found + share * torch.stack([value.detach() for value in losses.values()])
         return dict(zip(names, self.world.mean(found).tolist(), strict=True))
-
-    def _batch_faces(self) -> str:
-        epoch, number = divmod(self.step, self.steps)
-        order = epoch_order(self.faces.labels, seed=self.recipe.seed, epoch=epoch, sampler=self.recipe.sampler)
-        size = self.recipe.batch_size
-        chosen = [self.faces.keys[int(i)] for i in order[number * size : (number + 1) * size]]
-        return f"Reduce optim.learning_rate, or inspect this batch: {', '.join(chosen)}"
 
     def _record(self, parts: dict[str, float], clock: Clock, *, ends_epoch: bool) -> None:
         runtime = self.recipe.runtime
@@ -228,7 +176,7 @@ class Session:
         }
         self.log({**rates, **speed})
         logger.info(
-            "%.0f faces/s, %.1f %% of the time waiting for data, %.1f %% of the matrix multiplication rate",
+            "%.0f images/s, %.1f %% of the time waiting for data, %.1f %% of the matrix multiplication rate",
             rates["faces_per_s"], 100 * rates["data_wait_share"], 100 * speed["matmul_share"],
         )  # fmt: skip
 
@@ -262,7 +210,7 @@ class Session:
         state = checkpoint.read_newest(self.out)
         if state is not None:
             self._load(state)
-            logger.info("resumed at step %d of %d", self.step, self.steps * self.recipe.epochs)
+            logger.info("resumed at step %d of %d", self.step, self.steps * self.task.epochs)
         self._set_random_state(state)
         if self.world.writes:
             trackers = open_trackers(self.recipe.runtime, self.out, name=self.recipe.name, step=self.step)

@@ -22,10 +22,11 @@ from training.distillation.losses import (
 )
 from training.distillation.teachers import Teachers
 from training.loop import checkpoint, metrics
-from training.loop.batches import Faces, JoinedFaces, steps_per_epoch
+from training.loop.batches import Faces, JoinedFaces
 from training.loop.machine import Machine
 from training.loop.mixing import mix
-from training.loop.session import Forward, Session, Task
+from training.loop.session import Session
+from training.loop.task import FaceTask, Forward
 from training.loop.throughput import forward_flops
 
 logger = logging.getLogger("training")
@@ -39,20 +40,20 @@ class Best:
     epoch: int = -1
 
 
-class Supervised(Task):
+class Supervised(FaceTask):
     """Training of a face network on class shares and, if the recipe has teachers, on their logits."""
 
     def __init__(
         self, recipe: Recipe, out: Path, network: FaceNetwork, faces: JoinedFaces, *, valid: Faces, machine: Machine
     ) -> None:
-        self.recipe, self.out, self.network, self.valid, self.machine = recipe, out, network, valid, machine
+        super().__init__(recipe, faces, machine)
+        self.recipe, self.out, self.network, self.valid, self.sampler = recipe, out, network, valid, recipe.data.sampler
         self.teachers: Teachers | None = None
         if recipe.distillation.teachers:
             self.teachers = Teachers(recipe.distillation).to(machine.device)
         self.labels = EIGHT_LABELS[: valid.targets.shape[1]]
         self.terms = _class_terms(faces.targets, recipe.loss, machine.device)
-        self.best = Best()
-        self.step, self.steps_per_epoch = 0, steps_per_epoch(len(faces), recipe.batch_size)
+        self.best, self.step = Best(), 0
         has_two_heads = bool(getattr(network.backbone, "distilled", False))
         by_token = recipe.distillation.mode.startswith("token-")
         if by_token and not has_two_heads:
@@ -62,8 +63,9 @@ class Supervised(Task):
             )
         self.all_weights_used = by_token or not has_two_heads
 
-    def prepare(self, crops: Tensor, targets: Tensor, *, step: int) -> tuple[Tensor, ...]:
+    def prepare(self, *batch: Tensor, step: int) -> tuple[Tensor, ...]:
         """Apply mixup or CutMix."""
+        crops, targets = batch
         self.step = step
         return mix(crops, targets, self.recipe.mix, seed=self.recipe.seed, step=step)
 

@@ -12,38 +12,43 @@ from models.detector.manifest import default_detector_dir, load_detector
 from tests.support_detector import drawn_face, small_detector_recipe, untrained_graph
 from training.detector import evaluate as evaluate_command
 from training.detector import export as export_command
-from training.detector.config import TEACHER_FILE
+from training.detector.config import TEACHER_FILE, DetectorRecipe
 from training.detector.evaluate import evaluate_artifact
 from training.detector.export import export
 from training.detector.images import read_bgr
 from training.detector.runner import Network
-from training.detector.train import Run, train
+from training.detector.train import train
 from training.loop import checkpoint
-from training.loop.run_folder import RunError, read_facts
+from training.loop.run_folder import METRICS_NAME, RunError, read_facts
+from training.loop.session import Session
+
+
+def losses(out: Path) -> dict[int, float]:
+    lines = [json.loads(line) for line in (out / METRICS_NAME).read_text(encoding="utf-8").splitlines()]
+    return {line["step"]: line["loss"] for line in lines if "loss" in line}
 
 
 def test_a_stopped_run_resumes_to_the_same_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = small_detector_recipe(tmp_path, monkeypatch)
     whole = train(recipe, tmp_path / "whole")
-    learn, calls = Run.train_step, 0
+    learn = Session.optimizer_step
 
-    def stopping(self: Run, *batch: object) -> dict[str, float]:
-        nonlocal calls
-        calls += 1
-        if calls == 4:
+    def stopping(self: Session, batch: tuple[torch.Tensor, ...]) -> dict[str, float]:
+        if self.step == 3:
             raise KeyboardInterrupt
-        return learn(self, *batch)  # type: ignore[arg-type]
+        return learn(self, batch)
 
-    monkeypatch.setattr(Run, "train_step", stopping)
-    with pytest.raises(KeyboardInterrupt):
-        train(recipe, tmp_path / "stopped")
-    monkeypatch.setattr(Run, "train_step", learn)
+    with monkeypatch.context() as patch:
+        patch.setattr(Session, "optimizer_step", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            train(recipe, tmp_path / "stopped")
     train(recipe, tmp_path / "stopped")
     expected, found = (checkpoint.read(folder / "best.pt")["weights"] for folder in (whole, tmp_path / "stopped"))
     assert all(torch.equal(expected[name], found[name]) for name in expected)
     assert len(read_facts(tmp_path / "stopped")["resumed"]) == 1
-    steps = [json.loads(line)["step"] for line in (tmp_path / "stopped" / "metrics.jsonl").read_text().splitlines()]
-    assert steps == [1, 2, 3, 4, 5, 6]
+    logged, expected_losses = losses(tmp_path / "stopped"), losses(whole)
+    assert logged == expected_losses
+    assert list(logged) == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_run_is_not_resumed_on_other_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,13 +60,28 @@ def test_a_run_is_not_resumed_on_other_images(tmp_path: Path, monkeypatch: pytes
         train(recipe, tmp_path / "run")
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [{"optim": {"sam_rho": 0.05}}, {"optim": {"ema_decay": None}}, {"runtime": {"accumulate": 3, "device": "cpu"}}],
+    ids=["sam", "no average", "accumulate"],
+)
+def test_options_of_the_optimizer_and_the_loop_train_a_detector(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, dict[str, object]]
+) -> None:
+    recipe = small_detector_recipe(tmp_path, monkeypatch, steps=3)
+    changed = DetectorRecipe.model_validate(recipe.model_dump() | changes)
+    plain, found = (losses(train(one, tmp_path / name)) for one, name in ((recipe, "plain"), (changed, "changed")))
+    assert list(found.values()) != list(plain.values())
+    assert np.isfinite(list(found.values())).all()
+
+
 @pytest.mark.timeout(600)  # exporting takes minutes where other processes need the cores
 def test_train_export_evaluate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = small_detector_recipe(tmp_path, monkeypatch, steps=60)
     untrained_graph(tmp_path / "teacher.onnx")
     run = train(recipe, tmp_path / "run")
-    losses = [json.loads(line)["loss"] for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert np.mean(losses[-10:]) < 0.8 * np.mean(losses[:10])
+    logged = list(losses(run).values())
+    assert np.mean(logged[-10:]) < 0.8 * np.mean(logged[:10])
     folder = export(run, "v1", artifacts_dir=tmp_path / "artifacts")
     manifest = load_detector(folder)
     assert manifest.name == folder.name == "tiny.v1"

@@ -61,7 +61,7 @@ def session_of(recipe: Recipe, out: Path) -> Session:
     part = load_faces(recipe.data.train[0], color="luminance", cache_dir=recipe.data.cache_dir)
     faces, machine = JoinedFaces([part]), Machine(torch.device("cpu"), torch.autocast("cpu", enabled=False))
     task = Supervised(recipe, out, build_network(recipe.model), faces, valid=part, machine=machine)
-    return Session(recipe, out, task, faces, machine=machine)
+    return Session(recipe, out, task, machine=machine)
 
 
 def crops(count: int = 4, *, channels: int = 1) -> torch.Tensor:

@@ -79,4 +79,4 @@ def test_a_batch_that_processes_cannot_share_evenly_is_rejected(tmp_path: Path, 
     machine = Machine(torch.device("cpu"), torch.autocast("cpu", enabled=False), World(0, 2))
     task = Supervised(recipe, tmp_path, build_network(recipe.model), faces, valid=part, machine=machine)
     with pytest.raises(RecipeError, match="a multiple of 4"):
-        Session(recipe, tmp_path, task, faces, machine=machine)
+        Session(recipe, tmp_path, task, machine=machine)

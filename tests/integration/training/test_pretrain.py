@@ -12,11 +12,11 @@ import torch
 from models.backbones import UnknownBackbone
 from models.masked_autoencoder import MaskConfig, MaskedAutoencoder
 from tests.support_training import TINY_CNN, TINY_DEIT, drawn_faces, small_recipe
-from training.config import RecipeError
+from training.config import RecipeError, read_as
 from training.loop import checkpoint
 from training.loop.run_folder import METRICS_NAME, build_network, load_best
 from training.loop.trackers import BOARD_FOLDER
-from training.pretrain import PretrainRecipe, pretrain, read_pretrain_recipe
+from training.pretrain import PretrainRecipe, pretrain
 from training.release.initialization import ENCODER_NAME, InitialWeightsError, load_initial
 from training.train import train
 
@@ -142,7 +142,7 @@ def test_evaluation_splits_are_never_used_for_training(tmp_path: Path, split: st
     source = f"{{kind: folders, split: {split}}}"
     path.write_text(f"{{name: mae, epochs: 1, data: {{train: [{source}]}}, model: {{family: deit, name: x}}}}")
     with pytest.raises(RecipeError, match="not for training"):
-        read_pretrain_recipe(path, [])
+        read_as(PretrainRecipe, path, [])
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_an_unknown_key_names_the_nearest_known_one(tmp_path: Path, override: st
     source = "{kind: folders, split: train}"
     path.write_text(f"{{name: mae, epochs: 1, data: {{train: [{source}]}}, model: {{family: deit, name: x}}}}")
     with pytest.raises(RecipeError, match=f"did you mean '{nearest}'"):
-        read_pretrain_recipe(path, [override])
+        read_as(PretrainRecipe, path, [override])
 
 
 def test_a_student_is_initialized_from_a_pretrained_encoder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,18 +1,21 @@
 """Command line of trainings: exit status and one-line errors."""
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
+import yaml
 
+from tests.support_training import small_recipe
 from training.command import INTERRUPTED, run_command
+from training.config import Recipe
 
 
-def test_an_interrupted_training_says_how_to_resume_it(caplog: pytest.LogCaptureFixture) -> None:
-    def interrupted(_recipe: SimpleNamespace, _out: Path) -> Path:
+def test_an_interrupted_training_says_how_to_resume_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def interrupted(_recipe: Recipe, _out: Path) -> Path:
         raise KeyboardInterrupt
 
-    recipe = SimpleNamespace(name="run")
-    status = run_command("train", "Train.", lambda _path, _overrides: recipe, interrupted, ["recipe.yaml"])
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(small_recipe(tmp_path).model_dump(mode="json")), encoding="utf-8")
+    status = run_command("training.train", "Train.", Recipe, interrupted, [str(path)])
     assert status == INTERRUPTED == 130
     assert "rerun the same command to resume" in caplog.text

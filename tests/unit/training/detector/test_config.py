@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from training.config import RecipeError
-from training.detector.config import MODELS_DIR_VARIABLE, read_detector_recipe, shareable
+from training.config import RecipeError, read_as
+from training.detector.config import MODELS_DIR_VARIABLE, DetectorRecipe, shareable
 from training.detector.train import build_detector
 from training.loop.run_folder import parameters
 
@@ -16,7 +16,7 @@ RECIPES = sorted(FOLDER.glob("*.yaml"))
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_a_recipe_says_how_it_is_run_and_what_it_costs(path: Path) -> None:
     head = path.read_text(encoding="utf-8").partition("\nname:")[0]
-    recipe = read_detector_recipe(path, [])
+    recipe = read_as(DetectorRecipe, path, [])
     assert recipe.name == path.stem
     assert f"python -m training.detector.train training/recipes/detector/{path.name}" in head
     assert "minutes" in head
@@ -25,30 +25,15 @@ def test_a_recipe_says_how_it_is_run_and_what_it_costs(path: Path) -> None:
 
 def test_an_unknown_key_is_an_error_that_names_it() -> None:
     with pytest.raises(RecipeError, match="landmark_weight"):
-        read_detector_recipe(RECIPES[0], ["loss.landmark_weight=3"])
+        read_as(DetectorRecipe, RECIPES[0], ["loss.landmark_weight=3"])
 
 
 def test_a_missing_teacher_says_where_it_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(MODELS_DIR_VARIABLE, str(tmp_path))
     with pytest.raises(RecipeError, match="mien models pull"):
-        read_detector_recipe(RECIPES[0], []).data.resolved_teacher()
+        read_as(DetectorRecipe, RECIPES[0], []).data.resolved_teacher()
 
 
 def test_a_released_recipe_names_no_path_of_this_machine() -> None:
-    recipe = read_detector_recipe(RECIPES[0], ["data.cache_dir=/secret/cache", "data.folders.0.root=/secret/a"])
+    recipe = read_as(DetectorRecipe, RECIPES[0], ["data.cache_dir=/secret/cache", "data.folders.0.root=/secret/a"])
     assert "/secret" not in str(shareable(recipe))
-
-
-@pytest.mark.parametrize(
-    "option",
-    [
-        "optim.ema_decay=null",
-        "optim.sam_rho=0.05",
-        "runtime.accumulate=2",
-        "runtime.compile=true",
-        "runtime.precision=fp16",
-    ],
-)
-def test_an_option_without_effect_on_a_detector_is_rejected(option: str) -> None:
-    with pytest.raises(RecipeError, match=f"not supported for detectors: {option.split('=', maxsplit=1)[0]}"):
-        read_detector_recipe(RECIPES[0], [option])

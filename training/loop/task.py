@@ -1,0 +1,90 @@
+"""Tasks of a session: what is trained, on which batches, and with which loss."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+
+from training.config import FaceRecipe, RecipeError, Sampler
+from training.loop.batches import EpochPlan, FaceBatches, JoinedFaces, epoch_order, load_batches
+from training.loop.machine import Machine
+
+if TYPE_CHECKING:
+    from training.loop.session import Session
+
+Forward = Callable[..., Any]
+
+
+class Task(ABC):
+    """A network, its batches and loss, and validation after each epoch."""
+
+    network: nn.Module
+    epochs: int
+    steps_per_epoch: int
+    all_weights_used: bool = True  # whether each step uses every weight; needed for several processes
+
+    @abstractmethod
+    def batches(self, epoch: int, first: int) -> Iterator[tuple[Tensor, ...]]:
+        """This process's part of the batches of an epoch, starting with batch number `first`."""
+
+    def names(self, step: int) -> list[str]:
+        """Names of the samples in the batch of a step, to find the cause of a loss that is not finite."""
+        return []
+
+    def prepare(self, *batch: Tensor, step: int) -> tuple[Tensor, ...]:
+        """Convert a batch to the arguments of `losses`, tensors of length B."""
+        return batch
+
+    @abstractmethod
+    def losses(self, forward: Forward, *batch: Tensor) -> dict[str, Tensor]:
+        """Means over a batch or a part of it, scalars by name; `loss` comes first and is minimized."""
+
+    def summary(self, means: dict[str, float]) -> dict[str, float]:
+        """Metrics to log for a step, from the means of `losses`."""
+        return means
+
+    @abstractmethod
+    def step_flops(self) -> int:
+        """Floating-point operations of a training step per sample."""
+
+    @abstractmethod
+    def end_epoch(self, session: "Session", epoch: int) -> bool:
+        """Validate and save; returns whether to stop training. Every process calls it."""
+
+    def state(self) -> dict[str, Any]:
+        """State of the task to save in checkpoints, in addition to its network."""
+        return {}
+
+    def load_state(self, state: dict[str, Any]) -> None:  # noqa: B027 (a task may have no state)
+        """Restore the result of `state`."""
+
+
+class FaceTask(Task):
+    """A task on crops of faces and their targets.
+
+    Raises: RecipeError, if a batch is larger than the data.
+    """
+
+    sampler: Sampler = "instance"
+
+    def __init__(self, recipe: FaceRecipe, faces: JoinedFaces, machine: Machine) -> None:
+        self.faces, self.machine, self._recipe = faces, machine, recipe
+        self.epochs = recipe.epochs
+        self.steps_per_epoch = len(faces) // recipe.batch_size  # the last, incomplete batch is dropped
+        if self.steps_per_epoch == 0:
+            raise RecipeError(f"batch_size {recipe.batch_size}: larger than the {len(faces)} training faces")
+
+    def batches(self, epoch: int, first: int) -> Iterator[tuple[Tensor, ...]]:
+        """Crops (B, 112, 112, C) uint8 and targets (B, K) float32; B is the batch size of this process."""
+        recipe, world = self._recipe, self.machine.world
+        plan = EpochPlan(recipe.seed, epoch, recipe.batch_size, world.rank, world.size)
+        batches = FaceBatches(self.faces, recipe.augment, plan, sampler=self.sampler)
+        return load_batches(batches, first=first, seed=recipe.seed, workers=recipe.runtime.workers)
+
+    def names(self, step: int) -> list[str]:
+        """Keys of the faces."""
+        epoch, number = divmod(step, self.steps_per_epoch)
+        order = epoch_order(self.faces.labels, seed=self._recipe.seed, epoch=epoch, sampler=self.sampler)
+        size = self._recipe.batch_size
+        return [self.faces.keys[int(i)] for i in order[number * size : (number + 1) * size]]
