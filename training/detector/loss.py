@@ -99,7 +99,7 @@ def _inside(points: Tensor, boxes: Tensor) -> Tensor:
 
 
 def losses(grids: list[Grid], targets: list[Targets], weights: DetectorLoss) -> dict[str, Tensor]:
-    """Compute `loss` and its parts for a batch."""
+    """Compute `loss` and its parts for a batch; the targets are on the CPU, which assigns them to cells."""
     cls, obj, bbox, kps = (
         torch.cat([getattr(grid, kind).flatten(2) for grid in grids], dim=2).transpose(1, 2) for kind in Grid._fields
     )
@@ -110,6 +110,7 @@ def losses(grids: list[Grid], targets: list[Targets], weights: DetectorLoss) -> 
     image, cell = torch.nonzero(face >= 0, as_tuple=True)
     first = torch.tensor([0, *(len(one.faces) for one in targets)]).cumsum(0)
     wanted = torch.cat([one.faces for one in targets])[face[image, cell] + first[image]]  # (P, 14) px
+    corners, strides, wanted, counts = (tensor.to(bbox.device) for tensor in (corners, strides, wanted, counts))
     true = torch.cat([wanted[:, :2], wanted[:, :2] + wanted[:, 2:4]], dim=1)
     predicted = to_boxes(bbox[image, cell], corners[cell], strides[cell, None])
     iou = _paired_iou(predicted.detach(), true)

@@ -97,6 +97,13 @@ def test_samples_without_faces_teach_the_scores_alone() -> None:
     parts["loss"].backward()
 
 
+def test_the_loss_is_on_the_device_of_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    # torchvision selects boxes by a mask, whose size the meta device does not know
+    monkeypatch.setattr("torch.fx.experimental._config.meta_nonzero_assume_all_nonzero", True)
+    grids = [Grid(*(part.to("meta") for part in grid)) for grid in _perfect(_targets((40, 60, 9)), 128)]
+    assert losses(grids, [_targets((40, 60, 9))], DetectorLoss())["loss"].device.type == "meta"
+
+
 def test_a_box_is_placed_as_decoding_places_it() -> None:
     bbox = torch.tensor([[0.5, 0.5, np.log(4), np.log(2)]], dtype=torch.float32)
     boxes = to_boxes(bbox, torch.tensor([[3.0, 2.0]]), torch.tensor([[8.0]]))
