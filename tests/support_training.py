@@ -4,7 +4,7 @@ from pathlib import Path
 
 from data.contract import LABELS
 from tests.data_sets import make_folders
-from training.config import Recipe, parse_recipe
+from training.config import Recipe, parse_as
 
 TINY_CNN: dict[str, object] = {"family": "cnn", "name": "test_resnet", "img_size": 28}
 TINY_DEIT: dict[str, object] = {
@@ -52,4 +52,4 @@ def small_recipe(root: Path, *, model: dict[str, object] = TINY_CNN, **changes: 
             "log_every_steps": 1,
         },
     }
-    return parse_recipe(values | changes, origin="tests")
+    return parse_as(Recipe, values | changes, origin="tests")

@@ -5,7 +5,7 @@ from training.config.errors import RecipeError
 from training.config.losses import DistillationConfig, DistillationMode, LossConfig, MixConfig
 from training.config.model import WEIGHT_SUFFIXES, ModelConfig
 from training.config.optim import OptimConfig, RuntimeConfig
-from training.config.reading import parse_recipe, read_as, read_recipe
+from training.config.reading import parse_as, read_as, read_recipe
 from training.config.recipe import FaceRecipe, Recipe, RunRecipe
 
 __all__ = [
@@ -25,7 +25,7 @@ __all__ = [
     "RunRecipe",
     "RuntimeConfig",
     "Sampler",
-    "parse_recipe",
+    "parse_as",
     "read_as",
     "read_recipe",
 ]

@@ -31,15 +31,11 @@ def read_as(schema: type[S], path: Path, overrides: list[str]) -> S:
         raise RecipeError(f"recipe {path}: expected keys and values, found {type(values).__name__}")
     for override in overrides:
         apply_override(values, override)
-    return _parse_as(schema, values, origin=str(path))
+    return parse_as(schema, values, origin=str(path))
 
 
-def parse_recipe(values: dict[str, Any], *, origin: str) -> Recipe:
+def parse_as(schema: type[S], values: dict[str, Any], *, origin: str) -> S:
     """Validate a recipe. Raises: RecipeError; for an unknown key, it suggests a known one."""
-    return _parse_as(Recipe, values, origin=origin)
-
-
-def _parse_as(schema: type[S], values: dict[str, Any], *, origin: str) -> S:
     try:
         return schema.model_validate(values)
     except ValidationError as error:

@@ -14,7 +14,6 @@ import sys
 from pathlib import Path
 from typing import Final
 
-import yaml
 from rich.logging import RichHandler
 
 from data.atomic import write_atomic
@@ -25,7 +24,6 @@ from models.detector.manifest import (
     DetectorMetric,
     load_detector,
 )
-from models.detector.network import FaceFPN
 from models.manifest import ARTIFACTS_DIR, GraphFile, Interval, sha256_of, write_manifest
 from training.detector.card import render
 from training.detector.config import DetectorRecipe, shareable
@@ -34,7 +32,7 @@ from training.detector.graph import check_graph, write_graph
 from training.detector.images import load_images
 from training.detector.train import build_detector
 from training.loop import checkpoint
-from training.loop.run_folder import RECIPE_NAME, RunError, parameters, read_facts
+from training.loop.run_folder import parameters, read_facts, read_run_as
 from training.release.graphs import OPSET
 from training.release.weights import WEIGHTS_NAME, save_weights
 
@@ -46,24 +44,12 @@ _LICENSE: Final = (
 )
 
 
-def read_detector_run(folder: Path) -> tuple[DetectorRecipe, FaceFPN]:
-    """Recipe and averaged weights of a finished run. Raises: RunError, CheckpointError."""
-    try:
-        values = yaml.safe_load((folder / RECIPE_NAME).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RunError(f"{folder}: not a run: cannot read {RECIPE_NAME} ({error.strerror})") from error
-    recipe = DetectorRecipe.model_validate(values)
-    network = build_detector(recipe.model)
-    network.load_state_dict(checkpoint.read(folder / checkpoint.BEST)["weights"])
-    return recipe, network.eval()
-
-
 def export(run: Path, tag: str, *, threshold: float = TEACHER_THRESHOLD, artifacts_dir: Path = ARTIFACTS_DIR) -> Path:
     """Write an artifact from a run, with the score threshold for serving, and return its folder.
 
-    Raises: ExportError, RunError, CheckpointError, DatasetError; FileExistsError, if the artifact exists.
+    Raises: ExportError, RunError, RecipeError, CheckpointError, DatasetError; FileExistsError, if the artifact exists.
     """
-    recipe, _ = read_detector_run(run)
+    recipe = read_run_as(DetectorRecipe, run)
     name = f"{recipe.model.arch}.{tag}"
     final = artifacts_dir / name
     if final.exists():
@@ -72,7 +58,7 @@ def export(run: Path, tag: str, *, threshold: float = TEACHER_THRESHOLD, artifac
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
     try:
-        write_manifest(staging, _first_manifest(staging, name, run, threshold))
+        write_manifest(staging, _first_manifest(staging, name, run, recipe, threshold=threshold))
         describe(staging, recipe)
         staging.rename(final)
     finally:
@@ -80,11 +66,13 @@ def export(run: Path, tag: str, *, threshold: float = TEACHER_THRESHOLD, artifac
     return final
 
 
-def _first_manifest(folder: Path, name: str, run: Path, threshold: float) -> DetectorManifest:
+def _first_manifest(
+    folder: Path, name: str, run: Path, recipe: DetectorRecipe, *, threshold: float
+) -> DetectorManifest:
     """Write graph and weights; returns a manifest without metrics."""
-    recipe, network = read_detector_run(run)
-    facts = read_facts(run)
-    save_weights(network, folder)
+    network, facts = build_detector(recipe.model), read_facts(run)
+    network.load_state_dict(checkpoint.read(run / checkpoint.BEST)["weights"])
+    save_weights(network.eval(), folder)
     write_graph(network, folder / _GRAPH)
     image = load_images(recipe.data, "valid").items[0].read()
     logger.info("largest difference between ONNX and torch: %.1e", check_graph(network, folder / _GRAPH, image))

@@ -5,7 +5,7 @@ import platform
 import subprocess
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import cv2
 import torch
@@ -18,12 +18,13 @@ from data.contract import EIGHT_LABELS, LABELS, contract_id
 from data.errors import MienError
 from models.backbones import BackboneConfig
 from models.network import FaceNetwork
-from training.config import ModelConfig, Recipe, parse_recipe
+from training.config import ModelConfig, Recipe, RunRecipe, parse_as
 from training.loop import checkpoint
 
 RECIPE_NAME: Final = "recipe.yaml"
 METRICS_NAME: Final = "metrics.jsonl"
 FACTS_NAME: Final = "run.json"
+R = TypeVar("R", bound=RunRecipe)
 _LIBRARIES: Final = ("timm", "albumentations", "numpy")
 
 
@@ -138,12 +139,17 @@ def _cpu_model() -> str:
 
 
 def read_run(folder: Path) -> Recipe:
-    """Return the recipe of a run. Raises: RunError."""
+    """Return the recipe of a run of training/train.py. Raises: RunError, RecipeError."""
+    return read_run_as(Recipe, folder)
+
+
+def read_run_as(schema: type[R], folder: Path) -> R:
+    """Return the recipe of a run. Raises: RunError, RecipeError."""
     try:
         values = yaml.safe_load((folder / RECIPE_NAME).read_text(encoding="utf-8"))
     except OSError as error:
         raise RunError(f"{folder}: not a run folder, cannot read {RECIPE_NAME} ({error.strerror})") from error
-    return parse_recipe(values, origin=str(folder / RECIPE_NAME))
+    return parse_as(schema, values, origin=str(folder / RECIPE_NAME))
 
 
 def read_facts(folder: Path) -> dict[str, Any]:

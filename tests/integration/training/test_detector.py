@@ -117,6 +117,17 @@ def test_the_commands_release_and_score(tmp_path: Path, monkeypatch: pytest.Monk
     assert set(json.loads(out.read_text())["metrics"]) == {"tiny.v1", "YuNet"}
 
 
+def test_a_folder_without_a_recipe_of_a_detector_is_a_clear_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    command = [str(tmp_path), "--tag", "v1", "--artifacts", str(tmp_path / "artifacts")]
+    assert export_command.main(command) == 1
+    assert "not a run folder" in caplog.text
+    (tmp_path / "recipe.yaml").write_text("{name: student, epochs: 3}", encoding="utf-8")
+    assert export_command.main(command) == 1
+    assert "unknown key 'epochs'" in caplog.text
+
+
 @pytest.mark.parametrize(("photo", "boxes"), [("astronaut", 1), ("grace_hopper", 1)])
 def test_the_released_detector_finds_the_large_faces_of_the_samples(photo: str, boxes: int) -> None:
     folder = default_detector_dir()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from training.config import RecipeError, parse_recipe, read_recipe
+from training.config import Recipe, RecipeError, parse_as, read_recipe
 
 RECIPES = sorted((Path(__file__).parents[4] / "training" / "recipes").glob("*.yaml"))
 
@@ -43,19 +43,19 @@ def test_every_recipe_is_valid_opens_with_its_command_and_is_named_as_its_file(p
 )
 def test_an_unknown_key_names_the_nearest_known_one(change: dict[str, object], nearest: str) -> None:
     with pytest.raises(RecipeError, match=f"did you mean '{nearest}'"):
-        parse_recipe(minimal() | change, origin="here")
+        parse_as(Recipe, minimal() | change, origin="here")
 
 
 def test_a_test_split_is_rejected_for_training_and_selection() -> None:
     values = minimal()
     values["data"] = {"train": [{"kind": "folders", "split": "train"}], "valid": {"kind": "folders", "split": "test"}}
     with pytest.raises(RecipeError, match="test split is for the final evaluation only"):
-        parse_recipe(values, origin="here")
+        parse_as(Recipe, values, origin="here")
 
 
 def test_distillation_without_a_teacher_is_rejected() -> None:
     with pytest.raises(RecipeError, match="every mode except none requires a teacher"):
-        parse_recipe(minimal() | {"distillation": {"mode": "token-soft"}}, origin="here")
+        parse_as(Recipe, minimal() | {"distillation": {"mode": "token-soft"}}, origin="here")
 
 
 def test_overrides_reach_nested_keys_and_scientific_numbers(tmp_path: Path) -> None:
@@ -83,12 +83,12 @@ def test_a_file_that_is_not_text_is_not_a_recipe(tmp_path: Path) -> None:
 def test_a_source_without_root_names_the_variable_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MIEN_DATA_DIR", raising=False)
     with pytest.raises(RecipeError, match="MIEN_DATA_DIR is not set"):
-        parse_recipe(minimal(), origin="here").data.valid.resolved_root()
+        parse_as(Recipe, minimal(), origin="here").data.valid.resolved_root()
 
 
 def test_two_remedies_for_rare_classes_are_rejected() -> None:
     with pytest.raises(RecipeError, match="choose one"):
-        parse_recipe(minimal() | {"loss": {"logit_adjustment": 1.0, "class_balance": 0.99}}, origin="here")
+        parse_as(Recipe, minimal() | {"loss": {"logit_adjustment": 1.0, "class_balance": 0.99}}, origin="here")
 
 
 @pytest.mark.parametrize(
