@@ -14,7 +14,6 @@ from playwright.sync_api import Page
 
 from data.contract import LABELS, decode
 from tests.browser import ROOT, WAIT_MS, Site, Tab, serving
-from tests.explaining import explaining_artifact
 from tests.support import tiny_artifact
 
 pytestmark = pytest.mark.timeout(240)
@@ -132,8 +131,8 @@ def test_the_attention_map_is_shown_if_the_model_has_one(
     open_tab: Open, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("explaining")
-    with serving(folder, explaining_artifact(folder / "explaining.test")) as telling:
-        tab = open_tab("/#photos", at=telling.url)
+    with serving(folder, tiny_artifact(folder / "explaining.test", explain=True)) as explaining:
+        tab = open_tab("/#photos", at=explaining.url)
         tab.page.check("#attention")
         tab.page.set_input_files("#files", ASTRONAUT)
         tab.page.click(".tile .open", timeout=WAIT_MS)
@@ -150,9 +149,9 @@ def test_the_attention_map_is_shown_if_the_model_has_one(
 def test_the_attention_map_is_not_offered_if_the_model_has_none(
     open_tab: Open, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    folder = tmp_path_factory.mktemp("silent")
-    with serving(folder, tiny_artifact(folder / "tiny.test")) as silent:
-        tab = open_tab("/#photos", at=silent.url)
+    folder = tmp_path_factory.mktemp("plain")
+    with serving(folder, tiny_artifact(folder / "tiny.test")) as plain:
+        tab = open_tab("/#photos", at=plain.url)
         assert tab.page.is_hidden("#attention-field")
 
 

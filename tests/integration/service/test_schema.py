@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from app.service.security import key_hash
-from tests.explaining import explaining_artifact
 from tests.integration.service.conftest import Server
+from tests.support import tiny_artifact
 
 Serve = Callable[..., Server]
 _ROOT = Path(__file__).resolve().parents[3]
@@ -43,7 +43,7 @@ def _examine(server: Server, examples: int, seconds: float, *options: str) -> No
 
 
 def _server(serve: Serve, tmp_path: Path, **settings: object) -> Server:
-    artifact = explaining_artifact(tmp_path / "explaining.test")
+    artifact = tiny_artifact(tmp_path / "explaining.test", explain=True)
     return serve(model=artifact, body_timeout_s=2, header_timeout_s=2, max_per_client=0, **settings)
 
 

@@ -21,8 +21,7 @@ from app.inference.runtime.triton import NAME, write_repository
 from app.settings import load_settings
 from data.contract import LABELS
 from models.manifest import ArtifactError, read_manifest, sha256_of
-from tests.explaining import explaining_artifact
-from tests.support import sample_photo
+from tests.support import sample_photo, tiny_artifact
 
 ROOT = Path(__file__).resolve().parents[5]
 
@@ -35,7 +34,7 @@ def test_the_repository_contains_the_verified_graph_and_its_labels(artifact: Pat
 
 
 def test_the_configuration_matches_inputs_and_outputs_of_the_graph(tmp_path: Path) -> None:
-    artifact = explaining_artifact(tmp_path / "explaining.test")
+    artifact = tiny_artifact(tmp_path / "explaining.test", explain=True)
     folder = write_repository(artifact, tmp_path / "out", device="gpu")
     config = (folder / "config.pbtxt").read_text()
     session = onnxruntime.InferenceSession(str(folder / "1" / "model.onnx"), providers=["CPUExecutionProvider"])
@@ -50,7 +49,7 @@ def test_the_configuration_matches_inputs_and_outputs_of_the_graph(tmp_path: Pat
 
 
 def test_a_damaged_artifact_is_not_exported(tmp_path: Path) -> None:
-    artifact = explaining_artifact(tmp_path / "explaining.test")
+    artifact = tiny_artifact(tmp_path / "explaining.test", explain=True)
     (artifact / "model.fp32.onnx").write_bytes(b"damaged")
     with pytest.raises(ArtifactError, match=r"model\.fp32\.onnx"):
         write_repository(artifact, tmp_path / "out")
@@ -102,7 +101,7 @@ class StandIn(BaseHTTPRequestHandler):
 @pytest.fixture
 def triton(tmp_path: Path) -> Iterator[tuple[Path, int]]:
     """An artifact, and the port where its exported repository is served."""
-    artifact = explaining_artifact(tmp_path / "explaining.test")
+    artifact = tiny_artifact(tmp_path / "explaining.test", explain=True)
     handler = type("Handler", (StandIn,), {"folder": write_repository(artifact, tmp_path / "out")})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever).start()
