@@ -10,7 +10,7 @@ from app.inference.detect.search import Plan
 from app.inference.detect.yunet import YuNet
 from app.inference.runtime.sessions import CUDA, cuda_obstacle
 from data import contract
-from tests.support import folder_from_environment, random_crops, sample_photo, tiny_artifact
+from tests.support import folder_from_environment, random_crops, sample_photo
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -20,23 +20,18 @@ def gpu() -> None:
         pytest.skip(f"no GPU to test: {obstacle}")
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_artifact(tmp_path_factory.mktemp("artifacts") / "tiny.test")
-
-
 @pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-4), ("fp16", 5e-3)])
 @pytest.mark.parametrize("count", [0, 1, 3, 64, 257])
-def test_gpu_and_cpu_give_the_same_probabilities(folder: Path, precision: str, tolerance: float, count: int) -> None:
-    on_gpu = Classifier(folder, device="cuda", precision=precision)  # type: ignore[arg-type]  # one of two literals
+def test_gpu_and_cpu_give_the_same_probabilities(artifact: Path, precision: str, tolerance: float, count: int) -> None:
+    on_gpu = Classifier(artifact, device="cuda", precision=precision)  # type: ignore[arg-type]  # one of two literals
     assert on_gpu.provider == CUDA
     crops = random_crops(count)
-    expected = Classifier(folder, device="cpu", precision="fp32").classify(crops)
+    expected = Classifier(artifact, device="cpu", precision="fp32").classify(crops)
     assert np.abs(on_gpu.classify(crops) - expected).max(initial=0) < tolerance
 
 
-def test_auto_takes_the_gpu_in_half_precision(folder: Path) -> None:
-    classifier = Classifier(folder, device="auto")
+def test_auto_takes_the_gpu_in_half_precision(artifact: Path) -> None:
+    classifier = Classifier(artifact, device="auto")
     assert (classifier.provider, classifier.precision, classifier.max_batch) == (CUDA, "fp16", 256)
 
 

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import tiny_artifact
-
 ROOT = Path(__file__).resolve().parents[2]
 # An audit hook sees every attempt, even if the library suppresses its failure; threads of an import are joined.
 WATCH = """
@@ -58,8 +56,7 @@ def test_importing_opens_no_connection(packages: tuple[str, ...], tmp_path: Path
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-def test_service_starts_without_a_network(tmp_path: Path) -> None:
-    artifact = tiny_artifact(tmp_path / "tiny.test")
+def test_service_starts_without_a_network(artifact: Path, tmp_path: Path) -> None:
     result = _run_watched(START, tmp_path, MIEN_MODEL=str(artifact))
     assert result.returncode == 0, result.stdout + result.stderr
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import sample_photo, tiny_artifact
+from tests.support import sample_photo
 
 FORBIDDEN = ("torch", "torchvision", "timm", "albumentations", "onnx", "onnxscript", "sklearn", "yaml", "training")
 
@@ -36,11 +36,10 @@ print(json.dumps({"faces": len(analysis.faces), "modules": sorted({name.split(".
 
 
 @pytest.fixture(scope="module")
-def serving(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def serving(artifact: Path) -> dict[str, Any]:
     """Output of a process that imported all of `app` and labeled one photo."""
-    model = tiny_artifact(tmp_path_factory.mktemp("artifacts") / "tiny.test")
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", SERVE_ONE_PHOTO, str(model), str(sample_photo())],
+        [sys.executable, "-W", "error", "-c", SERVE_ONE_PHOTO, str(artifact), str(sample_photo())],
         cwd=Path(__file__).resolve().parents[2],
         capture_output=True,
         text=True,

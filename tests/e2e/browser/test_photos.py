@@ -127,11 +127,8 @@ def test_a_format_that_the_browser_cannot_read_is_drawn_by_the_service(open_tab:
     assert tuple(size) == photo.size
 
 
-def test_the_attention_map_is_shown_if_the_model_has_one(
-    open_tab: Open, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    folder = tmp_path_factory.mktemp("explaining")
-    with serving(folder, tiny_artifact(folder / "explaining.test", explain=True)) as explaining:
+def test_the_attention_map_is_shown_if_the_model_has_one(open_tab: Open, tmp_path: Path) -> None:
+    with serving(tmp_path, tiny_artifact(tmp_path / "explaining.test", explain=True)) as explaining:
         tab = open_tab("/#photos", at=explaining.url)
         tab.page.check("#attention")
         tab.page.set_input_files("#files", ASTRONAUT)
@@ -146,11 +143,8 @@ def test_the_attention_map_is_shown_if_the_model_has_one(
         tab.page.click("#stop")
 
 
-def test_the_attention_map_is_not_offered_if_the_model_has_none(
-    open_tab: Open, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    folder = tmp_path_factory.mktemp("plain")
-    with serving(folder, tiny_artifact(folder / "tiny.test")) as plain:
+def test_the_attention_map_is_not_offered_if_the_model_has_none(open_tab: Open, artifact: Path, tmp_path: Path) -> None:
+    with serving(tmp_path, artifact) as plain:
         tab = open_tab("/#photos", at=plain.url)
         assert tab.page.is_hidden("#attention-field")
 

@@ -18,19 +18,19 @@ from app.settings import Settings
 from tests.albums import face_photo
 from tests.browser import ROOT
 from tests.e2e.browser.conftest import Open
-from tests.support import encoded, tiny_artifact
+from tests.support import encoded
 
 FACES = 16
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 
 
 @pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def out(artifact: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.mktemp("review")
     (base / "photos").mkdir()
     for number in range(FACES):
         (base / "photos" / f"{number:02d}.jpg").write_bytes(encoded(face_photo(variant=number), "JPEG"))
-    settings = Settings(model=tiny_artifact(base / "tiny.test"), detector="builtin", device="cpu")
+    settings = Settings(model=artifact, detector="builtin", device="cpu")
     outcome = label(Request(base / "out", (str(base / "photos"),), outputs=("report",)), settings, Reporter())
     assert sum(outcome.labels.values()) == FACES
     return base / "out"

@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 
 from app.cli.program import app
 from tests.albums import make_album
-from tests.support import tiny_artifact
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -36,11 +35,6 @@ class Mien:
         missing = {name: None for name in os.environ if name not in self.environment}
         runner = CliRunner(env=self.environment | missing)
         return runner.invoke(app, [str(argument) for argument in arguments], input=given, catch_exceptions=False)
-
-
-@pytest.fixture(scope="session")
-def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_artifact(tmp_path_factory.mktemp("artifacts") / "tiny.test")
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from app.labeling.request import Request
 from app.labeling.run import label
 from app.settings import Settings
 from tests.albums import face_photo
-from tests.support import encoded, tiny_artifact
+from tests.support import encoded
 
 NAMES = (
     "plain.jpg",
@@ -33,14 +33,14 @@ NAMES = (
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def written(artifact: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.mktemp("consumers")
     (base / "photos").mkdir()
     for number, name in enumerate(NAMES):
         (base / "photos" / name).write_bytes(encoded(face_photo(variant=number), "JPEG"))
     (base / "photos" / "two.dots.png").write_bytes(encoded(face_photo(), "PNG"))
     outputs = ("csv", "files", "jsonl", "parquet", "coco", "label-studio", "fiftyone", "classes")
-    settings = Settings(model=tiny_artifact(base / "tiny.test"), detector="builtin", device="cpu")
+    settings = Settings(model=artifact, detector="builtin", device="cpu")
     label(Request(base / "out", (str(base / "photos"),), outputs=outputs, workers=1), settings, Reporter())
     return base / "out"
 

@@ -14,8 +14,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support import tiny_artifact
-
 _ROOT = Path(__file__).resolve().parents[3]
 Serve = Callable[..., "Server"]
 
@@ -105,11 +103,6 @@ def _wait_until_ready(server: Server, timeout_s: float = 60) -> None:
         except httpx.TransportError:
             time.sleep(0.1)
     raise AssertionError(f"the server did not start:\n{server.log.read_text()}")
-
-
-@pytest.fixture(scope="session")
-def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_artifact(tmp_path_factory.mktemp("artifacts") / "tiny.test")
 
 
 @pytest.fixture

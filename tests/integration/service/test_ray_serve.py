@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from tests.integration.service.conftest import free_port
-from tests.support import tiny_artifact
 
 _ROOT = Path(__file__).resolve().parents[3]
 # In a process of its own, as Ray starts many threads and processes, and ends them with it.
@@ -54,13 +53,12 @@ serve.shutdown()
 
 
 @pytest.mark.soak
-def test_a_killed_replica_loses_only_what_was_in_flight_on_it(tmp_path: Path) -> None:
+def test_a_killed_replica_loses_only_what_was_in_flight_on_it(artifact: Path, tmp_path: Path) -> None:
     if importlib.util.find_spec("grpc_reflection") is None:
         pytest.skip("Ray Serve is not installed: sh requirements/install.sh .venv-ray ray")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MIEN_")}
-    model = tiny_artifact(tmp_path / "tiny.test")
     environment |= {
-        "MIEN_MODEL": str(model),
+        "MIEN_MODEL": str(artifact),
         "MIEN_DETECTOR": "builtin",
         "MIEN_DEVICE": "cpu",
         "MIEN_MAX_PER_CLIENT": "0",

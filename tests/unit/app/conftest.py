@@ -17,7 +17,6 @@ from app.inference.pipeline import Pipeline
 from app.main import create_app
 from app.settings import Settings
 from data.contract import Array
-from tests.support import tiny_artifact
 
 Connect = Callable[..., TestClient]
 
@@ -44,11 +43,6 @@ class DrawnFaces:
         x, y = width / 2, height / 2
         points = [(x - 16, y - 12), (x + 16, y - 12), (x, y + 2), (x - 12, y + 18), (x + 12, y + 18)]
         return [Face((x - 40.0, y - 40.0, 80.0, 80.0), np.array(points, np.float32), 0.9)]
-
-
-@pytest.fixture(scope="session")
-def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_artifact(tmp_path_factory.mktemp("artifacts") / "tiny.test")
 
 
 @pytest.fixture(scope="session")

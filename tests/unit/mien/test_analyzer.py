@@ -10,12 +10,7 @@ from app.inference.pipeline import build_pipeline
 from app.settings import load_settings
 from data.contract import LABELS, LANDMARKS, decode
 from mien import Analyzer, Face, MienError
-from tests.support import encoded, gradient_image, sample_photo, tiny_artifact
-
-
-@pytest.fixture(scope="module")
-def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_artifact(tmp_path_factory.mktemp("artifacts") / "tiny.test")
+from tests.support import encoded, gradient_image, sample_photo
 
 
 @pytest.fixture(scope="module")

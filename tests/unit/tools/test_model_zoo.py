@@ -5,13 +5,12 @@ from pathlib import Path
 import pytest
 
 from models.manifest import load_artifact
-from tests.support import tiny_artifact
 from tools.model_zoo import main
 
 
-def test_each_artifact_is_a_row_with_its_metrics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    manifest = load_artifact(tiny_artifact(tmp_path / "tiny.test"))
-    assert main(["--artifacts", str(tmp_path), "--milliseconds", "--threads", "1"]) == 0
+def test_each_artifact_is_a_row_with_its_metrics(artifact: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    manifest = load_artifact(artifact)
+    assert main(["--artifacts", str(artifact.parent), "--milliseconds", "--threads", "1"]) == 0
     rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| [")]
     assert len(rows) == 1
     assert f"[{manifest.name}]" in rows[0]

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from app.errors import QueueFull, ShuttingDown
 from app.inference.batcher import Batcher, BatchLimits
 from app.inference.classifier import Classifier
 from data.contract import CROP_PX, LABELS, Array
-from tests.support import random_crops, tiny_artifact
+from tests.support import random_crops
 
 TIMEOUT_S = 20
 
@@ -191,12 +190,6 @@ def test_a_failing_callback_is_logged_and_every_caller_gets_its_rows(
         assert read(batcher.submit(marks(value))) == [value]
     batcher.close()
     assert "disk full" in caplog.text
-
-
-@pytest.fixture(scope="module")
-def classifier(tmp_path_factory: pytest.TempPathFactory) -> Classifier:
-    folder: Path = tiny_artifact(tmp_path_factory.mktemp("artifacts") / "tiny.test")
-    return Classifier(folder, device="cpu", threads=1)
 
 
 def test_ten_thousand_shuffled_concurrent_requests_get_their_own_results(classifier: Classifier) -> None:

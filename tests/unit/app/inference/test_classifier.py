@@ -19,16 +19,6 @@ from models.manifest import ArtifactError
 from tests.support import RELEVANCE_GRID, random_crops, tiny_artifact
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_artifact(tmp_path_factory.mktemp("artifacts") / "tiny.test")
-
-
-@pytest.fixture(scope="module")
-def classifier(folder: Path) -> Classifier:
-    return Classifier(folder, device="cpu", threads=1)
-
-
 def test_rows_are_probabilities_in_float32(classifier: Classifier) -> None:
     rows = classifier.classify(random_crops(5))
     assert rows.shape == (5, len(LABELS))
@@ -47,7 +37,7 @@ def test_a_large_batch_gives_what_each_crop_gives_alone(classifier: Classifier) 
     assert np.abs(classifier.classify(crops) - alone).max() < 1e-6
 
 
-def test_the_temperature_of_the_manifest_divides_the_logits(folder: Path, tmp_path: Path) -> None:
+def test_the_temperature_of_the_manifest_divides_the_logits(artifact: Path, tmp_path: Path) -> None:
     crops = random_crops(4)
     hot = Classifier(tiny_artifact(tmp_path / "hot.test", temperature=3.0), device="cpu").classify(crops)
     cold = Classifier(tiny_artifact(tmp_path / "cold.test", temperature=1.0), device="cpu").classify(crops)
@@ -85,8 +75,8 @@ def test_threads_may_share_a_classifier(classifier: Classifier) -> None:
     assert all(np.array_equal(results[index], expected[index]) for index in range(8))
 
 
-def test_the_fp16_graph_agrees_with_fp32(folder: Path, classifier: Classifier) -> None:
-    half = Classifier(folder, device="cpu", precision="fp16")
+def test_the_fp16_graph_agrees_with_fp32(artifact: Path, classifier: Classifier) -> None:
+    half = Classifier(artifact, device="cpu", precision="fp16")
     assert half.precision == "fp16"
     crops = random_crops(16)
     assert np.abs(half.classify(crops) - classifier.classify(crops)).max() < 5e-3
@@ -141,8 +131,8 @@ def test_a_manifest_with_a_typo_is_rejected(tmp_path: Path) -> None:
         Classifier(folder, device="cpu")
 
 
-def test_the_settings_name_the_artifact(folder: Path) -> None:
-    classifier = create_classifier(load_settings(model=folder, device="cpu", threads=1))
+def test_the_settings_name_the_artifact(artifact: Path) -> None:
+    classifier = create_classifier(load_settings(model=artifact, device="cpu", threads=1))
     assert (classifier.manifest.name, classifier.provider, classifier.precision) == ("tiny.test", CPU, "fp32")
 
 
@@ -150,37 +140,37 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions, "cuda_obstacle", lambda: "no NVIDIA driver was found (libcuda.so.1)")
 
 
-def test_cuda_fails_with_the_reason_without_a_gpu(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_fails_with_the_reason_without_a_gpu(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     no_gpu(monkeypatch)
     with pytest.raises(ProviderUnavailable, match=r"device cuda: no NVIDIA driver .*onnxruntime-gpu"):
-        Classifier(folder, device="cuda")
+        Classifier(artifact, device="cuda")
 
 
 def test_auto_falls_back_to_the_cpu_and_logs_why(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    artifact: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     no_gpu(monkeypatch)
     with caplog.at_level(logging.INFO, logger=sessions.__name__):
-        classifier = Classifier(folder, device="auto")
+        classifier = Classifier(artifact, device="auto")
     assert (classifier.provider, classifier.precision) == (CPU, "fp32")
     assert "no NVIDIA driver" in caplog.text
 
 
 def test_tensorrt_fails_with_the_reason_without_a_gpu(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     no_gpu(monkeypatch)
     with pytest.raises(ProviderUnavailable, match=r"device tensorrt: no NVIDIA driver .* TensorRT 10"):
-        Classifier(folder, device="tensorrt", engine_cache=tmp_path)
+        Classifier(artifact, device="tensorrt", engine_cache=tmp_path)
 
 
-def test_int8_is_rejected_on_tensorrt(folder: Path) -> None:
+def test_int8_is_rejected_on_tensorrt(artifact: Path) -> None:
     with pytest.raises(ProviderUnavailable, match="int8 is for CPUs"):
-        Classifier(folder, device="tensorrt", precision="int8")
+        Classifier(artifact, device="tensorrt", precision="int8")
 
 
 def test_a_cuda_session_that_silently_runs_on_the_cpu_is_rejected(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    artifact: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a missing library, the session works but all nodes run on the CPU."""
     monkeypatch.setattr(sessions, "cuda_obstacle", lambda: None)
@@ -191,11 +181,11 @@ def test_a_cuda_session_that_silently_runs_on_the_cpu_is_rejected(
 
     monkeypatch.setattr(onnxruntime, "InferenceSession", on_the_cpu)
     with pytest.raises(ProviderUnavailable, match=r"runs none of the model's nodes \(\d+ on CPUExecution"):
-        Classifier(folder, device="cuda")
+        Classifier(artifact, device="cuda")
 
 
-def test_nothing_is_printed_without_a_gpu(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_printed_without_a_gpu(artifact: Path, capfd: pytest.CaptureFixture[str]) -> None:
     if sessions.cuda_obstacle() is None:
         pytest.skip("this machine has a GPU")
-    Classifier(folder, device="auto").classify(random_crops(1))
+    Classifier(artifact, device="auto").classify(random_crops(1))
     assert capfd.readouterr() == ("", "")

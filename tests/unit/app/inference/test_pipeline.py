@@ -18,16 +18,11 @@ from data.readers.base import Sample, frame
 from tests.support import encoded, folder_from_environment, gradient_image, sample_photo, tiny_artifact
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_artifact(tmp_path_factory.mktemp("artifacts") / "tiny.test")
-
-
 @pytest.fixture(scope="module", params=["builtin", "yunet"])
-def pipeline(request: pytest.FixtureRequest, model: Path) -> Pipeline:
+def pipeline(request: pytest.FixtureRequest, artifact: Path) -> Pipeline:
     folder = folder_from_environment("MIEN_MODELS_DIR") if request.param == "yunet" else None
     return build_pipeline(
-        load_settings(detector=request.param, models_dir=folder, model=model, device="cpu", threads=1)
+        load_settings(detector=request.param, models_dir=folder, model=artifact, device="cpu", threads=1)
     )
 
 
@@ -48,8 +43,8 @@ def face(side: float, *, x: float = 10.0) -> Face:
     return Face((x, 10.0, side, side), points * side + [x, 10], 0.9)
 
 
-def drawn(model: Path, *faces: Face, **settings: object) -> Pipeline:
-    built = build_pipeline(load_settings(detector="builtin", model=model, device="cpu", threads=1, **settings))
+def drawn(artifact: Path, *faces: Face, **settings: object) -> Pipeline:
+    built = build_pipeline(load_settings(detector="builtin", model=artifact, device="cpu", threads=1, **settings))
     return Pipeline(Drawn(*faces), built.classifier, built.settings)
 
 
@@ -112,18 +107,18 @@ def test_tiny_and_narrow_images_are_analyzed(pipeline: Pipeline, size: tuple[int
     assert analysis.faces == ()
 
 
-def test_a_face_beyond_the_image_border_is_cropped(model: Path) -> None:
-    (labeled,) = drawn(model, face(200, x=-80)).analyze_pixels(gradient_image()).faces
+def test_a_face_beyond_the_image_border_is_cropped(artifact: Path) -> None:
+    (labeled,) = drawn(artifact, face(200, x=-80)).analyze_pixels(gradient_image()).faces
     assert labeled.crop.shape == (CROP_PX, CROP_PX, 3)
 
 
-def test_faces_below_the_minimum_size_are_dropped(model: Path) -> None:
-    pipeline = drawn(model, face(60), face(39), min_face_px=40)
+def test_faces_below_the_minimum_size_are_dropped(artifact: Path) -> None:
+    pipeline = drawn(artifact, face(60), face(39), min_face_px=40)
     assert [labeled.face.box_px[2] for labeled in pipeline.analyze_pixels(gradient_image()).faces] == [60]
 
 
-def test_at_most_max_faces_are_labeled(model: Path) -> None:
-    pipeline = drawn(model, *(face(50, x=float(x)) for x in range(9)), max_faces=4)
+def test_at_most_max_faces_are_labeled(artifact: Path) -> None:
+    pipeline = drawn(artifact, *(face(50, x=float(x)) for x in range(9)), max_faces=4)
     assert len(pipeline.analyze_pixels(gradient_image()).faces) == 4
 
 
@@ -131,8 +126,8 @@ def test_at_most_max_faces_are_labeled(model: Path) -> None:
 def test_a_label_below_the_threshold_of_the_manifest_is_uncertain(
     tmp_path: Path, threshold: float, uncertain: bool
 ) -> None:
-    model = tiny_artifact(tmp_path / "tiny.threshold", abstain_threshold=threshold)
-    (labeled,) = drawn(model, face(100)).analyze_pixels(gradient_image()).faces
+    artifact = tiny_artifact(tmp_path / "tiny.threshold", abstain_threshold=threshold)
+    (labeled,) = drawn(artifact, face(100)).analyze_pixels(gradient_image()).faces
     assert labeled.uncertain is uncertain
 
 
@@ -144,14 +139,14 @@ def test_prepare_classify_and_label_equal_analyze(pipeline: Pipeline) -> None:
     assert np.array_equal(whole.faces[0].probabilities, parts.faces[0].probabilities)
 
 
-def test_too_many_bytes_are_rejected(model: Path) -> None:
+def test_too_many_bytes_are_rejected(artifact: Path) -> None:
     with pytest.raises(PayloadTooLarge, match=r"at most 2,000"):
-        drawn(model, max_bytes=2000).analyze(encoded(gradient_image(), "BMP"))
+        drawn(artifact, max_bytes=2000).analyze(encoded(gradient_image(), "BMP"))
 
 
-def test_too_many_pixels_are_rejected(model: Path) -> None:
+def test_too_many_pixels_are_rejected(artifact: Path) -> None:
     with pytest.raises(ImageTooLarge):
-        drawn(model, max_pixels=5000).analyze(encoded(gradient_image()))
+        drawn(artifact, max_pixels=5000).analyze(encoded(gradient_image()))
 
 
 @pytest.mark.parametrize(
@@ -159,10 +154,10 @@ def test_too_many_pixels_are_rejected(model: Path) -> None:
     [(b"", DecodeError), (b"hello", UnsupportedImage), (encoded(gradient_image())[:400], DecodeError)],
 )
 def test_empty_unsupported_and_truncated_files_raise_different_errors(
-    model: Path, payload: bytes, kind: type[Exception]
+    artifact: Path, payload: bytes, kind: type[Exception]
 ) -> None:
     with pytest.raises(kind):
-        drawn(model).analyze(payload)
+        drawn(artifact).analyze(payload)
 
 
 @cache

@@ -11,7 +11,7 @@ from app.labeling.request import Request
 from app.labeling.run import Outcome, label
 from app.settings import Settings
 from tests.albums import face_photo, write_video
-from tests.support import encoded, gradient_image, tiny_artifact
+from tests.support import encoded, gradient_image
 
 ALL = (
     "csv", "files", "jsonl", "parquet", "annotated", "crops", "classes", "coco", "label-studio", "fiftyone", "report",
@@ -30,7 +30,7 @@ class Labeled:
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Labeled:
+def finished(artifact: Path, tmp_path_factory: pytest.TempPathFactory) -> Labeled:
     base = tmp_path_factory.mktemp("finished")
     photos = base / "photos"
     photos.mkdir()
@@ -40,7 +40,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Labeled:
     (photos / "<b>&amp;.jpg").write_bytes(b"broken")
     (photos / "notes.txt").write_text("words")
     write_video(photos / "clip.avi", frames=2)
-    settings = Settings(model=tiny_artifact(base / "tiny.test"), detector="builtin", device="cpu")
+    settings = Settings(model=artifact, detector="builtin", device="cpu")
     outcome = label(Request(base / "out", (str(photos),), outputs=ALL, workers=1), settings, Reporter())
     return Labeled(photos, base / "out", settings, outcome)
 

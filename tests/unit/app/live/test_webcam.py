@@ -23,7 +23,7 @@ from app.live.views import FileView, LinesView, Moment, TableView, WindowView
 from app.live.webcam import label_video
 from app.settings import Settings
 from data.contract import Array
-from tests.support import gradient_image, tiny_artifact
+from tests.support import gradient_image
 
 FPS = 10.0
 FRAMES = 12
@@ -82,14 +82,9 @@ class Recorder:
         self.complete = complete
 
 
-@pytest.fixture(scope="module")
-def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_artifact(tmp_path_factory.mktemp("artifacts") / "tiny.test")
-
-
 @pytest.fixture
-def pipeline(artifact: Path) -> Pipeline:
-    return Pipeline(MovingFace(), Classifier(artifact, device="cpu", threads=1), Settings(device="cpu"))
+def pipeline(classifier: Classifier) -> Pipeline:
+    return Pipeline(MovingFace(), classifier, Settings(device="cpu"))
 
 
 def test_a_face_keeps_its_number_and_every_view_sees_every_frame(pipeline: Pipeline) -> None:
