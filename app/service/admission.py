@@ -10,33 +10,13 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from typing import Final
 
 from app.errors import PayloadTooLarge, QueueFull, TooManyRequests
+from app.inference.runtime.cpu_count import cores
+from app.settings import Settings
 
 _NEWEST_SHARE: Final = 0.1  # of the newest turn in the moving average
-
-
-@dataclass(frozen=True, slots=True)
-class AdmissionLimits:
-    """Limits of requests and streams.
-
-    Attributes:
-        concurrent, queue: maximum number of running and of waiting requests.
-        wait_s: if any request is waiting, requests with a longer expected time are rejected.
-        per_client: maximum number of admitted requests per client; 0: no limit.
-        buffered_bytes: maximum size of all request bodies together.
-        streams, streams_per_client: maximum number of open streams, and per client; 0: no limit per client.
-    """
-
-    concurrent: int
-    queue: int
-    wait_s: float
-    per_client: int
-    buffered_bytes: int
-    streams: int
-    streams_per_client: int
 
 
 class Visit:
@@ -53,41 +33,43 @@ class Visit:
 
         Raises: QueueFull, if the buffer is full; PayloadTooLarge, if this request alone exceeds it.
         """
-        if self.reserved_bytes + count > self._admission.limits.buffered_bytes:
-            raise PayloadTooLarge(f"body of more than {self._admission.limits.buffered_bytes} bytes: send less at once")
-        if self._admission.buffered_bytes + count > self._admission.limits.buffered_bytes:
+        limit = self._admission.settings.max_buffered_bytes
+        if self.reserved_bytes + count > limit:
+            raise PayloadTooLarge(f"body of more than {limit} bytes: send less at once")
+        if self._admission.buffered_bytes + count > limit:
             raise QueueFull("the buffer for request bodies is full: try again in a moment")
         self._admission.buffered_bytes += count
         self.reserved_bytes += count
 
 
 class Admission:
-    """State of admission control. Belongs to one event loop, so it needs no lock."""
+    """State of admission control, with limits from the settings. Belongs to one event loop, so it needs no lock."""
 
-    def __init__(self, limits: AdmissionLimits) -> None:
-        self.limits = limits
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.concurrent = settings.max_concurrent or max(8, 4 * cores())
         self.inside = 0
         self.waiting = 0
         self.working = 0
         self.buffered_bytes = 0
         self._by_client: Counter[str] = Counter()
         self._streams: Counter[str] = Counter()
-        self._turns = asyncio.Semaphore(limits.concurrent)
+        self._turns = asyncio.Semaphore(self.concurrent)
         self._turn_s = 0.0  # moving average of the duration of a turn
 
     def expected_s(self) -> float:
         """Expected time until an additional request would be finished, in seconds."""
-        return (self.inside + 1) / self.limits.concurrent * self._turn_s
+        return (self.inside + 1) / self.concurrent * self._turn_s
 
     @contextmanager
     def enter(self, client: str) -> Iterator[Visit]:
         """Admit or reject a request. Raises: QueueFull, TooManyRequests."""
-        limits = self.limits
-        if limits.per_client and self._by_client[client] >= limits.per_client:
-            raise TooManyRequests(f"more than {limits.per_client} concurrent requests of a client: wait for responses")
-        if self.inside >= limits.concurrent + limits.queue:
-            raise QueueFull(f"{limits.concurrent} requests running and {limits.queue} waiting: try again in a moment")
-        if self.inside >= limits.concurrent and self.expected_s() > limits.wait_s:
+        per_client, queue = self.settings.max_per_client, self.settings.max_queue
+        if per_client and self._by_client[client] >= per_client:
+            raise TooManyRequests(f"more than {per_client} concurrent requests of a client: wait for responses")
+        if self.inside >= self.concurrent + queue:
+            raise QueueFull(f"{self.concurrent} requests running and {queue} waiting: try again in a moment")
+        if self.inside >= self.concurrent and self.expected_s() > self.settings.max_wait_s:
             raise QueueFull(f"a response would take about {self.expected_s():.1f} s: try again in a moment")
         self.inside += 1
         self._by_client[client] += 1
@@ -97,9 +79,7 @@ class Admission:
         finally:
             self.inside -= 1
             self.buffered_bytes -= visit.reserved_bytes
-            self._by_client[client] -= 1
-            if not self._by_client[client]:
-                del self._by_client[client]
+            self._by_client -= Counter((client,))  # subtraction drops clients at zero
 
     @property
     def streams(self) -> int:
@@ -109,16 +89,16 @@ class Admission:
     @contextmanager
     def stream(self, client: str) -> Iterator[None]:
         """Admit or reject a stream. Raises: QueueFull, TooManyRequests."""
-        limits = self.limits
-        if limits.streams_per_client and self._streams[client] >= limits.streams_per_client:
-            raise TooManyRequests(f"{limits.streams_per_client} streams of one client are open: close one first")
-        if self.streams >= limits.streams:
-            raise QueueFull(f"{limits.streams} streams are open: try again in a moment")
+        per_client, limit = self.settings.max_streams_per_client, self.settings.max_streams
+        if per_client and self._streams[client] >= per_client:
+            raise TooManyRequests(f"{per_client} streams of one client are open: close one first")
+        if self.streams >= limit:
+            raise QueueFull(f"{limit} streams are open: try again in a moment")
         self._streams[client] += 1
         try:
             yield
         finally:
-            self._streams -= Counter((client,))  # subtraction drops clients at zero
+            self._streams -= Counter((client,))
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:

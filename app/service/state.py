@@ -20,9 +20,9 @@ from app.inference.in_browser import BrowserPipeline, browser_pipeline
 from app.inference.pipeline import Analysis, Pipeline, PreparedPhoto, timed
 from app.inference.runtime.cpu_count import cores
 from app.inference.runtime.sessions import CPU, cuda_obstacle
-from app.service.admission import Admission, AdmissionLimits
+from app.service.admission import Admission
 from app.service.metrics import Metrics
-from app.service.uploads import Upload, UploadLimits
+from app.service.uploads import Upload
 from app.settings import Settings
 from data.contract import Array, DecodeError
 
@@ -89,18 +89,7 @@ class Service:
         self.threads = cores()
         self.fallback = fallback(self.pipeline.classifier, settings)
         self.draining = False
-        self.upload_limits = UploadLimits(settings.max_body_bytes, settings.max_bytes, settings.max_images)
-        self.admission = Admission(
-            AdmissionLimits(
-                concurrent=settings.max_concurrent or max(8, 4 * self.threads),
-                queue=settings.max_queue,
-                wait_s=settings.max_wait_s,
-                per_client=settings.max_per_client,
-                buffered_bytes=settings.max_buffered_bytes,
-                streams=settings.max_streams,
-                streams_per_client=settings.max_streams_per_client,
-            )
-        )
+        self.admission = Admission(settings)
         self.models = {name: Model(pipeline, self._batcher(pipeline)) for name, pipeline in pipelines.items()}
         self._pixels = image_guard.PixelBudget(settings.max_pixels_at_once)
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="mien-photo")

@@ -19,6 +19,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from app.errors import InvalidRequest, PayloadTooLarge, TooManyImages, UnsupportedContent
 from app.service.problems import summary
 from app.service.schemas import EncodedImages
+from app.settings import Settings
 
 FIELD: Final = "images"
 _MULTIPART: Final = "multipart/form-data"
@@ -39,16 +40,7 @@ class Upload:
     error: PayloadTooLarge | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class UploadLimits:
-    """Maximum bytes of the body, maximum bytes of an image, maximum number of images."""
-
-    body_bytes: int
-    image_bytes: int
-    images: int
-
-
-def check_head(content_type: str | None, content_length: str | None, limits: UploadLimits) -> None:
+def check_head(content_type: str | None, content_length: str | None, settings: Settings) -> None:
     """Check the headers before the body is read.
 
     Raises: UnsupportedContent, PayloadTooLarge, InvalidRequest.
@@ -63,14 +55,14 @@ def check_head(content_type: str | None, content_length: str | None, limits: Upl
         return
     if not (content_length.isascii() and content_length.isdecimal()):
         raise InvalidRequest("Content-Length: expected a number of bytes")
-    if len(content_length) > _MAX_LENGTH_DIGITS or int(content_length) > limits.body_bytes:
-        raise PayloadTooLarge(f"body of {content_length[:20]} bytes: at most {limits.body_bytes} are accepted")
+    if len(content_length) > _MAX_LENGTH_DIGITS or int(content_length) > settings.max_body_bytes:
+        raise PayloadTooLarge(f"body of {content_length[:20]} bytes: at most {settings.max_body_bytes} are accepted")
 
 
 async def read_uploads(
     stream: AsyncIterator[bytes],
     content_type: str,
-    limits: UploadLimits,
+    settings: Settings,
     *,
     reserve: Callable[[int], None] = lambda _count: None,
 ) -> list[Upload]:
@@ -79,19 +71,19 @@ async def read_uploads(
     Args:
         stream: chunks of the body.
         content_type: header of the request, accepted by `check_head`.
-        limits: checked on every chunk.
+        settings: the limits, checked on every chunk.
         reserve: called with the length of every chunk before it is stored; may raise to reject the rest.
     Returns: at least one upload, in the order of the parts; a part above the limit of one image has an error.
     Raises: PayloadTooLarge, TooManyImages, InvalidRequest.
     """
     kind = _media_type(content_type)
     if kind == _JSON:
-        chunks = _bounded(stream, limits.body_bytes, lambda count: reserve(_JSON_COPIES * count))
-        return await asyncio.to_thread(_decoded, b"".join([chunk async for chunk in chunks]), limits)
-    chunks = _bounded(stream, limits.body_bytes, reserve)
+        chunks = _bounded(stream, settings.max_body_bytes, lambda count: reserve(_JSON_COPIES * count))
+        return await asyncio.to_thread(_decoded, b"".join([chunk async for chunk in chunks]), settings)
+    chunks = _bounded(stream, settings.max_body_bytes, reserve)
     if kind == _MULTIPART:
-        return await _ImageParser(content_type, chunks, limits).uploads()
-    return [await _single_image(chunks, limits)]
+        return await _ImageParser(content_type, chunks, settings).uploads()
+    return [await _single_image(chunks, settings)]
 
 
 async def _bounded(
@@ -106,8 +98,8 @@ async def _bounded(
         yield chunk
 
 
-async def _single_image(chunks: AsyncIterator[bytes], limits: UploadLimits) -> Upload:
-    spool = _Spool(limits.image_bytes)
+async def _single_image(chunks: AsyncIterator[bytes], settings: Settings) -> Upload:
+    spool = _Spool(settings.max_bytes)
     async for chunk in chunks:
         spool.write(chunk)
         if spool.error:
@@ -117,7 +109,7 @@ async def _single_image(chunks: AsyncIterator[bytes], limits: UploadLimits) -> U
     return Upload(None, spool.getvalue())
 
 
-def _decoded(body: bytes, limits: UploadLimits) -> list[Upload]:
+def _decoded(body: bytes, settings: Settings) -> list[Upload]:
     """The images of a JSON body."""
     if sum(body.count(mark) for mark in (b",", b"[", b"{")) > _MAX_JSON_VALUES:
         raise InvalidRequest(f"JSON body of more than {_MAX_JSON_VALUES:,} values: expected images in base64")
@@ -125,18 +117,18 @@ def _decoded(body: bytes, limits: UploadLimits) -> list[Upload]:
         images = EncodedImages.model_validate_json(body).images
     except ValidationError as error:
         raise InvalidRequest(f"JSON body: {summary(error.errors())}") from error
-    if len(images) > limits.images:
-        raise _too_many(limits.images)
-    return [_decoded_image(image.name, image.base64, index, limits) for index, image in enumerate(images)]
+    if len(images) > settings.max_images:
+        raise _too_many(settings.max_images)
+    return [_decoded_image(image.name, image.base64, index, settings) for index, image in enumerate(images)]
 
 
-def _decoded_image(name: str | None, text: str, index: int, limits: UploadLimits) -> Upload:
+def _decoded_image(name: str | None, text: str, index: int, settings: Settings) -> Upload:
     try:
         payload = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
         raise InvalidRequest(f"{FIELD}/{index}/base64: {error}. Send base64 without line breaks or data:") from error
-    if len(payload) > limits.image_bytes:
-        return Upload(name, b"", _too_large(limits.image_bytes))
+    if len(payload) > settings.max_bytes:
+        return Upload(name, b"", _too_large(settings.max_bytes))
     return Upload(name, payload)
 
 
@@ -174,9 +166,9 @@ class _Spool(io.BytesIO):
 class _ImageParser(MultiPartParser):
     """Starlette's parser for forms with images only, with or without file names."""
 
-    def __init__(self, content_type: str, chunks: AsyncGenerator[bytes, None], limits: UploadLimits) -> None:
+    def __init__(self, content_type: str, chunks: AsyncGenerator[bytes, None], settings: Settings) -> None:
         super().__init__(Headers({"content-type": content_type}), chunks)
-        self._limits = limits
+        self._settings = settings
         self._spools: list[tuple[str | None, _Spool]] = []
         self._ended = False
 
@@ -193,8 +185,8 @@ class _ImageParser(MultiPartParser):
         return [Upload(name, spool.getvalue(), spool.error) for name, spool in self._spools]
 
     def on_part_begin(self) -> None:
-        if len(self._spools) >= self._limits.images:
-            raise _too_many(self._limits.images)
+        if len(self._spools) >= self._settings.max_images:
+            raise _too_many(self._settings.max_images)
         super().on_part_begin()
 
     def on_headers_finished(self) -> None:
@@ -205,7 +197,7 @@ class _ImageParser(MultiPartParser):
                 f"multipart part {field[:40]!r}: send images as {FIELD!r}, and options as query parameters"
             )
         name = options[b"filename"].decode("utf-8", "replace")[:_MAX_NAME] if b"filename" in options else None
-        spool = _Spool(self._limits.image_bytes)
+        spool = _Spool(self._settings.max_bytes)
         self._spools.append((name, spool))
         self._current_part.file = UploadFile(spool, filename=name)
 

@@ -1,17 +1,17 @@
 """One file per resource; each has a `router`."""
 
-from fastapi import Request
+from typing import Annotated
+
+from fastapi import Depends
 from starlette.requests import HTTPConnection
 
 from app.service.state import Service
 
 
-async def service_of(request: Request) -> Service:
-    """Service of this process; async, because FastAPI runs plain functions in a thread."""
-    return service_behind(request)
-
-
-def service_behind(connection: HTTPConnection) -> Service:
-    """Like `service_of`, also for WebSockets."""
+async def service_of(connection: HTTPConnection) -> Service:
+    """Service of this process, for requests and WebSockets; async, because FastAPI runs plain functions in a thread."""
     service: Service = connection.app.state.service
     return service
+
+
+TheService = Annotated[Service, Depends(service_of)]

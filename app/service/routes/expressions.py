@@ -6,7 +6,7 @@ from collections.abc import Coroutine
 from http import HTTPStatus
 from typing import Annotated, Any, Final, TypeVar
 
-from fastapi import APIRouter, Depends, HTTPException, Request, Response
+from fastapi import APIRouter, HTTPException, Request, Response
 from fastapi import Query as InQuery
 from pydantic import Field
 from starlette.requests import ClientDisconnect
@@ -15,7 +15,7 @@ from app.errors import BatchTooLarge, InvalidRequest, RequestTimeout
 from app.service import serialize
 from app.service.admission import Visit
 from app.service.problems import MEDIA_TYPE
-from app.service.routes import service_of
+from app.service.routes import TheService
 from app.service.schemas import EncodedImages, ExpressionsResponse, FaceResult, Fraction, ImageResult, KnownFields
 from app.service.security import client_of
 from app.service.state import Labeled, Model, Refused, Result, Service, Treatment
@@ -96,7 +96,7 @@ def describe_limits(document: dict[str, Any], settings: Settings) -> None:
 async def expressions(
     request: Request,
     options: Annotated[Options, InQuery()],
-    service: Annotated[Service, Depends(service_of)],
+    service: TheService,
 ) -> Response:
     """Label the faces of one or more images.
 
@@ -107,7 +107,7 @@ async def expressions(
     model = service.model(options.model)
     _check_options(options, model)
     content_type = request.headers.get("content-type")
-    check_head(content_type, request.headers.get("content-length"), service.upload_limits)
+    check_head(content_type, request.headers.get("content-length"), service.settings)
     clock = _Clock()
     with service.admission.enter(client_of(request)) as visit:
         uploads = await _receive(request, content_type or "", service, visit)
@@ -143,7 +143,7 @@ async def _receive(request: Request, content_type: str, service: Service, visit:
     timeout_s = service.settings.body_timeout_s
     try:
         async with asyncio.timeout(timeout_s):
-            return await read_uploads(request.stream(), content_type, service.upload_limits, reserve=visit.reserve)
+            return await read_uploads(request.stream(), content_type, service.settings, reserve=visit.reserve)
     except TimeoutError:
         raise HTTPException(
             HTTPStatus.REQUEST_TIMEOUT,

@@ -1,15 +1,12 @@
 """Probes: `/health` (the process is alive) and `/ready` (it accepts requests)."""
 
-from typing import Annotated
-
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter
 
 from app import VERSION
 from app.errors import ShuttingDown
-from app.service.routes import service_of
+from app.service.routes import TheService
 from app.service.routes.expressions import problem_docs
 from app.service.schemas import Health, Readiness
-from app.service.state import Service
 
 router = APIRouter(tags=["health"])
 
@@ -23,7 +20,7 @@ async def health() -> Health:
 
 @router.head("/ready", include_in_schema=False)
 @router.get("/ready", summary="Ready for work", responses=problem_docs(500, 503))
-async def ready(service: Annotated[Service, Depends(service_of)]) -> Readiness:
+async def ready(service: TheService) -> Readiness:
     """200 with what runs, or 503 while the process is stopping; nothing listens before the model is warm."""
     if service.draining:
         raise ShuttingDown("the service is stopping: it finishes accepted requests and accepts no new ones")
@@ -35,7 +32,7 @@ async def ready(service: Annotated[Service, Depends(service_of)]) -> Readiness:
         fallback=service.fallback,
         detector=service.pipeline.detector.name,
         queue_depth=service.admission.waiting,
-        queue_limit=service.admission.limits.queue,
+        queue_limit=service.settings.max_queue,
         requests_inside=service.admission.inside,
         version=VERSION,
     )

@@ -1,13 +1,10 @@
 """`GET /metrics`: metrics for Prometheus."""
 
-from typing import Annotated
-
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from app.service.routes import service_of
+from app.service.routes import TheService
 from app.service.routes.expressions import problem_docs
-from app.service.state import Service
 
 router = APIRouter()
 
@@ -19,7 +16,7 @@ router = APIRouter()
     response_class=Response,
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **problem_docs(401, 500)},
 )
-async def metrics(service: Annotated[Service, Depends(service_of)]) -> Response:
+async def metrics(service: TheService) -> Response:
     """Counters, gauges and histograms in the text format."""
     service.gauge()
     return Response(service.metrics.render(), media_type=CONTENT_TYPE_LATEST)

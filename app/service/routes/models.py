@@ -1,22 +1,21 @@
 """`GET /v1/models`: the served models, with metadata from their manifests."""
 
 from http import HTTPStatus
-from typing import Annotated, Final
+from typing import Final
 
-from fastapi import APIRouter, Depends, HTTPException, Response
+from fastapi import APIRouter, HTTPException, Response
 
 from app.inference.classifier import Classifier
-from app.service.routes import service_of
+from app.service.routes import TheService
 from app.service.routes.expressions import problem_docs
 from app.service.schemas import ModelInfo, ModelsResponse
-from app.service.state import Service
 
 router = APIRouter()
 CARD_NAME: Final = "card.md"
 
 
 @router.get("/v1/models", tags=["models"], summary="Served models", responses=problem_docs(401, 500))
-async def models(service: Annotated[Service, Depends(service_of)]) -> ModelsResponse:
+async def models(service: TheService) -> ModelsResponse:
     """The verified artifacts that this process runs, the default first, with their metrics in this precision."""
     return ModelsResponse(models=[_info(choice, one.pipeline.classifier) for choice, one in service.models.items()])
 
@@ -50,7 +49,7 @@ def _info(choice: str, classifier: Classifier) -> ModelInfo:
     response_class=Response,
     responses={200: {"content": {"text/markdown": {"schema": {"type": "string"}}}}, **problem_docs(401, 404, 500)},
 )
-async def model_card(name: str, service: Annotated[Service, Depends(service_of)]) -> Response:
+async def model_card(name: str, service: TheService) -> Response:
     """The model card as Markdown: use, training data, metrics and limitations."""
     for model in service.models.values():
         if model.pipeline.classifier.manifest.name == name:

@@ -6,15 +6,15 @@
 
 from http import HTTPStatus
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
-from fastapi import APIRouter, Depends, HTTPException
+from fastapi import APIRouter, HTTPException
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from app.inference.in_browser import BrowserPipeline
-from app.service.routes import service_of
+from app.service.routes import TheService
 from app.service.state import Service
 
 router = APIRouter(include_in_schema=False)
@@ -65,14 +65,14 @@ async def card() -> Response:
 
 
 @router.get("/page/local.json")
-async def local(service: Annotated[Service, Depends(service_of)]) -> Response:
+async def local(service: TheService) -> Response:
     """What the page labels with by itself; `pipeline` is null where it cannot."""
     facts = (await _pipeline(service)).facts if has_runtime() else None
     return JSONResponse({"service": True, "pipeline": facts}, headers={"Cache-Control": "no-cache"})
 
 
 @router.get("/page/models/{name}")
-async def graph(name: str, service: Annotated[Service, Depends(service_of)]) -> Response:
+async def graph(name: str, service: TheService) -> Response:
     """A verified graph."""
     path = (await _pipeline(service)).graphs.get(name) if has_runtime() else None
     if path is None:

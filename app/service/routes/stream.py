@@ -2,8 +2,8 @@
 
 A client sends each frame as one binary message, a JPEG, and gets one JSON message per processed frame. Frames are
 numbered from 0. While a frame is processed, only the newest one is kept, and replaced ones are counted in `dropped`, so
-there is never a queue. Each connection has an id, `stream`: track numbers start
-again on the next connection, and only the pair of both names one face.
+there is never a queue. Each connection has an id, `stream`: track numbers start again on the next connection, so a face
+is identified by both.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from app.errors import CapacityError, ForeignOrigin, RequestError
 from app.inference.tracking import Tracker, TrackingRules
 from app.service import serialize
 from app.service.problems import REFUSED, problem_for, problem_response
-from app.service.routes import service_behind
+from app.service.routes import TheService
 from app.service.schemas import Fraction, FrameResult, KnownFields
 from app.service.security import STREAM_PROTOCOL, client_of
 from app.service.state import Refused, Result, Service, Treatment
@@ -55,34 +55,28 @@ class NewestFrame:
     """Holds one frame; putting another replaces it."""
 
     def __init__(self) -> None:
-        self._arrived = asyncio.Event()
-        self._frame: tuple[int, bytes] | None = None
+        self._frames: asyncio.Queue[tuple[int, bytes]] = asyncio.Queue(1)
         self._count = 0
         self.dropped = 0
 
     def put(self, payload: bytes) -> bool:
         """Keep a frame as the newest; returns whether it replaced one that was not taken."""
-        replaced = self._frame is not None
-        self.dropped += replaced
-        self._frame = (self._count, payload)
+        replaced = self._frames.full()
+        if replaced:
+            self._frames.get_nowait()
+            self.dropped += 1
+        self._frames.put_nowait((self._count, payload))
         self._count += 1
-        self._arrived.set()
         return replaced
 
     async def take(self) -> tuple[int, bytes]:
         """Wait for a frame; returns its number on this connection and its bytes."""
-        await self._arrived.wait()
-        self._arrived.clear()
-        frame, self._frame = self._frame, None
-        if frame is None:
-            return await self.take()
-        return frame
+        return await self._frames.get()
 
 
 @router.websocket("/v1/stream")
-async def stream(websocket: WebSocket, options: Annotated[StreamOptions, InQuery()]) -> None:
+async def stream(websocket: WebSocket, options: Annotated[StreamOptions, InQuery()], service: TheService) -> None:
     """Track the faces of one webcam until either side closes."""
-    service = service_behind(websocket)
     try:
         _check_origin(websocket, service)
         with service.admission.stream(client_of(websocket)):
