@@ -1,8 +1,11 @@
-"""Realistic messy photo folder: variants of the sample photos, duplicates, links, odd names, broken files.
+"""Folders to label, up to a realistic messy one, and the tables of their labels.
+
+The messy folder has variants of the sample photos, duplicates, links, odd names and broken files.
 
 The photos are the repository's own, whose licenses samples/README names.
 """
 
+import csv
 import io
 import os
 import tarfile
@@ -38,6 +41,21 @@ def face_photo(side_px: int = SIDE_PX, *, variant: int = 0) -> Array:
     if variant % 2:
         face = np.ascontiguousarray(face[:, ::-1])
     return cv2.convertScaleAbs(face, alpha=0.7 + 0.1 * (variant % 6), beta=float(variant % 5))
+
+
+def write_photos(folder: Path, *names: str, count: int = 0, first: int = 0) -> Path:
+    """Write a photo of a face for each name, or `count` named 0.jpg, 1.jpg, ...; returns `folder`."""
+    for number, name in enumerate(names or [f"{number}.jpg" for number in range(count)], start=first):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(encoded(face_photo(variant=number), "JPEG"))
+    return folder
+
+
+def rows_of(out: Path, table: str = "labels.csv") -> list[dict[str, str]]:
+    """Rows of a table that `mien label` wrote."""
+    with (out / table).open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def make_album(folder: Path, count: int, *, containers: bool = True, photos: Path | None = None) -> Path:

@@ -1,4 +1,4 @@
-"""Chromium with a fake camera that shows faces, and a service that can be restarted.
+"""Chromium with a fake camera that shows faces, and a service for its pages.
 
 The camera is a file of concatenated JPEG images that Chromium plays instead of a device.
 """
@@ -6,12 +6,6 @@ The camera is a file of concatenated JPEG images that Chromium plays instead of 
 import json
 import os
 import shutil
-import signal
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,10 +19,11 @@ from playwright.sync_api import Browser, BrowserType, ConsoleMessage, Page, WebS
 
 from data.contract import Array
 from models.manifest import ArtifactError, default_artifact_dir
-from tests.support import tiny_artifact
+from tests.serving import Server
+from tests.serving import serving as serving_process
+from tests.support import ROOT, tiny_artifact
 from tools.sample_clip import side_by_side
 
-ROOT = Path(__file__).resolve().parent.parent
 FRAME_PX = (640, 480)
 WAIT_MS = 60_000
 _FACE = (150, 30, 210, 210)  # of samples/photos/astronaut.jpg: x, y, width, height around the head, pixels
@@ -121,77 +116,14 @@ def any_artifact(folder: Path) -> Path:
     return released if released.is_dir() else tiny_artifact(folder / "tiny.test")
 
 
-def free_port() -> int:
-    """A free port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-@dataclass
-class Site:
-    """A service in a separate process that can be stopped and started."""
-
-    folder: Path
-    artifact: Path
-    settings: dict[str, str] = field(default_factory=dict)
-    port: int = field(default_factory=free_port)
-    process: "subprocess.Popen[bytes] | None" = None
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    def start(self) -> None:
-        program = "from app.service.server import run; from app.settings import load_settings; run(load_settings())"
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("MIEN_")}
-        kept = {name: os.environ[name] for name in ("MIEN_MODELS_DIR",) if name in os.environ}
-        chosen = {"MIEN_MODEL": str(self.artifact), "MIEN_DEVICE": "cpu", "MIEN_PORT": str(self.port)}
-        chosen |= {"MIEN_FIND_TURNED": "false"}  # no test rotates its face
-        chosen |= {"MIEN_ALLOWED_HOSTS": "127.0.0.1,localhost,mien.test"}
-        environment |= kept | chosen | self.settings | {"PYTHONPATH": str(ROOT), "HOME": str(self.folder)}
-        with (self.folder / "server.log").open("ab") as log:
-            command = [sys.executable, "-c", program]
-            self.process = subprocess.Popen(command, env=environment, cwd=self.folder, stdout=log, stderr=log)
-        self._wait_until_ready()
-
-    def _wait_until_ready(self, timeout_s: float = 90) -> None:
-        end = time.monotonic() + timeout_s
-        while time.monotonic() < end and self.process is not None and self.process.poll() is None:
-            try:
-                with urllib.request.urlopen(f"{self.url}/ready", timeout=5):  # noqa: S310  # localhost
-                    return
-            except OSError:
-                time.sleep(0.1)
-        raise AssertionError(f"the service did not start:\n{(self.folder / 'server.log').read_text()}")
-
-    def stop(self) -> None:
-        if self.process is not None and self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-            try:
-                self.process.wait(20)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait(20)
-
-    def ask(self, payload: bytes) -> dict[str, Any]:
-        """The REST response for one JPEG."""
-        headers = {"Content-Type": "image/jpeg"}
-        request = urllib.request.Request(f"{self.url}/v1/expressions", payload, headers)  # noqa: S310  # localhost
-        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
-            body: dict[str, Any] = json.load(answer)
-            return body
-
-
 @contextmanager
-def serving(folder: Path, artifact: Path | None = None, **settings: str) -> Iterator[Site]:
-    """A running service, with additional environment variables."""
-    site = Site(folder, artifact or any_artifact(folder), settings)
-    try:
-        site.start()
-        yield site
-    finally:
-        site.stop()
+def serving(folder: Path, artifact: Path | None = None, **settings: object) -> Iterator[Server]:
+    """A running service for pages, by default with the released model."""
+    # no page shows a face on its side, except where a test sets find_turned
+    chosen = {"find_turned": False, "allowed_hosts": "127.0.0.1,localhost,mien.test"}
+    chosen |= {"models_dir": os.environ.get("MIEN_MODELS_DIR"), **settings}
+    with serving_process(folder, artifact or any_artifact(folder), **chosen) as server:
+        yield server
 
 
 @dataclass

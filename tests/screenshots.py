@@ -12,7 +12,8 @@ from typing import Any
 
 from playwright.sync_api import Page, sync_playwright
 
-from tests.browser import ALLOWED, CAMERA, ROOT, WAIT_MS, launch, people_frames, serving, write_camera
+from tests.browser import ALLOWED, CAMERA, WAIT_MS, launch, people_frames, serving, write_camera
+from tests.support import ROOT
 
 DESKTOP = {"width": 1280, "height": 800}
 PHONE = {"width": 360, "height": 740}

@@ -19,7 +19,7 @@ OPSET = 17
 _POOL_PX = 16
 RELEVANCE_GRID = (CROP_PX // _POOL_PX, CROP_PX // _POOL_PX)
 _FEATURES = 3 * (CROP_PX // _POOL_PX) ** 2
-_ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def tiny_graph(*, half: bool = False, explain: bool = False, seed: int = 0) -> onnx.ModelProto:
@@ -134,7 +134,7 @@ def encoded(image: Array, kind: str = "PNG", *, orientation: int | None = None, 
 
 def sample_photo() -> Path:
     """The sample photo with one face: astronaut Eileen Collins, NASA, public domain."""
-    return _ROOT / "samples" / "photos" / "astronaut.jpg"
+    return ROOT / "samples" / "photos" / "astronaut.jpg"
 
 
 def folder_from_environment(variable: str) -> Path:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support import ROOT
+
 TAKEN = ("app", "benchmarks", "data", "models", "requirements", "samples", "training", "Makefile", "pyproject.toml")
 
 

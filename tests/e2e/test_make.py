@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support import ROOT
+
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed here")
 
 

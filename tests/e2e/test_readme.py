@@ -3,20 +3,17 @@
 import csv
 import re
 import shutil
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.error import URLError
-from urllib.request import urlopen
 
 import pytest
 
 from models.manifest import ArtifactError, default_artifact_dir, load_artifact
+from tests.serving import free_port, wait_until_ready
+from tests.support import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 SERVED_AT = "127.0.0.1:8000"
 
@@ -43,32 +40,19 @@ def _a_released_model() -> None:
 
 
 @pytest.fixture
-def address(clone: Path, empty_home: dict[str, str]) -> Iterator[str]:
+def address(clone: Path, tmp_path: Path, empty_home: dict[str, str]) -> Iterator[str]:
     """Host and port of a running service."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "app", "serve"]
-    env = empty_home | {"MIEN_PORT": str(port)}
-    with subprocess.Popen(command, cwd=clone, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as service:
+    port, log = free_port(), tmp_path / "server.log"
+    command, env = [sys.executable, "-m", "app", "serve"], empty_home | {"MIEN_PORT": str(port)}
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(command, cwd=clone, env=env, stdout=output, stderr=output) as service,
+    ):
         try:
-            _wait_until_ready(f"http://127.0.0.1:{port}/ready", service)
+            wait_until_ready(f"http://127.0.0.1:{port}", service, log)
             yield f"127.0.0.1:{port}"
         finally:
             service.terminate()
-            service.communicate(timeout=30)
-
-
-def _wait_until_ready(url: str, service: subprocess.Popen[bytes]) -> None:
-    end = time.monotonic() + 60
-    while time.monotonic() < end and service.poll() is None:
-        try:
-            with urlopen(url, timeout=5):  # noqa: S310  # localhost
-                return
-        except (URLError, ConnectionError):
-            time.sleep(0.2)
-    service.kill()
-    raise AssertionError(f"the service did not become ready: {service.communicate()[0].decode()}")
 
 
 def test_readme_has_commands_to_run() -> None:

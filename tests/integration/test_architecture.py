@@ -6,7 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support import ROOT
+
 PACKAGES = ("app", "benchmarks", "data", "models", "tools", "training")
 ALLOWED_IN_CONTRACT = {"cv2", "numpy", "PIL", "data", "pillow_heif"}  # pillow_heif: optional, where installed
 

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import encoded, gradient_image
+from tests.support import ROOT, encoded, gradient_image
 
-ROOT = Path(__file__).resolve().parents[2]
 PLACES = {
     "data set": "data/readers/film_stills.py",
     "detector": "app/inference/detect/whole_image.py",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support import ROOT
 
 
 def test_the_cpu_image_installs_plain_onnx_runtime_of_the_pinned_version(tmp_path: Path) -> None:

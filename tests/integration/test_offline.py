@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support import ROOT
+
 # An audit hook sees every attempt, even if the library suppresses its failure; threads of an import are joined.
 WATCH = """
 import sys, threading
@@ -34,6 +35,7 @@ for name in {packages!r}:
 START = """
 import asyncio
 from app.main import create_app
+from tests.support import ROOT
 app = create_app()
 async def start_and_stop():
     async with app.router.lifespan_context(app):

@@ -15,8 +15,8 @@ from packaging.utils import canonicalize_name
 
 from app import VERSION
 from app.inference.detect.weights import YUNET_FILE
+from tests.support import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 PIN_FILES = (
     "serve.txt", "gpu.txt", "heic.txt", "ray.txt", "train.txt", "test.txt", "consumers.txt", "build.txt",

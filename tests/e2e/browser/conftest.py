@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserType, sync_playwright
 
-from tests.browser import ALLOWED, CAMERA, WAIT_MS, Site, Tab, camera_frames, chromium, launch, serving, write_camera
+from tests.browser import ALLOWED, CAMERA, WAIT_MS, Tab, camera_frames, chromium, launch, serving, write_camera
+from tests.serving import Server
 
 Open = Callable[..., "Tab"]
 
@@ -40,14 +41,14 @@ def browser(browsers: BrowserType, camera: Path) -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def site(browsers: BrowserType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(browsers: BrowserType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A service shared by all tests that do not stop it."""
     with serving(tmp_path_factory.mktemp("site")) as running:
         yield running
 
 
 @pytest.fixture
-def open_tab(browser: Browser, site: Site) -> Iterator[Open]:
+def open_tab(browser: Browser, site: Server) -> Iterator[Open]:
     """Open the page in a new context; fails the test if a page logged an error."""
     tabs: list[Tab] = []
 

@@ -1,15 +1,14 @@
 """Accessibility: axe-core on every view, light and dark; keyboard navigation; the model card."""
 
-from collections.abc import Callable
-
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page
 
-from tests.browser import ROOT, WAIT_MS, Tab
+from tests.browser import WAIT_MS
+from tests.e2e.browser.conftest import Open
+from tests.support import ROOT
 
 pytestmark = pytest.mark.timeout(240)
-Open = Callable[..., Tab]
 RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
 PHONE = {"width": 360, "height": 740}
 

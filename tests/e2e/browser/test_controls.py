@@ -1,14 +1,12 @@
 """Controls of the live view: fullscreen, and the choice among several cameras."""
 
-from collections.abc import Callable
-
 import pytest
 from playwright.sync_api import BrowserType
 
-from tests.browser import ALLOWED, CAMERA, Tab, launch
+from tests.browser import ALLOWED, CAMERA, launch
+from tests.e2e.browser.conftest import Open
 
 pytestmark = pytest.mark.timeout(240)
-Open = Callable[..., Tab]
 CAMERA_IN_USE = "document.getElementById('video').srcObject.getVideoTracks()[0].getSettings().deviceId"
 IN_VIEW = """(() => {
   const box = document.querySelector('%s').getBoundingClientRect();

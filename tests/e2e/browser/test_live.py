@@ -1,17 +1,17 @@
 """Live view in a real browser: all states, the right label, and recovery from errors."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from playwright.sync_api import BrowserType, Page
 
 from app.service.security import key_hash
-from tests.browser import CAMERA, WAIT_MS, Site, Tab, launch, serving
+from tests.browser import CAMERA, WAIT_MS, Tab, launch, serving
+from tests.e2e.browser.conftest import Open
+from tests.serving import Server
 
 pytestmark = pytest.mark.timeout(240)
-Open = Callable[..., Tab]
 
 # Notes when the first answer came, and when a label was first shown.
 CLOCK = """
@@ -53,7 +53,7 @@ def first_faces(tab: Tab) -> list[dict[str, Any]]:
     return faces
 
 
-def test_the_right_label_is_shown_within_a_second_of_the_first_result(open_tab: Open, site: Site) -> None:
+def test_the_right_label_is_shown_within_a_second_of_the_first_result(open_tab: Open, site: Server) -> None:
     tab = open_tab(script=CLOCK)
     assert title(tab.page) == "Label expressions live"
     tab.start_camera()
@@ -157,7 +157,7 @@ def test_switching_to_photos_and_back_keeps_the_live_view_working(open_tab: Open
     assert tab.page.is_visible("#panel-live")
 
 
-def test_the_page_reconnects_to_a_restarted_service(open_tab: Open, site: Site) -> None:
+def test_the_page_reconnects_to_a_restarted_service(open_tab: Open, site: Server) -> None:
     tab = open_tab()
     tab.start_camera()
     site.stop()
@@ -241,7 +241,7 @@ def test_every_camera_error_has_its_own_message(open_tab: Open, name: str, state
 
 
 def test_an_insecure_page_explains_why_the_camera_is_unavailable(
-    open_tab: Open, browsers: BrowserType, site: Site
+    open_tab: Open, browsers: BrowserType, site: Server
 ) -> None:
     with launch(browsers, "--host-resolver-rules=MAP mien.test 127.0.0.1") as plain:
         tab = open_tab(inside=plain, at=f"http://mien.test:{site.port}")
@@ -263,7 +263,7 @@ def test_a_busy_service_is_reported(open_tab: Open) -> None:
 
 
 def test_a_protected_service_asks_for_the_api_key(open_tab: Open, tmp_path_factory: pytest.TempPathFactory) -> None:
-    with serving(tmp_path_factory.mktemp("guarded"), MIEN_API_KEY_SHA256=key_hash("sesame")) as guarded:
+    with serving(tmp_path_factory.mktemp("guarded"), api_key_sha256=key_hash("sesame")) as guarded:
         tab = open_tab(at=guarded.url, http_credentials={"username": "anyone", "password": "sesame"})
         tab.start_camera()
         tab.wait_for_answers(2)

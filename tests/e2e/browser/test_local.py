@@ -3,7 +3,7 @@
 import json
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -16,14 +16,16 @@ from playwright.sync_api import BrowserType, Route
 from app.service.routes.page import has_runtime
 from app.service.static_page import write_page
 from app.settings import load_settings
-from tests.browser import ROOT, WAIT_MS, Site, Tab, any_artifact, launch, serving
+from tests.browser import WAIT_MS, Tab, any_artifact, launch, serving
+from tests.e2e.browser.conftest import Open
 from tests.e2e.browser.test_photos import downloaded, wait_until_done
+from tests.serving import Server
+from tests.support import ROOT
 
 pytestmark = [
     pytest.mark.timeout(900),
     pytest.mark.skipif(not has_runtime(), reason="ONNX Runtime Web is not here: `make runtime` fetches it"),
 ]
-Open = Callable[..., Tab]
 SAMPLES = sorted((ROOT / "samples" / "photos").glob("*.jpg"))
 SOFTWARE_GPU = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader", "--enable-features=Vulkan")
 MAX_BOX_PX = 2.0
@@ -31,21 +33,21 @@ MIN_AGREEMENT = 0.99
 
 
 @pytest.fixture(scope="module")
-def same(browsers: BrowserType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def same(browsers: BrowserType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A service with the detector and the graph that the browser runs."""
-    chosen = {"MIEN_DETECTOR": "builtin", "MIEN_FIND_TURNED": "true"}
+    chosen = {"detector": "builtin", "find_turned": True}
     folder = tmp_path_factory.mktemp("same")
     artifact = any_artifact(folder)
     precision = "int8" if (artifact / "model.int8.onnx").is_file() else "fp32"
-    with serving(folder, artifact, MIEN_PRECISION=precision, **chosen) as running:
+    with serving(folder, artifact, precision=precision, **chosen) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def same_in_fp32(browsers: BrowserType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def same_in_fp32(browsers: BrowserType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A service with the graph that the browser runs on a GPU."""
     folder = tmp_path_factory.mktemp("fp32")
-    with serving(folder, any_artifact(folder), MIEN_DETECTOR="builtin", MIEN_PRECISION="fp32") as running:
+    with serving(folder, any_artifact(folder), detector="builtin", precision="fp32") as running:
         yield running
 
 
@@ -78,7 +80,7 @@ def furthest_px(face: dict[str, Any], other: dict[str, Any]) -> float:
     return max(abs(face["box"][side] - other["box"][side]) for side in ("x", "y", "width", "height"))
 
 
-def agreement(site: Site, found: dict[str, list[dict[str, Any]]], photos: list[Path]) -> tuple[int, int, int, float]:
+def agreement(site: Server, found: dict[str, list[dict[str, Any]]], photos: list[Path]) -> tuple[int, int, int, float]:
     """Numbers of faces, of those at the same place, and of those with the same label; largest distance, pixels."""
     faces, same_place, same_label, largest = 0, 0, 0, 0.0
     for photo in photos:
@@ -93,7 +95,7 @@ def agreement(site: Site, found: dict[str, list[dict[str, Any]]], photos: list[P
     return faces, same_place, same_label, largest
 
 
-def test_the_browser_labels_samples_of_any_turn_as_the_service_does(open_tab: Open, same: Site, tmp_path: Path) -> None:
+def test_the_browser_labels_rotated_samples_as_the_service_does(open_tab: Open, same: Server, tmp_path: Path) -> None:
     photos = list(SAMPLES)
     upright = cv2.imread(str(SAMPLES[0]))
     for turn in (cv2.ROTATE_90_CLOCKWISE, cv2.ROTATE_180, cv2.ROTATE_90_COUNTERCLOCKWISE):
@@ -108,7 +110,7 @@ def test_the_browser_labels_samples_of_any_turn_as_the_service_does(open_tab: Op
     assert faces >= len(photos) - 1  # one sample shows a cat
 
 
-def test_labels_agree_with_the_service_on_photos_of_people(open_tab: Open, same: Site) -> None:
+def test_labels_agree_with_the_service_on_photos_of_people(open_tab: Open, same: Server) -> None:
     folder = os.environ.get("MIEN_PHOTOS_DIR")
     if not folder:
         pytest.skip("MIEN_PHOTOS_DIR is not set")
@@ -131,7 +133,7 @@ def test_a_gpu_that_the_cpu_imitates_is_not_used(open_tab: Open, browsers: Brows
 
 @pytest.mark.soak
 def test_webgpu_labels_as_the_service_does(
-    open_tab: Open, browsers: BrowserType, tmp_path: Path, same_in_fp32: Site
+    open_tab: Open, browsers: BrowserType, tmp_path: Path, same_in_fp32: Server
 ) -> None:
     def pretend(route: Route) -> None:
         response = route.fetch()
@@ -206,7 +208,7 @@ def test_models_that_do_not_load_are_reported_and_tried_again(open_tab: Open) ->
     tab.complaints[:] = [text for text in tab.complaints if "/page/models/" not in text]
 
 
-def test_without_the_runtime_the_switch_is_hidden(open_tab: Open, site: Site) -> None:
+def test_without_the_runtime_the_switch_is_hidden(open_tab: Open, site: Server) -> None:
     tab = open_tab("/card")
     tab.page.route("**/page/local.json", lambda route: route.fulfill(json={"service": True, "pipeline": None}))
     tab.page.goto(site.url)

@@ -1,7 +1,6 @@
 """People in the live view: identities, colors, tags, disappearing cards, and messages."""
 
 import json
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -12,10 +11,10 @@ from app.inference.pipeline import LabeledFace
 from app.inference.tracking import Tracker
 from data.contract import CROP_PX, LABELS
 from tests.browser import ALLOWED, CAMERA, Tab, crossing_frames, launch, write_camera
+from tests.e2e.browser.conftest import Open
 from tests.e2e.browser.scenes import SCENE, person
 
 pytestmark = pytest.mark.timeout(240)
-Open = Callable[..., Tab]
 TWO = [person(1, 60, 100, happiness=0.9), person(2, 400, 100, anger=0.8)]
 # Random scenes: tags that overlap, leave the picture, or lie on a mouth while it could be avoided.
 PLACES = """async () => {

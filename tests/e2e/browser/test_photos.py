@@ -4,7 +4,6 @@ import base64
 import csv
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +12,12 @@ from PIL import Image
 from playwright.sync_api import Page
 
 from data.contract import LABELS, decode
-from tests.browser import ROOT, WAIT_MS, Site, Tab, serving
-from tests.support import tiny_artifact
+from tests.browser import WAIT_MS, Tab, serving
+from tests.e2e.browser.conftest import Open
+from tests.serving import Server
+from tests.support import ROOT, tiny_artifact
 
 pytestmark = pytest.mark.timeout(240)
-Open = Callable[..., Tab]
 PHOTOS = sorted((ROOT / "samples" / "photos").glob("*.jpg"))
 ASTRONAUT = ROOT / "samples" / "photos" / "astronaut.jpg"
 # Gives a file to the page as a drop or a paste does.
@@ -43,7 +43,7 @@ def downloaded(page: Page, button: str) -> bytes:
     return Path(waiting.value.path()).read_bytes()
 
 
-def test_photos_are_labeled_drawn_and_downloadable(open_tab: Open, site: Site) -> None:
+def test_photos_are_labeled_drawn_and_downloadable(open_tab: Open, site: Server) -> None:
     tab = open_tab("/#photos")
     tab.page.set_input_files("#files", PHOTOS)
     wait_until_done(tab, len(PHOTOS))

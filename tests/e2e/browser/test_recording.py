@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import cv2
@@ -12,11 +11,10 @@ import pytest
 from playwright.sync_api import Page
 
 from data.contract import decode
-from tests.browser import Tab
+from tests.e2e.browser.conftest import Open
 from tests.e2e.browser.scenes import LABELS, SCENE, person
 
 pytestmark = pytest.mark.timeout(240)
-Open = Callable[..., Tab]
 TWO = [person(1, 60, 100, happiness=0.9), person(2, 400, 100, anger=0.8)]
 
 

@@ -15,10 +15,9 @@ from app.labeling.request import Request
 from app.labeling.review.corrections import read_corrections
 from app.labeling.run import label
 from app.settings import Settings
-from tests.albums import face_photo
-from tests.browser import ROOT
+from tests.albums import write_photos
 from tests.e2e.browser.conftest import Open
-from tests.support import encoded
+from tests.support import ROOT
 
 FACES = 16
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
@@ -27,11 +26,9 @@ PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobil
 @pytest.fixture(scope="module")
 def out(artifact: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.mktemp("review")
-    (base / "photos").mkdir()
-    for number in range(FACES):
-        (base / "photos" / f"{number:02d}.jpg").write_bytes(encoded(face_photo(variant=number), "JPEG"))
+    photos = write_photos(base / "photos", count=FACES)
     settings = Settings(model=artifact, detector="builtin", device="cpu")
-    outcome = label(Request(base / "out", (str(base / "photos"),), outputs=("report",)), settings, Reporter())
+    outcome = label(Request(base / "out", (str(photos),), outputs=("report",)), settings, Reporter())
     assert sum(outcome.labels.values()) == FACES
     return base / "out"
 

@@ -5,7 +5,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,8 +15,7 @@ from typer.testing import CliRunner
 
 from app.cli.program import app
 from tests.albums import make_album
-
-ROOT = Path(__file__).resolve().parents[3]
+from tests.support import ROOT
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +70,19 @@ def _undated(path: Path) -> bytes:
     return re.sub(rb"<time>[^<]*</time>", b"", payload) if path.suffix == ".html" else payload
 
 
-TreeOf = Callable[[Path], dict[str, str]]
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """An empty disk of 64 KB, which `resize` makes larger."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", place]
+    mounted = subprocess.run(command, capture_output=True, check=False)
+    if mounted.returncode != 0:
+        pytest.skip(f"a small disk needs the right to mount: {mounted.stderr.decode().strip()}")
+    yield place
+    subprocess.run(["umount", place], check=True)
 
 
-@pytest.fixture(scope="session")
-def tree_of() -> TreeOf:
-    return tree
+def resize(disk: Path, size: str) -> None:
+    """Change the size of `small_disk`."""
+    subprocess.run(["mount", "-o", f"remount,size={size}", disk], check=True)

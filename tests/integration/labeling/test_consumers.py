@@ -3,7 +3,6 @@
 Each test is skipped if its program is not installed.
 """
 
-import csv
 import json
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from app.labeling.progress import Reporter
 from app.labeling.request import Request
 from app.labeling.run import label
 from app.settings import Settings
-from tests.albums import face_photo
+from tests.albums import face_photo, rows_of, write_photos
 from tests.support import encoded
 
 NAMES = (
@@ -35,19 +34,16 @@ NAMES = (
 @pytest.fixture(scope="module")
 def written(artifact: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.mktemp("consumers")
-    (base / "photos").mkdir()
-    for number, name in enumerate(NAMES):
-        (base / "photos" / name).write_bytes(encoded(face_photo(variant=number), "JPEG"))
-    (base / "photos" / "two.dots.png").write_bytes(encoded(face_photo(), "PNG"))
+    photos = write_photos(base / "photos", *NAMES)
+    (photos / "two.dots.png").write_bytes(encoded(face_photo(), "PNG"))
     outputs = ("csv", "files", "jsonl", "parquet", "coco", "label-studio", "fiftyone", "classes")
     settings = Settings(model=artifact, detector="builtin", device="cpu")
-    label(Request(base / "out", (str(base / "photos"),), outputs=outputs, workers=1), settings, Reporter())
+    label(Request(base / "out", (str(photos),), outputs=outputs, workers=1), settings, Reporter())
     return base / "out"
 
 
 def names_of(written: Path) -> list[str]:
-    with (written / "labels.csv").open(encoding="utf-8", newline="") as file:
-        return [row["file"] for row in csv.DictReader(file)]
+    return [row["file"] for row in rows_of(written)]
 
 
 def test_every_name_is_in_the_table(written: Path) -> None:

@@ -1,6 +1,5 @@
 """Constant memory for any number of files, and runs with an image that makes the detector fail."""
 
-import csv
 import json
 import os
 import subprocess
@@ -17,10 +16,9 @@ from app.labeling.progress import Reporter
 from app.labeling.request import Request
 from app.settings import Settings
 from data.contract import Array
-from tests.albums import face_photo
-from tests.support import encoded
+from tests.albums import face_photo, rows_of
+from tests.support import ROOT, encoded
 
-ROOT = Path(__file__).resolve().parents[3]
 TABLES = ("csv", "files", "jsonl", "parquet", "coco", "label-studio", "report")
 # A detector that costs next to nothing, so that the machinery around it is what is measured; it finds none to three
 # faces, so that batches differ in size.
@@ -114,8 +112,7 @@ def test_an_image_on_which_a_stage_fails_is_a_row_and_the_others_are_labeled(
         Request(tmp_path / "out", (str(photos),), outputs=("csv",)), Settings(model=artifact), Reporter()
     )
     assert outcome.statuses == {"ok": 3, "error": 1}
-    with (tmp_path / "out" / "labels.csv").open(encoding="utf-8", newline="") as file:
-        (bad,) = (row for row in csv.DictReader(file) if row["status"] == "error")
+    (bad,) = (row for row in rows_of(tmp_path / "out") if row["status"] == "error")
     assert (bad["file"], bad["reason"]) == ("2.png", "failed")
     assert bad["error"] == "RuntimeError: the network has no answer"
 

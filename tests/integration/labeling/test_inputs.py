@@ -1,20 +1,14 @@
 """Inputs of labeling: folders, patterns, lists, archives, videos and unusual files."""
 
-import csv
+import os
 from pathlib import Path
 
 import pytest
 
-from tests.albums import face_photo, write_video
+from tests.albums import rows_of, write_photos, write_video
 from tests.integration.labeling.conftest import Mien
-from tests.support import encoded
 
 Row = dict[str, str]
-
-
-def rows_of(out: Path) -> list[Row]:
-    with (out / "labels.csv").open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def files_of(out: Path) -> set[str]:
@@ -24,8 +18,6 @@ def files_of(out: Path) -> set[str]:
 @pytest.fixture(scope="module")
 def labeled(album: Path, artifact: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Row]]:
     out = tmp_path_factory.mktemp("labeled")
-    import os
-
     environment = os.environ | {"MIEN_MODEL": str(artifact), "MIEN_DETECTOR": "builtin", "MIEN_DEVICE": "cpu"}
     done = Mien(environment)("label", album, "--out", out, "--write", "csv", "--quiet")
     assert done.exit_code == 3, done.stderr
@@ -108,12 +100,7 @@ def test_frames_are_sampled_by_number_or_by_time(mien: Mien, tmp_path: Path) -> 
 
 @pytest.fixture
 def nested(tmp_path: Path) -> Path:
-    folder = tmp_path / "photos"
-    payload = encoded(face_photo(), "JPEG")
-    for name in ("a.jpg", "b.PNG", "deep/c.jpg", "deep/raw/d.jpg", ".secret/e.jpg"):
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(payload)
+    folder = write_photos(tmp_path / "photos", "a.jpg", "b.PNG", "deep/c.jpg", "deep/raw/d.jpg", ".secret/e.jpg")
     (folder / "link").symlink_to(folder / "deep", target_is_directory=True)
     (folder / "link.jpg").symlink_to(folder / "a.jpg")
     return folder
@@ -144,9 +131,7 @@ def test_followed_links_enter_each_folder_once(mien: Mien, nested: Path, tmp_pat
 
 
 def test_several_folders_patterns_and_single_files_are_taken_together(mien: Mien, nested: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "f.jpg").write_bytes((nested / "a.jpg").read_bytes())
+    other = write_photos(tmp_path / "other", "f.jpg")
     mien("label", nested, other, "--out", tmp_path / "out", "--write", "csv", "--quiet", "--symlinks", "skip")
     assert {"photos/a.jpg", "other/f.jpg"} <= files_of(tmp_path / "out")
     mien("label", f"{nested}/**/*.jpg", "--out", tmp_path / "out2", "--write", "csv", "--quiet")

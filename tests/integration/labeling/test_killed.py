@@ -1,6 +1,5 @@
 """Runs that are killed at any time and resumed: same bytes as an uninterrupted run."""
 
-import csv
 import json
 import os
 import random
@@ -12,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.albums import make_album
-from tests.integration.labeling.conftest import Mien, TreeOf
+from tests.albums import make_album, rows_of
+from tests.integration.labeling.conftest import Mien, tree
 
 EVERYTHING = "csv,files,jsonl,parquet,annotated,crops,classes,coco,label-studio,fiftyone,report,timeline"
 
@@ -72,21 +71,17 @@ def phase_of(log: bytes) -> str:
     return "labeling" if "start" in events else "starting"
 
 
-def test_a_run_killed_again_and_again_ends_in_the_same_bytes(
-    mien: Mien, album: Path, tmp_path: Path, tree_of: TreeOf
-) -> None:
+def test_a_run_killed_again_and_again_ends_in_the_same_bytes(mien: Mien, album: Path, tmp_path: Path) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     assert mien("label", album, "--out", whole, "--write", EVERYTHING, "--quiet").exit_code == 3
     killed_runs(mien, album, broken, kills=5, seed=1, longest_s=3.0)
     killed_while_writing(mien, album, broken, kills=1, seed=1)
     finished(mien, album, broken)
-    assert tree_of(broken) == tree_of(whole)
+    assert tree(broken) == tree(whole)
 
 
 @pytest.mark.soak
-def test_ten_thousand_files_and_a_hundred_kills_end_in_the_same_bytes(
-    released_mien: Mien, tmp_path: Path, tree_of: TreeOf
-) -> None:
+def test_ten_thousand_files_and_a_hundred_kills_end_in_the_same_bytes(released_mien: Mien, tmp_path: Path) -> None:
     given = os.environ.get("MIEN_PHOTOS_DIR")
     album = make_album(tmp_path / "album", 10_000, photos=Path(given) if given else None)
     whole, broken = tmp_path / "whole", tmp_path / "broken"
@@ -97,17 +92,15 @@ def test_ten_thousand_files_and_a_hundred_kills_end_in_the_same_bytes(
     doing = killed_runs(released_mien, album, broken, kills=80, seed=2, longest_s=5.0 + whole_s / 35)
     at = killed_while_writing(released_mien, album, broken, kills=20, seed=3)
     finished(released_mien, album, broken)
-    files = tree_of(whole)
+    files = tree(whole)
     print(
         f"killed while {dict(doing)}, while writing {dict(at)}; {len(files):,} files; undisturbed run {whole_s:.0f} s"
     )
     assert min(doing["starting"], doing["labeling"], at.total()) > 5
-    assert tree_of(broken) == files
+    assert tree(broken) == files
 
 
-def test_a_run_stopped_by_a_signal_reports_it_and_can_be_resumed(
-    mien: Mien, album: Path, tmp_path: Path, tree_of: TreeOf
-) -> None:
+def test_a_run_stopped_by_a_signal_reports_it_and_can_be_resumed(mien: Mien, album: Path, tmp_path: Path) -> None:
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     mien("label", album, "--out", whole)
     process = mien.start("label", album, "--out", stopped)
@@ -123,23 +116,20 @@ def test_a_run_stopped_by_a_signal_reports_it_and_can_be_resumed(
     again = mien("label", album, "--out", stopped)
     assert again.exit_code == 3
     assert "are already labeled" in again.stderr
-    assert tree_of(stopped) == tree_of(whole)
+    assert tree(stopped) == tree(whole)
 
 
-def test_labeling_with_other_threads_gives_the_same_bytes(
-    mien: Mien, album: Path, tmp_path: Path, tree_of: TreeOf
-) -> None:
+def test_labeling_with_other_threads_gives_the_same_bytes(mien: Mien, album: Path, tmp_path: Path) -> None:
     mien("label", album, "--out", tmp_path / "one", "--workers", "1", "--quiet")
     mien("label", album, "--out", tmp_path / "three", "--workers", "3", "--quiet")
-    assert tree_of(tmp_path / "one") == tree_of(tmp_path / "three")
+    assert tree(tmp_path / "one") == tree(tmp_path / "three")
 
 
-def test_a_limited_run_continues_where_it_stopped(mien: Mien, album: Path, tmp_path: Path, tree_of: TreeOf) -> None:
+def test_a_limited_run_continues_where_it_stopped(mien: Mien, album: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert mien("label", album, "--out", out, "--limit", "20", "--quiet").exit_code == 3  # the dead link
-    with (out / "labels.csv").open(encoding="utf-8", newline="") as file:
-        named = {row["file"] for row in csv.DictReader(file) if row["reason"] not in ("not_found", "special_file")}
+    named = {row["file"] for row in rows_of(out) if row["reason"] not in ("not_found", "special_file")}
     assert len(named) == 20
     mien("label", album, "--out", out, "--quiet")
     mien("label", album, "--out", tmp_path / "whole", "--quiet")
-    assert tree_of(out) == tree_of(tmp_path / "whole")
+    assert tree(out) == tree(tmp_path / "whole")

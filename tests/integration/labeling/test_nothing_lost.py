@@ -1,6 +1,5 @@
 """Safety of foreign files and completeness of rows when folders and settings change between runs."""
 
-import csv
 import os
 import sqlite3
 from collections.abc import Callable
@@ -8,24 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.albums import face_photo
-from tests.integration.labeling.conftest import Mien, TreeOf
+from tests.albums import face_photo, rows_of, write_photos
+from tests.integration.labeling.conftest import Mien, tree
 from tests.support import encoded
 
 PICTURES = "csv,annotated,crops,classes"
-
-
-def fill(folder: Path, *names: str, first: int = 0) -> Path:
-    for number, name in enumerate(names, start=first):
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(encoded(face_photo(variant=number), "JPEG"))
-    return folder
-
-
-def rows_of(out: Path) -> list[dict[str, str]]:
-    with (out / "labels.csv").open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def status_of(out: Path) -> dict[str, str]:
@@ -34,7 +20,7 @@ def status_of(out: Path) -> dict[str, str]:
 
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
-    return fill(tmp_path / "photos", "a.jpg", "b.jpg", "c.jpg")
+    return write_photos(tmp_path / "photos", "a.jpg", "b.jpg", "c.jpg")
 
 
 # The output folder
@@ -110,43 +96,37 @@ def test_a_link_to_itself_is_one_row(mien: Mien, photos: Path, tmp_path: Path) -
     assert {name for name, status in found.items() if status == "error"} == {"self.jpg", "pair.jpg", "riap.jpg"}
 
 
-def test_two_folders_in_turn_into_one_output_end_as_if_labeled_alone(
-    mien: Mien, photos: Path, tmp_path: Path, tree_of: TreeOf
-) -> None:
-    other, out = fill(tmp_path / "other", "b.jpg", "z.jpg", first=5), tmp_path / "out"
+def test_two_folders_in_turn_into_one_output_end_as_if_labeled_alone(mien: Mien, photos: Path, tmp_path: Path) -> None:
+    other, out = write_photos(tmp_path / "other", "b.jpg", "z.jpg", first=5), tmp_path / "out"
     for folder in (photos, other, photos):
         assert mien("label", folder, "--out", out, "--write", PICTURES, "--quiet").exit_code == 0
     mien("label", photos, "--out", tmp_path / "alone", "--write", PICTURES, "--quiet")
-    assert tree_of(out) == tree_of(tmp_path / "alone")
+    assert tree(out) == tree(tmp_path / "alone")
 
 
-def test_an_empty_source_is_rejected_and_nothing_changes(
-    mien: Mien, photos: Path, tmp_path: Path, tree_of: TreeOf
-) -> None:
+def test_an_empty_source_is_rejected_and_nothing_changes(mien: Mien, photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     mien("label", photos, "--out", out, "--quiet")
-    before = tree_of(out)
+    before = tree(out)
     photos.rename(tmp_path / "unmounted")
     photos.mkdir()
     refused = mien("label", photos, "--out", out)
     assert refused.exit_code == 1
     assert "Is its disk mounted?" in refused.stderr
-    assert tree_of(out) == before
+    assert tree(out) == before
     photos.rmdir()
     (tmp_path / "unmounted").rename(photos)
     assert "3 of 3 images are already labeled" in mien("label", photos, "--out", out).stderr
 
 
-def test_a_new_run_without_its_source_keeps_the_earlier_run(
-    mien: Mien, photos: Path, tmp_path: Path, tree_of: TreeOf
-) -> None:
+def test_a_new_run_without_its_source_keeps_the_earlier_run(mien: Mien, photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     mien("label", photos, "--out", out, "--write", "csv,jsonl", "--quiet")
-    before = tree_of(out)
+    before = tree(out)
     photos.rename(tmp_path / "unmounted")
     photos.mkdir()
     assert mien("label", photos, "--out", out, "--new-run").exit_code == 1
-    assert tree_of(out) == before
+    assert tree(out) == before
     assert not list((out / ".mien").glob("journal.*.sqlite3"))
     photos.rmdir()
     (tmp_path / "unmounted").rename(photos)
@@ -155,7 +135,7 @@ def test_a_new_run_without_its_source_keeps_the_earlier_run(
 
 
 def test_one_of_two_sources_that_became_empty_is_rejected(mien: Mien, photos: Path, tmp_path: Path) -> None:
-    other, out = fill(tmp_path / "other", "z.jpg"), tmp_path / "out"
+    other, out = write_photos(tmp_path / "other", "z.jpg"), tmp_path / "out"
     mien("label", photos, other, "--out", out, "--quiet")
     (other / "z.jpg").unlink()
     refused = mien("label", photos, other, "--out", out)
@@ -167,7 +147,7 @@ def test_one_of_two_sources_that_became_empty_is_rejected(mien: Mien, photos: Pa
 def test_rows_of_a_folder_that_became_unreadable_are_kept(
     mien: Mien, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fill(photos, "deep/d.jpg")
+    write_photos(photos, "deep/d.jpg")
     out = tmp_path / "out"
     mien("label", photos, "--out", out, "--quiet")
     real = os.scandir
@@ -211,30 +191,30 @@ def test_an_output_folder_that_is_the_input_labels_the_photos_only(mien: Mien, p
 
 
 def absolute_and_relative(base: Path) -> list[str | Path]:
-    fill(base, "q.jpg")
-    fill(base / "elsewhere", "q.jpg", first=1)
+    write_photos(base, "q.jpg")
+    write_photos(base / "elsewhere", "q.jpg", first=1)
     (base / "list.txt").write_text(f"q.jpg\n{base / 'elsewhere' / 'q.jpg'}\n../{base.name}/elsewhere/q.jpg\n")
     return ["--files-from", "list.txt"]
 
 
 def a_folder_beside_files(base: Path) -> list[str | Path]:
-    fill(base, "x/q.jpg", "y/q.jpg", "d/q.jpg")
+    write_photos(base, "x/q.jpg", "y/q.jpg", "d/q.jpg")
     return ["d", "x/q.jpg", "y/q.jpg"]
 
 
 def a_pattern_of_files_and_folders(base: Path) -> list[str | Path]:
-    fill(base, "q.jpg", "d/q.jpg", "d/e/q.jpg")
+    write_photos(base, "q.jpg", "d/q.jpg", "d/e/q.jpg")
     return ["*", "--ignore", "out"]
 
 
 def a_folder_named_like_a_copy(base: Path) -> list[str | Path]:
-    fill(base / "in", "b.png.jpg/x.jpg", "b.png.jpg~/x.jpg", "c.jpg.face0.png/x.jpg", "c.jpg")
+    write_photos(base / "in", "b.png.jpg/x.jpg", "b.png.jpg~/x.jpg", "c.jpg.face0.png/x.jpg", "c.jpg")
     (base / "in" / "b.png").write_bytes(encoded(face_photo(), "PNG"))
     return ["in"]
 
 
 def bytes_and_a_literal_escape(base: Path) -> list[str | Path]:
-    fill(base / "in", "\\xff.jpg", "\\\\xff.jpg", "\\x5cxff.jpg")
+    write_photos(base / "in", "\\xff.jpg", "\\\\xff.jpg", "\\x5cxff.jpg")
     with open(os.fsencode(base) + b"/in/\xff.jpg", "wb") as file:  # noqa: PTH123  # not UTF-8, so not a Path
         file.write(encoded(face_photo(variant=3), "JPEG"))
     return ["in"]
@@ -285,7 +265,7 @@ def test_a_flipped_bit_in_the_journal_is_noticed(mien: Mien, photos: Path, tmp_p
 def test_outputs_written_earlier_are_brought_up_to_date(mien: Mien, photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     mien("label", photos, "--out", out, "--write", "csv,jsonl,annotated", "--quiet")
-    fill(photos, "new.jpg", first=4)
+    write_photos(photos, "new.jpg", first=4)
     again = mien("label", photos, "--out", out, "--write", "csv")
     assert "jsonl, annotated" in again.stderr
     assert "new.jpg" in (out / "labels.jsonl").read_text()

@@ -1,53 +1,32 @@
 """Output folder: concurrent processes, a full disk, another model, and files that change between runs."""
 
-import csv
 import fcntl
 import os
 import sqlite3
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.albums import face_photo, make_album
-from tests.integration.labeling.conftest import Mien, TreeOf
+from tests.albums import face_photo, make_album, rows_of, write_photos
+from tests.integration.labeling.conftest import Mien, resize, tree
 from tests.support import encoded, tiny_artifact
-
-SMALL_DISK = "size=1200k"
 
 
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
-    folder = tmp_path / "photos"
-    folder.mkdir()
-    for number in range(6):
-        (folder / f"{number}.jpg").write_bytes(encoded(face_photo(variant=number), "JPEG"))
-    return folder
+    return write_photos(tmp_path / "photos", count=6)
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    place = tmp_path / "disk"
-    place.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", SMALL_DISK, "tmpfs", place]
-    mounted = subprocess.run(command, capture_output=True, check=False)
-    if mounted.returncode != 0:
-        pytest.skip(f"a small disk needs the right to mount: {mounted.stderr.decode().strip()}")
-    yield place
-    subprocess.run(["umount", place], check=True)
-
-
-def rows_of(out: Path) -> dict[str, dict[str, str]]:
-    with (out / "labels.csv").open(encoding="utf-8", newline="") as file:
-        return {f"{row['file']}#{row['face']}": row for row in csv.DictReader(file)}
+def hashes_of(out: Path, file: str) -> set[str]:
+    return {row["file_sha256"] for row in rows_of(out) if row["file"] == file}
 
 
 def test_a_full_disk_stops_the_run_cleanly_and_it_resumes_when_there_is_space(
-    mien: Mien, tmp_path: Path, small_disk: Path, tree_of: TreeOf
+    mien: Mien, tmp_path: Path, small_disk: Path
 ) -> None:
     album = make_album(tmp_path / "album", 120, containers=False)
     out = small_disk / "out"
+    resize(small_disk, "1200k")
     full = mien("label", album, "--out", out, "--write", "csv,annotated,crops", "--quiet")
     assert full.exit_code == 6, full.stderr
     assert "no space left" in full.stderr
@@ -55,12 +34,12 @@ def test_a_full_disk_stops_the_run_cleanly_and_it_resumes_when_there_is_space(
     assert not list((out / ".mien" / "part").iterdir())
     for path in (out / "annotated").rglob("*.jpg"):
         assert path.read_bytes().endswith(b"\xff\xd9"), f"{path} is half written"
-    subprocess.run(["mount", "-o", "remount,size=64m", small_disk], check=True)
+    resize(small_disk, "64m")
     again = mien("label", album, "--out", out, "--write", "csv,annotated,crops")
     assert again.exit_code == 3
     assert "are already labeled" in again.stderr
     mien("label", album, "--out", tmp_path / "whole", "--write", "csv,annotated,crops", "--quiet")
-    assert tree_of(out) == tree_of(tmp_path / "whole")
+    assert tree(out) == tree(tmp_path / "whole")
 
 
 def test_a_second_process_on_the_same_output_is_rejected(mien: Mien, photos: Path, tmp_path: Path) -> None:
@@ -75,18 +54,16 @@ def test_a_second_process_on_the_same_output_is_rejected(mien: Mien, photos: Pat
     assert not (out / "labels.csv").exists()
 
 
-def test_two_concurrent_processes_leave_the_output_of_one(
-    mien: Mien, album: Path, tmp_path: Path, tree_of: TreeOf
-) -> None:
+def test_two_concurrent_processes_leave_the_output_of_one(mien: Mien, album: Path, tmp_path: Path) -> None:
     both = [mien.start("label", album, "--out", tmp_path / "out", "--quiet") for _ in range(2)]
     for process in both:
         process.communicate(timeout=110)
     assert sorted(process.returncode for process in both) == [3, 5]
     mien("label", album, "--out", tmp_path / "whole", "--quiet")
-    assert tree_of(tmp_path / "out") == tree_of(tmp_path / "whole")
+    assert tree(tmp_path / "out") == tree(tmp_path / "whole")
 
 
-def test_changed_new_and_removed_files_are_noticed(mien: Mien, photos: Path, tmp_path: Path, tree_of: TreeOf) -> None:
+def test_changed_new_and_removed_files_are_noticed(mien: Mien, photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert mien("label", photos, "--out", out).exit_code == 0
     (photos / "1.jpg").write_bytes(encoded(face_photo(variant=11), "JPEG"))
@@ -96,42 +73,41 @@ def test_changed_new_and_removed_files_are_noticed(mien: Mien, photos: Path, tmp
     assert again.exit_code == 0
     assert '"new": 2' in again.stderr
     mien("label", photos, "--out", tmp_path / "fresh")
-    assert tree_of(out) == tree_of(tmp_path / "fresh")
+    assert tree(out) == tree(tmp_path / "fresh")
 
 
 def test_a_change_that_keeps_size_and_time_is_noticed_on_request(mien: Mien, photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     mien("label", photos, "--out", out, "--quiet")
     path = photos / "3.jpg"
-    before, status = rows_of(out)["3.jpg#0"]["file_sha256"], path.stat()
+    before, status = hashes_of(out, "3.jpg"), path.stat()
     payload = encoded(face_photo(variant=14), "JPEG")[: status.st_size]
     path.write_bytes(payload.ljust(status.st_size, b"\0"))
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     mien("label", photos, "--out", out, "--quiet")
-    assert rows_of(out)["3.jpg#0"]["file_sha256"] == before
+    assert hashes_of(out, "3.jpg") == before
     checked = mien("label", photos, "--out", out, "--check-hashes")
     assert "1 files have changed since" in checked.stderr
-    hashes = {row["file_sha256"] for name, row in rows_of(out).items() if name.startswith("3.jpg")}
-    assert before not in hashes
+    assert not hashes_of(out, "3.jpg") & before
 
 
 def test_another_model_or_setting_is_rejected_and_a_new_run_keeps_the_earlier_ones(
-    mien: Mien, photos: Path, tmp_path: Path, tree_of: TreeOf
+    mien: Mien, photos: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
     mien("label", photos, "--out", out, "--quiet")
-    before = tree_of(out)
+    before = tree(out)
     other = tiny_artifact(tmp_path / "other.model", temperature=3.0)
     refused = mien("label", photos, "--out", out, "--model", other)
     assert refused.exit_code == 1
     assert "model tiny.test -> other.model" in refused.stderr
     assert "--new-run" in refused.stderr
-    assert tree_of(out) == before
+    assert tree(out) == before
     assert "6 of 6 images are already labeled" in mien("label", photos, "--out", out).stderr
 
     changed = mien("label", photos, "--out", out, "--model", other, "--new-run")
     assert "are already labeled" not in changed.stderr
-    assert {row["model"] for row in rows_of(out).values()} == {"other.model"}
+    assert {row["model"] for row in rows_of(out)} == {"other.model"}
     assert mien("label", photos, "--out", out, "--new-run", "--quiet").exit_code == 0
     kept = [out / ".mien" / f"journal.{number}.sqlite3" for number in (1, 2)]
     for path, model in zip(kept, ("tiny.test", "other.model"), strict=True):

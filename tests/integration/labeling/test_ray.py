@@ -15,9 +15,8 @@ from app.labeling.ray import cluster
 from app.labeling.ray import engine as ray_engine
 from app.labeling.ray.partitions import begin_run
 from app.settings import Settings
-from tests.albums import face_photo, make_album
+from tests.albums import make_album, write_photos
 from tests.integration.labeling.conftest import Mien
-from tests.support import encoded
 
 RAY = ("--engine", "ray", "--workers", "2", "--partition-files", "16", "--json-log")
 # a cluster takes seconds to start on an idle machine, and much longer on a busy one
@@ -120,9 +119,7 @@ def test_the_ray_engine_rejects_unsupported_options(
 
 
 def test_a_missing_cluster_is_named(mien: Mien, tmp_path: Path) -> None:
-    photos = tmp_path / "photos"
-    photos.mkdir()
-    (photos / "one.jpg").write_bytes(encoded(face_photo(), "JPEG"))
+    photos = write_photos(tmp_path / "photos", count=1)
     process = mien.start("label", photos, "--out", tmp_path / "out", "--engine", "ray", "--ray-address", "127.0.0.1:1")
     _, stderr = process.communicate()
     assert process.returncode == 1

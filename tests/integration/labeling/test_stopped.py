@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.albums import face_photo
+from tests.albums import write_photos
 from tests.integration.labeling.conftest import ROOT, Mien
-from tests.support import encoded
 
 # Sends itself SIGTERM when a module is imported.
 AT_IMPORT = """
@@ -52,10 +51,7 @@ main()
 
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
-    (tmp_path / "photos").mkdir()
-    for number in range(3):
-        (tmp_path / "photos" / f"{number}.jpg").write_bytes(encoded(face_photo(variant=number), "JPEG"))
-    return tmp_path / "photos"
+    return write_photos(tmp_path / "photos", count=3)
 
 
 def stopped(mien: Mien, program: str, photos: Path, *options: str) -> str:

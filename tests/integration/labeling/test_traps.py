@@ -1,6 +1,5 @@
 """Traps of real collections: cut and uneven videos, files swapped during a run, full disks, limits, archives."""
 
-import csv
 import io
 import json
 import os
@@ -8,7 +7,6 @@ import subprocess
 import sys
 import zipfile
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,17 +15,10 @@ from PIL import Image
 import app
 from app.labeling import run
 from app.labeling.engine import Engine
-from tests.albums import face_photo
-from tests.integration.labeling.conftest import Mien
+from tests.albums import face_photo, rows_of, write_photos
+from tests.integration.labeling.conftest import Mien, resize
 from tests.support import encoded
 from tests.videos import with_durations, with_index_first, write_mp4
-
-Row = dict[str, str]
-
-
-def rows_of(out: Path, table: str = "labels.csv") -> list[Row]:
-    with (out / table).open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def jpeg(variant: int) -> bytes:
@@ -43,11 +34,7 @@ def write_zip(path: Path, *variants: int) -> None:
 
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
-    folder = tmp_path / "photos"
-    folder.mkdir()
-    for number in range(5):
-        (folder / f"{number}.jpg").write_bytes(jpeg(number))
-    return folder
+    return write_photos(tmp_path / "photos", count=5)
 
 
 # Videos
@@ -114,31 +101,17 @@ def test_a_labeled_file_that_becomes_a_dead_link_keeps_no_face(mien: Mien, photo
 # The disk
 
 
-@pytest.fixture
-def full_disk(tmp_path: Path) -> Iterator[Path]:
-    place = tmp_path / "disk"
-    place.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", place]
-    mounted = subprocess.run(command, capture_output=True, check=False)
-    if mounted.returncode != 0:
-        pytest.skip(f"a small disk needs the right to mount: {mounted.stderr.decode().strip()}")
-    yield place
-    subprocess.run(["umount", place], check=True)
-
-
 @pytest.mark.parametrize("free", [0, 4, 12])
-def test_a_disk_that_is_full_at_the_start_is_said_in_a_sentence(
-    mien: Mien, photos: Path, full_disk: Path, free: int
-) -> None:
-    (full_disk / "filler").write_bytes(b"\0" * (64 - free) * 1024)
-    done = mien("label", photos, "--out", full_disk / "out")
+def test_a_disk_that_is_full_at_the_start_is_reported(mien: Mien, photos: Path, small_disk: Path, free: int) -> None:
+    (small_disk / "filler").write_bytes(b"\0" * (64 - free) * 1024)
+    done = mien("label", photos, "--out", small_disk / "out")
     assert done.exit_code == 6, done.stderr
     assert "no space left" in done.stderr
     assert "Traceback" not in done.stderr
-    (full_disk / "filler").unlink()
-    subprocess.run(["mount", "-o", "remount,size=16m", full_disk], check=True)
-    assert mien("label", photos, "--out", full_disk / "out", "--quiet").exit_code == 0
-    assert len(rows_of(full_disk / "out")) == 5
+    (small_disk / "filler").unlink()
+    resize(small_disk, "16m")
+    assert mien("label", photos, "--out", small_disk / "out", "--quiet").exit_code == 0
+    assert len(rows_of(small_disk / "out")) == 5
 
 
 # Archives

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.integration.service.conftest import Server
+from tests.serving import Server
 from tests.support import encoded, gradient_image
 
 _USE = """

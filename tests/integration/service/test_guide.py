@@ -5,20 +5,19 @@ import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from tests.integration.service.conftest import Server
+from tests.serving import Server
+from tests.support import ROOT
 
-_ROOT = Path(__file__).resolve().parents[3]
 _GUIDES = ("api.md", "deployment.md")
 _SERVED_AT = "127.0.0.1:8000"
 _NEEDED = {"sh": "curl", "js": "node"}
 
 
 def _examples() -> list[tuple[str, str]]:
-    documents = ((_ROOT / "docs" / name).read_text(encoding="utf-8") for name in _GUIDES)
+    documents = ((ROOT / "docs" / name).read_text(encoding="utf-8") for name in _GUIDES)
     return [
         block
         for document in documents
@@ -43,7 +42,7 @@ def test_an_example_runs(language: str, text: str, common: Server) -> None:
     text = text.replace(_SERVED_AT, f"127.0.0.1:{common.port}")
     environment = os.environ | {"PYTHONPATH": ""}
     done = subprocess.run(
-        [*run, text], cwd=_ROOT, env=environment, capture_output=True, text=True, timeout=90, check=False
+        [*run, text], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=90, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.strip(), "an example shows something"
@@ -52,7 +51,7 @@ def test_an_example_runs(language: str, text: str, common: Server) -> None:
 def test_every_problem_of_the_service_is_in_the_guide() -> None:
     from app.service.problems import INTERNAL, PROBLEMS
 
-    guide = (_ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    guide = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     for problem in (*(row for _, row in PROBLEMS), INTERNAL):
         assert f"`{problem.slug}`" in guide, problem
         assert re.search(rf"^\| [\d, ]*\b{problem.status}\b", guide, flags=re.MULTILINE), problem
@@ -83,7 +82,7 @@ def _default(text: str) -> object:
 def test_every_setting_that_the_guide_names_exists_with_its_default() -> None:
     from app.settings import Settings
 
-    guide = (_ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
+    guide = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
     fields = {f"MIEN_{name.upper()}": field.default for name, field in Settings.model_fields.items()}
     assert set(re.findall(r"`(MIEN_\w+)", guide)) <= set(fields)
     rows = re.findall(r"^\| (`MIEN.*?) \| (.*?) \|", guide, flags=re.MULTILINE)
@@ -102,7 +101,7 @@ def _pairs(names: str, texts: str) -> list[tuple[str, str]]:
 def test_every_metric_that_the_guide_names_exists() -> None:
     from app.service.metrics import Metrics
 
-    guide = (_ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
+    guide = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`(mien_\w+)", guide))
     families = {family.name for family in Metrics().registry.collect()}
     assert len(named) >= 9

@@ -2,16 +2,16 @@
 
 import re
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 
 import httpx
 import pytest
 
-from tests.integration.service.conftest import Server
+from tests.integration.service.conftest import Serve
+from tests.serving import Server
 from tests.support import encoded, gradient_image
 
-Serve = Callable[..., Server]
 PHOTO = encoded(gradient_image(64, 64), "JPEG")
 GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
 

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.hostile import Hostile, corpus
-from tests.integration.service.conftest import Server
+from tests.serving import Server
 
 ALLOWED = {HTTPStatus.OK, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNSUPPORTED_MEDIA_TYPE, 422}
 

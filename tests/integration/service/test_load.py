@@ -7,7 +7,7 @@ import threading
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -15,10 +15,10 @@ import httpx
 import pytest
 
 from benchmarks.load import REFUSED, Connection, Outcome, closed_loop, open_loop, percentile, request_bytes
-from tests.integration.service.conftest import Server
+from tests.integration.service.conftest import Serve
+from tests.serving import Server
 from tests.support import encoded, gradient_image
 
-Serve = Callable[..., Server]
 QUEUE = 32
 PHOTOS = [encoded(gradient_image(width, 160), "JPEG") for width in (160, 200, 240, 280)]
 REQUESTS = [request_bytes(photo, "image/jpeg", host="localhost") for photo in PHOTOS]

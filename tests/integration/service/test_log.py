@@ -1,15 +1,12 @@
 """Log of the service: startup, and one line per request with its id."""
 
 import json
-from collections.abc import Callable
 
 import httpx
 import pytest
 
 from app.inference.runtime.sessions import cuda_obstacle
-from tests.integration.service.conftest import Server
-
-Serve = Callable[..., Server]
+from tests.integration.service.conftest import Serve
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -1,15 +1,14 @@
 """Privacy: no image data in the log, in the temporary folder, or in the working directory."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import numpy as np
 
-from tests.integration.service.conftest import Server
+from tests.integration.service.conftest import Serve
 from tests.support import encoded
 
-Serve = Callable[..., Server]
 CANARY = b"canary-7d1c9e52-in-the-image"
 
 

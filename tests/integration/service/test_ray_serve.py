@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.service.conftest import free_port
+from tests.serving import free_port
+from tests.support import ROOT
 
-_ROOT = Path(__file__).resolve().parents[3]
 # In a process of its own, as Ray starts many threads and processes, and ends them with it.
 _PROGRAM = """
 import asyncio, os, signal, sys, time
@@ -20,7 +20,7 @@ import httpx, ray, ray.util.state
 from ray import serve
 from benchmarks.load import closed_loop, request_bytes
 from deploy.ray_serve import app
-from tests.support import encoded, gradient_image
+from tests.support import ROOT, encoded, gradient_image
 
 def replicas():
     return [actor for actor in ray.util.state.list_actors() if actor.state == "ALIVE" and "Mien" in actor.class_name]
@@ -63,7 +63,7 @@ def test_a_killed_replica_loses_only_what_was_in_flight_on_it(artifact: Path, tm
         "MIEN_DEVICE": "cpu",
         "MIEN_MAX_PER_CLIENT": "0",
     }
-    environment |= {"PYTHONPATH": f"{_ROOT}:{environment.get('PYTHONPATH', '')}", "RAY_USAGE_STATS_ENABLED": "0"}
+    environment |= {"PYTHONPATH": f"{ROOT}:{environment.get('PYTHONPATH', '')}", "RAY_USAGE_STATS_ENABLED": "0"}
     with subprocess.Popen(
         [sys.executable, "-c", _PROGRAM, str(free_port())],
         cwd=tmp_path,

@@ -3,17 +3,14 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from app.service.security import key_hash
-from tests.integration.service.conftest import Server
-from tests.support import tiny_artifact
-
-Serve = Callable[..., Server]
-_ROOT = Path(__file__).resolve().parents[3]
+from tests.integration.service.conftest import Serve
+from tests.serving import Server
+from tests.support import ROOT, tiny_artifact
 
 
 def _examine(server: Server, examples: int, seconds: float, *options: str) -> None:
@@ -31,7 +28,7 @@ def _examine(server: Server, examples: int, seconds: float, *options: str) -> No
     ]
     command += ["--max-examples", str(examples), "--seed", "20", "--no-color"]
     environment = os.environ | {
-        "PYTHONPATH": str(_ROOT),
+        "PYTHONPATH": str(ROOT),
         "SCHEMATHESIS_HOOKS": "tests.integration.service.schemathesis_hooks",
     }
     done = subprocess.run(
@@ -44,7 +41,7 @@ def _examine(server: Server, examples: int, seconds: float, *options: str) -> No
 
 def _server(serve: Serve, tmp_path: Path, **settings: object) -> Server:
     artifact = tiny_artifact(tmp_path / "explaining.test", explain=True)
-    return serve(model=artifact, body_timeout_s=2, header_timeout_s=2, max_per_client=0, **settings)
+    return serve(artifact=artifact, body_timeout_s=2, header_timeout_s=2, max_per_client=0, **settings)
 
 
 def test_the_service_matches_its_description(serve: Serve, tmp_path: Path) -> None:

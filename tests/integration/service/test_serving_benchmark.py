@@ -6,9 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support import encoded, gradient_image
-
-_ROOT = Path(__file__).resolve().parents[3]
+from tests.support import ROOT, encoded, gradient_image
 
 
 def test_the_benchmark_writes_all_metrics(artifact: Path, tmp_path: Path) -> None:
@@ -20,7 +18,7 @@ def test_the_benchmark_writes_all_metrics(artifact: Path, tmp_path: Path) -> Non
     environment = os.environ | {"MIEN_MODEL": str(artifact), "MIEN_DEVICE": "cpu", "MIEN_DETECTOR": "builtin"}
     done = subprocess.run(
         [*command, "--rounds", "1", "--passes", "2", "--steady", "10"],
-        cwd=_ROOT,
+        cwd=ROOT,
         env=environment,
         capture_output=True,
         text=True,

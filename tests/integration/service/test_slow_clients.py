@@ -2,13 +2,11 @@
 
 import socket
 import time
-from collections.abc import Callable
 
 import httpx
 
-from tests.integration.service.conftest import Server
-
-Serve = Callable[..., Server]
+from tests.integration.service.conftest import Serve
+from tests.serving import Server
 
 
 def _read_all(client: socket.socket) -> bytes:

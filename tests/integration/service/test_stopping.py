@@ -5,17 +5,16 @@ import re
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
 
 from benchmarks.load import REFUSED, Outcome, open_loop, request_bytes
-from tests.integration.service.conftest import Server
+from tests.integration.service.conftest import Serve
+from tests.serving import Server
 from tests.support import encoded, gradient_image
 
-Serve = Callable[..., Server]
 _SLOW_SECOND_WORKER = """
 import sys, pathlib, time
 if "--multiprocessing-fork" in sys.argv:

@@ -9,8 +9,7 @@ import pytest
 from app.errors import SettingsError
 from app.service import server
 from app.settings import Settings, environment, load_settings
-
-ROOT = Path(__file__).resolve().parents[3]
+from tests.support import ROOT
 
 
 @pytest.fixture(autouse=True)

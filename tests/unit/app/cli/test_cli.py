@@ -14,9 +14,8 @@ from app.cli.program import app
 from app.inference.detect import detector_names
 from app.inference.detect.weights import YUNET_FILE
 from app.settings import Device
-from tests.support import tiny_artifact
+from tests.support import ROOT, tiny_artifact
 
-ROOT = Path(__file__).resolve().parents[4]
 HEAVY = ("cv2", "numpy", "onnxruntime", "fastapi", "PIL")
 
 

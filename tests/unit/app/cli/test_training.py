@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 from app.cli.program import app
 from app.cli.training import MODULES
 from tests.data_sets import make_folders
-
-ROOT = Path(__file__).resolve().parents[4]
+from tests.support import ROOT
 
 
 def mien(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -10,7 +10,7 @@ from app.labeling.progress import Reporter
 from app.labeling.request import Request
 from app.labeling.run import Outcome, label
 from app.settings import Settings
-from tests.albums import face_photo, write_video
+from tests.albums import write_photos, write_video
 from tests.support import encoded, gradient_image
 
 ALL = (
@@ -32,10 +32,7 @@ class Labeled:
 @pytest.fixture(scope="session")
 def finished(artifact: Path, tmp_path_factory: pytest.TempPathFactory) -> Labeled:
     base = tmp_path_factory.mktemp("finished")
-    photos = base / "photos"
-    photos.mkdir()
-    for number in range(5):
-        (photos / f"{number}.jpg").write_bytes(encoded(face_photo(variant=number), "JPEG"))
+    photos = write_photos(base / "photos", count=5)
     (photos / "none.png").write_bytes(encoded(gradient_image(), "PNG"))
     (photos / "<b>&amp;.jpg").write_bytes(b"broken")
     (photos / "notes.txt").write_text("words")

@@ -1,6 +1,5 @@
 """Resumed runs keep the measured precision of their start."""
 
-import csv
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,8 @@ from app.labeling.progress import Reporter
 from app.labeling.request import Request
 from app.labeling.run import label
 from app.settings import Settings
-from tests.albums import face_photo
-from tests.support import encoded, tiny_artifact
+from tests.albums import rows_of, write_photos
+from tests.support import tiny_artifact
 
 
 @pytest.fixture(scope="module")
@@ -23,19 +22,14 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
-    folder = tmp_path / "photos"
-    folder.mkdir()
-    for number in range(3):
-        (folder / f"{number}.jpg").write_bytes(encoded(face_photo(variant=number), "JPEG"))
-    return folder
+    return write_photos(tmp_path / "photos", count=3)
 
 
 def run(photos: Path, settings: Settings, *, new_run: bool = False, limit: int | None = None) -> str:
     """Label the remaining inputs; returns the precision of all rows."""
     out = photos.parent / "out"
     label(Request(out, (str(photos),), outputs=("csv",), workers=1, limit=limit, new_run=new_run), settings, Reporter())
-    with (out / "labels.csv").open(encoding="utf-8", newline="") as file:
-        (precision,) = {row["precision"] for row in csv.DictReader(file)}
+    (precision,) = {row["precision"] for row in rows_of(out)}
     return precision
 
 

@@ -1,6 +1,5 @@
 """Timelines of persons in videos: numbers, smoothing, and the plot."""
 
-import csv
 import io
 import itertools
 import math
@@ -16,6 +15,7 @@ from app.labeling.journal import LabeledImage
 from app.labeling.records import FaceRecord
 from app.labeling.timeline import COLUMNS, RULES, clock, rows, write_page
 from data.contract import LABELS
+from tests.albums import rows_of
 from tests.unit.app.labeling.conftest import Labeled
 
 LEFT, RIGHT = (0.0, 0.0, 50.0, 50.0), (200.0, 0.0, 40.0, 40.0)
@@ -117,8 +117,7 @@ def test_names_are_escaped_and_short_appearances_counted() -> None:
 
 
 def test_a_labeled_video_has_its_timeline(finished: Labeled) -> None:
-    with (finished.out / "timeline.csv").open(encoding="utf-8", newline="") as file:
-        found = list(csv.DictReader(file))
+    found = rows_of(finished.out, "timeline.csv")
     assert [(row["file"], row["person"], row["frame"]) for row in found] == [
         ("clip.avi", "1", "0"),
         ("clip.avi", "1", "1"),

@@ -21,9 +21,7 @@ from app.inference.runtime.triton import NAME, write_repository
 from app.settings import load_settings
 from data.contract import LABELS
 from models.manifest import ArtifactError, read_manifest, sha256_of
-from tests.support import sample_photo, tiny_artifact
-
-ROOT = Path(__file__).resolve().parents[5]
+from tests.support import ROOT, sample_photo, tiny_artifact
 
 
 def test_the_repository_contains_the_verified_graph_and_its_labels(artifact: Path, tmp_path: Path) -> None:

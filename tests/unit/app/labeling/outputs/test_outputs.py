@@ -1,7 +1,6 @@
 """Consistency and format of all outputs."""
 
 import base64
-import csv
 import io
 import json
 import re
@@ -28,19 +27,15 @@ from app.labeling.summary import print_summary
 from data.contract import LABELS, LANDMARKS, align, decode
 from data.contract.palette import COLORS
 from data.readers.folders import Folders
+from tests.albums import rows_of
 from tests.support import gradient_image
 from tests.unit.app.labeling.conftest import ALL, Labeled
 
 GUIDE = Path(__file__).resolve().parents[5] / "docs" / "labeling.md"
 
 
-def rows_of(finished: Labeled) -> list[dict[str, str]]:
-    with (finished.out / "labels.csv").open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def test_the_table_has_the_documented_columns_and_one_row_per_face_or_file(finished: Labeled) -> None:
-    rows = rows_of(finished)
+    rows = rows_of(finished.out)
     assert list(rows[0]) == [column.name for column in FACE_COLUMNS]
     promised = ["file", "status", "face", "x", "y", "width", "height", "label", "confidence"]
     assert list(rows[0])[:9] == promised
@@ -54,9 +49,8 @@ def test_the_table_has_the_documented_columns_and_one_row_per_face_or_file(finis
 
 
 def test_tables_report_and_exports_name_the_precision(finished: Labeled) -> None:
-    assert {row["precision"] for row in rows_of(finished)} == {"fp32"}
-    with (finished.out / "files.csv").open(encoding="utf-8", newline="") as file:
-        assert {row["precision"] for row in csv.DictReader(file)} == {"fp32"}
+    assert {row["precision"] for row in rows_of(finished.out)} == {"fp32"}
+    assert {row["precision"] for row in rows_of(finished.out, "files.csv")} == {"fp32"}
     assert "model tiny.test in fp32" in (finished.out / "report.html").read_text(encoding="utf-8")
     assert json.loads((finished.out / "coco.json").read_text(encoding="utf-8"))["info"]["precision"] == "fp32"
     tasks = json.loads((finished.out / "label_studio.json").read_text(encoding="utf-8"))
@@ -64,7 +58,7 @@ def test_tables_report_and_exports_name_the_precision(finished: Labeled) -> None
 
 
 def test_probabilities_sum_to_one_and_the_label_is_the_largest(finished: Labeled) -> None:
-    for row in rows_of(finished):
+    for row in rows_of(finished.out):
         if row["face"] != "":
             p = {label: float(row[f"p_{label}"]) for label in LABELS}
             assert sum(p.values()) == pytest.approx(1.0, abs=1e-5)
@@ -76,7 +70,7 @@ def test_probabilities_sum_to_one_and_the_label_is_the_largest(finished: Labeled
 def test_json_lines_and_parquet_equal_the_csv(finished: Labeled) -> None:
     lines = [json.loads(line) for line in (finished.out / "labels.jsonl").read_text(encoding="utf-8").splitlines()]
     assert parquet.read_table(finished.out / "labels.parquet").to_pylist() == lines
-    for row, line in zip(rows_of(finished), lines, strict=True):
+    for row, line in zip(rows_of(finished.out), lines, strict=True):
         assert list(row) == list(line)
         for name, text in row.items():
             value = line[name]
@@ -91,8 +85,7 @@ def test_json_lines_and_parquet_equal_the_csv(finished: Labeled) -> None:
 
 
 def test_the_files_table_has_one_row_per_file_and_aggregates_videos(finished: Labeled) -> None:
-    with (finished.out / "files.csv").open(encoding="utf-8", newline="") as file:
-        rows = {row["file"]: row for row in csv.DictReader(file)}
+    rows = {row["file"]: row for row in rows_of(finished.out, "files.csv")}
     assert set(rows) == {path.name for path in finished.photos.iterdir()}
     assert (rows["clip.avi"]["frames"], rows["clip.avi"]["faces"]) == ("2", "2")
     assert rows["none.png"]["faces"] == "0"
@@ -116,7 +109,7 @@ def test_coco_boxes_keypoints_and_categories_point_at_each_other(finished: Label
 def test_label_studio_tasks_count_in_percent_and_have_their_configuration(finished: Labeled) -> None:
     tasks = json.loads((finished.out / "label_studio.json").read_text(encoding="utf-8"))
     assert len(tasks) == 6
-    row = next(row for row in rows_of(finished) if row["file"] == "0.jpg")
+    row = next(row for row in rows_of(finished.out) if row["file"] == "0.jpg")
     (region,) = tasks[0]["predictions"][0]["result"]
     assert region["value"]["x"] * region["original_width"] / 100 == pytest.approx(float(row["x"]), abs=0.06)
     assert region["value"]["rectanglelabels"] == [row["label"]]
@@ -143,7 +136,7 @@ def test_class_folders_are_read_by_the_reader_of_training_data(finished: Labeled
 
 
 def test_a_crop_equals_that_of_the_contract(finished: Labeled) -> None:
-    row = next(row for row in rows_of(finished) if row["file"] == "2.jpg")
+    row = next(row for row in rows_of(finished.out) if row["file"] == "2.jpg")
     crop = decode((finished.out / "crops" / "2.jpg.face0.png").read_bytes())
     landmarks = np.array([[float(row[f"{point}_{axis}"]) for axis in "xy"] for point in LANDMARKS])
     again = align(decode((finished.photos / "2.jpg").read_bytes()), landmarks)
@@ -151,7 +144,7 @@ def test_a_crop_equals_that_of_the_contract(finished: Labeled) -> None:
 
 
 def test_annotated_copies_keep_the_image_and_show_the_box(finished: Labeled) -> None:
-    row = next(row for row in rows_of(finished) if row["file"] == "1.jpg")
+    row = next(row for row in rows_of(finished.out) if row["file"] == "1.jpg")
     with Image.open(finished.out / "annotated" / "1.jpg") as image:
         drawn = np.asarray(image.convert("RGB")).astype(int)
     photo = decode((finished.photos / "1.jpg").read_bytes()).astype(int)

@@ -1,0 +1,120 @@
+"""Service in a process of its own, on a free port of this machine."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.support import ROOT
+
+_PROGRAM = "from app.service.server import run; from app.settings import load_settings; run(load_settings())"
+
+
+def free_port() -> int:
+    """A port that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass
+class Server:
+    """A server process that can be stopped and started again; `folder` has its log and temporary files."""
+
+    folder: Path
+    environment: dict[str, str]
+    port: int = field(default_factory=free_port)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return "127.0.0.1", self.port
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "server.log"
+
+    def start(self) -> None:
+        """Start the process, and wait until it is ready."""
+        environment = self.environment | {"MIEN_PORT": str(self.port)}
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", _PROGRAM], env=environment, cwd=self.folder, stdout=log, stderr=log
+            )
+        wait_until_ready(self.url, self.process, self.log)
+
+    def stop(self, timeout_s: float = 40) -> int:
+        """Stop the process with SIGTERM; returns its exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout_s)
+
+    def ask(self, payload: bytes) -> dict[str, Any]:
+        """The response to one JPEG."""
+        headers = {"Content-Type": "image/jpeg"}
+        response = httpx.post(f"{self.url}/v1/expressions", content=payload, headers=headers, timeout=60)
+        return response.raise_for_status().json()
+
+    def memory_mb(self) -> float:
+        """Resident memory of the process, megabytes."""
+        return self._status_mb("VmRSS")
+
+    def peak_mb(self) -> float:
+        """Largest resident memory since the last `reset_peak`, megabytes."""
+        return self._status_mb("VmHWM")
+
+    def reset_peak(self) -> None:
+        Path(f"/proc/{self.process.pid}/clear_refs").write_text("5", encoding="ascii")
+
+    def _status_mb(self, name: str) -> float:
+        status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
+        return next(int(line.split()[1]) for line in status.splitlines() if line.startswith(name)) / 1000
+
+    def cpu_s(self) -> float:
+        """CPU time of the process in seconds, which does not depend on other programs."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path, timeout_s: float = 90) -> None:
+    """Wait until `/ready` responds; fails with the log of a process that ends or takes too long."""
+    end = time.monotonic() + timeout_s
+    while time.monotonic() < end and process.poll() is None:
+        try:
+            if httpx.get(f"{url}/ready", timeout=5).status_code == 200:
+                return
+        except httpx.TransportError:
+            time.sleep(0.1)
+    raise AssertionError(f"the service did not start:\n{log.read_text()}")
+
+
+@contextmanager
+def serving(folder: Path, artifact: Path, *, first_on_path: Path = ROOT, **settings: object) -> Iterator[Server]:
+    """A running service on the CPU with these settings, and no others from the environment."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MIEN_")}
+    chosen = {"device": "cpu", "model": artifact, **settings}
+    environment |= {f"MIEN_{name.upper()}": str(value) for name, value in chosen.items() if value is not None}
+    environment |= {"PYTHONPATH": f"{first_on_path}:{ROOT}", "TMPDIR": str(folder / "tmp"), "HOME": str(folder)}
+    (folder / "tmp").mkdir(parents=True, exist_ok=True)
+    server = Server(folder, environment)
+    try:
+        server.start()
+        yield server
+    finally:
+        try:
+            server.stop(20)
+        except subprocess.TimeoutExpired:
+            server.process.kill()
+            server.process.wait(20)
