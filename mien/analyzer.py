@@ -75,7 +75,7 @@ class Analyzer:
             image: a path, the bytes of an image file, or pixels (H, W, 3) uint8 in RGB.
         Raises: OSError, for a path that cannot be read; MienError, for bytes or pixels that are not an image.
         """
-        return _faces(self._analysis(image))
+        return [_face(face) for face in self._analysis(image).faces]
 
     def analyze_batch(self, images: Iterable[Image]) -> list[list[Face]]:
         """Label several photos, in order. Raises: see `analyze`, at the first image that cannot be read."""
@@ -91,10 +91,6 @@ def _checked(pixels: Array) -> Array:
     if pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.dtype != np.uint8 or 0 in pixels.shape:
         raise InvalidRequest(f"pixels {pixels.shape} {pixels.dtype}: expected (H, W, 3) uint8 in RGB")
     return pixels
-
-
-def _faces(analysis: Analysis) -> list[Face]:
-    return [_face(face) for face in analysis.faces]
 
 
 def _face(face: LabeledFace) -> Face:

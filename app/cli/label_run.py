@@ -13,7 +13,7 @@ from app.cli.exit_codes import DISK_FULL, FAILED, LOCKED, SOME_ERRORS, STOPPED, 
 from app.labeling.files import DiskFull, LabelingError, OutputLocked
 from app.labeling.json_stderr import json_stderr
 from app.labeling.outputs import check_outputs, load_output, output_names
-from app.labeling.progress import JsonLog, Reporter, reporter
+from app.labeling.progress import JsonLog, reporter
 from app.labeling.request import DEFAULT_OUTPUTS, Request
 from app.labeling.run import Outcome, label
 from app.labeling.scan import NothingKnown, sources_of
@@ -74,19 +74,17 @@ def _failed(request: Request, stream: IO[str] | None, message: str, code: int) -
 
 def _run(request: Request, settings: Settings, signals: Interrupts, stream: IO[str] | None) -> int:
     with reporter(request.messages, Console(stderr=True), stream) as report:
-        run = _on_ray if request.engine == "ray" else label
-        outcome = run(request, settings, report, signals)
+        if request.engine == "ray":
+            from app.labeling.ray.engine import label_on_ray
+
+            outcome = label_on_ray(request, settings, report, signals)
+        else:
+            outcome = label(request, settings, report, signals)
     if request.messages == "json":
         JsonLog(stream).log("summary", **summary_facts(outcome))
     elif request.messages == "bar":
         print_summary(outcome, Console())
     return exit_code(outcome)
-
-
-def _on_ray(request: Request, settings: Settings, report: Reporter, signals: Interrupts) -> Outcome:
-    from app.labeling.ray.engine import label_on_ray
-
-    return label_on_ray(request, settings, report, signals)
 
 
 def _check_engine(request: Request) -> None:

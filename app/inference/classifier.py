@@ -16,7 +16,7 @@ from app.inference.runtime.int8 import BATCH, MIN_SPEEDUP, has_int8_instructions
 from app.inference.runtime.sessions import CPU, CUDA, Session, open_session, tensorrt_options
 from app.settings import Device, Precision, Settings
 from data.contract import CROP_PX, Array
-from models.manifest import GraphOutput, Manifest, Prior, Relevance, artifact_dir, load_artifact
+from models.manifest import GraphOutput, Prior, Relevance, artifact_dir, load_artifact
 
 CPU_BATCH: Final = 64
 
@@ -25,12 +25,6 @@ _log = logging.getLogger(__name__)
 
 class Classifier:
     """Calibrated probabilities per crop, one per label of the manifest; thread-safe."""
-
-    folder: Path
-    manifest: Manifest
-    provider: str
-    precision: str
-    max_batch: int
 
     def __init__(
         self,

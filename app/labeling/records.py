@@ -1,6 +1,5 @@
 """Records of inputs, images and faces during labeling, stored as rows of the journal."""
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
@@ -143,11 +142,6 @@ def uncertainty(probabilities: Array) -> float:
     """Normalized entropy of the probabilities: 0 if one label is certain, 1 if all are equal."""
     p = np.clip(np.asarray(probabilities, dtype=np.float64), 1e-12, 1.0)
     return float(-(p * np.log(p)).sum() / np.log(len(probabilities)))
-
-
-def sha256_hex(payload: bytes) -> str:
-    """SHA-256 of bytes, 64 hexadecimal digits."""
-    return hashlib.sha256(payload).hexdigest()
 
 
 def images_of(statuses: Mapping[str, int]) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 import cv2
 import numpy as np
@@ -26,14 +27,7 @@ from app.labeling.files import clear_parts, disk_errors, output_lock, remove_fil
 from app.labeling.journal import Journal, View, earlier_facts
 from app.labeling.output_folder import OutputFolder
 from app.labeling.outputs import check_outputs, load_output, products_of, with_earlier, write_output
-from app.labeling.products import (
-    ANNOTATED,
-    ANNOTATED_DIR,
-    CROPS,
-    CROPS_DIR,
-    annotated_path,
-    crop_path,
-)
+from app.labeling.products import ANNOTATED, ANNOTATED_DIR, CROPS, CROPS_DIR, annotated_path, crop_path
 from app.labeling.progress import Reporter
 from app.labeling.reading import file_sha256
 from app.labeling.records import Tally
@@ -43,7 +37,11 @@ from app.labeling.signals import Interrupts, Stopped
 from app.settings import Settings
 from data.atomic import write_atomic
 
-RUN_FILE = "run.json"
+RUN_FILE: Final = "run.json"
+_RECORDED: Final = (
+    "recursive", "ignore", "hidden", "symlinks", "every", "per_second", "limit", "annotated_px", "min_face_px",
+    "min_confidence",
+)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -196,16 +194,14 @@ def _write(
     *,
     complete: bool,
 ) -> None:
-    view, folder = View(journal.out), OutputFolder(journal.out, journal)
-    try:
+    with closing(View(journal.out)) as view:
         if complete:
             _remove_stale_images(journal, view)
         for name in outputs:
             signals.check()
             report.writing(name)
-            outcome.written += [journal.out / target for target in write_output(name, view, folder)]
-    finally:
-        view.close()
+            targets = write_output(name, view, OutputFolder(journal.out, journal))
+            outcome.written += [journal.out / target for target in targets]
 
 
 def _remove_stale_images(journal: Journal, view: View) -> None:
@@ -241,11 +237,8 @@ def _image_names(view: View, product: int) -> Iterator[tuple[int, str]]:
 
 
 def _count(out: Path, outcome: Outcome) -> None:
-    view = View(out)
-    try:
+    with closing(View(out)) as view:
         outcome.statuses, outcome.labels, outcome.remaining = view.counts(), view.labels(), view.remaining()
-    finally:
-        view.close()
 
 
 def _write_run_file(journal: Journal, request: Request, outcome: Outcome) -> None:
@@ -255,21 +248,7 @@ def _write_run_file(journal: Journal, request: Request, outcome: Outcome) -> Non
         "versions": _versions(),
         "settings": outcome.facts,
         "inputs": [printable(path) for path in _inputs(request)],
-        "options": {
-            name: getattr(request, name)
-            for name in (
-                "recursive",
-                "ignore",
-                "hidden",
-                "symlinks",
-                "every",
-                "per_second",
-                "limit",
-                "annotated_px",
-                "min_face_px",
-                "min_confidence",
-            )
-        },
+        "options": {name: getattr(request, name) for name in _RECORDED},
         "outputs": [str(path.relative_to(journal.out)) for path in outcome.written],
         "images": outcome.statuses,
         "faces": outcome.labels,
@@ -288,6 +267,3 @@ def _versions() -> dict[str, str]:
     libraries = {"mien": VERSION, "python": platform.python_version(), "system": platform.platform()}
     libraries |= {"onnxruntime": onnxruntime.__version__, "opencv": cv2.__version__}
     return libraries | {"numpy": np.__version__, "pillow": PIL.__version__}
-
-
-__all__ = ["OtherRun", "Outcome", "label"]

@@ -4,6 +4,7 @@ Groups are small and always the same, so that memory is bounded and results do n
 stopped.
 """
 
+import hashlib
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -30,7 +31,7 @@ from app.labeling.products import (
     thumbnail,
 )
 from app.labeling.reading import failure_of, read_file
-from app.labeling.records import FaceRecord, Failure, ImageRecord, Item, Status, sha256_hex
+from app.labeling.records import FaceRecord, Failure, ImageRecord, Item, Status
 from app.labeling.request import Request
 from data.contract import CROP_PX, Array
 
@@ -87,7 +88,7 @@ class Worker:
         try:
             with self._timed("read"):
                 payload = self._payload(item)
-                sha256 = sha256 or (sha256_hex(payload) if payload is not None else "")
+                sha256 = sha256 or (hashlib.sha256(payload).hexdigest() if payload is not None else "")
             return self._faces(item, sha256, payload)
         except Exception as error:  # noqa: BLE001  # one poisoned image must not end a run over a million others
             return _Prepared(_emptied(item), sha256, failure=failure_of(error, item.name))

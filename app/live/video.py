@@ -47,7 +47,6 @@ class Source(Protocol):
 
     name: str
     fps: float
-    live: bool
 
     def frames(self) -> Iterator[Frame]:
         """Frames in order, until the source ends."""
@@ -100,8 +99,6 @@ def _rate(video: cv2.VideoCapture) -> float:
 class FileSource:
     """Every frame of a file or, if paced, the frames that are due."""
 
-    live = False
-
     def __init__(self, name: str, video: cv2.VideoCapture, *, paced: bool = False) -> None:
         self.name, self.fps = name, _rate(video)
         self._video, self._paced = video, paced
@@ -129,8 +126,6 @@ class FileSource:
 
 class LiveSource:
     """The newest frame of a camera or stream, read in a separate thread."""
-
-    live = True
 
     def __init__(self, name: str, video: cv2.VideoCapture) -> None:
         self.name, self.fps = name, _rate(video)

@@ -60,8 +60,6 @@ class FixedBatches:
     longer than running them, which is measured for each size at start.
     """
 
-    captured_sizes: tuple[int, ...]
-
     def __init__(
         self,
         session: onnxruntime.InferenceSession,

@@ -9,7 +9,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -21,6 +21,7 @@ from app.labeling.journal.writer import Journal
 from app.labeling.records import STILL, FaceRecord
 from data.contract import LABELS, Array
 
+# the fields of LabeledImage, then the parent and the checksum
 _ITEM: Final = (
     "i.id, i.name, i.frame, i.kind, i.path, i.member, i.size, i.status, i.reason, i.error, i.sha256, i.width, "
     "i.height, i.time_s, i.parent, i.checksum"
@@ -84,12 +85,11 @@ class View:
         self._journal = Journal(out, read_only=True)
         self._db = self._journal._db
         self._session = self._journal.session
-        facts = self._journal.facts()
-        self.facts = facts
-        self.detector = facts.get("detector", "")
-        self.model = facts.get("model", "")
-        self.expressions = tuple(facts["labels"].split()) if "labels" in facts else LABELS
-        self.precision = facts.get("precision", "")
+        self.facts = self._journal.facts()
+        self.detector = self.facts.get("detector", "")
+        self.model = self.facts.get("model", "")
+        self.precision = self.facts.get("precision", "")
+        self.expressions = tuple(self.facts["labels"].split()) if "labels" in self.facts else LABELS
         self.inputs: tuple[str, ...] = tuple(json.loads(self._journal.get("inputs") or "[]"))
         self._min_face_px, self._min_confidence = json.loads((filtered and self._journal.get("filter")) or "[0, 0]")
 
@@ -179,31 +179,15 @@ class View:
         return None if row is None else str(row[0])
 
     def _image(self, row: tuple[Any, ...], faces: list[FaceRecord]) -> LabeledImage:
-        key, name, frame, kind, path, member, size, status, reason, error, sha256, width, height, time_s, parent = row[
-            : _ITEM_COLUMNS - 1
-        ]
-        stored = row[_ITEM_COLUMNS - 1]
-        if stored is not None and stored != checksum(status, reason, error, sha256, width, height, len(faces)):
-            raise DamagedJournal(self.out, f"{name}: wrong checksum")
+        *values, parent, stored = row[:_ITEM_COLUMNS]
         kept = tuple(face for face in faces if face.passes(self._min_face_px, self._min_confidence))
-        return LabeledImage(
-            row=key,
-            name=name,
-            frame=frame,
-            kind=kind,
-            path=os.fsdecode(path),
-            member=member,
-            size=size,
-            status="no_face" if faces and not kept else status,
-            reason=reason,
-            error=error,
-            sha256=sha256,
-            width=width,
-            height=height,
-            time_s=time_s,
-            is_child=parent is not None,
-            faces=kept,
-        )
+        fields = (*values, parent is not None, kept)
+        image = LabeledImage(*fields)
+        result = (image.status, image.reason, image.error, image.sha256, image.width, image.height)
+        if stored is not None and stored != checksum(*result, len(faces)):
+            raise DamagedJournal(self.out, f"{image.name}: wrong checksum")
+        status = "no_face" if faces and not kept else image.status
+        return replace(image, path=os.fsdecode(image.path), status=status)
 
     def _face(self, row: tuple[Any, ...]) -> FaceRecord:
         *values, stored = row[_ITEM_COLUMNS:]

@@ -4,6 +4,7 @@ import json
 import os
 import socket
 import tempfile
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,20 +47,16 @@ class Labeler:
 
     def _label(self, key: str, sources: list[Source], scratch: Path) -> None:
         os.mkdir(scratch / STATE_DIR)
-        journal = Journal(scratch)
-        try:
+        with closing(Journal(scratch)) as journal:
             journal.put("facts", json.dumps(self._facts))
             for _ in journal.scan(sources):
                 pass
             engine = Engine(journal, self._request, [self._pipeline], 0, Watcher(_ignore, _ignore))
             engine.run()
             self._commit(key, sources, scratch, engine.tally)
-        finally:
-            journal.close()
 
     def _commit(self, key: str, sources: list[Source], scratch: Path, tally: Tally) -> None:
-        view = View(scratch, knows_duplicates=False)
-        try:
+        with closing(View(scratch, knows_duplicates=False)) as view:
             failed = [(one.name, one.reason or "", one.error or "") for one in view.images() if one.status == "error"]
             known = {source.name for source in sources if source.failure is not None}
             written = Written(
@@ -73,8 +70,6 @@ class Labeler:
                 again=any(reason in TRANSIENT and name not in known for name, reason, _ in failed),
             )
             commit(self._out, view, written, self._run)
-        finally:
-            view.close()
 
 
 def _ignore(_: object) -> None:

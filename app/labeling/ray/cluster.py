@@ -30,10 +30,9 @@ class Unready(LabelingError):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Task of the driver: request, shared folder, and number of the run."""
+    """Task of the driver: request, number of the run, and settings."""
 
     request: Request
-    out: Path
     run: str
     settings: Settings
 
@@ -134,7 +133,7 @@ def roll_call(ray: Any, task: Task, share: float) -> dict[str, str]:
     first = _first_path(task)
     replies = [
         ask.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote(
-            task.settings, str(task.out), task.run, first
+            task.settings, str(task.request.out), task.run, first
         )
         for node in nodes
     ]

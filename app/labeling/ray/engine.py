@@ -78,7 +78,7 @@ def label_on_ray(request: Request, settings: Settings, report: Reporter, signals
         try:
             for count in ledger.add(sources_of(request, ledger)):
                 report.scanned(count)
-            task = Task(request, out, begin_run(out), settings)
+            task = Task(request, begin_run(out), settings)
             with connected(request.ray_address, request.workers) as ray, _signals(signals or Interrupts()):
                 _label(ray, ledger, task, report, outcome)
         except Stopped as stop:
@@ -92,20 +92,20 @@ def label_on_ray(request: Request, settings: Settings, report: Reporter, signals
 
 
 def _label(ray: Any, ledger: Ledger, task: Task, report: Reporter, outcome: Outcome) -> None:
-    share = gpu_share(ray, task)
+    out, share = task.request.out, gpu_share(ray, task)
     earlier = {} if task.request.new_run else ledger.earlier_facts()
     task = replace(task, settings=resumed(task.settings, earlier))
     outcome.facts = roll_call(ray, task, share)
     task = replace(task, settings=resumed(task.settings, outcome.facts))
     for folder in (LABELS_DIR, FILES_DIR):
-        (task.out / folder).mkdir(exist_ok=True)
+        (out / folder).mkdir(exist_ok=True)
     if aside := ledger.settle(outcome.facts, new_run=task.request.new_run):
         report.say(f"Starting a new run. The partitions of the earlier run are kept in {aside}.")
     outcome.total, outcome.before = ledger.counts()
     if outcome.before:
         report.say(f"Resuming: {outcome.before:,} of {outcome.total:,} files are already labeled.")
     size = task.request.partition_files or PARTITION
-    keys = [write_plan(task.out, group, outcome.facts) for group in ledger.missing(size)]
+    keys = [write_plan(out, group, outcome.facts) for group in ledger.missing(size)]
     report.start(outcome.total, outcome.before)
     began = time.perf_counter()
     outcome.workers = max(1, min(len(keys), actors(ray, task)))
@@ -170,9 +170,10 @@ def _labeled(
             if trouble:
                 kind, message = json.loads(str(trouble))
                 raise (DiskFull if kind == "DiskFull" else LabelingError)(message)
-            written = read_written(task.out, str(key))
+            written = read_written(task.request.out, str(key))
             if written is None:
                 raise LabelingError(
-                    f"partition {key} was committed, but the driver cannot find it: is {task.out} a shared folder?"
+                    f"partition {key} was committed, but the driver cannot find it. Do all machines share the folder "
+                    f"{task.request.out}?"
                 )
             yield written

@@ -7,6 +7,7 @@ import csv
 import io
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,14 +32,11 @@ def write_export(out: Path, target: Path, *, everything: bool) -> str:
     the user. Raises: LabelingError.
     """
     _check_target(target)
-    view = open_view(out, filtered=False)
-    try:
-        rows: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
+    with closing(open_view(out, filtered=False)) as view:
         target.parent.mkdir(parents=True, exist_ok=True)
         crops = _exported(view, out, everything=everything, rows=rows)
         count = write_class_folders(target.parent, target, crops, link=False)
-    finally:
-        view.close()
     table = io.StringIO()
     writer = csv.DictWriter(table, _COLUMNS)
     writer.writeheader()

@@ -38,7 +38,6 @@ def test_every_frame_goes_in_and_comes_out_in_order(tmp_path: Path, suffix: str)
     frames = list(source.frames())
     source.close()
     assert source.fps == pytest.approx(FPS)
-    assert not source.live
     assert [round(frame.pixels.mean() / 8) for frame in frames] == list(range(30))
     assert [frame.time_s for frame in frames] == pytest.approx([number / FPS for number in range(30)], abs=0.002)
     assert list(tmp_path.iterdir()) == [path], "nothing is left beside it"
