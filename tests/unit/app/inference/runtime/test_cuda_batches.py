@@ -1,7 +1,7 @@
 """Fixed batch sizes compared with the plain session, on the CPU."""
 
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import pytest
 
 from app.inference.runtime.cuda_batches import FixedBatches
 from app.inference.runtime.sessions import GRAPH_ID
-from data.contract import CROP_PX, LABELS, Array
+from data.contract import CROP_PX, LABELS
 from tests.support import random_crops, tiny_graph
 
 
@@ -55,21 +55,12 @@ def test_non_contiguous_crops_are_accepted(runner: FixedBatches) -> None:
     assert np.array_equal(runner.run(wide[::2]), runner.run(wide[::2].copy()))
 
 
-def test_threads_take_turns(runner: FixedBatches) -> None:
+def test_threads_can_share_a_runner(runner: FixedBatches) -> None:
     batches = [random_crops(3, seed=seed) for seed in range(6)]
     expected = [runner.run(batch) for batch in batches]
-    results: dict[int, Array] = {}
-
-    def work(index: int) -> None:
-        for _ in range(20):
-            results[index] = runner.run(batches[index])
-
-    threads = [threading.Thread(target=work, args=(index,)) for index in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert all(np.array_equal(results[index], expected[index]) for index in range(6))
+    with ThreadPoolExecutor(6) as pool:
+        results = list(pool.map(runner.run, batches * 20))
+    assert np.array_equal(results, expected * 20)
 
 
 class Captured:

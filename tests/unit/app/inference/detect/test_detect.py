@@ -1,0 +1,111 @@
+"""Detection of real faces by every detector, and the choice of a detector."""
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from app.errors import DetectorUnavailable, SettingsError
+from app.inference.detect import create_detector, detector_names, weights
+from app.inference.detect.base import Detector, Face
+from app.settings import load_settings
+from data import contract
+from data.contract import Array, roll_degrees
+from tests.support import folder_from_environment, sample_photo
+
+ROTATIONS = {cv2.ROTATE_90_CLOCKWISE: 90, cv2.ROTATE_180: 180, cv2.ROTATE_90_COUNTERCLOCKWISE: -90}
+MAX_ROLL_ERROR = {"builtin": 20, "yunet": 5}  # degrees
+
+
+@pytest.fixture(scope="module", params=["builtin", "yunet"])
+def detector(request: pytest.FixtureRequest) -> Detector:
+    folder = folder_from_environment("MIEN_MODELS_DIR") if request.param == "yunet" else None
+    return create_detector(load_settings(detector=request.param, models_dir=folder))
+
+
+@pytest.fixture(scope="module")
+def photo() -> Array:
+    return contract.decode(sample_photo().read_bytes())
+
+
+def the_face(detector: Detector, image: Array) -> Face:
+    (face,) = detector.detect(image)
+    return face
+
+
+def roll_error(detector: Detector, image: Array, rotated: Array, expected: float) -> float:
+    """Difference between the measured rotation of a face and the expected one, degrees."""
+    before, after = (roll_degrees(the_face(detector, one).landmarks_px) for one in (image, rotated))
+    return abs((after - before - expected + 180) % 360 - 180)
+
+
+def test_the_face_of_a_photo_is_found_with_its_landmarks(detector: Detector, photo: Array) -> None:
+    face = the_face(detector, photo)
+    x, y, width, height = face.box_px
+    left_eye, right_eye, nose, left_mouth, right_mouth = face.landmarks_px
+    assert x < left_eye[0] < nose[0] < right_eye[0] < x + width
+    assert y < max(left_eye[1], right_eye[1]) < nose[1] < min(left_mouth[1], right_mouth[1]) < y + height
+    assert contract.align(photo, face.landmarks_px).shape == (contract.CROP_PX, contract.CROP_PX, 3)
+
+
+@pytest.mark.parametrize(
+    "detector", ["builtin"], indirect=True
+)  # landmarks of YuNet hardly follow the lean of this face
+@pytest.mark.parametrize("degrees", [-20, 20])
+def test_a_leaning_face_is_found_with_its_roll(detector: Detector, photo: Array, degrees: int) -> None:
+    height, width = photo.shape[:2]
+    lean = cv2.getRotationMatrix2D((width / 2, height / 2), -degrees, 1.0)
+    leaning = cv2.warpAffine(photo, lean, (width, height), borderMode=cv2.BORDER_REPLICATE)
+    assert roll_error(detector, photo, leaning, degrees) < 6
+
+
+@pytest.mark.parametrize("times", [0.5, 3, 5])
+def test_a_face_is_found_in_an_enlarged_or_reduced_photo(detector: Detector, photo: Array, times: float) -> None:
+    face = the_face(detector, photo)
+    same = the_face(detector, cv2.resize(photo, None, fx=times, fy=times, interpolation=cv2.INTER_AREA))
+    side = max(face.box_px[2:])
+    assert np.array(same.box_px) / times == pytest.approx(np.array(face.box_px), abs=0.15 * side)
+    assert same.landmarks_px / times == pytest.approx(face.landmarks_px, abs=0.1 * side)
+
+
+@pytest.mark.parametrize("side", [48, 350, 1500])
+def test_a_face_that_fills_the_image_is_found(detector: Detector, photo: Array, side: int) -> None:
+    x, y, width, height = (round(value) for value in the_face(detector, photo).box_px)
+    close_up = cv2.resize(photo[y : y + height, x : x + width], (side, side), interpolation=cv2.INTER_AREA)
+    assert min(the_face(detector, close_up).box_px[2:]) > 0.7 * side
+
+
+@pytest.mark.parametrize("code", ROTATIONS)
+def test_the_face_of_a_rotated_photo_is_found_with_its_roll(detector: Detector, photo: Array, code: int) -> None:
+    assert roll_error(detector, photo, cv2.rotate(photo, code), ROTATIONS[code]) < MAX_ROLL_ERROR[detector.name]
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 2000), (23, 23), (24, 24), (33, 700)])
+def test_an_image_of_an_odd_size_is_not_an_error(detector: Detector, shape: tuple[int, int]) -> None:
+    assert detector.detect(np.full((*shape, 3), 127, np.uint8)) == []
+
+
+def test_every_detector_of_the_folder_is_created_by_its_name() -> None:
+    assert detector_names() == ("builtin", "yunet")
+    for name in detector_names():
+        try:
+            assert create_detector(load_settings(detector=name)).name == name
+        except DetectorUnavailable:
+            continue  # its file is not on this machine
+
+
+def test_an_unknown_detector_is_rejected_with_the_known_ones() -> None:
+    with pytest.raises(SettingsError, match=r"'hog': expected auto, builtin, yunet"):
+        create_detector(load_settings(detector="hog"))
+
+
+def test_auto_without_yunet_is_the_builtin_detector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weights, "cache_dir", lambda: tmp_path / "none")
+    assert create_detector(load_settings(models_dir=tmp_path)).name == "builtin"
+
+
+def test_auto_rejects_a_damaged_yunet_instead_of_falling_back(tmp_path: Path) -> None:
+    (tmp_path / weights.YUNET_FILE).write_bytes(b"damaged")
+    with pytest.raises(DetectorUnavailable, match="sha256"):
+        create_detector(load_settings(models_dir=tmp_path))
