@@ -1,5 +1,6 @@
 """Service with a tiny model and a fake detector; no network, no released files."""
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -31,6 +32,12 @@ class LocalClient(TestClient):
         return super().websocket_connect(f"ws://localhost{url}", *arguments, **options)
 
 
+def upright_face(x: float, y: float, side: float = 80.0) -> Face:
+    """A detected face with its center at (x, y)."""
+    points = np.array([(-0.2, -0.15), (0.2, -0.15), (0.0, 0.025), (-0.15, 0.225), (0.15, 0.225)], np.float32)
+    return Face((x - side / 2, y - side / 2, side, side), points * side + (x, y), 0.9)
+
+
 class DrawnFaces:
     """A detector that finds one face of 80 px in the center of any image wider than 200 px."""
 
@@ -38,11 +45,22 @@ class DrawnFaces:
 
     def detect(self, image: Array) -> list[Face]:
         height, width = image.shape[:2]
-        if width <= 200:
-            return []
-        x, y = width / 2, height / 2
-        points = [(x - 16, y - 12), (x + 16, y - 12), (x, y + 2), (x - 12, y + 18), (x + 12, y + 18)]
-        return [Face((x - 40.0, y - 40.0, 80.0, 80.0), np.array(points, np.float32), 0.9)]
+        return [upright_face(width / 2, height / 2)] if width > 200 else []
+
+
+class SlowDetector:
+    """A detector that blocks until `go` is set, and finds nothing."""
+
+    name = "slow"
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.begun = threading.Semaphore(0)
+
+    def detect(self, image: Array) -> list[Face]:
+        self.begun.release()
+        self.go.wait(20)
+        return []
 
 
 @pytest.fixture(scope="session")

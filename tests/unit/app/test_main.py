@@ -2,7 +2,6 @@
 
 import base64
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,8 +12,8 @@ from app.service.security import key_hash
 from app.service.state import Service
 from data.contract import EIGHT_LABELS, LABELS
 from tests.support import encoded, gradient_image
+from tests.unit.app.conftest import Connect
 
-Connect = Callable[..., TestClient]
 PHOTO = encoded(gradient_image(640, 480), "JPEG")
 EVERYWHERE = "::"
 

@@ -16,6 +16,7 @@ from data import contract
 from data.contract import CROP_PX, LABELS, Array, DecodeError, ImageTooLarge, UnsupportedImage
 from data.readers.base import Sample, frame
 from tests.support import encoded, folder_from_environment, gradient_image, sample_photo, tiny_artifact
+from tests.unit.app.conftest import upright_face
 
 
 @pytest.fixture(scope="module", params=["builtin", "yunet"])
@@ -36,11 +37,6 @@ class Drawn:
 
     def detect(self, image: Array) -> list[Face]:
         return self.faces
-
-
-def face(side: float, *, x: float = 10.0) -> Face:
-    points = np.array([[0.3, 0.4], [0.7, 0.4], [0.5, 0.6], [0.35, 0.8], [0.65, 0.8]], np.float32)
-    return Face((x, 10.0, side, side), points * side + [x, 10], 0.9)
 
 
 def drawn(artifact: Path, *faces: Face, **settings: object) -> Pipeline:
@@ -108,17 +104,17 @@ def test_tiny_and_narrow_images_are_analyzed(pipeline: Pipeline, size: tuple[int
 
 
 def test_a_face_beyond_the_image_border_is_cropped(artifact: Path) -> None:
-    (labeled,) = drawn(artifact, face(200, x=-80)).analyze_pixels(gradient_image()).faces
+    (labeled,) = drawn(artifact, upright_face(20, 110, 200)).analyze_pixels(gradient_image()).faces
     assert labeled.crop.shape == (CROP_PX, CROP_PX, 3)
 
 
 def test_faces_below_the_minimum_size_are_dropped(artifact: Path) -> None:
-    pipeline = drawn(artifact, face(60), face(39), min_face_px=40)
+    pipeline = drawn(artifact, upright_face(60, 60, 60), upright_face(60, 60, 39), min_face_px=40)
     assert [labeled.face.box_px[2] for labeled in pipeline.analyze_pixels(gradient_image()).faces] == [60]
 
 
 def test_at_most_max_faces_are_labeled(artifact: Path) -> None:
-    pipeline = drawn(artifact, *(face(50, x=float(x)) for x in range(9)), max_faces=4)
+    pipeline = drawn(artifact, *(upright_face(40 + x, 40, 50) for x in range(9)), max_faces=4)
     assert len(pipeline.analyze_pixels(gradient_image()).faces) == 4
 
 
@@ -127,7 +123,7 @@ def test_a_label_below_the_threshold_of_the_manifest_is_uncertain(
     tmp_path: Path, threshold: float, uncertain: bool
 ) -> None:
     artifact = tiny_artifact(tmp_path / "tiny.threshold", abstain_threshold=threshold)
-    (labeled,) = drawn(artifact, face(100)).analyze_pixels(gradient_image()).faces
+    (labeled,) = drawn(artifact, upright_face(60, 60, 100)).analyze_pixels(gradient_image()).faces
     assert labeled.uncertain is uncertain
 
 

@@ -24,6 +24,7 @@ from app.live.webcam import label_video
 from app.settings import Settings
 from data.contract import Array
 from tests.support import gradient_image
+from tests.unit.app.conftest import upright_face
 
 FPS = 10.0
 FRAMES = 12
@@ -39,17 +40,13 @@ class MovingFace:
 
     def detect(self, image: Array) -> list[Face]:
         self.seen += 1
-        if self.seen == FRAMES:
-            return []
-        x, y = 100.0 + 4 * self.seen, 120.0
-        points = [(x - 16, y - 12), (x + 16, y - 12), (x, y + 2), (x - 12, y + 18), (x + 12, y + 18)]
-        return [Face((x - 40.0, y - 40.0, 80.0, 80.0), np.array(points, np.float32), 0.9)]
+        return [] if self.seen == FRAMES else [upright_face(100.0 + 4 * self.seen, 120.0)]
 
 
 class Still:
     """A source of identical frames."""
 
-    name, fps, live = "still", FPS, False
+    name, fps = "still", FPS
 
     def __init__(self) -> None:
         self.closed = False

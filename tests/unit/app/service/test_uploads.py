@@ -1,15 +1,13 @@
 """Images of a request: JSON with base64, and its limits."""
 
 import base64
-from collections.abc import Callable
 
 import httpx
 import pytest
 from fastapi.testclient import TestClient
 
+from tests.unit.app.conftest import Connect
 from tests.unit.app.service.routes.test_expressions import PHOTO, post, problem
-
-Connect = Callable[..., TestClient]
 
 
 def post_json(client: TestClient, body: object, **query: object) -> httpx.Response:

@@ -2,8 +2,7 @@
 
 import base64
 import logging
-import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,9 +17,8 @@ from app.settings import Settings
 from data.contract import LABELS, Array, decode
 from data.contract.decode import formats
 from tests.support import encoded, gradient_image, tiny_artifact
-from tests.unit.app.conftest import LocalClient
+from tests.unit.app.conftest import Connect, LocalClient, SlowDetector
 
-Connect = Callable[..., TestClient]
 PHOTO = encoded(gradient_image(640, 480), "JPEG")
 
 
@@ -266,23 +264,8 @@ def test_one_image_may_not_take_the_whole_body(connect: Connect) -> None:
     problem(post(client, bytes(5000)), 413, "payload-too-large")
 
 
-class Slow:
-    """A detector that blocks until released and finds nothing."""
-
-    name = "slow"
-
-    def __init__(self) -> None:
-        self.go = threading.Event()
-        self.begun = threading.Semaphore(0)
-
-    def detect(self, image: Array) -> list[object]:
-        self.begun.release()
-        self.go.wait(20)
-        return []
-
-
 def test_a_full_service_rejects_immediately_and_recovers(connect: Connect) -> None:
-    slow = Slow()
+    slow = SlowDetector()
     client = connect(detector=slow, max_concurrent=1, max_queue=1)
     with ThreadPoolExecutor(2) as pool:
         inside = [pool.submit(post, client, PHOTO) for _ in range(2)]
@@ -299,7 +282,7 @@ def test_a_full_service_rejects_immediately_and_recovers(connect: Connect) -> No
 
 
 def test_one_client_cannot_use_all_capacity(connect: Connect) -> None:
-    slow = Slow()
+    slow = SlowDetector()
     client = connect(detector=slow, max_per_client=1)
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(post, client, PHOTO)
@@ -312,7 +295,7 @@ def test_one_client_cannot_use_all_capacity(connect: Connect) -> None:
 
 
 def test_a_request_that_takes_too_long_times_out(connect: Connect) -> None:
-    slow = Slow()
+    slow = SlowDetector()
     client = connect(detector=slow, request_timeout_s=0.2)
     response = post(client, PHOTO)
     slow.go.set()
@@ -321,7 +304,7 @@ def test_a_request_that_takes_too_long_times_out(connect: Connect) -> None:
 
 
 def test_a_batch_that_can_never_finish_is_rejected_permanently(connect: Connect) -> None:
-    slow = Slow()
+    slow = SlowDetector()
     client = connect(detector=slow, request_timeout_s=0.2)
     response = post(client, PHOTO, PHOTO)
     slow.go.set()

@@ -1,9 +1,8 @@
 """`WS /v1/stream`: frames in, tracked faces out, never a queue."""
 
 import asyncio
-import threading
-from collections.abc import Callable
 
+import httpx
 import pytest
 from fastapi.testclient import TestClient
 from starlette.testclient import WebSocketDenialResponse
@@ -11,11 +10,18 @@ from starlette.websockets import WebSocketDisconnect
 
 from app.service.routes.stream import NewestFrame
 from app.service.security import key_hash
-from data.contract import LABELS, Array
+from data.contract import LABELS
 from tests.support import encoded, gradient_image
+from tests.unit.app.conftest import Connect, SlowDetector
 
-Connect = Callable[..., TestClient]
 FRAME = encoded(gradient_image(640, 480), "JPEG")
+
+
+def rejection(client: TestClient, **options: object) -> httpx.Response:
+    """The response to a stream that is rejected before it opens."""
+    with pytest.raises(WebSocketDenialResponse) as rejected, client.websocket_connect("/v1/stream", **options):
+        pass
+    return rejected.value
 
 
 def test_frames_come_back_with_their_number_and_a_tracked_face(client: TestClient) -> None:
@@ -55,7 +61,7 @@ def test_a_broken_frame_gets_an_error_and_the_stream_continues(client: TestClien
 
 
 def test_the_newest_frame_wins() -> None:
-    async def scene() -> None:
+    async def put_and_take() -> None:
         newest = NewestFrame()
         assert [newest.put(payload) for payload in (b"0", b"1", b"2")] == [False, True, True]
         assert await newest.take() == (2, b"2")
@@ -66,26 +72,15 @@ def test_the_newest_frame_wins() -> None:
         assert not newest.put(b"3")
         assert await waiting == (3, b"3")
 
-    asyncio.run(scene())
+    asyncio.run(put_and_take())
 
 
 def test_a_slow_service_drops_frames_instead_of_queueing_them(connect: Connect) -> None:
-    class Slow:
-        name = "slow"
-
-        def __init__(self) -> None:
-            self.begun, self.go = threading.Event(), threading.Event()
-
-        def detect(self, image: Array) -> list[object]:
-            self.begun.set()
-            self.go.wait(20)
-            return []
-
-    slow = Slow()
+    slow = SlowDetector()
     client = connect(detector=slow)
     with client.websocket_connect("/v1/stream") as socket:
         socket.send_bytes(FRAME)
-        assert slow.begun.wait(10)
+        assert slow.begun.acquire(timeout=10)
         for _ in range(50):
             socket.send_bytes(FRAME)
         while 'outcome="dropped"} 49.0' not in client.get("/metrics").text:
@@ -129,11 +124,10 @@ def test_text_and_oversized_frames_close_the_stream(connect: Connect) -> None:
 def test_streams_are_counted_and_limited(connect: Connect) -> None:
     client = connect(max_streams=1)
     with client.websocket_connect("/v1/stream"):
-        with pytest.raises(WebSocketDenialResponse) as refused, client.websocket_connect("/v1/stream"):
-            pass
-        assert refused.value.status_code == 503
-        assert refused.value.json()["type"] == "urn:mien:problem:queue-full"
-        assert "retry-after" in refused.value.headers
+        rejected = rejection(client)
+        assert rejected.status_code == 503
+        assert rejected.json()["type"] == "urn:mien:problem:queue-full"
+        assert "retry-after" in rejected.headers
     with client.websocket_connect("/v1/stream") as again:
         again.send_bytes(FRAME)
         assert again.receive_json()["frame"] == 0
@@ -142,10 +136,9 @@ def test_streams_are_counted_and_limited(connect: Connect) -> None:
 def test_one_client_cannot_open_all_streams(connect: Connect) -> None:
     client = connect(max_streams_per_client=1)
     with client.websocket_connect("/v1/stream"):
-        with pytest.raises(WebSocketDenialResponse) as refused, client.websocket_connect("/v1/stream"):
-            pass
-        assert refused.value.status_code == 429
-        assert refused.value.json()["type"] == "urn:mien:problem:too-many-requests"
+        rejected = rejection(client)
+        assert rejected.status_code == 429
+        assert rejected.json()["type"] == "urn:mien:problem:too-many-requests"
     with client.websocket_connect("/v1/stream"):
         pass
     assert 'mien_rejections_total{problem="too-many-requests"} 1.0' in client.get("/metrics").text
@@ -161,19 +154,12 @@ def test_a_stream_and_its_rejection_have_a_request_id(connect: Connect) -> None:
     client = connect(max_streams=1)
     with client.websocket_connect("/v1/stream", headers={"x-request-id": "camera-1"}) as socket:
         assert dict(socket.extra_headers or [])[b"x-request-id"] == b"camera-1"
-        with pytest.raises(WebSocketDenialResponse) as refused, client.websocket_connect("/v1/stream"):
-            pass
-        assert len(refused.value.headers["x-request-id"]) == 32
+        assert len(rejection(client).headers["x-request-id"]) == 32
 
 
 def test_a_page_of_another_site_cannot_open_a_stream(connect: Connect) -> None:
     client = connect()
-    with (
-        pytest.raises(WebSocketDenialResponse) as refused,
-        client.websocket_connect("/v1/stream", headers={"origin": "https://evil.example"}),
-    ):
-        pass
-    assert refused.value.status_code == 403
+    assert rejection(client, headers={"origin": "https://evil.example"}).status_code == 403
     with client.websocket_connect("/v1/stream", headers={"origin": "http://localhost"}):
         pass
     named = connect(cors_origins="https://friend.example")
@@ -183,9 +169,7 @@ def test_a_page_of_another_site_cannot_open_a_stream(connect: Connect) -> None:
 
 def test_a_stream_requires_a_key_if_keys_are_configured(connect: Connect) -> None:
     client = connect(api_key_sha256=key_hash("open-sesame"))
-    with pytest.raises(WebSocketDenialResponse) as refused, client.websocket_connect("/v1/stream"):
-        pass
-    assert refused.value.status_code == 401
+    assert rejection(client).status_code == 401
     protocols = ["mien.v1", "mien.key.open-sesame"]
     with client.websocket_connect("/v1/stream", subprotocols=protocols) as socket:
         assert socket.accepted_subprotocol == "mien.v1"
