@@ -64,7 +64,7 @@ def test_unreadable_files_are_rows_with_a_reason(
         "odd/linked.jpg",
     ],
 )
-def test_odd_names_are_labeled_like_any_other(labeled: dict[str, list[Row]], file: str) -> None:
+def test_files_with_unusual_names_are_labeled_like_any_other(labeled: dict[str, list[Row]], file: str) -> None:
     assert labeled[file][0]["status"] == "ok"
 
 
@@ -130,7 +130,7 @@ def test_followed_links_enter_each_folder_once(mien: Mien, nested: Path, tmp_pat
     assert sum(name.endswith("c.jpg") for name in taken) == 1
 
 
-def test_several_folders_patterns_and_single_files_are_taken_together(mien: Mien, nested: Path, tmp_path: Path) -> None:
+def test_folders_patterns_and_single_files_can_be_combined(mien: Mien, nested: Path, tmp_path: Path) -> None:
     other = write_photos(tmp_path / "other", "f.jpg")
     mien("label", nested, other, "--out", tmp_path / "out", "--write", "csv", "--quiet", "--symlinks", "skip")
     assert {"photos/a.jpg", "other/f.jpg"} <= files_of(tmp_path / "out")
@@ -141,7 +141,7 @@ def test_several_folders_patterns_and_single_files_are_taken_together(mien: Mien
 
 
 @pytest.mark.parametrize(("ending", "options"), [(b"\n", []), (b"\0", ["--null"])])
-def test_names_come_from_standard_input(
+def test_names_are_read_from_standard_input(
     mien: Mien, nested: Path, tmp_path: Path, ending: bytes, options: list[str]
 ) -> None:
     given = ending.join([bytes(nested / "a.jpg"), bytes(nested / "deep" / "c.jpg"), bytes(nested / "gone.jpg"), b""])

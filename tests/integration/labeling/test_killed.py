@@ -18,18 +18,18 @@ EVERYTHING = "csv,files,jsonl,parquet,annotated,crops,classes,coco,label-studio,
 
 
 def killed_runs(mien: Mien, album: Path, out: Path, *, kills: int, seed: int, longest_s: float) -> Counter[str]:
-    """Kill the program `kills` times at random times; counts what it was doing.
+    """Kill the program `kills` times at random times. Returns the numbers of kills by phase.
 
-    longest_s: maximum time until a kill; it is killed earlier if everything is labeled.
+    longest_s: maximum time until a kill; shortened where a run ends before it.
     """
-    dice = random.Random(seed)  # noqa: S311  # moments to kill at, no secret
+    dice = random.Random(seed)  # noqa: S311  # repeatable times of the kills
     doing: Counter[str] = Counter()
     while doing.total() < kills:
         began = time.monotonic()
         process = mien.start("label", album, "--out", out, "--write", EVERYTHING, "--json-log")
         try:
             process.communicate(timeout=dice.uniform(0.2, longest_s))
-            longest_s = time.monotonic() - began  # it ended before the kill: aim earlier
+            longest_s = time.monotonic() - began  # it ended first: kill earlier
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             doing[phase_of(process.communicate()[1])] += 1
@@ -38,8 +38,8 @@ def killed_runs(mien: Mien, album: Path, out: Path, *, kills: int, seed: int, lo
 
 
 def killed_while_writing(mien: Mien, album: Path, out: Path, *, kills: int, seed: int) -> Counter[str]:
-    """Kill the program `kills` times while it writes outputs; counts the current output."""
-    dice = random.Random(seed)  # noqa: S311  # moments to kill at, no secret
+    """Kill the program `kills` times while it writes outputs. Returns the numbers of kills by output."""
+    dice = random.Random(seed)  # noqa: S311  # repeatable times of the kills
     outputs = EVERYTHING.split(",")
     at: Counter[str] = Counter()
     for _ in range(kills):
@@ -71,7 +71,7 @@ def phase_of(log: bytes) -> str:
     return "labeling" if "start" in events else "starting"
 
 
-def test_a_run_killed_again_and_again_ends_in_the_same_bytes(mien: Mien, album: Path, tmp_path: Path) -> None:
+def test_a_run_killed_repeatedly_ends_in_the_same_bytes(mien: Mien, album: Path, tmp_path: Path) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     assert mien("label", album, "--out", whole, "--write", EVERYTHING, "--quiet").exit_code == 3
     killed_runs(mien, album, broken, kills=5, seed=1, longest_s=3.0)

@@ -69,9 +69,7 @@ def actors_of(driver: int) -> Iterator[int]:
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="finds the workers in /proc")
-def test_a_killed_worker_and_a_killed_driver_leave_each_file_s_rows_once(
-    mien: Mien, album: Path, tmp_path: Path
-) -> None:
+def test_killed_workers_and_drivers_leave_the_rows_of_each_file_once(mien: Mien, album: Path, tmp_path: Path) -> None:
     out, local = tmp_path / "out", tmp_path / "local"
     assert mien("label", album, "--out", local, "--write", "parquet", "--quiet").exit_code == 3
 

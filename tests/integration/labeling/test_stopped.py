@@ -11,7 +11,7 @@ import pytest
 from tests.albums import write_photos
 from tests.integration.labeling.conftest import ROOT, Mien
 
-# Sends itself SIGTERM when a module is imported.
+# The program sends itself SIGTERM when a module is imported.
 AT_IMPORT = """
 import os, signal, sys
 class Finder:
@@ -23,7 +23,7 @@ sys.meta_path.insert(0, Finder())
 from app.cli import main
 main()
 """
-# Sends itself SIGTERM when a function is called.
+# The program sends itself SIGTERM when a function is called.
 AT_CALL = """
 import importlib, os, signal
 module = importlib.import_module({module!r})
@@ -35,7 +35,7 @@ setattr(module, {function!r}, killing)
 from app.cli import main
 main()
 """
-# As a native library does whose import a signal meets.
+# A signal during the import of a native library: the library raises ImportError instead.
 LOST = """
 import os, signal, app.labeling.run
 def open_pipelines(*_):

@@ -70,7 +70,7 @@ def test_frames_per_second_are_even_where_the_frame_rate_is_not(mien: Mien, tmp_
 
 @pytest.mark.parametrize("name", ["2.jpg", "clip.avi", "some.zip"])
 @pytest.mark.timeout(60)
-def test_a_pipe_that_takes_a_file_s_place_after_the_scan_is_not_waited_for(
+def test_a_pipe_that_replaces_a_file_after_the_scan_does_not_block_the_run(
     mien: Mien, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     path = photos / name
@@ -166,7 +166,7 @@ def test_a_limit_says_how_much_remains(mien: Mien, photos: Path, tmp_path: Path)
     assert "remain" not in mien("label", photos, "--out", out).stdout
 
 
-def test_a_raised_limit_tries_only_what_was_too_large(mien: Mien, photos: Path, tmp_path: Path) -> None:
+def test_a_raised_limit_retries_only_what_was_too_large(mien: Mien, photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     (photos / "large.jpg").write_bytes(encoded(face_photo(300), "JPEG"))
     write_zip(photos / "some.zip", 0)
@@ -189,7 +189,7 @@ def test_large_scans_are_read_and_bombs_are_not(mien: Mien, tmp_path: Path) -> N
     assert found == {"scan.png": ("no_face", ""), "bomb.png": ("error", "too_large")}
 
 
-def test_small_and_doubtful_faces_are_left_out_and_come_back(mien: Mien, photos: Path, tmp_path: Path) -> None:
+def test_small_and_uncertain_faces_are_left_out_and_come_back(mien: Mien, photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     mien("label", photos, "--out", out, "--write", "csv,jsonl,report", "--quiet")
     whole = (out / "labels.csv").read_bytes()
@@ -244,7 +244,7 @@ def test_a_log_of_json_lines_holds_nothing_else(mien: Mien, photos: Path, tmp_pa
     _, said = process.communicate(timeout=100)
     events = Counter(json.loads(line)["event"] for line in said.splitlines())
     assert events["summary"] == 1
-    assert events["message"] >= 1, "FFmpeg complains of the damage"
+    assert events["message"] >= 1, "FFmpeg reports the damage"
     assert mien("label", tmp_path / "nowhere", "--out", tmp_path / "out2", "--json-log").stderr.startswith("{")
 
 

@@ -69,10 +69,10 @@ def _overload(serve: Serve, seconds: float) -> Overload:
 def _watched(server: Server) -> Iterator[list[int]]:
     """Depth of the queue, sampled five times per second."""
     depths: list[int] = []
-    over = threading.Event()
+    ended = threading.Event()
 
     def watch() -> None:
-        while not over.wait(0.2):
+        while not ended.wait(0.2):
             with suppress(httpx.HTTPError):
                 depths.append(httpx.get(f"{server.url}/ready", timeout=5).json()["queue_depth"])
 
@@ -81,7 +81,7 @@ def _watched(server: Server) -> Iterator[list[int]]:
     try:
         yield depths
     finally:
-        over.set()
+        ended.set()
         watcher.join()
 
 
@@ -97,7 +97,7 @@ def _wait_until_served(server: Server) -> None:
 
 
 def _check_bounded(result: Overload) -> None:
-    assert set(result.statuses) <= {200, 503}, "an answer or a refusal, nothing lost"
+    assert set(result.statuses) <= {200, 503}, "a result or a rejection, and nothing lost"
     assert result.statuses[503] > result.statuses[200] > 0
     assert result.deepest_queue <= QUEUE
 
@@ -113,7 +113,7 @@ def test_ten_times_overload_is_rejected_and_not_queued(serve: Serve) -> None:
 def test_a_minute_of_ten_times_overload(serve: Serve) -> None:
     result = _overload(serve, 60)
     _check_bounded(result)
-    assert result.sent_per_s > 5 * result.capacity, "the load was one"
+    assert result.sent_per_s > 5 * result.capacity, "the client sent enough to overload the service"
     assert result.deepest_queue > 0, "the queue is used"
     assert result.p99_ms <= 2000
     assert result.recovered_s <= 5
@@ -121,9 +121,9 @@ def test_a_minute_of_ten_times_overload(serve: Serve) -> None:
 
 def test_worker_processes_share_the_port_and_count_together(serve: Serve) -> None:
     server = serve(workers=2)
-    for _ in range(12):  # each on a connection of its own, so that both processes get some
-        answer = httpx.post(f"{server.url}/v1/expressions", content=PHOTOS[0], headers={"content-type": "image/jpeg"})
-        assert answer.status_code == 200
+    for _ in range(12):  # each on its own connection, so that both processes get some
+        response = httpx.post(f"{server.url}/v1/expressions", content=PHOTOS[0], headers={"content-type": "image/jpeg"})
+        assert response.status_code == 200
     for _ in range(4):
         text = httpx.get(f"{server.url}/metrics").text
         assert 'mien_images_total{outcome="no_face"} 12.0' in text, text
@@ -138,7 +138,7 @@ async def _abort(address: tuple[str, int], request: bytes) -> None:
     writer.close()
 
 
-def _announcing(png: bytes, width: int, height: int) -> bytes:
+def _with_size(png: bytes, width: int, height: int) -> bytes:
     """The PNG with another size in its header and a valid checksum."""
     header = b"IHDR" + struct.pack(">II", width, height) + png[24:29]
     return png[:12] + header + struct.pack(">I", zlib.crc32(header)) + png[33:]
@@ -147,7 +147,7 @@ def _announcing(png: bytes, width: int, height: int) -> bytes:
 def _mixed(server: Server, count: int) -> Counter[int]:
     """Good, bad, huge and aborted requests in random order, eight clients."""
     chance = random.Random(0)  # noqa: S311  # a repeatable load
-    huge = _announcing(encoded(gradient_image(64, 64)), 30_000, 30_000)
+    huge = _with_size(encoded(gradient_image(64, 64)), 30_000, 30_000)
 
     def image(body: bytes, kind: str = "image/jpeg") -> bytes:
         return request_bytes(body, kind, host="localhost")
@@ -170,10 +170,10 @@ def _mixed(server: Server, count: int) -> Counter[int]:
                 statuses[await connection.send(chance.choice(kinds[kind]))] += 1
         connection.close()
 
-    async def everyone() -> None:
+    async def all_clients() -> None:
         await asyncio.gather(*(client() for _ in range(8)))
 
-    asyncio.run(everyone())
+    asyncio.run(all_clients())
     return statuses
 
 
@@ -186,7 +186,7 @@ def _memory(serve: Serve, *, warm: int, count: int, limit_mb: float) -> None:
     print(f"{count} requests: {dict(statuses)}, resident {before:.0f} MB, grown {grown:+.1f} MB")
     assert set(statuses) <= {200, 404, 413, 415, 422, 503}, statuses
     assert statuses[200] > count / 3
-    assert all(statuses[refused] > 0 for refused in (404, 413, 415, 422)), "every kind of trouble was met"
+    assert all(statuses[refused] > 0 for refused in (404, 413, 415, 422)), "every kind of bad request was sent"
     assert grown <= limit_mb
     assert "Traceback" not in server.log.read_text()
 
@@ -207,12 +207,13 @@ def test_concurrent_responses_equal_sequential_ones(common: Server) -> None:
         return [image["width"] for image in body["images"]]
 
     async def ask() -> None:
-        async with httpx.AsyncClient(base_url=common.url, timeout=60) as client:
+        limits = httpx.Limits(max_connections=16)  # more bodies at once take longer than the server waits for one
+        async with httpx.AsyncClient(base_url=common.url, timeout=60, limits=limits) as client:
 
             async def one(step: int) -> None:
                 body = {"content": photos[step], "headers": {"content-type": "image/png"}}
-                answer = await client.post("/v1/expressions", **body)  # type: ignore[arg-type]
-                assert widths(answer.json()) == [300 + 10 * step]
+                response = await client.post("/v1/expressions", **body)
+                assert widths(response.json()) == [300 + 10 * step]
 
             order = [step for step in range(12) for _ in range(10)]
             random.Random(1).shuffle(order)  # noqa: S311  # a repeatable order

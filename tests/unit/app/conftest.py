@@ -74,8 +74,8 @@ def connect(classifier: Classifier) -> Iterator[Connect]:
     with ExitStack() as running:
 
         def start(*, detector: object = None, **settings: object) -> TestClient:
-            chosen = Settings(device="cpu", **settings)  # type: ignore[arg-type]
-            pipeline = Pipeline(detector or DrawnFaces(), classifier, chosen)  # type: ignore[arg-type]
+            chosen = Settings(device="cpu", **settings)
+            pipeline = Pipeline(detector or DrawnFaces(), classifier, chosen)
             pipelines = dict.fromkeys(chosen.model_names, pipeline)
             return running.enter_context(LocalClient(create_app(chosen, pipelines=pipelines)))
 

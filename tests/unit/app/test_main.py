@@ -33,7 +33,7 @@ def test_health_and_readiness_report_the_running_model(client: TestClient) -> No
 
 
 def test_readiness_fails_while_draining_and_work_continues(client: TestClient) -> None:
-    service: Service = client.app.state.service  # type: ignore[attr-defined]
+    service: Service = client.app.state.service
     service.drain()
     refused = client.get("/ready")
     assert refused.status_code == 503

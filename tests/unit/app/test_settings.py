@@ -35,7 +35,7 @@ def test_a_misspelled_variable_is_rejected_with_the_closest_name(
         load_settings()
 
 
-def test_variables_of_training_and_tests_are_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_of_training_and_tests_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(os.environ, "MIEN_DATA_DIR", "sets")
     monkeypatch.setitem(os.environ, "MIEN_MODELS_DIR", "models")
     assert load_settings().models_dir == Path("models")

@@ -26,7 +26,7 @@ def test_a_path_bytes_and_pixels_of_one_photo_give_the_same_face(analyzer: Analy
     assert (from_pixels.label, from_pixels.box) == (from_path.label, from_path.box)
 
 
-def test_a_face_is_that_of_the_pipeline(analyzer: Analyzer, artifact: Path) -> None:
+def test_faces_equal_those_of_the_pipeline(analyzer: Analyzer, artifact: Path) -> None:
     (face,) = analyzer.analyze(sample_photo())
     settings = load_settings(model=artifact, device="cpu", detector="builtin")
     (expected,) = build_pipeline(settings).analyze(sample_photo().read_bytes()).faces

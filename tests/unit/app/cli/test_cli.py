@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from app.cli.options import OnDevice
 from app.cli.program import app
+from app.cli.training import MODULES
 from app.inference.detect import detector_names
 from app.inference.detect.weights import YUNET_FILE
 from app.settings import Device
@@ -43,7 +44,7 @@ def test_help_loads_no_heavy_library(arguments: list[str]) -> None:
 
 def test_help_names_every_command() -> None:
     text = mien("--help").stdout
-    for command in ("label", "review", "serve", "doctor", "models"):
+    for command in ("label", "review", "serve", "doctor", "models", *MODULES):
         assert command in text
 
 

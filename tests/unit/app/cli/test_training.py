@@ -47,8 +47,3 @@ def test_without_torch_one_line_names_the_command_to_install_it(name: str, monke
     assert "torch not installed" in result.stderr
     assert "requirements/install.sh .venv-train train" in result.stderr
     assert "Traceback" not in result.output
-
-
-def test_every_command_is_listed_with_the_others() -> None:
-    shown = CliRunner().invoke(app, ["--help"]).output
-    assert all(name in shown for name in MODULES)

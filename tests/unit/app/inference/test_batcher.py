@@ -43,8 +43,8 @@ def marks(*values: int) -> Array:
     return crops
 
 
-def read(answer: "Future[Array]") -> list[int]:
-    return [int(row[0]) for row in answer.result(TIMEOUT_S)]
+def read(future: "Future[Array]") -> list[int]:
+    return [int(row[0]) for row in future.result(TIMEOUT_S)]
 
 
 @pytest.fixture
@@ -70,18 +70,18 @@ def hold(network: Marked, batcher: Batcher) -> "Future[Array]":
 
 def test_faces_queued_during_one_inference_share_the_next(network: Marked, batcher: Batcher) -> None:
     hold(network, batcher)
-    answers = [batcher.submit(marks(value, value + 1)) for value in (10, 20, 30)]
+    futures = [batcher.submit(marks(value, value + 1)) for value in (10, 20, 30)]
     assert batcher.waiting == 6
     network.gate.set()
-    assert [read(answer) for answer in answers] == [[10, 11], [20, 21], [30, 31]]
+    assert [read(future) for future in futures] == [[10, 11], [20, 21], [30, 31]]
     assert network.batches == [1, 6]
 
 
 def test_a_batch_never_exceeds_its_size_and_requests_stay_whole(network: Marked, batcher: Batcher) -> None:
     hold(network, batcher)
-    answers = [batcher.submit(marks(*range(count))) for count in (5, 4, 3, 2, 1)]
+    futures = [batcher.submit(marks(*range(count))) for count in (5, 4, 3, 2, 1)]
     network.gate.set()
-    assert [read(answer) for answer in answers] == [list(range(count)) for count in (5, 4, 3, 2, 1)]
+    assert [read(future) for future in futures] == [list(range(count)) for count in (5, 4, 3, 2, 1)]
     assert network.batches == [1, 5, 7, 3]
 
 
@@ -97,18 +97,18 @@ def test_an_idle_batcher_starts_immediately(network: Marked) -> None:
     batcher.close()
 
 
-def test_no_face_is_no_inference(network: Marked, batcher: Batcher) -> None:
+def test_a_request_without_faces_causes_no_inference(network: Marked, batcher: Batcher) -> None:
     assert batcher.submit(marks()).result(0).shape == (0, len(LABELS))
     assert network.batches == []
 
 
 def test_a_full_queue_rejects_immediately_and_recovers(network: Marked, batcher: Batcher) -> None:
     hold(network, batcher)
-    answers = [batcher.submit(marks(1, 2, 3, 4)) for _ in range(5)]
+    futures = [batcher.submit(marks(1, 2, 3, 4)) for _ in range(5)]
     with pytest.raises(QueueFull, match="20 of at most 20 faces are queued"):
         batcher.submit(marks(9))
     network.gate.set()
-    assert all(read(answer) == [1, 2, 3, 4] for answer in answers)
+    assert all(read(future) == [1, 2, 3, 4] for future in futures)
     assert read(batcher.submit(marks(9))) == [9]
     assert batcher.waiting == 0
 
@@ -156,18 +156,18 @@ def test_an_awaiting_caller_can_be_canceled_without_affecting_others(network: Ma
 def test_close_finishes_accepted_work_and_rejects_the_rest(network: Marked) -> None:
     batcher = Batcher(network, BatchLimits(max_faces=2))
     first = hold(network, batcher)
-    answers = [batcher.submit(marks(value)) for value in range(5)]
+    futures = [batcher.submit(marks(value)) for value in range(5)]
     closing = threading.Thread(target=batcher.close)
     closing.start()
     while True:
         try:
-            answers.append(batcher.submit(marks(len(answers))))
+            futures.append(batcher.submit(marks(len(futures))))
         except ShuttingDown:
             break
     network.gate.set()
     closing.join(TIMEOUT_S)
     assert read(first) == [0]
-    assert [read(answer) for answer in answers] == [[index] for index in range(len(answers))]
+    assert [read(future) for future in futures] == [[index] for index in range(len(futures))]
     batcher.close()
 
 

@@ -61,7 +61,7 @@ def test_two_faces_never_share_a_track() -> None:
     tracker = Tracker(threshold=0.3)
     tracker.update((face(100),), 0.0)
     numbers = [one.track for one in tracker.update((face(105), face(101)), 0.1)]
-    assert numbers == [2, 1], "the one that overlaps more goes on"
+    assert numbers == [2, 1], "the one that overlaps more keeps its number"
 
 
 def test_a_label_does_not_flicker_between_two_near_expressions() -> None:

@@ -22,25 +22,22 @@ OUTCOME: Any = SimpleNamespace(
 )
 
 
-def test_skipped_files_are_not_counted_as_images() -> None:
-    assert summary_facts(OUTCOME)["images"] == 8
+def printed() -> str:
     console = Console(file=io.StringIO(), width=200)
     print_summary(OUTCOME, console)
-    said = console.file.getvalue()  # type: ignore[attr-defined]
-    assert "8 faces in 8 images; 2 without a face, 1 with an error; 3 files skipped" in said
+    return console.file.getvalue()
+
+
+def test_skipped_files_are_not_counted_as_images() -> None:
+    assert summary_facts(OUTCOME)["images"] == 8
+    assert "8 faces in 8 images; 2 without a face, 1 with an error; 3 files skipped" in printed()
 
 
 def test_model_precision_and_provider_are_printed() -> None:
-    console = Console(file=io.StringIO(), width=200)
-    print_summary(OUTCOME, console)
-    said = console.file.getvalue()  # type: ignore[attr-defined]
-    assert "detector builtin, model tiny.drawn in int8 on CPUExecutionProvider" in said
+    assert "detector builtin, model tiny.drawn in int8 on CPUExecutionProvider" in printed()
     assert summary_facts(OUTCOME)["precision"] == "int8"
 
 
 def test_the_speed_and_the_share_of_each_stage_are_printed() -> None:
-    console = Console(file=io.StringIO(), width=200)
-    print_summary(OUTCOME, console)
-    said = console.file.getvalue()  # type: ignore[attr-defined]
-    assert "2.0 images/s with 2 workers; 250.0 ms of work per image: decode 25%, classify 75%" in said
+    assert "2.0 images/s with 2 workers; 250.0 ms of work per image: decode 25%, classify 75%" in printed()
     assert summary_facts(OUTCOME)["images_per_s"] == 2.0

@@ -100,7 +100,7 @@ def test_the_plot_stacks_seven_areas_to_one() -> None:
     assert "time constant of 0.5 s" in " ".join(page.split())
 
 
-def test_a_gap_is_left_open_and_long_spells_are_thinned() -> None:
+def test_gaps_stay_empty_and_long_sections_are_thinned() -> None:
     here = [image(number, number / 10, face(0, LEFT, HAPPY)) for number in range(10)]
     later = [image(number, number / 10, face(0, LEFT, HAPPY)) for number in range(25, 35)]
     away = [image(number, number / 10) for number in range(10, 25)]
@@ -112,7 +112,7 @@ def test_a_gap_is_left_open_and_long_spells_are_thinned() -> None:
 def test_names_are_escaped_and_short_appearances_counted() -> None:
     page = page_of(image(0, 0.0, face(0, LEFT, HAPPY), name="<b>.mp4"))
     assert "&lt;b&gt;.mp4" in page
-    assert "Persons in fewer than 3 frames: 1." in page
+    assert "People in fewer than 3 frames: 1." in page
     assert not corners(page)
 
 
@@ -125,5 +125,5 @@ def test_a_labeled_video_has_its_timeline(finished: Labeled) -> None:
     assert "clip.avi" in (finished.out / "timeline.html").read_text(encoding="utf-8")
 
 
-def test_times_are_written_as_on_a_clock() -> None:
+def test_times_are_formatted_as_clock_times() -> None:
     assert [clock(value) for value in (0, 3.54, 63, 3723)] == ["0:00.0", "0:03.5", "1:03", "1:02:03"]

@@ -109,7 +109,7 @@ def test_a_file_that_cannot_be_written_is_rejected_immediately(tmp_path: Path, n
         VideoFile(tmp_path / name, FPS)
 
 
-def test_paced_a_slow_reader_leaves_frames_out(tmp_path: Path) -> None:
+def test_a_slow_reader_of_a_paced_source_skips_frames(tmp_path: Path) -> None:
     source = open_source(str(film(tmp_path / "film.mp4")), paced=True)
     start, times = time.monotonic(), []
     for frame in source.frames():
@@ -141,7 +141,7 @@ class Camera:
 
 def test_a_live_source_gives_the_newest_frame_and_never_an_old_one() -> None:
     camera = Camera()
-    source = LiveSource("camera", camera)  # type: ignore[arg-type]
+    source = LiveSource("camera", camera)
     assert source.fps == 25.0, "what a camera does not state is taken as usual"
     seen = []
     for frame in source.frames():

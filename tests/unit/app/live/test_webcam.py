@@ -149,7 +149,7 @@ def test_the_table_shows_one_row_per_person(pipeline: Pipeline) -> None:
     assert recorder.moments[0].faces[0].face.label in text.getvalue()
 
 
-def test_the_table_keeps_its_widths_and_shows_the_labels_colors(pipeline: Pipeline) -> None:
+def test_the_table_keeps_its_widths_and_shows_the_colors_of_the_labels(pipeline: Pipeline) -> None:
     recorder = Recorder()
     label_video(pipeline, Still(), [recorder])
     (tracked,) = recorder.moments[0].faces

@@ -43,7 +43,7 @@ def fallen(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClie
 
 
 def test_every_response_names_the_provider_and_the_fallback(fallen: TestClient) -> None:
-    good = fallen.post("/v1/expressions", **PHOTO)  # type: ignore[arg-type]
+    good = fallen.post("/v1/expressions", **PHOTO)
     assert good.json()["provider"] == CPU
     for answer in (good, fallen.get("/nope"), fallen.post("/v1/expressions", json={})):
         assert answer.headers["Mien-Provider"] == CPU
@@ -69,7 +69,7 @@ def test_the_startup_log_has_the_reason(
 
 def test_a_service_for_the_cpu_reports_no_fallback(connect: Connect) -> None:
     client = connect()
-    answer = client.post("/v1/expressions", **PHOTO)  # type: ignore[arg-type]
+    answer = client.post("/v1/expressions", **PHOTO)
     assert answer.headers["Mien-Provider"] == CPU
     assert "Mien-Fallback" not in answer.headers
     assert client.get("/ready").json()["fallback"] is None

@@ -19,7 +19,7 @@ def face(box: Box, landmarks: np.ndarray = EYES_APART, score: float = 0.9) -> Fa
 @pytest.mark.parametrize(
     "box",
     [
-        (-1e12, -1e12, 2e12, 2e12),  # result of OpenCV on an image of 32 px
+        (-1e12, -1e12, 2e12, 2e12),  # what OpenCV returns for an image of 32 px
         (10, 10, math.nan, 50),
         (10, 10, math.inf, 50),
         (200, 200, 50, 50),
@@ -58,10 +58,10 @@ def test_overlap_is_intersection_over_union() -> None:
 
 
 def test_landmarks_that_define_no_crop_are_not_a_face() -> None:
-    centerd = EYES_APART - EYES_APART.mean(axis=0)
+    centered = EYES_APART - EYES_APART.mean(axis=0)
     target = np.asarray(TEMPLATE_PX) - np.mean(TEMPLATE_PX, axis=0)
-    mixed = (centerd * target).sum(axis=0)
-    mirrored = centerd * (1, -mixed[0] / mixed[1]) + 50  # as much upside down as upright: no rotation fits better
+    mixed = (centered * target).sum(axis=0)
+    mirrored = centered * (1, -mixed[0] / mixed[1]) + 50  # equally upright and upside down: no rotation fits better
     with pytest.raises(DegenerateLandmarks):
         similarity(mirrored)
     assert not plausible(face((10, 10, 80, 80), mirrored.astype(np.float64)), width=100, height=100)

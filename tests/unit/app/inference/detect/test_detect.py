@@ -82,7 +82,7 @@ def test_the_face_of_a_rotated_photo_is_found_with_its_roll(detector: Detector, 
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 2000), (23, 23), (24, 24), (33, 700)])
-def test_an_image_of_an_odd_size_is_not_an_error(detector: Detector, shape: tuple[int, int]) -> None:
+def test_an_image_of_an_unusual_size_is_not_an_error(detector: Detector, shape: tuple[int, int]) -> None:
     assert detector.detect(np.full((*shape, 3), 127, np.uint8)) == []
 
 

@@ -1,4 +1,4 @@
-"""Passes over one image: sizes, rotations, merging; with a tiny network that finds drawn marks."""
+"""Passes over one image: sizes, rotations and merging, with a fake network that finds drawn marks."""
 
 import cv2
 import numpy as np
@@ -19,7 +19,7 @@ from app.inference.detect.search import (
 from data.contract import Array, roll_degrees
 
 PLAN = Plan(640, 1600, turned=True)
-# A drawn "face": a red square, its upper half blue where it stands upright.
+# A drawn "face" is a red square; the upper half of an upright one is blue.
 RED, BLUE = (255, 0, 0), (0, 0, 255)
 
 
@@ -32,12 +32,12 @@ def photo(width: int, height: int, *squares: tuple[int, int, int]) -> Array:
 
 
 class MarkFinder:
-    """Answers a row for each drawn face whose side is within what it can see; sure of upright ones alone."""
+    """Returns a row for each drawn face within its range of sizes; only upright ones get a high score."""
 
     def __init__(
         self, smallest: int = 20, largest: int = 300, scores: dict[int, tuple[float, float]] | None = None
     ) -> None:
-        """`scores`: up to a side in pixels, the score of an upright face and of any other."""
+        """`scores`: by the largest side in pixels, the scores of an upright face and of any other."""
         self.sizes: list[tuple[int, int]] = []
         self.smallest, self.largest = smallest, largest
         self.scores = scores or {largest: (0.95, 0.75)}
@@ -106,14 +106,14 @@ def test_a_photo_on_its_side_is_rotated_and_its_faces_are_rotated_back(turns: in
 
 
 def test_an_upright_close_up_stays_upright_though_it_scores_higher_upside_down() -> None:
-    """A score also depends on size: near the largest that the network sees, it says little about the turn."""
+    """Scores also depend on size: near the largest size that the network sees, they say little about rotation."""
     network = MarkFinder(largest=700, scores={300: (0.95, 0.75), 700: (0.89, 0.93)})
     (face,) = find_faces(photo(640, 640, (40, 30, 560)), network, PLAN)
     assert roll_degrees(face.landmarks_px) == pytest.approx(0, abs=2)
 
 
 @pytest.mark.parametrize(("turns", "code"), [(1, 0), (2, 1), (3, 2)])
-def test_a_rotated_close_up_is_rotated_though_it_scores_higher_as_it_is(turns: int, code: int) -> None:
+def test_a_rotated_close_up_is_rotated_though_it_scores_higher_unrotated(turns: int, code: int) -> None:
     network = MarkFinder(largest=700, scores={300: (0.95, 0.75), 700: (0.85, 0.88)})
     (face,) = find_faces(cv2.rotate(photo(640, 640, (40, 30, 560)), code), network, PLAN)
     assert roll_degrees(face.landmarks_px) % 360 == pytest.approx(90 * turns, abs=2)
@@ -148,7 +148,7 @@ def test_a_tiny_image_is_enlarged_and_never_smaller_than_the_network_can_see() -
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 3000), (3000, 1), (31, 33), (7, 2)])
-def test_odd_sizes_have_no_face_and_no_error(shape: tuple[int, int]) -> None:
+def test_images_of_unusual_sizes_have_no_face_and_no_error(shape: tuple[int, int]) -> None:
     assert find_faces(np.full((*shape, 3), 90, np.uint8), MarkFinder(), PLAN) == []
 
 
@@ -159,7 +159,7 @@ def test_results_that_are_not_coordinates_are_dropped() -> None:
     assert one_pass(np.zeros((32, 32, 3), np.uint8), absurd, 640) == []
 
 
-def test_of_two_detections_of_one_face_the_better_stays() -> None:
+def test_the_better_of_two_detections_of_one_face_is_kept() -> None:
     landmarks = np.zeros((5, 2), np.float32)
     better, worse = Face((0, 0, 100, 100), landmarks, 0.9), Face((5, 5, 100, 100), landmarks, 0.8)
     apart = Face((300, 0, 100, 100), landmarks, 0.7)
@@ -173,11 +173,11 @@ def test_of_two_detections_of_one_face_the_better_stays() -> None:
         (2400, 1600, (160, 107), (300, 200)),
         (2401, 1600, (640, 426), (2401, 1600)),  # an odd side has no exact half
         (1200, 801, (640, 427), (1200, 801)),
-        (1200, 800, (640, 427), (1200, 800)),  # a half would be smaller than what is wanted
+        (1200, 800, (640, 427), (1200, 800)),  # half would be smaller than the requested size
         (1280, 800, (640, 400), (640, 400)),
     ],
 )
-def test_a_image_is_halved_exactly_and_never_too_far(
+def test_an_image_is_halved_exactly_and_never_too_far(
     width: int, height: int, size: tuple[int, int], halved: tuple[int, int]
 ) -> None:
     image = np.random.default_rng(0).integers(0, 256, (height, width, 3), np.uint8)
@@ -189,7 +189,7 @@ def test_a_image_is_halved_exactly_and_never_too_far(
 
 
 def test_halving_before_reducing_keeps_the_image() -> None:
-    """For a smooth image, like photos at the scale of pixels: within a few of 256 levels, one on average."""
+    """Smooth images, like photos at the scale of pixels, change by at most 6 of 256 levels, and by 1 on average."""
     image = cv2.GaussianBlur(np.random.default_rng(1).integers(0, 256, (1600, 2400, 3), np.uint8), (0, 0), 4)
     for size in ((1600, 1067), (640, 427), (160, 107)):
         once = cv2.resize(image, size, interpolation=cv2.INTER_AREA).astype(int)

@@ -1,4 +1,4 @@
-"""YuNet's file: where it is looked for, how it is fetched, and that a wrong one is refused."""
+"""YuNet's file: where it is searched for, how it is downloaded, and the rejection of any other file."""
 
 import hashlib
 import os
@@ -20,30 +20,30 @@ GOOD = b"stands for the published network"
 
 
 class _Mirror(ThreadingHTTPServer):
-    """Answers every GET with `body`; remembers how often."""
+    """Responds to every GET with `body`, and counts the requests."""
 
     body = GOOD
     status = 200
-    asked = 0
+    requests = 0
 
 
-class _Answer(BaseHTTPRequestHandler):
+class _Handler(BaseHTTPRequestHandler):
     server: _Mirror
 
     def do_GET(self) -> None:
-        self.server.asked += 1
+        self.server.requests += 1
         self.send_response(self.server.status)
         self.send_header("Content-Length", str(len(self.server.body)))
         self.end_headers()
         self.wfile.write(self.server.body)
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the base class names it so
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the name in the base class
         pass
 
 
 @pytest.fixture
 def mirror() -> Iterator[_Mirror]:
-    server = _Mirror(("127.0.0.1", 0), _Answer)
+    server = _Mirror(("127.0.0.1", 0), _Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     yield server
@@ -54,7 +54,7 @@ def mirror() -> Iterator[_Mirror]:
 
 @pytest.fixture(autouse=True)
 def pinned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The test's own pin and user cache."""
+    """Pin the hash of `GOOD`, and use an empty user cache."""
     monkeypatch.setattr(weights, "YUNET_SHA256", hashlib.sha256(GOOD).hexdigest())
     cache = tmp_path / "cache"
     monkeypatch.setattr(weights, "cache_dir", lambda: cache)
@@ -70,7 +70,7 @@ def test_the_file_is_fetched_once_and_then_found(mirror: _Mirror, pinned: Path) 
     assert path == pinned / YUNET_FILE
     assert path.read_bytes() == GOOD
     assert fetch_yunet(url=address(mirror)) == path
-    assert mirror.asked == 1
+    assert mirror.requests == 1
     assert find_yunet(None) == path
     assert [file.name for file in pinned.iterdir()] == [YUNET_FILE]
 
@@ -88,30 +88,30 @@ def test_other_users_can_read_the_file(mirror: _Mirror) -> None:
     assert path.stat().st_mode & 0o777 == 0o644
 
 
-def test_another_file_from_the_network_is_refused_and_not_written(mirror: _Mirror, pinned: Path) -> None:
+def test_a_download_with_another_hash_is_rejected_and_not_written(mirror: _Mirror, pinned: Path) -> None:
     mirror.body = b"version https://git-lfs.github.com/spec/v1"
     with pytest.raises(DownloadError, match=r"42 bytes with sha256 .* expected .* Nothing was written"):
         fetch_yunet(url=address(mirror))
     assert not pinned.exists()
 
 
-def test_a_server_error_says_how_to_go_on_without_the_network(mirror: _Mirror) -> None:
+def test_a_server_error_names_the_alternative_to_a_download(mirror: _Mirror) -> None:
     mirror.status = 503
     with pytest.raises(DownloadError, match="MIEN_MODELS_DIR"):
         fetch_yunet(url=address(mirror))
 
 
-def test_no_server_is_told_within_the_time_out() -> None:
+def test_an_unreachable_server_is_reported_within_the_timeout() -> None:
     with pytest.raises(DownloadError, match=r"within 0\.2 s"):
         fetch_yunet(url="http://127.0.0.1:9/none", timeout_s=0.2)
 
 
-def test_a_server_that_never_responds_is_given_up() -> None:
+def test_a_server_that_never_responds_times_out() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(DownloadError, match=r"within 0\.2 s"):
         fetch_yunet(url=f"http://127.0.0.1:{silent.getsockname()[1]}/none", timeout_s=0.2)
 
 
-def test_a_name_server_that_never_responds_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_server_that_never_responds_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     end = threading.Event()
 
     def resolve(*_args: object, **_options: object) -> None:
@@ -129,13 +129,13 @@ def test_a_name_server_that_never_responds_is_given_up(monkeypatch: pytest.Monke
 def test_a_response_that_is_not_http_is_a_download_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 
-        def answer() -> None:
+        def respond() -> None:
             connection, _ = server.accept()
             with connection:
                 connection.recv(4096)
                 connection.sendall(b"220 mail\r\n")
 
-        thread = threading.Thread(target=answer)
+        thread = threading.Thread(target=respond)
         thread.start()
         with pytest.raises(DownloadError, match="220 mail"):
             fetch_yunet(url=f"http://127.0.0.1:{server.getsockname()[1]}/none")
@@ -164,13 +164,13 @@ def test_a_damaged_file_is_named_and_never_skipped(tmp_path: Path, pinned: Path)
         find_yunet(models)
 
 
-def test_an_absent_file_is_none_to_auto_and_an_error_to_yunet(tmp_path: Path) -> None:
+def test_a_missing_file_is_none_for_auto_and_an_error_for_yunet(tmp_path: Path) -> None:
     assert find_yunet(tmp_path) is None
     with pytest.raises(DetectorUnavailable, match="mien models pull"):
         require_yunet(tmp_path)
 
 
-def test_a_folder_that_cannot_be_written_is_told(mirror: _Mirror, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_reported(mirror: _Mirror, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way", encoding="utf-8")
     with pytest.raises(DownloadError, match="cannot write"):
         fetch_yunet(tmp_path / "file" / "below", url=address(mirror))

@@ -33,25 +33,25 @@ def gain(monkeypatch: pytest.MonkeyPatch, value: float, *, instructions: bool = 
         ("flags : fpu avx2 avx512f avx512vnni_like", False),
     ],
 )
-def test_the_instructions_are_read_from_the_kernel_s_list(
+def test_int8_instructions_are_read_from_cpuinfo(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, expected: bool
 ) -> None:
-    monkeypatch.setattr(int8.sys, "platform", "linux")  # type: ignore[attr-defined]
+    monkeypatch.setattr(int8.sys, "platform", "linux")
     (tmp_path / "cpuinfo").write_text(f"processor : 0\n{text}\n", encoding="utf-8")
     assert int8.has_int8_instructions(tmp_path / "cpuinfo") is expected
     assert not int8.has_int8_instructions(tmp_path / "absent")
 
 
-def test_macs_have_them_with_apple_processors_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(int8.sys, "platform", "darwin")  # type: ignore[attr-defined]
+def test_only_macs_with_apple_processors_have_int8_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(int8.sys, "platform", "darwin")
     for machine, expected in (("arm64", True), ("x86_64", False)):
-        monkeypatch.setattr(int8.platform, "machine", lambda machine=machine: machine)  # type: ignore[attr-defined]
+        monkeypatch.setattr(int8.platform, "machine", lambda machine=machine: machine)
         assert int8.has_int8_instructions() is expected
 
 
 def test_the_speedup_is_that_of_the_best_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr(int8.time, "perf_counter", lambda: clock[0])  # type: ignore[attr-defined]
+    monkeypatch.setattr(int8.time, "perf_counter", lambda: clock[0])
 
     def session(seconds: list[float]) -> Any:
         def run(*_: object) -> None:
@@ -63,7 +63,7 @@ def test_the_speedup_is_that_of_the_best_rounds(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(("value", "expected"), [(1.29, "fp32"), (1.3, "int8")])
-def test_int8_is_taken_from_a_gain_of_1_3(
+def test_int8_is_chosen_from_a_speedup_of_1_3(
     folder: Path, monkeypatch: pytest.MonkeyPatch, value: float, expected: str
 ) -> None:
     gain(monkeypatch, value)
@@ -71,13 +71,13 @@ def test_int8_is_taken_from_a_gain_of_1_3(
     assert Classifier(folder, device="cpu", precision="fp32").precision == "fp32"
 
 
-def test_a_cpu_without_the_instructions_is_not_measured(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cpu_without_int8_instructions_is_not_measured(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gain(monkeypatch, 9.0, instructions=False)
     monkeypatch.setattr(classifiers, "speedup", lambda *_: pytest.fail("measured"))
     assert Classifier(folder, device="cpu").precision == "fp32"
 
 
-def test_a_real_measurement_ends_in_one_of_the_two(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_real_measurement_chooses_one_of_the_two(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(classifiers, "has_int8_instructions", lambda: True)
     assert Classifier(folder, device="cpu").precision in ("fp32", "int8")
 

@@ -33,7 +33,7 @@ class Driver:
         return self.status
 
     def cuDeviceGetCount(self, count: object) -> int:  # noqa: N802
-        ctypes.cast(count, ctypes.POINTER(ctypes.c_int))[0] = self.gpus  # type: ignore[arg-type]
+        ctypes.cast(count, ctypes.POINTER(ctypes.c_int))[0] = self.gpus
         return 0
 
 
@@ -115,7 +115,7 @@ class RecordedSessions:
         real = onnxruntime.InferenceSession
         recorded = self
 
-        class Session(real):  # type: ignore[misc, valid-type]
+        class Session(real):
             def __init__(self, source: Any, options: Any, providers: list[Any]) -> None:
                 super().__init__(source, options, providers=[CPU])
                 recorded.providers, recorded.opened = providers, recorded.opened + 1

@@ -174,7 +174,7 @@ def test_the_report_links_photos_and_counts_like_the_terminal(finished: Labeled)
         assert (finished.out / unquote(card["link"])).is_file()
     console = Console(file=io.StringIO(), width=200)
     print_summary(finished.outcome, console)
-    said = console.file.getvalue()  # type: ignore[attr-defined]
+    said = console.file.getvalue()
     tiles = {name: count for count, name in re.findall(r"<div class=tile><b>([\d,]+)</b>([\w ]+)</div>", page)}
     for words in ("faces in", "images;", "without a face", "with an error", "files skipped"):
         (count,) = re.findall(rf"([\d,]+) {words}", said)

@@ -64,7 +64,7 @@ def committed(out: Path, finished: Labeled, sources: list[Source], **facts: obje
     key = write_plan(out, sources, FACTS)
     inputs = tuple((one.name, signature_of(one)) for one in sources)
     view = View(finished.out)
-    commit(out, view, Written(key, inputs, FACTS, {"ok": len(sources)}, **facts), run)  # type: ignore[arg-type]
+    commit(out, view, Written(key, inputs, FACTS, {"ok": len(sources)}, **facts), run)
     view.close()
     return key
 
@@ -167,7 +167,7 @@ def test_a_partition_labeled_twice_replaces_itself(out: Path, finished: Labeled)
     assert len(list((out / FILES_DIR).iterdir())) == len(list((out / LABELS_DIR).iterdir())) == 1
 
 
-def test_a_plan_keeps_odd_names_and_failures(out: Path) -> None:
+def test_a_plan_keeps_unusual_names_and_failures(out: Path) -> None:
     odd = Source("latin-\\xe9", "file", b"/photos/latin-\xe9", 5, "5:7")
     dead = Source("名.jpg", "none", "/photos/名.jpg".encode(), 0, "", Failure("not_found", "gone"))
     assert read_plan(out, write_plan(out, [odd, dead], FACTS)) == [odd, dead]

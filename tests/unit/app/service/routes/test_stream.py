@@ -144,7 +144,7 @@ def test_one_client_cannot_open_all_streams(connect: Connect) -> None:
     assert 'mien_rejections_total{problem="too-many-requests"} 1.0' in client.get("/metrics").text
 
 
-def test_a_plain_request_for_the_stream_is_told_to_upgrade(client: TestClient) -> None:
+def test_a_plain_request_for_the_stream_must_upgrade(client: TestClient) -> None:
     refused = client.get("/v1/stream")
     assert (refused.status_code, refused.headers["upgrade"]) == (426, "websocket")
     assert refused.json()["type"] == "urn:mien:problem:upgrade-required"
