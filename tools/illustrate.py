@@ -178,7 +178,7 @@ def distance(subject: Subject) -> Figure:
         axes.plot(blocks, far[:, head], "o", color=_BLUE, alpha=0.7)
     axes.plot(blocks, far.mean(axis=1), color=_ORANGE, label="mean of the heads")
     axes.axhline(
-        _blind_distance(len(layers[0][0, 0]), patch_px), color=_GRAY, linestyle="--", label="uniform attention"
+        _uniform_distance(len(layers[0][0, 0]), patch_px), color=_GRAY, linestyle="--", label="uniform attention"
     )
     axes.set(xlabel="block", ylabel="mean distance, pixels", xticks=blocks)
     axes.set_ylim(0, 1.15 * far.max())
@@ -186,7 +186,7 @@ def distance(subject: Subject) -> Figure:
     return drawn
 
 
-def _blind_distance(tokens: int, patch_px: float) -> float:
+def _uniform_distance(tokens: int, patch_px: float) -> float:
     """Distance of a head with uniform attention."""
     return float(attention_distances(torch.full((1, 1, tokens, tokens), 1 / tokens), patch_px=patch_px))
 

@@ -3,7 +3,7 @@
     pip install av
     python -m tools.sample_clip app/static/page/samples/clip.webm
 
-PyAV encodes it: OpenCV's packages let nobody choose the bit rate. Nothing else in the project needs it.
+PyAV encodes it because OpenCV cannot set a bit rate. Nothing else in the project needs PyAV.
 """
 
 import sys
@@ -20,8 +20,14 @@ SIZE_PX = (480, 360)
 FRAMES_PER_S = 20
 SECONDS = 10
 ENCODER = {"crf": "33", "b": "500k", "deadline": "good", "cpu-used": "5"}  # options of FFmpeg's libvpx-vp9
-# The camera's way: second, then center and width of what it sees, in pixels of both photos side by side.
-WAY = ((0.0, 560, 300, 790), (1.5, 560, 300, 790), (4.0, 300, 200, 470), (5.5, 340, 210, 470), (8.0, 840, 250, 500))
+# Keyframes of the camera: second, then center and width of its view, in pixels of both photos side by side.
+KEYFRAMES = (
+    (0.0, 560, 300, 790),
+    (1.5, 560, 300, 790),
+    (4.0, 300, 200, 470),
+    (5.5, 340, 210, 470),
+    (8.0, 840, 250, 500),
+)
 
 
 def side_by_side() -> Array:
@@ -31,9 +37,9 @@ def side_by_side() -> Array:
 
 
 def views() -> Iterator[Array]:
-    """What the camera sees: (360, 480, 3) uint8 RGB. The last view leads back to the first."""
+    """Views of the camera, (360, 480, 3) uint8 RGB; the last leads back to the first."""
     photo = side_by_side()
-    stops = np.array([*WAY, (SECONDS, *WAY[0][1:])], np.float64)
+    stops = np.array([*KEYFRAMES, (SECONDS, *KEYFRAMES[0][1:])], np.float64)
     for number in range(FRAMES_PER_S * SECONDS):
         x, y, width = _at(stops, number / FRAMES_PER_S)
         height = width * SIZE_PX[1] / SIZE_PX[0]
@@ -45,7 +51,7 @@ def views() -> Iterator[Array]:
 
 
 def _at(stops: Array, time_s: float) -> Array:
-    """Center and width at a time: eased from one stop to the next."""
+    """Center and width at a time, eased between keyframes."""
     after = int(np.searchsorted(stops[:, 0], time_s, side="right"))
     before, following = stops[after - 1], stops[after]
     share = (time_s - before[0]) / (following[0] - before[0])

@@ -46,7 +46,7 @@ COLUMNS: Final[tuple[Column, ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One frame of a video with its persons; `gap_s` is the maximum time that a person may be missed."""
+    """One frame of a video with its people; `gap_s` is the maximum time that a person may be missed."""
 
     image: LabeledImage
     gap_s: float
@@ -128,7 +128,7 @@ def _video(name: str, moments: Iterator[Moment]) -> str:
     parts = [f"<h2>{escape(name)}</h2>"]
     parts += [_person(number, person, end_s) for number, person in shown.items()]
     if len(shown) < len(persons):
-        parts.append(f"<p class=sub>Persons in fewer than {PLOTTED_FRAMES} frames: {len(persons) - len(shown)}.</p>")
+        parts.append(f"<p class=sub>People in fewer than {PLOTTED_FRAMES} frames: {len(persons) - len(shown)}.</p>")
     return "\n".join(parts)
 
 

@@ -23,7 +23,7 @@ _CPU_INFO: Final = Path("/proc/cpuinfo")
 def has_int8_instructions(cpu_info: Path = _CPU_INFO) -> bool:
     """Whether the CPU multiplies and adds 8-bit integers in one instruction."""
     if sys.platform == "darwin":
-        return platform.machine() == "arm64"  # true of every processor of Apple's own
+        return platform.machine() == "arm64"  # every Apple processor has them
     try:
         return not _INSTRUCTIONS.isdisjoint(cpu_info.read_text(encoding="utf-8").split())
     except OSError:
@@ -31,7 +31,7 @@ def has_int8_instructions(cpu_info: Path = _CPU_INFO) -> bool:
 
 
 def speedup(fp32: onnxruntime.InferenceSession, int8: onnxruntime.InferenceSession, feed: Mapping[str, Any]) -> float:
-    """Time of fp32 over that of int8; the best of alternating rounds, which other load hardly changes."""
+    """How many times as fast int8 is as fp32: best times of alternating rounds, which other load hardly affects."""
     seconds = np.array([[_seconds(session, feed) for session in (fp32, int8)] for _ in range(_ROUNDS)])
     best = seconds.min(axis=0)
     return float(best[0] / best[1])
