@@ -156,7 +156,7 @@ def _check_shape(crops: Array) -> None:
 
 
 def with_precision(settings: Settings, precision: str, provider: str) -> Settings:
-    """Settings that keep to a precision which `auto` chose on a CPU before, rather than measure again."""
+    """Settings that keep a precision which `auto` has chosen on a CPU, instead of measuring again."""
     if settings.precision != "auto" or settings.device not in ("auto", "cpu") or provider != CPU:
         return settings
     return settings.model_copy(update={"precision": precision})

@@ -1,7 +1,7 @@
-"""Graphs, and every constant of the pipeline as plain data, for a browser that labels by itself.
+"""Graphs and constants of the pipeline for labeling in the browser.
 
-The page's modules in `app/static/page/local/` follow `search.py`, `decode.py`, `align.py` and `tracking.py` and hold no
-constants of their own.
+The modules in `app/static/page/local/` implement `search.py`, `decode.py`, `align.py` and `tracking.py` in JavaScript,
+and get all constants from here.
 """
 
 from dataclasses import asdict, dataclass
@@ -18,20 +18,20 @@ from models.detector import decode
 from models.detector.manifest import DetectorManifest, default_detector_dir, load_detector
 from models.manifest import Manifest, load_artifact
 
-# On WebAssembly int8 runs three times as fast as fp32 and is a quarter of the download; GPUs do not run it.
+# With WebAssembly, int8 is three times as fast as fp32 and a quarter of the download; WebGPU does not support it.
 _PREFERRED: Final[dict[str, tuple[Literal["fp32", "int8"], ...]]] = {"wasm": ("int8", "fp32"), "webgpu": ("fp32",)}
 
 
 @dataclass(frozen=True, slots=True)
 class BrowserPipeline:
-    """The verified artifacts that a browser runs; `graphs` are files by the names under which they are served."""
+    """Verified artifacts for a browser; `graphs` maps the names under which files are served to their paths."""
 
     facts: dict[str, Any]
     graphs: dict[str, Path]
 
 
 def browser_pipeline(model: Path, settings: Settings) -> BrowserPipeline:
-    """The model in the folder `model` behind the detector in the clone. Raises: ArtifactError."""
+    """The detector in the clone, followed by the model in the folder `model`. Raises: ArtifactError."""
     faces = default_detector_dir()
     detector, classifier = load_detector(faces), load_artifact(model)
     chosen = {where: next(one for one in order if one in classifier.graphs) for where, order in _PREFERRED.items()}

@@ -10,7 +10,7 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, protected_namespaces=())
+    model_config = ConfigDict(frozen=True)
 
 
 class KnownFields(BaseModel):
@@ -20,7 +20,7 @@ class KnownFields(BaseModel):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _names_what_there_is(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+    def _reject_unknown_fields(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         unknown = sorted(set(data) - set(cls.model_fields)) if isinstance(data, dict) else []
         if unknown:
             options = {"found": ", ".join(unknown)[:200], "known": ", ".join(cls.model_fields)}

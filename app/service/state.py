@@ -112,7 +112,7 @@ class Service:
 
     @cached_property
     def in_browser(self) -> BrowserPipeline:
-        """What the page labels with by itself. Raises: ArtifactError."""
+        """Graphs and parameters for labeling in the browser. Raises: ArtifactError."""
         return browser_pipeline(self.pipeline.classifier.folder, self.settings)
 
     async def in_thread(self, function: Callable[..., T], *args: object) -> T:
@@ -126,10 +126,10 @@ class Service:
         Raises: InvalidRequest, for a model that is not loaded.
         """
         model = self.model(treatment.model)
-        side_by_side = asyncio.Semaphore(self.threads)
+        concurrent = asyncio.Semaphore(self.threads)
 
         async def one(upload: Upload) -> Result:
-            async with side_by_side:
+            async with concurrent:
                 return await self._label(upload, model, treatment)
 
         async with asyncio.TaskGroup() as group:
@@ -140,26 +140,26 @@ class Service:
         try:
             if upload.error is not None:
                 raise upload.error
-            seen = await self.in_thread(self._see, upload.payload, model.pipeline, treatment)
-            with timed(seen.timings_ms, "classify"):
-                probabilities = await model.batcher.classify(seen.crops)
+            photo = await self.in_thread(self._prepare, upload.payload, model.pipeline, treatment)
+            with timed(photo.timings_ms, "classify"):
+                probabilities = await model.batcher.classify(photo.crops)
         except (RequestError, CapacityError, DecodeError) as error:
             self.metrics.images.labels("refused").inc()
             return Refused(error)
-        analysis = model.pipeline.label(seen, probabilities)
+        analysis = model.pipeline.label(photo, probabilities)
         self._count(analysis)
-        return Labeled(analysis, seen.image if treatment.keep_image else None)
+        return Labeled(analysis, photo.image if treatment.keep_image else None)
 
-    def _see(self, payload: bytes, pipeline: Pipeline, treatment: Treatment) -> PreparedPhoto:
+    def _prepare(self, payload: bytes, pipeline: Pipeline, treatment: Treatment) -> PreparedPhoto:
         pixels = image_guard.check(payload, max_pixels=self.settings.max_pixels)
         with self._pixels.hold(pixels):
             if treatment.aligned:
                 return pipeline.prepare_crop(payload)
-            seen = pipeline.prepare(payload, keep_image=treatment.keep_image)
+            photo = pipeline.prepare(payload, keep_image=treatment.keep_image)
         if treatment.min_face_px is None:
-            return seen
-        large = [index for index, face in enumerate(seen.faces) if min(face.box_px[2:]) >= treatment.min_face_px]
-        return replace(seen, faces=[seen.faces[index] for index in large], crops=seen.crops[large])
+            return photo
+        large = [index for index, face in enumerate(photo.faces) if min(face.box_px[2:]) >= treatment.min_face_px]
+        return replace(photo, faces=[photo.faces[index] for index in large], crops=photo.crops[large])
 
     def _count(self, analysis: Analysis) -> None:
         self.metrics.images.labels("labeled" if analysis.faces else "no_face").inc()

@@ -1,7 +1,7 @@
-"""The page as a folder of static files, which labels in the browser without a service.
+"""The page as a folder of static files: it labels in the browser, without a service.
 
-URLs are relative, so that it also works from a sub-path. Servers of static files send no headers of ours: the policy is
-in the page, and WebAssembly runs one thread.
+URLs are relative, so that the page also works below a sub-path. A static web server does not send our headers: the
+content security policy is in the page, and WebAssembly uses one thread.
 """
 
 import json
@@ -20,7 +20,7 @@ _CHARSET: Final = '<meta charset="utf-8">'
 
 
 def write_page(folder: Path, settings: Settings) -> None:
-    """Write page, runtime and models. Raises: StartupError, where the runtime is missing; ArtifactError."""
+    """Write page, runtime and models. Raises: StartupError, if the runtime is missing; ArtifactError."""
     if not has_runtime():
         raise StartupError("ONNX Runtime Web is missing: run `make runtime`, which fetches it with npm")
     model = artifact_dir(settings.model)

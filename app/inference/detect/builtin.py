@@ -30,7 +30,7 @@ class Builtin(FaceNetwork):
 
 
 def score_threshold(manifest: DetectorManifest, settings: Settings) -> float:
-    """The artifact's least score of a face, unless the settings name one."""
+    """Minimum score of a face: of the artifact, unless it is set in the settings."""
     chosen = "detection_threshold" in settings.model_fields_set
     return settings.detection_threshold if chosen else manifest.score_threshold
 

@@ -251,8 +251,8 @@ async def _faces(service: Service, model: Model, result: Labeled, options: Optio
     analysis, threshold = result.analysis, _threshold(model, options)
     results = [serialize.face_result(face, threshold=threshold, top_k=options.top_k) for face in analysis.faces]
     if options.explain:
-        told = await service.in_thread(serialize.explanations, model.pipeline.classifier, analysis)
-        results = [face.model_copy(update={"explanation": one}) for face, one in zip(results, told, strict=True)]
+        maps = await service.in_thread(serialize.explanations, model.pipeline.classifier, analysis)
+        results = [face.model_copy(update={"explanation": one}) for face, one in zip(results, maps, strict=True)]
     if options.crops:
         crops = await service.in_thread(serialize.crops, analysis)
         results = [face.model_copy(update={"crop": one}) for face, one in zip(results, crops, strict=True)]

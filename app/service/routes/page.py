@@ -1,6 +1,6 @@
 """`/`: the page with live camera and photos; `/card`: the model card. Both are files of this package.
 
-`/page/local.json` and `/page/models/` are what the page needs to label by itself, without sending a picture
+`/page/local.json` and `/page/models/` serve what the page needs to label in the browser without sending a picture
 (app/inference/in_browser.py), if ONNX Runtime Web has been fetched into `RUNTIME`.
 """
 
@@ -20,7 +20,7 @@ from app.service.state import Service
 router = APIRouter(include_in_schema=False)
 FILES: Final = Path(__file__).parents[2] / "static" / "page"
 RUNTIME: Final = FILES / "runtime"
-# blob: for videos that the person chooses; they are read from the disk and not sent.
+# blob: for videos that the user chooses; the browser reads them from the disk and sends nothing.
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "media-src 'self' blob:; worker-src 'self'; base-uri 'none'; form-action 'none'"
@@ -66,7 +66,7 @@ async def card() -> Response:
 
 @router.get("/page/local.json")
 async def local(service: TheService) -> Response:
-    """What the page labels with by itself; `pipeline` is null where it cannot."""
+    """Facts for labeling in the browser; `pipeline` is null without ONNX Runtime Web."""
     facts = (await _pipeline(service)).facts if has_runtime() else None
     return JSONResponse({"service": True, "pipeline": facts}, headers={"Cache-Control": "no-cache"})
 
@@ -85,5 +85,5 @@ async def _pipeline(service: Service) -> BrowserPipeline:
 
 
 def has_runtime() -> bool:
-    """Whether ONNX Runtime Web is here: `make runtime` fetches it."""
+    """Whether ONNX Runtime Web has been fetched with `make runtime`."""
     return (RUNTIME / "ort.wasm.min.mjs").is_file()

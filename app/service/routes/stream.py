@@ -107,16 +107,16 @@ def _check_origin(websocket: WebSocket, service: Service) -> None:
 
 async def _serve(websocket: WebSocket, service: Service, options: StreamOptions) -> None:
     newest = NewestFrame()
-    look = asyncio.ensure_future(_look(websocket, service, options, newest))
+    process = asyncio.ensure_future(_process(websocket, service, options, newest))
     listen = asyncio.ensure_future(_listen(websocket, service, newest))
     try:
-        await asyncio.wait({look, listen}, return_when=asyncio.FIRST_COMPLETED)
-        code = listen.result() if listen.done() else look.result()
+        await asyncio.wait({process, listen}, return_when=asyncio.FIRST_COMPLETED)
+        code = listen.result() if listen.done() else process.result()
     finally:
-        for task in (look, listen):
+        for task in (process, listen):
             task.cancel()
         # wait, not gather: when canceled, gather raises a new error without the message that anyio needs
-        ended, _ = await asyncio.wait({look, listen})
+        ended, _ = await asyncio.wait({process, listen})
         for task in ended:
             if not task.cancelled():
                 task.exception()  # retrieved, so that asyncio does not warn
@@ -143,7 +143,7 @@ async def _listen(websocket: WebSocket, service: Service, newest: NewestFrame) -
             service.metrics.frames.labels("dropped").inc()
 
 
-async def _look(websocket: WebSocket, service: Service, options: StreamOptions, newest: NewestFrame) -> int | None:
+async def _process(websocket: WebSocket, service: Service, options: StreamOptions, newest: NewestFrame) -> int | None:
     """Process the newest frames until sending fails (None) or times out (a code)."""
     threshold = options.confidence_threshold
     if threshold is None:

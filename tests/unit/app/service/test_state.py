@@ -45,9 +45,9 @@ def fallen(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClie
 def test_every_response_names_the_provider_and_the_fallback(fallen: TestClient) -> None:
     good = fallen.post("/v1/expressions", **PHOTO)
     assert good.json()["provider"] == CPU
-    for answer in (good, fallen.get("/nope"), fallen.post("/v1/expressions", json={})):
-        assert answer.headers["Mien-Provider"] == CPU
-        assert answer.headers["Mien-Fallback"] == "cpu"
+    for response in (good, fallen.get("/nope"), fallen.post("/v1/expressions", json={})):
+        assert response.headers["Mien-Provider"] == CPU
+        assert response.headers["Mien-Fallback"] == "cpu"
 
 
 def test_readiness_and_metrics_report_the_fallback(fallen: TestClient) -> None:
@@ -69,9 +69,9 @@ def test_the_startup_log_has_the_reason(
 
 def test_a_service_for_the_cpu_reports_no_fallback(connect: Connect) -> None:
     client = connect()
-    answer = client.post("/v1/expressions", **PHOTO)
-    assert answer.headers["Mien-Provider"] == CPU
-    assert "Mien-Fallback" not in answer.headers
+    response = client.post("/v1/expressions", **PHOTO)
+    assert response.headers["Mien-Provider"] == CPU
+    assert "Mien-Fallback" not in response.headers
     assert client.get("/ready").json()["fallback"] is None
     assert 'fallback="none"' in client.get("/metrics").text
 

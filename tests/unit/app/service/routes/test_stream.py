@@ -28,9 +28,9 @@ def test_frames_come_back_with_their_number_and_a_tracked_face(client: TestClien
     with client.websocket_connect("/v1/stream") as socket:
         for number in range(5):
             socket.send_bytes(FRAME)
-            answer = socket.receive_json()
-            assert (answer["frame"], answer["dropped"], answer["width"]) == (number, 0, 640)
-            (face,) = answer["faces"]
+            result = socket.receive_json()
+            assert (result["frame"], result["dropped"], result["width"]) == (number, 0, 640)
+            (face,) = result["faces"]
             assert face["track"] == 1
             assert face["label"] in LABELS
             assert face["uncertain"] is (face["confidence"] < 0.3)
@@ -56,8 +56,8 @@ def test_a_broken_frame_gets_an_error_and_the_stream_continues(client: TestClien
         socket.send_bytes(FRAME[:500])
         assert socket.receive_json()["error"]["status"] == 422
         socket.send_bytes(FRAME)
-        answer = socket.receive_json()
-        assert (answer["frame"], answer["error"], len(answer["faces"])) == (1, None, 1)
+        result = socket.receive_json()
+        assert (result["frame"], result["error"], len(result["faces"])) == (1, None, 1)
 
 
 def test_the_newest_frame_wins() -> None:
