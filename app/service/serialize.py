@@ -42,15 +42,13 @@ def explanations(classifier: Classifier, analysis: Analysis) -> list[Explanation
     if not analysis.faces:
         return []
     maps = classifier.explain(np.stack([face.crop for face in analysis.faces]))
-    return [_explanation(face.crop, relevance) for face, relevance in zip(analysis.faces, maps, strict=True)]
-
-
-def _explanation(crop: Array, relevance: Array) -> Explanation:
-    """The map (rows, columns) of one crop (112, 112, 3) uint8 RGB, and its overlay."""
-    return Explanation(
-        map=[[round(float(value), 6) for value in row] for row in relevance],
-        overlay=_png(overlay(crop, relevance)),
-    )
+    return [
+        Explanation(
+            map=[[round(float(value), 6) for value in row] for row in relevance],
+            overlay=_png(overlay(face.crop, relevance)),
+        )
+        for face, relevance in zip(analysis.faces, maps, strict=True)
+    ]
 
 
 def crops(analysis: Analysis) -> list[ImageData]:

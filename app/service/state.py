@@ -70,6 +70,10 @@ class Model:
     pipeline: Pipeline
     batcher: Batcher
 
+    def threshold(self, requested: float | None) -> float:
+        """Confidence threshold of a request; that of the model if the request has none."""
+        return self.pipeline.classifier.manifest.abstain_threshold if requested is None else requested
+
 
 def fallback(classifier: Classifier, settings: Settings) -> str | None:
     """Reason why the model runs on the CPU although device `auto` was set explicitly; None otherwise."""

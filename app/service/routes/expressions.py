@@ -157,7 +157,8 @@ async def _work(service: Service, uploads: list[Upload], options: Options, clock
     try:
         async with asyncio.timeout(timeout_s), service.admission.turn():
             clock.lap("wait")
-            results = await service.label(uploads, _treatment(options))
+            treatment = Treatment(options.model, options.min_face_px, options.aligned, keep_image=options.annotate)
+            results = await service.label(uploads, treatment)
             _check_any(results)
             images = [
                 await _image_result(service, index, upload.name, result, options)
@@ -181,16 +182,6 @@ def _check_any(results: list[Result]) -> None:
     errors = [result.error for result in results if isinstance(result, Refused)]
     if len(errors) == len(results):
         raise errors[0]
-
-
-def _treatment(options: Options) -> Treatment:
-    return Treatment(options.model, options.min_face_px, options.aligned, keep_image=options.annotate)
-
-
-def _threshold(model: Model, options: Options) -> float:
-    if options.confidence_threshold is None:
-        return model.pipeline.classifier.manifest.abstain_threshold
-    return options.confidence_threshold
 
 
 async def _until_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
@@ -220,7 +211,7 @@ def _response(model: Model, images: list[ImageResult], options: Options, clock: 
         provider=classifier.provider,
         precision=classifier.precision,
         detector="none" if options.aligned else model.pipeline.detector.name,
-        confidence_threshold=_threshold(model, options),
+        confidence_threshold=model.threshold(options.confidence_threshold),
         images=images,
         timings_ms=clock.total(),
     )
@@ -233,7 +224,7 @@ async def _image_result(
         error = serialize.problem_details(result.error)
         return ImageResult(index=index, name=name, width=None, height=None, faces=[], timings_ms={}, error=error)
     model, analysis = service.model(options.model), result.analysis
-    threshold, drawn = _threshold(model, options), None
+    threshold, drawn = model.threshold(options.confidence_threshold), None
     if result.image is not None:
         drawn = await service.in_thread(serialize.drawn, result.image, analysis, threshold)
     return ImageResult(
@@ -248,7 +239,7 @@ async def _image_result(
 
 
 async def _faces(service: Service, model: Model, result: Labeled, options: Options) -> list[FaceResult]:
-    analysis, threshold = result.analysis, _threshold(model, options)
+    analysis, threshold = result.analysis, model.threshold(options.confidence_threshold)
     results = [serialize.face_result(face, threshold=threshold, top_k=options.top_k) for face in analysis.faces]
     if options.explain:
         maps = await service.in_thread(serialize.explanations, model.pipeline.classifier, analysis)

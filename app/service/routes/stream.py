@@ -145,9 +145,7 @@ async def _listen(websocket: WebSocket, service: Service, newest: NewestFrame) -
 
 async def _process(websocket: WebSocket, service: Service, options: StreamOptions, newest: NewestFrame) -> int | None:
     """Process the newest frames until sending fails (None) or times out (a code)."""
-    threshold = options.confidence_threshold
-    if threshold is None:
-        threshold = service.pipeline.classifier.manifest.abstain_threshold
+    threshold = service.model(None).threshold(options.confidence_threshold)
     connection = _Connection(Tracker(threshold, TrackingRules(settle_s=options.smoothing_s)))
     while True:
         number, payload = await newest.take()
