@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -66,6 +66,19 @@ class Server:
         headers = {"Content-Type": "image/jpeg"}
         response = httpx.post(f"{self.url}/v1/expressions", content=payload, headers=headers, timeout=60)
         return response.raise_for_status().json()
+
+    def send(self, *parts: bytes, pause_s: float = 0) -> bytes:
+        """Send raw bytes, with a pause after each part, until the server closes. Returns what it wrote."""
+        received = b""
+        with socket.create_connection(self.address, timeout=20) as client:
+            with suppress(OSError):
+                for part in parts:
+                    client.sendall(part)
+                    time.sleep(pause_s)
+            with suppress(OSError):
+                while part := client.recv(65536):
+                    received += part
+        return received
 
     def memory_mb(self) -> float:
         """Resident memory of the process, megabytes."""

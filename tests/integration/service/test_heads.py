@@ -1,9 +1,6 @@
 """Rejection of invalid or large request headers by the protocol, with metrics and a request id."""
 
 import re
-import socket
-from collections.abc import Iterator
-from contextlib import suppress
 
 import httpx
 import pytest
@@ -16,29 +13,10 @@ PHOTO = encoded(gradient_image(64, 64), "JPEG")
 GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
 
 
-def _send(server: Server, *parts: bytes) -> bytes:
-    """Send until the server closes; returns what it wrote."""
-    received = b""
-    with socket.create_connection(server.address, timeout=20) as client:
-        with suppress(OSError):
-            for part in parts:
-                client.sendall(part)
-        with suppress(OSError):
-            while part := client.recv(65536):
-                received += part
-    return received
-
-
-def _repeated(count: int) -> Iterator[bytes]:
-    yield GET + b"X-Long: "
-    for _ in range(count):
-        yield b"a" * 1_000_000
-
-
 def test_a_header_of_sixty_megabytes_is_rejected_within_milliseconds(common: Server) -> None:
     common.reset_peak()
     before_s, before_mb = common.cpu_s(), common.memory_mb()
-    _send(common, *_repeated(60))
+    common.send(GET + b"X-Long: ", *[b"a" * 1_000_000] * 60)
     assert common.cpu_s() - before_s <= 0.2
     assert common.peak_mb() - before_mb <= 20
     assert httpx.get(f"{common.url}/health").status_code == 200
@@ -56,7 +34,7 @@ def test_a_header_of_sixty_megabytes_is_rejected_within_milliseconds(common: Ser
     ids=["one header", "an unfinished header", "101 headers", "a long path", "a trailer"],
 )
 def test_a_head_above_the_limits_is_rejected(common: Server, head: bytes) -> None:
-    response = _send(common, head)
+    response = common.send(head)
     assert b"HTTP/1.1 431 Request Header Fields Too Large" in response
     assert b"urn:mien:problem:request-header-fields-too-large" in response
     assert re.search(rb"X-Request-ID: [0-9a-f]{32}\r\n", response)
@@ -65,35 +43,31 @@ def test_a_head_above_the_limits_is_rejected(common: Server, head: bytes) -> Non
 def test_a_head_just_below_the_limits_is_served(common: Server) -> None:
     many = b"".join(b"X-%d: a\r\n" % number for number in range(98))
     for more in (many, b"X: " + b"a" * 60_000 + b"\r\n"):
-        assert _send(common, GET + b"Connection: close\r\n" + more + b"\r\n").startswith(b"HTTP/1.1 200")
+        assert common.send(GET + b"Connection: close\r\n" + more + b"\r\n").startswith(b"HTTP/1.1 200")
 
 
 def test_a_large_body_does_not_count_as_headers(common: Server) -> None:
     body = PHOTO + bytes(3_000_000)
     head = GET.replace(b"GET /health", b"POST /v1/expressions") + b"Content-Type: image/jpeg\r\nConnection: close\r\n"
-    response = _send(common, head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+    response = common.send(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
     assert response.startswith(b"HTTP/1.1 200")
 
 
 def test_a_length_of_five_thousand_digits_is_rejected(common: Server) -> None:
     head = GET.replace(b"GET /health", b"POST /v1/expressions") + b"Content-Type: image/jpeg\r\n"
-    status = _send(common, head + b"Content-Length: " + b"9" * 5000 + b"\r\n\r\n").split(b" ")[1]
+    status = common.send(head + b"Content-Length: " + b"9" * 5000 + b"\r\n\r\n").split(b" ")[1]
     assert status in {b"400", b"413"}
 
 
 def test_a_request_without_a_host_is_rejected(common: Server) -> None:
-    response = _send(common, b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n")
+    response = common.send(b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n")
     assert response.startswith(b"HTTP/1.1 400")
     assert b"Host header" in response
 
 
 def test_rejections_by_the_protocol_are_counted_and_logged_with_their_id(serve: Serve) -> None:
     server = serve(header_timeout_s=0.3)
-    refused = [
-        _send(server, b"nonsense\r\n\r\n"),
-        _send(server, GET + b"X-Long: " + b"a" * 66_000),
-        _send(server, GET),
-    ]
+    refused = [server.send(head) for head in (b"nonsense\r\n\r\n", GET + b"X-Long: " + b"a" * 66_000, GET)]
     ids = [re.findall(rb"X-Request-ID: ([0-9a-f]{32})", response)[0].decode() for response in refused]
     text = httpx.get(f"{server.url}/metrics").text
     for kind in ("bad-request", "request-header-fields-too-large", "request-timeout"):
