@@ -6,6 +6,7 @@ serving, `load_artifact` verifies the sha256 of every file and the contract id.
 
 import hashlib
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self, TypeVar
 
@@ -54,8 +55,9 @@ class Relevance(StrictModel):
     dtype: Literal["float32"] = "float32"
 
 
-class Interval(StrictModel):
-    """A metric with its 95 % interval; fractions from 0 to 1."""
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A metric with its 95 % bootstrap interval."""
 
     value: float
     low: float

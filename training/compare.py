@@ -14,11 +14,10 @@ from rich.table import Table
 
 from data.contract import EIGHT_LABELS, Array
 from data.errors import MienError
-from models.manifest import load_artifact
+from models.manifest import Interval, load_artifact
 from training.command import add_data_arguments
 from training.evaluate import open_graph, read_split, run_graph
 from training.loop import metrics
-from training.loop.metrics import Estimate
 from training.wording import interval, percent
 
 
@@ -29,7 +28,7 @@ class Gain:
     name: str
     before: float
     after: float
-    gain: Estimate
+    gain: Interval
 
 
 def compare(before: Array, after: Array, labels: Array) -> list[Gain]:

@@ -20,10 +20,10 @@ from rich.logging import RichHandler
 from data.contract import Array
 from data.errors import MienError
 from data.folds import Grouping
+from models.manifest import Interval
 from training.config import FoldConfig, Recipe, read_recipe
 from training.loop import checkpoint, metrics
 from training.loop.batches import load_faces
-from training.loop.metrics import Estimate
 from training.loop.run_folder import build_network
 from training.loop.supervised import predict
 from training.train import train
@@ -38,8 +38,8 @@ class CrossValidation:
     """Metrics over all folds, and the accuracy of each fold."""
 
     faces: int
-    accuracy: Estimate
-    mean_class_accuracy: Estimate
+    accuracy: Interval
+    mean_class_accuracy: Interval
     by_fold: tuple[float, ...]
 
 

@@ -11,7 +11,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,7 +28,6 @@ from data.tree import DatasetError
 from models.manifest import Interval, Manifest, Prior, SplitMetrics, load_artifact
 from training.command import add_data_arguments
 from training.loop import metrics
-from training.loop.metrics import Estimate
 from training.wording import interval
 
 _BATCH: Final = 128
@@ -36,47 +35,10 @@ PRIORS: Final[tuple[Prior, ...]] = ("natural", "balanced")
 _PAIR: Final = ("happiness", "neutral")
 
 
-@dataclass(frozen=True, slots=True)
-class Evaluation:
-    """Metrics of one artifact on one split."""
+class Evaluation(SplitMetrics):
+    """Metrics of one artifact on one split; a manifest stores those of `SplitMetrics`."""
 
-    data: str
-    split: str
-    clean: bool
-    prior: Prior
-    faces: int
-    accuracy: Estimate
-    mean_class_accuracy: Estimate
-    macro_f1: Estimate
-    ece: Estimate
-    coverage_at_95: Estimate
-    kl_to_votes: Estimate | None
-    recall: dict[str, Estimate]
-    happiness_against_neutral: Estimate | None
-    confusion: list[list[int]]
-
-    def for_manifest(self) -> SplitMetrics:
-        """Metrics for the manifest."""
-        pair = self.happiness_against_neutral
-        return SplitMetrics(
-            data=self.data,
-            split=self.split,
-            clean=self.clean,
-            prior=self.prior,
-            faces=self.faces,
-            accuracy=_interval(self.accuracy),
-            mean_class_accuracy=_interval(self.mean_class_accuracy),
-            macro_f1=_interval(self.macro_f1),
-            ece=_interval(self.ece),
-            coverage_at_95=_interval(self.coverage_at_95),
-            happiness_against_neutral=None if pair is None else _interval(pair),
-            recall={label: _interval(estimate) for label, estimate in self.recall.items()},
-            confusion=tuple(map(tuple, self.confusion)),
-        )
-
-
-def _interval(estimate: Estimate) -> Interval:
-    return Interval(value=estimate.value, low=estimate.low, high=estimate.high)
+    kl_to_votes: Interval | None
 
 
 def open_graph(path: Path, *, threads: int = 0, spinning: bool = True) -> onnxruntime.InferenceSession:
@@ -117,7 +79,7 @@ def score(  # noqa: PLR0913 (names of one table)
     predicted, faces, classes = probabilities.argmax(axis=1), len(labels), probabilities.shape[1]
     for_ece = probabilities if calibrated is None else calibrated
 
-    def over_confusion(metric: Callable[[Array], float]) -> Estimate:
+    def over_confusion(metric: Callable[[Array], float]) -> Interval:
         return metrics.bootstrap(lambda i: metric(metrics.confusion(predicted[i], labels[i], classes=classes)), faces)
 
     def recall_of(index: int) -> Callable[[Array], float]:
@@ -140,11 +102,11 @@ def score(  # noqa: PLR0913 (names of one table)
         else metrics.bootstrap(lambda i: metrics.kl_to_votes(probabilities[i], votes[i]), faces),
         recall={EIGHT_LABELS[index]: over_confusion(recall_of(index)) for index in present},
         happiness_against_neutral=_pair(probabilities, labels),
-        confusion=metrics.confusion(predicted, labels, classes=classes).tolist(),
+        confusion=tuple(map(tuple, metrics.confusion(predicted, labels, classes=classes).tolist())),
     )
 
 
-def _pair(probabilities: Array, labels: Array) -> Estimate | None:
+def _pair(probabilities: Array, labels: Array) -> Interval | None:
     """Accuracy of the choice between happiness and neutral, on the faces with one of these labels."""
     first, second = (label_index(label) for label in _PAIR)
     chosen = np.flatnonzero((labels == first) | (labels == second))
@@ -234,7 +196,7 @@ def print_evaluations(evaluations: list[Evaluation], *, title: str) -> None:
 def _print_part(evaluations: list[Evaluation], *, title: str) -> None:
     heads = [f"{one.prior}, {one.faces:,} faces" for one in evaluations]
     table = Table("metric", *heads, title=title)
-    columns = [dict(one.for_manifest().shares()) for one in evaluations]
+    columns = [dict(one.shares()) for one in evaluations]
     for name in columns[0]:
         table.add_row(name, *(interval(column[name]) for column in columns))
     divergences = [one.kl_to_votes for one in evaluations]
@@ -245,7 +207,7 @@ def _print_part(evaluations: list[Evaluation], *, title: str) -> None:
 
 
 def _as_json(manifest: Manifest, evaluations: list[Evaluation]) -> str:
-    scored = [asdict(one) for one in evaluations]
+    scored = [one.model_dump(mode="json") for one in evaluations]
     return json.dumps({"artifact": manifest.name, "labels": manifest.labels, "evaluations": scored}, indent=2) + "\n"
 
 

@@ -20,12 +20,12 @@ from rich.logging import RichHandler
 
 from data.contract import Array
 from data.errors import MienError
+from models.manifest import Interval
 from models.network import Head
 from training.command import INTERRUPTED
 from training.config import Recipe
 from training.loop import metrics
 from training.loop.batches import load_faces
-from training.loop.metrics import Estimate
 from training.loop.run_folder import load_best, parameters
 from training.loop.supervised import predict
 from training.report.comparison import Figures, Result, as_markdown, write_figure
@@ -90,7 +90,7 @@ def _result(row: str, head: Head, runs: list[_Scored], reference: list[Array]) -
             metrics.bootstrap(lambda i: _mean_class(right[i], labels[i]), faces),
             tuple(_mean_class(one, labels) for one in of_seeds),
         ),
-        gain=Estimate(float("nan"), float("nan"), float("nan"))
+        gain=Interval(float("nan"), float("nan"), float("nan"))
         if base is None
         else metrics.bootstrap(lambda i: float((right[i] - base[i]).mean()), faces),
         minutes=float(np.mean([run.minutes for run in runs])),

@@ -29,11 +29,10 @@ from rich.table import Table
 from data.contract import Array
 from data.errors import MienError
 from data.readers.base import open_reader, readers
-from models.manifest import GraphFile, Manifest, load_artifact, sha256_of
+from models.manifest import GraphFile, Interval, Manifest, load_artifact, sha256_of
 from training.command import kind_and_root
 from training.evaluate import Evaluation, load_split, open_graph, run_graph
 from training.loop import metrics
-from training.loop.metrics import Estimate
 from training.release.description import finish, score_graph
 from training.wording import interval, percent
 
@@ -57,7 +56,7 @@ class Comparison:
     fp32: tuple[Evaluation, ...]  # natural, balanced; of all faces, then of the clean ones
     int8: tuple[Evaluation, ...]
     agreement: float  # share of faces with the same top label
-    change: Estimate  # of mean class accuracy, int8 minus fp32, paired by face
+    change: Interval  # of mean class accuracy, int8 minus fp32, paired by face
     median_ms: dict[int, tuple[float, float]]  # by batch: fp32, int8
 
     def obstacles(self) -> list[str]:
@@ -199,8 +198,7 @@ def release(artifact: Path, manifest: Manifest, graph: Path, comparison: Compari
     if out.resolve() != artifact.resolve():
         shutil.copytree(artifact, out)
     shutil.copyfile(graph, out / GRAPH_NAME)
-    scored = tuple(one.for_manifest() for one in comparison.int8)
-    entry = GraphFile(file=GRAPH_NAME, sha256=sha256_of(graph), metrics=scored)
+    entry = GraphFile(file=GRAPH_NAME, sha256=sha256_of(graph), metrics=comparison.int8)
     finish(out, manifest.model_copy(update={"graphs": {**manifest.graphs, "int8": entry}}))
 
 
@@ -210,8 +208,7 @@ def print_comparison(comparison: Comparison, *, title: str) -> None:
     for before, after in zip(comparison.fp32, comparison.int8, strict=True):
         part = f"{'clean, ' if before.clean else ''}{before.prior}, {before.faces:,} faces"
         table = Table("metric", "fp32", "int8", title=f"{title}, {part}")
-        pairs = zip(before.for_manifest().shares(), after.for_manifest().shares(), strict=True)
-        for (name, fp32), (_, int8) in pairs:
+        for (name, fp32), (_, int8) in zip(before.shares(), after.shares(), strict=True):
             table.add_row(name, interval(fp32), interval(int8))
         console.print(table)
     table = Table("speed and agreement", "fp32", "int8", title=title)

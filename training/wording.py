@@ -1,7 +1,6 @@
 """Percentages and their intervals in tables, cards and reports."""
 
 from models.manifest import Interval
-from training.loop.metrics import Estimate
 
 
 def percent(share: float, digits: int = 1, *, sign: str = "") -> str:
@@ -9,7 +8,7 @@ def percent(share: float, digits: int = 1, *, sign: str = "") -> str:
     return f"{100 * share:{sign}.{digits}f}"
 
 
-def interval(figure: Estimate | Interval, digits: int = 2, *, sign: str = "") -> str:
+def interval(figure: Interval, digits: int = 2, *, sign: str = "") -> str:
     """Format a share and its interval as percentages."""
     value, low, high = (percent(one, digits, sign=sign) for one in (figure.value, figure.low, figure.high))
     return f"{value} ({low} to {high})"

@@ -2,9 +2,8 @@
 
 from typing import Final
 
-from models.detector.manifest import DetectorManifest
-from training.detector.evaluate import Metric
-from training.loop.metrics import Estimate
+from models.detector.manifest import DetectorManifest, DetectorMetric
+from models.manifest import Interval
 from training.wording import interval
 
 _USE: Final = (
@@ -29,7 +28,7 @@ _METRICS: Final = (
 )
 
 
-def render(manifest: DetectorManifest, metrics: dict[str, list[Metric]]) -> str:
+def render(manifest: DetectorManifest, metrics: dict[str, list[DetectorMetric]]) -> str:
     """Markdown text of the card."""
     summary = (
         f"A face detector with {manifest.parameters:,} parameters and YuNet's outputs: boxes, five landmarks and "
@@ -58,7 +57,7 @@ def _sources(manifest: DetectorManifest) -> str:
     return f"Image folders (data/README.md): {names}. Teacher: {', '.join(manifest.teacher)}."
 
 
-def _table(metrics: dict[str, list[Metric]]) -> str:
+def _table(metrics: dict[str, list[DetectorMetric]]) -> str:
     lines = [f"| on held-out images | faces | {' | '.join(metrics)} |", "| --- " * (2 + len(metrics)) + "|"]
     for rows in zip(*metrics.values(), strict=True):
         cells = " | ".join(_cell(one.name, one.estimate) for one in rows)
@@ -66,7 +65,7 @@ def _table(metrics: dict[str, list[Metric]]) -> str:
     return "\n".join(lines)
 
 
-def _cell(name: str, one: Estimate) -> str:
+def _cell(name: str, one: Interval) -> str:
     if name.startswith(("recall", "precision")):
         return f"{interval(one, 1)} %"
     return f"{one.value:.3f} ({one.low:.3f} to {one.high:.3f})"

@@ -10,7 +10,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -23,14 +23,15 @@ from rich.table import Table
 from data.atomic import write_atomic
 from data.contract import Array
 from data.errors import MienError
-from models.detector.manifest import DetectorManifest, default_detector_dir, load_detector
+from models.detector.manifest import DetectorManifest, DetectorMetric, default_detector_dir, load_detector
 from models.detector.yunet import dynamic_graph
+from models.manifest import Interval
 from training.detector.config import DetectorData, DetectorRecipe
 from training.detector.images import LabeledImage, LabeledImages, load_images
 from training.detector.runner import Network
 from training.detector.scenes import similarity, sure_faces, transform_faces, warp
 from training.detector.teacher import SCORE, box_iou
-from training.loop.metrics import Estimate, bootstrap
+from training.loop.metrics import bootstrap
 
 Detect = Callable[[Array], Array]  # (H, W, 3) uint8 BGR -> (N, 15) float32
 SAME_IOU: Final = 0.4
@@ -38,7 +39,7 @@ TEACHER_THRESHOLD: Final = 0.6  # as in serving
 MIN_FACE_PX: Final = 24.0
 SIZES_PX: Final = ((12, 24), (24, 48), (48, 96), (96, 256))
 ROTATIONS_DEG: Final = (0, 15, 30, 90)
-_NOTHING: Final = Estimate(float("nan"), float("nan"), float("nan"))
+_NOTHING: Final = Interval(float("nan"), float("nan"), float("nan"))
 _REFERENCE_SCORE: Final = 0.8
 _ROTATED_PX: Final = (48.0, 160.0)  # sizes of rotated faces
 _MAX_PX: Final = 640
@@ -59,15 +60,6 @@ class Matches:
 
 
 Count = Callable[[Matches], float]
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """One metric of one detector."""
-
-    name: str
-    faces: int
-    estimate: Estimate
 
 
 def compare(rows: Array, faces: Array, doubtful: Array) -> Matches:
@@ -95,9 +87,9 @@ def landmark_error(points: Array, true: Array) -> float:
     return float(distance / max(1e-6, float(np.linalg.norm(wanted[1] - wanted[0]))))
 
 
-def evaluate(detect: Detect, images: LabeledImages) -> list[Metric]:
+def evaluate(detect: Detect, images: LabeledImages) -> list[DetectorMetric]:
     """All metrics of one detector."""
-    plain = [_plain(detect, item) for item in images.items]
+    plain = [compare(detect(item.read()), reference_faces(item), item.faces[:, :4]) for item in images.items]
     metrics = [
         _recall(f"recall, faces of {MIN_FACE_PX:.0f} px and more", plain),
         _share("false positives per 100 faces", plain, lambda one: 100 * one.false, _faces),
@@ -106,10 +98,10 @@ def evaluate(detect: Detect, images: LabeledImages) -> list[Metric]:
         _median_error("landmark error, median", plain),
     ]
     for low, high in SIZES_PX:
-        resized = [_transformed(detect, *one) for one in _resized(images, low, high)]
+        resized = [compare(detect(image), *known) for image, *known in _resized(images, low, high)]
         metrics.append(_recall(f"recall, {low} to {high} px", resized))
     for angle in ROTATIONS_DEG:
-        rotated = [_transformed(detect, *one) for one in _rotated(images, angle)]
+        rotated = [compare(detect(image), *known) for image, *known in _rotated(images, angle)]
         metrics += [
             _recall(f"recall, rotated by {angle} degrees", rotated),
             _error(f"landmark error, rotated by {angle} degrees", rotated),
@@ -117,20 +109,11 @@ def evaluate(detect: Detect, images: LabeledImages) -> list[Metric]:
     return metrics
 
 
-def _plain(detect: Detect, item: LabeledImage) -> Matches:
-    """Detect faces in an image in its original size."""
-    return compare(detect(item.read()), reference_faces(item), item.faces[:, :4])
-
-
 def reference_faces(item: LabeledImage) -> Array:
     """Labels (F, 15) with at least 24 px and a score of 0.8."""
     faces = item.faces
     chosen = (faces[:, SCORE] >= _REFERENCE_SCORE) & (faces[:, 2:4].max(axis=1, initial=0) >= MIN_FACE_PX)
     return np.asarray(faces[chosen])
-
-
-def _transformed(detect: Detect, image: Array, faces: Array, doubtful: Array) -> Matches:
-    return compare(detect(image), faces, doubtful)
 
 
 def _resized(images: LabeledImages, low: float, high: float) -> Iterator[tuple[Array, Array, Array]]:
@@ -175,7 +158,7 @@ def _under(item: LabeledImage, scale: float, angle_deg: float) -> tuple[Array, A
     return canvas, sure[((center > 0) & (center < size)).all(axis=1)], faces[:, :4]
 
 
-def _share(name: str, views: list[Matches], part: Count, whole: Count) -> Metric:
+def _share(name: str, views: list[Matches], part: Count, whole: Count) -> DetectorMetric:
     """Ratio of two sums over images, with its interval; NaN if there are no faces."""
     parts, wholes = np.array([part(one) for one in views]), np.array([whole(one) for one in views])
 
@@ -183,23 +166,25 @@ def _share(name: str, views: list[Matches], part: Count, whole: Count) -> Metric
         total = wholes[chosen].sum()
         return float(parts[chosen].sum() / total) if total else float("nan")
 
-    return Metric(
-        name, sum(len(one.found) for one in views), bootstrap(statistic, len(views)) if wholes.sum() else _NOTHING
-    )
+    return _metric(name, views, bootstrap(statistic, len(views)) if wholes.sum() else _NOTHING)
 
 
-def _recall(name: str, views: list[Matches]) -> Metric:
+def _recall(name: str, views: list[Matches]) -> DetectorMetric:
     return _share(name, views, lambda one: float(one.found.sum()), _faces)
 
 
-def _error(name: str, views: list[Matches]) -> Metric:
+def _error(name: str, views: list[Matches]) -> DetectorMetric:
     return _share(name, views, lambda one: float(one.errors.sum()), lambda one: len(one.errors))
 
 
-def _median_error(name: str, views: list[Matches]) -> Metric:
+def _median_error(name: str, views: list[Matches]) -> DetectorMetric:
     errors = np.concatenate([one.errors for one in views])
     estimate = bootstrap(lambda chosen: float(np.median(errors[chosen])), len(errors)) if len(errors) else _NOTHING
-    return Metric(name, sum(len(one.found) for one in views), estimate)
+    return _metric(name, views, estimate)
+
+
+def _metric(name: str, views: list[Matches], estimate: Interval) -> DetectorMetric:
+    return DetectorMetric(name=name, faces=sum(len(one.found) for one in views), estimate=estimate)
 
 
 def _faces(one: Matches) -> float:
@@ -208,7 +193,7 @@ def _faces(one: Matches) -> float:
 
 def evaluate_artifact(
     folder: Path, data: DetectorData | None = None
-) -> tuple[DetectorManifest, dict[str, list[Metric]]]:
+) -> tuple[DetectorManifest, dict[str, list[DetectorMetric]]]:
     """Metrics of an artifact, and of YuNet on a single view, by name.
 
     Args:
@@ -228,7 +213,7 @@ def evaluate_artifact(
     }
 
 
-def table(metrics: dict[str, list[Metric]]) -> Table:
+def table(metrics: dict[str, list[DetectorMetric]]) -> Table:
     """One row per metric, one column per detector."""
     out = Table("on held-out images", "faces", *metrics)
     for rows in zip(*metrics.values(), strict=True):
@@ -253,7 +238,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     console.print(table(metrics))
     if options.json:
-        values = {name: [asdict(one) for one in each] for name, each in metrics.items()}
+        values = {name: [one.model_dump() for one in each] for name, each in metrics.items()}
         write_atomic(options.json, json.dumps({"artifact": manifest.name, "metrics": values}, indent=2) + "\n")
     return 0
 

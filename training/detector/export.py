@@ -18,16 +18,11 @@ from rich.logging import RichHandler
 
 from data.atomic import write_atomic
 from data.errors import MienError
-from models.detector.manifest import (
-    POINTER,
-    DetectorManifest,
-    DetectorMetric,
-    load_detector,
-)
-from models.manifest import ARTIFACTS_DIR, GraphFile, Interval, sha256_of, write_manifest
+from models.detector.manifest import POINTER, DetectorManifest, load_detector
+from models.manifest import ARTIFACTS_DIR, GraphFile, sha256_of, write_manifest
 from training.detector.card import render
 from training.detector.config import DetectorRecipe, shareable
-from training.detector.evaluate import TEACHER_THRESHOLD, Metric, evaluate_artifact
+from training.detector.evaluate import TEACHER_THRESHOLD, evaluate_artifact
 from training.detector.graph import check_graph, write_graph
 from training.detector.images import load_images
 from training.detector.train import build_detector
@@ -95,20 +90,13 @@ def _first_manifest(
 def describe(folder: Path, recipe: DetectorRecipe) -> None:
     """Evaluate the graph of an artifact and write the metrics into its manifest and card."""
     manifest, metrics = evaluate_artifact(folder, recipe.data)
-    measured = [one for one in metrics[manifest.name] if math.isfinite(one.estimate.value)]
-    manifest = manifest.model_copy(update={"metrics": tuple(map(_metric, measured))})
+    measured = tuple(one for one in metrics[manifest.name] if math.isfinite(one.estimate.value))
+    manifest = manifest.model_copy(update={"metrics": measured})
     card = render(manifest, metrics)
     write_atomic(folder / "card.md", card)
     files = manifest.files | {"card.md": sha256_of(folder / "card.md")}
     write_manifest(folder, manifest.model_copy(update={"files": files}))
     load_detector(folder)
-
-
-def _metric(metric: Metric) -> DetectorMetric:
-    one = metric.estimate
-    return DetectorMetric(
-        name=metric.name, faces=metric.faces, estimate=Interval(value=one.value, low=one.low, high=one.high)
-    )
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,7 +1,6 @@
 """Evaluation metrics: accuracy, mean class accuracy, macro-F1, recall, ECE, KL to votes, with bootstrap intervals."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -9,18 +8,10 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
 from data.contract import EIGHT_LABELS, Array, softmax
+from models.manifest import Interval
 
 ECE_BINS: Final = 15
 RESAMPLES: Final = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A metric with its 95 % bootstrap interval."""
-
-    value: float
-    low: float
-    high: float
 
 
 def confusion(predicted: Array, actual: Array, *, classes: int = len(EIGHT_LABELS)) -> Array:
@@ -76,7 +67,7 @@ def kl_to_votes(probabilities: Array, votes: Array) -> float:
 
 def bootstrap(
     statistic: Callable[[Array], float], faces: int, *, seed: int = 0, resamples: int = RESAMPLES
-) -> Estimate:
+) -> Interval:
     """Percentile bootstrap over faces.
 
     Args:
@@ -86,7 +77,7 @@ def bootstrap(
     rng = np.random.default_rng(seed)
     draws = [statistic(rng.integers(0, faces, faces)) for _ in range(resamples)]
     low, high = np.nanpercentile(draws, [2.5, 97.5])
-    return Estimate(statistic(np.arange(faces)), float(low), float(high))
+    return Interval(statistic(np.arange(faces)), float(low), float(high))
 
 
 def fit_temperature(logits: Array, actual: Array) -> float:

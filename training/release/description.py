@@ -31,8 +31,8 @@ def describe(folder: Path, manifest: Manifest, valid: EvaluationSplit, also: Seq
     graphs = dict(fitted.graphs)
     if "int8" in graphs:
         int8 = score_graph(folder / graphs["int8"].file, fitted, valid)
-        graphs["int8"] = graphs["int8"].model_copy(update={"metrics": tuple(one.for_manifest() for one in int8)})
-    finish(folder, fitted.model_copy(update={"metrics": tuple(one.for_manifest() for one in scored), "graphs": graphs}))
+        graphs["int8"] = graphs["int8"].model_copy(update={"metrics": tuple(int8)})
+    finish(folder, fitted.model_copy(update={"metrics": tuple(scored), "graphs": graphs}))
 
 
 def finish(folder: Path, manifest: Manifest) -> None:

@@ -6,8 +6,8 @@ import numpy as np
 from markupsafe import Markup
 
 from data.contract import Array
+from models.manifest import Interval
 from training.loop import metrics
-from training.loop.metrics import Estimate
 from training.report import plot
 from training.report.render import Section, side_by_side
 from training.report.results import RunResult
@@ -51,7 +51,7 @@ def reliability(result: RunResult, labels: Array, *, key: str) -> Section:
     return Section("reliability", "Reliability before and after temperature scaling", note, body)
 
 
-def _diagram(bins: Bins, when: str, ece: Estimate, name: str) -> Markup:
+def _diagram(bins: Bins, when: str, ece: Interval, name: str) -> Markup:
     width = np.diff(bins.edges)
     used = bins.counts > 0
     with plot.style():

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from data.atomic import atomic_path
+from models.manifest import Interval
 from models.network import Head
-from training.loop.metrics import Estimate
 from training.report.plot import percent_axis
 from training.variants import Plot
 from training.wording import interval
@@ -37,7 +37,7 @@ _STYLE: Final[Any] = {
 class Figures:
     """A metric of one row: the mean over its seeds with an interval over faces, and each seed."""
 
-    mean: Estimate
+    mean: Interval
     by_seed: tuple[float, ...]
 
 
@@ -52,7 +52,7 @@ class Result:
     seeds: int
     accuracy: Figures
     mean_class_accuracy: Figures
-    gain: Estimate  # of accuracy, over the selected head of the first row
+    gain: Interval  # of accuracy, over the selected head of the first row
     minutes: float  # training time for one seed
 
 

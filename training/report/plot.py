@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import Formatter, MaxNLocator
 
 from data.contract import Array
-from training.loop.metrics import Estimate
+from models.manifest import Interval
 
 INK: Final = "#010101"
 MUTED: Final = "#020202"
@@ -61,7 +61,7 @@ class Row:
 
     name: str
     note: str
-    estimates: tuple[Estimate, ...]
+    estimates: tuple[Interval, ...]
 
 
 def figure(width_in: float = 4.0, height_in: float = 2.7) -> Figure:

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 
 from data.contract import Array, softmax
+from models.manifest import Interval
 from models.network import FaceNetwork, Head
 from training.config import Recipe
 from training.evaluate import Evaluation, score
 from training.loop import metrics
-from training.loop.metrics import Estimate
 from training.loop.run_folder import load_best, parameters, read_facts, read_run
 from training.loop.supervised import predict
 from training.report.faces import TEST, FaceSet
@@ -49,7 +49,7 @@ class RunResult:
     probabilities: Array
     temperature: float
     threshold: float
-    ece_raw: Estimate
+    ece_raw: Interval
     evaluation: Evaluation
     fitted_on: str
 

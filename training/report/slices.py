@@ -8,8 +8,8 @@ import numpy as np
 from scipy.stats import binomtest
 
 from data.contract import Array
+from models.manifest import Interval
 from training.loop import metrics
-from training.loop.metrics import Estimate
 from training.report import plot
 from training.report.faces import FaceSet
 from training.report.render import Section, render
@@ -26,14 +26,14 @@ class Slice:
     value: str
     faces: int
     classes: int
-    accuracy: Estimate
-    mean_class_accuracy: Estimate
+    accuracy: Interval
+    mean_class_accuracy: Interval
 
 
-def share(right: int, faces: int) -> Estimate:
+def share(right: int, faces: int) -> Interval:
     """A fraction with Wilson's interval, which is valid for few faces. Source: Wilson 1927."""
     bounds = binomtest(right, faces).proportion_ci(0.95, method="wilson")
-    return Estimate(right / faces, float(bounds.low), float(bounds.high))
+    return Interval(right / faces, float(bounds.low), float(bounds.high))
 
 
 def slices_of(attributes: Sequence[Mapping[str, str]], predicted: Array, labels: Array) -> list[Slice]:

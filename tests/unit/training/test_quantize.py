@@ -13,12 +13,11 @@ from app.inference.classifier import Classifier
 from data.contract import LABELS, Array
 from data.readers.base import Reader, Sample
 from data.readers.folders import Folders
-from models.manifest import ArtifactError, default_artifact_dir, load_artifact, write_manifest
+from models.manifest import ArtifactError, Interval, default_artifact_dir, load_artifact, write_manifest
 from tests.support import tiny_artifact
 from tests.support_training import drawn_faces
 from training import quantize
 from training.evaluate import score
-from training.loop.metrics import Estimate
 from training.quantize import Comparison, QuantizationError
 
 
@@ -49,7 +48,7 @@ def without_int8(folder: Path) -> Path:
 def comparison(*, change: float = 0.0, int8_ms: float = 1.0) -> Comparison:
     probabilities = np.full((7, 7), 0.01) + np.eye(7) * 0.93
     one = score(probabilities, np.arange(7), votes=None, data="drawn", split="valid")
-    return Comparison((one,), (one,), 1.0, Estimate(change, change, change), {1: (2.0, 1.0), 8: (2.0, int8_ms)})
+    return Comparison((one,), (one,), 1.0, Interval(change, change, change), {1: (2.0, 1.0), 8: (2.0, int8_ms)})
 
 
 def test_a_graph_that_is_slower_or_worse_is_not_released() -> None:
@@ -139,7 +138,7 @@ def test_the_change_is_paired_by_face_and_the_graphs_take_turns(faces: Path) -> 
     graph = default_artifact_dir() / "model.onnx"
     manifest = load_artifact(default_artifact_dir())
     same = quantize.compare(manifest, graph, graph, "folders", faces, rounds=2)
-    assert same.change == Estimate(0.0, 0.0, 0.0)
+    assert same.change == Interval(0.0, 0.0, 0.0)
     assert same.agreement == 1.0
     assert set(same.median_ms) == {1, 8, 32}
     assert replace(same, median_ms={1: (2.0, 1.0)}).obstacles() == []

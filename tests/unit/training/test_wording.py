@@ -1,7 +1,6 @@
 """Figures in words: per cent with and without an interval."""
 
 from models.manifest import Interval
-from training.loop.metrics import Estimate
 from training.wording import interval, percent
 
 
@@ -11,6 +10,6 @@ def test_a_share_is_per_cent_with_the_digits_asked_for() -> None:
     assert percent(0.01, 2, sign="+") == "+1.00"
 
 
-def test_an_interval_follows_its_value_for_estimates_and_manifests_alike() -> None:
-    assert interval(Estimate(0.8743, 0.863, 0.886)) == "87.43 (86.30 to 88.60)"
-    assert interval(Interval(value=0.01, low=-0.02, high=0.04), 1, sign="+") == "+1.0 (-2.0 to +4.0)"
+def test_an_interval_follows_its_value() -> None:
+    assert interval(Interval(0.8743, 0.863, 0.886)) == "87.43 (86.30 to 88.60)"
+    assert interval(Interval(0.01, -0.02, 0.04), 1, sign="+") == "+1.0 (-2.0 to +4.0)"

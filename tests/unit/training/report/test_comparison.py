@@ -6,15 +6,15 @@ import cv2
 import numpy as np
 import pytest
 
+from models.manifest import Interval
 from models.network import Head
-from training.loop.metrics import Estimate
 from training.report.comparison import Figures, Result, as_markdown, write_figure
 from training.variants import Plot
 
 
 def result(row: str, value: float, *, head: Head = "class", chosen: bool = True) -> Result:
-    figures = Figures(Estimate(value, value - 0.02, value + 0.03), (value - 0.01, value + 0.01))
-    return Result(row, head, chosen, 2_700_000, 2, figures, figures, Estimate(0.01, -0.01, 0.02), 3.4)
+    figures = Figures(Interval(value, value - 0.02, value + 0.03), (value - 0.01, value + 0.01))
+    return Result(row, head, chosen, 2_700_000, 2, figures, figures, Interval(0.01, -0.01, 0.02), 3.4)
 
 
 RESULTS = [result("cnn_10", 0.5), result("cnn_100", 0.7), result("vit_10", 0.4), result("vit_100", 0.75)]

@@ -9,11 +9,11 @@ from typing import cast
 import numpy as np
 import pytest
 
+from models.manifest import Interval
 from tests.support_training import small_recipe
 from tools.illustrate import label_of
 from training.config import DataSource
 from training.loop import metrics
-from training.loop.metrics import Estimate
 from training.loop.run_folder import RunError
 from training.report import plot
 from training.report.calibration import bins_of, risk_coverage
@@ -21,7 +21,7 @@ from training.report.curves import validation_note
 from training.report.history import read_history, smooth
 from training.report.looking import examples
 from training.report.mistakes import most_confidently_wrong
-from training.report.render import interval, render
+from training.report.render import render
 from training.report.results import RunResult
 from training.report.slices import share, slices_of
 
@@ -155,7 +155,7 @@ def test_slices_contain_each_annotated_face_once() -> None:
 
 
 def test_a_figure_has_only_the_colors_of_the_page_and_is_the_same_each_time() -> None:
-    rows = [plot.Row("a", "n 3", (Estimate(0.5, 0.2, 0.8), Estimate(0.4, 0.1, 0.9)))]
+    rows = [plot.Row("a", "n 3", (Interval(0.5, 0.2, 0.8), Interval(0.4, 0.1, 0.9)))]
     drawn = [str(plot.intervals(rows, name="x", label="y", legend=("one", "two"))) for _ in range(2)]
     assert drawn[0] == drawn[1]
     assert "#0" not in drawn[0]
@@ -166,7 +166,7 @@ def test_a_figure_has_only_the_colors_of_the_page_and_is_the_same_each_time() ->
 
 @pytest.mark.parametrize("name", ["<script>alert(1)</script>", 'a" onload="alert(1)', "two $dollars$ & more"])
 def test_a_hostile_name_is_text_in_figures_and_templates(name: str) -> None:
-    rows = [plot.Row(name, name, (Estimate(0.5, 0.2, 0.8),))]
+    rows = [plot.Row(name, name, (Interval(0.5, 0.2, 0.8),))]
     figure = str(plot.intervals(rows, name="x", label=name))
     table = str(render("overview.html", headings=("run",), rows=[(name,)]))
     seen = Seen(figure + table)
@@ -175,10 +175,6 @@ def test_a_hostile_name_is_text_in_figures_and_templates(name: str) -> None:
     assert "".join(seen.text).count(name) == 3  # both labels of the row, and the table's cell
     if "dollars" in name:
         assert "two $dollars$ &amp; more" in figure
-
-
-def test_intervals_are_in_percent() -> None:
-    assert interval(Estimate(0.5, 0.25, 0.755), 1) == "50.0 (25.0 to 75.5)"
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.80, 0.82), (0.0, 1.0), (0.871, 0.8735)])
