@@ -4,6 +4,8 @@ Readers access a `FileTree` by relative names, so they need not distinguish fold
 the published ones are uncompressed, so reading them is as fast as reading a folder.
 """
 
+import csv
+import io
 import os
 import zipfile
 from abc import ABC, abstractmethod
@@ -42,6 +44,17 @@ class FileTree(ABC):
     @abstractmethod
     def read(self, name: str) -> bytes:
         """Return a file's bytes. Raises: DatasetError, naming the file."""
+
+    def read_text(self, name: str) -> str:
+        """Return a UTF-8 file's text, without a byte-order mark. Raises: DatasetError, naming the file."""
+        try:
+            return self.read(name).decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise DatasetError(f"{self.path}: {name} is not UTF-8 text ({error}). Save it as UTF-8.") from error
+
+    def read_csv(self, name: str) -> "csv.DictReader[str]":
+        """Return the rows of a CSV file, by the names of its columns. Raises: see `read_text`."""
+        return csv.DictReader(io.StringIO(self.read_text(name), newline=""))
 
     def prefix_of(self, marker: str) -> str | None:
         """Return the shortest folder prefix ("" or "a/b/") in front of `marker`; None if there is no such file."""

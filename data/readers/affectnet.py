@@ -10,11 +10,10 @@ The test split was never published, and papers report results on the official va
 here, and `valid` is a twentieth of each training class, held out by the SHA-256 of the file's name.
 """
 
-import csv
-import io
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Final, Literal
 
@@ -68,7 +67,6 @@ class AffectNet(Reader):
         super().__init__(root)
         self.labels = LABELS if classes == 7 else EIGHT_LABELS
         self.hold_out_valid = hold_out_valid
-        self._prefix = ""
         self._path_by_file = {"/".join(name.split("/")[-2:]): name for name in self.tree.names}
         self._left_out: dict[str, Counter[str]] = {"train": Counter(), "test": Counter()}
         self._from_csv = any(self.tree.prefix_of(name) is not None for name in _CSV.values())
@@ -100,7 +98,7 @@ class AffectNet(Reader):
 
     def path_of(self, sample: Sample) -> str:
         """Return the name of a sample's file in the tree."""
-        return self._path_by_file.get(sample.key, sample.key) if self._from_csv else self._prefix + sample.key
+        return self._path_by_file.get(sample.key, sample.key) if self._from_csv else super().path_of(sample)
 
     def _read_split(self, split: str) -> list[Sample]:
         return self._by_split[split]
@@ -118,15 +116,14 @@ class AffectNet(Reader):
             held = hold_out([one.key for one in members], VALID_SHARE) if self.hold_out_valid else frozenset()
             for one in members:
                 split = "valid" if one.key in held else "train"
-                self._by_split[split].append(_with_split(one, split))
+                self._by_split[split].append(replace(one, split=split))
 
     def _listed(self) -> Iterator[Sample]:
         for split, name in _CSV.items():
             prefix = self.tree.prefix_of(name)
             if prefix is None:
                 continue
-            text = self.tree.read(f"{prefix}{name}").decode("utf-8-sig")
-            for line, row in enumerate(csv.DictReader(io.StringIO(text, newline="")), start=2):
+            for line, row in enumerate(self.tree.read_csv(f"{prefix}{name}"), start=2):
                 yield self._row(row, split, where=f"{name} line {line}")
 
     def _row(self, row: Mapping[str, str], split: str, *, where: str) -> Sample:
@@ -159,10 +156,6 @@ class AffectNet(Reader):
         except UnknownLabel:
             pass
         raise self.error(f"{where}: class folder {folder!r}, expected 0 to 7 or one of {', '.join(EXPRESSIONS)}")
-
-
-def _with_split(sample: Sample, split: str) -> Sample:
-    return Sample(sample.key, split, sample.label, landmarks_px=sample.landmarks_px)
 
 
 def five_points(text: str) -> tuple[Point, ...]:

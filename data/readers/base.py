@@ -71,6 +71,7 @@ class Reader(ABC):
         self.root = Path(root)
         self.labels: tuple[str, ...] = LABELS
         self._samples: dict[str, tuple[Sample, ...]] = {}
+        self._prefix = ""  # of the keys' files in the tree
         try:
             self.tree: FileTree = open_tree(self.root)
         except DatasetError as error:
@@ -106,8 +107,8 @@ class Reader(ABC):
         return {}
 
     def path_of(self, sample: Sample) -> str:
-        """Return the name of a sample's file in the tree; by default, its key."""
-        return sample.key
+        """Return the name of a sample's file in the tree."""
+        return self._prefix + sample.key
 
     def read_bytes(self, sample: Sample) -> bytes:
         """Return the image's bytes. Raises: DatasetError."""

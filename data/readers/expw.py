@@ -10,6 +10,7 @@ of the photo, so that faces of the same photo stay together.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -80,7 +81,7 @@ class ExpW(Reader):
         return self._by_split[split]
 
     def _read_list(self, name: str) -> None:
-        text = self.tree.read(name).decode("utf-8-sig")
+        text = self.tree.read_text(name)
         rows = [self._row(line, f"{name} line {number}") for number, line in enumerate(text.splitlines(), 1) if line]
         photos = sorted({photo for photo, _, _ in rows})
         test = hold_out(photos, _SHARE)
@@ -90,7 +91,7 @@ class ExpW(Reader):
             if confidence < self.min_confidence:
                 self._left_out[split] += 1
             else:
-                self._by_split[split].append(Sample(sample.key, split, sample.label, box_px=sample.box_px))
+                self._by_split[split].append(replace(sample, split=split))
 
     def _row(self, line: str, where: str) -> tuple[str, float, Sample]:
         """Photo, confidence and sample of one line. Raises: DatasetError, naming it."""

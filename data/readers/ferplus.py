@@ -122,7 +122,7 @@ class FerPlus(Reader):
         """Parse label.csv into (key, ten votes). Raises: DatasetError, naming the line."""
         name = self._label_file(split)
         rows = []
-        text = io.StringIO(self.tree.read(name).decode("utf-8-sig"), newline="")
+        text = io.StringIO(self.tree.read_text(name), newline="")
         for line, row in enumerate(csv.reader(text), start=1):
             if not row:
                 continue
@@ -136,10 +136,6 @@ class FerPlus(Reader):
                 )
             rows.append((f"{_FOLDERS[split]}/{row[0]}", votes))
         return rows
-
-    def path_of(self, sample: Sample) -> str:
-        """Return the name of a sample's file in the tree."""
-        return self._prefix + sample.key
 
     def _read_split(self, split: str) -> list[Sample]:
         rule = majority_shares if self.protocol == "majority" else probability_shares

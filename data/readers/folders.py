@@ -63,7 +63,6 @@ class Folders(Reader):
             )
         self._ignored = frozenset(name.strip() for name in ignore.split(",") if name.strip())
         self._left_out: Counter[tuple[str, str]] = Counter()
-        self._prefix = ""
         self._by_split: dict[str, dict[str, str]] = {}
         self._collect()
         for split, share in (("test", test_share), ("valid", valid_share / (1 - test_share))):
@@ -78,10 +77,6 @@ class Folders(Reader):
         self.samples(split)
         became = {_ALL: "train"} if _ALL not in self._by_split else {}
         return {name: count for (where, name), count in self._left_out.items() if became.get(where, where) == split}
-
-    def path_of(self, sample: Sample) -> str:
-        """Return the name of a sample's file in the tree."""
-        return self._prefix + sample.key
 
     def _read_split(self, split: str) -> list[Sample]:
         return [Sample(key, split, label) for key, label in self._by_split[split].items()]

@@ -9,8 +9,6 @@ Each label is from one annotator. Happiness and neutral are mostly correct, the 
 left out.
 """
 
-import csv
-import io
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -76,16 +74,11 @@ class Muxspace(Reader):
         self.samples(split)
         return dict(self._left_out[split])
 
-    def path_of(self, sample: Sample) -> str:
-        """Return the name of a sample's file in the tree."""
-        return self._prefix + sample.key
-
     def _read_split(self, split: str) -> list[Sample]:
         return self._by_split[split]
 
     def _read_labels(self, name: str) -> None:
-        rows = csv.DictReader(io.StringIO(self.tree.read(name).decode("utf-8-sig"), newline=""))
-        for line, row in enumerate(rows, start=2):
+        for line, row in enumerate(self.tree.read_csv(name), start=2):
             try:
                 self._take(row)
             except (KeyError, TypeError, ValueError) as error:

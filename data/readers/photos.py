@@ -6,8 +6,6 @@ Layout: any folder of images with that `labels.csv` at its root; its `file` colu
 in this file are predictions and are ignored: samples have no label, and recipes use them with `target: teacher`.
 """
 
-import csv
-import io
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -59,9 +57,8 @@ class Photos(Reader):
 
     def _read_split(self, split: str) -> list[Sample]:
         name = self._prefix + _TABLE
-        rows = csv.DictReader(io.StringIO(self.tree.read(name).decode("utf-8-sig"), newline=""))
         found, self._left_out = [], Counter[str]()
-        for line, row in enumerate(rows, start=2):
+        for line, row in enumerate(self.tree.read_csv(name), start=2):
             try:
                 reason = self._reason_against(row)
                 found += [] if reason else [_sample(row, split)]

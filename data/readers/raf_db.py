@@ -123,7 +123,7 @@ class RafDb(Reader):
 
     def _read_labels(self, name: str) -> dict[str, str]:
         labels = {}
-        for line, text in enumerate(self.tree.read(name).decode("utf-8-sig").splitlines(), start=1):
+        for line, text in enumerate(self.tree.read_text(name).splitlines(), start=1):
             if not text.strip():
                 continue
             file, _, number = text.strip().partition(" ")
@@ -154,7 +154,7 @@ class RafDb(Reader):
         if path is None:
             return None, {}
         try:
-            return parse_annotation(self.tree.read(path).decode("utf-8-sig"))
+            return parse_annotation(self.tree.read_text(path))
         except ValueError as error:
             raise self.error(f"{path}: {error}") from error
 

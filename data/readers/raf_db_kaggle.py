@@ -8,8 +8,6 @@ above them `train_labels.csv` and `test_labels.csv` (columns image, label). A CS
 The validation split is held out of train as in `raf_db`, by the same ids, so both copies have the same splits.
 """
 
-import csv
-import io
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -68,10 +66,6 @@ class RafDbKaggle(Reader):
             return []
         return [f"{len(unlisted)} images in class folders are not listed there by a CSV file, such as {unlisted[0]}"]
 
-    def path_of(self, sample: Sample) -> str:
-        """Return the name of a sample's file in the tree."""
-        return self._prefix + sample.key
-
     def _label(self, number: str, where: str) -> str:
         label = RAF_DB_IDS.get(int(number)) if number.strip().isdecimal() else None
         if label is None:
@@ -84,7 +78,7 @@ class RafDbKaggle(Reader):
         if prefix is None:
             return {}
         name = f"{prefix}{part}_labels.csv"
-        rows = csv.DictReader(io.StringIO(self.tree.read(name).decode("utf-8-sig"), newline=""))
+        rows = self.tree.read_csv(name)
         if not {"image", "label"} <= set(rows.fieldnames or ()):
             raise self.error(f"{name} has columns {rows.fieldnames}, expected image and label")
         labels: dict[str, str] = {}

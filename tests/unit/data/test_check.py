@@ -12,7 +12,7 @@ from data.check import Report, check
 from data.contract import LABELS
 from data.readers import raf_db
 from data.readers.base import Reader, Sample, open_reader, readers
-from tests.data_sets import SIX_PER_CLASS, make_ferplus, make_folders, make_raf_db, make_raf_db_kaggle
+from tests.data_sets import SIX_PER_CLASS, make_ferplus, make_folders, make_muxspace, make_raf_db, make_raf_db_kaggle
 
 
 def _report(reader: Reader) -> Report:
@@ -161,6 +161,14 @@ def test_an_invalid_call_prints_one_line_without_a_traceback(arguments: tuple[st
     assert answer.exit_code == 1
     assert complaint in answer.output.replace("\n", " ")
     assert "Traceback" not in answer.output
+
+
+def test_a_table_that_is_not_utf8_is_one_line(tmp_path: Path) -> None:
+    table = make_muxspace(tmp_path) / "labels.csv"
+    table.write_text(table.read_text(encoding="utf-8"), encoding="utf-16")
+    answer = _run("muxspace", tmp_path)
+    assert answer.exit_code == 1
+    assert "labels.csv is not UTF-8 text" in answer.output.replace("\n", " ")
 
 
 def test_json_has_everything_that_the_table_shows(tmp_path: Path) -> None:
