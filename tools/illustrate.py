@@ -37,9 +37,9 @@ from models.network import FaceNetwork
 from models.rollout import rollout
 from training.config import Recipe
 from training.export import read_member
+from training.faces import read_faces
 from training.loop.run_folder import read_run
 from training.report.__main__ import choose
-from training.report.faces import read_faces
 from training.report.history import History, read_history
 from training.report.plot import heat
 from training.report.tokens import DEIT, cosines, sample

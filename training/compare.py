@@ -16,7 +16,8 @@ from data.contract import EIGHT_LABELS, Array
 from data.errors import MienError
 from models.manifest import Interval, load_artifact
 from training.command import add_data_arguments
-from training.evaluate import open_graph, read_split, run_graph
+from training.evaluate import open_graph, run_graph
+from training.faces import FaceSet, read_faces
 from training.loop import metrics
 from training.wording import interval, percent
 
@@ -73,18 +74,18 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     kind, root = chosen.data
     try:
-        crops, labels, _ = read_split(kind, root, chosen.split, dict(chosen.option))
-        print_gains(chosen.before, chosen.after, crops, labels)
+        print_gains(chosen.before, chosen.after, read_faces(kind, root, chosen.split, dict(chosen.option)))
     except MienError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def print_gains(before: Path, after: Path, crops: Array, labels: Array) -> None:
+def print_gains(before: Path, after: Path, faces: FaceSet) -> None:
     """Print the metrics of both artifacts, and the gain with its 95 % interval, in percent."""
-    table = Table("metric", "before", "after", "gain (95 % interval)", title=f"{len(labels)} faces")
-    for row in compare(predicted_classes(before, crops), predicted_classes(after, crops), labels):
+    table = Table("metric", "before", "after", "gain (95 % interval)", title=f"{len(faces)} faces")
+    predicted = [predicted_classes(folder, faces.crops) for folder in (before, after)]
+    for row in compare(predicted[0], predicted[1], faces.labels):
         table.add_row(row.name, percent(row.before, 2), percent(row.after, 2), interval(row.gain, sign="+"))
     Console().print(table)
 

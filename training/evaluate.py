@@ -11,7 +11,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,10 +23,11 @@ from rich.table import Table
 from data.atomic import write_atomic
 from data.contract import EIGHT_LABELS, Array, label_index
 from data.errors import MienError
-from data.readers.base import Sample, open_reader
+from data.readers.base import open_reader
 from data.tree import DatasetError
 from models.manifest import Interval, Manifest, Prior, SplitMetrics, load_artifact
 from training.command import add_data_arguments
+from training.faces import FaceSet, read_faces
 from training.loop import metrics
 from training.wording import interval
 
@@ -117,60 +118,36 @@ def _pair(probabilities: Array, labels: Array) -> Interval | None:
     return metrics.bootstrap(lambda i: float(right[i].mean()), len(chosen))
 
 
-@dataclass(frozen=True, slots=True)
-class EvaluationSplit:
-    """The labeled faces of one split."""
-
-    data: str
-    split: str
-    crops: Array  # (N, 112, 112, 3) uint8
-    labels: Array  # (N,) class indices
-    votes: Array | None  # (N, K) vote shares
-    clean: Array | None  # (N,) bool: resembles no train face; None if unknown
-
-    def scored(self, probabilities: Mapping[Prior, Array], calibrated: Mapping[Prior, Array]) -> list[Evaluation]:
-        """Metrics by prior, of all faces and then of clean faces, for (N, K) probabilities; see `score`."""
-        parts = [(False, np.ones(len(self.labels), dtype=bool))]
-        parts += [] if self.clean is None else [(True, self.clean)]
-        return [
-            score(
-                probabilities[prior][chosen],
-                self.labels[chosen],
-                votes=None if self.votes is None else self.votes[chosen],
-                data=self.data,
-                split=self.split,
-                clean=clean,
-                prior=prior,
-                calibrated=calibrated[prior][chosen],
-            )
-            for clean, chosen in parts
-            for prior in probabilities
-        ]
+def score_split(
+    faces: FaceSet, probabilities: Mapping[Prior, Array], calibrated: Mapping[Prior, Array]
+) -> list[Evaluation]:
+    """Metrics by prior, of all faces and then of clean faces, for (N, K) probabilities; see `score`."""
+    parts = [(False, np.ones(len(faces), dtype=bool))]
+    parts += [] if faces.clean is None else [(True, faces.clean)]
+    return [
+        score(
+            probabilities[prior][chosen],
+            faces.labels[chosen],
+            votes=None if faces.votes is None else faces.votes[chosen],
+            data=faces.kind,
+            split=faces.split,
+            clean=clean,
+            prior=prior,
+            calibrated=calibrated[prior][chosen],
+        )
+        for clean, chosen in parts
+        for prior in probabilities
+    ]
 
 
-def load_split(kind: str, root: Path, split: str, options: Mapping[str, Any]) -> EvaluationSplit:
+def load_split(kind: str, root: Path, split: str, options: Mapping[str, Any]) -> FaceSet:
     """Read one split, and determine its clean faces. Raises: DatasetError."""
-    crops, labels, votes = read_split(kind, root, split, dict(options))
-    reader = open_reader(kind, root, **options)
-    only_clean = reader.clean_options(split)
-    clean = None
-    if only_clean:
-        kept = {sample.key for sample in open_reader(kind, root, **{**options, **only_clean}).samples(split)}
-        clean = np.array([sample.key in kept for sample in reader.samples(split) if sample.label in reader.labels])
-    return EvaluationSplit(kind, split, crops, labels, votes, clean)
-
-
-def read_split(kind: str, root: Path, split: str, options: dict[str, Any]) -> tuple[Array, Array, Array | None]:
-    """Crops (N, 112, 112, 3), labels (N,) and votes (N, K) or None. Raises: DatasetError."""
-    reader = open_reader(kind, root, **options)
-    samples: list[Sample] = [sample for sample in reader.samples(split) if sample.label in reader.labels]
-    if not samples:
-        raise DatasetError(f"{kind}: split {split!r} has no faces labeled {', '.join(reader.labels)}")
-    crops = np.stack([reader.crop(sample) for sample in samples])
-    labels = np.array([reader.labels.index(str(sample.label)) for sample in samples])
-    shares = [sample.distribution for sample in samples]
-    votes = None if any(share is None for share in shares) else np.array(shares, dtype=np.float64)
-    return crops, labels, votes
+    faces = read_faces(kind, root, split, options)
+    only_clean = open_reader(kind, root, **options).clean_options(split)
+    if not only_clean:
+        return faces
+    kept = {sample.key for sample in open_reader(kind, root, **{**options, **only_clean}).samples(split)}
+    return replace(faces, clean=np.array([key in kept for key in faces.keys]))
 
 
 def evaluate(
@@ -183,7 +160,7 @@ def evaluate(
         raise DatasetError(f"{kind}: {split} has contempt, artifact {manifest.name} does not. Leave out classes=8.")
     logits = run_graph(open_graph(folder / manifest.graph("fp32").file), faces.crops)
     probabilities = {prior: manifest.probabilities(logits, prior) for prior in PRIORS}
-    return manifest, faces.scored(probabilities, probabilities)
+    return manifest, score_split(faces, probabilities, probabilities)
 
 
 def print_evaluations(evaluations: list[Evaluation], *, title: str) -> None:

@@ -42,7 +42,8 @@ from models.manifest import (
 )
 from models.network import FaceNetwork
 from training.config import DataSource, ModelConfig
-from training.evaluate import EvaluationSplit, load_split, open_graph, run_graph
+from training.evaluate import load_split, open_graph, run_graph
+from training.faces import FaceSet
 from training.loop import metrics
 from training.loop.run_folder import load_best, parameters, read_facts, read_run
 from training.release.description import describe, finish
@@ -144,7 +145,7 @@ def export(
     return final
 
 
-def _fill(folder: Path, name: str, members: list[Member], also: Sequence[EvaluationSplit]) -> None:
+def _fill(folder: Path, name: str, members: list[Member], also: Sequence[FaceSet]) -> None:
     valid = _read(next((member.valid for member in members if member.valid.root), members[0].valid))
     if len(members) == 1:
         save_weights(members[0].network, folder)
@@ -158,11 +159,11 @@ def _valid_source(manifest: Manifest) -> DataSource:
     return DataSource.model_validate(data["valid"])
 
 
-def _read(source: DataSource) -> EvaluationSplit:
+def _read(source: DataSource) -> FaceSet:
     return load_split(source.kind, source.resolved_root(), source.split, source.options)
 
 
-def _other_splits(also: tuple[str, ...]) -> list[EvaluationSplit]:
+def _other_splits(also: tuple[str, ...]) -> list[FaceSet]:
     """Read `kind/split` texts. Raises: ExportError; DatasetError; RecipeError, without a data directory."""
     splits = []
     for text in also:
@@ -173,7 +174,7 @@ def _other_splits(also: tuple[str, ...]) -> list[EvaluationSplit]:
     return splits
 
 
-def _ensemble(members: list[Member], valid: EvaluationSplit) -> ReleasedEnsemble:
+def _ensemble(members: list[Member], valid: FaceSet) -> ReleasedEnsemble:
     """Combine members, each with its own temperature, so that their probabilities can be averaged."""
     networks = [member.released for member in members]
     temperatures = [metrics.fit_temperature(torch_logits(one, valid.crops), valid.labels) for one in networks]

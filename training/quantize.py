@@ -83,7 +83,7 @@ def calibration_crops(
 ) -> Array:
     """Draw labeled train crops, (N, 112, 112, 3) uint8 RGB with N at most `faces`. Raises: DatasetError."""
     reader = open_reader(kind, root, **options)
-    samples = [sample for sample in reader.samples("train") if sample.label in reader.labels]
+    samples = reader.labeled("train")
     chosen = np.random.default_rng(seed).choice(len(samples), min(faces, len(samples)), replace=False)
     return np.stack([reader.crop(samples[int(index)]) for index in chosen])
 

@@ -102,6 +102,13 @@ class Reader(ABC):
             self._samples[split] = tuple(sorted(self._read_split(split), key=lambda sample: sample.key))
         return list(self._samples[split])
 
+    def labeled(self, split: str) -> list[Sample]:
+        """List the samples with one of `labels`, sorted by key. Raises: DatasetError, also if there are none."""
+        found = [sample for sample in self.samples(split) if sample.label in self.labels]
+        if not found:
+            raise DatasetError(f"{self.kind}: split {split!r} has no faces labeled {', '.join(self.labels)}")
+        return found
+
     def clean_options(self, split: str) -> Mapping[str, object]:
         """Return the options that remove faces of a split that resemble a face of train; {} if there are none."""
         return {}

@@ -6,14 +6,15 @@ from pathlib import Path
 
 from data.contract import Array
 from models.manifest import Manifest, Prior, sha256_of, write_manifest
-from training.evaluate import PRIORS, Evaluation, EvaluationSplit, open_graph, run_graph
+from training.evaluate import PRIORS, Evaluation, open_graph, run_graph, score_split
+from training.faces import FaceSet
 from training.release import card
 from training.release.operating_point import fit_operating_point
 
 logger = logging.getLogger("training")
 
 
-def describe(folder: Path, manifest: Manifest, valid: EvaluationSplit, also: Sequence[EvaluationSplit]) -> None:
+def describe(folder: Path, manifest: Manifest, valid: FaceSet, also: Sequence[FaceSet]) -> None:
     """Fit the operating point of the graphs in `folder`, evaluate them, and write manifest and card."""
     logits = run_graph(open_graph(folder / manifest.graph("fp32").file), valid.crops)
     point = fit_operating_point(logits, valid.labels)
@@ -25,7 +26,8 @@ def describe(folder: Path, manifest: Manifest, valid: EvaluationSplit, also: Seq
             "abstain_threshold": point.abstain_threshold,
         }
     )
-    scored = valid.scored({prior: fitted.probabilities(logits, prior) for prior in PRIORS}, point.cross_fitted)
+    natural_and_balanced = {prior: fitted.probabilities(logits, prior) for prior in PRIORS}
+    scored = score_split(valid, natural_and_balanced, point.cross_fitted)
     for faces in also:
         scored += score_graph(folder / fitted.graph("fp32").file, fitted, faces)
     graphs = dict(fitted.graphs)
@@ -42,8 +44,8 @@ def finish(folder: Path, manifest: Manifest) -> None:
     write_manifest(folder, manifest.model_copy(update={"files": {**manifest.files, path.name: sha256_of(path)}}))
 
 
-def score_graph(graph: Path, manifest: Manifest, faces: EvaluationSplit) -> list[Evaluation]:
+def score_graph(graph: Path, manifest: Manifest, faces: FaceSet) -> list[Evaluation]:
     """Evaluate one graph with the temperature and correction of a manifest."""
     logits = run_graph(open_graph(graph), faces.crops)
     probabilities: dict[Prior, Array] = {prior: manifest.probabilities(logits, prior) for prior in PRIORS}
-    return faces.scored(probabilities, probabilities)
+    return score_split(faces, probabilities, probabilities)

@@ -9,8 +9,8 @@ from typing import Any
 from data.atomic import write_atomic
 from data.errors import MienError
 from training.config import DataSource, RecipeError
+from training.faces import TEST, FaceSet, read_faces
 from training.loop.run_folder import read_run
-from training.report.faces import TEST, FaceSet, read_faces
 from training.report.overview import as_markdown
 from training.report.page import page
 from training.report.results import RunResult, measure, names_of

@@ -7,7 +7,7 @@ from data.contract import EIGHT_LABELS, Array
 from models.attention import has_class_token, trace
 from models.network import Head
 from models.rollout import rollout
-from training.report.faces import FaceSet
+from training.faces import FaceSet
 from training.report.plot import data_uri, heat
 from training.report.render import Section, render
 from training.report.results import RunResult

@@ -3,7 +3,7 @@
 import numpy as np
 
 from data.contract import EIGHT_LABELS, Array
-from training.report.faces import FaceSet
+from training.faces import FaceSet
 from training.report.plot import data_uri
 from training.report.render import Section, render
 from training.report.results import RunResult

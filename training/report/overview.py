@@ -2,7 +2,7 @@
 
 from markupsafe import Markup
 
-from training.report.faces import FaceSet
+from training.faces import FaceSet
 from training.report.render import render
 from training.report.results import RunResult
 from training.wording import interval

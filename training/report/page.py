@@ -4,8 +4,8 @@ import yaml
 from markupsafe import Markup
 
 from data.contract import contract_id
+from training.faces import TEST, FaceSet
 from training.report import calibration, confusion, curves, looking, mistakes, overview, slices, tokens
-from training.report.faces import TEST, FaceSet
 from training.report.render import Section, render
 from training.report.results import RunResult
 

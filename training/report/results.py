@@ -12,10 +12,10 @@ from models.manifest import Interval
 from models.network import FaceNetwork, Head
 from training.config import Recipe
 from training.evaluate import Evaluation, score
+from training.faces import TEST, FaceSet
 from training.loop import metrics
 from training.loop.run_folder import load_best, parameters, read_facts, read_run
 from training.loop.supervised import predict
-from training.report.faces import TEST, FaceSet
 from training.report.history import History, read_history
 
 

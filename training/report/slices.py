@@ -9,9 +9,9 @@ from scipy.stats import binomtest
 
 from data.contract import Array
 from models.manifest import Interval
+from training.faces import FaceSet
 from training.loop import metrics
 from training.report import plot
-from training.report.faces import FaceSet
 from training.report.render import Section, render
 from training.report.results import RunResult
 

@@ -6,8 +6,8 @@ import torch
 from data.contract import Array
 from models.attention import has_distillation_token, learned_token_cosine, token_cosines, trace
 from models.network import FaceNetwork
+from training.faces import FaceSet
 from training.report import plot
-from training.report.faces import FaceSet
 from training.report.render import Section, side_by_side
 from training.report.results import RunResult
 

@@ -15,6 +15,7 @@ from tests.support_training import TINY_CNN, TINY_DEIT, drawn_faces, small_recip
 from training import evaluate, export
 from training.config import DistillationConfig
 from training.distillation.teachers import Teachers
+from training.faces import read_faces
 from training.loop.run_folder import RunError, build_network, load_best
 from training.release.initialization import InitialWeightsError, load_initial
 from training.train import train
@@ -65,7 +66,7 @@ def test_the_network_equals_the_graph_that_it_is_initialized_from(
     name: str, root: Path, artifacts: dict[str, Released]
 ) -> None:
     source = artifacts[name]
-    crops, _, _ = evaluate.read_split("folders", root, "valid", {})
+    crops = read_faces("folders", root, "valid", {}).crops
     expected = evaluate.run_graph(evaluate.open_graph(source.folder / "model.onnx"), crops)
     network = started(root, MODELS[name], source.folder).eval()
     np.testing.assert_allclose(logits(network, crops, source.head), expected, atol=2e-2)  # half precision
@@ -112,7 +113,7 @@ def test_an_artifact_without_weights_cannot_initialize_or_teach(
 @pytest.mark.parametrize("name", MODELS)
 def test_a_released_teacher_equals_its_graph(name: str, root: Path, artifacts: dict[str, Released]) -> None:
     folder = artifacts[name].folder
-    crops, _, _ = evaluate.read_split("folders", root, "valid", {})
+    crops = read_faces("folders", root, "valid", {}).crops
     expected = evaluate.run_graph(evaluate.open_graph(folder / "model.onnx"), crops)
     teachers = Teachers(DistillationConfig(mode="soft", teachers=(folder,))).eval()
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):

@@ -18,6 +18,7 @@ from models.rollout import recorded_attention, rollout
 from tests.data_sets import make_raf_db
 from tests.support_training import TINY_CNN, TINY_DEIT, drawn_faces, small_recipe
 from training import evaluate, export
+from training.faces import read_faces
 from training.loop.batches import load_faces
 from training.loop.run_folder import load_best, parameters, read_facts
 from training.loop.throughput import TrainingDiverged
@@ -54,7 +55,7 @@ def test_the_artifact_is_valid_and_describes_itself(released: tuple[Path, Path, 
 
 def test_the_released_graph_equals_torch_for_any_batch_and_color(released: tuple[Path, Path, Path]) -> None:
     root, run, folder = released
-    crops, _, _ = evaluate.read_split("folders", root, "valid", {})
+    crops = read_faces("folders", root, "valid", {}).crops
     network, state = load_best(run)
     session = evaluate.open_graph(folder / "model.onnx")
     for batch in (crops[:1], crops[:5], graphs.tinted(crops)):
@@ -69,7 +70,7 @@ def test_the_released_graph_has_an_attention_map(released: tuple[Path, Path, Pat
     explain = load_artifact(folder).explain
     assert explain is not None
     assert explain.shape == (-1, 7, 7)
-    crops, _, _ = evaluate.read_split("folders", root, "valid", {})
+    crops = read_faces("folders", root, "valid", {}).crops
     network, state = load_best(run)
     with torch.no_grad(), recorded_attention(network.backbone) as attentions:
         network(torch.from_numpy(crops[:3]))
@@ -82,12 +83,12 @@ def test_training_and_serving_use_the_same_luminance(released: tuple[Path, Path,
     root, run, _ = released
     source = small_recipe(root).data.valid
     cached = load_faces(source, color="luminance", cache_dir=root.parent / "cache")
-    crops, labels, _ = evaluate.read_split("folders", root, "valid", {})
+    faces = read_faces("folders", root, "valid", {})
     network, _ = load_best(run)
-    assert np.array_equal(cached.labels, labels)
+    assert np.array_equal(cached.labels, faces.labels)
     with torch.no_grad():
         trained = network.preprocess(torch.from_numpy(np.array(cached.crops)))
-        served = network.preprocess(torch.from_numpy(crops))
+        served = network.preprocess(torch.from_numpy(faces.crops))
     torch.testing.assert_close(trained, served, atol=0.02, rtol=0)  # the cache rounds luminance to whole levels
 
 
@@ -209,7 +210,7 @@ def test_student_and_teacher_become_one_graph_over_the_face_and_its_mirror_image
     assert (manifest.name, manifest.head, manifest.parameters) == ("both.drawn", "mean", sum(members))
     assert manifest.explain is not None
     assert manifest.license.count("class folders") == 1
-    crops, _, _ = evaluate.read_split("folders", root, "valid", {})
+    crops = read_faces("folders", root, "valid", {}).crops
     session = evaluate.open_graph(folder / "model.onnx")
     logits = evaluate.run_graph(session, crops)
     np.testing.assert_allclose(evaluate.run_graph(session, crops[:, :, ::-1]), logits, atol=1e-4)

@@ -1,4 +1,4 @@
-"""Faces of a report: one split of one data set, with the annotations of each face."""
+"""Labeled faces of one split of one data set, for evaluation, releases and reports."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,6 @@ import numpy as np
 
 from data.contract import Array
 from data.readers.base import open_reader
-from data.tree import DatasetError
 
 TEST: Final = "test"
 
@@ -23,6 +22,7 @@ class FaceSet:
         labels: (N,) class indices.
         votes: (N, K) vote shares, or None if the set has none.
         attributes: further annotations of each face, such as gender or age_band.
+        clean: (N,) bool, whether a face resembles no train face; None if unknown.
     """
 
     kind: str
@@ -32,6 +32,7 @@ class FaceSet:
     votes: Array | None
     keys: tuple[str, ...]
     attributes: tuple[Mapping[str, str], ...]
+    clean: Array | None = None
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -45,9 +46,7 @@ class FaceSet:
 def read_faces(kind: str, root: Path, split: str, options: Mapping[str, Any]) -> FaceSet:
     """Read and decode one split. Raises: DatasetError."""
     reader = open_reader(kind, root, **options)
-    samples = [sample for sample in reader.samples(split) if sample.label in reader.labels]
-    if not samples:
-        raise DatasetError(f"{kind}: split {split!r} has no faces labeled {', '.join(reader.labels)}")
+    samples = reader.labeled(split)
     shares = [sample.distribution for sample in samples]
     return FaceSet(
         kind=kind,
