@@ -1,10 +1,15 @@
-"""Helpers for training tests: class folders of drawn faces, and recipes that take a second."""
+"""Helpers for training tests: class folders of drawn faces, recipes that take a second, and the metrics of runs."""
 
+import json
 from pathlib import Path
+from typing import Any, TypeVar
 
 from data.contract import LABELS
 from tests.data_sets import make_folders
-from training.config import Recipe, parse_as
+from training.config import Recipe, RunRecipe, parse_as
+from training.loop.run_folder import METRICS_NAME
+
+R = TypeVar("R", bound=RunRecipe)
 
 TINY_CNN: dict[str, object] = {"family": "cnn", "name": "test_resnet", "img_size": 28}
 TINY_DEIT: dict[str, object] = {
@@ -23,11 +28,29 @@ TINY_DEIT: dict[str, object] = {
         "stem_blocks": [1, 0, 1],
     },
 }
+# no BatchNorm, and nothing random inside the network
+PLAIN_DEIT: dict[str, object] = {
+    "family": "deit",
+    "name": "deit_tiny_patch16_224",
+    "arch": "tiny",
+    "img_size": 56,
+    "options": {"embed_dim": 32, "depth": 2, "num_heads": 2, "patch_px": 8},
+}
 
 
 def drawn_faces(root: Path, *, train: int = 8, valid: int = 4) -> Path:
     """Write class folders of drawn faces, `train` and `valid` of each class. Returns `root`."""
     return make_folders(root, {"train": dict.fromkeys(LABELS, train), "valid": dict.fromkeys(LABELS, valid)})
+
+
+def data_of(root: Path, kind: str = "folders", **options: object) -> dict[str, object]:
+    """The data of a recipe: splits train and valid of one set."""
+    source = {"kind": kind, "root": str(root), "options": options}
+    return {
+        "train": [source | {"split": "train"}],
+        "valid": source | {"split": "valid"},
+        "cache_dir": str(root.parent / "cache"),
+    }
 
 
 def small_recipe(root: Path, *, model: dict[str, object] = TINY_CNN, **changes: object) -> Recipe:
@@ -36,11 +59,7 @@ def small_recipe(root: Path, *, model: dict[str, object] = TINY_CNN, **changes: 
         "name": "small",
         "epochs": 2,
         "batch_size": 8,
-        "data": {
-            "train": [{"kind": "folders", "split": "train", "root": str(root)}],
-            "valid": {"kind": "folders", "split": "valid", "root": str(root)},
-            "cache_dir": str(root.parent / "cache"),
-        },
+        "data": data_of(root),
         "model": model,
         "optim": {"learning_rate": 3e-3, "warmup_epochs": 0.2, "ema_decay": 0.5},
         "runtime": {
@@ -53,3 +72,18 @@ def small_recipe(root: Path, *, model: dict[str, object] = TINY_CNN, **changes: 
         },
     }
     return parse_as(Recipe, values | changes, origin="tests")
+
+
+def with_runtime(recipe: R, **changes: object) -> R:
+    """The recipe with other runtime options."""
+    return recipe.model_copy(update={"runtime": recipe.runtime.model_copy(update=changes)})
+
+
+def metric_lines(out: Path) -> list[dict[str, Any]]:
+    """Lines of the metrics file of a run."""
+    return [json.loads(line) for line in (out / METRICS_NAME).read_text(encoding="utf-8").splitlines()]
+
+
+def losses(out: Path) -> dict[int, float]:
+    """Logged losses of a run, by step."""
+    return {line["step"]: line["loss"] for line in metric_lines(out) if "loss" in line}

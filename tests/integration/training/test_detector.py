@@ -10,6 +10,7 @@ import torch
 
 from models.detector.manifest import default_detector_dir, load_detector
 from tests.support_detector import drawn_face, small_detector_recipe, untrained_graph
+from tests.support_training import losses
 from training.detector import evaluate as evaluate_command
 from training.detector import export as export_command
 from training.detector.config import TEACHER_FILE, DetectorRecipe
@@ -19,13 +20,8 @@ from training.detector.images import read_bgr
 from training.detector.runner import Network
 from training.detector.train import train
 from training.loop import checkpoint
-from training.loop.run_folder import METRICS_NAME, RunError, read_facts
+from training.loop.run_folder import RunError, read_facts
 from training.loop.session import Session
-
-
-def losses(out: Path) -> dict[int, float]:
-    lines = [json.loads(line) for line in (out / METRICS_NAME).read_text(encoding="utf-8").splitlines()]
-    return {line["step"]: line["loss"] for line in lines if "loss" in line}
 
 
 def test_a_stopped_run_resumes_to_the_same_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from models.manifest import load_artifact
 from tests.albums import face_photo
 from tests.data_sets import make_affectnet, make_folders
 from tests.support import encoded
-from tests.support_training import TINY_CNN, drawn_faces, small_recipe
+from tests.support_training import TINY_CNN, data_of, drawn_faces, small_recipe
 from training.compare import main as compare
 from training.config import Recipe, RecipeError
 from training.evaluate import evaluate
@@ -31,13 +31,7 @@ from training.train import train
 
 
 def recipe_of(root: Path, **changes: object) -> Recipe:
-    source = {"kind": "affectnet", "root": str(root), "options": {"classes": 8}}
-    data = {
-        "train": [source | {"split": "train"}],
-        "valid": source | {"split": "valid"},
-        "cache_dir": str(root.parent / "cache"),
-    }
-    return small_recipe(root, data=data, epochs=1, **changes)
+    return small_recipe(root, data=data_of(root, "affectnet", classes=8), epochs=1, **changes)
 
 
 @pytest.fixture(scope="module")
@@ -108,13 +102,7 @@ def test_class_folders_with_contempt_are_checked_trained_released_and_compared(
     checked = CliRunner().invoke(data_app, ["check", "folders", str(root), "--option", "classes=8", "--json"])
     assert checked.exit_code == 0
     assert json.loads(checked.stdout)["counts"]["all"]["contempt"] == 10
-    options = {"classes": 8, "valid_share": 0.2}
-    source = {"kind": "folders", "root": str(root), "options": options}
-    data = {
-        "train": [source | {"split": "train"}],
-        "valid": source | {"split": "valid"},
-        "cache_dir": str(tmp_path / "cache"),
-    }
+    data = data_of(root, classes=8, valid_share=0.2)
     run = train(small_recipe(root, data=data, epochs=1), tmp_path / "run")
     artifact = export([run], "mine", arch="tiny", artifacts_dir=tmp_path / "artifacts")
     assert load_artifact(artifact).labels == EIGHT_LABELS

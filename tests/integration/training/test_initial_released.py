@@ -11,7 +11,7 @@ import torch
 
 from models.manifest import read_manifest, write_manifest
 from models.network import FaceNetwork, Head, select_head
-from tests.support_training import TINY_CNN, TINY_DEIT, drawn_faces, small_recipe
+from tests.support_training import PLAIN_DEIT, TINY_CNN, TINY_DEIT, drawn_faces, small_recipe
 from training import evaluate, export
 from training.config import DistillationConfig
 from training.distillation.teachers import Teachers
@@ -20,7 +20,7 @@ from training.loop.run_folder import RunError, build_network, load_best
 from training.release.initialization import InitialWeightsError, load_initial
 from training.train import train
 
-PLAIN_STEM = TINY_DEIT | {"options": {"embed_dim": 32, "depth": 2, "num_heads": 2, "patch_px": 8}}
+PLAIN_STEM = TINY_DEIT | {"options": PLAIN_DEIT["options"]}
 MODELS = {"hybrid": TINY_DEIT, "cnn": TINY_CNN}
 
 

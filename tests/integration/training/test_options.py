@@ -1,6 +1,5 @@
 """Options of a recipe, and combinations that a run rejects."""
 
-import json
 import logging
 import math
 import shutil
@@ -8,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -20,7 +18,17 @@ from data.tree import DatasetError
 from models.backbones import BackboneConfig, create_backbone
 from models.manifest import default_artifact_dir
 from tests.data_sets import make_folders
-from tests.support_training import TINY_CNN, TINY_DEIT, drawn_faces, small_recipe
+from tests.support_models import crops
+from tests.support_training import (
+    PLAIN_DEIT,
+    TINY_CNN,
+    TINY_DEIT,
+    drawn_faces,
+    losses,
+    metric_lines,
+    small_recipe,
+    with_runtime,
+)
 from training.config import DataSource, DistillationConfig, Recipe, RecipeError, RuntimeConfig
 from training.distillation.teachers import Teachers
 from training.evaluate import main as evaluate_main
@@ -28,32 +36,12 @@ from training.loop import checkpoint
 from training.loop.batches import JoinedFaces, _target, load_faces
 from training.loop.machine import Machine, choose_device
 from training.loop.provenance import weights_sha256
-from training.loop.run_folder import METRICS_NAME, RunError, build_network, load_best
+from training.loop.run_folder import RunError, build_network, load_best
 from training.loop.session import Session
 from training.loop.supervised import Supervised
 from training.loop.throughput import Clock, forward_flops, matmul_flops_per_s
 from training.loop.trackers import BOARD_FOLDER
 from training.train import train
-
-PLAIN: dict[str, Any] = {
-    "family": "deit",
-    "name": "deit_tiny_patch16_224",
-    "arch": "tiny",
-    "img_size": 56,
-    "options": {"embed_dim": 32, "depth": 2, "num_heads": 2, "patch_px": 8},
-}
-
-
-def lines(out: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (out / METRICS_NAME).read_text(encoding="utf-8").splitlines()]
-
-
-def losses(out: Path) -> dict[int, float]:
-    return {line["step"]: line["loss"] for line in lines(out) if "loss" in line}
-
-
-def with_runtime(recipe: Recipe, **changes: object) -> Recipe:
-    return recipe.model_copy(update={"runtime": recipe.runtime.model_copy(update=changes)})
 
 
 def session_of(recipe: Recipe, out: Path) -> Session:
@@ -64,19 +52,14 @@ def session_of(recipe: Recipe, out: Path) -> Session:
     return Session(recipe, out, task, machine=machine)
 
 
-def crops(count: int = 4, *, channels: int = 1) -> torch.Tensor:
-    shape = (count, 112, 112, channels)
-    return torch.from_numpy(np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8))
-
-
 @pytest.mark.parametrize("parts", [2, 3, 8])
 def test_a_batch_in_parts_has_the_gradients_of_the_whole_batch(tmp_path: Path, parts: int) -> None:
-    recipe = small_recipe(drawn_faces(tmp_path / "faces", train=2), model=PLAIN, loss={"class_balance": 0.9})
+    recipe = small_recipe(drawn_faces(tmp_path / "faces", train=2), model=PLAIN_DEIT, loss={"class_balance": 0.9})
     targets = torch.eye(7)[torch.arange(8) % 7]
     found = []
     for count in (1, parts):
         session = session_of(with_runtime(recipe, accumulate=count), tmp_path)
-        means = session.accumulate_gradients((crops(8), targets))
+        means = session.accumulate_gradients((crops(8, channels=1), targets))
         gradients = torch.cat([p.grad.flatten() for p in session.task.network.parameters() if p.grad is not None])
         found.append((means, gradients))
     assert found[1][0] == pytest.approx(found[0][0], abs=1e-5, rel=1e-4)
@@ -93,12 +76,12 @@ def test_a_run_that_mixes_resumes_with_the_same_losses_and_logs_accuracy(tmp_pat
     (tmp_path / "run" / checkpoint.LAST).unlink()
     train(recipe, tmp_path / "run")
     assert losses(tmp_path / "run") == pytest.approx(expected, rel=1e-5)
-    assert all(0 <= line["accuracy"] <= 1 for line in lines(tmp_path / "run") if "loss" in line)
+    assert all(0 <= line["accuracy"] <= 1 for line in metric_lines(tmp_path / "run") if "loss" in line)
 
 
 def test_each_epoch_logs_speed_waiting_time_and_utilization(tmp_path: Path) -> None:
     out = train(small_recipe(drawn_faces(tmp_path / "faces")), tmp_path / "run")
-    reports = [line for line in lines(out) if "matmul_share" in line]
+    reports = [line for line in metric_lines(out) if "matmul_share" in line]
     assert [line["step"] for line in reports] == [7, 14]
     for line in reports:
         assert 0 < line["matmul_share"] < 1
@@ -108,11 +91,11 @@ def test_each_epoch_logs_speed_waiting_time_and_utilization(tmp_path: Path) -> N
 
 
 def test_the_operations_of_a_transformer_include_attention(tmp_path: Path) -> None:
-    network = build_network(small_recipe(tmp_path, model=PLAIN).model)
+    network = build_network(small_recipe(tmp_path, model=PLAIN_DEIT).model)
     tokens, dim = 50, 32
     per_block = 2 * tokens * (4 * dim * dim + 2 * dim * 4 * dim) + 2 * 2 * tokens * tokens * dim
     expected = 2 * per_block + 2 * 49 * 64 * dim + 2 * dim * 7
-    assert forward_flops(network, crops(1)) == expected
+    assert forward_flops(network, crops(1, channels=1)) == expected
     assert network.training
 
 
@@ -147,7 +130,7 @@ def test_half_precision_trains_on_a_gpu(tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("gcc") is None or sys.platform != "linux", reason="torch.compile needs a C compiler")
 @pytest.mark.timeout(600)
 def test_a_compiled_network_has_the_losses_of_the_plain_one(tmp_path: Path) -> None:
-    recipe = small_recipe(drawn_faces(tmp_path / "faces"), model=PLAIN, epochs=1)
+    recipe = small_recipe(drawn_faces(tmp_path / "faces"), model=PLAIN_DEIT, epochs=1)
     expected = losses(train(recipe, tmp_path / "plain"))
     out = train(with_runtime(recipe, compile=True), tmp_path / "compiled")
     assert losses(out) == pytest.approx(expected, abs=1e-3)
@@ -229,7 +212,7 @@ def test_a_released_artifact_teaches_alone_and_together_with_a_run(tmp_path: Pat
     run = train(small_recipe(root, epochs=1), tmp_path / "cnn")
     artifact = default_artifact_dir()
     alone = Teachers(DistillationConfig(mode="soft", teachers=(artifact,))).eval()
-    gray = crops(4)
+    gray = crops(4, channels=1)
     with torch.no_grad():
         logits = alone(gray)
         torch.testing.assert_close(alone(gray.expand(-1, -1, -1, 3)), logits)
@@ -257,7 +240,7 @@ def test_a_color_teacher_gets_gray_faces_in_three_channels(tmp_path: Path) -> No
     run = train(small_recipe(root, model=TINY_CNN | {"color": "RGB"}, epochs=1), tmp_path / "rgb")
     teachers = Teachers(DistillationConfig(mode="soft", teachers=(run,))).eval()
     with torch.no_grad():
-        torch.testing.assert_close(teachers(crops(2)), teachers(crops(2).expand(-1, -1, -1, 3)))
+        torch.testing.assert_close(teachers(crops(2, channels=1)), teachers(crops(2, channels=1).expand(-1, -1, -1, 3)))
 
 
 def test_a_reader_option_without_a_value_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
@@ -268,7 +251,7 @@ def test_a_reader_option_without_a_value_is_a_usage_error(capsys: pytest.Capture
 
 
 def test_attention_is_not_fused_on_a_cpu_with_equal_results() -> None:
-    recipe = small_recipe(Path("faces"), model=PLAIN)
+    recipe = small_recipe(Path("faces"), model=PLAIN_DEIT)
     fused = build_network(recipe.model).eval()
     choose_device(RuntimeConfig(device="cpu", precision="fp32"))
     plain = build_network(recipe.model).eval()

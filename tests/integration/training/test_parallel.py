@@ -10,36 +10,24 @@ import pytest
 import torch
 import yaml
 
-from tests.support_training import drawn_faces, small_recipe
+from tests.support_training import PLAIN_DEIT, drawn_faces, losses, small_recipe
 from training.config import Recipe, RecipeError
 from training.loop import checkpoint
 from training.loop.batches import JoinedFaces, load_faces
 from training.loop.machine import Machine
 from training.loop.parallel import World
-from training.loop.run_folder import FACTS_NAME, METRICS_NAME, build_network
+from training.loop.run_folder import FACTS_NAME, build_network
 from training.loop.session import Session
 from training.loop.supervised import Supervised
 from training.train import train
 
-# no BatchNorm, whose statistics are each process's own on the CPU, and nothing random inside the network
-STEADY: dict[str, object] = {
-    "family": "deit",
-    "name": "deit_tiny_distilled_patch16_224",
-    "arch": "tiny",
-    "img_size": 56,
-    "options": {"embed_dim": 32, "depth": 2, "num_heads": 2, "patch_px": 8},
-}
+STEADY = PLAIN_DEIT | {"name": "deit_tiny_distilled_patch16_224"}  # BatchNorm has statistics per process on the CPU
 ROOT = Path(__file__).parents[3]
 
 
 def recipe_of(root: Path, **changes: object) -> Recipe:
     mixed = {"mix": {"mixup": 0.4, "cutmix": 1.0, "probability": 0.5}}
     return small_recipe(root, model=STEADY, epochs=8, **(mixed | changes))
-
-
-def losses(out: Path) -> dict[int, float]:
-    lines = [json.loads(line) for line in (out / METRICS_NAME).read_text(encoding="utf-8").splitlines()]
-    return {line["step"]: line["loss"] for line in lines if "loss" in line}
 
 
 def train_in_two(recipe: Recipe, out: Path) -> None:

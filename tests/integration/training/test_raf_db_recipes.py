@@ -53,6 +53,7 @@ def test_a_raf_db_student_is_trained_released_scored_and_reported(
     assert manifest.name == f"{read_recipe(path).model.arch}.drawn"
     assert manifest.color == read_recipe(path).model.color
     assert {entry.split for entry in manifest.metrics} == {"valid"}
+    assert not list((root.parent / "cache").glob("*test*"))
     assert "non-commercial research" in manifest.license
 
     figures = tmp_path / "figures.json"

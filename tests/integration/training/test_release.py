@@ -1,7 +1,6 @@
 """From images to an artifact: teacher, distilled student, export, evaluation, and errors."""
 
 import json
-import logging
 import shutil
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from data.readers.folders import Folders
 from models.manifest import load_artifact, sha256_of, write_manifest
 from models.network import select_head
 from models.rollout import recorded_attention, rollout
-from tests.data_sets import make_raf_db
 from tests.support_training import TINY_CNN, TINY_DEIT, drawn_faces, small_recipe
 from training import evaluate, export
 from training.faces import read_faces
@@ -180,23 +178,6 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_faces(tmp_path: P
     recipe = small_recipe(root, optim={"learning_rate": 1e30, "warmup_epochs": 0, "clip_grad_norm": None})
     with pytest.raises(TrainingDiverged, match=r"folders/train/"):
         train(recipe, tmp_path / "run")
-
-
-def test_raf_db_trains_on_a_stratified_validation_split_and_leaves_test_sealed(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    root = make_raf_db(tmp_path / "rafdb", train=dict.fromkeys(LABELS, 20), originals=False)
-    source = {"kind": "raf_db", "root": str(root)}
-    data = {
-        "train": [source | {"split": "train"}],
-        "valid": source | {"split": "valid"},
-        "cache_dir": str(tmp_path / "cache"),
-    }
-    with caplog.at_level(logging.INFO):
-        run = train(small_recipe(root, data=data, epochs=1), tmp_path / "run")
-    folder = export.export([run], "drawn", artifacts_dir=tmp_path / "artifacts")
-    assert {entry.split for entry in load_artifact(folder).metrics} == {"valid"}
-    assert not list((tmp_path / "cache").glob("*test*"))
 
 
 def test_student_and_teacher_become_one_graph_over_the_face_and_its_mirror_image(

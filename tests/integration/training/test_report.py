@@ -11,7 +11,7 @@ from playwright.sync_api import sync_playwright
 from data.contract import LABELS
 from tests.browser import launch
 from tests.data_sets import make_folders, make_raf_db
-from tests.support_training import TINY_CNN, TINY_DEIT, small_recipe
+from tests.support_training import TINY_CNN, TINY_DEIT, data_of, small_recipe
 from training.report.__main__ import main
 from training.train import train
 
@@ -23,11 +23,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small RAF-DB, and runs of a teacher and a distilled student in `runs`."""
     root = tmp_path_factory.mktemp("report")
     make_raf_db(root / "raf_db", dict.fromkeys(LABELS, 20), dict.fromkeys(LABELS, 3), originals=False)
-    sources = {
-        "train": [{"kind": "raf_db", "split": "train", "root": str(root / "raf_db")}],
-        "valid": {"kind": "raf_db", "split": "valid", "root": str(root / "raf_db")},
-        "cache_dir": str(root / "cache"),
-    }
+    sources = data_of(root / "raf_db", "raf_db")
     taught = {"mode": "token-soft", "teachers": [str(root / "runs" / "teacher")], "temperature": 2.0}
     train(small_recipe(root, model=TINY_CNN, data=sources, name="teacher"), root / "runs" / "teacher")
     student = small_recipe(root, model=TINY_DEIT, data=sources, name="student", distillation=taught)

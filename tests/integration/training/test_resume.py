@@ -1,6 +1,5 @@
 """Killed and resumed runs have the same losses as an uninterrupted run."""
 
-import json
 import multiprocessing
 import os
 import random
@@ -13,19 +12,14 @@ import yaml
 
 from data.errors import MienError
 from models.manifest import default_artifact_dir, sha256_of
-from tests.support_training import TINY_CNN, TINY_DEIT, drawn_faces, small_recipe
+from tests.support_training import TINY_CNN, TINY_DEIT, drawn_faces, losses, metric_lines, small_recipe, with_runtime
 from training.config import Recipe
 from training.loop import checkpoint
-from training.loop.run_folder import FACTS_NAME, METRICS_NAME, RECIPE_NAME, RunError
+from training.loop.run_folder import METRICS_NAME, RECIPE_NAME, RunError, read_facts
 from training.loop.supervised import Supervised
 from training.train import train
 
 KILLS = 10
-
-
-def losses(out: Path) -> dict[int, float]:
-    lines = [json.loads(line) for line in (out / METRICS_NAME).read_text(encoding="utf-8").splitlines()]
-    return {line["step"]: line["loss"] for line in lines if "loss" in line}
 
 
 def start(recipe: Recipe, out: Path) -> multiprocessing.process.BaseProcess:
@@ -107,27 +101,24 @@ def test_a_run_older_than_a_recipe_key_resumes_with_its_default(tmp_path: Path) 
 def test_a_run_killed_while_it_validates_still_scores_that_epoch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recipe = small_recipe(drawn_faces(tmp_path / "faces"))
-    runtime = recipe.runtime.model_copy(update={"checkpoint_every_steps": 7})
-    recipe = recipe.model_copy(update={"runtime": runtime})
+    recipe = with_runtime(small_recipe(drawn_faces(tmp_path / "faces")), checkpoint_every_steps=7)
     with monkeypatch.context() as stopped:
         stopped.setattr(Supervised, "end_epoch", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             train(recipe, tmp_path / "run")
     train(recipe, tmp_path / "run")
-    lines = [json.loads(line) for line in (tmp_path / "run" / METRICS_NAME).read_text(encoding="utf-8").splitlines()]
-    assert [line["epoch"] for line in lines if "epoch" in line] == [0, 1]
+    assert [line["epoch"] for line in metric_lines(tmp_path / "run") if "epoch" in line] == [0, 1]
 
 
 def test_data_that_changed_since_the_start_is_rejected_and_the_first_hash_is_kept(tmp_path: Path) -> None:
     root = drawn_faces(tmp_path / "faces", train=2, valid=1)
     recipe = small_recipe(root, epochs=1)
     out = train(recipe, tmp_path / "run")
-    before = json.loads((out / FACTS_NAME).read_text(encoding="utf-8"))
+    before = read_facts(out)
     next((root / "train").rglob("*.png")).unlink()
     with pytest.raises(RunError, match="folders/train changed since the run started"):
         train(recipe, out)
-    assert json.loads((out / FACTS_NAME).read_text(encoding="utf-8")) == before
+    assert read_facts(out) == before
     assert {"timm", "numpy", "opencv"} <= before["libraries"].keys()
     assert before["threads"] == 1
     assert before["cpu"]
@@ -138,13 +129,13 @@ def test_a_fine_tuned_run_inherits_the_provenance_of_its_initialization_and_teac
     own = drawn_faces(tmp_path / "own", train=3, valid=1)
     values = {"mode": "hard", "teachers": [str(teacher)]}
     recipe = small_recipe(own, epochs=1, distillation=values, model=TINY_CNN | {"init_from": str(teacher)})
-    facts = json.loads((train(recipe, tmp_path / "run") / FACTS_NAME).read_text(encoding="utf-8"))
+    facts = read_facts(train(recipe, tmp_path / "run"))
     assert facts["weights_from"] == {"teacher": sha256_of(teacher / checkpoint.BEST)}
-    inherited = json.loads((teacher / FACTS_NAME).read_text(encoding="utf-8"))["data"]["folders/train"]
+    inherited = read_facts(teacher)["data"]["folders/train"]
     own_hash = facts["data"]["folders/train"]
     assert own_hash != inherited
     assert facts["learned_from"] == {"folders/train": own_hash, "folders/train of teacher": inherited}
     taught = small_recipe(own, epochs=1, distillation={"mode": "hard", "teachers": [str(default_artifact_dir())]})
-    facts = json.loads((train(taught, tmp_path / "second") / FACTS_NAME).read_text(encoding="utf-8"))
+    facts = read_facts(train(taught, tmp_path / "second"))
     assert {"ferplus/train", "folders/train"} <= facts["learned_from"].keys()
     assert len(facts["weights_from"]) >= 1

@@ -1,16 +1,15 @@
 """Training step: reference losses, and options of a recipe."""
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
-from tests.support_training import TINY_DEIT, drawn_faces, small_recipe
+from tests.support_training import TINY_DEIT, drawn_faces, losses, small_recipe, with_runtime
 from training.loop import checkpoint
 from training.loop.optimizer import build_average
-from training.loop.run_folder import METRICS_NAME, RunError
+from training.loop.run_folder import RunError
 from training.loop.session import OutOfMemory, Session
 from training.report.__main__ import main as report
 from training.report.history import read_history
@@ -53,18 +52,13 @@ GOLDEN = {
 }
 
 
-def losses(out: Path) -> list[float]:
-    lines = [json.loads(line) for line in (out / METRICS_NAME).read_text(encoding="utf-8").splitlines()]
-    return [line["loss"] for line in lines if "loss" in line]
-
-
 def test_existing_recipes_have_the_losses_they_always_had(tmp_path: Path) -> None:
     root = drawn_faces(tmp_path / "faces")
     cnn = train(small_recipe(root, loss={"class_balance": 0.9, "label_smoothing": 0.1}), tmp_path / "cnn")
-    assert losses(cnn) == pytest.approx(GOLDEN["cnn"], abs=2e-3)
+    assert list(losses(cnn).values()) == pytest.approx(GOLDEN["cnn"], abs=2e-3)
     distillation = {"mode": "hard", "teachers": [str(cnn)]}
     deit = small_recipe(root, model=TINY_DEIT | {"drop_rate": 0.1}, distillation=distillation)
-    assert losses(train(deit, tmp_path / "deit")) == pytest.approx(GOLDEN["deit"], abs=2e-3)
+    assert list(losses(train(deit, tmp_path / "deit")).values()) == pytest.approx(GOLDEN["deit"], abs=2e-3)
 
 
 def test_without_an_average_the_last_weights_are_validated_and_kept(tmp_path: Path) -> None:
@@ -83,8 +77,7 @@ def test_the_average_reaches_the_requested_decay_only_without_warm_up(warmup: bo
 
 def test_a_run_of_one_short_epoch_can_be_reported(tmp_path: Path) -> None:
     recipe = small_recipe(drawn_faces(tmp_path / "faces", train=2, valid=1), epochs=1)
-    runtime = recipe.runtime.model_copy(update={"log_every_steps": 10})
-    out = train(recipe.model_copy(update={"runtime": runtime}), tmp_path / "run")
+    out = train(with_runtime(recipe, log_every_steps=10), tmp_path / "run")
     assert read_history(out, batch_size=recipe.batch_size).position.tolist() == [1.0]
     assert report([str(out), "--out", str(tmp_path / "report.html")]) == 0
     assert "Learning curves" in (tmp_path / "report.html").read_text(encoding="utf-8")
