@@ -53,11 +53,20 @@ def run_command(
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="overrides, e.g. optim.learning_rate=3e-4")
     parser.add_argument("--out", type=Path, help="run folder (default: runs/<name>); an existing run is resumed")
     options = parser.parse_intermixed_args(arguments)
+
+    def work() -> None:
+        recipe = read_as(schema, options.recipe, options.overrides)
+        run(recipe, options.out or Path("runs") / recipe.name)
+
+    return exit_code(work)
+
+
+def exit_code(work: Callable[[], None]) -> int:
+    """Run a training that logs to the terminal; errors are logged in one line. Returns the exit code."""
     level = logging.INFO if os.environ.get("RANK", "0") == "0" else logging.ERROR  # set by torchrun
     logging.basicConfig(level=level, format="%(message)s", handlers=[RichHandler(show_path=False)])
     try:
-        recipe = read_as(schema, options.recipe, options.overrides)
-        run(recipe, options.out or Path("runs") / recipe.name)
+        work()
     except MienError as error:
         logger.error("%s", error)
         return 1

@@ -7,20 +7,17 @@ evaluated, so nothing is selected on the evaluated faces. Intervals are over fac
 """
 
 import argparse
-import logging
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, get_args
 
 import numpy as np
-import torch
-from rich.logging import RichHandler
 
 from data.contract import Array
-from data.errors import MienError
 from data.folds import Grouping
 from models.manifest import Interval
+from training.command import exit_code
 from training.config import FoldConfig, Recipe, read_recipe
 from training.loop import checkpoint, metrics
 from training.loop.batches import load_faces
@@ -29,7 +26,6 @@ from training.loop.supervised import predict
 from training.train import train
 from training.wording import interval, percent
 
-logger = logging.getLogger("training")
 RUNS: Final = Path("runs/cross_validation")
 
 
@@ -77,8 +73,7 @@ def _score(recipe: Recipe, folder: Path) -> tuple[Array, Array]:
     network = build_network(recipe.model.model_copy(update={"pretrained": False}), len(state["labels"]))
     network.load_state_dict(state.get("ema", state["network"]))
     held = load_faces(recipe.data.valid, color=recipe.model.color, cache_dir=recipe.data.cache_dir)
-    exact = torch.autocast("cpu", enabled=False)
-    heads = predict(network, held.crops, device=torch.device("cpu"), autocast=exact)
+    heads = predict(network, held.crops)
     logits = heads.get("mean", heads["class"])  # the mean of two heads, because nothing selects one of them
     return logits.argmax(axis=1), held.labels
 
@@ -94,17 +89,15 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_intermixed_args(arguments)
     if options.folds < 2:
         parser.error(f"--folds {options.folds}: expected at least 2")
-    logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[RichHandler(show_path=False)])
-    try:
-        recipe = read_recipe(options.recipe, options.overrides)
-        found = cross_validate(fold_recipes(recipe, folds=options.folds, group_by=options.group_by), options.runs)
-    except MienError as error:
-        logger.error("%s", error)
-        return 1
+    return exit_code(lambda: _run(options))
+
+
+def _run(options: argparse.Namespace) -> None:
+    recipe = read_recipe(options.recipe, options.overrides)
+    found = cross_validate(fold_recipes(recipe, folds=options.folds, group_by=options.group_by), options.runs)
     for name, value in (("accuracy", found.accuracy), ("mean class accuracy", found.mean_class_accuracy)):
         print(f"{name}, %: {interval(value)}, {found.faces} faces")
     print("accuracy by fold, %: " + ", ".join(percent(share, 2) for share in found.by_fold))
-    return 0
 
 
 if __name__ == "__main__":

@@ -9,21 +9,17 @@ paired by face.
 """
 
 import argparse
-import logging
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
-from rich.logging import RichHandler
 
 from data.contract import Array
-from data.errors import MienError
 from models.manifest import Interval
 from models.network import Head
-from training.command import INTERRUPTED
-from training.config import Recipe
+from training.command import exit_code
+from training.config import Recipe, read_as
 from training.loop import metrics
 from training.loop.batches import load_faces
 from training.loop.run_folder import load_best, parameters
@@ -31,9 +27,7 @@ from training.loop.supervised import predict
 from training.report.comparison import Figures, Result, as_markdown, write_figure
 from training.report.history import read_history
 from training.train import train
-from training.variants import RUNS, read_experiment, recipes_of
-
-logger = logging.getLogger("training")
+from training.variants import RUNS, Experiment, recipes_of
 
 
 def run_rows(recipes: dict[str, list[Recipe]], runs: Path) -> dict[str, list[Path]]:
@@ -66,9 +60,7 @@ def _score(recipe: Recipe, folder: Path) -> _Scored:
     network, state = load_best(folder)
     valid = load_faces(recipe.data.valid, color=recipe.model.color, cache_dir=recipe.data.cache_dir)
     minutes = read_history(folder, batch_size=recipe.batch_size).minutes
-    exact = torch.autocast("cpu", enabled=False)
-    heads = predict(network, valid.crops, device=torch.device("cpu"), autocast=exact)
-    right = {head: logits.argmax(axis=1) == valid.labels for head, logits in heads.items()}
+    right = {head: logits.argmax(axis=1) == valid.labels for head, logits in predict(network, valid.crops).items()}
     return _Scored(right, valid.labels, state["head"], parameters(network), minutes)
 
 
@@ -114,16 +106,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.plot and options.plot.suffix not in (".png", ".svg"):
         parser.error(f"--plot {options.plot}: expected a name that ends with .png or .svg")
-    logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[RichHandler(show_path=False)])
-    try:
-        _run(options)
-    except MienError as error:
-        logger.error("%s", error)
-        return 1
-    except KeyboardInterrupt:
-        logger.error("interrupted; rerun the same command to resume")
-        return INTERRUPTED
-    return 0
+    return exit_code(lambda: _run(options))
 
 
 def _run(options: argparse.Namespace) -> None:
@@ -132,7 +115,7 @@ def _run(options: argparse.Namespace) -> None:
     results = compare(recipes, run_rows(recipes, options.runs))
     print(as_markdown(results))
     if options.plot:
-        write_figure(options.plot, results, read_experiment(options.experiment).plot)
+        write_figure(options.plot, results, read_as(Experiment, options.experiment, []).plot)
 
 
 if __name__ == "__main__":

@@ -63,11 +63,6 @@ def _of(matching: dict[str, Overrides], row: str) -> Overrides:
     return tuple(change for name, changes in matching.items() if fnmatchcase(row, name) for change in changes)
 
 
-def read_experiment(path: Path) -> Experiment:
-    """Read the YAML file of an experiment. Raises: RecipeError."""
-    return read_as(Experiment, path, [])
-
-
 def recipes_of(
     path: Path, *, reduced: bool, rows: list[str] | None = None, runs: Path = RUNS
 ) -> dict[str, list[Recipe]]:
@@ -79,7 +74,7 @@ def recipes_of(
         rows: select these rows; the first row, the baseline, and the rows that teach them are always included.
         runs: folder of the run folders.
     """
-    experiment = read_experiment(path)
+    experiment = read_as(Experiment, path, [])
     unknown = set(rows or []) - set(experiment.rows)
     if unknown:
         raise RecipeError(

@@ -26,6 +26,19 @@ def test_cross_validation_scores_every_face_once(tmp_path: Path, capsys: pytest.
     assert {path.name for path in (tmp_path / "runs").iterdir()} == {"small_fold_0", "small_fold_1"}
 
 
+def test_an_interrupted_cross_validation_says_how_to_resume_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("training.cross_validate.train", interrupted)
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(yaml.safe_dump(small_recipe(tmp_path).model_dump(mode="json")), encoding="utf-8")
+    assert main([str(recipe)]) == 130
+    assert "rerun the same command to resume" in caplog.text
+
+
 @pytest.mark.parametrize("folds", ["0", "1"])
 def test_fewer_than_two_folds_are_a_usage_error(folds: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
