@@ -1,5 +1,10 @@
-"""Percentages and their intervals in tables, cards and reports."""
+"""Percentages, their intervals, and confusions in tables, cards and reports."""
 
+from collections.abc import Sequence
+
+import numpy as np
+
+from data.contract import Array
 from models.manifest import Interval
 
 
@@ -12,3 +17,13 @@ def interval(figure: Interval, digits: int = 2, *, sign: str = "") -> str:
     """Format a share and its interval as percentages."""
     value, low, high = (percent(one, digits, sign=sign) for one in (figure.value, figure.low, figure.high))
     return f"{value} ({low} to {high})"
+
+
+def most_confused(counts: Array, labels: Sequence[str]) -> str:
+    """The most frequent confusion in a confusion matrix, as `fear labeled surprise: 20 %`; "" if there is none."""
+    wrong = counts - np.diag(np.diag(counts))
+    if not wrong.any():
+        return ""
+    actual, predicted = (int(index) for index in np.unravel_index(wrong.argmax(), wrong.shape))
+    share = wrong[actual, predicted] / counts[actual].sum()
+    return f"{labels[actual]} labeled {labels[predicted]}: {percent(share, 0)} %"

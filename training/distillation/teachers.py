@@ -41,19 +41,11 @@ class _Member(nn.Module):
 
     def forward(self, crops: Tensor) -> Tensor:
         color = self.network.preprocess.color == "RGB"
-        return select_head(self.network(_as_rgb(crops) if color else crops), self.head)
-
-
-def _as_rgb(crops: Tensor) -> Tensor:
-    return crops.expand(-1, -1, -1, 3)
-
-
-def _is_artifact(folder: Path) -> bool:
-    return (folder / MANIFEST_NAME).exists()
+        return select_head(self.network(crops.expand(-1, -1, -1, 3) if color else crops), self.head)
 
 
 def _load(folder: Path) -> nn.Module:
-    if not _is_artifact(folder):
+    if not (folder / MANIFEST_NAME).exists():
         network, state = load_best(folder)
         return _Member(network, state.get("head", "class"))
     try:

@@ -3,7 +3,7 @@
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -30,6 +30,7 @@ from training.loop.task import FaceTask, Forward
 from training.loop.throughput import forward_flops
 
 logger = logging.getLogger("training")
+_CPU: Final = Machine(torch.device("cpu"), torch.autocast("cpu", enabled=False))
 
 
 @dataclass(slots=True)
@@ -143,7 +144,7 @@ class Supervised(FaceTask):
         return patience is not None and epoch - self.best.epoch >= patience
 
     def _validate(self, session: Session, epoch: int) -> None:
-        heads = predict(session.averaged, self.valid.crops, device=session.device, autocast=self.machine.autocast)
+        heads = predict(session.averaged, self.valid.crops, machine=self.machine)
         scores = {head: _score(logits, self.valid.labels) for head, logits in heads.items()}
         head = max(scores, key=lambda name: scores[name][self.recipe.select])
         score = scores[head]
@@ -187,15 +188,13 @@ def _shares_right(heads: Heads, targets: Tensor) -> tuple[Tensor, Tensor]:
     return right.float().mean(), known.float().mean()
 
 
-def predict(
-    network: nn.Module, crops: Array, *, device: torch.device, autocast: torch.autocast, batch: int = 256
-) -> dict[Head, Array]:
-    """Logits of each head and of their mean, (N, 7) each; leaves the network in eval mode."""
+def predict(network: nn.Module, crops: Array, *, machine: Machine = _CPU, batch: int = 256) -> dict[Head, Array]:
+    """Logits of each head and of their mean, (N, 7) each; leaves the network in eval mode. Default: fp32 on the CPU."""
     network.eval()
     found: dict[Head, list[Array]] = {}
     for start in range(0, len(crops), batch):
-        pixels = torch.from_numpy(np.array(crops[start : start + batch])).to(device)
-        with torch.no_grad(), autocast:
+        pixels = torch.from_numpy(np.array(crops[start : start + batch])).to(machine.device)
+        with torch.no_grad(), machine.autocast:
             heads = network(pixels)
         names: tuple[Head, ...] = ("class",) if heads.distillation_logits is None else ("class", "distillation", "mean")
         for name in names:

@@ -7,7 +7,7 @@ import numpy as np
 
 from data.readers.base import readers
 from models.manifest import Manifest, SplitMetrics
-from training.wording import interval
+from training.wording import interval, most_confused
 
 _INTENDED: Final = (
     "Labeling the visible expression of faces in photos and video, with calibrated scores, for research, photo "
@@ -46,7 +46,7 @@ def render(manifest: Manifest, *, note: str = "") -> str:
         ),
         *([note] if note else []),
         *_int8(manifest),
-        f"## Limitations\n\n{_limits(manifest)} {_most_confused(manifest.metrics[0], manifest.labels)}",
+        f"## Limitations\n\n{_limits(manifest)} {_confusion(manifest.metrics[0], manifest.labels)}".rstrip(),
         f"## Terms\n\n{manifest.license}",
     ]
     return "\n\n".join(sections) + "\n"
@@ -76,15 +76,10 @@ def _int8(manifest: Manifest) -> list[str]:
     ]
 
 
-def _most_confused(scored: SplitMetrics, names: tuple[str, ...]) -> str:
-    counts = np.array(scored.confusion)
-    np.fill_diagonal(counts, 0)
-    actual, predicted = np.unravel_index(counts.argmax(), counts.shape)
-    share = counts[actual, predicted] / max(1, sum(scored.confusion[int(actual)]))
-    return (
-        f"The most frequent confusion is {names[int(actual)]} labeled {names[int(predicted)]}: {100 * share:.0f} % "
-        f"of the faces on {scored.data} {scored.split}, {scored.prior}."
-    )
+def _confusion(scored: SplitMetrics, names: tuple[str, ...]) -> str:
+    worst = most_confused(np.array(scored.confusion), names)
+    place = f"of the faces on {scored.data} {scored.split}, {scored.prior}"
+    return f"The most frequent confusion is {worst} {place}." if worst else ""
 
 
 def _summary(manifest: Manifest) -> str:

@@ -7,7 +7,7 @@ from training.loop import metrics
 from training.report import plot
 from training.report.render import Section, render
 from training.report.results import RunResult
-from training.wording import percent
+from training.wording import most_confused, percent
 
 
 def matrix(result: RunResult) -> Section:
@@ -16,18 +16,9 @@ def matrix(result: RunResult) -> Section:
     shares = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
     body = render("confusion.html", labels=EIGHT_LABELS[: len(counts)], counts=counts.tolist(), shares=shares.tolist())
     note = "Rows are labels of the data set, columns are predictions: number of faces, and share of the row in %."
-    return Section("confusion", "Confusion matrix", note + _worst(counts), body)
-
-
-def _worst(counts: np.ndarray) -> str:
-    wrong = counts.copy()
-    np.fill_diagonal(wrong, 0)
-    if not wrong.any():
-        return ""
-    actual, predicted = (int(index) for index in np.unravel_index(wrong.argmax(), wrong.shape))
-    share = wrong[actual, predicted] / counts[actual].sum()
-    pair = f"{EIGHT_LABELS[actual]} labeled {EIGHT_LABELS[predicted]}"
-    return f" The most frequent mistake is {pair}: {percent(share, 0)} % of the faces."
+    worst = most_confused(counts, EIGHT_LABELS)
+    note += f" The most frequent mistake is {worst} of the faces." if worst else ""
+    return Section("confusion", "Confusion matrix", note, body)
 
 
 def recall(result: RunResult, *, key: str) -> Section:

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from data.contract import Array, softmax
 from models.manifest import Interval
@@ -80,7 +79,7 @@ def measure(folder: Path, name: str, faces: FaceSet, *, fitting: FaceSet | None)
     recipe = read_run(folder)
     network, state = load_best(folder)
     head: Head = state["head"]
-    logits = _logits(network, head, faces.crops)
+    logits = predict(network, faces.crops)[head]
     raw = softmax(logits)
     if fitting is None:
         probabilities = metrics.cross_fitted_probabilities(logits, faces.labels)
@@ -88,7 +87,7 @@ def measure(folder: Path, name: str, faces: FaceSet, *, fitting: FaceSet | None)
         threshold = metrics.abstain_threshold(probabilities, faces.labels)
         fitted_on = "these faces; the temperature is cross-fitted on five folds"
     else:
-        known = _logits(network, head, fitting.crops)
+        known = predict(network, fitting.crops)[head]
         temperature = metrics.fit_temperature(known, fitting.labels)
         threshold = metrics.abstain_threshold(softmax(known, temperature), fitting.labels)
         probabilities = softmax(logits, temperature)
@@ -111,11 +110,6 @@ def measure(folder: Path, name: str, faces: FaceSet, *, fitting: FaceSet | None)
         evaluation=score(probabilities, faces.labels, votes=faces.votes, data=faces.kind, split=faces.split),
         fitted_on=fitted_on,
     )
-
-
-def _logits(network: FaceNetwork, head: Head, crops: Array) -> Array:
-    exact = torch.autocast("cpu", enabled=False)
-    return predict(network, crops, device=torch.device("cpu"), autocast=exact)[head]
 
 
 def names_of(folders: list[Path], recipes: list[Recipe]) -> list[str]:

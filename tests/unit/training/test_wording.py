@@ -1,10 +1,12 @@
-"""Figures in words: per cent with and without an interval."""
+"""Percentages with and without an interval, and the most frequent confusion."""
+
+import numpy as np
 
 from models.manifest import Interval
-from training.wording import interval, percent
+from training.wording import interval, most_confused, percent
 
 
-def test_a_share_is_per_cent_with_the_digits_asked_for() -> None:
+def test_a_share_is_a_percentage_with_the_requested_digits() -> None:
     assert percent(0.98765) == "98.8"
     assert percent(0.5, 0) == "50"
     assert percent(0.01, 2, sign="+") == "+1.00"
@@ -13,3 +15,9 @@ def test_a_share_is_per_cent_with_the_digits_asked_for() -> None:
 def test_an_interval_follows_its_value() -> None:
     assert interval(Interval(0.8743, 0.863, 0.886)) == "87.43 (86.30 to 88.60)"
     assert interval(Interval(0.01, -0.02, 0.04), 1, sign="+") == "+1.0 (-2.0 to +4.0)"
+
+
+def test_the_most_frequent_confusion_is_a_share_of_the_actual_class() -> None:
+    counts = np.array([[5, 3, 0], [1, 9, 0], [0, 2, 8]])
+    assert most_confused(counts, ("fear", "surprise", "anger")) == "fear labeled surprise: 38 %"
+    assert most_confused(np.diag([1, 2, 3]), ("fear", "surprise", "anger")) == ""
