@@ -8,6 +8,7 @@ from typing import Any
 
 from data.atomic import write_atomic
 from data.errors import MienError
+from training.command import key_and_value
 from training.config import DataSource, RecipeError
 from training.faces import TEST, FaceSet, read_faces
 from training.loop.run_folder import read_run
@@ -75,16 +76,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--data", metavar="KIND=ROOT", help="data set to evaluate on (default: validation data of the first recipe)"
     )
-    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="option of the reader")
+    parser.add_argument(
+        "--option", type=key_and_value, action="append", default=[], metavar="KEY=VALUE", help="option of the reader"
+    )
     parser.add_argument("--split", help="split to evaluate on (default: validation split of the recipe)")
     parser.add_argument("--out", type=Path, help="HTML file (default: report.html, or none with --markdown)")
     parser.add_argument("--markdown", action="store_true", help="print the table of runs as Markdown")
     parser.add_argument("--without-faces", action="store_true", help="leave out images of the data set, for sharing")
     chosen = parser.parse_args(arguments)
-    options = dict(option.partition("=")[::2] for option in chosen.option)
     try:
         source, root = choose(
-            read_run(chosen.runs[0]).data.valid, data=chosen.data, split=chosen.split, options=options
+            read_run(chosen.runs[0]).data.valid, data=chosen.data, split=chosen.split, options=dict(chosen.option)
         )
         results, faces = gather(chosen.runs, source, root=root)
         if chosen.markdown:

@@ -4,6 +4,7 @@ import logging
 import math
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ from training.loop.session import Session
 from training.loop.supervised import Supervised
 from training.loop.throughput import Clock, forward_flops, matmul_flops_per_s
 from training.loop.trackers import BOARD_FOLDER
+from training.report.__main__ import main as report_main
 from training.train import train
 
 
@@ -243,9 +245,16 @@ def test_a_color_teacher_gets_gray_faces_in_three_channels(tmp_path: Path) -> No
         torch.testing.assert_close(teachers(crops(2, channels=1)), teachers(crops(2, channels=1).expand(-1, -1, -1, 3)))
 
 
-def test_a_reader_option_without_a_value_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("main", "arguments"),
+    [(evaluate_main, ["--artifact", "a", "--data", "folders=b"]), (report_main, ["runs/a"])],
+    ids=["evaluate", "report"],
+)
+def test_a_reader_option_without_a_value_is_a_usage_error(
+    main: Callable[[list[str]], int], arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as exit_:
-        evaluate_main(["--artifact", "a", "--data", "folders=b", "--option", "ignore"])
+        main([*arguments, "--option", "ignore"])
     assert exit_.value.code == 2
     assert "--option: 'ignore': expected KEY=VALUE" in capsys.readouterr().err
 
