@@ -38,6 +38,7 @@ from app.labeling.request import DEFAULT_OUTPUTS, Request
 from app.labeling.run import Outcome, label
 from app.labeling.scan import NothingKnown, sources_of
 from app.settings import Settings, load_settings
+from benchmarks.results import publish
 
 SAMPLES: Final = Path(__file__).resolve().parent.parent / "samples" / "photos"
 _FACE_PX: Final = 350
@@ -239,10 +240,7 @@ def main() -> None:
         settings=load_settings(),
         ray=options.ray,
     )
-    text = json.dumps(asdict(result), indent=2)
-    print(text)
-    if options.json:
-        options.json.write_text(text + "\n", encoding="utf-8")
+    publish(asdict(result), options.json)
 
 
 if __name__ == "__main__":

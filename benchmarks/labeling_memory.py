@@ -10,7 +10,6 @@ its caches.
 """
 
 import argparse
-import json
 import resource
 import sys
 import tempfile
@@ -28,6 +27,7 @@ from app.labeling.records import ImageRecord
 from app.labeling.request import DEFAULT_OUTPUTS, Request
 from app.labeling.run import label
 from app.settings import Settings, load_settings
+from benchmarks.results import publish
 
 _PAGE_BYTES: Final = resource.getpagesize()
 _PERIOD_S: Final = 0.1
@@ -143,10 +143,7 @@ def main() -> None:
     outputs = tuple(options.write.split(","))
     with tempfile.TemporaryDirectory(prefix="mien-memory-") as place:
         memory = measure(options.folder, Path(place) / "out", load_settings, outputs=outputs, workers=options.workers)
-    text = json.dumps(asdict(memory), indent=2)
-    print(text)
-    if options.json:
-        options.json.write_text(text + "\n", encoding="utf-8")
+    publish(asdict(memory), options.json)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ Temperature, prior correction and abstain threshold are fitted on the validation
 import argparse
 import logging
 import re
-import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -47,6 +46,7 @@ from training.faces import FaceSet
 from training.loop import metrics
 from training.loop.run_folder import load_best, parameters, read_facts, read_run
 from training.release.description import describe, finish
+from training.release.folder import new_artifact
 from training.release.graphs import (
     OPSET,
     ExportError,
@@ -129,19 +129,9 @@ def export(
     members = [read_member(folder) for folder in folders]
     if len(members) > 1 and arch is None:
         raise ExportError("several networks in one graph need a name: use --arch")
-    name = f"{arch or members[0].model.arch or members[0].model.name}.{tag}"
-    final = artifacts_dir / name
-    if final.exists():
-        raise FileExistsError(f"{final} exists, and artifacts are never overwritten: choose another --tag")
-    others = _other_splits(also)
-    staging = artifacts_dir / f".{name}.part"
-    shutil.rmtree(staging, ignore_errors=True)
-    staging.mkdir(parents=True)
-    try:
-        _fill(staging, name, members, others)
-        staging.rename(final)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
+    final = artifacts_dir / f"{arch or members[0].model.arch or members[0].model.name}.{tag}"
+    with new_artifact(final) as staging:
+        _fill(staging, final.name, members, _other_splits(also))
     return final
 
 

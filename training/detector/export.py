@@ -9,7 +9,6 @@ held-out images; --default writes its name to models/artifacts/DEFAULT_DETECTOR.
 import argparse
 import logging
 import math
-import shutil
 import sys
 from pathlib import Path
 from typing import Final
@@ -28,6 +27,7 @@ from training.detector.images import load_images
 from training.detector.train import build_detector
 from training.loop import checkpoint
 from training.loop.run_folder import parameters, read_facts, read_run_as
+from training.release.folder import new_artifact
 from training.release.graphs import OPSET
 from training.release.weights import WEIGHTS_NAME, save_weights
 
@@ -45,19 +45,10 @@ def export(run: Path, tag: str, *, threshold: float = TEACHER_THRESHOLD, artifac
     Raises: ExportError, RunError, RecipeError, CheckpointError, DatasetError; FileExistsError, if the artifact exists.
     """
     recipe = read_run_as(DetectorRecipe, run)
-    name = f"{recipe.model.arch}.{tag}"
-    final = artifacts_dir / name
-    if final.exists():
-        raise FileExistsError(f"{final} exists; choose another --tag")
-    staging = artifacts_dir / f".{name}.part"
-    shutil.rmtree(staging, ignore_errors=True)
-    staging.mkdir(parents=True)
-    try:
-        write_manifest(staging, _first_manifest(staging, name, run, recipe, threshold=threshold))
+    final = artifacts_dir / f"{recipe.model.arch}.{tag}"
+    with new_artifact(final) as staging:
+        write_manifest(staging, _first_manifest(staging, final.name, run, recipe, threshold=threshold))
         describe(staging, recipe)
-        staging.rename(final)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
     return final
 
 
