@@ -37,19 +37,20 @@ class Outcome:
     took_s: float
 
 
-def request_bytes(payload: bytes, kind: str, *, host: str, path: str = "/v1/expressions", close: bool = False) -> bytes:
+def request_bytes(payload: bytes, kind: str, *, host: str, close: bool = False) -> bytes:
     """One complete HTTP/1.1 request with an image as its body."""
     last = "Connection: close\r\n" if close else ""
     head = (
-        f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: {kind}\r\n{last}Content-Length: {len(payload)}\r\n\r\n"
+        f"POST /v1/expressions HTTP/1.1\r\nHost: {host}\r\nContent-Type: {kind}\r\n"
+        f"{last}Content-Length: {len(payload)}\r\n\r\n"
     )
     return head.encode("ascii") + payload
 
 
-def folder_requests(folder: Path, *, host: str, close: bool = False) -> list[bytes]:
+def folder_requests(folder: Path, *, host: str) -> list[bytes]:
     """One request per image of a folder, sorted by name."""
     files = sorted(path for path in folder.iterdir() if path.suffix.lower() in TYPES)
-    return [request_bytes(path.read_bytes(), TYPES[path.suffix.lower()], host=host, close=close) for path in files]
+    return [request_bytes(path.read_bytes(), TYPES[path.suffix.lower()], host=host) for path in files]
 
 
 class Connection:

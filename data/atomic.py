@@ -39,10 +39,10 @@ def atomic_path(target: Path, *, staging: Path | None = None, durable: bool = Tr
 
 @contextlib.contextmanager
 def atomic_file(
-    target: Path, mode: str = "wb", *, staging: Path | None = None, durable: bool = True, newline: str | None = ""
+    target: Path, mode: str = "wb", *, staging: Path | None = None, durable: bool = True
 ) -> Iterator[IO[Any]]:
-    """Open a file that appears at `target` if the block succeeds. Text is UTF-8. See `atomic_path`."""
-    text = {} if "b" in mode else {"encoding": "utf-8", "newline": newline}
+    """Open a file that appears at `target` if the block succeeds. Text is UTF-8, with line ends as written."""
+    text = {} if "b" in mode else {"encoding": "utf-8", "newline": ""}
     with atomic_path(target, staging=staging, durable=durable) as part, part.open(mode, **text) as file:  # type: ignore[call-overload]  # the mode decides
         yield file
 

@@ -156,9 +156,9 @@ def make_ferplus(root: Path, votes: Mapping[str, Sequence[tuple[int, ...]]] | No
     return root
 
 
-def ferplus_votes(label: str, *, clear: int = 8) -> tuple[int, ...]:
-    """Ten votes, `clear` of them for one label and the others unknown."""
-    return tuple(clear if name == label else 10 - clear if name == "unknown" else 0 for name in COLUMNS)
+def ferplus_votes(label: str) -> tuple[int, ...]:
+    """Ten votes, eight of them for one label and the others unknown."""
+    return tuple(8 if name == label else 2 if name == "unknown" else 0 for name in COLUMNS)
 
 
 def make_folders(root: Path, splits: Mapping[str, Mapping[str, int]] | None = None, *, suffix: str = ".png") -> Path:

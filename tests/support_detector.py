@@ -45,11 +45,11 @@ class DrawnTeacher:
         return drawn_face(8, (x + width / 2, y + height / 2), radius)[1]
 
 
-def drawn_images(root: Path, count: int = 40) -> Path:
-    """Write `count` images, three of four with a drawn face. Returns `root`."""
+def drawn_images(root: Path) -> Path:
+    """Write 40 images, three of four with a drawn face. Returns `root`."""
     rng = np.random.default_rng(0)
     root.mkdir(parents=True)
-    for number in range(count):
+    for number in range(40):
         image, _ = drawn_face(96, (rng.uniform(36, 60), rng.uniform(36, 60)), rng.uniform(14, 28))
         if number % 4 == 3:
             image = rng.integers(0, 100, image.shape, dtype=np.uint8)

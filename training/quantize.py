@@ -78,13 +78,11 @@ class _Crops(CalibrationDataReader):  # type: ignore[misc]  # the library has no
         return None if batch is None else {"crops": batch}
 
 
-def calibration_crops(
-    kind: str, root: Path, options: dict[str, Any], *, faces: int = CALIBRATION_FACES, seed: int = 0
-) -> Array:
+def calibration_crops(kind: str, root: Path, options: dict[str, Any], *, faces: int = CALIBRATION_FACES) -> Array:
     """Draw labeled train crops, (N, 112, 112, 3) uint8 RGB with N at most `faces`. Raises: DatasetError."""
     reader = open_reader(kind, root, **options)
     samples = reader.labeled("train")
-    chosen = np.random.default_rng(seed).choice(len(samples), min(faces, len(samples)), replace=False)
+    chosen = np.random.default_rng(0).choice(len(samples), min(faces, len(samples)), replace=False)
     return np.stack([reader.crop(samples[int(index)]) for index in chosen])
 
 
@@ -150,11 +148,9 @@ def median_ms(sessions: list[onnxruntime.InferenceSession], crops: Array, *, rou
     return tuple(float(1000 * median) for median in np.median(taken, axis=0))
 
 
-def compare(
-    manifest: Manifest, fp32: Path, int8: Path, kind: str, root: Path, *, split: str = "valid", rounds: int = ROUNDS
-) -> Comparison:
-    """Evaluate both graphs on one split, and measure their speed on two threads. Raises: DatasetError."""
-    faces = load_split(kind, root, split, options_of(manifest, kind, split))
+def compare(manifest: Manifest, fp32: Path, int8: Path, kind: str, root: Path, *, rounds: int = ROUNDS) -> Comparison:
+    """Evaluate both graphs on validation, and measure their speed on two threads. Raises: DatasetError."""
+    faces = load_split(kind, root, "valid", options_of(manifest, kind, "valid"))
     sessions = [open_graph(path, threads=THREADS, spinning=False) for path in (fp32, int8)]
     evaluations = [score_graph(path, manifest, faces) for path in (fp32, int8)]
     logits = [run_graph(session, faces.crops) for session in sessions]

@@ -11,7 +11,9 @@ from data.contract import EIGHT_LABELS, Array, softmax
 from models.manifest import Interval
 
 ECE_BINS: Final = 15
+WANTED_ACCURACY: Final = 0.95  # of the faces above the abstain threshold
 RESAMPLES: Final = 1000
+FOLDS: Final = 5
 
 
 def confusion(predicted: Array, actual: Array, *, classes: int = len(EIGHT_LABELS)) -> Array:
@@ -45,8 +47,8 @@ def macro_f1(counts: Array) -> float:
     return float(np.mean(2 * hits[occurs] / np.maximum(1, sums[occurs])))
 
 
-def ece(probabilities: Array, actual: Array, *, bins: int = ECE_BINS) -> float:
-    """Expected calibration error of the top class with equal-width bins. Source: Guo et al. 2017, eq. 3.
+def ece(probabilities: Array, actual: Array) -> float:
+    """Expected calibration error of the top class with 15 equal-width bins. Source: Guo et al. 2017, eq. 3.
 
     Args:
         probabilities: (N, classes), rows sum to 1.
@@ -54,8 +56,8 @@ def ece(probabilities: Array, actual: Array, *, bins: int = ECE_BINS) -> float:
     """
     confidence = probabilities.max(axis=1)
     right = probabilities.argmax(axis=1) == actual
-    index = np.minimum((confidence * bins).astype(int), bins - 1)
-    gap = np.bincount(index, weights=right - confidence, minlength=bins)
+    index = np.minimum((confidence * ECE_BINS).astype(int), ECE_BINS - 1)
+    gap = np.bincount(index, weights=right - confidence, minlength=ECE_BINS)
     return float(np.abs(gap).sum() / max(1, len(actual)))
 
 
@@ -65,17 +67,15 @@ def kl_to_votes(probabilities: Array, votes: Array) -> float:
     return float((votes * (np.log(safe) - np.log(np.maximum(probabilities, 1e-12)))).sum(axis=1).mean())
 
 
-def bootstrap(
-    statistic: Callable[[Array], float], faces: int, *, seed: int = 0, resamples: int = RESAMPLES
-) -> Interval:
+def bootstrap(statistic: Callable[[Array], float], faces: int) -> Interval:
     """Percentile bootstrap over faces.
 
     Args:
         statistic: maps indices (faces,) to a metric.
         faces: number of faces.
     """
-    rng = np.random.default_rng(seed)
-    draws = [statistic(rng.integers(0, faces, faces)) for _ in range(resamples)]
+    rng = np.random.default_rng(0)
+    draws = [statistic(rng.integers(0, faces, faces)) for _ in range(RESAMPLES)]
     low, high = np.nanpercentile(draws, [2.5, 97.5])
     return Interval(statistic(np.arange(faces)), float(low), float(high))
 
@@ -95,18 +95,18 @@ def fit_temperature(logits: Array, actual: Array) -> float:
     return float(np.exp(minimize_scalar(loss, bounds=(-2.5, 2.5), method="bounded").x))
 
 
-def cross_fitted_probabilities(logits: Array, actual: Array, *, folds: int = 5, seed: int = 0) -> Array:
-    """Calibrated probabilities (N, classes); the temperature for each face is fitted on other faces."""
-    fold = np.random.default_rng(seed).permutation(len(actual)) % folds
+def cross_fitted_probabilities(logits: Array, actual: Array) -> Array:
+    """Calibrated probabilities (N, classes); the temperature for each face is fitted on the other four fifths."""
+    fold = np.random.default_rng(0).permutation(len(actual)) % FOLDS
     probabilities = np.empty_like(logits, dtype=np.float64)
-    for number in range(folds):
+    for number in range(FOLDS):
         held_out = fold == number
         temperature = fit_temperature(logits[~held_out], actual[~held_out])
         probabilities[held_out] = softmax(logits[held_out], temperature)
     return probabilities
 
 
-def abstain_threshold(probabilities: Array, actual: Array, *, wanted_accuracy: float = 0.95) -> float:
+def abstain_threshold(probabilities: Array, actual: Array, *, wanted_accuracy: float = WANTED_ACCURACY) -> float:
     """Minimum confidence at which the labeled faces reach `wanted_accuracy`; 1.0 if impossible.
 
     Source: selective classification, Geifman and El-Yaniv 2017.
@@ -115,9 +115,9 @@ def abstain_threshold(probabilities: Array, actual: Array, *, wanted_accuracy: f
     return float(confidence[reached - 1]) if reached else 1.0
 
 
-def coverage(probabilities: Array, actual: Array, *, wanted_accuracy: float = 0.95) -> float:
-    """Largest share of the faces, most confident first, that reaches `wanted_accuracy`."""
-    return _by_confidence(probabilities, actual, wanted_accuracy)[1] / max(1, len(actual))
+def coverage(probabilities: Array, actual: Array) -> float:
+    """Largest share of the faces, most confident first, that reaches 95 % accuracy."""
+    return _by_confidence(probabilities, actual, WANTED_ACCURACY)[1] / max(1, len(actual))
 
 
 def _by_confidence(probabilities: Array, actual: Array, wanted_accuracy: float) -> tuple[Array, int]:

@@ -27,11 +27,8 @@ _CHOSEN_ON: Final = (
 )
 
 
-def render(manifest: Manifest, *, note: str = "") -> str:
-    """Render the card as Markdown; all metrics are from the manifest, the validation split first.
-
-    `note` is a paragraph about the metrics, such as the variation over seeds.
-    """
+def render(manifest: Manifest) -> str:
+    """Render the card as Markdown; all metrics are from the manifest, the validation split first."""
     sections = [
         f"# Model card: {manifest.name}",
         _headline(manifest),
@@ -44,7 +41,6 @@ def render(manifest: Manifest, *, note: str = "") -> str:
         + _tables(
             manifest.metrics, f"training.evaluate --artifact DIR --data {{0}}=ROOT --split {{1}}{_options(manifest)}"
         ),
-        *([note] if note else []),
         *_int8(manifest),
         f"## Limitations\n\n{_limits(manifest)} {_confusion(manifest.metrics[0], manifest.labels)}".rstrip(),
         f"## Terms\n\n{manifest.license}",

@@ -11,7 +11,6 @@ from training.loop import metrics
 
 MAX_ECE: Final = 0.02  # of the corrected probabilities
 _TAUS: Final = tuple(round(0.05 * step, 2) for step in range(21))
-_FOLDS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +69,9 @@ def fit_calibration(logits: Array, labels: Array, tau: float) -> Calibration:
 
 def _cross_fitted(logits: Array, labels: Array, tau: float) -> Array:
     """Probabilities (N, 7); the calibration for each face is fitted on other faces."""
-    fold = np.random.default_rng(0).permutation(len(labels)) % _FOLDS
+    fold = np.random.default_rng(0).permutation(len(labels)) % metrics.FOLDS
     probabilities = np.empty(logits.shape, np.float32)
-    for number in range(_FOLDS):
+    for number in range(metrics.FOLDS):
         held_out = fold == number
         fitted = fit_calibration(logits[~held_out], labels[~held_out], tau)
         probabilities[held_out] = fitted(logits[held_out], "balanced")

@@ -13,8 +13,6 @@ from training.report.render import Section, side_by_side
 from training.report.results import RunResult
 from training.wording import interval, percent
 
-WANTED_ACCURACY = 0.95
-
 
 @dataclass(frozen=True, slots=True)
 class Bins:
@@ -26,8 +24,9 @@ class Bins:
     accuracy: Array
 
 
-def bins_of(probabilities: Array, labels: Array, *, bins: int = metrics.ECE_BINS) -> Bins:
+def bins_of(probabilities: Array, labels: Array) -> Bins:
     """Bins as in `metrics.ece`, from (N, 7) probabilities and (N,) class indices."""
+    bins = metrics.ECE_BINS
     confidence = probabilities.max(axis=1)
     right = probabilities.argmax(axis=1) == labels
     index = np.minimum((confidence * bins).astype(int), bins - 1)
@@ -101,7 +100,7 @@ def abstaining(result: RunResult, labels: Array, *, key: str) -> Section:
         drawn = plot.figure(4.6, 3.0)
         axes = drawn.subplots()
         axes.plot(curve.coverage, curve.risk, **plot.series(0))
-        axes.axhline(1 - WANTED_ACCURACY, color=plot.MUTED, linestyle="--", linewidth=1)
+        axes.axhline(1 - metrics.WANTED_ACCURACY, color=plot.MUTED, linestyle="--", linewidth=1)
         axes.axvline(covered, color=plot.SERIES[1], linestyle=":", linewidth=1.4)
         axes.set(xlim=(0, 1), xlabel="coverage, %", ylabel="error, %")
         axes.set_ylim(bottom=0)
@@ -115,10 +114,10 @@ def abstaining(result: RunResult, labels: Array, *, key: str) -> Section:
 def _sentence(result: RunResult, labels: Array, labeled: Array) -> str:
     everything = f"Accuracy over all faces is {percent(result.evaluation.accuracy.value)} %."
     if not labeled.any():
-        return f"{everything} No confidence threshold reaches {percent(WANTED_ACCURACY, 0)} % accuracy."
+        return f"{everything} No confidence threshold reaches {percent(metrics.WANTED_ACCURACY, 0)} % accuracy."
     right = (result.predicted == labels)[labeled].mean()
     return (
         f"{everything} At a confidence threshold of {percent(result.threshold)} %, {percent(labeled.mean())} % of the "
         f"faces are labeled, {percent(float(right))} % of them correctly (threshold for "
-        f"{percent(WANTED_ACCURACY, 0)} %, fitted on {result.fitted_on.split(';')[0]})."
+        f"{percent(metrics.WANTED_ACCURACY, 0)} %, fitted on {result.fitted_on.split(';')[0]})."
     )

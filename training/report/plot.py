@@ -156,9 +156,9 @@ def _draw_row(axes: Axes, place: int, row: Row) -> None:
         axes.plot(estimate.value, height, _MARKERS[number], color=SERIES[number], markersize=5)
 
 
-def data_uri(image: Array, *, quality: int = 85) -> str:
+def data_uri(image: Array) -> str:
     """Data URI of an image (H, W, 3) uint8, RGB."""
-    done, data = cv2.imencode(".webp", image[:, :, ::-1], [cv2.IMWRITE_WEBP_QUALITY, quality])
+    done, data = cv2.imencode(".webp", image[:, :, ::-1], [cv2.IMWRITE_WEBP_QUALITY, 85])
     if not done:
         raise RuntimeError("OpenCV cannot encode WebP")
     return "data:image/webp;base64," + base64.b64encode(data.tobytes()).decode()

@@ -23,9 +23,9 @@ def cosines(network: FaceNetwork, crops: Array, *, batch: int = 32) -> Array:
     return np.concatenate([learned, after], axis=1)
 
 
-def sample(faces: int, *, most: int = FACES, seed: int = 0) -> Array:
+def sample(faces: int, *, most: int = FACES) -> Array:
     """Indices of at most `most` random faces, the same for every run."""
-    return np.sort(np.random.default_rng(seed).permutation(faces)[:most])
+    return np.sort(np.random.default_rng(0).permutation(faces)[:most])
 
 
 def section(result: RunResult, faces: FaceSet, *, key: str) -> Section | None:
