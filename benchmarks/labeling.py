@@ -23,7 +23,7 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,33 +42,6 @@ from benchmarks.results import publish
 
 SAMPLES: Final = Path(__file__).resolve().parent.parent / "samples" / "photos"
 _FACE_PX: Final = 350
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """Results; rates in images per second, times in milliseconds of worker time per image."""
-
-    efficiency: float
-    cpu_efficiency: float
-    efficiency_with_images: float
-    images_per_s: float
-    images_per_s_with_images: float
-    bare_images_per_s: float
-    peak_rss_mb: float
-    rss_mb_fifth: float
-    rss_mb_end: float
-    growth_mb_per_10000: float | None
-    scan_seconds: float
-    images: int
-    faces: int
-    workers: int
-    cores: int
-    stage_ms: dict[str, float]
-    ray_images_per_s: float | None
-    ray_stage_ms: dict[str, float] | None
-    detector: str
-    model: str
-    provider: str
 
 
 def make_photos(folder: Path, source: Path | None, count: int) -> list[Path]:
@@ -166,8 +139,11 @@ def _on_ray(folder: Path, place: Path, workers: int) -> dict[str, Any]:
 
 def measure(  # every argument is an option of the command
     source: Path | None, *, count: int, rounds: int, workers: int, settings: Settings, ray: bool = False
-) -> Result:
-    """Alternate `mien label` and the bare loop; see the module docstring."""
+) -> dict[str, Any]:
+    """Alternate `mien label` and the bare loop; see the module docstring.
+
+    Returns: rates in images per second, `*_ms` in milliseconds of worker time per image.
+    """
     with tempfile.TemporaryDirectory(prefix="mien-bench-") as place:
         folder = Path(place) / "photos"
         paths = make_photos(folder, source, count)
@@ -189,26 +165,24 @@ def measure(  # every argument is an option of the command
     if outcome is None:
         raise ValueError("the last run has no outcome")
     best, best_bare, best_with_images = (min(one.seconds for one in kind) for kind in (ours, bare, with_images))
-    return Result(
-        efficiency=best_bare / best,
-        cpu_efficiency=min(one.cpu_seconds for one in bare) / min(one.cpu_seconds for one in ours),
-        efficiency_with_images=best_bare / best_with_images,
-        images_per_s=count / best,
-        images_per_s_with_images=count / best_with_images,
-        bare_images_per_s=count / best_bare,
+    return {
+        "efficiency": best_bare / best,
+        "cpu_efficiency": min(one.cpu_seconds for one in bare) / min(one.cpu_seconds for one in ours),
+        "efficiency_with_images": best_bare / best_with_images,
+        "images_per_s": count / best,
+        "images_per_s_with_images": count / best_with_images,
+        "bare_images_per_s": count / best_bare,
         **{name: memory[name] for name in ("peak_rss_mb", "rss_mb_fifth", "rss_mb_end", "growth_mb_per_10000")},
-        scan_seconds=scan,
-        images=count,
-        faces=sum(outcome.labels.values()),
-        workers=workers,
-        cores=os.cpu_count() or 1,
-        stage_ms=_stage_ms(outcome.tally.seconds, count),
-        ray_images_per_s=on_ray["images_per_s"] if on_ray else None,
-        ray_stage_ms=_stage_ms(on_ray["stage_seconds"], count) if on_ray else None,
-        detector=outcome.facts["detector"],
-        model=outcome.facts["model"],
-        provider=outcome.facts["provider"],
-    )
+        "scan_seconds": scan,
+        "images": count,
+        "faces": sum(outcome.labels.values()),
+        "workers": workers,
+        "cores": os.cpu_count() or 1,
+        "stage_ms": _stage_ms(outcome.tally.seconds, count),
+        "ray_images_per_s": on_ray["images_per_s"] if on_ray else None,
+        "ray_stage_ms": _stage_ms(on_ray["stage_seconds"], count) if on_ray else None,
+        **{name: outcome.facts[name] for name in ("detector", "model", "provider")},
+    }
 
 
 def _stage_ms(seconds: dict[str, float], count: int) -> dict[str, float]:
@@ -240,7 +214,7 @@ def main() -> None:
         settings=load_settings(),
         ray=options.ray,
     )
-    publish(asdict(result), options.json)
+    publish(result, options.json)
 
 
 if __name__ == "__main__":

@@ -42,12 +42,13 @@ class Evaluation(SplitMetrics):
     kl_to_votes: Interval | None
 
 
-def open_graph(path: Path, *, threads: int = 0, spinning: bool = True) -> onnxruntime.InferenceSession:
+def open_graph(graph: Path | bytes, *, threads: int = 0, spinning: bool = True) -> onnxruntime.InferenceSession:
     """Open an ONNX graph on the CPU. `threads` 0 uses all cores; serving sets `spinning` to False."""
+    source = graph if isinstance(graph, bytes) else str(graph)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
-    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
 
 def run_graph(session: onnxruntime.InferenceSession, crops: Array) -> Array:

@@ -1,6 +1,6 @@
 """Recipes, the YAML files that configure runs: schema and reading."""
 
-from training.config.data import DATA_DIR_VARIABLE, DataSource, FoldConfig, Sampler
+from training.config.data import DATA_DIR_VARIABLE, DataSource, FoldConfig, Sampler, default_root
 from training.config.errors import RecipeError
 from training.config.losses import DistillationConfig, DistillationMode, LossConfig, MixConfig
 from training.config.model import WEIGHT_SUFFIXES, ModelConfig
@@ -25,6 +25,7 @@ __all__ = [
     "RunRecipe",
     "RuntimeConfig",
     "Sampler",
+    "default_root",
     "parse_as",
     "read_as",
     "read_recipe",

@@ -14,6 +14,17 @@ Sampler = Literal["instance", "class", "square_root"]
 DATA_DIR_VARIABLE: Final = "MIEN_DATA_DIR"
 
 
+def default_root(name: str) -> Path:
+    """Folder of a data set in $MIEN_DATA_DIR. Raises: RecipeError, if it is not set."""
+    folder = os.environ.get(DATA_DIR_VARIABLE)
+    if not folder:
+        raise RecipeError(
+            f"data set {name}: no root in the recipe and ${DATA_DIR_VARIABLE} is not set. "
+            f"Set {DATA_DIR_VARIABLE} to the folder with {name}/; data/README.md describes how to get it."
+        )
+    return Path(folder) / name
+
+
 class FoldConfig(StrictModel):
     """A part of a split for cross-validation: one fold, or all others."""
 
@@ -46,15 +57,7 @@ class DataSource(StrictModel):
 
     def resolved_root(self) -> Path:
         """Folder of the set. Raises: RecipeError, if there is neither a root nor the environment variable."""
-        if self.root is not None:
-            return self.root
-        folder = os.environ.get(DATA_DIR_VARIABLE)
-        if not folder:
-            raise RecipeError(
-                f"data set {self.kind}: no root in the recipe and ${DATA_DIR_VARIABLE} is not set. "
-                f"Set {DATA_DIR_VARIABLE} to the folder with {self.kind}/; data/README.md describes how to get it."
-            )
-        return Path(folder) / self.kind
+        return self.root or default_root(self.kind)
 
 
 class DataConfig(StrictModel):

@@ -7,7 +7,7 @@ from typing import Any, Final
 from pydantic import Field
 
 from models.strict import StrictModel
-from training.config import DATA_DIR_VARIABLE, RecipeError, RunRecipe
+from training.config import DATA_DIR_VARIABLE, RecipeError, RunRecipe, default_root
 
 MODELS_DIR_VARIABLE: Final = "MIEN_MODELS_DIR"
 TEACHER_FILE: Final = "face_detection_yunet_2023mar.onnx"
@@ -25,12 +25,7 @@ class ImageFolder(StrictModel):
 
     def resolved_root(self) -> Path:
         """Folder of the images. Raises: RecipeError, if neither the recipe nor the environment sets it."""
-        if self.root is not None:
-            return self.root
-        folder = os.environ.get(DATA_DIR_VARIABLE)
-        if not folder:
-            raise RecipeError(f"images {self.name}: no root in the recipe and ${DATA_DIR_VARIABLE} is not set")
-        return Path(folder) / self.name
+        return self.root or default_root(self.name)
 
 
 class DetectorData(StrictModel):

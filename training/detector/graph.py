@@ -4,12 +4,12 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-import onnxruntime
 import torch
 
 from data.contract import Array
 from models.detector.decode import OUTPUTS
 from models.detector.network import FaceFPN, Released
+from training.evaluate import open_graph
 from training.release.graphs import ExportError, export_onnx
 
 MAX_DIFFERENCE: Final = 1e-3  # of a score, or of a box or landmark in cells
@@ -32,8 +32,7 @@ def write_graph(network: FaceFPN, path: Path) -> None:
 @torch.no_grad()
 def check_graph(network: FaceFPN, path: Path, image: Array) -> float:
     """Largest difference of an output between ONNX and torch on an image (H, W, 3) uint8 BGR. Raises: ExportError."""
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    released, worst = Released(network).eval(), 0.0
+    session, released, worst = open_graph(path), Released(network).eval(), 0.0
     for height, width in _SIDES:
         pixels = np.resize(image, (height, width, 3)).transpose(2, 0, 1)[None].astype(np.float32)
         expected = released(torch.from_numpy(pixels))

@@ -3,20 +3,17 @@
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 
 from data.contract import Array
 from models.detector.decode import OUTPUTS, STRIDES, decode, to_blob
+from training.evaluate import open_graph
 
 
 class Network:
     """Detector for single images in their original size."""
 
     def __init__(self, graph: Path | bytes) -> None:
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1
-        source = graph if isinstance(graph, bytes) else str(graph)
-        self._session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        self._session = open_graph(graph, threads=1)
 
     def __call__(self, image: Array, *, threshold: float) -> Array:
         """Faces of (H, W, 3) uint8 BGR, (N, 15) float32, best first: box, landmarks, score."""

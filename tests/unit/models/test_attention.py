@@ -13,21 +13,16 @@ from models.attention import (
     token_cosines,
     trace,
 )
-from models.backbones import BackboneConfig
 from models.network import FaceNetwork
+from tests.support_models import config, crops
 
 SMALL = {"embed_dim": 32, "depth": 3, "num_heads": 2, "patch_px": 8}
 
 
 def network(family: str = "deit", name: str = "deit_tiny_distilled_patch16_224", **options: object) -> FaceNetwork:
     chosen = {**SMALL, **options} if family == "deit" else options
-    config = BackboneConfig(name=name, num_classes=7, in_chans=1, img_size=56, options=chosen)
     torch.manual_seed(0)
-    return FaceNetwork(family, config, color="luminance").eval()
-
-
-def crops(count: int) -> torch.Tensor:
-    return torch.randint(0, 256, (count, 112, 112, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(3))
+    return FaceNetwork(family, config(name, img_size=56, **chosen), color="luminance").eval()
 
 
 def test_a_trace_ends_with_the_tokens_that_the_heads_read() -> None:

@@ -3,11 +3,10 @@
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
-from data.contract import CROP_PX
+from tests.support_models import crops
 from training.config import Recipe, read_recipe
 from training.distillation.losses import distillation_loss
 from training.loop.run_folder import build_network, parameters
@@ -23,16 +22,10 @@ def read(path: Path) -> Recipe:
     return read_recipe(path, ["model.pretrained=false"])
 
 
-def crops(recipe: Recipe) -> torch.Tensor:
-    shape = (2, CROP_PX, CROP_PX, 1 if recipe.model.color == "luminance" else 3)
-    return torch.from_numpy(np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8))
-
-
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_a_recipe_states_its_command_and_cost(path: Path) -> None:
     head = path.read_text(encoding="utf-8").partition("\nname:")[0]
-    name = read(path).name
-    assert name == path.stem
+    assert read_recipe(path).name == path.stem
     assert f"python -m training.train training/recipes/{path.name}" in head
     assert "minutes" in head or "ot trained" in head
     for needed in re.findall(r"training/recipes/(\w+\.yaml)", head):
@@ -48,8 +41,9 @@ def test_a_recipe_builds_a_network_of_the_size_it_states_that_learns(path: Path)
     assert stated is not None
     assert float(stated[1]) == pytest.approx(count / 1e6, abs=0.051)
     assert count <= min(bound for word, bound in BOUNDS.items() if word in recipe.name)
+    pixels = crops(2, channels=1 if recipe.model.color == "luminance" else 3)
     teacher_logits = torch.randn(2, 7) if recipe.distillation.teachers else None
-    parts = distillation_loss(network(crops(recipe)), torch.eye(7)[:2], teacher_logits, recipe.distillation)
+    parts = distillation_loss(network(pixels), torch.eye(7)[:2], teacher_logits, recipe.distillation)
     parts.total.backward()  # type: ignore[no-untyped-call]
     assert torch.isfinite(parts.total)
     silent = [name for name, weight in network.named_parameters() if weight.requires_grad and weight.grad is None]
