@@ -9,6 +9,7 @@ import torch
 
 from data.contract import Array
 from models.detector.network import FaceFPN
+from tests.support_training import RUNTIME
 from training.detector import images
 from training.detector.config import DetectorRecipe
 from training.detector.graph import write_graph
@@ -82,9 +83,6 @@ def small_detector_recipe(folder: Path, monkeypatch: pytest.MonkeyPatch, *, step
         "model": {"arch": "tiny", **SMALL_MODEL},
         "scenes": {"img_size": 64},
         "optim": {"learning_rate": 3e-3, "warmup_epochs": 0.1, "ema_decay": 0.5},
-        "runtime": {
-            "device": "cpu", "precision": "fp32", "workers": 0, "threads": 1,
-            "checkpoint_every_steps": 2, "log_every_steps": 1,
-        },
-    }  # fmt: skip
+        "runtime": RUNTIME,
+    }
     return DetectorRecipe.model_validate(values)

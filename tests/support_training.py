@@ -4,12 +4,17 @@ import json
 from pathlib import Path
 from typing import Any, TypeVar
 
+import yaml
+
 from data.contract import LABELS
 from tests.data_sets import make_folders
 from training.config import Recipe, RunRecipe, parse_as
 from training.loop.run_folder import METRICS_NAME
 
 R = TypeVar("R", bound=RunRecipe)
+RUNTIME: dict[str, object] = {
+    "device": "cpu", "precision": "fp32", "workers": 0, "threads": 1, "checkpoint_every_steps": 2, "log_every_steps": 1,
+}  # fmt: skip
 
 TINY_CNN: dict[str, object] = {"family": "cnn", "name": "test_resnet", "img_size": 28}
 TINY_DEIT: dict[str, object] = {
@@ -62,16 +67,15 @@ def small_recipe(root: Path, *, model: dict[str, object] = TINY_CNN, **changes: 
         "data": data_of(root),
         "model": model,
         "optim": {"learning_rate": 3e-3, "warmup_epochs": 0.2, "ema_decay": 0.5},
-        "runtime": {
-            "device": "cpu",
-            "precision": "fp32",
-            "workers": 0,
-            "threads": 1,
-            "checkpoint_every_steps": 2,
-            "log_every_steps": 1,
-        },
+        "runtime": RUNTIME,
     }
     return parse_as(Recipe, values | changes, origin="tests")
+
+
+def write_recipe(path: Path, recipe: RunRecipe) -> Path:
+    """Write the YAML file of a recipe. Returns `path`."""
+    path.write_text(yaml.safe_dump(recipe.model_dump(mode="json")), encoding="utf-8")
+    return path
 
 
 def with_runtime(recipe: R, **changes: object) -> R:

@@ -20,7 +20,7 @@ from typing import ClassVar, Final, Literal
 import numpy as np
 
 from data.contract import EIGHT_LABELS, LABELS, UnknownLabel, parse_label
-from data.readers.base import Point, Reader, Sample
+from data.readers.base import ListedReader, Point, Sample
 from data.split import hold_out
 
 EXPRESSIONS: Final = ("neutral", "happiness", "sadness", "surprise", "fear", "disgust", "anger", "contempt")
@@ -40,7 +40,7 @@ _PUBLISHED: Final = {
 }
 
 
-class AffectNet(Reader):
+class AffectNet(ListedReader):
     """Reader of AffectNet.
 
     Options:
@@ -71,14 +71,9 @@ class AffectNet(Reader):
         self._left_out: dict[str, Counter[str]] = {"train": Counter(), "test": Counter()}
         self._from_csv = any(self.tree.prefix_of(name) is not None for name in _CSV.values())
         found = self._listed() if self._from_csv else self._in_folders()
-        self._by_split: dict[str, list[Sample]] = {"train": [], "valid": [], "test": []}
         self._take(found)
         if not any(self._by_split.values()):
             raise self.error(f"neither training.csv nor train/0/*.jpg in {root}")
-
-    def splits(self) -> tuple[str, ...]:
-        """Return the splits that are present."""
-        return tuple(split for split, samples in self._by_split.items() if samples)
 
     def expected_counts(self) -> Mapping[str, Mapping[str, int]]:
         """Return the paper's counts, adjusted for held-out faces; {} for class folders, which are partial copies."""
@@ -99,9 +94,6 @@ class AffectNet(Reader):
     def path_of(self, sample: Sample) -> str:
         """Return the name of a sample's file in the tree."""
         return self._path_by_file.get(sample.key, sample.key) if self._from_csv else super().path_of(sample)
-
-    def _read_split(self, split: str) -> list[Sample]:
-        return self._by_split[split]
 
     def _take(self, samples: Iterable[Sample]) -> None:
         by_label: dict[str | None, list[Sample]] = {}

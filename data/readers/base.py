@@ -147,6 +147,21 @@ class Reader(ABC):
         return DatasetError(f"{self.kind}: {problem}. {self.where_to_get}")
 
 
+class ListedReader(Reader):
+    """Base of readers that list the samples of all splits when they open a set."""
+
+    def __init__(self, root: Path | str) -> None:
+        super().__init__(root)
+        self._by_split: dict[str, list[Sample]] = {"train": [], "valid": [], "test": []}
+
+    def splits(self) -> tuple[str, ...]:
+        """Return the splits with samples."""
+        return tuple(split for split, samples in self._by_split.items() if samples)
+
+    def _read_split(self, split: str) -> list[Sample]:
+        return self._by_split[split]
+
+
 def frame(image: Array, sample: Sample) -> Array:
     """Cut a sample's face out of its decoded image; see `Reader.crop`."""
     if sample.landmarks_px is None:
@@ -163,7 +178,7 @@ def readers() -> Mapping[str, type[Reader]]:
         module = importlib.import_module(f"data.readers.{module_info.name}")
         for value in vars(module).values():
             defined_here = inspect.isclass(value) and value.__module__ == module.__name__
-            if defined_here and issubclass(value, Reader) and not inspect.isabstract(value):
+            if defined_here and issubclass(value, Reader) and hasattr(value, "kind"):
                 found[value.kind] = value
     return MappingProxyType(dict(sorted(found.items())))
 

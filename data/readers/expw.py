@@ -18,7 +18,7 @@ import cv2
 import numpy as np
 
 from data.contract import LABELS, Array
-from data.readers.base import Reader, Sample
+from data.readers.base import ListedReader, Sample
 from data.split import hold_out
 
 EXPRESSIONS: Final = ("anger", "disgust", "fear", "happiness", "sadness", "surprise", "neutral")
@@ -28,7 +28,7 @@ _FIELDS: Final = 8
 _MARGIN: Final = 0.1  # share of the side, added on each side: the boxes end at the brows
 
 
-class ExpW(Reader):
+class ExpW(ListedReader):
     """Reader of ExpW.
 
     Options:
@@ -52,16 +52,11 @@ class ExpW(Reader):
         super().__init__(root)
         self.min_confidence = min_confidence
         self._left_out: dict[str, int] = dict.fromkeys(("train", "valid", "test"), 0)
-        self._by_split: dict[str, list[Sample]] = {"train": [], "valid": [], "test": []}
         prefix = self.tree.prefix_of(_LIST)
         if prefix is None:
             raise self.error(f"no label/{_LIST} in {root}")
         self._path_by_name = {name.rsplit("/", 1)[-1]: name for name in self.tree.names}
         self._read_list(f"{prefix}{_LIST}")
-
-    def splits(self) -> tuple[str, ...]:
-        """Return the splits that are there."""
-        return tuple(split for split, samples in self._by_split.items() if samples)
 
     def left_out(self, split: str) -> Mapping[str, int]:
         """Return the number of faces below `min_confidence`."""
@@ -76,9 +71,6 @@ class ExpW(Reader):
     def image(self, sample: Sample) -> Array:
         """Return the square around a face's box, (S, S, 3) uint8, RGB. Raises: DatasetError, DecodeError."""
         return _square(super().image(sample), sample)
-
-    def _read_split(self, split: str) -> list[Sample]:
-        return self._by_split[split]
 
     def _read_list(self, name: str) -> None:
         text = self.tree.read_text(name)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from data.contract import LABELS, UnknownLabel, parse_label
-from data.readers.base import Reader, Sample
+from data.readers.base import ListedReader, Sample
 from data.tree import DatasetError
 
 # "right" and "left" are from the person's view, so the right eye is on the left side of the image
@@ -27,7 +27,7 @@ _PUBLISHED: Final = {
 }
 
 
-class Muxspace(Reader):
+class Muxspace(ListedReader):
     """Reader of the muxspace crops.
 
     Options:
@@ -58,12 +58,7 @@ class Muxspace(Reader):
             raise self.error(f"no labels.csv in {root}")
         self._prefix = prefix
         self._left_out: dict[str, Counter[str]] = {split: Counter() for split in ("train", "valid", "test")}
-        self._by_split: dict[str, list[Sample]] = {"train": [], "valid": [], "test": []}
         self._read_labels(f"{prefix}labels.csv")
-
-    def splits(self) -> tuple[str, ...]:
-        """Return the splits that labels.csv lists."""
-        return tuple(split for split, samples in self._by_split.items() if samples)
 
     def expected_counts(self) -> Mapping[str, Mapping[str, int]]:
         """Return the counts of the published train and valid splits, without contempt; {} if `keep` is set."""
@@ -73,9 +68,6 @@ class Muxspace(Reader):
         """Return the number of crops with a label that is not among the seven or not in `keep`."""
         self.samples(split)
         return dict(self._left_out[split])
-
-    def _read_split(self, split: str) -> list[Sample]:
-        return self._by_split[split]
 
     def _read_labels(self, name: str) -> None:
         for line, row in enumerate(self.tree.read_csv(name), start=2):

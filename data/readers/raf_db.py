@@ -28,14 +28,6 @@ WHERE_TO_GET: Final = (
     "RAF-DB is free for research after a request from an academic address: http://www.whdeng.cn/RAF/model1.html. "
     "Unpack Image/aligned.zip, Image/original.zip and Annotation/manual.zip in place"
 )
-TERMS: Final = (
-    "for non-commercial research under an agreement with its authors, which also covers models trained on it; the "
-    "images are from the web, and their owners keep the copyright"
-)
-LIMITS: Final = (
-    "RAF-DB faces are from the web, each labeled by about 40 people. Fear and disgust are rare, so their intervals are "
-    "wide. Gender, race and age are the annotators' impressions."
-)
 _LABEL_FILES: Final = ("EmoLabel/list_patition_label.txt", "EmoLabel/list_partition_label.txt")
 # Codes from the readme of the set.
 _ATTRIBUTES: Final = {
@@ -64,7 +56,34 @@ def split_of(labels_by_id: Mapping[str, str], *, hold_out_valid: bool) -> dict[s
     return splits
 
 
-class RafDb(Reader):
+class RafDbReader(Reader):
+    """Base of the readers of both layouts; a subclass fills `_split_by_id`."""
+
+    terms: ClassVar[str] = (
+        "for non-commercial research under an agreement with its authors, which also covers models trained on it; the "
+        "images are from the web, and their owners keep the copyright"
+    )
+    limits: ClassVar[str] = (
+        "RAF-DB faces are from the web, each labeled by about 40 people. Fear and disgust are rare, so their intervals "
+        "are wide. Gender, race and age are the annotators' impressions."
+    )
+
+    def __init__(self, root: Path | str, *, hold_out_valid: bool) -> None:
+        super().__init__(root)
+        self.hold_out_valid = hold_out_valid
+        self._split_by_id: dict[str, str] = {}
+
+    def splits(self) -> tuple[str, ...]:
+        """Return the splits that are present."""
+        present = set(self._split_by_id.values())
+        return tuple(split for split in ("train", "valid", "test") if split in present)
+
+    def expected_counts(self) -> Mapping[str, Mapping[str, int]]:
+        """Return the paper's counts, adjusted for held-out images."""
+        return published_counts(hold_out_valid=self.hold_out_valid)
+
+
+class RafDb(RafDbReader):
     """Reader of RAF-DB in its official layout.
 
     Options:
@@ -75,8 +94,6 @@ class RafDb(Reader):
     kind: ClassVar[str] = "raf_db"
     title: ClassVar[str] = "RAF-DB"
     where_to_get: ClassVar[str] = WHERE_TO_GET
-    terms: ClassVar[str] = TERMS
-    limits: ClassVar[str] = LIMITS
 
     def __init__(
         self,
@@ -85,9 +102,8 @@ class RafDb(Reader):
         images: Literal["aligned", "original"] = "aligned",
         hold_out_valid: bool = True,
     ) -> None:
-        super().__init__(root)
+        super().__init__(root, hold_out_valid=hold_out_valid)
         self.images = images
-        self.hold_out_valid = hold_out_valid
         found = [(name, self.tree.prefix_of(name)) for name in _LABEL_FILES]
         present = [f"{prefix}{name}" for name, prefix in found if prefix is not None]
         if not present:
@@ -100,15 +116,6 @@ class RafDb(Reader):
             for name in self.tree.names
             if f"Image/{images}/" in name or "Annotation/manual/" in name
         }
-
-    def splits(self) -> tuple[str, ...]:
-        """Return the splits that the label file lists."""
-        present = set(self._split_by_id.values())
-        return tuple(split for split in ("train", "valid", "test") if split in present)
-
-    def expected_counts(self) -> Mapping[str, Mapping[str, int]]:
-        """Return the paper's counts, adjusted for held-out images."""
-        return published_counts(hold_out_valid=self.hold_out_valid)
 
     def findings(self) -> list[str]:
         """Report images without annotations, if others have them."""

@@ -10,19 +10,18 @@ The validation split is held out of train as in `raf_db`, by the same ids, so bo
 
 import re
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import ClassVar, Final
 
 from data.contract import LABELS, RAF_DB_IDS
-from data.readers.base import Reader, Sample
-from data.readers.raf_db import LIMITS, TERMS, WHERE_TO_GET, published_counts, split_of
+from data.readers.base import Sample
+from data.readers.raf_db import WHERE_TO_GET, RafDbReader, split_of
 
 _IMAGE: Final = re.compile(r"(?P<prefix>(?:.*/)?)(?P<key>(?:train|test)/(?P<number>[^/]+)/[^/]+\.jpe?g)")
 _NUMBER_BY_LABEL: Final = {label: number for number, label in RAF_DB_IDS.items()}
 
 
-class RafDbKaggle(Reader):
+class RafDbKaggle(RafDbReader):
     """Reader of RAF-DB in its Kaggle layout.
 
     Options:
@@ -34,12 +33,9 @@ class RafDbKaggle(Reader):
     where_to_get: ClassVar[str] = (
         f"This layout is shuvoalok/raf-db-dataset on Kaggle; the rights are those of the original. {WHERE_TO_GET}"
     )
-    terms: ClassVar[str] = TERMS
-    limits: ClassVar[str] = LIMITS
 
     def __init__(self, root: Path | str, *, hold_out_valid: bool = True) -> None:
-        super().__init__(root)
-        self.hold_out_valid = hold_out_valid
+        super().__init__(root, hold_out_valid=hold_out_valid)
         found = [match for name in self.tree.names if (match := _IMAGE.fullmatch(name))]
         if not found:
             raise self.error(f"no DATASET/train/1/*.jpg in {root}")
@@ -49,15 +45,6 @@ class RafDbKaggle(Reader):
         self._label_by_key = listed or self._in_folders
         by_id = {_id_of(key): label for key, label in self._label_by_key.items()}
         self._split_by_id = split_of(by_id, hold_out_valid=hold_out_valid)
-
-    def splits(self) -> tuple[str, ...]:
-        """Return the splits that are present."""
-        present = set(self._split_by_id.values())
-        return tuple(split for split in ("train", "valid", "test") if split in present)
-
-    def expected_counts(self) -> Mapping[str, Mapping[str, int]]:
-        """Return the paper's counts, adjusted for held-out images."""
-        return published_counts(hold_out_valid=self.hold_out_valid)
 
     def findings(self) -> list[str]:
         """Report images in a class folder that no CSV file lists under this class."""

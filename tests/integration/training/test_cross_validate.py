@@ -4,10 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 
 from models.manifest import default_artifact_dir
-from tests.support_training import drawn_faces, small_recipe
+from tests.support_training import drawn_faces, small_recipe, write_recipe
 from training.compare import compare
 from training.compare import main as compare_main
 from training.config import DataSource, FoldConfig
@@ -17,8 +16,7 @@ from training.loop.batches import load_faces
 
 def test_cross_validation_scores_every_face_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = drawn_faces(tmp_path / "faces", train=6, valid=1)
-    recipe = tmp_path / "recipe.yaml"
-    recipe.write_text(yaml.safe_dump(small_recipe(root, epochs=1).model_dump(mode="json")), encoding="utf-8")
+    recipe = write_recipe(tmp_path / "recipe.yaml", small_recipe(root, epochs=1))
     assert main([str(recipe), "--folds", "2", "--runs", str(tmp_path / "runs")]) == 0
     shown = capsys.readouterr().out
     assert "42 faces" in shown
@@ -33,9 +31,7 @@ def test_an_interrupted_cross_validation_says_how_to_resume_it(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("training.cross_validate.train", interrupted)
-    recipe = tmp_path / "recipe.yaml"
-    recipe.write_text(yaml.safe_dump(small_recipe(tmp_path).model_dump(mode="json")), encoding="utf-8")
-    assert main([str(recipe)]) == 130
+    assert main([str(write_recipe(tmp_path / "recipe.yaml", small_recipe(tmp_path)))]) == 130
     assert "rerun the same command to resume" in caplog.text
 
 

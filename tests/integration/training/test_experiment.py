@@ -9,7 +9,7 @@ import yaml
 
 from data.contract import LABELS
 from tests.data_sets import ferplus_votes, make_ferplus
-from tests.support_training import TINY_DEIT, drawn_faces, small_recipe
+from tests.support_training import TINY_DEIT, drawn_faces, small_recipe, write_recipe
 from training import experiment as command
 from training.config import Recipe, RecipeError
 from training.experiment import compare, main, run_rows
@@ -23,8 +23,7 @@ EXPERIMENTS = sorted((Path(__file__).parents[3] / "training" / "recipes" / "expe
 @pytest.fixture
 def experiment(tmp_path: Path) -> Path:
     """Two rows over a tiny student on drawn faces: two epochs, reduced to one."""
-    base = small_recipe(drawn_faces(tmp_path / "faces"), model=TINY_DEIT)
-    (tmp_path / "base.yaml").write_text(yaml.safe_dump(base.model_dump(mode="json")), encoding="utf-8")
+    write_recipe(tmp_path / "base.yaml", small_recipe(drawn_faces(tmp_path / "faces"), model=TINY_DEIT))
     values = {
         "base": "base.yaml",
         "seeds": [0, 1],

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
 
-from tests.support_training import PLAIN_DEIT, drawn_faces, losses, small_recipe
+from tests.support_training import PLAIN_DEIT, drawn_faces, losses, small_recipe, write_recipe
 from training.config import Recipe, RecipeError
 from training.loop import checkpoint
 from training.loop.batches import JoinedFaces, load_faces
@@ -31,8 +30,7 @@ def recipe_of(root: Path, **changes: object) -> Recipe:
 
 
 def train_in_two(recipe: Recipe, out: Path) -> None:
-    path = out.parent / "recipe.yaml"
-    path.write_text(yaml.safe_dump(recipe.model_dump(mode="json")), encoding="utf-8")
+    path = write_recipe(out.parent / "recipe.yaml", recipe)
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     command = [*launcher, "-m", "training.train", str(path), "--out", str(out)]
     done = subprocess.run(

@@ -119,24 +119,25 @@ def test_a_convolutional_stem_cannot_be_masked(tmp_path: Path) -> None:
             MaskedAutoencoder(build_network(small_recipe(tmp_path, model=model).model), MaskConfig())
 
 
-@pytest.mark.parametrize("split", ["valid", "test"])
-def test_evaluation_splits_are_never_used_for_training(tmp_path: Path, split: str) -> None:
-    path = tmp_path / "mae.yaml"
+def read(folder: Path, split: str = "train", *overrides: str) -> PretrainRecipe:
+    path = folder / "mae.yaml"
     source = f"{{kind: folders, split: {split}}}"
     path.write_text(f"{{name: mae, epochs: 1, data: {{train: [{source}]}}, model: {{family: deit, name: x}}}}")
+    return read_as(PretrainRecipe, path, list(overrides))
+
+
+@pytest.mark.parametrize("split", ["valid", "test"])
+def test_evaluation_splits_are_never_used_for_training(tmp_path: Path, split: str) -> None:
     with pytest.raises(RecipeError, match="not for training"):
-        read_as(PretrainRecipe, path, [])
+        read(tmp_path, split)
 
 
 @pytest.mark.parametrize(
     ("override", "nearest"), [("mask.mask_ratios=0.5", "mask_ratio"), ("optim.learning_rat=1", "learning_rate")]
 )
 def test_an_unknown_key_names_the_nearest_known_one(tmp_path: Path, override: str, nearest: str) -> None:
-    path = tmp_path / "mae.yaml"
-    source = "{kind: folders, split: train}"
-    path.write_text(f"{{name: mae, epochs: 1, data: {{train: [{source}]}}, model: {{family: deit, name: x}}}}")
     with pytest.raises(RecipeError, match=f"did you mean '{nearest}'"):
-        read_as(PretrainRecipe, path, [override])
+        read(tmp_path, "train", override)
 
 
 def test_a_student_is_initialized_from_a_pretrained_encoder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -3,9 +3,8 @@
 from pathlib import Path
 
 import pytest
-import yaml
 
-from tests.support_training import small_recipe
+from tests.support_training import small_recipe, write_recipe
 from training.command import INTERRUPTED, run_command
 from training.config import Recipe
 
@@ -14,8 +13,7 @@ def test_an_interrupted_training_says_how_to_resume_it(tmp_path: Path, caplog: p
     def interrupted(_recipe: Recipe, _out: Path) -> Path:
         raise KeyboardInterrupt
 
-    path = tmp_path / "recipe.yaml"
-    path.write_text(yaml.safe_dump(small_recipe(tmp_path).model_dump(mode="json")), encoding="utf-8")
+    path = write_recipe(tmp_path / "recipe.yaml", small_recipe(tmp_path))
     status = run_command("training.train", "Train.", Recipe, interrupted, [str(path)])
     assert status == INTERRUPTED == 130
     assert "rerun the same command to resume" in caplog.text

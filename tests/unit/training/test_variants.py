@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support_training import TINY_CNN, TINY_DEIT, small_recipe
+from tests.support_training import TINY_CNN, TINY_DEIT, small_recipe, write_recipe
 from training.config import RecipeError
 from training.variants import Plot, recipes_of
 
@@ -16,8 +16,7 @@ EXPERIMENTS = Path(__file__).parents[3] / "training" / "recipes" / "experiments"
 def experiment(folder: Path, **changes: Any) -> Path:
     """Write an experiment with a teacher as a row, and the recipes of student and teacher."""
     for name, model in (("student", TINY_DEIT), ("teacher", TINY_CNN)):
-        recipe = small_recipe(folder / "faces", model=model).model_dump(mode="json")
-        (folder / f"{name}.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
+        write_recipe(folder / f"{name}.yaml", small_recipe(folder / "faces", model=model))
     taught = ["distillation.mode=token-soft", "distillation.teachers=[{runs}/kinds_cnn_{seed}]"]
     values: dict[str, Any] = {
         "base": "student.yaml",
