@@ -25,7 +25,12 @@ class LossParts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClassTerms:
-    """Corrections of the supervised loss for class frequencies, (7,) each or None."""
+    """Corrections of the supervised loss for class frequencies, (7,) each or None.
+
+    log_prior: tau times the log class frequency, added to the logits in training only, so that rare classes are not
+        suppressed in serving. Source: Menon et al. 2021, eq. 10.
+    weight: weight of each class; the mean is still over the batch.
+    """
 
     log_prior: Tensor | None = None
     weight: Tensor | None = None
@@ -44,26 +49,17 @@ def class_weights(counts: Tensor, *, beta: float) -> Tensor:
     return (weights * len(weights) / weights.sum()).float()
 
 
-def cross_entropy(
-    logits: Tensor,
-    target: Tensor,
-    *,
-    log_prior: Tensor | None = None,
-    weight: Tensor | None = None,
-    smoothing: float = 0.0,
-) -> Tensor:
+def cross_entropy(logits: Tensor, target: Tensor, terms: ClassTerms = _NO_TERMS, *, smoothing: float = 0.0) -> Tensor:
     """Mean cross entropy with class shares (votes, mixed labels or one-hot).
 
     Args:
         logits: (B, 7).
         target: (B, 7), rows sum to 1.
-        log_prior: (7,) tau times the log class frequency, added to the logits in training only, so that rare classes
-            are not suppressed in serving. Source: Menon et al. 2021, eq. 10.
-        weight: (7,) weight of each class; the mean is still over B.
+        terms: corrections for class frequencies.
         smoothing: share of the target spread evenly over the classes.
     """
-    adjusted = logits.float() if log_prior is None else logits.float() + log_prior
-    return functional.cross_entropy(adjusted, target, weight=weight, label_smoothing=smoothing)
+    adjusted = logits.float() if terms.log_prior is None else logits.float() + terms.log_prior
+    return functional.cross_entropy(adjusted, target, weight=terms.weight, label_smoothing=smoothing)
 
 
 def relabel(logits: Tensor, target: Tensor, *, margin: float) -> tuple[Tensor, Tensor]:
@@ -133,9 +129,7 @@ def distillation_loss(
         config: mode, lambda (`weight`) and tau (`temperature`).
         terms, smoothing: see `cross_entropy`.
     """
-    supervised = cross_entropy(
-        heads.class_logits, target, log_prior=terms.log_prior, weight=terms.weight, smoothing=smoothing
-    )
+    supervised = cross_entropy(heads.class_logits, target, terms, smoothing=smoothing)
     if config.mode == "none" or teacher_logits is None:
         return LossParts(supervised, supervised, torch.zeros_like(supervised))
     student = _student_logits(heads, config.mode)

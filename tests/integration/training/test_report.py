@@ -1,7 +1,6 @@
 """The report of real short runs."""
 
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from playwright.sync_api import sync_playwright
 from data.contract import LABELS
 from tests.browser import launch
 from tests.data_sets import make_folders, make_raf_db
-from tests.support_training import TINY_CNN, TINY_DEIT, data_of, small_recipe
+from tests.support_training import TINY_CNN, TINY_DEIT, Page, data_of, small_recipe
 from training.report.__main__ import main
 from training.train import train
 
@@ -47,25 +46,6 @@ def write_report(place: Path, *arguments: str, runs: tuple[str, ...], kind: str 
     return out.read_text(encoding="utf-8")
 
 
-class Links(HTMLParser):
-    """All URLs and tags of a page."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.addresses: list[str] = []
-        self.tags: list[str] = []
-        self.ids: list[str] = []
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        for name, value in attributes:
-            if name in ("src", "href", "xlink:href", "srcset", "action", "data", "poster"):
-                self.addresses.append(value or "")
-            if name == "id":
-                self.ids.append(value or "")
-
-
 def brightness(color: str) -> int:
     return sum(int(channel) for channel in re.findall(r"\d+", color)[:3])
 
@@ -75,10 +55,10 @@ def parts(page: str, run: int) -> set[str]:
 
 
 def test_the_page_is_one_self_contained_file(place: Path) -> None:
-    links = Links(report(place))
+    links = Page(report(place))
     assert len(links.addresses) > 20
     assert all(address.startswith(("#", "data:image/webp;base64,")) for address in links.addresses)
-    assert not {"script", "link", "iframe", "object"} & set(links.tags)
+    assert not {"script", "link", "iframe", "object"} & links.tags
     assert len(links.ids) == len(set(links.ids))
     assert {address[1:] for address in links.addresses if address.startswith("#")} <= set(links.ids)
 

@@ -8,6 +8,7 @@ from scipy.special import log_softmax, softmax
 from models.backbones import Heads
 from training.config import DistillationConfig
 from training.distillation.losses import (
+    ClassTerms,
     attention_consistency,
     class_weights,
     cross_entropy,
@@ -33,7 +34,7 @@ def test_cross_entropy_takes_vote_shares() -> None:
 def test_logit_adjustment_adds_the_log_prior_to_the_logits() -> None:
     prior = RNG.normal(size=7)
     expected = -(VOTES * log_softmax(STUDENT + prior, axis=1)).sum(axis=1).mean()
-    found = cross_entropy(tensor(STUDENT), tensor(VOTES), log_prior=tensor(prior))
+    found = cross_entropy(tensor(STUDENT), tensor(VOTES), ClassTerms(log_prior=tensor(prior)))
     assert float(found) == pytest.approx(expected, rel=1e-5)
 
 
@@ -86,7 +87,7 @@ def test_class_balance_weighs_by_the_effective_number_of_faces() -> None:
     found = class_weights(tensor(counts), beta=0.999).numpy()
     assert found == pytest.approx(expected, rel=1e-5)
     weighted = -(VOTES * expected * log_softmax(STUDENT, axis=1)).sum(axis=1).mean()
-    assert float(cross_entropy(tensor(STUDENT), tensor(VOTES), weight=tensor(found))) == pytest.approx(
+    assert float(cross_entropy(tensor(STUDENT), tensor(VOTES), ClassTerms(weight=tensor(found)))) == pytest.approx(
         weighted, rel=1e-5
     )
 

@@ -1,7 +1,6 @@
 """Sections of the report, from made-up runs."""
 
 import json
-from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 
 from models.manifest import Interval
-from tests.support_training import small_recipe
+from tests.support_training import Page, small_recipe
 from tools.illustrate import label_of
 from training.config import DataSource
 from training.loop import metrics
@@ -28,24 +27,6 @@ from training.report.slices import share, slices_of
 RNG = np.random.default_rng(5)
 LABELS = RNG.integers(0, 7, 500)
 PROBABILITIES = RNG.dirichlet(np.ones(7), 500)
-
-
-class Seen(HTMLParser):
-    """Parser of tags, attribute names and text."""
-
-    def __init__(self, markup: str) -> None:
-        super().__init__()
-        self.tags: set[str] = set()
-        self.attributes: set[str] = set()
-        self.text: list[str] = []
-        self.feed(markup)
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        self.attributes |= {name for name, _ in attributes}
-
-    def handle_data(self, data: str) -> None:
-        self.text.append(data)
 
 
 def write_metrics(folder: Path, lines: list[dict[str, object]]) -> Path:
@@ -169,7 +150,7 @@ def test_a_hostile_name_is_text_in_figures_and_templates(name: str) -> None:
     rows = [plot.Row(name, name, (Interval(0.5, 0.2, 0.8),))]
     figure = str(plot.intervals(rows, name="x", label=name))
     table = str(render("overview.html", headings=("run",), rows=[(name,)]))
-    seen = Seen(figure + table)
+    seen = Page(figure + table)
     assert "script" not in seen.tags
     assert "onload" not in seen.attributes
     assert "".join(seen.text).count(name) == 3  # both labels of the row, and the table's cell
