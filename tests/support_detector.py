@@ -1,4 +1,4 @@
-"""Helpers for detector tests: drawn faces whose place is known, a teacher that knows them, and a small recipe."""
+"""Helpers for detector tests: drawn faces with known positions, a teacher that finds them, and a small recipe."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ _DISC = (180, 200, 230)
 
 
 def drawn_face(side: int, center: tuple[float, float], radius: float) -> tuple[Array, Array]:
-    """A disc with five dots on a dark ground, (side, side, 3) uint8 BGR, and its face, (1, 16) as of the teacher."""
+    """A disc with five dots, (side, side, 3) uint8 BGR, and its face, (1, 16), as the teacher returns it."""
     image = np.full((side, side, 3), 40, np.uint8)
     points = np.array(center) + radius * _POINTS
     cv2.circle(image, (round(center[0]), round(center[1])), round(radius), _DISC, -1)
@@ -59,14 +59,14 @@ def drawn_images(root: Path) -> Path:
 
 
 def untrained_graph(path: Path) -> Path:
-    """Write the graph of a small network that learned nothing, where a teacher's is run. Returns `path`."""
+    """Write the graph of an untrained small network, in place of the teacher's. Returns `path`."""
     torch.manual_seed(1)
     write_graph(FaceFPN((4, 8, 8, 8, 8), (1, 1, 1, 1), 8).eval(), path)
     return path
 
 
 def small_detector_recipe(folder: Path, monkeypatch: pytest.MonkeyPatch, *, steps: int = 6) -> DetectorRecipe:
-    """A recipe over drawn images below `folder`, with a teacher that knows drawn faces."""
+    """A recipe over drawn images below `folder`, with a teacher that finds drawn faces."""
     monkeypatch.setattr(images, "Teacher", DrawnTeacher)
     root = drawn_images(folder / "drawn")
     teacher = folder / "teacher.onnx"

@@ -206,7 +206,7 @@ def test_a_tracker_gets_the_content_of_the_metrics_file(
     assert closed == [library]
 
 
-def test_a_tracker_that_is_not_installed_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_tracker_names_the_command_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
     recipe = small_recipe(drawn_faces(tmp_path / "faces", train=2, valid=1), epochs=1)
     with pytest.raises(RecipeError, match="pip install wandb"):

@@ -1,4 +1,4 @@
-"""A detector from training to release, on drawn faces: resumed as if never stopped, exported, scored."""
+"""A detector from training to release, on drawn faces: resumed, exported and evaluated."""
 
 import json
 from pathlib import Path
@@ -101,7 +101,7 @@ def test_the_commands_release_and_score(tmp_path: Path, monkeypatch: pytest.Monk
     options = [str(run), "--tag", "v1", "--artifacts", str(artifacts), "--default"]
     assert export_command.main(options) == 0
     assert load_detector(default_detector_dir(artifacts)).kind == "face_detector"
-    assert export_command.main(options) == 1  # it is there
+    assert export_command.main(options) == 1  # the artifact exists
     assert evaluate_command.main(["--artifact", str(tmp_path / "absent")]) == 1
     models, out = tmp_path / "models", tmp_path / "metrics.json"
     models.mkdir()

@@ -65,7 +65,7 @@ def test_the_report_has_a_row_for_contempt(trained: tuple[Path, Path, Path], tmp
     assert "contempt" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
-def test_the_service_answers_with_eight_probabilities(settings: Settings) -> None:
+def test_the_service_returns_eight_probabilities(settings: Settings) -> None:
     photo = encoded(face_photo(), "JPEG")
     app = create_app(settings)
     with TestClient(app, base_url="http://localhost") as client:
@@ -120,7 +120,7 @@ def test_seven_and_eight_classes_in_one_recipe_are_refused(trained: tuple[Path, 
         train(mixed, tmp_path / "run")
 
 
-def test_a_teacher_of_seven_classes_is_refused_and_its_weights_start_all_but_the_head(
+def test_a_teacher_with_seven_classes_is_refused_and_its_weights_initialize_all_but_the_head(
     trained: tuple[Path, Path, Path], tmp_path: Path
 ) -> None:
     seven = train(small_recipe(drawn_faces(tmp_path / "faces", train=2, valid=1), epochs=1), tmp_path / "seven")

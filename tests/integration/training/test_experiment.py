@@ -88,7 +88,7 @@ def test_a_missing_experiment_is_a_clear_error(tmp_path: Path, caplog: pytest.Lo
     assert "absent.yaml" in caplog.text
 
 
-def test_a_file_that_is_no_experiment_names_its_first_problems(
+def test_a_file_that_is_not_an_experiment_names_its_problems(
     experiment: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert main([str(experiment.with_name("base.yaml"))]) == 1
@@ -127,7 +127,7 @@ def dry_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return [str(path), "--reduced", "--rows", rows, "--runs", str(tmp_path / "runs"), "--plot", str(plot)]
 
 
-def test_an_interrupted_experiment_is_continued_by_the_same_command_and_ends_with_table_and_figure(
+def test_an_interrupted_experiment_is_resumed_by_the_same_command_and_ends_with_table_and_figure(
     dry_run: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     started: list[str] = []

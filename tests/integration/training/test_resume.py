@@ -75,7 +75,7 @@ def test_a_corrupt_last_checkpoint_falls_back_to_the_one_before(tmp_path: Path) 
     assert losses(tmp_path / "run") == pytest.approx(expected, rel=1e-5)
 
 
-def test_two_runs_of_one_recipe_are_the_same_run_and_another_seed_is_another(tmp_path: Path) -> None:
+def test_runs_of_one_recipe_are_equal_and_another_seed_changes_them(tmp_path: Path) -> None:
     root = drawn_faces(tmp_path / "faces")
     first = losses(train(small_recipe(root), tmp_path / "first"))
     assert losses(train(small_recipe(root), tmp_path / "second")) == first
@@ -98,7 +98,7 @@ def test_a_run_older_than_a_recipe_key_resumes_with_its_default(tmp_path: Path) 
     assert train(recipe, out) == out
 
 
-def test_a_run_killed_while_it_validates_still_scores_that_epoch(
+def test_a_run_killed_during_validation_validates_that_epoch_after_resuming(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = with_runtime(small_recipe(drawn_faces(tmp_path / "faces")), checkpoint_every_steps=7)

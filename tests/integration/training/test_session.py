@@ -52,7 +52,7 @@ GOLDEN = {
 }
 
 
-def test_existing_recipes_have_the_losses_they_always_had(tmp_path: Path) -> None:
+def test_losses_equal_the_recorded_ones(tmp_path: Path) -> None:
     root = drawn_faces(tmp_path / "faces")
     cnn = train(small_recipe(root, loss={"class_balance": 0.9, "label_smoothing": 0.1}), tmp_path / "cnn")
     assert list(losses(cnn).values()) == pytest.approx(GOLDEN["cnn"], abs=2e-3)
@@ -102,7 +102,7 @@ def test_out_of_memory_points_at_accumulation(
         train(recipe, tmp_path / "run")
 
 
-def test_another_error_of_torch_is_not_taken_for_missing_memory(
+def test_other_errors_of_torch_are_not_reported_as_out_of_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:

@@ -46,7 +46,7 @@ def test_absent_neighbors_are_skipped_and_mien_is_measured(tmp_path: Path, capsy
     assert capsys.readouterr().err.count("not installed") == 2
 
 
-def test_a_neighbor_s_last_line_is_its_result_and_the_best_round_counts(
+def test_the_last_line_of_a_script_is_its_result_and_the_best_round_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = tmp_path / "fake.py"

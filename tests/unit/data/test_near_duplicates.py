@@ -38,6 +38,6 @@ def test_flat_images_resemble_nothing() -> None:
     assert not near_duplicates(flat, flat).any()
 
 
-def test_nothing_resembles_no_images() -> None:
+def test_no_images_have_no_near_duplicates() -> None:
     assert near_duplicates(thumbnails([_face("fear", 1)]), thumbnails([])).tolist() == [False]
     assert near_duplicates(thumbnails([]), thumbnails([_face("fear", 1)])).tolist() == []

@@ -29,7 +29,7 @@ def test_balanced_adds_the_correction_to_the_scaled_logits_and_natural_does_not(
     assert balanced[0, RARE] == pytest.approx(np.exp(2) / (np.exp(2) + 6))
 
 
-def test_a_manifest_without_a_correction_gives_the_same_for_both(tmp_path: Path) -> None:
+def test_priors_are_equal_without_a_correction(tmp_path: Path) -> None:
     manifest = read_manifest(tiny_artifact(tmp_path / "tiny.test"))
     logits = np.random.default_rng(0).normal(size=(5, 7))
     assert np.array_equal(manifest.probabilities(logits, "natural"), manifest.probabilities(logits, "balanced"))

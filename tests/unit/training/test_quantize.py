@@ -75,9 +75,7 @@ def test_only_what_the_logits_need_is_quantized_and_the_first_convolution_is_not
     assert len(names) == len(convolutions) - 1 + 24
 
 
-def test_ranges_come_from_train_faces_alone_and_the_same_ones_each_time(
-    faces: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_calibration_uses_the_same_train_faces_each_time(faces: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Sample] = []
     original: Callable[[Reader, Sample], Array] = Reader.crop
     monkeypatch.setattr(Folders, "crop", lambda self, sample: (seen.append(sample), original(self, sample))[1])
@@ -134,7 +132,7 @@ def test_missing_int8_and_int8_on_a_gpu_are_rejected(tmp_path: Path) -> None:
         Classifier(artifact, device="cuda", precision="int8")
 
 
-def test_the_change_is_paired_by_face_and_the_graphs_take_turns(faces: Path) -> None:
+def test_the_change_is_paired_by_face(faces: Path) -> None:
     graph = default_artifact_dir() / "model.onnx"
     manifest = load_artifact(default_artifact_dir())
     same = quantize.compare(manifest, graph, graph, "folders", faces, rounds=2)

@@ -64,7 +64,7 @@ def test_the_rows_that_teach_a_chosen_row_are_trained_too(tmp_path: Path) -> Non
         ({"plot": {"x": "faces", "panels": {"all": {"CNN": {10: "cnn_10"}}}}}, "no row cnn_10"),
     ],
 )
-def test_a_name_that_is_no_row_is_an_error(tmp_path: Path, changes: dict[str, Any], complaint: str) -> None:
+def test_an_unknown_row_is_an_error(tmp_path: Path, changes: dict[str, Any], complaint: str) -> None:
     with pytest.raises(RecipeError, match=complaint):
         recipes_of(experiment(tmp_path, **changes), reduced=False)
 

@@ -37,7 +37,7 @@ def test_every_decodable_suffix_counts(tmp_path: Path, suffix: str) -> None:
     assert reader.crop(reader.samples("all")[0]).shape == (112, 112, 3)
 
 
-def test_other_files_and_deeper_folders_do_not_disturb(tmp_path: Path) -> None:
+def test_other_files_are_ignored_and_deeper_folders_are_read(tmp_path: Path) -> None:
     root = make_folders(tmp_path, {"train": {"happy": 1}})
     (root / "train" / "happy" / "notes.txt").write_text("mine", encoding="utf-8")
     (root / "README.md").write_text("mine", encoding="utf-8")

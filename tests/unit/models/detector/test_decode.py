@@ -36,7 +36,7 @@ def test_a_cell_places_its_face_relative_to_its_corner() -> None:
     assert row[14] == pytest.approx(0.9)
 
 
-def test_the_better_of_two_that_overlap_stays() -> None:
+def test_nms_keeps_the_better_of_two_overlapping_faces() -> None:
     rows = _decode(_grids(stride_8=(3, 3, 0.7), stride_16=(1, 1, 0.9)))
     assert sorted(rows[:, 14]) == pytest.approx([0.7, 0.9])  # 32 px within 64 px: little overlap
     same = _grids(stride_8=(3, 3, 0.7))

@@ -36,7 +36,7 @@ def _artifact(folder: Path) -> DetectorManifest:
     return manifest
 
 
-def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
+def test_a_written_manifest_is_read_unchanged(tmp_path: Path) -> None:
     manifest = _artifact(tmp_path / "tiny.v1")
     assert load_detector(tmp_path / "tiny.v1") == manifest
 

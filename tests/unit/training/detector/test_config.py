@@ -1,4 +1,4 @@
-"""Recipes of detectors: each of the folder says how it is run; unknown keys and missing files are named."""
+"""Recipes of detectors: headers, unknown keys and missing files."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ RECIPES = sorted(FOLDER.glob("*.yaml"))
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
-def test_a_recipe_says_how_it_is_run_and_what_it_costs(path: Path) -> None:
+def test_a_recipe_states_its_command_and_cost(path: Path) -> None:
     head = path.read_text(encoding="utf-8").partition("\nname:")[0]
     recipe = read_as(DetectorRecipe, path, [])
     assert recipe.name == path.stem
@@ -28,12 +28,12 @@ def test_an_unknown_key_is_an_error_that_names_it() -> None:
         read_as(DetectorRecipe, RECIPES[0], ["loss.landmark_weight=3"])
 
 
-def test_a_missing_teacher_says_where_it_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_teacher_names_the_command_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(MODELS_DIR_VARIABLE, str(tmp_path))
     with pytest.raises(RecipeError, match="mien models pull"):
         read_as(DetectorRecipe, RECIPES[0], []).data.resolved_teacher()
 
 
-def test_a_released_recipe_names_no_path_of_this_machine() -> None:
+def test_a_released_recipe_contains_no_local_path() -> None:
     recipe = read_as(DetectorRecipe, RECIPES[0], ["data.cache_dir=/secret/cache", "data.folders.0.root=/secret/a"])
     assert "/secret" not in str(shareable(recipe))

@@ -1,4 +1,4 @@
-"""Evaluation of a detector: matches, false faces, landmark errors, and metrics of no faces."""
+"""Evaluation of a detector: matches, false positives, landmark errors, and metrics without faces."""
 
 import math
 from pathlib import Path
@@ -19,19 +19,19 @@ def _rows(*faces: Array) -> Array:
     return np.array([[*face[:14], 0.9] for face in faces], np.float32).reshape(-1, 15)
 
 
-def test_each_face_is_found_once_and_the_second_box_on_it_is_no_false_face() -> None:
+def test_each_face_is_matched_once_and_a_second_box_is_not_a_false_positive() -> None:
     found = compare(_rows(FACES[0], FACES[0]), FACES, FACES[:, :4])
     assert (found.found.tolist(), found.false, found.detections) == ([True, False], 0, 2)
     assert found.errors.tolist() == pytest.approx([0.0])
 
 
-def test_a_box_where_the_teacher_saw_nothing_is_false() -> None:
+def test_a_box_without_a_detection_of_the_teacher_is_a_false_positive() -> None:
     elsewhere = FACES[0] + np.array([200, 200, 0, 0, *[200] * 10, 0, 0], np.float32)
     assert compare(_rows(elsewhere), FACES, FACES[:, :4]).false == 1
-    assert compare(_rows(elsewhere), FACES, elsewhere[None, :4]).false == 0  # it was in doubt there
+    assert compare(_rows(elsewhere), FACES, elsewhere[None, :4]).false == 0  # the teacher was uncertain there
 
 
-def test_the_landmark_error_is_in_distances_of_the_eyes() -> None:
+def test_landmark_errors_are_divided_by_the_distance_between_the_eyes() -> None:
     true = FACES[0, 4:14]
     eyes = float(np.linalg.norm(true[:2] - true[2:4]))
     shifted = true + np.tile([0.1 * eyes, 0], 5)
@@ -53,7 +53,7 @@ def _perfect(image: Array) -> Array:
     return _rows(*DrawnTeacher(Path(__file__)).faces(image))
 
 
-def test_a_detector_that_knows_all_has_full_recall_and_no_false_faces(tmp_path: Path) -> None:
+def test_a_perfect_detector_has_full_recall_and_no_false_positives(tmp_path: Path) -> None:
     metrics = {one.name: one for one in evaluate(_perfect, _labeled_images(tmp_path, 4))}
     assert metrics["recall, faces of 24 px and more"].estimate.value == 1
     assert metrics["recall, faces of 24 px and more"].faces == 4

@@ -1,4 +1,4 @@
-"""The detector's loss: cells that learn a face, what they learn, and a loss that falls to what is right."""
+"""Loss of the detector: assignment of faces to cells, and values for known predictions."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def _targets(*faces: tuple[float, float, float]) -> Targets:
 
 
 @pytest.mark.parametrize(("radius", "stride"), [(5, 8), (10, 8), (35, 16), (120, 32)])
-def test_a_face_teaches_cells_of_the_stride_of_its_size(radius: float, stride: int) -> None:
+def test_a_face_is_assigned_to_cells_of_the_stride_for_its_size(radius: float, stride: int) -> None:
     corners, strides = cells(256, 256)
     assigned = assign(_targets((123, 131, radius)), corners, strides)
     learning = assigned.face >= 0
@@ -30,13 +30,13 @@ def test_a_face_teaches_cells_of_the_stride_of_its_size(radius: float, stride: i
     assert (centers[learning] - torch.tensor([123.0, 131.0])).abs().max() <= 2 * stride
 
 
-def test_a_face_between_two_cells_still_teaches_one() -> None:
+def test_a_face_between_two_cells_is_assigned_to_at_least_one() -> None:
     corners, strides = cells(64, 64)
     for x in range(24, 33):
         assert (assign(_targets((x, 28.5, 4)), corners, strides).face >= 0).sum() >= 1
 
 
-def test_the_smaller_of_two_faces_in_one_place_is_learned() -> None:
+def test_the_smaller_of_two_overlapping_faces_is_assigned() -> None:
     corners, strides = cells(128, 128)
     assigned = assign(_targets((64, 64, 18), (66, 64, 6)), corners, strides)
     assert 1 in assigned.face.tolist()
@@ -58,7 +58,7 @@ def test_ignored_boxes_and_the_surroundings_of_a_face_do_not_count() -> None:
 
 
 def _perfect(targets: Targets, side: int) -> list[Grid]:
-    """Grids that say what the targets are."""
+    """Grids that equal the targets."""
     corners, strides = cells(side, side)
     face = assign(targets, corners, strides).face
     rows = targets.faces[face.clamp(min=0)]
@@ -77,7 +77,7 @@ def _perfect(targets: Targets, side: int) -> list[Grid]:
     return grids
 
 
-def test_a_perfect_prediction_costs_nothing_and_a_shifted_landmark_does() -> None:
+def test_the_loss_is_zero_for_a_perfect_prediction_and_not_for_a_shifted_landmark() -> None:
     targets = _targets((40, 60, 9), (90, 70, 30))
     grids = _perfect(targets, 128)
     perfect = losses(grids, [targets], DetectorLoss())
@@ -88,7 +88,7 @@ def test_a_perfect_prediction_costs_nothing_and_a_shifted_landmark_does() -> Non
     assert shifted["boxes"].item() == pytest.approx(perfect["boxes"].item())
 
 
-def test_samples_without_faces_teach_the_scores_alone() -> None:
+def test_samples_without_faces_have_a_loss_of_scores_only() -> None:
     torch.manual_seed(0)
     network = FaceFPN((4, 8, 8, 8, 8), (1, 1, 1, 1), 8)
     parts = losses(network(torch.rand(2, 3, 64, 64) * 255), [_targets(), _targets()], DetectorLoss())
@@ -104,7 +104,7 @@ def test_the_loss_is_on_the_device_of_the_network(monkeypatch: pytest.MonkeyPatc
     assert losses(grids, [_targets((40, 60, 9))], DetectorLoss())["loss"].device.type == "meta"
 
 
-def test_a_box_is_placed_as_decoding_places_it() -> None:
+def test_boxes_equal_those_of_decoding() -> None:
     bbox = torch.tensor([[0.5, 0.5, np.log(4), np.log(2)]], dtype=torch.float32)
     boxes = to_boxes(bbox, torch.tensor([[3.0, 2.0]]), torch.tensor([[8.0]]))
     assert boxes[0].tolist() == pytest.approx([12, 12, 44, 28])

@@ -1,4 +1,4 @@
-"""Samples: faces move with their pixels, are repeatable, and are learned only where they are seen."""
+"""Samples: reproducible, with labels that follow their pixels, and visible faces only."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ def _scenes(images: LabeledImages, seed: int = 0) -> Scenes:
     return Scenes(images, SceneConfig(img_size=SIDE), weights={"drawn": 1.0}, seed=seed)
 
 
-def test_a_sample_depends_on_seed_and_number_alone(images: LabeledImages) -> None:
+def test_a_sample_depends_only_on_seed_and_index(images: LabeledImages) -> None:
     one, again, other = _scenes(images)(3), _scenes(images)(3), _scenes(images, seed=1)(3)
     assert np.array_equal(one.pixels, again.pixels)
     assert np.array_equal(np.array(one.faces), np.array(again.faces))
@@ -57,7 +57,7 @@ def test_a_box_rotated_by_90_degrees_swaps_its_sides() -> None:
     assert rotated[0, :4] == pytest.approx([35, 45, 50, 30], abs=1e-4)
 
 
-def test_every_sample_has_faces_within_it_and_leaves_out_what_is_in_doubt(images: LabeledImages) -> None:
+def test_samples_contain_visible_faces_and_ignore_unreliable_ones(images: LabeledImages) -> None:
     scenes = _scenes(images)
     samples = [scenes(number) for number in range(60)]
     faces = np.concatenate([np.array(sample.faces).reshape(-1, 14) for sample in samples])
@@ -70,6 +70,6 @@ def test_every_sample_has_faces_within_it_and_leaves_out_what_is_in_doubt(images
     assert any(sample.ignored for sample in samples)
 
 
-def test_images_without_a_face_make_samples_without_faces(images: LabeledImages) -> None:
+def test_images_without_a_face_give_samples_without_faces(images: LabeledImages) -> None:
     scenes = _scenes(LabeledImages(images.items[:1], "0" * 64))
     assert not any(scenes(number).faces for number in range(20))

@@ -1,4 +1,4 @@
-"""The teacher's views: agreement of several, mirror images, and no faces where it sees none."""
+"""Labels of the teacher: merged views, mirror images, and images without faces."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def _row(x: float, score: float) -> Array:
     return np.array([x, 0, 10, 10, *points.ravel(), score], np.float32)
 
 
-def test_landmarks_are_the_mean_of_sure_looks_and_the_score_is_the_best() -> None:
+def test_landmarks_are_the_mean_of_confident_views_and_the_score_is_the_best() -> None:
     views = [np.stack([_row(0.0, 0.9)]), np.stack([_row(1.0, 0.7)]), np.stack([_row(3.0, 0.4)]), np.empty((0, 15))]
     (face,) = merge_views(views)
     assert face[0] == pytest.approx(0.5)
@@ -27,7 +27,7 @@ def test_landmarks_are_the_mean_of_sure_looks_and_the_score_is_the_best() -> Non
     assert (face[SCORE], face[VIEW_SHARE]) == (pytest.approx(0.9), 0.5)
 
 
-def test_two_faces_stay_two_and_none_stays_none() -> None:
+def test_merging_keeps_separate_faces_and_empty_views() -> None:
     assert len(merge_views([np.stack([_row(0, 0.9), _row(50, 0.8)])] * 2)) == 2
     assert merge_views([np.empty((0, 15), np.float32)] * 8).shape == (0, len(FIELDS))
 
@@ -40,13 +40,13 @@ def test_a_mirrored_face_keeps_its_image_left_eye_on_the_left() -> None:
     assert np.allclose(mirrored(other, 100), row)
 
 
-def test_overlap_of_boxes() -> None:
+def test_iou_of_boxes() -> None:
     boxes = np.array([[0, 0, 10, 10], [5, 0, 10, 10], [20, 20, 1, 1]], np.float32)
     assert box_iou(boxes[:1], boxes)[0] == pytest.approx([1, 1 / 3, 0])
     assert box_iou(np.empty((0, 4)), boxes).shape == (0, 3)
 
 
-def test_looks_at_a_real_face_agree_and_a_gray_wall_has_none() -> None:
+def test_views_of_a_real_face_agree_and_a_gray_image_has_no_face() -> None:
     teacher = Teacher(folder_from_environment("MIEN_MODELS_DIR") / TEACHER_FILE)
     photo = min((ROOT / "samples" / "photos").glob("*.jpg"))
     faces = teacher.faces(read_bgr(photo))

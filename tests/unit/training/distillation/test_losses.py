@@ -61,7 +61,7 @@ def test_the_parts_add_up_by_lambda(mode: str) -> None:
     assert float(parts.total) == pytest.approx(expected, rel=1e-5)
 
 
-def test_token_modes_teach_the_distillation_head_alone() -> None:
+def test_token_modes_train_only_the_distillation_head() -> None:
     class_logits, token_logits = tensor(STUDENT).requires_grad_(), tensor(STUDENT).requires_grad_()
     config = DistillationConfig.model_construct(mode="token-soft", teachers=("t",), weight=1.0, temperature=2.0)
     heads = Heads(class_logits, token_logits)
@@ -92,7 +92,7 @@ def test_class_balance_weighs_by_the_effective_number_of_faces() -> None:
     )
 
 
-def test_a_class_without_a_face_weighs_nothing() -> None:
+def test_a_class_without_a_face_has_weight_zero() -> None:
     found = class_weights(tensor([100, 0, 10, 10, 10, 10, 10]), beta=0.99)
     assert float(found[1]) == 0.0
     assert torch.isfinite(found).all()

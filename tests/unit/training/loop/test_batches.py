@@ -27,7 +27,7 @@ def load(root: Path, **changes: object) -> Faces:
     return load_faces(source, color="luminance", cache_dir=root.parent / "cache")
 
 
-def test_a_fraction_takes_its_share_of_each_class_and_lies_within_a_larger_one(root: Path) -> None:
+def test_a_fraction_takes_its_share_of_each_class_and_is_a_subset_of_a_larger_one(root: Path) -> None:
     whole, most, few = (load(root, fraction=fraction) for fraction in (1.0, 0.5, 0.2))
     assert np.bincount(whole.labels).tolist() == [10] * 7
     assert np.bincount(most.labels).tolist() == [5] * 7

@@ -25,7 +25,7 @@ def test_a_class_that_does_not_occur_is_left_out_of_the_means() -> None:
     assert metrics.mean_class_accuracy(counts) == pytest.approx((1.0 + 0.5) / 2)
 
 
-def test_ece_is_zero_when_confidence_is_earned_and_large_when_it_is_not() -> None:
+def test_ece_is_zero_for_a_calibrated_model_and_large_for_an_overconfident_one() -> None:
     probabilities = np.full((1000, 7), 0.2 / 6)
     probabilities[:, 3] = 0.8
     earned = np.r_[np.full(800, 3), np.full(200, 1)]
@@ -33,7 +33,7 @@ def test_ece_is_zero_when_confidence_is_earned_and_large_when_it_is_not() -> Non
     assert metrics.ece(probabilities, np.full(1000, 1)) == pytest.approx(0.8)
 
 
-def test_temperature_finds_the_factor_that_logits_were_inflated_by() -> None:
+def test_temperature_equals_the_factor_that_logits_were_multiplied_by() -> None:
     logits = RNG.normal(size=(4000, 7)) * 2
     labels = np.array([RNG.choice(7, p=row) for row in softmax(logits, axis=1)])
     assert metrics.fit_temperature(logits * 3, labels) == pytest.approx(3.0, rel=0.08)

@@ -43,7 +43,7 @@ def test_mixing_depends_on_seed_and_step_only() -> None:
     assert not torch.equal(first[1], mix(crops, targets, config, seed=3, step=8)[1])
 
 
-def test_both_kinds_are_drawn_and_a_share_of_batches_is_left_alone() -> None:
+def test_both_kinds_are_drawn_and_a_share_of_batches_is_unchanged() -> None:
     crops, targets = batch()
     config = MixConfig(mixup=0.8, cutmix=1.0, probability=0.5)
     results = [mix(crops, targets, config, seed=0, step=step)[0] for step in range(60)]
@@ -54,7 +54,7 @@ def test_both_kinds_are_drawn_and_a_share_of_batches_is_left_alone() -> None:
     assert mix(crops, targets, MixConfig(), seed=0, step=0)[0] is crops
 
 
-def test_two_processes_mix_as_one_does() -> None:
+def test_two_processes_mix_like_one() -> None:
     crops, targets = batch()
     config = MixConfig(mixup=0.8, cutmix=1.0)
     whole = mix(crops, targets, config, seed=1, step=2)

@@ -21,7 +21,7 @@ def _logits(network: FaceNetwork, crops: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("model", [TINY_CNN, TINY_DEIT | {"drop_path_rate": 0.0}], ids=["cnn", "hybrid"])
-def test_measured_norms_keep_the_function_and_make_training_start_from_it(model: dict[str, object]) -> None:
+def test_measured_norms_keep_the_output_in_evaluation_and_training(model: dict[str, object]) -> None:
     torch.manual_seed(0)
     network = build_network(small_recipe(Path("faces"), model=model).model)
     for norm in (module for module in network.modules() if isinstance(module, nn.BatchNorm2d)):

@@ -59,7 +59,7 @@ def test_risk_is_the_error_of_the_most_confident_and_ends_at_that_of_all() -> No
     assert curve.risk.tolist() == pytest.approx([0, 0, 1 / 3, 2 / 4])
 
 
-def test_mistakes_come_most_confident_first_and_right_faces_never() -> None:
+def test_mistakes_are_sorted_by_confidence_and_exclude_correct_faces() -> None:
     predicted, labels = np.array([0, 1, 2, 3]), np.array([0, 2, 2, 1])
     assert most_confidently_wrong(predicted, np.array([0.9, 0.5, 0.9, 0.7]), labels).tolist() == [3, 1]
     assert most_confidently_wrong(predicted, np.ones(4), labels, shown=1).tolist() == [1]
@@ -72,7 +72,7 @@ def test_examples_are_a_median_correct_face_and_the_most_confident_mistake_per_c
     assert chosen.tolist() == [2, 4, 5]
 
 
-def test_time_is_that_of_the_steps_at_the_speed_of_each_epoch(tmp_path: Path) -> None:
+def test_minutes_are_computed_from_the_speed_of_each_epoch(tmp_path: Path) -> None:
     history = read_history(write_metrics(tmp_path, two_epochs()), batch_size=60)
     assert history.minutes == pytest.approx((10 * 60 / 100 + 10 * 60 / 200) / 60)
     assert history.faces_per_s == pytest.approx(20 * 60 / 9)
