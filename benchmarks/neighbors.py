@@ -47,7 +47,7 @@ _INSTALL: Final = "not installed: see `python -m benchmarks.neighbors --help`"
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What one program did with all photos in its fastest round."""
+    """Results of one program in its fastest round."""
 
     program: str
     photos_with_face: int
@@ -56,7 +56,7 @@ class Measured:
 
 
 def write_photos(folder: Path, count: int) -> str:
-    """Write `count` JPEG files of 350x350 px, the same ones each time. Returns: where they come from."""
+    """Write `count` JPEG files of 350x350 px, the same ones each time. Returns: their source."""
     root = os.environ.get("MIEN_DATA_DIR")
     pictures = _dataset_faces(Path(root)) if root else _portraits()
     for number, pixels in enumerate(islice(pictures, count)):
@@ -71,7 +71,7 @@ def _dataset_faces(root: Path) -> Iterator[Array]:
 
 
 def _portraits() -> Iterator[Array]:
-    """The sample portrait, turned, brightened and mirrored differently each time."""
+    """Random variants of the sample portrait: rotated, brightened or mirrored."""
     portrait = decode((SAMPLES / "astronaut.jpg").read_bytes())[:300, 80:380]
     height, width = portrait.shape[:2]
     random = np.random.default_rng(0)
@@ -115,7 +115,7 @@ def measure_page(js: Path, folder: Path) -> dict[str, Any]:
 
 
 def programs(fer: Path | None, js: Path | None) -> dict[str, Callable[[Path], dict[str, Any]]]:
-    """How each program that is there is measured."""
+    """Measurements of the available programs, by name."""
     found: dict[str, Callable[[Path], dict[str, Any]]] = {"Mien as cloned": measure_mien}
     if models_dir := os.environ.get("MIEN_MODELS_DIR"):
         found["Mien with YuNet"] = lambda folder: measure_mien(folder, models_dir)
@@ -151,7 +151,7 @@ def _print(best: dict[str, Measured], count: int) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Measure, print, and write JSON where asked."""
+    """Measure all programs, print a table, and write JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fer", type=Path, metavar="PYTHON", help="interpreter of an environment with fer")
     parser.add_argument("--js", type=Path, metavar="FOLDER", help="folder with node_modules")

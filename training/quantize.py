@@ -251,9 +251,8 @@ def main(arguments: list[str] | None = None) -> int:
         "--rounds", type=int, default=ROUNDS, help="number of timed inferences per graph and batch size"
     )
     chosen = parser.parse_args(arguments)
-    logging.basicConfig(
-        level=logging.ERROR
-    )  # the library recommends preprocessing, which the exporter has already done
+    # the library recommends preprocessing, which the exporter has already done
+    logging.basicConfig(level=logging.ERROR)
     try:
         comparison = run(chosen.artifact, *chosen.data, out=chosen.out, rounds=chosen.rounds)
     except (MienError, FileExistsError) as error:

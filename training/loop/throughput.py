@@ -69,17 +69,17 @@ class Clock:
     """Timer of an epoch: time spent waiting for batches, and speed."""
 
     def __init__(self) -> None:
-        self.started = self.asked = time.perf_counter()
+        self.started = self.requested = time.perf_counter()
         self.waited_s, self.faces = 0.0, 0
 
     def batch_loaded(self) -> None:
         """Record that the loader has returned a batch."""
-        self.waited_s += time.perf_counter() - self.asked
+        self.waited_s += time.perf_counter() - self.requested
 
     def step_done(self, faces: int) -> None:
         """Record that a step on `faces` faces is done and the next batch is requested."""
         self.faces += faces
-        self.asked = time.perf_counter()
+        self.requested = time.perf_counter()
 
     @property
     def faces_per_s(self) -> float:

@@ -55,15 +55,15 @@ def _natural(value: str) -> tuple[float, str]:
 
 
 def _slice(attribute: str, value: str, chosen: Array, predicted: Array, labels: Array) -> Slice:
-    mine, said = labels[chosen], predicted[chosen]
+    actual, found = labels[chosen], predicted[chosen]
     return Slice(
         attribute=attribute,
         value=value,
         faces=len(chosen),
-        classes=len(np.unique(mine)),
-        accuracy=share(int((mine == said).sum()), len(chosen)),
+        classes=len(np.unique(actual)),
+        accuracy=share(int((actual == found).sum()), len(chosen)),
         mean_class_accuracy=metrics.bootstrap(
-            lambda i: metrics.mean_class_accuracy(metrics.confusion(said[i], mine[i])), len(chosen)
+            lambda i: metrics.mean_class_accuracy(metrics.confusion(found[i], actual[i])), len(chosen)
         ),
     )
 

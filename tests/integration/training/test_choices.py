@@ -14,8 +14,7 @@ from safetensors.torch import save_file
 from timm import create_model
 from torch import nn
 
-from data.contract import LABELS
-from tests.data_sets import make_affectnet, make_expw, make_folders
+from tests.data_sets import make_affectnet, make_expw
 from tests.support_training import (
     TINY_CNN,
     TINY_DEIT,
@@ -53,16 +52,6 @@ def test_unlabeled_faces_are_drawn_equally_often_by_every_sampler() -> None:
     labels = np.repeat([-1, 0, 1], [500, 490, 10])
     drawn = labels[epoch_order(labels, seed=0, epoch=0, sampler="class")]
     assert np.bincount(drawn + 1) / 1000 == pytest.approx([0.5, 0.25, 0.25], abs=0.05)
-
-
-def test_a_run_with_a_balanced_sampler_resumes_with_the_same_draws(tmp_path: Path) -> None:
-    train_counts = dict(zip(LABELS, (20, 3, 3, 9, 9, 6, 6), strict=True))
-    root = make_folders(tmp_path / "faces", {"train": train_counts, "valid": dict.fromkeys(LABELS, 1)})
-    data = small_recipe(root).data.model_dump(mode="json") | {"sampler": "class"}
-    recipe = small_recipe(root, data=data, epochs=1)
-    expected = losses(train(recipe, tmp_path / "run"))
-    (tmp_path / "run" / "last.pt").unlink()
-    assert losses(train(recipe, tmp_path / "run")) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("name", ["lamb", "nadamw"])

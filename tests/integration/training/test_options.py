@@ -68,16 +68,23 @@ def test_a_batch_in_parts_has_the_gradients_of_the_whole_batch(tmp_path: Path, p
     torch.testing.assert_close(found[1][1], found[0][1], atol=1e-5, rtol=1e-3)
 
 
-def test_a_run_that_mixes_resumes_with_the_same_losses_and_logs_accuracy(tmp_path: Path) -> None:
-    root = drawn_faces(tmp_path / "faces")
-    recipe = small_recipe(
-        root, mix={"mixup": 0.8, "cutmix": 1.0}, optim={"learning_rate": 3e-3, "layer_decay": 0.8}, epochs=2
-    )
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"mix": {"mixup": 0.8, "cutmix": 1.0}, "optim": {"learning_rate": 3e-3, "layer_decay": 0.8}},
+        {"data": {"sampler": "class"}},
+    ],
+    ids=["mixing", "sampler"],
+)
+def test_random_choices_resume_with_the_same_losses(tmp_path: Path, changes: dict[str, dict[str, object]]) -> None:
+    counts = dict(zip(LABELS, (20, 3, 3, 9, 9, 6, 6), strict=True))
+    root = make_folders(tmp_path / "faces", {"train": counts, "valid": dict.fromkeys(LABELS, 1)})
+    plain = small_recipe(root)
+    recipe = small_recipe(root, **{key: getattr(plain, key).model_dump() | value for key, value in changes.items()})
     expected = losses(train(recipe, tmp_path / "run"))
-    assert expected != losses(train(small_recipe(root, optim={"learning_rate": 3e-3}), tmp_path / "plain"))
+    assert expected != losses(train(plain, tmp_path / "plain"))
     (tmp_path / "run" / checkpoint.LAST).unlink()
-    train(recipe, tmp_path / "run")
-    assert losses(tmp_path / "run") == pytest.approx(expected, rel=1e-5)
+    assert losses(train(recipe, tmp_path / "run")) == pytest.approx(expected, rel=1e-5)
     assert all(0 <= line["accuracy"] <= 1 for line in metric_lines(tmp_path / "run") if "loss" in line)
 
 

@@ -23,10 +23,5 @@ def test_the_sample_photo_is_found_in_every_rotation(
     for turn in ("0", "90", "180", "270"):
         for images in ("found_by_turn", "close_ups_by_turn"):
             row = results[images][turn]
-            assert (row["reference"], row["found"], row["right_roll"], row["right_label"], row["others"]) == (
-                1,
-                1,
-                1,
-                1,
-                0,
-            )
+            del row["ms_median"]
+            assert row == {"reference": 1, "found": 1, "right_roll": 1, "right_label": 1, "others": 0}
