@@ -201,12 +201,9 @@ class FaceBatches(Dataset[tuple[Tensor, ...]]):
             self._augment = Augment(self.config)
         plan = self.plan
         chosen = plan.mine(self.order[number * plan.batch_size : (number + 1) * plan.batch_size])
-        crops = [self._augment(self.faces.crop(int(i)), seed=_face_seed(plan.seed, plan.epoch, int(i))) for i in chosen]
+        seeds = [np.random.SeedSequence([plan.seed, plan.epoch, int(i)]).generate_state(1)[0] for i in chosen]
+        crops = [self._augment(self.faces.crop(int(i)), seed=int(seed)) for i, seed in zip(chosen, seeds, strict=True)]
         return torch.from_numpy(np.stack(crops)), torch.from_numpy(self.faces.targets[chosen])
-
-
-def _face_seed(seed: int, epoch: int, index: int) -> int:
-    return int(np.random.SeedSequence([seed, epoch, index]).generate_state(1)[0])
 
 
 def epoch_order(labels: Array, *, seed: int, epoch: int, sampler: Sampler = "instance") -> Array:

@@ -169,16 +169,12 @@ class Supervised(FaceTask):
 
 
 def _class_terms(targets: Array, loss: LossConfig, device: torch.device) -> ClassTerms:
-    prior = _log_prior(targets, loss.logit_adjustment).to(device)
+    log_frequency = np.log(np.maximum(targets.mean(axis=0), 1e-6))
+    prior = torch.from_numpy(loss.logit_adjustment * log_frequency).float().to(device)
     if loss.class_balance is None:
         return ClassTerms(log_prior=prior)
     counts = torch.from_numpy(targets.sum(axis=0))
     return ClassTerms(prior, class_weights(counts, beta=loss.class_balance).to(device))
-
-
-def _log_prior(targets: Array, tau: float) -> Tensor:
-    frequency = targets.mean(axis=0)
-    return torch.from_numpy(tau * np.log(np.maximum(frequency, 1e-6))).float()
 
 
 def _shares_right(heads: Heads, targets: Tensor) -> tuple[Tensor, Tensor]:

@@ -50,16 +50,12 @@ def render(manifest: Manifest) -> str:
 
 def _headline(manifest: Manifest) -> str:
     """Share of faces that can be labeled with 95 % accuracy."""
-    lines = []
+    lines, first = [], manifest.metrics[0]
     for one in manifest.metrics:
-        if one.coverage_at_95 is not None and (one.data, one.split) == _first_split(manifest):
+        if one.coverage_at_95 is not None and (one.data, one.split) == (first.data, first.split):
             faces = f"{'clean ' if one.clean else ''}{one.data} {one.split} faces, {one.prior}"
             lines.append(f"- **{interval(one.coverage_at_95)} %** of {faces}")
     return "Coverage at 95 % selective accuracy:\n\n" + "\n".join(lines)
-
-
-def _first_split(manifest: Manifest) -> tuple[str, str]:
-    return manifest.metrics[0].data, manifest.metrics[0].split
 
 
 def _int8(manifest: Manifest) -> list[str]:

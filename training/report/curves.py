@@ -83,17 +83,14 @@ def validation_set(source: DataSource) -> str:
 
 def overlaid(results: list[RunResult]) -> Markup:
     """Curves of all runs in one figure each: accuracy, mean class accuracy, loss."""
-    losses = _overlay(results, "loss")
-    accuracy = _overlay(results, "accuracy")
-    mean_class = _overlay(results, "mean_class_accuracy")
-    return side_by_side(accuracy, mean_class, losses)
+    return side_by_side(*(_overlay(results, what) for what in _TITLES))
 
 
 _LEGEND_CHARACTERS = 22  # of a name in a legend of two columns
 _TITLES = {
-    "loss": "training loss",
     "accuracy": "validation accuracy, %",
     "mean_class_accuracy": "validation mean class accuracy, %",
+    "loss": "training loss",
 }
 
 

@@ -13,12 +13,8 @@ _HEADINGS = (
 )  # fmt: skip
 
 
-def rows(results: list[RunResult]) -> list[tuple[str, ...]]:
-    """Cells as text, in the order of the headings; shares in percent with their intervals."""
-    return [_row(result) for result in results]
-
-
 def _row(result: RunResult) -> tuple[str, ...]:
+    """Cells as text, in the order of the headings; shares in percent with their intervals."""
     scores, history = result.evaluation, result.history
     done = int(history.epochs[-1])
     epochs = f"{done}" if done == result.recipe.epochs else f"{done} of {result.recipe.epochs}"
@@ -40,11 +36,11 @@ def _row(result: RunResult) -> tuple[str, ...]:
 
 def as_html(results: list[RunResult]) -> Markup:
     """Table for the HTML page."""
-    return render("overview.html", headings=_HEADINGS, rows=rows(results))
+    return render("overview.html", headings=_HEADINGS, rows=[_row(result) for result in results])
 
 
 def as_markdown(results: list[RunResult], faces: FaceSet) -> str:
     """Table for a Markdown document."""
     lines = ["| " + " | ".join(_HEADINGS) + " |", "|" + "---|" * len(_HEADINGS)]
-    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows(results)]
+    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in map(_row, results)]
     return "\n".join([f"{faces.title}; shares in % with 95 % intervals over faces:", "", *lines])

@@ -73,17 +73,14 @@ def section(result: RunResult, faces: FaceSet, *, key: str) -> Section | None:
     found = slices_of(faces.attributes, result.predicted, faces.labels)
     if not found:
         return None
-    figures = [_figure([part for part in found if part.attribute == name], key) for name in _named(found)]
+    names = dict.fromkeys(part.attribute for part in found)
+    figures = [_figure([part for part in found if part.attribute == name], key) for name in names]
     note = (
         "By annotated attribute of the person, which is an annotator's guess. Accuracy with Wilson's 95 % interval; "
         "mean class accuracy with a bootstrap interval, over the expressions that occur in the slice, so slices with "
         "different expressions are not comparable. A wide interval means too few faces."
     )
     return Section("slices", "Slices by attribute", note, render("slices.html", figures=figures, slices=found))
-
-
-def _named(found: list[Slice]) -> list[str]:
-    return list(dict.fromkeys(part.attribute for part in found))
 
 
 def _figure(found: list[Slice], key: str) -> object:

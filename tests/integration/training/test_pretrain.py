@@ -193,8 +193,3 @@ def test_weights_of_another_network_are_rejected_by_name_and_shape(tmp_path: Pat
         state_of(folder, TINY_CNN, root)
     with pytest.raises(InitialWeightsError, match="neither encoder"):
         state_of(tmp_path / "nowhere", PLAIN_DEIT, root)
-
-
-def test_two_initializations_are_rejected() -> None:
-    with pytest.raises(RecipeError, match="choose one"):
-        small_recipe(Path("faces"), model=PLAIN_DEIT | {"init_from": "runs/mae", "pretrained": True})

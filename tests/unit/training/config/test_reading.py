@@ -36,32 +36,38 @@ def test_an_unknown_key_names_the_nearest_known_one(change: dict[str, object], n
         parse_as(Recipe, minimal() | change, origin="here")
 
 
-def test_a_test_split_is_rejected_for_training_and_selection() -> None:
-    values = minimal()
-    values["data"] = {"train": [{"kind": "folders", "split": "train"}], "valid": {"kind": "folders", "split": "test"}}
-    with pytest.raises(RecipeError, match="test split is for the final evaluation only"):
-        parse_as(Recipe, values, origin="here")
+CNN: dict[str, object] = {"family": "cnn", "name": "resnet18"}
+VALID_ON_TEST = {"train": [{"kind": "folders", "split": "train"}], "valid": {"kind": "folders", "split": "test"}}
 
 
-def test_distillation_without_a_teacher_is_rejected() -> None:
-    with pytest.raises(RecipeError, match="every mode except none requires a teacher"):
-        parse_as(Recipe, minimal() | {"distillation": {"mode": "token-soft"}}, origin="here")
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"data": VALID_ON_TEST}, "test split is for the final evaluation only"),
+        ({"distillation": {"mode": "token-soft"}}, "every mode except none requires a teacher"),
+        ({"loss": {"logit_adjustment": 1.0, "class_balance": 0.99}}, "choose one"),
+        ({"loss": {"relabel": {}}, "mix": {"mixup": 0.2}}, "relabel with mix"),
+        ({"model": CNN | {"init_from": "runs/mae", "pretrained": True}}, "choose one"),
+        ({"model": CNN | {"init_from": "weights.pth"}}, "name their publisher and license in init_terms"),
+    ],
+)
+def test_a_contradictory_or_incomplete_recipe_is_rejected(change: dict[str, object], complaint: str) -> None:
+    with pytest.raises(RecipeError, match=complaint):
+        parse_as(Recipe, minimal() | change, origin="here")
 
 
-def test_overrides_reach_nested_keys_and_scientific_numbers(tmp_path: Path) -> None:
+@pytest.fixture
+def trial(tmp_path: Path) -> Path:
     path = tmp_path / "trial.yaml"
     path.write_text(yaml.safe_dump(minimal()), encoding="utf-8")
-    recipe = read_recipe(path, ["optim.learning_rate=3e-4", "data.train.0.root=/there", "model.pretrained=true"])
+    return path
+
+
+def test_overrides_reach_nested_keys_and_scientific_numbers(trial: Path) -> None:
+    recipe = read_recipe(trial, ["optim.learning_rate=3e-4", "data.train.0.root=/there", "model.pretrained=true"])
     assert recipe.optim.learning_rate == 3e-4
     assert recipe.data.train[0].root == Path("/there")
     assert recipe.model.pretrained is True
-
-
-def test_an_override_without_a_value_shows_an_example(tmp_path: Path) -> None:
-    path = tmp_path / "trial.yaml"
-    path.write_text(yaml.safe_dump(minimal()), encoding="utf-8")
-    with pytest.raises(RecipeError, match="expected key=value"):
-        read_recipe(path, ["optim.learning_rate"])
 
 
 def test_a_file_that_is_not_text_is_not_a_recipe(tmp_path: Path) -> None:
@@ -76,11 +82,6 @@ def test_a_source_without_root_names_the_variable_to_set(monkeypatch: pytest.Mon
         parse_as(Recipe, minimal(), origin="here").data.valid.resolved_root()
 
 
-def test_two_remedies_for_rare_classes_are_rejected() -> None:
-    with pytest.raises(RecipeError, match="choose one"):
-        parse_as(Recipe, minimal() | {"loss": {"logit_adjustment": 1.0, "class_balance": 0.99}}, origin="here")
-
-
 @pytest.mark.parametrize(
     ("override", "expected"),
     [
@@ -88,14 +89,13 @@ def test_two_remedies_for_rare_classes_are_rejected() -> None:
         ("data.train.x.root=/there", "'x' is not an index of this list"),
         ("data.train.-1=x", "'-1' is not an index of this list"),
         ("epochs.more=3", "epochs is 1 in the recipe and has no more"),
+        ("optim.learning_rate", "expected key=value"),
         ("epochs=", "no value after the equals sign"),
         ("epochs=[", "override 'epochs=[': '[' is not a YAML value"),
         ("augment.flip=7", "flip: expected 0 to 1"),
         ("augment.rotate_degrees=400", "rotate_degrees: expected 0 to 1, or to 180 degrees"),
     ],
 )
-def test_an_invalid_override_is_one_clear_line(tmp_path: Path, override: str, expected: str) -> None:
-    path = tmp_path / "trial.yaml"
-    path.write_text(yaml.safe_dump(minimal()), encoding="utf-8")
+def test_an_invalid_override_is_one_clear_line(trial: Path, override: str, expected: str) -> None:
     with pytest.raises(RecipeError, match=re.escape(expected)):
-        read_recipe(path, [override])
+        read_recipe(trial, [override])

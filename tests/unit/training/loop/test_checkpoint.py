@@ -46,26 +46,26 @@ def test_no_checkpoint_is_none_and_only_damaged_ones_are_an_error(tmp_path: Path
         checkpoint.read_newest(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("error", "free_bytes", "complaint"),
+    [
+        (OSError(28, "No space left on device"), 10**12, "No space left on device"),
+        (RuntimeError("[enforce fail at inline_container.cc:664] . unexpected pos 704 vs 598"), 20_000,
+         "no space left on the disk: 0 MB needed, 0 MB free"),
+    ],
+    ids=["system", "torch"],
+)  # fmt: skip
 def test_a_full_disk_is_a_clear_error_and_the_previous_checkpoint_survives(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, free_bytes: int, complaint: str
 ) -> None:
     checkpoint.save_last(tmp_path, state(1))
 
     def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
+        raise error
 
     monkeypatch.setattr(torch, "save", full)
-    with pytest.raises(checkpoint.CheckpointError, match=r"No space left on device.*intact"):
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free_bytes))
+    with pytest.raises(checkpoint.CheckpointError, match=f"{complaint}.*intact"):
         checkpoint.save_last(tmp_path, state(2))
     assert checkpoint.read_newest(tmp_path)["step"] == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["last.pt"]
-
-
-def test_a_full_disk_reports_the_needed_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object, **__: object) -> None:
-        raise RuntimeError("[enforce fail at inline_container.cc:664] . unexpected pos 704 vs 598")
-
-    monkeypatch.setattr(torch, "save", broken)
-    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=20_000))
-    with pytest.raises(checkpoint.CheckpointError, match=r"no space left on the disk: 0 MB needed, 0 MB free"):
-        checkpoint.save_last(tmp_path, state(2))
