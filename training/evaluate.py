@@ -184,11 +184,6 @@ def _print_part(evaluations: list[Evaluation], *, title: str) -> None:
     Console().print(table)
 
 
-def _as_json(manifest: Manifest, evaluations: list[Evaluation]) -> str:
-    scored = [one.model_dump(mode="json") for one in evaluations]
-    return json.dumps({"artifact": manifest.name, "labels": manifest.labels, "evaluations": scored}, indent=2) + "\n"
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m training.evaluate", description="Evaluate a released artifact.")
@@ -201,7 +196,9 @@ def main(arguments: list[str] | None = None) -> int:
         manifest, evaluations = evaluate(chosen.artifact, kind, root, chosen.split, dict(chosen.option))
         print_evaluations(evaluations, title=f"{manifest.name} on {kind} {chosen.split}")
         if chosen.json:
-            write_atomic(chosen.json, _as_json(manifest, evaluations))
+            scored = [one.model_dump(mode="json") for one in evaluations]
+            results = {"artifact": manifest.name, "labels": manifest.labels, "evaluations": scored}
+            write_atomic(chosen.json, json.dumps(results, indent=2) + "\n")
     except (MienError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -61,13 +61,15 @@ def read_bgr(path: Path) -> Array:
 def load_images(data: DetectorData, split: Split) -> LabeledImages:
     """Find and label the images of a split. Raises: DatasetError, RecipeError."""
     teacher_path = data.resolved_teacher()
+    teacher_sha256 = sha256_of(teacher_path)
     items: list[LabeledImage] = []
     digest = hashlib.sha256()
     for folder in data.folders:
         files = _files(folder, split)
         index = _index(files, folder.resolved_root())
         digest.update(index.encode())
-        labels = _labels(folder, files, data.cache_dir, key=_key(index, teacher_path), teacher_path=teacher_path)
+        key = hashlib.sha256(f"{VERSION} {teacher_sha256}\n{index}".encode()).hexdigest()[:16]
+        labels = _labels(folder, files, data.cache_dir, key=key, teacher_path=teacher_path)
         items += [LabeledImage(folder.name, path, faces) for (path, _), faces in zip(files, labels, strict=True)]
     return LabeledImages(tuple(items), digest.hexdigest())
 
@@ -86,10 +88,6 @@ def _files(folder: ImageFolder, split: Split) -> list[tuple[Path, str]]:
 
 def _index(files: list[tuple[Path, str]], root: Path) -> str:
     return "".join(f"{path.relative_to(root).as_posix()} {sha256}\n" for path, sha256 in files)
-
-
-def _key(index: str, teacher_path: Path) -> str:
-    return hashlib.sha256(f"{VERSION} {sha256_of(teacher_path)}\n{index}".encode()).hexdigest()[:16]
 
 
 def _labels(

@@ -80,7 +80,8 @@ class Scenes:
     ) -> None:
         """Fill a region with a part of an image, scaled so that one of its faces has `min_px` to `max_px`."""
         image, faces = _maybe_mirrored(item, rng)
-        center, angle, span = _region_center(region), _angle(rng), region[2] - region[0]
+        center = np.array([region[0] + region[2], region[1] + region[3]]) / 2
+        angle, span = _angle(rng), region[2] - region[0]
         sure = sure_faces(faces)
         if len(sure):
             box = sure[rng.integers(len(sure)), :4]
@@ -159,10 +160,6 @@ def _angle(rng: Generator) -> float:
     if kind < 0.95:
         return float(rng.choice([-90, 90]) + rng.normal(0, 12))
     return float(rng.uniform(-180, 180))
-
-
-def _region_center(region: Rect) -> Array:
-    return np.array([region[0] + region[2], region[1] + region[3]]) / 2
 
 
 def similarity(source: Array, target: Array, scale: float, angle_deg: float) -> Array:

@@ -51,10 +51,7 @@ def section(result: RunResult, faces: FaceSet, *, key: str) -> Section | None:
         f"Cosine between class and distillation token: {mean[0]:.2f} as learned, {mean[-1]:.2f} after the last layer"
     )
     figure = plot.svg(drawn, name=f"{key}-cosine", label=label)
-    note = f"{label}; mean and middle 90 % of {len(chosen)} faces. DeiT reports 0.06 and 0.93.{_untaught(result)}"
-    return Section("tokens", "Class and distillation token", note, side_by_side(figure))
-
-
-def _untaught(result: RunResult) -> str:
     mode = result.recipe.distillation.mode
-    return "" if mode.startswith("token-") else f" This run did not train the distillation token (mode {mode})."
+    untrained = "" if mode.startswith("token-") else f" This run did not train the distillation token (mode {mode})."
+    note = f"{label}; mean and middle 90 % of {len(chosen)} faces. DeiT reports 0.06 and 0.93.{untrained}"
+    return Section("tokens", "Class and distillation token", note, side_by_side(figure))
