@@ -73,8 +73,17 @@ def _portrait(path: Path) -> Path:
     return path
 
 
-def bare_loop(paths: list[Path], pipelines: list[Pipeline]) -> float:
-    """Seconds for only the four stages over all files."""
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    """Wall time and CPU time of one pass, in seconds."""
+
+    seconds: float
+    cpu_seconds: float
+    outcome: Outcome | None = None
+
+
+def _bare(paths: list[Path], pipelines: list[Pipeline]) -> _Timed:
+    """Only the four stages over all files."""
     cv2.setNumThreads(1)
     local = threading.local()
     spare = iter(pipelines)
@@ -89,25 +98,10 @@ def bare_loop(paths: list[Path], pipelines: list[Pipeline]) -> float:
         pipeline.analyze(path.read_bytes())
 
     with ThreadPoolExecutor(len(pipelines), initializer=own) as pool:
-        began = time.perf_counter()
+        began, cpu = time.perf_counter(), time.process_time()
         for _ in pool.map(one, paths, chunksize=16):
             pass
-        return time.perf_counter() - began
-
-
-@dataclass(frozen=True, slots=True)
-class _Timed:
-    """Wall time and CPU time of one pass, in seconds."""
-
-    seconds: float
-    cpu_seconds: float
-    outcome: Outcome | None = None
-
-
-def _bare(paths: list[Path], pipelines: list[Pipeline]) -> _Timed:
-    cpu = time.process_time()
-    seconds = bare_loop(paths, pipelines)
-    return _Timed(seconds, time.process_time() - cpu)
+        return _Timed(time.perf_counter() - began, time.process_time() - cpu)
 
 
 def _ours(folder: Path, out: Path, outputs: tuple[str, ...], workers: int, settings: Settings) -> _Timed:
@@ -148,7 +142,7 @@ def measure(  # every argument is an option of the command
         folder = Path(place) / "photos"
         paths = make_photos(folder, source, count)
         pipelines = open_pipelines(settings, workers)
-        bare_loop(paths[: 8 * workers], pipelines)  # warm
+        _bare(paths[: 8 * workers], pipelines)  # warm
         ours: list[_Timed] = []
         with_images: list[_Timed] = []
         bare: list[_Timed] = []
