@@ -102,13 +102,14 @@ class Masked(FaceTask):
     """Masked autoencoding; the masked patches depend only on the seed and the step."""
 
     all_weights_used = False  # the heads of the encoder are not used
+    recipe: PretrainRecipe
     network: MaskedAutoencoder
 
     def __init__(
         self, recipe: PretrainRecipe, out: Path, network: MaskedAutoencoder, faces: JoinedFaces, *, machine: Machine
     ) -> None:
         super().__init__(recipe, faces, machine)
-        self.recipe, self.out, self.network = recipe, out, network
+        self.out, self.network = out, network
 
     def prepare(self, *batch: Tensor, step: int) -> tuple[Tensor, ...]:
         """Crops, and noise (B, patches) that determines the masked patches."""

@@ -44,11 +44,13 @@ class Best:
 class Supervised(FaceTask):
     """Training of a face network on class shares and, if the recipe has teachers, on their logits."""
 
+    recipe: Recipe
+
     def __init__(
         self, recipe: Recipe, out: Path, network: FaceNetwork, faces: JoinedFaces, *, valid: Faces, machine: Machine
     ) -> None:
         super().__init__(recipe, faces, machine)
-        self.recipe, self.out, self.network, self.valid, self.sampler = recipe, out, network, valid, recipe.data.sampler
+        self.out, self.network, self.valid, self.sampler = out, network, valid, recipe.data.sampler
         self.teachers: Teachers | None = None
         if recipe.distillation.teachers:
             self.teachers = Teachers(recipe.distillation).to(machine.device)

@@ -66,10 +66,11 @@ class FaceTask(Task):
     Raises: RecipeError, if a batch is larger than the data.
     """
 
+    recipe: FaceRecipe
     sampler: Sampler = "instance"
 
     def __init__(self, recipe: FaceRecipe, faces: JoinedFaces, machine: Machine) -> None:
-        self.faces, self.machine, self._recipe = faces, machine, recipe
+        self.recipe, self.faces, self.machine = recipe, faces, machine
         self.epochs = recipe.epochs
         self.steps_per_epoch = len(faces) // recipe.batch_size  # the last, incomplete batch is dropped
         if self.steps_per_epoch == 0:
@@ -77,7 +78,7 @@ class FaceTask(Task):
 
     def batches(self, epoch: int, first: int) -> Iterator[tuple[Tensor, ...]]:
         """Crops (B, 112, 112, C) uint8 and targets (B, K) float32; B is the batch size of this process."""
-        recipe, world = self._recipe, self.machine.world
+        recipe, world = self.recipe, self.machine.world
         plan = EpochPlan(recipe.seed, epoch, recipe.batch_size, world.rank, world.size)
         batches = FaceBatches(self.faces, recipe.augment, plan, sampler=self.sampler)
         return load_batches(batches, first=first, seed=recipe.seed, workers=recipe.runtime.workers)
@@ -85,6 +86,6 @@ class FaceTask(Task):
     def names(self, step: int) -> list[str]:
         """Keys of the faces."""
         epoch, number = divmod(step, self.steps_per_epoch)
-        order = epoch_order(self.faces.labels, seed=self._recipe.seed, epoch=epoch, sampler=self.sampler)
-        size = self._recipe.batch_size
+        order = epoch_order(self.faces.labels, seed=self.recipe.seed, epoch=epoch, sampler=self.sampler)
+        size = self.recipe.batch_size
         return [self.faces.keys[int(i)] for i in order[number * size : (number + 1) * size]]
