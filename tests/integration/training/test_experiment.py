@@ -118,8 +118,8 @@ def dry_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     every = [f"data.cache_dir={tmp_path / 'cache'}", "batch_size=8", "epochs=1", "runtime.workers=0",
              "data.train.0.options={}"]  # fmt: skip
     tiny["*"] = every
-    tiny["cnn*"] = ["model.name=test_resnet", "model.img_size=32"]
-    tiny["[vh]*"] = ["model.options.depth=1", "model.options.embed_dim=24", "model.options.num_heads=2"]
+    tiny["[vh]*"] = ["model.options.depth=1"]
+    tiny["*"] += ["model.options.embed_dim=24", "model.options.num_heads=2"]
     path = tmp_path / "data_amount.yaml"
     path.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
     rows = "cnn_10,cnn_30,hybrid_taught_10,hybrid_taught_30,vit_10"
