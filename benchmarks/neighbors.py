@@ -58,16 +58,14 @@ class Measured:
 def write_photos(folder: Path, count: int) -> str:
     """Write `count` JPEG files of 350x350 px, the same ones each time. Returns: their source."""
     root = os.environ.get("MIEN_DATA_DIR")
-    pictures = _dataset_faces(Path(root)) if root else _portraits()
+    pictures = _portraits()
+    if root:
+        reader = open_reader("muxspace", Path(root) / "muxspace")
+        pictures = (reader.image(sample) for sample in reader.samples("valid"))
     for number, pixels in enumerate(islice(pictures, count)):
         photo = cv2.resize(pixels[:, :, ::-1], (PHOTO_PX, PHOTO_PX), interpolation=cv2.INTER_CUBIC)
         cv2.imwrite(str(folder / f"{number:04}.jpg"), photo, [cv2.IMWRITE_JPEG_QUALITY, 90])
     return "muxspace validation" if root else "sample portrait"
-
-
-def _dataset_faces(root: Path) -> Iterator[Array]:
-    reader = open_reader("muxspace", root / "muxspace")
-    return (reader.image(sample) for sample in reader.samples("valid"))
 
 
 def _portraits() -> Iterator[Array]:

@@ -38,7 +38,8 @@ def read_foreign(network: FaceNetwork, path: Path) -> dict[str, Tensor]:
     if not found:
         raise ForeignWeightsError(f"model.init_from {path}: no tensor name matches this timm network")
     classifier = _classifier(network)
-    fresh = [name for name in own if name.startswith(classifier) and _differs(found.get(name), own[name])]
+    heads = [name for name in own if name.startswith(classifier)]
+    fresh = [name for name in heads if name not in found or found[name].shape != own[name].shape]
     found |= {name: own[name] for name in fresh}
     for name, value in found.items():
         if name in own and value.ndim == own[name].ndim == 4 and value.shape[1] == 3 and own[name].shape[1] == 1:
@@ -73,7 +74,3 @@ def _named_as(own: dict[str, Tensor], state: dict[str, Tensor]) -> dict[str, Ten
 def _classifier(network: FaceNetwork) -> tuple[str, ...]:
     names: Any = getattr(network.backbone.network, "pretrained_cfg", {}).get("classifier", "head")
     return tuple(f"{_OURS}{name}." for name in ([names] if isinstance(names, str) else names))
-
-
-def _differs(value: Tensor | None, expected: Tensor) -> bool:
-    return value is None or value.shape != expected.shape

@@ -128,8 +128,9 @@ def _fit_positions(network: FaceNetwork, weights: dict[str, Tensor], own: dict[s
 
 def _check(folder: Path, weights: dict[str, Tensor], own: dict[str, Tensor]) -> None:
     missing = [key for key in own if key not in weights and not _may_start_fresh(key)]
-    for key in [key for key in weights if _may_start_fresh(key) and not _has_shape_of(own.get(key), weights[key])]:
-        del weights[key]
+    for key in [key for key in weights if _may_start_fresh(key)]:
+        if key not in own or own[key].shape != weights[key].shape:  # the head of other classes starts fresh
+            del weights[key]
     unknown = [key for key in weights if key not in own]
     shapes = [
         f"{key} {tuple(weights[key].shape)}, expected {tuple(own[key].shape)}"
@@ -146,11 +147,6 @@ def _check(folder: Path, weights: dict[str, Tensor], own: dict[str, Tensor]) -> 
             f"model.init_from {folder}: the weights do not match the network ({'; '.join(problems)}). Use the same "
             "family, options and color as in the recipe.yaml of that run."
         )
-
-
-def _has_shape_of(own: Tensor | None, weight: Tensor) -> bool:
-    """False for a head of other classes, which starts fresh."""
-    return own is not None and own.shape == weight.shape
 
 
 def _may_start_fresh(key: str) -> bool:
