@@ -15,7 +15,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, BrowserType, ConsoleMessage, Page, WebSocket
+from playwright.sync_api import Browser, BrowserType, ConsoleMessage, FloatRect, Page, WebSocket
 
 from data.contract import Array
 from models.manifest import ArtifactError, default_artifact_dir
@@ -128,32 +128,48 @@ def serving(folder: Path, artifact: Path | None = None, **settings: object) -> I
 
 @dataclass
 class Tab:
-    """A page, its console errors, and the messages of its streams in order."""
+    """A page, its console errors and warnings, and the messages of its streams in order."""
 
     page: Page
-    complaints: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
     streams: list[WebSocket] = field(default_factory=list)
     sent: list[bytes] = field(default_factory=list)
-    answers: list[str] = field(default_factory=list)
+    results: list[str] = field(default_factory=list)
 
     def watch(self) -> None:
-        self.page.on("console", self._heard)
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("console", self._logged)
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("websocket", self._connected)
 
-    def _heard(self, message: ConsoleMessage) -> None:
-        own = "willReadFrequently" in message.text  # caused by the tests that read the canvas
-        if message.type in {"error", "warning"} and not own:
-            self.complaints.append(f"{message.text} ({message.location.get('url')})")
+    def _logged(self, message: ConsoleMessage) -> None:
+        caused_by_test = "willReadFrequently" in message.text  # of the canvases that tests read
+        if message.type in {"error", "warning"} and not caused_by_test:
+            self.errors.append(f"{message.text} ({message.location.get('url')})")
 
     def _connected(self, stream: WebSocket) -> None:
         self.streams.append(stream)
         stream.on("framesent", lambda payload: self.sent.append(bytes(payload)))
-        stream.on("framereceived", lambda payload: self.answers.append(str(payload)))
+        stream.on("framereceived", lambda payload: self.results.append(str(payload)))
+
+    def ignore_errors(self, *parts: str) -> None:
+        """Forget the errors that contain one of `parts`: the browser logs failures that a test causes."""
+        self.errors[:] = [error for error in self.errors if not any(part in error for part in parts)]
+
+    def download(self, button: str) -> tuple[str, bytes]:
+        """Click a button that downloads a file. Returns name and content."""
+        with self.page.expect_download() as waiting:
+            self.page.click(button)
+        return waiting.value.suggested_filename, Path(waiting.value.path()).read_bytes()
+
+    def box(self, selector: str) -> FloatRect:
+        """Position and size of a visible element, CSS pixels."""
+        box = self.page.locator(selector).bounding_box()
+        assert box is not None, f"{selector} is not visible"
+        return box
 
     def faces(self) -> list[dict[str, Any]]:
-        """The faces of the newest result."""
-        faces: list[dict[str, Any]] = json.loads(self.answers[-1])["faces"]
+        """Faces of the newest result."""
+        faces: list[dict[str, Any]] = json.loads(self.results[-1])["faces"]
         return faces
 
     def start_camera(self) -> None:
@@ -166,13 +182,13 @@ class Tab:
             if self.page.evaluate(expression):
                 return
             self.page.wait_for_timeout(50)
-        raise AssertionError(f"did not come true: {expression}")
+        raise AssertionError(f"still false: {expression}")
 
-    def wait_for_answers(self, count: int) -> None:
-        """Wait for a number of further results."""
-        goal = len(self.answers) + count
+    def wait_for_results(self, count: int) -> None:
+        """Wait for `count` more results."""
+        goal = len(self.results) + count
         for _ in range(WAIT_MS // 50):
-            if len(self.answers) >= goal:
+            if len(self.results) >= goal:
                 return
             self.page.wait_for_timeout(50)
-        raise AssertionError(f"{goal - len(self.answers)} of {count} answers did not come")
+        raise AssertionError(f"{goal - len(self.results)} of {count} results are missing")

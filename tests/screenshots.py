@@ -7,16 +7,16 @@ The model is the released one, or that of MIEN_MODEL.
 
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page, ViewportSize, sync_playwright
 
 from tests.browser import ALLOWED, CAMERA, WAIT_MS, launch, people_frames, serving, write_camera
 from tests.support import ROOT
 
-DESKTOP = {"width": 1280, "height": 800}
-PHONE = {"width": 360, "height": 740}
+DESKTOP = ViewportSize(width=1280, height=800)
+PHONE = ViewportSize(width=360, height=740)
 
 
 def live(page: Page) -> None:
@@ -34,10 +34,10 @@ def photos(page: Page) -> None:
     page.wait_for_timeout(500)
 
 
-SHOTS: dict[str, tuple[Any, dict[str, int], str, bool]] = {
-    "webcam-live-dark": (live, DESKTOP, "dark", False),
-    "webcam-photos-light": (photos, DESKTOP, "light", False),
-    "webcam-live-phone": (live, PHONE, "dark", False),
+SHOTS: dict[str, tuple[Callable[[Page], None], ViewportSize, str]] = {
+    "webcam-live-dark": (live, DESKTOP, "dark"),
+    "webcam-photos-light": (photos, DESKTOP, "light"),
+    "webcam-live-phone": (live, PHONE, "dark"),
 }
 
 
@@ -47,12 +47,12 @@ def main(folder: Path) -> None:
     with tempfile.TemporaryDirectory() as place, sync_playwright() as driver, serving(Path(place)) as site:
         camera = write_camera(Path(place) / "camera.mjpeg", people_frames())
         with launch(driver.chromium, CAMERA, ALLOWED, f"--use-file-for-fake-video-capture={camera}") as browser:
-            for name, (act, viewport, colors, whole) in SHOTS.items():
-                context = browser.new_context(viewport=viewport, color_scheme=colors)  # type: ignore[arg-type]
+            for name, (act, viewport, colors) in SHOTS.items():
+                context = browser.new_context(viewport=viewport, color_scheme=colors)
                 page = context.new_page()
                 page.goto(site.url, timeout=WAIT_MS)
                 act(page)
-                page.screenshot(path=folder / f"{name}.jpg", full_page=whole, type="jpeg", quality=88)
+                page.screenshot(path=folder / f"{name}.jpg", type="jpeg", quality=88)
                 context.close()
 
 

@@ -9,9 +9,7 @@ from playwright.sync_api import Browser, BrowserType, sync_playwright
 from tests.browser import ALLOWED, CAMERA, WAIT_MS, Tab, camera_frames, chromium, launch, serving, write_camera
 from tests.serving import Server
 
-Open = Callable[..., "Tab"]
-
-
+Open = Callable[..., Tab]
 _HERE = Path(__file__).parent
 
 
@@ -55,7 +53,7 @@ def open_tab(browser: Browser, site: Server) -> Iterator[Open]:
     def opened(
         path: str = "/", *, inside: Browser | None = None, at: str | None = None, script: str = "", **options: object
     ) -> Tab:
-        context = (inside or browser).new_context(accept_downloads=True, **options)  # type: ignore[arg-type]
+        context = (inside or browser).new_context(accept_downloads=True, **options)
         if script:
             context.add_init_script(script)
         tab = Tab(context.new_page())
@@ -66,7 +64,7 @@ def open_tab(browser: Browser, site: Server) -> Iterator[Open]:
         return tab
 
     yield opened
-    complaints = [complaint for tab in tabs for complaint in tab.complaints]
+    errors = [error for tab in tabs for error in tab.errors]
     for tab in tabs:
         tab.page.context.close()
-    assert not complaints
+    assert not errors

@@ -1,10 +1,14 @@
-"""A page whose stream is played by the test: people appear, move and leave without a model.
+"""A page whose stream the test plays: people appear, move and leave without a model.
 
-`SCENE` replaces WebSocket: each frame is answered with the faces in `window.people`. Opening again gives the next id,
-as the service does.
+`SCENE` replaces WebSocket: each frame is answered with the faces in `window.people`. Each connection
+has its own id, as with the service.
 """
 
+import json
 from typing import Any
+
+from tests.browser import Tab
+from tests.e2e.browser.conftest import Open
 
 SCENE = """
 window.connections = 0;
@@ -46,3 +50,19 @@ def person(track: int, x: float, y: float, side: float = 120, **shares: float) -
         "uncertain": False,
         "probabilities": probabilities,
     }
+
+
+TWO = (person(1, 60, 100, happiness=0.9), person(2, 400, 100, anger=0.8))
+
+
+def show(tab: Tab, *people: object) -> None:
+    """Let exactly these people be in view from the next frame on."""
+    tab.page.evaluate(f"() => {{ window.people = {json.dumps(people)}; }}")
+
+
+def start_scene(open_tab: Open, *people: object) -> Tab:
+    """Open the page and start the camera with these people in view."""
+    tab = open_tab(script=SCENE)
+    show(tab, *people)
+    tab.start_camera()
+    return tab

@@ -19,7 +19,7 @@ def test_fullscreen_keeps_the_controls_in_view(open_tab: Open) -> None:
     tab.start_camera()
     tab.page.click("#fullscreen")
     tab.wait_until("document.fullscreenElement?.id === 'view'")
-    tab.wait_for_answers(2)
+    tab.wait_for_results(2)
     for name in ("#stage", "#pause", "#settings", "#fps"):
         tab.wait_until(IN_VIEW % name)
     tab.page.click("#pause")
@@ -41,7 +41,7 @@ def test_another_camera_can_be_chosen(open_tab: Open, browsers: BrowserType) -> 
     with launch(browsers, f"{CAMERA}=device-count=2", ALLOWED) as several:  # which show a test pattern
         tab = open_tab(inside=several)
         tab.page.click("#start")
-        tab.wait_for_answers(1)
+        tab.wait_for_results(1)
         tab.page.click("#settings")
         options = tab.page.locator("#camera option")
         names = options.all_inner_texts()
@@ -51,7 +51,7 @@ def test_another_camera_can_be_chosen(open_tab: Open, browsers: BrowserType) -> 
         (other,) = [option.get_attribute("value") for option in options.all() if option.get_attribute("value") != used]
         tab.page.select_option("#camera", other)
         tab.wait_until(f"document.getElementById('video').srcObject && {CAMERA_IN_USE} === '{other}'")
-        tab.wait_for_answers(2)
+        tab.wait_for_results(2)
         assert tab.page.input_value("#camera") == other
 
 

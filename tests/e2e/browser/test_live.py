@@ -1,26 +1,25 @@
 """Live view in a real browser: all states, the right label, and recovery from errors."""
 
 import json
-from typing import Any
 
 import pytest
 from playwright.sync_api import BrowserType, Page
 
 from app.service.security import key_hash
-from tests.browser import CAMERA, WAIT_MS, Tab, launch, serving
+from tests.browser import CAMERA, WAIT_MS, launch, serving
 from tests.e2e.browser.conftest import Open
 from tests.serving import Server
 
 pytestmark = pytest.mark.timeout(240)
 
-# Notes when the first answer came, and when a label was first shown.
+# Records the times of the first result and of the first label shown.
 CLOCK = """
 window.clock = {};
 const Plain = window.WebSocket;
 window.WebSocket = class extends Plain {
   constructor(...given) {
     super(...given);
-    this.addEventListener("message", () => { window.clock.answer ??= performance.now(); });
+    this.addEventListener("message", () => { window.clock.result ??= performance.now(); });
   }
 };
 new MutationObserver(() => {
@@ -48,20 +47,15 @@ def wait_for_state(page: Page, state: str) -> None:
     page.wait_for_selector(f"#stage[data-state={state}]", timeout=WAIT_MS)
 
 
-def first_faces(tab: Tab) -> list[dict[str, Any]]:
-    faces: list[dict[str, Any]] = json.loads(tab.answers[0])["faces"]
-    return faces
-
-
 def test_the_right_label_is_shown_within_a_second_of_the_first_result(open_tab: Open, site: Server) -> None:
     tab = open_tab(script=CLOCK)
     assert title(tab.page) == "Label expressions live"
     tab.start_camera()
     clock = tab.page.evaluate("window.clock")
-    assert 0 <= clock["label"] - clock["answer"] < 1000
+    assert 0 <= clock["label"] - clock["result"] < 1000
     (image,) = site.ask(tab.sent[0])["images"]
     assert len(image["faces"]) == 1, "the frame shows one face"
-    (face,) = first_faces(tab)
+    (face,) = json.loads(tab.results[0])["faces"]
     assert face["label"] == image["faces"][0]["label"]
     assert face["probabilities"] == image["faces"][0]["probabilities"]
     shown = tab.page.inner_text(".face-label")
@@ -73,28 +67,28 @@ def test_at_most_two_frames_are_in_flight(open_tab: Open) -> None:
     tab = open_tab()
     order: list[str] = []
     tab.page.on("websocket", lambda stream: stream.on("framesent", lambda _: order.append("sent")))
-    tab.page.on("websocket", lambda stream: stream.on("framereceived", lambda _: order.append("answer")))
+    tab.page.on("websocket", lambda stream: stream.on("framereceived", lambda _: order.append("received")))
     tab.start_camera()
-    tab.wait_for_answers(20)
+    tab.wait_for_results(20)
     waiting, most = 0, 0
     for event in order:
         waiting += 1 if event == "sent" else -1
         most = max(most, waiting)
     assert 1 <= most <= 2
-    assert json.loads(tab.answers[-1])["dropped"] == 0
+    assert json.loads(tab.results[-1])["dropped"] == 0
 
 
 def test_boxes_follow_the_face_and_the_mirror(open_tab: Open) -> None:
     tab = open_tab()
     tab.start_camera()
-    tab.wait_for_answers(3)
+    tab.wait_for_results(3)
     assert tab.page.is_checked("#mirror")
     mirrored = tab.page.evaluate(DRAWN_AT)
     tab.page.click("#settings")
     tab.page.uncheck("#mirror")
     tab.page.wait_for_timeout(200)
     plain = tab.page.evaluate(DRAWN_AT)
-    box = json.loads(tab.answers[-1])["faces"][0]["box"]
+    box = tab.faces()[0]["box"]
     assert plain == pytest.approx((box["x"] + box["width"] / 2) / 640, abs=0.12)
     assert mirrored == pytest.approx(1 - plain, abs=0.12)
 
@@ -102,11 +96,11 @@ def test_boxes_follow_the_face_and_the_mirror(open_tab: Open) -> None:
 def test_metrics_and_timeline_are_shown(open_tab: Open) -> None:
     tab = open_tab()
     tab.start_camera()
-    tab.wait_for_answers(5)
+    tab.wait_for_results(5)
     tab.wait_until("parseFloat(document.getElementById('fps').textContent) > 0")
     assert tab.page.inner_text("#latency").endswith((" ms", " s"))
     assert tab.page.inner_text("#count") == "1"
-    label = json.loads(tab.answers[-1])["faces"][0]["label"]
+    label = tab.faces()[0]["label"]
     summary = tab.page.get_attribute(".timeline", "aria-label") or ""
     assert summary.startswith("Last 60 seconds: ")
     tab.wait_until(f"document.querySelector('.timeline').ariaLabel.includes('{label} ')")
@@ -122,7 +116,7 @@ def test_pausing_sends_nothing_and_stopping_releases_the_camera(open_tab: Open) 
     tab.page.wait_for_timeout(1000)
     assert len(tab.sent) == before
     tab.page.click("#pause")
-    tab.wait_for_answers(2)
+    tab.wait_for_results(2)
     track = "() => window.track.readyState"
     tab.page.evaluate("() => { window.track = document.getElementById('video').srcObject.getVideoTracks()[0]; }")
     assert tab.page.evaluate(track) == "live"
@@ -142,7 +136,7 @@ def test_a_hidden_tab_sends_nothing_and_resumes_when_visible(open_tab: Open) -> 
     tab.page.wait_for_timeout(1000)
     assert len(tab.sent) == before
     tab.page.evaluate(f"window.away = false; {HIDE}")
-    tab.wait_for_answers(3)
+    tab.wait_for_results(3)
     assert len(tab.streams) == 2
 
 
@@ -153,7 +147,7 @@ def test_switching_to_photos_and_back_keeps_the_live_view_working(open_tab: Open
     tab.page.wait_for_timeout(300)
     assert tab.streams[-1].is_closed()
     tab.page.keyboard.press("ArrowLeft")
-    tab.wait_for_answers(3)
+    tab.wait_for_results(3)
     assert tab.page.is_visible("#panel-live")
 
 
@@ -168,9 +162,7 @@ def test_the_page_reconnects_to_a_restarted_service(open_tab: Open, site: Server
         site.start()
     tab.wait_until("document.getElementById('badge').textContent.includes('numbered from 1 again')")
     tab.wait_until("document.getElementById('badge').hidden")
-    refused = ("ERR_CONNECTION_REFUSED", "WebSocket connection to", "503")
-    # the browser logs every failed attempt; nothing else may be logged
-    tab.complaints[:] = [text for text in tab.complaints if not any(part in text for part in refused)]
+    tab.ignore_errors("ERR_CONNECTION_REFUSED", "WebSocket connection to", "503")
 
 
 @pytest.mark.parametrize("size", [(360, 740), (844, 390), (1920, 1080)], ids=lambda size: f"{size[0]}x{size[1]}")
@@ -178,12 +170,12 @@ def test_a_resized_window_keeps_everything_visible(open_tab: Open, size: tuple[i
     tab = open_tab()
     tab.start_camera()
     tab.page.set_viewport_size({"width": size[0], "height": size[1]})
-    tab.wait_for_answers(2)
+    tab.wait_for_results(2)
     tab.page.wait_for_timeout(200)
-    assert tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing sticks out sideways"
+    assert tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing overflows sideways"
     fits = "(() => { const c = document.getElementById('overlay'); return Math.abs(c.width - c.clientWidth) <= 1; })()"
     assert tab.page.evaluate(fits)
-    box = json.loads(tab.answers[-1])["faces"][0]["box"]
+    box = tab.faces()[0]["box"]
     aspect = tab.page.evaluate(
         "(() => { const c = document.getElementById('overlay'); return [c.clientWidth, c.clientHeight]; })()"
     )
@@ -202,7 +194,7 @@ def test_an_unplugged_camera_is_reported_and_resumed(open_tab: Open) -> None:
     assert title(tab.page) == "The camera is gone"
     tab.page.evaluate("() => navigator.mediaDevices.dispatchEvent(new Event('devicechange'))")
     wait_for_state(tab.page, "live")
-    tab.wait_for_answers(2)
+    tab.wait_for_results(2)
 
 
 def test_a_blocked_camera_is_reported(open_tab: Open, browsers: BrowserType) -> None:
@@ -212,14 +204,12 @@ def test_a_blocked_camera_is_reported(open_tab: Open, browsers: BrowserType) -> 
         wait_for_state(tab.page, "refused")
         assert title(tab.page) == "Camera access is blocked"
         assert tab.page.inner_text("#start") == "Try again"
-        assert tab.page.evaluate("document.activeElement.id") == "start", "focus stays on the way on"
+        assert tab.page.evaluate("document.activeElement.id") == "start", "focus stays on the button to go on with"
         tab.page.keyboard.press("Enter")
         tab.page.wait_for_timeout(500)
         assert tab.page.evaluate("document.activeElement.id") == "start"
         tab.page.set_viewport_size({"width": 360, "height": 740})
-        stage, button = (tab.page.locator(name).bounding_box() for name in ("#stage", "#start"))
-        assert stage is not None
-        assert button is not None
+        stage, button = tab.box("#stage"), tab.box("#start")
         assert button["y"] + button["height"] < stage["y"] + stage["height"], "the button is not cut off"
 
 
@@ -248,7 +238,7 @@ def test_an_insecure_page_explains_why_the_camera_is_unavailable(
         tab.page.click("#start")
         wait_for_state(tab.page, "insecure")
         assert "HTTPS" in tab.page.inner_text("#state-text")
-        tab.complaints[:] = [text for text in tab.complaints if "Cross-Origin-Opener-Policy" not in text]
+        tab.ignore_errors("Cross-Origin-Opener-Policy")
 
 
 def test_a_busy_service_is_reported(open_tab: Open) -> None:
@@ -259,12 +249,12 @@ def test_a_busy_service_is_reported(open_tab: Open) -> None:
     tab = open_tab(script=script)
     tab.page.click("#start")
     tab.wait_until("document.getElementById('badge').textContent.includes('no free streams')")
-    tab.complaints[:] = [text for text in tab.complaints if "WebSocket connection to" not in text]
+    tab.ignore_errors("WebSocket connection to")
 
 
 def test_a_protected_service_asks_for_the_api_key(open_tab: Open, tmp_path_factory: pytest.TempPathFactory) -> None:
     with serving(tmp_path_factory.mktemp("guarded"), api_key_sha256=key_hash("sesame")) as guarded:
         tab = open_tab(at=guarded.url, http_credentials={"username": "anyone", "password": "sesame"})
         tab.start_camera()
-        tab.wait_for_answers(2)
+        tab.wait_for_results(2)
         tab.page.click("#stop")

@@ -18,7 +18,7 @@ from app.service.static_page import write_page
 from app.settings import load_settings
 from tests.browser import WAIT_MS, Tab, any_artifact, launch, serving
 from tests.e2e.browser.conftest import Open
-from tests.e2e.browser.test_photos import downloaded, wait_until_done
+from tests.e2e.browser.test_photos import wait_until_done
 from tests.serving import Server
 from tests.support import ROOT
 
@@ -62,7 +62,7 @@ def wait_for_models(tab: Tab) -> None:
         try:
             return tab.wait_until("document.getElementById('runs').textContent.includes('in this tab (')")
         except AssertionError:
-            assert not tab.complaints
+            assert not tab.errors
     raise AssertionError("the models were not loaded")
 
 
@@ -72,7 +72,7 @@ def labeled(tab: Tab, photos: list[Path]) -> dict[str, list[dict[str, Any]]]:
     for start in range(0, len(photos), 8):
         tab.page.set_input_files("#files", photos[start : start + 8])
         wait_until_done(tab, min(start + 8, len(photos)))
-    answers = json.loads(downloaded(tab.page, "#json"))
+    answers = json.loads(tab.download("#json")[1])
     return {entry["file"]: entry["images"][0]["faces"] for entry in answers}
 
 
@@ -166,14 +166,14 @@ def test_nothing_leaves_the_tab(open_tab: Open) -> None:
     icon = "/page/icon.svg"  # which Chromium looks for again when the address changes
     assert [url for url in asked if not url.startswith("blob:") and not url.endswith(icon)] == []
     assert tab.sent == []
-    tab.complaints[:] = [text for text in tab.complaints if icon not in text]
+    tab.ignore_errors(icon)
     assert "Nothing leaves this tab" in tab.page.inner_text(".notice >> nth=-1")
 
 
 def test_switching_while_the_camera_runs_starts_with_new_people(open_tab: Open) -> None:
     tab = open_tab()
     tab.start_camera()
-    tab.wait_for_answers(2)
+    tab.wait_for_results(2)
     tab.page.check("#local")
     tab.wait_until("document.getElementById('badge').textContent.includes('Loading the models')")
     assert tab.streams[-1].is_closed()
@@ -182,7 +182,7 @@ def test_switching_while_the_camera_runs_starts_with_new_people(open_tab: Open) 
     tab.page.wait_for_selector("[data-person='1'] .face-label:not(:empty)", timeout=WAIT_MS)
     assert len(tab.sent) == sent
     tab.page.uncheck("#local")
-    tab.wait_for_answers(2)
+    tab.wait_for_results(2)
 
 
 def test_a_photo_that_the_browser_cannot_read_has_an_explanation(open_tab: Open, tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_models_that_do_not_load_are_reported_and_tried_again(open_tab: Open) ->
     tab.page.click("text=Try again")
     wait_until_done(tab, 1)
     tab.page.wait_for_selector(".tile canvas", timeout=WAIT_MS)
-    tab.complaints[:] = [text for text in tab.complaints if "/page/models/" not in text]
+    tab.ignore_errors("/page/models/")
 
 
 def test_without_the_runtime_the_switch_is_hidden(open_tab: Open, site: Server) -> None:
@@ -215,7 +215,7 @@ def test_without_the_runtime_the_switch_is_hidden(open_tab: Open, site: Server) 
     tab.wait_until("document.documentElement.dataset.ready === 'yes'")
     assert not tab.page.is_visible("#local")
     tab.start_camera()
-    tab.wait_for_answers(1)
+    tab.wait_for_results(1)
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,5 @@
 """People in the live view: identities, colors, tags, disappearing cards, and messages."""
 
-import json
-
 import numpy as np
 import pytest
 from playwright.sync_api import BrowserType
@@ -10,12 +8,11 @@ from app.inference.detect import Face
 from app.inference.pipeline import LabeledFace
 from app.inference.tracking import Tracker
 from data.contract import CROP_PX, LABELS
-from tests.browser import ALLOWED, CAMERA, Tab, crossing_frames, launch, write_camera
+from tests.browser import ALLOWED, CAMERA, crossing_frames, launch, write_camera
 from tests.e2e.browser.conftest import Open
-from tests.e2e.browser.scenes import SCENE, person
+from tests.e2e.browser.scenes import SCENE, TWO, person, show, start_scene
 
 pytestmark = pytest.mark.timeout(240)
-TWO = [person(1, 60, 100, happiness=0.9), person(2, 400, 100, anger=0.8)]
 # Random scenes: tags that overlap, leave the picture, or lie on a mouth while it could be avoided.
 PLACES = """async () => {
   const { placeTags, shared } = await import('/page/tags.js');
@@ -77,17 +74,6 @@ STEADY = """async ([frames, threshold]) => {
 }"""
 
 
-def shows(*people: object) -> str:
-    return f"() => {{ window.people = {json.dumps(people)}; }}"
-
-
-def meet(open_tab: Open, *people: object) -> Tab:
-    tab = open_tab(script=SCENE)
-    tab.page.evaluate(shows(*people))
-    tab.start_camera()
-    return tab
-
-
 def heading(number: int) -> str:
     return (
         f"document.querySelector('[data-person=\"{number}\"]:not(.away) h3')?.textContent === '{number}Person {number}'"
@@ -95,10 +81,10 @@ def heading(number: int) -> str:
 
 
 def test_a_new_connection_starts_without_people_and_shows_a_message(open_tab: Open) -> None:
-    tab = meet(open_tab, *TWO)
+    tab = start_scene(open_tab, *TWO)
     tab.wait_until(heading(2))
     tab.page.wait_for_timeout(3000)
-    tab.page.evaluate(shows(person(1, 400, 100, sadness=0.9)))  # the other person is number 1 now
+    show(tab, person(1, 400, 100, sadness=0.9))  # the other person is number 1 now
     tab.page.evaluate("() => window.socket.fail()")
     tab.wait_until("window.connections === 2 && document.querySelectorAll('.face').length === 1")
     assert "numbered from 1 again" in tab.page.inner_text("#badge")
@@ -108,10 +94,10 @@ def test_a_new_connection_starts_without_people_and_shows_a_message(open_tab: Op
 
 @pytest.mark.parametrize("how", ["pause", "tab"])
 def test_a_pause_or_another_tab_also_starts_without_people(open_tab: Open, how: str) -> None:
-    tab = meet(open_tab, *TWO)
+    tab = start_scene(open_tab, *TWO)
     tab.wait_until(heading(2))
     tab.page.click("#pause" if how == "pause" else "#tab-photos")
-    tab.page.evaluate(shows(person(1, 400, 100, sadness=0.9)))
+    show(tab, person(1, 400, 100, sadness=0.9))
     tab.page.click("#pause" if how == "pause" else "#tab-live")
     tab.wait_until("window.connections === 2 && document.querySelectorAll('.face').length === 1")
     assert "sadness" in tab.page.inner_text(".face-label")
@@ -119,7 +105,7 @@ def test_a_pause_or_another_tab_also_starts_without_people(open_tab: Open, how: 
 
 
 def test_the_attention_map_of_an_earlier_connection_is_not_shown(open_tab: Open) -> None:
-    tab = meet(open_tab, *TWO)
+    tab = start_scene(open_tab, *TWO)
     tab.page.evaluate("""() => {
         const real = window.fetch;
         window.fetch = (path, ...rest) => path.includes('expressions')
@@ -138,7 +124,7 @@ def test_the_attention_map_of_an_earlier_connection_is_not_shown(open_tab: Open)
 
 
 def test_number_and_color_of_a_person_are_on_box_and_card(open_tab: Open) -> None:
-    tab = meet(open_tab, person(2, 200, 150, side=200, neutral=0.9))
+    tab = start_scene(open_tab, person(2, 200, 150, side=200, neutral=0.9))
     card = tab.page.locator("[data-person='2']")
     assert card.locator("h3").inner_text().split() == ["2", "Person", "2"]
     shade = "getComputedStyle(document.querySelector('[data-person] .chip')).backgroundColor"
@@ -149,7 +135,7 @@ def test_number_and_color_of_a_person_are_on_box_and_card(open_tab: Open) -> Non
 
 
 def test_uncertain_and_neutral_look_different(open_tab: Open) -> None:
-    tab = meet(open_tab, person(1, 200, 150, side=200, neutral=0.6))
+    tab = start_scene(open_tab, person(1, 200, 150, side=200, neutral=0.6))
     drawn = tab.page.evaluate(DRAWN)
     assert drawn["sure"] > 5 * max(drawn["uncertain"], 1), "a filled tag, or a hollow one"
     assert tab.page.inner_text(".face-label") == "neutral 60%" or "?" in tab.page.inner_text(".face-label")
@@ -185,49 +171,45 @@ def test_tags_hide_neither_each_other_nor_a_mouth(open_tab: Open) -> None:
 
 
 def test_the_card_of_a_person_who_left_shrinks_and_disappears(open_tab: Open) -> None:
-    tab = meet(open_tab, *TWO)
+    tab = start_scene(open_tab, *TWO)
     tab.wait_until(heading(2))
-    tall = tab.page.locator("[data-person='2']").bounding_box()
-    tab.page.evaluate(shows(TWO[0]))
+    tall = tab.box("[data-person='2']")["height"]
+    show(tab, TWO[0])
     tab.page.wait_for_selector("[data-person='2'].away")
-    small = tab.page.locator("[data-person='2']").bounding_box()
-    assert tall is not None
-    assert small is not None
-    assert small["height"] < tall["height"] / 2.5
+    assert tab.box("[data-person='2']")["height"] < tall / 2.5
     assert "left" in tab.page.inner_text("[data-person='2']")
     tab.wait_until("document.querySelectorAll('.face').length === 1")
 
 
 def test_the_stage_reports_that_no_face_is_in_view(open_tab: Open) -> None:
-    tab = meet(open_tab, TWO[0])
-    tab.page.evaluate(shows())
+    tab = start_scene(open_tab, TWO[0])
+    show(tab)
     tab.wait_until("document.getElementById('badge').textContent === 'No face in view'")
     assert tab.page.is_visible("#badge")
-    tab.page.evaluate(shows(TWO[0]))
+    show(tab, TWO[0])
     tab.wait_until("document.getElementById('badge').hidden")
 
 
 @pytest.mark.parametrize("size", [(1280, 800), (1920, 1080), (768, 1024), (360, 740), (740, 360)], ids=str)
 def test_controls_stay_on_screen_and_the_stage_does_not_jump(open_tab: Open, size: tuple[int, int]) -> None:
     tab = open_tab(script=SCENE, viewport={"width": size[0], "height": size[1]})
-    before = tab.page.locator("#stage").bounding_box()
-    tab.page.evaluate(shows(*TWO))
+    before = tab.box("#stage")
+    show(tab, *TWO)
     tab.start_camera()
-    assert tab.page.locator("#stage").bounding_box() == before
+    assert tab.box("#stage") == before
     for name in ("#fps", "#pause", "#stop", "#settings"):
-        box = tab.page.locator(name).bounding_box()
-        assert box is not None
+        box = tab.box(name)
         assert box["x"] >= 0
         assert box["x"] + box["width"] <= size[0]
         assert box["y"] + box["height"] <= size[1], f"{name} is below the fold"
     tab.page.click("#pause")
-    assert tab.page.locator("#stage").bounding_box() == before
+    assert tab.box("#stage") == before
     tab.page.click("#stop")
-    assert tab.page.locator("#stage").bounding_box() == before
+    assert tab.box("#stage") == before
 
 
 def test_a_card_shows_three_expressions_and_all_seven_on_demand(open_tab: Open) -> None:
-    tab = meet(open_tab, TWO[1])
+    tab = start_scene(open_tab, TWO[1])
     rows = tab.page.locator(".face .bars li:visible")
     assert rows.count() == 3
     assert tab.page.locator(".face .bars li.lead").inner_text().startswith("anger")
@@ -237,10 +219,9 @@ def test_a_card_shows_three_expressions_and_all_seven_on_demand(open_tab: Open) 
 
 
 def test_hovering_over_the_timeline_shows_the_probabilities(open_tab: Open) -> None:
-    tab = meet(open_tab, TWO[1])
+    tab = start_scene(open_tab, TWO[1])
     tab.page.wait_for_timeout(1500)
-    box = tab.page.locator(".timeline").bounding_box()
-    assert box is not None
+    box = tab.box(".timeline")
     tab.page.mouse.move(box["x"] + box["width"] - 2, box["y"] + 10)
     tab.wait_until("document.querySelector('.tip').textContent.includes('anger 80%')")
 
@@ -267,7 +248,7 @@ def test_two_people_who_pass_each_other_keep_their_numbers(
         assert before[0] != before[1]
         places = []
         for _ in range(40):
-            tab.wait_for_answers(2)
+            tab.wait_for_results(2)
             assert tab.page.locator(".face").count() == 2, "nobody gets a third number"
             faces = {face["track"]: face["box"]["x"] for face in tab.faces()}
             if len(faces) == 2:

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from playwright.sync_api import Page
 
 from data.contract import LABELS, decode
 from tests.browser import WAIT_MS, Tab, serving
@@ -37,20 +36,20 @@ def wait_until_done(tab: Tab, count: int) -> None:
     tab.wait_until(f"document.getElementById('progress').textContent === '{words}'")
 
 
-def downloaded(page: Page, button: str) -> bytes:
-    with page.expect_download() as waiting:
-        page.click(button)
-    return Path(waiting.value.path()).read_bytes()
+def labeled(open_tab: Open, *photos: Path, **options: object) -> Tab:
+    """Open the page and label photos."""
+    tab = open_tab("/#photos", **options)
+    tab.page.set_input_files("#files", list(photos))
+    wait_until_done(tab, len(photos))
+    return tab
 
 
 def test_photos_are_labeled_drawn_and_downloadable(open_tab: Open, site: Server) -> None:
-    tab = open_tab("/#photos")
-    tab.page.set_input_files("#files", PHOTOS)
-    wait_until_done(tab, len(PHOTOS))
+    tab = labeled(open_tab, *PHOTOS)
     assert tab.page.locator(".tile canvas").count() == len(PHOTOS)
 
-    answers = {entry["file"]: entry for entry in json.loads(downloaded(tab.page, "#json"))}
-    table = list(csv.DictReader(io.StringIO(downloaded(tab.page, "#csv").decode())))
+    answers = {entry["file"]: entry for entry in json.loads(tab.download("#json")[1])}
+    table = list(csv.DictReader(io.StringIO(tab.download("#csv")[1].decode())))
     for photo in PHOTOS:
         expected = site.ask(photo.read_bytes())["images"][0]["faces"]
         assert answers[photo.name]["images"][0]["faces"] == expected
@@ -63,13 +62,11 @@ def test_photos_are_labeled_drawn_and_downloadable(open_tab: Open, site: Server)
 
 
 def test_the_downloaded_image_is_the_photo_with_its_boxes(open_tab: Open) -> None:
-    tab = open_tab("/#photos")
-    tab.page.set_input_files("#files", ASTRONAUT)
-    wait_until_done(tab, 1)
+    tab = labeled(open_tab, ASTRONAUT)
     tab.page.click(".tile .open")
     tab.wait_until("document.getElementById('detail-picture').width === 512")
     assert tab.page.locator("#detail .bars li:visible").count() == 7
-    drawn = decode(downloaded(tab.page, "#detail-save")).astype(np.int16)
+    drawn = decode(tab.download("#detail-save")[1]).astype(np.int16)
     plain = decode(ASTRONAUT.read_bytes()).astype(np.int16)
     assert drawn.shape == plain.shape
     changed = np.abs(drawn - plain).max(axis=2) > 60
@@ -95,14 +92,12 @@ def test_a_photo_can_be_dropped_and_pasted_from_either_tab(open_tab: Open, kind:
 def test_a_broken_file_is_reported_and_does_not_stop_the_others(open_tab: Open, tmp_path: Path) -> None:
     broken = tmp_path / "=broken.jpg"
     broken.write_bytes(ASTRONAUT.read_bytes()[:2000])
-    tab = open_tab("/#photos")
-    tab.page.set_input_files("#files", [broken, ASTRONAUT])
-    wait_until_done(tab, 2)
+    tab = labeled(open_tab, broken, ASTRONAUT)
     assert tab.page.locator(".tile .error").count() == 1
     assert tab.page.locator(".tile").nth(1).locator(".face-label").count() == 1
     tab.page.click("[data-kind=error]")
     assert tab.page.locator(".tile:visible").count() == 1
-    rows = list(csv.DictReader(io.StringIO(downloaded(tab.page, "#csv").decode())))
+    rows = list(csv.DictReader(io.StringIO(tab.download("#csv")[1].decode())))
     assert [row["status"] for row in rows] == ["error", "ok"]
     assert rows[0]["file"] == "'=broken.jpg", "a spreadsheet must not take it for a formula"
     tab.page.click("text=Try again")
@@ -110,17 +105,14 @@ def test_a_broken_file_is_reported_and_does_not_stop_the_others(open_tab: Open, 
     tab.page.click("#clear")
     assert tab.page.locator(".tile").count() == 0
     assert tab.page.is_hidden("#toolbar")
-    # the browser logs error responses
-    tab.complaints[:] = [text for text in tab.complaints if "status of 4" not in text]
+    tab.ignore_errors("status of 4")
 
 
 def test_a_format_that_the_browser_cannot_read_is_drawn_by_the_service(open_tab: Open, tmp_path: Path) -> None:
     tiff = tmp_path / "astronaut.tiff"
     with Image.open(ASTRONAUT) as photo:
         photo.save(tiff)
-    tab = open_tab("/#photos")
-    tab.page.set_input_files("#files", tiff)
-    wait_until_done(tab, 1)
+    tab = labeled(open_tab, tiff)
     tab.page.click(".tile .open")
     tab.wait_until("document.getElementById('detail-picture').width !== 300")
     size = tab.page.evaluate("(({width, height}) => [width, height])(document.getElementById('detail-picture'))")
@@ -137,7 +129,7 @@ def test_the_attention_map_is_shown_if_the_model_has_one(open_tab: Open, tmp_pat
         tab.page.keyboard.press("Escape")
         tab.page.click("#tab-live")
         tab.start_camera()
-        tab.wait_for_answers(2)
+        tab.wait_for_results(2)
         tab.page.click("#look")
         tab.page.wait_for_selector(".face .attention canvas", timeout=WAIT_MS)
         tab.page.click("#stop")
@@ -150,9 +142,7 @@ def test_the_attention_map_is_not_offered_if_the_model_has_none(open_tab: Open, 
 
 
 def test_photos_are_filtered_by_expression_and_stepped_through(open_tab: Open) -> None:
-    tab = open_tab("/#photos")
-    tab.page.set_input_files("#files", PHOTOS)
-    wait_until_done(tab, len(PHOTOS))
+    tab = labeled(open_tab, *PHOTOS)
     names = [button.split()[0] for button in tab.page.locator("#filter button").all_inner_texts()]
     assert names[0] == "all"
     assert names[-1] == "no", "the cat has no face"
@@ -171,14 +161,10 @@ def test_photos_are_filtered_by_expression_and_stepped_through(open_tab: Open) -
 
 
 def test_the_toolbar_stays_in_view_while_scrolling(open_tab: Open, tmp_path: Path) -> None:
-    tab = open_tab("/#photos", viewport={"width": 360, "height": 640})
-    tab.page.set_input_files("#files", PHOTOS)
-    wait_until_done(tab, len(PHOTOS))
+    tab = labeled(open_tab, *PHOTOS, viewport={"width": 360, "height": 640})
     tab.page.evaluate("document.querySelector('.tile:last-child').scrollIntoView({block: 'start'})")
     tab.page.wait_for_timeout(200)
-    box = tab.page.locator("#toolbar").bounding_box()
-    assert box is not None
-    assert -1 <= box["y"] < 5
+    assert -1 <= tab.box("#toolbar")["y"] < 5
 
 
 def test_a_format_that_only_the_browser_reads_is_sent_as_jpeg(open_tab: Open, tmp_path: Path) -> None:
@@ -197,9 +183,7 @@ def test_a_format_that_only_the_browser_reads_is_sent_as_jpeg(open_tab: Open, tm
 def test_an_unsupported_format_is_reported(open_tab: Open, tmp_path: Path) -> None:
     heic = tmp_path / "phone.heic"
     heic.write_bytes(b"\0\0\0\x18ftypheic")
-    tab = open_tab("/#photos")
-    tab.page.set_input_files("#files", heic)
-    wait_until_done(tab, 1)
+    tab = labeled(open_tab, heic)
     assert "save the photo as JPEG" in tab.page.inner_text(".tile .error")
 
 
@@ -213,11 +197,9 @@ def test_the_sample_photo_is_labeled_with_one_click(open_tab: Open) -> None:
 
 def test_every_choice_of_the_first_screen_is_in_view_on_a_phone_in_landscape(open_tab: Open) -> None:
     tab = open_tab(viewport={"width": 740, "height": 360})
-    message = tab.page.locator("#state").bounding_box()
-    assert message is not None
+    message = tab.box("#state")
     for name in ("#start", "#sample-clip", "#sample-photo"):
-        button = tab.page.locator(name).bounding_box()
-        assert button is not None
+        button = tab.box(name)
         assert button["y"] + button["height"] <= message["y"] + message["height"], name
 
 

@@ -8,35 +8,21 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from playwright.sync_api import Page
 
 from data.contract import decode
 from tests.e2e.browser.conftest import Open
-from tests.e2e.browser.scenes import LABELS, SCENE, person
+from tests.e2e.browser.scenes import LABELS, SCENE, TWO, show, start_scene
 
 pytestmark = pytest.mark.timeout(240)
-TWO = [person(1, 60, 100, happiness=0.9), person(2, 400, 100, anger=0.8)]
-
-
-def shows(*people: object) -> str:
-    return f"() => {{ window.people = {json.dumps(people)}; }}"
-
-
-def downloaded(page: Page, button: str) -> tuple[str, bytes]:
-    with page.expect_download() as waiting:
-        page.click(button)
-    return waiting.value.suggested_filename, Path(waiting.value.path()).read_bytes()
 
 
 def test_a_session_ends_in_a_summary_with_its_files(open_tab: Open, tmp_path: Path) -> None:
-    tab = open_tab(script=SCENE)
-    tab.page.evaluate(shows(*TWO))
-    tab.start_camera()
+    tab = start_scene(open_tab, *TWO)
     requests: list[str] = []
     tab.page.on("request", lambda request: requests.append(request.url))
     tab.page.click("#record")
     tab.page.wait_for_timeout(4000)
-    tab.page.evaluate(shows(TWO[0]))
+    show(tab, TWO[0])
     tab.page.wait_for_timeout(3500)  # more than the gap that counts as in view
     assert tab.page.inner_text("#record").startswith("Finish 0:0")
     tab.page.click("#record")
@@ -50,18 +36,18 @@ def test_a_session_ends_in_a_summary_with_its_files(open_tab: Open, tmp_path: Pa
     assert two["in view"] < one["in view"], "person 2 left"
     assert tab.page.locator("#summary-plots canvas").count() == 2
 
-    name, payload = downloaded(tab.page, "#summary-csv")
+    name, payload = tab.download("#summary-csv")
     assert name.endswith(".csv")
     table = list(csv.DictReader(io.StringIO(payload.decode())))
     assert {row["person"] for row in table} == {"Person 1", "Person 2"}
     assert float(table[-1]["seconds"]) > float(table[0]["seconds"])
     assert sum(float(table[0][f"p_{label}"]) for label in LABELS) == pytest.approx(1, abs=0.01)
 
-    session = json.loads(downloaded(tab.page, "#summary-json")[1])
+    session = json.loads(tab.download("#summary-json")[1])
     assert session["people"][0]["seconds"]["happiness"] == pytest.approx(one["happiness"], abs=0.06)
     assert len(session["rows"]) == len(table)
 
-    name, payload = downloaded(tab.page, "#summary-video")
+    name, payload = tab.download("#summary-video")
     video = tmp_path / name
     video.write_bytes(payload)
     assert requests == [], "nothing is sent anywhere"
@@ -85,7 +71,7 @@ def _check_video(path: Path) -> None:
 
 def test_stopping_the_camera_ends_the_session_too(open_tab: Open) -> None:
     tab = open_tab(script=SCENE)
-    tab.page.evaluate(shows())
+    show(tab)
     tab.page.click("#start")
     tab.page.wait_for_selector("#stage[data-state=live]")
     tab.page.click("#record")
@@ -97,9 +83,7 @@ def test_stopping_the_camera_ends_the_session_too(open_tab: Open) -> None:
 
 
 def test_people_of_two_connections_are_kept_apart(open_tab: Open) -> None:
-    tab = open_tab(script=SCENE)
-    tab.page.evaluate(shows(TWO[0]))
-    tab.start_camera()
+    tab = start_scene(open_tab, TWO[0])
     tab.page.click("#record")
     tab.page.wait_for_timeout(800)
     tab.page.evaluate("() => window.socket.fail()")
@@ -111,11 +95,9 @@ def test_people_of_two_connections_are_kept_apart(open_tab: Open) -> None:
 
 
 def test_a_snapshot_equals_the_displayed_image(open_tab: Open) -> None:
-    tab = open_tab(script=SCENE)
-    tab.page.evaluate(shows(TWO[0]))
-    tab.start_camera()
+    tab = start_scene(open_tab, TWO[0])
     tab.page.wait_for_timeout(300)
-    name, payload = downloaded(tab.page, "#snapshot")
+    name, payload = tab.download("#snapshot")
     assert name.startswith("mien-")
     picture = decode(payload).astype(int)
     assert picture.shape == (480, 640, 3)

@@ -57,13 +57,22 @@ def where(page: Page) -> str:
     return page.inner_text("#where").split(",", maxsplit=1)[0]
 
 
+def wait_for_face(page: Page, name: str) -> None:
+    page.wait_for_function("name => document.querySelector('#where').textContent.startsWith(name)", arg=name)
+
+
+def wait_for_next(page: Page, name: str) -> None:
+    """Wait until another face than `name` is selected."""
+    page.wait_for_function("name => !document.querySelector('#where').textContent.startsWith(name)", arg=name)
+
+
 def decide(page: Page, *keys: str) -> list[str]:
     """Press keys; returns the names of the faces selected at each key."""
     names = []
     for key in keys:
         names.append(where(page))
         page.keyboard.press(key)
-        page.wait_for_function("name => !document.querySelector('#where').textContent.startsWith(name)", arg=names[-1])
+        wait_for_next(page, names[-1])
     return names
 
 
@@ -72,10 +81,10 @@ def test_undo_reverts_decisions_in_reverse_order(review: Page, out: Path) -> Non
     assert decisions(out) == {first: "surprise", second: "fear"}
     review.keyboard.press("ArrowRight")
     review.keyboard.press("u")
-    review.wait_for_function("name => document.querySelector('#where').textContent.startsWith(name)", arg=second)
+    wait_for_face(review, second)
     assert decisions(out) == {first: "surprise"}
     review.keyboard.press("u")
-    review.wait_for_function("name => document.querySelector('#where').textContent.startsWith(name)", arg=first)
+    wait_for_face(review, first)
     assert decisions(out) == {}
     review.keyboard.press("u")
     assert "Nothing to undo" in review.inner_text("#message")
@@ -86,7 +95,7 @@ def test_undo_works_after_a_reload(review: Page, out: Path) -> None:
     review.reload()
     review.wait_for_function("() => document.querySelector('#where').textContent")
     review.keyboard.press("u")
-    review.wait_for_function("name => document.querySelector('#where').textContent.startsWith(name)", arg=name)
+    wait_for_face(review, name)
     assert decisions(out) == {}
 
 
@@ -96,11 +105,11 @@ def test_undo_restores_an_earlier_decision(review: Page, out: Path) -> None:
     decide(review, "3")
     assert decisions(out) == {name: "disgust"}
     review.keyboard.press("u")
-    review.wait_for_function("name => document.querySelector('#where').textContent.startsWith(name)", arg=name)
+    wait_for_face(review, name)
     assert decisions(out) == {name: "surprise"}
 
 
-def test_undo_returns_a_face_to_the_list_of_open_ones(review: Page, out: Path) -> None:
+def test_undo_returns_a_face_to_the_open_ones(review: Page, out: Path) -> None:
     (name,) = decide(review, "4")
     review.select_option("#state", "all")
     review.select_option("#state", "open")
@@ -161,7 +170,7 @@ def test_on_a_phone_every_button_is_in_view_and_works(
         assert bottom - top >= 28
     name = where(page)
     page.tap("#keys button:has-text('anger')")
-    page.wait_for_function("name => !document.querySelector('#where').textContent.startsWith(name)", arg=name)
+    wait_for_next(page, name)
     assert decisions(out) == {name: "anger"}
 
 
@@ -180,7 +189,7 @@ def test_buttons_are_reachable_by_tab_and_enter_presses_the_focused_one(review: 
 def test_after_a_click_keys_act_on_the_face_again(review: Page, out: Path) -> None:
     first = where(review)
     review.click("#keys button:has-text('anger')")
-    review.wait_for_function("name => !document.querySelector('#where').textContent.startsWith(name)", arg=first)
+    wait_for_next(review, first)
     second, predicted = where(review), review.evaluate("faces[selected].predicted")
     decide(review, "Enter")
     assert decisions(out) == {first: "anger", second: predicted}
