@@ -1,4 +1,4 @@
-// Opens the API description of this very service, in the colors that the system asks for; nothing is loaded from elsewhere.
+// API description of this service, in the color scheme of the system; nothing is loaded from other origins.
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const follow = () => document.documentElement.classList.toggle("dark-mode", dark.matches); // Swagger UI's own class
 follow();

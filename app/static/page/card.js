@@ -1,7 +1,7 @@
-// The model card, made of the same Markdown that lies beside the model: headings, paragraphs, lists, tables, code, bold.
+// The model card, rendered from the Markdown beside the model: headings, paragraphs, lists, tables, code, bold.
 
 import { byId, element } from "./dom.js";
-import { whatIsHere } from "./service.js";
+import { pageFacts } from "./service.js";
 
 const INLINE = /(\*\*[^*]+\*\*|`[^`]+`|\[[^\]]+\]\([^)\s]+\))/;
 
@@ -35,7 +35,7 @@ function block(text) {
 }
 
 async function address() {
-  const { service } = await whatIsHere();
+  const { service } = await pageFacts();
   if (!service) return "page/card.md";
   const { models } = await (await fetch("v1/models")).json();
   return `v1/models/${encodeURIComponent(models[0].name)}/card`;

@@ -1,4 +1,4 @@
-// One photo in full: the picture with its faces, all seven expressions of each, and the picture as a download.
+// Dialog with one photo: its faces, all expressions of each, and the picture as a download.
 
 import { attentionFigure, showAttention } from "./attention.js";
 import { byId, download, element, setText } from "./dom.js";
@@ -6,7 +6,7 @@ import { FaceBlock } from "./faces.js";
 import { paint, readable } from "./pictures.js";
 
 const PICTURE_PX = 2048;
-const FEW = 2; // faces that are shown with all seven expressions at once
+const FEW = 2; // maximum number of faces that are shown with all expressions at once
 
 export class Detail {
   /** `among()`: the photos to step through. */

@@ -2,7 +2,7 @@
 
 export const byId = (id) => document.getElementById(id);
 
-/** Make an element: `element("p", {class: "quiet", hidden: true}, "text", child)`. */
+/** Create an element: `element("p", {class: "quiet", hidden: true}, "text", child)`. */
 export function element(name, attributes = {}, ...children) {
   const made = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
@@ -13,21 +13,29 @@ export function element(name, attributes = {}, ...children) {
   return made;
 }
 
-/** Set text only where it differs, so that nothing is laid out again for nothing. */
+/** Set text only if it differs, to avoid needless layout. */
 export function setText(target, text) {
   if (target.textContent !== text) target.textContent = text;
 }
 
-/** Say something to those who hear the page. Saying the same twice in a row is left out. */
+/** Announce text to screen readers; a repetition is skipped. */
 export function announce(text) {
   setText(byId("announce"), text);
 }
 
-/** Offer a blob to the person as a file. */
+/** Download a blob as a file. */
 export function download(blob, name) {
   const link = element("a", { href: URL.createObjectURL(blob), download: name });
   document.body.append(link);
   link.click();
   link.remove();
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
+/** The color of an expression beside its name. */
+export const swatch = (label) => element("span", { class: "swatch", "data-label": label, "aria-hidden": "true" });
+
+/** Set the size of a canvas, which clears it, only if it differs. */
+export function resize(canvas, width, height) {
+  if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
 }

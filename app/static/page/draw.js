@@ -1,9 +1,9 @@
-// Faces drawn over a picture: one way for the live view, recordings and photos.
+// Drawing of faces on a picture, for the live view, recordings and photos.
 
 import { DARK, brief, colorOf, personColor } from "./labels.js";
 import { placeTags } from "./tags.js";
 
-/** Where the landmarks of a face lie when its box has moved to `box`. */
+/** Landmarks of a face whose box has moved to `box`. */
 export function landmarksIn(face, box) {
   const at = ({ x, y }) => ({
     x: box.x + ((x - face.box.x) / face.box.width) * box.width,
@@ -23,8 +23,8 @@ function mouthOf({ mouth_left: left, mouth_right: right }) {
  *
  * @param {CanvasRenderingContext2D} context
  * @param {{face: object, number: number, box: object, points: object, opacity?: number}[]} faces in pixels of the canvas
- * @param {{unit?: number, area: object, landmarks?: boolean, slots?: Map}} how `unit`: width of a thin line; `area`: where
- *   the picture lies on the canvas, so that tags stay inside; `slots`: remembers the places of tags between frames
+ * @param {{unit?: number, area: object, landmarks?: boolean, slots?: Map}} how `unit`: width of a thin line; `area`:
+ *   rectangle of the picture on the canvas, which tags do not leave; `slots`: positions of the tags in the last frame
  * @returns {object[]} the rectangles of the tags
  */
 export function drawFaces(context, faces, { unit = 1, area, landmarks = false, slots }) {
@@ -74,7 +74,7 @@ function tagSize(context, face, number, box, unit) {
   return { size, width: text + chip + 1.9 * size, height: 1.5 * size };
 }
 
-/** A chip with the person's number and color, then the label: filled with its color, or hollow where it is uncertain. */
+/** A chip with the person's number and color, then the label: filled with its color, or hollow if it is uncertain. */
 function drawTag(context, { face, number, opacity = 1 }, place, size, unit) {
   context.save();
   context.globalAlpha = opacity;

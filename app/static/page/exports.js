@@ -1,4 +1,4 @@
-// Results as files. The CSV has columns of `mien label`'s table, in its order.
+// Results as files. The CSV has the columns of `labels.csv` of `mien label`, in the same order.
 
 import { LABELS } from "./labels.js";
 
@@ -6,7 +6,7 @@ const COLUMNS = ["file", "status", "face", "x", "y", "width", "height", "label",
   ...LABELS.slice(0, 7).map((label) => `p_${label}`), "detector", "model", "reason", "error", "uncertain", "precision",
   "p_contempt"];
 
-/** One cell. A name that a spreadsheet would take for a formula is led in by an apostrophe. */
+/** One cell. Text that a spreadsheet would interpret as a formula gets a leading apostrophe. */
 function cell(value) {
   if (value == null) return "";
   let text = String(value);

@@ -1,4 +1,4 @@
-// One face in words and bars; the same block for a person in the live view and for a face of a photo.
+// Block with the label and the bars of one face: of a person in the live view, or of a photo.
 
 import { element, setText } from "./dom.js";
 import { DARK, LABELS, brief, percent, personColor, ranked } from "./labels.js";

@@ -1,13 +1,13 @@
-// The gallery's filter: photos with a face of one expression, without a face, uncertain, or with an error.
+// Filter of the gallery: photos with one expression, without a face, uncertain, or with an error.
 
-import { element } from "./dom.js";
+import { element, swatch } from "./dom.js";
 import { LABELS, UNCERTAIN } from "./labels.js";
 
 const ALL = "all";
 const NO_FACE = "no face";
 const ERROR = "error";
 
-/** The names under which a photo is found. */
+/** Filters that match a photo. */
 function kindsOf({ image, error }) {
   if (error) return [ERROR];
   if (!image) return [];
@@ -24,7 +24,7 @@ export class Filter {
     return results.filter((result) => this.kind === ALL || kindsOf(result).includes(this.kind));
   }
 
-  /** Show how many photos each name finds; names that find none are left out. */
+  /** Show the number of photos of each filter; filters without a match are hidden. */
   update(results) {
     const count = (kind) => results.filter((result) => kindsOf(result).includes(kind)).length;
     const found = [...LABELS, UNCERTAIN, NO_FACE, ERROR].map((kind) => [kind, count(kind)]).filter(([, many]) => many);
@@ -42,8 +42,8 @@ export class Filter {
   }
 
   button(kind, many) {
-    const swatch = LABELS.includes(kind) ? [element("span", { class: "swatch", "data-label": kind, "aria-hidden": "true" })] : [];
-    const button = element("button", { class: "filter", "data-kind": kind }, ...swatch, `${kind} ${many}`);
+    const color = LABELS.includes(kind) ? [swatch(kind)] : [];
+    const button = element("button", { class: "filter", "data-kind": kind }, ...color, `${kind} ${many}`);
     button.addEventListener("click", () => {
       this.kind = kind;
       this.changed();

@@ -1,11 +1,13 @@
-// Frames of the playing video, no more than the stream can take.
+// Frames of the playing video, at the rate that the stream can process.
 
-const FRAME_PX = 640; // long side of a sent frame: what the detector looks at first
+import { resize } from "./dom.js";
+
+const FRAME_PX = 640; // long side of a sent frame, as in the detector's first pass
 const MIN_BETWEEN_MS = 1000 / 25;
-const EARLY_MS = 8; // a little early is on time: camera frames come in steps of 33 ms
+const EARLY_MS = 8; // tolerance, because camera frames arrive every 33 ms
 
 export class Frames {
-  /** `ready(now)`: whether a frame may be taken; `taken(canvas, at)`: gets each one, and is waited for. */
+  /** `ready(now)`: whether a frame may be taken; `taken(canvas, at)`: called with each one, and awaited. */
   constructor(video, { ready, taken }) {
     Object.assign(this, { video, ready, taken, takenAt: 0, running: null });
     this.canvas = document.createElement("canvas");
@@ -34,9 +36,9 @@ export class Frames {
     const { videoWidth, videoHeight } = this.video;
     if (!videoWidth) return;
     const scale = Math.min(1, FRAME_PX / Math.max(videoWidth, videoHeight));
-    const size = { width: Math.round(videoWidth * scale), height: Math.round(videoHeight * scale) };
-    if (this.canvas.width !== size.width || this.canvas.height !== size.height) Object.assign(this.canvas, size);
-    this.canvas.getContext("2d").drawImage(this.video, 0, 0, size.width, size.height);
+    const [width, height] = [Math.round(videoWidth * scale), Math.round(videoHeight * scale)];
+    resize(this.canvas, width, height);
+    this.canvas.getContext("2d").drawImage(this.video, 0, 0, width, height);
     this.takenAt = now;
     this.pass(now);
   }

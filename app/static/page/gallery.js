@@ -1,4 +1,4 @@
-// Photos: dropped, pasted or chosen; labeled one after the other; shown as tiles that can be filtered and opened.
+// Photos: dropped, pasted or chosen; labeled two at a time; shown as tiles that can be filtered and opened.
 
 import { Detail } from "./detail.js";
 import { announce, byId, download, element, setText } from "./dom.js";
@@ -11,7 +11,7 @@ const SIDE_BY_SIDE = 2;
 const TILE_PX = 640;
 
 export class Gallery {
-  /** `labeler`: the service, or the labeler of local mode; `show()` brings the tab to the front; `playVideo(file)` takes a video. */
+  /** `labeler`: the service, or the labeler of local mode; `show()` selects the tab; `playVideo(file)` plays a video. */
   constructor(labeler, { show, playVideo }) {
     Object.assign(this, { labeler, show, playVideo, results: [], waiting: [], running: 0, pasted: 0 });
     this.detail = new Detail(() => this.filter.chosen(this.results).filter((result) => result.answer));
@@ -20,7 +20,6 @@ export class Gallery {
   }
 
   listen() {
-    const drop = byId("drop");
     byId("files").addEventListener("change", (event) => {
       this.take([...event.target.files]);
       event.target.value = "";
@@ -43,7 +42,6 @@ export class Gallery {
     byId("json").addEventListener("click", () => download(asJson(this.results), "mien.json"));
     byId("csv").addEventListener("click", () => download(asCsv(this.results), "mien.csv"));
     byId("clear").addEventListener("click", () => this.clear());
-    this.drop = drop;
   }
 
   paste(event) {
@@ -63,7 +61,7 @@ export class Gallery {
     this.waiting = [];
     this.results = [];
     byId("results").replaceChildren();
-    this.tell();
+    this.showProgress();
     byId("files").focus();
   }
 
@@ -79,26 +77,26 @@ export class Gallery {
       this.results.push(result);
       this.waiting.push(result);
     }
-    this.tell();
-    this.go();
+    this.showProgress();
+    this.startNext();
   }
 
-  go() {
+  startNext() {
     while (this.running < SIDE_BY_SIDE && this.waiting.length) {
       this.running++;
       this.work(this.waiting.shift()).finally(() => {
         this.running--;
-        this.tell();
-        this.go();
+        this.showProgress();
+        this.startNext();
       });
     }
   }
 
-  tell() {
+  showProgress() {
     const done = this.results.filter((result) => result.done).length;
     const some = this.results.length > 0;
     byId("toolbar").hidden = !some;
-    this.drop.classList.toggle("compact", some);
+    byId("drop").classList.toggle("compact", some);
     const busy = done < this.results.length;
     byId("json").disabled = byId("csv").disabled = busy;
     const count = `${this.results.length} photo${this.results.length === 1 ? "" : "s"}`;
@@ -121,14 +119,14 @@ export class Gallery {
     result.done = true;
   }
 
-  /** Keep what the service said and a picture that this browser reads, and show both. */
+  /** Keep the response and a picture that this browser can display, and show both. */
   async keep(result, answer, picture) {
     const [image] = answer.images;
     if (image.error) throw image.error;
     const { annotated } = image;
     delete image.annotated;
     image.name = result.name;
-    result.picture = annotated ? await fromBase64(annotated) : result.file;
+    result.picture = annotated ? fromBase64(annotated) : result.file;
     result.drawn = annotated ? [] : image.faces;
     const bitmap = picture ?? (await readable(result.picture));
     Object.assign(result, { answer, image, error: undefined, summary: summaryOf(image.faces) });
@@ -151,8 +149,8 @@ export class Gallery {
     again.addEventListener("click", () => {
       Object.assign(result, { error: undefined, done: false });
       this.waiting.push(result);
-      this.tell();
-      this.go();
+      this.showProgress();
+      this.startNext();
     });
     result.root.append(again);
   }
@@ -163,7 +161,7 @@ function presentNote(result, text, waiting) {
   result.root.replaceChildren(blank, element("h3", {}, result.name), element("p", { class: waiting ? "quiet" : "error" }, text));
 }
 
-/** The label of one face, or how many faces have which. */
+/** The label of one face, or the number of faces with each label. */
 function labelsOf(faces) {
   if (!faces.length) return [element("span", { class: "quiet" }, "No face found")];
   const counts = new Map();

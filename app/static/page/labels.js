@@ -5,7 +5,7 @@ const EXPRESSIONS = ["surprise", "fear", "disgust", "happiness", "sadness", "ang
 /** The expressions of the served model. */
 export let LABELS = EXPRESSIONS.slice(0, 7);
 
-/** Take the expressions that the service names; before anything is drawn, as everything is drawn for these. */
+/** Set the expressions of the model; called before anything is drawn. */
 export function setLabels(names) {
   LABELS = EXPRESSIONS.filter((label) => names.includes(label));
 }
@@ -39,7 +39,7 @@ export const percent = (fraction) => (fraction > 0.995 ? ">99%" : `${Math.round(
 /** The expressions of a face, most probable first. */
 export const ranked = (probabilities) => LABELS.filter((label) => label in probabilities).sort((one, other) => probabilities[other] - probabilities[one]);
 
-/** The label of a face in short; a question mark where it is uncertain: "happiness 92%", "sadness? 31%". */
+/** Short label of a face, with a question mark if it is uncertain: "happiness 92%", "sadness? 31%". */
 export const brief = (face) => `${face.label}${face.uncertain ? "?" : ""} ${percent(face.confidence)}`;
 
 /** The label of a face in words: "happiness 92%", or "uncertain (sadness 31%)". */

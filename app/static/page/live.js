@@ -1,9 +1,9 @@
 // The live view: camera or video -> frames -> stream -> boxes on the picture, people beside it.
 
-import { CameraTrouble } from "./camera.js";
+import { CameraError } from "./camera.js";
 import { announce, byId, setText } from "./dom.js";
-import { Announcer, Figures } from "./figures.js";
 import { Frames } from "./frames.js";
+import { Announcer, LiveMetrics } from "./metrics.js";
 import { Motion } from "./motion.js";
 import { People } from "./people.js";
 import { Settings } from "./settings.js";
@@ -13,7 +13,7 @@ import { Steady } from "./steady.js";
 import { Tools } from "./tools.js";
 
 const NO_FACE_MS = 1500;
-const DRAW_MS = 25; // no more often than a camera has frames
+const DRAW_MS = 25; // cameras do not have more frames
 const SAMPLE = "page/samples/clip.webm";
 
 export class Live {
@@ -24,7 +24,7 @@ export class Live {
     this.people = new People(byId("faces"), byId("nobody"), byId("legend"));
     this.motion = new Motion();
     this.steady = new Steady();
-    this.figures = new Figures();
+    this.metrics = new LiveMetrics();
     this.announcer = new Announcer();
     this.settings = new Settings((settings) => this.apply(settings));
     this.tools = new Tools(this);
@@ -53,18 +53,18 @@ export class Live {
     addEventListener("pagehide", () => this.release());
   }
 
-  /** Label with another labeler from now on. */
+  /** Switch to another labeler. */
   use(labeler) {
     this.stream?.close();
     if (this.stream) this.forget();
     this.labeler = labeler;
-    const tell = (text) => this.state === "live" && this.stage.badge(text);
+    const note = (text) => this.state === "live" && this.stage.badge(text);
     this.stream = labeler.stream({
       answer: (result, at) => this.answered(result, at),
-      open: () => tell(""),
+      open: () => note(""),
       lost: (retryMs, everOpen) => this.lost(retryMs, everOpen),
-      loading: () => tell("Loading the models…"),
-      failed: (why) => tell(`Labeling in this tab failed: ${why}`),
+      loading: () => note("Loading the models…"),
+      failed: (why) => note(`Labeling in this tab failed: ${why}`),
     });
     this.attend();
   }
@@ -118,7 +118,7 @@ export class Live {
 
   fail(error) {
     this.release();
-    if (!(error instanceof CameraTrouble)) error = new CameraTrouble("failed", "The camera did not start", error.message);
+    if (!(error instanceof CameraError)) error = new CameraError("failed", "The camera did not start", error.message);
     this.stage.enter(error.kind, { title: error.title, text: error.text, button: "Try again", error: true, samples: true });
     byId("start").focus();
   }
@@ -130,11 +130,11 @@ export class Live {
 
   cameraLost() {
     this.release();
-    this.stage.enter("lost", { title: "The camera is gone", button: "Try again", error: true,
-      text: "It was unplugged, or another program took it. It starts again as soon as it is back." });
+    this.stage.enter("lost", { title: "Camera disconnected", button: "Try again", error: true,
+      text: "It was unplugged, or another program is using it. It restarts as soon as it is available." });
   }
 
-  /** Let go of source and connection. */
+  /** Release the source and close the connection. */
   release() {
     this.tools.finish();
     this.stream.close();
@@ -146,12 +146,12 @@ export class Live {
     this.showPaused(false);
   }
 
-  /** Forget all people: numbers start again on the next connection. */
+  /** Forget all people; numbers restart on the next connection. */
   forget() {
     this.streamId = null;
     this.motion.clear();
     this.steady.clear();
-    this.figures.clear();
+    this.metrics.clear();
     this.people.clear();
     this.emptySince = null;
     this.stage.slots.clear();
@@ -176,13 +176,13 @@ export class Live {
       this.video.pause();
       this.stream.close();
     } else {
-      this.figures.clear();
+      this.metrics.clear();
       this.video.play();
       this.stream.open();
     }
   }
 
-  /** A view that nobody sees sends nothing; it goes on when it is seen again. */
+  /** Stop sending while the view is hidden, and resume when it is visible. */
   attend() {
     if (this.state !== "live") return;
     if (document.hidden || byId("panel-live").hidden) return this.stream.close();
@@ -193,7 +193,7 @@ export class Live {
 
   async lost(retryMs, everOpen) {
     this.motion.clear();
-    this.figures.clear();
+    this.metrics.clear();
     this.stage.badge(everOpen ? "Connection lost, trying again…" : "Connecting…");
     const response = await fetch("v1/models").catch(() => null);
     if (response?.ok && this.state === "live" && !this.stream.socket && retryMs > 1000) {
@@ -218,14 +218,14 @@ export class Live {
     this.frameSize = { width: result.width, height: result.height };
     this.motion.update(faces, takenAt, now);
     this.people.update(faces, now);
-    this.figures.add(now, now - takenAt);
+    this.metrics.add(now, now - takenAt);
     this.announcer.consider(faces, now);
     this.tools.answered(result.stream, faces, now);
     setText(byId("count"), String(faces.length));
     this.tellWhetherEmpty(faces.length, now);
   }
 
-  /** Numbers of people hold within one connection alone: a new one starts with nobody, and says so. */
+  /** Numbers of people are valid within one connection only: a new one starts without people, and a note says so. */
   meet(stream) {
     if (stream === this.streamId) return;
     const again = this.streamId !== null;
@@ -258,7 +258,7 @@ export class Live {
     this.stage.draw(shown, this.frameSize, this.settings);
     this.people.look(this.video, shown, this.video.videoWidth / this.frameSize.width, now);
     this.people.refresh(now, this.settings.threshold);
-    this.figures.show(byId("fps"), byId("latency"), now);
+    this.metrics.show(byId("fps"), byId("latency"), now);
     this.tools.drawn(shown);
   }
 }

@@ -1,17 +1,17 @@
-// The page: two tabs, and what runs behind it.
+// Entry point of the page: its two tabs, and the labeler in use.
 
-import { byId, element } from "./dom.js";
+import { byId, element, swatch } from "./dom.js";
 import { Gallery } from "./gallery.js";
 import { LABELS, applyPalette, setLabels } from "./labels.js";
 import { Live } from "./live.js";
 import { Mode } from "./mode.js";
-import { whatIsHere, whatRuns } from "./service.js";
+import { pageFacts, serviceFacts } from "./service.js";
 import { Clip } from "./source.js";
 
 const TABS = ["live", "photos"];
 applyPalette();
-const here = await whatIsHere();
-const found = here.service ? await whatRuns() : null;
+const here = await pageFacts();
+const found = here.service ? await serviceFacts() : null;
 const classifier = found?.model ?? here.pipeline?.classifier;
 if (classifier) setLabels(classifier.labels);
 const mode = new Mode(here, found, (labeler) => {
@@ -49,8 +49,8 @@ function playVideo(file) {
 }
 
 function showLegend() {
-  const swatch = (label) => element("li", {}, element("span", { class: "swatch", "data-label": label, "aria-hidden": "true" }), label);
-  byId("legend").append(...LABELS.map(swatch), element("li", {}, element("span", { class: "swatch line", "aria-hidden": "true" }), "threshold"));
+  const entry = (label) => element("li", {}, swatch(label), label);
+  byId("legend").append(...LABELS.map(entry), element("li", {}, element("span", { class: "swatch line", "aria-hidden": "true" }), "threshold"));
 }
 
 function takeModel() {

@@ -1,4 +1,4 @@
-// Frames per second, round trip, and announcements for screen readers.
+// Frame rate and round trip of the live view, and announcements for screen readers.
 
 import { announce, setText } from "./dom.js";
 import { spoken } from "./labels.js";
@@ -9,33 +9,33 @@ const REFRESH_MS = 500;
 
 const duration = (ms) => (ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`);
 
-export class Figures {
+export class LiveMetrics {
   constructor() {
     this.clear();
   }
 
   clear() {
-    this.answers = []; // [when it came, milliseconds from taking the frame to having its answer]
+    this.results = []; // [time of arrival, milliseconds between capture and result]
     this.shownAt = 0;
   }
 
   add(now, latencyMs) {
-    this.answers.push([now, latencyMs]);
+    this.results.push([now, latencyMs]);
   }
 
-  /** Keep the answers of the last two seconds; of a slow service the last two. */
+  /** Keep the results of the last two seconds, but at least two from a slow service. */
   trim(now) {
-    const age = () => now - this.answers[0][0];
-    while (this.answers.length && (age() > STALE_MS || (this.answers.length > 2 && age() > WINDOW_MS))) this.answers.shift();
+    const age = () => now - this.results[0][0];
+    while (this.results.length && (age() > STALE_MS || (this.results.length > 2 && age() > WINDOW_MS))) this.results.shift();
   }
 
   show(fps, latency, now) {
     if (now - this.shownAt < REFRESH_MS) return;
     this.shownAt = now;
     this.trim(now);
-    const span = this.answers.length > 1 ? this.answers.at(-1)[0] - this.answers[0][0] : 0;
-    const sorted = this.answers.map(([, ms]) => ms).sort((one, other) => one - other);
-    setText(fps, span ? (((this.answers.length - 1) / span) * 1000).toFixed(1) : "–");
+    const span = this.results.length > 1 ? this.results.at(-1)[0] - this.results[0][0] : 0;
+    const sorted = this.results.map(([, ms]) => ms).sort((one, other) => one - other);
+    setText(fps, span ? (((this.results.length - 1) / span) * 1000).toFixed(1) : "–");
     setText(latency, sorted.length ? duration(sorted[Math.floor(sorted.length / 2)]) : "–");
   }
 }
@@ -43,7 +43,7 @@ export class Figures {
 const STEADY_MS = 1200;
 const QUIET_MS = 5000;
 
-/** Announces labels that have held for a moment, at most every few seconds. */
+/** Announces labels that have been stable for a moment, at most every few seconds. */
 export class Announcer {
   constructor() {
     this.said = "";

@@ -1,4 +1,4 @@
-// Where pictures are labeled: by the service, or in this tab. The switch is hidden where there is no choice.
+// Switch between labeling by the service and in this tab; hidden if there is no choice.
 
 import { byId, setText } from "./dom.js";
 import { LocalLabeler } from "./local/labeler.js";
@@ -7,7 +7,7 @@ import { service } from "./service.js";
 const HERE = ["localhost", "127.0.0.1", "[::1]"];
 
 export class Mode {
-  /** `here`: of whatIsHere(); `found`: of whatRuns(); `changed(labeler)` is called when the switch is used. */
+  /** `here`: of pageFacts(); `found`: of serviceFacts(); `changed(labeler)` is called when the switch is used. */
   constructor(here, found, changed) {
     Object.assign(this, { found, changed });
     this.local = here.pipeline && new LocalLabeler(here.pipeline, (runs) => this.isLocal && this.showLocal(runs));

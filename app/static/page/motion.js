@@ -1,4 +1,4 @@
-// The place of each face now: a result is a round trip old, so each box is moved on to the frame that is seen.
+// Current position of each face: a result is one round trip old, so boxes are extrapolated to the displayed frame.
 
 const LOOK_AHEAD_MS = 220;
 const SETTLE_MS = 55;
@@ -41,7 +41,7 @@ export class Motion {
     this.tracks.clear();
   }
 
-  /** Take a result. `at`: when its frame was taken; `now`: when it came. */
+  /** Process a result. `at`: when its frame was captured; `now`: when it arrived. */
   update(faces, at, now) {
     for (const face of faces) {
       const known = this.tracks.get(face.track);
@@ -53,7 +53,7 @@ export class Motion {
     for (const face of faces) this.tracks.get(face.track).gone = undefined;
   }
 
-  /** The track whose last box scores highest and above zero; undefined where none does. */
+  /** The track whose last box scores highest and above zero; undefined if none does. */
   nearest(score) {
     const scored = [...this.tracks].map(([track, { last }]) => [score(last), track]).filter(([value]) => value > 0);
     return scored.sort(([one], [other]) => other - one)[0]?.[1];

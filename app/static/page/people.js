@@ -1,4 +1,4 @@
-// The people beside the live picture: one card each while they are in view, one line when they have left.
+// Cards of the people in view; a card shrinks to one line when its person has left.
 
 import { showAttention } from "./attention.js";
 import { element, setText } from "./dom.js";
@@ -30,7 +30,7 @@ class Person {
     this.timeline.history.add(face, now);
   }
 
-  /** `answeredAt`: when the newest answer came; as long as none comes, nobody has left. */
+  /** `answeredAt`: arrival of the newest result; while none arrives, nobody counts as having left. */
   refresh(now, answeredAt, threshold) {
     const away = answeredAt - this.seenAt > AWAY_MS;
     this.root.classList.toggle("away", away);
@@ -41,7 +41,7 @@ class Person {
     this.timeline.draw(now, threshold);
   }
 
-  /** Copy the face out of the picture. */
+  /** Copy the face from the video. */
   look(video, box, scale, now) {
     if (now - this.thumbAt < THUMB_MS) return;
     this.thumbAt = now;
@@ -75,7 +75,7 @@ export class People {
     this.forget(now);
   }
 
-  /** Who has left is removed after some seconds, and at once where several have left since. */
+  /** Remove people some seconds after they left, or sooner if several others left later. */
   forget(now) {
     const away = [...this.people].filter(([, { seenAt }]) => now - seenAt > AWAY_MS)
       .sort(([, one], [, other]) => other.seenAt - one.seenAt);
@@ -105,7 +105,7 @@ export class People {
       const isAway = person.root.classList.contains("away");
       if (person.root.isConnected && wasAway === isAway) continue;
       if (isAway) this.list.append(person.root);
-      else this.list.insertBefore(person.root, this.list.querySelector(".away")); // who is in view comes first
+      else this.list.insertBefore(person.root, this.list.querySelector(".away")); // people in view come first
     }
     this.nobody.hidden = this.people.size > 0;
     this.legend.hidden = !this.people.size;

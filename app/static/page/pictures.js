@@ -1,21 +1,21 @@
-// Photo files: what this browser can read, what the service can, and a photo drawn with its faces.
+// Photo files: formats that the browser or the service can read, and drawing of a photo with its faces.
 
 import { drawFaces } from "./draw.js";
 
-const BROWSER_ONLY = /\.(avif|hei[cf])$/i; // the service need not read these: they are sent as JPEG
+const BROWSER_ONLY = /\.(avif|hei[cf])$/i; // sent as JPEG, because not every service reads them
 const SERVICE_ONLY = /\.tiff?$/i;
 const VIDEO = /\.(mp4|m4v|mov|webm|ogv|mkv)$/i;
 const QUALITY = 0.95;
 
 export const isVideo = (file) => file.type.startsWith("video/") || VIDEO.test(file.name);
 
-/** The upright picture, or null where this browser cannot read the format; then the service draws it. */
+/** The upright picture, or null if this browser cannot read the format; then the service draws it. */
 export async function readable(file) {
   if (SERVICE_ONLY.test(file.name)) return null;
   return createImageBitmap(file, { imageOrientation: "from-image" }).catch(() => null);
 }
 
-/** What to send for a photo: the file as it is, or a JPEG of formats that browsers read. Throws {detail}. */
+/** The file to send for a photo: unchanged, or as JPEG if only browsers read its format. Throws {detail}. */
 export async function sendable(file, picture) {
   if (!BROWSER_ONLY.test(file.name) && !/avif|hei[cf]/.test(file.type)) return file;
   if (picture) return asJpeg(picture);
@@ -28,7 +28,8 @@ function asJpeg(picture) {
   return new Promise((done) => canvas.toBlob(done, "image/jpeg", QUALITY));
 }
 
-export async function fromBase64({ base64, media_type: type }) {
+/** An image of a response as a blob. */
+export function fromBase64({ base64, media_type: type }) {
   const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
   return new Blob([bytes], { type });
 }

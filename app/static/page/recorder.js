@@ -15,7 +15,7 @@ export class VideoRecorder {
     return globalThis.MediaRecorder && TYPES.find((type) => MediaRecorder.isTypeSupported(type));
   }
 
-  /** Start after the first picture is on the canvas. */
+  /** Start recording; the first picture must be on the canvas. */
   start() {
     if (!VideoRecorder.type) return;
     this.media = this.canvas.captureStream(FRAMES_PER_S);
@@ -24,7 +24,7 @@ export class VideoRecorder {
     this.recorder.start(1000);
   }
 
-  /** The video, or null where this browser cannot record one. */
+  /** The video, or null if this browser cannot record one. */
   async stop() {
     if (!this.recorder) return null;
     if (this.recorder.state !== "inactive") {

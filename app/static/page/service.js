@@ -1,4 +1,4 @@
-// Requests to the service. `service` labels there; local/labeler.js has the same interface and labels in this tab.
+// Requests to the service. `service` has the same interface as local/labeler.js, which labels in this tab.
 
 import { FrameStream } from "./stream.js";
 
@@ -6,13 +6,13 @@ const TRIES = 4;
 
 export const service = { label, stream: (on) => new FrameStream(streamAddress(), on) };
 
-/** What this page can label with: {service: whether one is there, pipeline: what local mode needs, or null}. */
-export async function whatIsHere() {
+/** How this page can label: {service: whether there is one, pipeline: what local mode needs, or null}. */
+export async function pageFacts() {
   return (await json("page/local.json")) ?? { service: true, pipeline: null };
 }
 
-/** What the service runs: {ready, model}; null where it does not respond. */
-export async function whatRuns() {
+/** What the service runs: {ready, model}; null if it does not respond. */
+export async function serviceFacts() {
   const ready = await json("ready");
   const models = ready && (await json("v1/models"));
   return ready && { ready, model: models?.models?.[0] };
@@ -30,7 +30,7 @@ function streamAddress() {
   return address.href;
 }
 
-/** Send one photo; `options` are those of the service. A service that is full says when to come back. */
+/** Send one photo; `options` are those of the service. A busy service is retried after the time that it states. */
 async function label(file, options = {}) {
   const type = file.type.startsWith("image/") ? file.type : "image/jpeg"; // the bytes decide; the header must be an image's
   const wanted = Object.keys(options).filter((name) => options[name]);

@@ -1,4 +1,4 @@
-// A recorded session: which person showed what, when. It stays in this tab until it is saved or forgotten.
+// A recorded session: the results of each person over time. It stays in this tab until it is saved or discarded.
 
 import { LABELS, UNCERTAIN } from "./labels.js";
 import { History } from "./timeline.js";
@@ -12,7 +12,7 @@ export class Session {
     this.date = new Date();
   }
 
-  /** Take the faces of one frame. */
+  /** Add the faces of one frame. */
   add(stream, faces, now) {
     this.frames++;
     this.endedAt = now;
@@ -24,7 +24,7 @@ export class Session {
     }
   }
 
-  /** "Person 2", and "Person 2 (connection 3)" where numbers have started again. */
+  /** "Person 2", or "Person 2 (connection 3)" after numbers have restarted. */
   nameOf(stream, track) {
     if (!this.streams.includes(stream)) this.streams.push(stream);
     const place = this.streams.indexOf(stream);

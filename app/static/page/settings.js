@@ -1,4 +1,4 @@
-// Settings of the live view: mirror, landmarks, smoothing, threshold. They hold until the page is closed.
+// Settings of the live view: mirror, landmarks, smoothing, threshold. They are kept until the page is closed.
 
 import { byId, setText } from "./dom.js";
 import { percent } from "./labels.js";

@@ -1,9 +1,9 @@
-// What the stage plays: a camera, or a video file. Both end up in the one video element.
+// Sources of the stage: a camera or a video file, both played in one video element.
 
-import { CameraTrouble, listCameras, openCamera } from "./camera.js";
+import { CameraError, listCameras, openCamera } from "./camera.js";
 import { byId, element } from "./dom.js";
 
-/** A video file of this page or of the person; `loop` for the sample. */
+/** A video file of this page or of the user; `loop` for the sample. */
 export class Clip {
   constructor(name, url, { loop = false, own = false } = {}) {
     Object.assign(this, { name, url, loop, own, mirrored: false });
@@ -51,7 +51,7 @@ export class Camera {
   }
 }
 
-/** List all cameras in the settings; the field is hidden where there is no choice. */
+/** List all cameras in the settings; the field is hidden if there is no choice. */
 export async function offerCameras(current) {
   const cameras = await listCameras();
   const options = cameras.map((camera, place) =>
@@ -61,8 +61,8 @@ export async function offerCameras(current) {
   return cameras;
 }
 
-/** Why a clip does not play. */
+/** Error for a clip that does not play. */
 export function unplayable({ name }) {
-  return new CameraTrouble("unplayable", "This video does not play here",
+  return new CameraError("unplayable", "This video does not play here",
     `Your browser cannot read ${name}. Most browsers play MP4 (H.264) and WebM.`);
 }

@@ -1,6 +1,6 @@
-// The stage: which state it shows, short messages on the picture, and the canvas over it.
+// The stage: its state, short messages on the picture, and the canvas above it.
 
-import { announce, byId, setText } from "./dom.js";
+import { announce, byId, resize, setText } from "./dom.js";
 import { drawFaces, landmarksIn } from "./draw.js";
 
 const NOTE_MS = 4000;
@@ -15,7 +15,7 @@ export class Stage {
     this.badgeText = this.noteText = "";
   }
 
-  /** Show a state: `live` and `paused` show the picture, every other one a card that says what is going on. */
+  /** Show a state: `live` and `paused` show the picture, all others a card with a message. */
   enter(state, { title = "", text = "", button = "", error = false, samples = false } = {}) {
     this.state = state;
     Object.assign(this.root.dataset, { state, kind: error ? "error" : "calm" });
@@ -69,7 +69,7 @@ export class Stage {
     const ratio = devicePixelRatio || 1;
     const { overlay } = this;
     const [width, height] = [Math.round(overlay.clientWidth * ratio), Math.round(overlay.clientHeight * ratio)];
-    if (overlay.width !== width || overlay.height !== height) Object.assign(overlay, { width, height });
+    resize(overlay, width, height);
     const context = overlay.getContext("2d");
     context.clearRect(0, 0, width, height);
     const scale = Math.min(width / size.width, height / size.height);
@@ -79,10 +79,10 @@ export class Stage {
     drawFaces(context, faces, { unit: Math.max(ratio, width / 900), area, landmarks, slots: this.slots });
   }
 
-  /** Draw the picture with its faces, as seen but without margins, on a canvas of the video's size. */
+  /** Draw the picture with its faces, as displayed but without margins, on a canvas of the size of the video. */
   compose(canvas, shown, size, { mirrored, landmarks }, slots) {
     const { videoWidth: width, videoHeight: height } = this.video;
-    if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
+    resize(canvas, width, height);
     const context = canvas.getContext("2d");
     context.save();
     if (mirrored) context.transform(-1, 0, 0, 1, width, 0);
@@ -93,7 +93,7 @@ export class Stage {
   }
 }
 
-/** Boxes and landmarks in pixels of the canvas; a mirrored picture has them on the other side. */
+/** Boxes and landmarks in pixels of the canvas, flipped if the picture is mirrored. */
 function onCanvas(shown, size, area, mirrored) {
   const scale = area.width / size.width;
   const flip = (x, width = 0) => (mirrored ? size.width - x - width : x);

@@ -1,4 +1,4 @@
-// Probabilities smoothed over time and a label that does not flicker, by the rules of app/inference/tracking.py.
+// Smoothing of probabilities over time, and a label that does not flicker: the rules of app/inference/tracking.py.
 
 import { LABELS, ranked } from "./labels.js";
 
@@ -39,7 +39,7 @@ export class Steady {
     const probabilities = Object.fromEntries(LABELS.map((label) => [label, blend(label)]));
     const [best] = ranked(probabilities);
     const label = probabilities[best] - probabilities[held.label] >= LEAD ? best : held.label;
-    // the border between sure and uncertain is as sticky as that between two labels
+    // hysteresis for `uncertain`, as for the label
     const edge = this.threshold + (held.sure ? -LEAD / 2 : LEAD / 2);
     return { probabilities, label, at, sure: probabilities[label] >= edge };
   }

@@ -1,7 +1,7 @@
-// Frames out, answers in: one WebSocket that is opened again whenever it is lost.
+// Frames out, results in: one WebSocket, which is reopened whenever it is lost.
 //
-// At most two frames are on their way, and the second leaves only when the first has been away for half of a usual
-// round trip: the service is never idle, and a frame never waits long behind another.
+// At most two frames are in flight. The second one is sent when the first has been in flight for half of the usual
+// round trip, so that the service is never idle and no frame waits long behind another.
 
 const QUALITY = 0.8;
 const IN_FLIGHT = 2;
@@ -22,7 +22,7 @@ export class FrameStream {
   }
 
   reset() {
-    this.sent = new Map(); // number of the frame on this connection -> when it left
+    this.sent = new Map(); // number of the frame on this connection -> when it was sent
     this.next = 0;
   }
 
@@ -69,7 +69,7 @@ export class FrameStream {
     this.retryMs = Math.min(this.retryMs * 1.8, LAST_RETRY_MS);
   }
 
-  /** A connection may die without a word: nobody answers and nobody closes it. */
+  /** Reconnect if a connection is dead although nobody has closed it. */
   checkSilence() {
     const [oldest] = this.sent.values();
     if (oldest !== undefined && performance.now() - oldest > SILENT_MS) {
@@ -79,7 +79,7 @@ export class FrameStream {
     }
   }
 
-  /** Whether a frame may leave now. */
+  /** Whether a frame may be sent now. */
   ready(now) {
     if (this.socket?.readyState !== WebSocket.OPEN || this.socket.bufferedAmount > 0) return false;
     if (this.sent.size === 0) return true;

@@ -1,6 +1,6 @@
 // The summary of a recorded session: seconds per expression and person, a timeline of each, and its files.
 
-import { byId, download, element, setText } from "./dom.js";
+import { byId, download, element, setText, swatch } from "./dom.js";
 import { DARK, LABELS, UNCERTAIN, personColor } from "./labels.js";
 import { drawHistory } from "./timeline.js";
 
@@ -20,7 +20,7 @@ export class Summary {
     this.name = `mien-session-${session.date.toISOString().slice(0, 19).replaceAll(":", "")}`;
     const people = session.summary();
     const count = `${people.length} ${people.length === 1 ? "person" : "people"}`;
-    setText(byId("summary-facts"), `${session.seconds.toFixed(1)} s, ${session.frames} labeled frames, ${count}. Everything is in this tab alone; save what you want to keep.`);
+    setText(byId("summary-facts"), `${session.seconds.toFixed(1)} s, ${session.frames} labeled frames, ${count}. The session exists only in this tab: save what you want to keep.`);
     byId("summary-video").hidden = !video;
     byId("summary-table").replaceChildren(...(people.length ? [head(), body(people)] : []));
     byId("summary-plots").replaceChildren(...people.map(plotOf));
@@ -31,11 +31,11 @@ export class Summary {
 }
 
 function head() {
-  const names = [...LABELS, UNCERTAIN, "in view"].map((name) => element("th", { scope: "col" }, ...swatch(name), name));
+  const names = [...LABELS, UNCERTAIN, "in view"].map((name) => element("th", { scope: "col" }, ...color(name), name));
   return element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "Seconds"), ...names));
 }
 
-const swatch = (name) => (LABELS.includes(name) ? [element("span", { class: "swatch", "data-label": name, "aria-hidden": "true" }), " "] : []);
+const color = (name) => (LABELS.includes(name) ? [swatch(name), " "] : []);
 
 function body(people) {
   return element("tbody", {}, ...people.map(({ person, seconds, total }) => element("tr", {}, element("th", { scope: "row" }, person),

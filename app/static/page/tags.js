@@ -1,9 +1,9 @@
-// Places for the tags of faces: inside the picture, never on a mouth or on another tag, and as little on faces as possible.
+// Positions of the tags of faces: inside the picture, off mouths and other tags, hiding as little of faces as possible.
 
 const TAG_COST = 100;
 const MOUTH_COST = 100;
 const LOWER_HALF_COST = 3;
-const STAY_BONUS = 0.25; // a tag moves only where that hides clearly less, in shares of its area
+const STAY_BONUS = 0.25; // share of its area that a tag must hide less to move
 
 /** Area that two rectangles share. */
 export function shared(one, other) {
@@ -19,11 +19,11 @@ export function iou(one, other) {
 }
 
 /**
- * Find a place for each tag.
+ * Find a position for each tag.
  *
  * @param {{key: number, box: object, mouth: object, width: number, height: number}[]} tags with the size of each
  * @param {object} area the rectangle that tags must stay in
- * @param {Map<number, number>} slots the places chosen for the last frame; updated
+ * @param {Map<number, number>} slots the positions chosen for the last frame; updated
  * @returns {object[]} one rectangle per tag, in order
  */
 export function placeTags(tags, area, slots = new Map()) {

@@ -1,11 +1,11 @@
-// The last minute of one person: all probabilities stacked, the shown label at the bottom, with the threshold as a line.
+// The last minute of one person: stacked probabilities with the displayed label at the bottom, and the threshold.
 
 import { LABELS, UNCERTAIN, colorOf, percent, ranked } from "./labels.js";
-import { element, setText } from "./dom.js";
+import { element, resize, setText } from "./dom.js";
 
 export const SPAN_MS = 60_000;
 const GAP_MS = 2500;
-const STEP_MS = 150; // points closer together than this are not kept
+const STEP_MS = 150; // closer points are dropped
 const COLUMN_PX = 2;
 
 /** Points of one person over time: {at, label, uncertain, probabilities}. */
@@ -23,14 +23,14 @@ export class History {
     while (this.points[0].at < at - this.spanMs - GAP_MS) this.points.shift();
   }
 
-  /** Until when a point holds: the next one, unless nobody was seen in between. */
+  /** End of a point: the time of the next one, unless the person was out of view in between. */
   until(index, now) {
     const { at } = this.points[index];
     const next = this.points[index + 1]?.at ?? now;
     return next - at > GAP_MS ? at + STEP_MS : next;
   }
 
-  /** The point that holds at a moment, or undefined. */
+  /** The point at a moment, or undefined. */
   at(moment, now) {
     let [low, high] = [0, this.points.length];
     while (low < high) {
@@ -53,12 +53,12 @@ export class History {
   }
 }
 
-/** Draw a history from `from` to `to` into the whole canvas; returns false where the canvas has no size. */
+/** Draw a history from `from` to `to` into the whole canvas; returns false if the canvas has no size. */
 export function drawHistory(canvas, history, { from, to, now = to, threshold = 0 }) {
   const ratio = window.devicePixelRatio || 1;
   const [width, height] = [Math.round(canvas.clientWidth * ratio), Math.round(canvas.clientHeight * ratio)];
   if (!width || !height) return false;
-  if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
+  resize(canvas, width, height);
   const context = canvas.getContext("2d");
   context.clearRect(0, 0, width, height);
   const step = Math.max(1, Math.round(COLUMN_PX * ratio));
@@ -70,7 +70,7 @@ export function drawHistory(canvas, history, { from, to, now = to, threshold = 0
   return true;
 }
 
-/** One moment: the shown label at the bottom, paler where it is uncertain, then the others in their order. */
+/** One moment: the displayed label at the bottom, paler if it is uncertain, then the others in their order. */
 function drawColumn(context, { label, uncertain, probabilities }, x, width, height) {
   let bottom = height;
   for (const name of [label, ...LABELS.filter((other) => other !== label)]) {
@@ -96,7 +96,7 @@ function drawThreshold(context, width, y, ratio) {
   context.setLineDash([]);
 }
 
-/** The timeline on a person's card: canvas, axis, and what a pointer over it reads. */
+/** The timeline on the card of a person: canvas, axis and tooltip. */
 export class Timeline {
   constructor() {
     this.history = new History();

@@ -18,7 +18,7 @@ export class Tools {
     click("record", () => (this.session ? this.finish() : this.record()));
   }
 
-  /** Ask for the maps of the newest frame, and put each on the card of the person it belongs to. */
+  /** Request the maps of the newest frame, and show each on the card of its person. */
   async showAttention() {
     const { live } = this;
     if (!live.last) return;
@@ -64,12 +64,12 @@ export class Tools {
     this.showRecording();
   }
 
-  /** Take the faces of a result, where a session is being recorded. */
+  /** Add the faces of a result to the session, if one is being recorded. */
   answered(stream, faces, now) {
     this.session?.add(stream, faces, now);
   }
 
-  /** Take what is drawn over the picture now. */
+  /** Record the current picture with its boxes. */
   drawn(shown) {
     if (!this.session) return;
     this.compose(this.recorder.canvas, shown, this.recorder.slots);

@@ -191,7 +191,7 @@ def test_an_unplugged_camera_is_reported_and_resumed(open_tab: Open) -> None:
         "() => document.getElementById('video').srcObject.getVideoTracks()[0].dispatchEvent(new Event('ended'))"
     )
     wait_for_state(tab.page, "lost")
-    assert title(tab.page) == "The camera is gone"
+    assert title(tab.page) == "Camera disconnected"
     tab.page.evaluate("() => navigator.mediaDevices.dispatchEvent(new Event('devicechange'))")
     wait_for_state(tab.page, "live")
     tab.wait_for_results(2)

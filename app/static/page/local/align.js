@@ -4,7 +4,7 @@ import { cut, reduce, sample } from "./pixels.js";
 
 const STEPS = 32; // OpenCV samples at 32nds of a pixel
 
-/** The least-squares similarity [[a, -b, x], [b, a, y]] from five points to the template; null where there is none. */
+/** The least-squares similarity [[a, -b, x], [b, a, y]] from five points to the template; null if there is none. */
 export function similarity(points, { template_px: template, min_spread_px: least }) {
   if (!points.flat().every(Number.isFinite)) return null;
   const mean = (of) => [0, 1].map((axis) => of.reduce((sum, point) => sum + point[axis], 0) / of.length);

@@ -1,9 +1,9 @@
-// Labels in this tab: the interface of service.js, over a worker that runs the released graphs. Nothing is sent.
+// Labeling in this tab: the interface of service.js, with a worker that runs the released graphs. Nothing is sent.
 
 import { Numbers } from "./numbers.js";
 
 export class LocalLabeler {
-  /** `facts`: `pipeline` of local.json; `opened(runs)` is told what runs. The graphs are loaded at the first use. */
+  /** `facts`: `pipeline` of local.json; `opened(runs)`: called with what runs. The graphs are loaded on first use. */
   constructor(facts, opened) {
     Object.assign(this, { facts, tell: opened, pending: new Map(), next: 0 });
   }
@@ -15,16 +15,16 @@ export class LocalLabeler {
     this.worker.onmessage = ({ data: { id, result, error } }) => {
       const { resolve, reject } = this.pending.get(id);
       this.pending.delete(id);
-      if (error) reject(trouble(error));
+      if (error) reject(failure(error));
       else resolve(result);
     };
-    this.worker.onerror = (event) => this.pending.forEach(({ reject }) => reject(trouble(event.message || "the worker did not start")));
+    this.worker.onerror = (event) => this.pending.forEach(({ reject }) => reject(failure(event.message || "the worker did not start")));
     this.opened = this.ask({ open: this.facts });
     this.opened.then(this.tell, () => this.forget());
     return this.opened;
   }
 
-  /** After an error, which whoever waits is told of, the next use tries again. */
+  /** After an error, which all callers get, the next use tries again. */
   forget() {
     this.worker.terminate();
     this.opened = null;
@@ -52,7 +52,7 @@ export class LocalLabeler {
   }
 }
 
-const trouble = (detail) => ({ title: "Not labeled", detail, message: detail });
+const failure = (detail) => ({ title: "Not labeled", detail, message: detail });
 
 /** The interface of FrameStream; one frame at a time. */
 class LocalStream {

@@ -1,4 +1,4 @@
-// Pictures as {width, height, data}: RGBA, 8 bits, of which alpha is not used. Resizing, rotating and cropping as OpenCV does them.
+// Pictures as {width, height, data}: RGBA, 8 bits, alpha is ignored. Resizing, rotating and cropping as OpenCV does them.
 
 export const blank = (width, height) => ({ width, height, data: new Uint8ClampedArray(4 * width * height) });
 
@@ -113,7 +113,7 @@ export function rotated(picture, turns) {
   return out;
 }
 
-/** The rectangle at (left, top); black where it lies outside of the picture. */
+/** The rectangle at (left, top); black outside of the picture. */
 export function cut(picture, left, top, width, height) {
   const out = blank(width, height);
   const [firstX, lastX] = [Math.max(left, 0), Math.min(left + width, picture.width)];

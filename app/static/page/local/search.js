@@ -36,7 +36,7 @@ export class Search {
       .filter((face) => this.plausible(face, picture));
   }
 
-  /** Reduce to a long side of at most `longSidePx`; enlarge what is tiny. */
+  /** Reduce to a long side of at most `longSidePx`; enlarge tiny pictures. */
   resized(picture, longSidePx) {
     const longSide = Math.max(picture.width, picture.height);
     const scale = Math.min(longSidePx / longSide, Math.max(1, Math.min(this.rules.max_enlargement, this.rules.tiny_px / longSide)));

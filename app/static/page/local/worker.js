@@ -5,7 +5,7 @@
 import { Pipeline } from "./pipeline.js";
 
 const PAGE = new URL("../", import.meta.url);
-const MOST_THREADS = 4;
+const MAX_THREADS = 4;
 const ERRORS_ONLY = 3;
 const UNREADABLE = "This browser cannot read this format. Save the photo as JPEG, or turn off local mode.";
 let pipeline;
@@ -15,8 +15,8 @@ async function open(facts) {
   limits = facts.limits;
   const gpu = await hasGpu();
   const ort = await import(new URL(`runtime/ort.${gpu ? "webgpu" : "wasm"}.min.mjs`, PAGE));
-  const cores = navigator.hardwareConcurrency - 1; // one is left for the page: threads that wait for each other are slower than one
-  const threads = self.crossOriginIsolated ? Math.max(1, Math.min(cores, MOST_THREADS)) : 1;
+  const cores = navigator.hardwareConcurrency - 1; // one is left for the page; threads that share a core are slower
+  const threads = self.crossOriginIsolated ? Math.max(1, Math.min(cores, MAX_THREADS)) : 1;
   Object.assign(ort.env.wasm, { wasmPaths: new URL("runtime/", PAGE).href, numThreads: threads });
   const graph = facts.classifier.graphs[gpu ? "webgpu" : "wasm"];
   const options = { executionProviders: [gpu ? "webgpu" : "wasm"], logSeverityLevel: ERRORS_ONLY };
@@ -28,7 +28,7 @@ async function open(facts) {
   return { model: facts.classifier.name, precision: graph.precision, provider: on, detector: facts.detector.name };
 }
 
-/** Whether WebGPU has a GPU; one that the CPU imitates is slower than WebAssembly. */
+/** Whether WebGPU has a GPU; a software-emulated one is slower than WebAssembly. */
 async function hasGpu() {
   const adapter = await navigator.gpu?.requestAdapter().catch(() => null);
   return Boolean(adapter) && !adapter.info?.isFallbackAdapter;
@@ -69,7 +69,7 @@ async function label(source) {
   return { width: picture.width, height: picture.height, faces, timings_ms: { decode, ...timings } };
 }
 
-let last = Promise.resolve(); // one picture after the other
+let last = Promise.resolve(); // one picture at a time
 self.onmessage = ({ data: { id, open: facts, source } }) => {
   last = last.then(() => (facts ? open(facts) : label(source)))
     .then((result) => self.postMessage({ id, result }), (error) => self.postMessage({ id, error: error.message }));
