@@ -4,11 +4,22 @@ import logging
 from typing import Any, cast
 
 import timm
-from torch import nn
+from torch import Tensor, nn
 
-from models.backbones import BackboneConfig, PretrainedWeightsUnavailable, UnknownBackbone
+from models.backbones import BackboneConfig, Heads, PretrainedWeightsUnavailable, UnknownBackbone
 
 logger = logging.getLogger(__name__)
+
+
+class OneHead(nn.Module):
+    """A timm network with one head."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, pixels: Tensor) -> Heads:  # (B, C, P, P)
+        return Heads(cast(Tensor, self.network(pixels)))  # (B, classes)
 
 
 def create_timm(config: BackboneConfig, **arguments: Any) -> nn.Module:
