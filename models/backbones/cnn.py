@@ -9,7 +9,7 @@ from models.backbones._timm import create_timm
 
 
 class ConvNet(nn.Module):
-    """A timm CNN; it has class activation maps if a linear layer follows its last feature map."""
+    """A timm CNN; it has class activation maps if its classifier is linear in the channels of its last feature map."""
 
     def __init__(self, network: Any) -> None:
         super().__init__()
