@@ -12,7 +12,8 @@ from training.config import RecipeError, RuntimeConfig
 from training.loop import parallel
 from training.loop.parallel import World
 
-DTYPES: Final = {"fp32": torch.bfloat16, "bf16": torch.bfloat16, "fp16": torch.float16}
+# the type of the matrix multiplications; of fp32 runs, for comparison only
+DTYPES: Final = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @dataclass(frozen=True, slots=True)

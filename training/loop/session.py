@@ -19,12 +19,19 @@ from data.contract import contract_id
 from data.errors import MienError
 from training.config import RecipeError, RunRecipe
 from training.loop import checkpoint, parallel
-from training.loop.machine import Machine
+from training.loop.machine import DTYPES, Machine
 from training.loop.optimizer import build_average, build_optimizer, build_scheduler
 from training.loop.run_folder import METRICS_NAME
 from training.loop.sharpness import perturbed_weights
 from training.loop.task import Task
-from training.loop.throughput import Clock, MetricsLogger, TrainingDiverged, matmul_flops_per_s, progress_bar
+from training.loop.throughput import (
+    Clock,
+    MetricsLogger,
+    TrainingDiverged,
+    matmul_flops_per_s,
+    progress_bar,
+    warn_of_slow_bf16,
+)
 from training.loop.trackers import open_trackers
 
 logger = logging.getLogger("training")
@@ -73,6 +80,8 @@ class Session:
 
     def run(self) -> None:
         """Train to the end, from the newest checkpoint if there is one. Raises: TrainingDiverged, OutOfMemory."""
+        if self.device.type == "cpu" and self.recipe.runtime.precision == "bf16":
+            warn_of_slow_bf16(self.device)
         self.resume()
         try:
             self._run_epochs()
@@ -167,7 +176,7 @@ class Session:
         rates = clock.rates()
         if not self.world.writes or not clock.faces:
             return
-        reachable = self.world.size * matmul_flops_per_s(self.device, self.recipe.runtime.precision)
+        reachable = self.world.size * matmul_flops_per_s(self.device, DTYPES[self.recipe.runtime.precision])
         reached = clock.faces_per_s * self.step_flops
         speed = {
             "step_gflops_per_face": round(self.step_flops / 1e9, 4),

@@ -1,6 +1,7 @@
 """Progress bar, metrics log and speed of a run."""
 
 import json
+import logging
 import sys
 import time
 from collections.abc import Sequence
@@ -15,9 +16,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from data.atomic import write_atomic
 from data.errors import MienError
-from training.loop.machine import DTYPES
 from training.loop.trackers import Tracker
 
+logger = logging.getLogger("training")
 _MATMUL_SIDE: Final = 2048
 
 
@@ -93,9 +94,9 @@ class Clock:
 
 
 @cache
-def matmul_flops_per_s(device: torch.device, precision: str) -> float:
-    """Measured rate of a 2048x2048 matrix multiplication; in bf16, or in fp16 for fp16 runs."""
-    left = torch.ones(_MATMUL_SIDE, _MATMUL_SIDE, dtype=DTYPES[precision], device=device)
+def matmul_flops_per_s(device: torch.device, dtype: torch.dtype) -> float:
+    """Measured rate of a 2048x2048 matrix multiplication."""
+    left = torch.ones(_MATMUL_SIDE, _MATMUL_SIDE, dtype=dtype, device=device)
     best, spent = float("inf"), 0.0
     for number in range(6):
         started = time.perf_counter()
@@ -108,6 +109,16 @@ def matmul_flops_per_s(device: torch.device, precision: str) -> float:
         if spent > 2:
             break
     return 2 * _MATMUL_SIDE**3 / best
+
+
+def warn_of_slow_bf16(device: torch.device) -> None:
+    """Log a warning if this processor multiplies matrices faster in fp32 than in bf16."""
+    bf16, fp32 = (matmul_flops_per_s(device, dtype) / 1e9 for dtype in (torch.bfloat16, torch.float32))
+    if bf16 < fp32:
+        logger.warning(
+            "bf16 is slower than fp32 on this processor (%.0f and %.0f GFLOP/s): train with runtime.precision=fp32",
+            bf16, fp32,
+        )  # fmt: skip
 
 
 def forward_flops(network: nn.Module, *inputs: Tensor) -> int:

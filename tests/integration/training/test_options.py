@@ -109,9 +109,26 @@ def test_the_operations_of_a_transformer_include_attention(tmp_path: Path) -> No
 
 
 def test_the_matrix_product_rate_is_measured_once() -> None:
-    rate = matmul_flops_per_s(torch.device("cpu"), "fp32")
+    rate = matmul_flops_per_s(torch.device("cpu"), torch.float32)
     assert rate > 1e8
-    assert matmul_flops_per_s(torch.device("cpu"), "fp32") == rate
+    assert matmul_flops_per_s(torch.device("cpu"), torch.float32) == rate
+
+
+@pytest.mark.parametrize(("bf16", "warnings"), [(80e9, 1), (200e9, 0)])
+def test_a_run_in_bf16_warns_where_fp32_is_faster(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    bf16: float,
+    warnings: int,
+) -> None:
+    rates = {torch.bfloat16: bf16, torch.float32: 150e9}
+    monkeypatch.setattr("training.loop.throughput.matmul_flops_per_s", lambda _device, dtype: rates[dtype])
+    recipe = small_recipe(drawn_faces(tmp_path / "faces", train=2, valid=1), epochs=1)
+    train(with_runtime(recipe, precision="fp32"), tmp_path / "fp32")
+    assert "bf16" not in caplog.text
+    train(with_runtime(recipe, precision="bf16"), tmp_path / "bf16")
+    assert caplog.text.count("(80 and 150 GFLOP/s): train with runtime.precision=fp32") == warnings
 
 
 def test_waiting_time_is_measured_between_request_and_batch(monkeypatch: pytest.MonkeyPatch) -> None:
