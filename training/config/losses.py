@@ -19,6 +19,10 @@ class DistillationConfig(StrictModel):
     )
     weight: float = Field(0.5, ge=0, le=1, description="lambda, weight of the distillation loss")
     temperature: float = Field(3.0, gt=0, description="tau of the soft modes")
+    views: Literal["augmented", "fixed"] = Field(
+        "augmented",
+        description="what the teachers see: each augmented crop, or, once per run, each face and its mirror image",
+    )
 
     @model_validator(mode="after")
     def _teacher_fits_mode(self) -> Self:

@@ -47,9 +47,11 @@ class Recipe(FaceRecipe):
     patience_epochs: int | None = Field(None, ge=1, description="stop after so many epochs without improvement")
 
     @model_validator(mode="after")
-    def _unlabeled_faces_have_a_teacher(self) -> Self:
+    def _targets_exist(self) -> Self:
         if self.loss.relabel is not None and (self.mix.mixup or self.mix.cutmix):
             raise ValueError("loss.relabel with mix: predictions for mixed faces cannot contradict a label")
+        if self.distillation.views == "fixed" and (self.mix.mixup or self.mix.cutmix):
+            raise ValueError("distillation.views fixed with mix: the teachers see no mixed faces; use views augmented")
         if all(source.target != "teacher" for source in self.data.train):
             return self
         if self.distillation.mode == "none" or self.loss.label_smoothing > 0:

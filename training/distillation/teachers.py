@@ -1,15 +1,24 @@
 """Teachers for distillation: finished runs or released artifacts, alone or as an ensemble."""
 
+import hashlib
+import logging
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from data.contract import Array, contract_id
 from models.manifest import MANIFEST_NAME, ArtifactError
 from models.network import FaceNetwork, Head, select_head
 from training.config import DistillationConfig
+from training.loop.batches import JoinedFaces, cache_file
+from training.loop.machine import Machine
 from training.loop.run_folder import RunError, load_best
 from training.release.weights import load_network
+
+logger = logging.getLogger(__name__)
+_BATCH = 256
 
 
 class Teachers(nn.Module):
@@ -28,7 +37,41 @@ class Teachers(nn.Module):
         if len(logits) == 1:
             alone: Tensor = logits[0]  # (B, 7)
             return alone
-        return torch.stack(logits).softmax(dim=-1).mean(dim=0).clamp_min(1e-12).log()
+        return _log_mean(torch.stack(logits))
+
+
+def fixed_logits(teachers: Teachers, faces: JoinedFaces, *, machine: Machine, cache_dir: Path) -> Array:
+    """Log of the mean probability of the teachers over each face and its mirror image, (N, K) float32.
+
+    Cached in `cache_dir` until the teachers, the faces or the crop contract change.
+    """
+    state = hashlib.sha256("".join([contract_id(), *(part.index_sha256 for part in faces.parts), *faces.keys]).encode())
+    for name, tensor in teachers.state_dict().items():
+        state.update(name.encode() + tensor.cpu().contiguous().numpy().tobytes())
+    path = cache_dir / f"teacher_logits-{state.hexdigest()[:16]}.npy"
+    if not path.exists():
+        logger.info("applying the teachers to %d faces, for %s", len(faces), path)
+        parts = [_both_views(teachers.eval(), faces, start, machine) for start in range(0, len(faces), _BATCH)]
+        found = np.concatenate(parts)
+        with cache_file(path, "logits of the teachers", size=found.nbytes) as file:
+            np.save(file, found)
+    logits: Array = np.load(path)
+    return logits
+
+
+@torch.no_grad()
+def _both_views(teachers: Teachers, faces: JoinedFaces, start: int, machine: Machine) -> Array:
+    crops = np.stack([faces.crop(index) for index in range(start, min(start + _BATCH, len(faces)))])
+    pixels = torch.from_numpy(crops).to(machine.device)
+    with machine.autocast:
+        logits = [teachers(view).float() for view in (pixels, pixels.flip(dims=[2]))]
+    found: Array = _log_mean(torch.stack(logits)).cpu().numpy()
+    return found
+
+
+def _log_mean(logits: Tensor) -> Tensor:
+    """Log of the mean probability over the first dimension, (M, B, K) to (B, K)."""
+    return logits.softmax(dim=-1).mean(dim=0).clamp_min(1e-12).log()
 
 
 class _Member(nn.Module):

@@ -8,8 +8,10 @@ import hashlib
 import logging
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import cv2
 import numpy as np
@@ -129,15 +131,22 @@ def _write_cache(path: Path, crops: Iterator[Array], count: int, channels: int) 
     logger.info("decoding %d faces into %s", count, path)
     shape = (count, CROP_PX, CROP_PX, channels)
     header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+    # not written through a memory map: on a full disk, that ends the process with a bus error
+    with cache_file(path, "decoded faces", size=math.prod(shape)) as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        for crop in crops:
+            file.write(np.ascontiguousarray(crop).tobytes())
+
+
+@contextmanager
+def cache_file(path: Path, what: str, *, size: int) -> Iterator[IO[bytes]]:
+    """Open a file of about `size` bytes that appears in the cache if the block succeeds. Raises: DatasetError."""
     try:
-        # not written through a memory map: on a full disk, that ends the process with a bus error
         with atomic_file(path) as file:
-            np.lib.format.write_array_header_1_0(file, header)
-            for crop in crops:
-                file.write(np.ascontiguousarray(crop).tobytes())
+            yield file
     except OSError as error:
-        why = (no_space(path.parent, math.prod(shape)) if path.parent.is_dir() else "") or error.strerror
-        raise DatasetError(f"{path}: cannot write decoded faces ({why}). Choose another data.cache_dir.") from error
+        why = (no_space(path.parent, size) if path.parent.is_dir() else "") or error.strerror
+        raise DatasetError(f"{path}: cannot write {what} ({why}). Choose another data.cache_dir.") from error
 
 
 class JoinedFaces:
@@ -152,6 +161,7 @@ class JoinedFaces:
         self.targets = np.concatenate([np.pad(targets, ((0, 0), (0, count))) for targets, count in missing])
         self.labels = np.concatenate([part.labels for part in parts])
         self.keys = tuple(key for part in parts for key in part.keys)
+        self.teacher_logits: Array | None = None  # (N, K) float32, if the teachers see fixed views
 
     def __len__(self) -> int:
         return int(self.starts[-1])
@@ -203,7 +213,8 @@ class FaceBatches(Dataset[tuple[Tensor, ...]]):
         chosen = plan.mine(self.order[number * plan.batch_size : (number + 1) * plan.batch_size])
         seeds = [np.random.SeedSequence([plan.seed, plan.epoch, int(i)]).generate_state(1)[0] for i in chosen]
         crops = [self._augment(self.faces.crop(int(i)), seed=int(seed)) for i, seed in zip(chosen, seeds, strict=True)]
-        return torch.from_numpy(np.stack(crops)), torch.from_numpy(self.faces.targets[chosen])
+        taught = () if self.faces.teacher_logits is None else (torch.from_numpy(self.faces.teacher_logits[chosen]),)
+        return torch.from_numpy(np.stack(crops)), torch.from_numpy(self.faces.targets[chosen]), *taught
 
 
 def epoch_order(labels: Array, *, seed: int, epoch: int, sampler: Sampler = "instance") -> Array:

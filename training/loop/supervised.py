@@ -20,7 +20,7 @@ from training.distillation.losses import (
     distillation_loss,
     relabel,
 )
-from training.distillation.teachers import Teachers
+from training.distillation.teachers import Teachers, fixed_logits
 from training.loop import checkpoint, metrics
 from training.loop.batches import Faces, JoinedFaces
 from training.loop.machine import Machine
@@ -51,10 +51,10 @@ class Supervised(FaceTask):
     ) -> None:
         super().__init__(recipe, faces, machine)
         self.out, self.network, self.valid, self.sampler = out, network, valid, recipe.data.sampler
+        self.labels = EIGHT_LABELS[: valid.targets.shape[1]]
         self.teachers: Teachers | None = None
         if recipe.distillation.teachers:
-            self.teachers = Teachers(recipe.distillation).to(machine.device)
-        self.labels = EIGHT_LABELS[: valid.targets.shape[1]]
+            self._use(Teachers(recipe.distillation).to(machine.device))
         self.terms = _class_terms(faces.targets, recipe.loss, machine.device)
         self.best, self.step = Best(), 0
         has_two_heads = bool(getattr(network.backbone, "distilled", False))
@@ -68,15 +68,15 @@ class Supervised(FaceTask):
 
     def prepare(self, *batch: Tensor, step: int) -> tuple[Tensor, ...]:
         """Apply mixup or CutMix."""
-        crops, targets = batch
+        crops, targets, *taught = batch
         self.step = step
-        return mix(crops, targets, self.recipe.mix, seed=self.recipe.seed, step=step)
+        return *mix(crops, targets, self.recipe.mix, seed=self.recipe.seed, step=step), *taught
 
     def losses(self, forward: Forward, *batch: Tensor) -> dict[str, Tensor]:
         """Loss and its parts, and the shares of the batch that are predicted correctly and that are labeled."""
-        crops, targets = batch
+        crops, targets, *taught = batch
         with self.machine.autocast:
-            teacher_logits = self._teach(crops)
+            teacher_logits = taught[0] if taught else self._teach(crops)
             heads, inconsistency = self._forward(forward, crops)
         targets, relabeled = self._relabel(heads, targets)
         smoothing = self.recipe.loss.label_smoothing
@@ -125,9 +125,24 @@ class Supervised(FaceTask):
             return None
         with torch.no_grad():
             logits: Tensor = self.teachers.eval()(crops)
-        if logits.shape[1] != len(self.labels):
-            raise RecipeError(f"distillation.teachers: {logits.shape[1]} classes, this recipe has {len(self.labels)}")
+        self._check_teachers(logits.shape[1])
         return logits
+
+    def _use(self, teachers: Teachers) -> None:
+        """Apply the teachers once, now, or in every step."""
+        if self.recipe.distillation.views == "augmented":
+            self.teachers = teachers
+            return
+        cache_dir = self.recipe.data.cache_dir
+        found = self.machine.world.first_alone(
+            lambda: fixed_logits(teachers, self.faces, machine=self.machine, cache_dir=cache_dir)
+        )
+        self._check_teachers(found.shape[1])
+        self.faces.teacher_logits = found
+
+    def _check_teachers(self, classes: int) -> None:
+        if classes != len(self.labels):
+            raise RecipeError(f"distillation.teachers: {classes} classes, this recipe has {len(self.labels)}")
 
     def step_flops(self) -> int:
         """Forward pass, twice that for the backward pass, and the forward pass of the teachers."""

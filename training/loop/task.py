@@ -77,7 +77,10 @@ class FaceTask(Task):
             raise RecipeError(f"batch_size {recipe.batch_size}: larger than the {len(faces)} training faces")
 
     def batches(self, epoch: int, first: int) -> Iterator[tuple[Tensor, ...]]:
-        """Crops (B, 112, 112, C) uint8 and targets (B, K) float32; B is the batch size of this process."""
+        """Crops (B, 112, 112, C) uint8, targets (B, K) float32, and any fixed logits of teachers, (B, K) float32.
+
+        B is the batch size of this process.
+        """
         recipe, world = self.recipe, self.machine.world
         plan = EpochPlan(recipe.seed, epoch, recipe.batch_size, world.rank, world.size)
         batches = FaceBatches(self.faces, recipe.augment, plan, sampler=self.sampler)

@@ -124,8 +124,9 @@ def test_a_teacher_with_seven_classes_is_refused_and_its_weights_initialize_all_
     trained: tuple[Path, Path, Path], tmp_path: Path
 ) -> None:
     seven = train(small_recipe(drawn_faces(tmp_path / "faces", train=2, valid=1), epochs=1), tmp_path / "seven")
-    taught = recipe_of(trained[0], distillation={"mode": "soft", "teachers": [str(seven)]})
-    with pytest.raises(RecipeError, match=r"teachers: 7 classes, this recipe has 8"):
-        train(taught, tmp_path / "taught")
+    for views in ("augmented", "fixed"):
+        taught = recipe_of(trained[0], distillation={"mode": "soft", "teachers": [str(seven)], "views": views})
+        with pytest.raises(RecipeError, match=r"teachers: 7 classes, this recipe has 8"):
+            train(taught, tmp_path / views)
     started = train(recipe_of(trained[0], model=TINY_CNN | {"init_from": str(seven)}), tmp_path / "started")
     assert (started / "best.pt").exists()

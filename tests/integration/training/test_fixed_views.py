@@ -1,0 +1,118 @@
+"""Teachers that see each face and its mirror image once, instead of each augmented crop."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from data.augment import AugmentConfig
+from data.tree import DatasetError
+from tests.support_training import TINY_DEIT, drawn_faces, losses, metric_lines, small_recipe
+from training.config import DistillationConfig, RecipeError
+from training.distillation.teachers import Teachers, fixed_logits
+from training.loop.batches import EpochPlan, FaceBatches, JoinedFaces, load_faces
+from training.loop.machine import Machine
+from training.train import train
+
+CPU = Machine(torch.device("cpu"), torch.autocast("cpu", enabled=False))
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return drawn_faces(tmp_path_factory.mktemp("faces"), train=3, valid=1)
+
+
+@pytest.fixture(scope="module")
+def teacher(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(small_recipe(root, epochs=1), tmp_path_factory.mktemp("runs") / "teacher")
+
+
+def joined(root: Path, cache_dir: Path) -> JoinedFaces:
+    source = small_recipe(root).data.train[0]
+    return JoinedFaces([load_faces(source, color="luminance", cache_dir=cache_dir)])
+
+
+def teachers_of(*folders: Path) -> Teachers:
+    return Teachers(DistillationConfig(mode="soft", teachers=folders, views="fixed")).eval()
+
+
+def test_fixed_logits_are_the_mean_probability_over_face_and_mirror_image(
+    root: Path, teacher: Path, tmp_path: Path
+) -> None:
+    faces, teachers = joined(root, tmp_path), teachers_of(teacher)
+    found = fixed_logits(teachers, faces, machine=CPU, cache_dir=tmp_path)
+    assert found.shape == (len(faces), 7)
+    assert found.dtype == np.float32
+    for index in (0, len(faces) - 1):
+        crop = torch.from_numpy(faces.crop(index).copy())[None]
+        with torch.no_grad():
+            expected = (teachers(crop).softmax(-1) + teachers(crop.flip(dims=[2])).softmax(-1)) / 2
+        np.testing.assert_allclose(np.exp(found[index]), expected[0], atol=1e-5)
+
+
+def test_fixed_logits_are_computed_once_per_teacher_and_faces(
+    root: Path, teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faces, teachers = joined(root, tmp_path), teachers_of(teacher)
+    first = fixed_logits(teachers, faces, machine=CPU, cache_dir=tmp_path)
+    calls: list[int] = []
+    forward = Teachers.forward
+
+    def counted(self: Teachers, crops: Tensor) -> Tensor:
+        calls.append(len(crops))
+        return forward(self, crops)
+
+    monkeypatch.setattr(Teachers, "forward", counted)
+    np.testing.assert_array_equal(fixed_logits(teachers, faces, machine=CPU, cache_dir=tmp_path), first)
+    assert not calls
+    with torch.no_grad():
+        next(teachers.parameters()).add_(1)
+    changed = fixed_logits(teachers, faces, machine=CPU, cache_dir=tmp_path)
+    assert sum(calls) == 2 * len(faces)
+    assert np.abs(changed - first).max() > 1e-3
+
+
+def test_a_batch_has_the_logits_of_its_faces(root: Path, tmp_path: Path) -> None:
+    faces = joined(root, tmp_path)
+    faces.teacher_logits = np.repeat(np.arange(len(faces), dtype=np.float32)[:, None], 7, axis=1)
+    plan = EpochPlan(seed=0, epoch=1, batch_size=8)
+    batches = FaceBatches(faces, AugmentConfig(), plan, sampler="instance")
+    _, targets, logits = batches[1]
+    chosen = logits[:, 0].long()
+    assert torch.equal(chosen, torch.from_numpy(batches.order[8:16]))
+    assert torch.equal(targets, torch.from_numpy(faces.targets)[chosen])
+
+
+def test_a_student_learns_from_fixed_views_without_its_teacher_in_the_step(
+    root: Path, teacher: Path, tmp_path: Path
+) -> None:
+    def student(views: str) -> Path:
+        distillation = {"mode": "token-soft", "teachers": [str(teacher)], "views": views}
+        return train(small_recipe(root, model=TINY_DEIT, epochs=2, distillation=distillation), tmp_path / views)
+
+    fixed, augmented = student("fixed"), student("augmented")
+    flops = {name: _flops(run) for name, run in (("fixed", fixed), ("augmented", augmented))}
+    assert flops["fixed"] < flops["augmented"]
+    taught = [line["distillation"] for line in metric_lines(fixed) if "distillation" in line]
+    assert taught
+    assert all(value > 0 for value in taught)
+    assert losses(fixed) != losses(augmented)
+
+
+def _flops(run: Path) -> float:
+    return float(next(line["step_gflops_per_face"] for line in metric_lines(run) if "step_gflops_per_face" in line))
+
+
+def test_fixed_views_and_mixed_faces_are_rejected_together(root: Path, teacher: Path) -> None:
+    distillation = {"mode": "soft", "teachers": [str(teacher)], "views": "fixed"}
+    with pytest.raises(RecipeError, match="views fixed with mix"):
+        small_recipe(root, distillation=distillation, mix={"mixup": 0.2})
+
+
+def test_logits_that_cannot_be_cached_are_one_clear_line(root: Path, teacher: Path, tmp_path: Path) -> None:
+    faces = joined(root, tmp_path)
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with pytest.raises(DatasetError, match=r"cannot write logits of the teachers .*Choose another data\.cache_dir"):
+        fixed_logits(teachers_of(teacher), faces, machine=CPU, cache_dir=tmp_path / "file")
