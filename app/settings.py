@@ -42,17 +42,17 @@ class Settings(BaseSettings):
         "auto", description="auto: fp16 on a GPU; on a CPU, int8 if it is clearly faster, else fp32"
     )
     threads: Annotated[int, Field(ge=0, le=256)] = Field(
-        0, description="threads per inference; 0: one for detection, one per core for classification"
+        0, description="threads per inference; 0: one in the service and for detection, else one per core"
     )
     cuda_graphs: bool = Field(True, description="replay batches on the GPU as CUDA graphs if that is faster")
     tensorrt_cache: Path | None = Field(None, description="folder for TensorRT engines; the user cache when unset")
 
-    max_batch: Annotated[int, Field(ge=0, le=4096)] = Field(0, description="faces per inference; 0: by device")
+    max_batch: Annotated[int, Field(ge=0, le=4096)] = Field(0, description="on a GPU: faces per inference; 0: default")
     batch_wait_ms: Annotated[float, Field(ge=0, le=1000)] = Field(
-        2.0, description="maximum wait for a batch to fill under load; an idle service does not wait"
+        2.0, description="on a GPU: maximum wait for a batch to fill under load; an idle service does not wait"
     )
     batch_queue: Annotated[int, Field(ge=1, le=100_000)] = Field(
-        1024, description="faces in the queue for an inference"
+        1024, description="on a GPU: faces in the queue for an inference"
     )
 
     # Detection

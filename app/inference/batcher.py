@@ -2,7 +2,7 @@
 
 Flow: request -> crops -> `Batcher` -> `Classifier` -> rows of that request. While one inference runs, faces of other
 requests queue up, and the next inference takes them all; an idle batcher starts immediately. Running one inference at a
-time keeps requests from competing for cores and fills a GPU.
+time fills a GPU. On a CPU, the service classifies the faces of each photo in its own thread instead.
 """
 
 import asyncio

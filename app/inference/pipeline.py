@@ -201,8 +201,10 @@ def build_pipeline(settings: Settings) -> Pipeline:
 def build_pipelines(settings: Settings) -> dict[str, Pipeline]:
     """One pipeline per model of the settings, the default first, by the name that a request chooses it by.
 
-    They share one detector. Raises: as `build_pipeline`.
+    They share one detector. Unless set, inferences have one thread, because photos are processed in parallel.
+    Raises: as `build_pipeline`.
     """
+    settings = settings.model_copy(update={"threads": settings.threads or 1})
     first = build_pipeline(settings)
     default, *extra = settings.model_names
     pipelines = {default: first}

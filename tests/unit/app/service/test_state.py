@@ -1,6 +1,7 @@
-"""The reported provider, and the fallback to the CPU in log, `/ready`, `/metrics` and header."""
+"""The reported provider, its fallback to the CPU in log, `/ready`, `/metrics` and header, and the classifying thread."""
 
 import logging
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,12 +13,13 @@ from fastapi.testclient import TestClient
 
 from app.cli import checks
 from app.inference.classifier import Classifier, create_classifier
-from app.inference.pipeline import Pipeline
+from app.inference.pipeline import Pipeline, build_pipelines
 from app.inference.runtime import sessions
 from app.inference.runtime.sessions import CPU, CUDA
 from app.main import create_app
 from app.service import state
 from app.settings import Settings
+from data.contract import Array
 from tests.support import encoded, gradient_image
 from tests.unit.app.conftest import Connect, DrawnFaces, LocalClient
 
@@ -93,3 +95,41 @@ def test_doctor_distinguishes_a_failing_gpu_from_an_unrequested_one(
     told = {device: checks._device(Settings(device=device, model=artifact)) for device in ("auto", "cpu")}
     assert "does not run on the GPU of this machine" in told["auto"]
     assert told["cpu"].endswith("was not requested")
+
+
+class Recording:
+    """A classifier that records the thread and the number of faces of each call."""
+
+    def __init__(self, classifier: Classifier, provider: str) -> None:
+        self._classifier, self.provider = classifier, provider
+        self.calls: list[tuple[str, int]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._classifier, name)
+
+    def classify(self, crops: Array) -> Array:
+        self.calls.append((threading.current_thread().name, len(crops)))
+        return self._classifier.classify(crops)
+
+
+@pytest.mark.parametrize(("provider", "thread"), [(CPU, "mien-photo"), (CUDA, "mien-batch")])
+def test_on_a_cpu_the_thread_of_a_photo_also_classifies_it(artifact: Path, provider: str, thread: str) -> None:
+    settings = Settings(model=artifact, device="cpu")
+    classifier = Recording(create_classifier(settings), provider)
+    with served(classifier, settings) as client:  # type: ignore[arg-type]
+        faces = client.post("/v1/expressions", **PHOTO).json()["images"][0]["faces"]
+        metrics = client.get("/metrics").text
+    assert len(faces) == 1
+    ((name, count),) = classifier.calls
+    assert name.startswith(thread)
+    assert count == len(faces)
+    assert f"mien_batch_faces_sum {float(count)}" in metrics
+    assert "mien_batch_faces_count 1.0" in metrics
+
+
+@pytest.mark.parametrize(("setting", "threads"), [(0, 1), (3, 3)])
+def test_inferences_of_the_service_have_one_thread_unless_set(artifact: Path, setting: int, threads: int) -> None:
+    settings = Settings(model=artifact, device="cpu", threads=setting)
+    (pipeline,) = build_pipelines(settings).values()
+    options = pipeline.classifier._session.inference.get_session_options()
+    assert options.intra_op_num_threads == threads
