@@ -6,11 +6,11 @@
 Three loads take turns on the same cores: a bare loop of decode, detect, align and classify with one thread per core;
 the service with 16 clients; the service at 70 % of that rate with random arrivals (Poisson). The load generator runs on
 the same cores, so its cost counts against the service. `efficiency` is requests/s of the service divided by photos/s of
-the bare loop. `cpu_efficiency` compares their processor time per photo instead, without the load generator
-(`load_cpu_ms_per_request`); other programs hardly change it. `busy_share` is the share of the cores' time that service
-and load generator used with 16 clients. `ideal` is the latency of an ideal queue with the photo times of the bare loop
-(benchmarks/ideal.py), and `p99_over_ideal` compares the service with it. Model, detector and device are set by `MIEN_*`
-variables. Run it on an idle Linux machine.
+the bare loop just before, the median of the rounds. `cpu_efficiency` compares their processor time per photo instead,
+without the load generator (`load_cpu_ms_per_request`); other programs hardly change it. `busy_share` is the share of
+the cores' time that service and load generator used with 16 clients. `ideal` is the latency of an ideal queue with the
+photo times of the bare loop (benchmarks/ideal.py), and `p99_over_ideal` compares the service with it. Model, detector
+and device are set by `MIEN_*` variables. Run it on an idle Linux machine.
 """
 
 import argparse
@@ -120,7 +120,9 @@ def measure(photos: Path, *, rounds: int, passes: int, steady: int) -> dict[str,
     photo_s = [statistics.median(times) for times in zip(*(loop["photo_s"] for loop in loops), strict=True)]
     ideal = references(photo_s, servers=loops[0]["cores"], rate=rate)
     return {
-        "efficiency": round(statistics.median(full) / statistics.median(bare_rates), 3),
+        "efficiency": round(
+            statistics.median(served / looped for served, looped in zip(full, bare_rates, strict=True)), 3
+        ),
         "cpu_efficiency": round(statistics.median(loop["cpu_ms"] for loop in loops) / statistics.median(cpu_ms), 3),
         "cpu_ms_per_request": round(statistics.median(cpu_ms), 2),
         "load_cpu_ms_per_request": round(statistics.median(load_cpu_ms), 2),
