@@ -1,4 +1,4 @@
-"""The reported provider, its fallback to the CPU in log, `/ready`, `/metrics` and header, and the classifying thread."""
+"""The reported provider, its fallback to the CPU in log, `/ready`, `/metrics` and header; the classifying thread."""
 
 import logging
 import threading
