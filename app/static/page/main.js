@@ -66,4 +66,4 @@ byId("sample-photo").addEventListener("click", () => gallery.takeSample());
 choose(location.hash === "#photos" ? "photos" : "live");
 takeModel();
 byId("api").hidden = !here.service;
-document.documentElement.dataset.ready = "yes";
+for (const part of document.querySelectorAll("[inert]")) part.inert = false; // until here, a click would be lost

@@ -1,7 +1,7 @@
 """Controls of the live view: fullscreen, and the choice among several cameras."""
 
 import pytest
-from playwright.sync_api import BrowserType
+from playwright.sync_api import BrowserType, Route
 
 from tests.browser import ALLOWED, CAMERA, launch
 from tests.e2e.browser.conftest import Open
@@ -12,6 +12,22 @@ IN_VIEW = """(() => {
   const box = document.querySelector('%s').getBoundingClientRect();
   return box.width > 0 && box.top >= 0 && box.left >= 0 && box.bottom <= innerHeight && box.right <= innerWidth;
 })()"""
+
+
+def test_a_click_before_the_page_is_ready_is_not_lost(open_tab: Open) -> None:
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    tab = open_tab()
+    tab.page.route("**/page/local.json", hold)
+    tab.page.reload(wait_until="commit")
+    while not held:
+        tab.page.wait_for_timeout(20)
+    assert tab.page.evaluate("document.querySelectorAll('header[inert], main[inert]').length") == 2
+    held[0].continue_()
+    tab.start_camera()
 
 
 def test_fullscreen_keeps_the_controls_in_view(open_tab: Open) -> None:
