@@ -1,30 +1,43 @@
 // Smoothing of probabilities over time, and a label that does not flicker: the rules of app/inference/tracking.py.
+// A face that the detector is less sure of counts as a person only after a moment, as false detections are brief.
 
 import { LABELS, ranked } from "./labels.js";
 
 const LEAD = 0.08;
 const FORGOTTEN_MS = 2000;
+const SURE_SCORE = 0.9;
+const CONFIRMED_MS = 400;
 
 export class Steady {
   constructor() {
     this.settleMs = 350;
     this.threshold = 0;
     this.tracks = new Map();
+    this.people = 0;
   }
 
   clear() {
     this.tracks.clear();
+    this.people = 0;
   }
 
-  /** Faces of one frame, taken at `at` ms, with smoothed probabilities and a steady label. */
+  /**
+   * People of one frame, taken at `at` ms, with smoothed probabilities and a steady label; `track` becomes the number of
+   * the person, counted from 1. Left out: faces below SURE_SCORE that were not in all frames for CONFIRMED_MS.
+   */
   update(faces, at) {
-    for (const [track, held] of this.tracks) if (at - held.at > FORGOTTEN_MS) this.tracks.delete(track);
-    return faces.map((face) => {
+    const present = new Set(faces.map(({ track }) => track));
+    for (const [track, held] of this.tracks) {
+      if (!present.has(track) && (!held.number || at - held.at > FORGOTTEN_MS)) this.tracks.delete(track);
+    }
+    return faces.flatMap((face) => {
       const held = this.tracks.get(face.track);
       const next = held ? this.follow(held, face, at) : this.begin(face, at);
+      Object.assign(next, { since: held?.since ?? at, number: held?.number });
+      if (face.detection_score >= SURE_SCORE || at - next.since >= CONFIRMED_MS) next.number ??= ++this.people;
       this.tracks.set(face.track, next);
-      const { probabilities, label, sure } = next;
-      return { ...face, probabilities, label, confidence: probabilities[label], uncertain: !sure };
+      const { probabilities, label, sure, number } = next;
+      return number ? [{ ...face, track: number, probabilities, label, confidence: probabilities[label], uncertain: !sure }] : [];
     });
   }
 

@@ -43,6 +43,7 @@ def person(track: int, x: float, y: float, side: float = 120, **shares: float) -
     points |= {"mouth_left": (0.35, 0.8), "mouth_right": (0.65, 0.8)}
     return {
         "track": track,
+        "detection_score": 0.95,
         "box": {"x": x, "y": y, "width": side, "height": side},
         "landmarks": {name: {"x": x + side * dx, "y": y + side * dy} for name, (dx, dy) in points.items()},
         "label": label,

@@ -68,8 +68,21 @@ STEADY = """async ([frames, threshold]) => {
   const { Steady } = await import('/page/steady.js');
   const steady = Object.assign(new Steady(), { threshold });
   return frames.map(([at, probabilities]) => {
-    const [face] = steady.update([{ track: 1, probabilities }], at);
+    const [face] = steady.update([{ track: 1, detection_score: 0.95, probabilities }], at);
     return [face.label, face.uncertain, face.confidence];
+  });
+}"""
+
+# The numbers of the people on the page for a list of [ms, {track: score}], for each.
+NUMBERS = """async (frames) => {
+  const { Steady } = await import('/page/steady.js');
+  const { LABELS } = await import('/page/labels.js');
+  const probabilities = Object.fromEntries(LABELS.map((label) => [label, 1 / 7]));
+  const steady = new Steady();
+  return frames.map(([at, scores]) => {
+    const seen = ([track, score]) => ({ track: Number(track), detection_score: score, probabilities });
+    const faces = Object.entries(scores).map(seen);
+    return steady.update(faces, at).map((face) => face.track);
   });
 }"""
 
@@ -123,11 +136,27 @@ def test_the_attention_map_of_an_earlier_connection_is_not_shown(open_tab: Open)
     assert tab.page.locator(".attention").count() == 0
 
 
+@pytest.mark.parametrize(
+    ("frames", "numbers"),
+    [
+        ([[0, {1: 0.95}], [60, {1: 0.95, 2: 0.8}], [120, {1: 0.95, 3: 0.97}]], [[1], [1], [1, 2]]),
+        ([[at, {1: 0.7}] for at in (0, 200, 400, 460)], [[], [], [1], [1]]),
+        ([[0, {1: 0.7}], [100, {}], [200, {1: 0.7}], [500, {1: 0.7}], [600, {1: 0.7}]], [[], [], [], [], [1]]),
+        ([[at, {1: 0.95}] for at in (0, 2500, 5000)], [[1], [1], [1]]),
+        ([[0, {1: 0.95}], [60, {1: 0.3}], [120, {}], [180, {1: 0.3}]], [[1], [1], [], [1]]),
+    ],
+    ids=["brief", "unsure", "unsteady", "slow", "turned-away"],
+)
+def test_only_a_sure_or_lasting_detection_becomes_a_person(open_tab: Open, frames: object, numbers: object) -> None:
+    assert open_tab().page.evaluate(NUMBERS, frames) == numbers
+
+
 def test_number_and_color_of_a_person_are_on_box_and_card(open_tab: Open) -> None:
-    tab = start_scene(open_tab, person(2, 200, 150, side=200, neutral=0.9))
+    tab = start_scene(open_tab, TWO[0])
+    show(tab, person(2, 200, 150, side=200, neutral=0.9))
     card = tab.page.locator("[data-person='2']")
     assert card.locator("h3").inner_text().split() == ["2", "Person", "2"]
-    shade = "getComputedStyle(document.querySelector('[data-person] .chip')).backgroundColor"
+    shade = "getComputedStyle(document.querySelector(\"[data-person='2'] .chip\")).backgroundColor"
     assert tab.page.evaluate(shade) == "rgb(255, 143, 163)"
     drawn = tab.page.evaluate(DRAWN)
     assert drawn["person"] > 1000
