@@ -33,7 +33,6 @@ export class Steady {
     return faces.flatMap((face) => {
       const held = this.tracks.get(face.track);
       const next = held ? this.follow(held, face, at) : this.begin(face, at);
-      Object.assign(next, { since: held?.since ?? at, number: held?.number });
       if (face.detection_score >= SURE_SCORE || at - next.since >= CONFIRMED_MS) next.number ??= ++this.people;
       this.tracks.set(face.track, next);
       const { probabilities, label, sure, number } = next;
@@ -43,7 +42,7 @@ export class Steady {
 
   begin({ probabilities }, at) {
     const [label] = ranked(probabilities);
-    return { probabilities, label, at, sure: probabilities[label] >= this.threshold };
+    return { probabilities, label, at, since: at, sure: probabilities[label] >= this.threshold };
   }
 
   follow(held, face, at) {
@@ -54,6 +53,6 @@ export class Steady {
     const label = probabilities[best] - probabilities[held.label] >= LEAD ? best : held.label;
     // hysteresis for `uncertain`, as for the label
     const edge = this.threshold + (held.sure ? -LEAD / 2 : LEAD / 2);
-    return { probabilities, label, at, sure: probabilities[label] >= edge };
+    return { ...held, probabilities, label, at, sure: probabilities[label] >= edge };
   }
 }
