@@ -40,9 +40,7 @@ COPY --from=runtime /runtime/ app/static/page/runtime/
 COPY data/ data/
 COPY mien/ mien/
 COPY models/ models/
-COPY tools/ tools/
 COPY training/ training/
-COPY benchmarks/ benchmarks/
 # the pattern lets YuNet's file be absent
 COPY LICENSE face_detection_yunet_2023mar.on[n]x /opt/models/
 RUN pip install --no-deps --no-build-isolation . \

@@ -26,21 +26,21 @@ help: ## list the commands
 
 # Status 3 means that some files could not be read; the summary reports them, and all others are labeled.
 label: $(ENV_SERVE)/.installed ## label a folder of photos: PHOTOS=folder (samples/photos), OUT=folder (out)
-	@"$(ENV_SERVE)/bin/python" -m app label "$$PHOTOS" --out "$$OUT" || test $$? -eq 3
+	@"$(ENV_SERVE)/bin/python" -m mien label "$$PHOTOS" --out "$$OUT" || test $$? -eq 3
 
 serve: $(ENV_SERVE)/.installed ## serve REST requests and the live page; address: MIEN_HOST and MIEN_PORT
-	@"$(ENV_SERVE)/bin/python" -m app serve
+	@"$(ENV_SERVE)/bin/python" -m mien serve
 
 runtime: $(RUNTIME)/ort.wasm.min.mjs ## fetch ONNX Runtime Web with npm: the page can then label in the browser
 
 page: runtime $(ENV_SERVE)/.installed ## write the page as static files for any web server: SITE=folder (site)
-	@"$(ENV_SERVE)/bin/python" -m app page "$$SITE"
+	@"$(ENV_SERVE)/bin/python" -m mien page "$$SITE"
 
 doctor: $(ENV_SERVE)/.installed ## check the installation: versions, detector, model, device
-	@"$(ENV_SERVE)/bin/python" -m app doctor
+	@"$(ENV_SERVE)/bin/python" -m mien doctor
 
 train: recipe-given $(ENV_TRAIN)/.installed ## train a model: RECIPE=training/recipes/NAME.yaml [key=value ...]
-	@"$(ENV_TRAIN)/bin/python" -m training.train "$$RECIPE" $(CHANGES)
+	@"$(ENV_TRAIN)/bin/python" -m mien train "$$RECIPE" $(CHANGES)
 
 recipe-given:
 	@test -n "$$RECIPE" || { echo "Missing recipe. Run: make train RECIPE=one of" >&2; ls training/recipes/*.yaml >&2; exit 2; }

@@ -3,7 +3,7 @@
 A message names what was found, what was expected and what to do next. `app/service/problems.py` maps classes to HTTP.
 """
 
-from data.errors import MienError
+from mien.data.errors import MienError
 
 
 class StartupError(MienError):

@@ -9,17 +9,17 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 from starlette.middleware import Middleware
 
-from app import VERSION
-from app.inference.pipeline import Pipeline, build_pipelines
-from app.service import problems
-from app.service.http_protocol import STATE_KEY, Connections
-from app.service.metrics import Metrics
-from app.service.middleware import REQUEST_ID, Cors, Envelope
-from app.service.routes import docs, expressions, health, metrics, models, page, stream
-from app.service.security import DESCRIBED_KEYS, METRICS_PATH, PROBE_PATHS, AllowedHosts, ApiKeys, allowed_hosts
-from app.service.shutdown import on_stop, starting
-from app.service.state import Service
-from app.settings import Settings, load_settings
+from mien.app import VERSION
+from mien.app.inference.pipeline import Pipeline, build_pipelines
+from mien.app.service import problems
+from mien.app.service.http_protocol import STATE_KEY, Connections
+from mien.app.service.metrics import Metrics
+from mien.app.service.middleware import REQUEST_ID, Cors, Envelope
+from mien.app.service.routes import docs, expressions, health, metrics, models, page, stream
+from mien.app.service.security import DESCRIBED_KEYS, METRICS_PATH, PROBE_PATHS, AllowedHosts, ApiKeys, allowed_hosts
+from mien.app.service.shutdown import on_stop, starting
+from mien.app.service.state import Service
+from mien.app.settings import Settings, load_settings
 
 _DESCRIPTION = """
 Finds the faces in photos and labels their expressions: calibrated probabilities per face.

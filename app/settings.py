@@ -11,9 +11,9 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from app.errors import SettingsError
-from data.contract.decode import MAX_PIXELS
-from models.manifest import Prior
+from mien.app.errors import SettingsError
+from mien.data.contract.decode import MAX_PIXELS
+from mien.models.manifest import Prior
 
 ENV_PREFIX: Final = "MIEN_"
 # Variables of the training commands and of the tests; serving ignores them.

@@ -14,7 +14,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
-_SERVER: Final = "from app.service.server import run; from app.settings import load_settings; run(load_settings())"
+_SERVER: Final = """
+from mien.app.service.server import run
+from mien.app.settings import load_settings
+run(load_settings())
+"""
 _NO_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType({})
 
 

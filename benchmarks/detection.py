@@ -18,15 +18,15 @@ from typing import Final
 import cv2
 import numpy as np
 
-from app.inference.classifier import Classifier, create_classifier
-from app.inference.detect.base import Face, iou
-from app.inference.detect.search import CLOSE_UP_PX, MERGE_IOU, Plan, find_faces, one_pass, rotate_back
-from app.inference.detect.weights import require_yunet
-from app.inference.detect.yunet import YuNet
-from app.settings import load_settings
 from benchmarks.results import publish
-from data.contract import Array, align, decode, roll_degrees
-from models.detector.decode import NMS_IOU, TOP_K
+from mien.app.inference.classifier import Classifier, create_classifier
+from mien.app.inference.detect.base import Face, iou
+from mien.app.inference.detect.search import CLOSE_UP_PX, MERGE_IOU, Plan, find_faces, one_pass, rotate_back
+from mien.app.inference.detect.weights import require_yunet
+from mien.app.inference.detect.yunet import YuNet
+from mien.app.settings import load_settings
+from mien.data.contract import Array, align, decode, roll_degrees
+from mien.models.detector.decode import NMS_IOU, TOP_K
 
 SIZES: Final = ((160, 160), (320, 320), (640, 640), (1600, 1152))
 TURNS: Final = {0: None, 1: cv2.ROTATE_90_CLOCKWISE, 2: cv2.ROTATE_180, 3: cv2.ROTATE_90_COUNTERCLOCKWISE}

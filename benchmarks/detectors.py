@@ -15,16 +15,16 @@ from typing import Final
 import cv2
 import numpy as np
 
-from app.errors import DetectorUnavailable
-from app.inference.detect import create_detector
-from app.inference.detect.base import Detector
-from app.settings import load_settings
 from benchmarks.results import publish
-from data.contract import Array
-from models.detector.manifest import default_detector_dir, load_detector
-from training.detector.config import DetectorRecipe
-from training.detector.evaluate import compare, reference_faces
-from training.detector.images import LabeledImages, load_images
+from mien.app.errors import DetectorUnavailable
+from mien.app.inference.detect import create_detector
+from mien.app.inference.detect.base import Detector
+from mien.app.settings import load_settings
+from mien.data.contract import Array
+from mien.models.detector.manifest import default_detector_dir, load_detector
+from mien.training.detector.config import DetectorRecipe
+from mien.training.detector.evaluate import compare, reference_faces
+from mien.training.detector.images import LabeledImages, load_images
 
 THRESHOLDS: Final = (0.7, 0.75, 0.8, 0.85, 0.9)
 

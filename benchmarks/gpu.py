@@ -26,14 +26,14 @@ from typing import Any, Final
 import numpy as np
 import onnxruntime
 
-from app.errors import StartupError
-from app.inference.batcher import Batcher, BatchLimits
-from app.inference.classifier import Classifier, create_classifier
-from app.inference.runtime.sessions import CPU, open_session
-from app.settings import Device, load_settings
 from benchmarks.results import publish
-from data.contract import CROP_PX, Array
-from data.errors import MienError
+from mien.app.errors import StartupError
+from mien.app.inference.batcher import Batcher, BatchLimits
+from mien.app.inference.classifier import Classifier, create_classifier
+from mien.app.inference.runtime.sessions import CPU, open_session
+from mien.app.settings import Device, load_settings
+from mien.data.contract import CROP_PX, Array
+from mien.data.errors import MienError
 
 BATCH: Final = 256
 CONCURRENCY: Final = 32

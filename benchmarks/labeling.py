@@ -30,15 +30,15 @@ from typing import Any, Final
 import cv2
 from PIL import Image
 
-from app.inference.pipeline import Pipeline
-from app.labeling.facts import open_pipelines
-from app.labeling.kinds import IMAGE_EXTENSIONS
-from app.labeling.progress import Reporter
-from app.labeling.request import DEFAULT_OUTPUTS, Request
-from app.labeling.run import Outcome, label
-from app.labeling.scan import NothingKnown, sources_of
-from app.settings import Settings, load_settings
 from benchmarks.results import publish
+from mien.app.inference.pipeline import Pipeline
+from mien.app.labeling.facts import open_pipelines
+from mien.app.labeling.kinds import IMAGE_EXTENSIONS
+from mien.app.labeling.progress import Reporter
+from mien.app.labeling.request import DEFAULT_OUTPUTS, Request
+from mien.app.labeling.run import Outcome, label
+from mien.app.labeling.scan import NothingKnown, sources_of
+from mien.app.settings import Settings, load_settings
 
 SAMPLES: Final = Path(__file__).resolve().parent.parent / "samples" / "photos"
 _FACE_PX: Final = 350
@@ -123,7 +123,7 @@ def _memory(folder: Path, place: Path, workers: int) -> dict[str, Any]:
 
 def _on_ray(folder: Path, place: Path, workers: int) -> dict[str, Any]:
     """Summary of `mien label --engine ray` on a local cluster. Raises: CalledProcessError."""
-    command = [sys.executable, "-m", "app", "label", str(folder), "--out", str(place / "ray"), "--engine", "ray"]
+    command = [sys.executable, "-m", "mien", "label", str(folder), "--out", str(place / "ray"), "--engine", "ray"]
     done = subprocess.run(
         [*command, "--workers", str(workers), "--json-log"], check=True, stderr=subprocess.PIPE, text=True
     )

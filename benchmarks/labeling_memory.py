@@ -22,12 +22,12 @@ from typing import Final, Self
 
 import numpy as np
 
-from app.labeling.progress import Reporter
-from app.labeling.records import ImageRecord
-from app.labeling.request import DEFAULT_OUTPUTS, Request
-from app.labeling.run import label
-from app.settings import Settings, load_settings
 from benchmarks.results import publish
+from mien.app.labeling.progress import Reporter
+from mien.app.labeling.records import ImageRecord
+from mien.app.labeling.request import DEFAULT_OUTPUTS, Request
+from mien.app.labeling.run import label
+from mien.app.settings import Settings, load_settings
 
 _PAGE_BYTES: Final = resource.getpagesize()
 _PERIOD_S: Final = 0.1

@@ -30,14 +30,14 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from app.inference.in_browser import browser_pipeline
-from app.settings import Settings
 from benchmarks.labeling import SAMPLES
 from benchmarks.results import publish
-from data.contract import Array
-from data.contract.decode import decode
-from data.readers.base import open_reader
-from models.manifest import artifact_dir
+from mien.app.inference.in_browser import browser_pipeline
+from mien.app.settings import Settings
+from mien.data.contract import Array
+from mien.data.contract.decode import decode
+from mien.data.readers.base import open_reader
+from mien.models.manifest import artifact_dir
 
 PHOTO_PX: Final = 350
 _HERE: Final = Path(__file__).resolve().parent
@@ -86,7 +86,7 @@ def measure_mien(folder: Path, models_dir: str | None = None) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="mien-bench-") as place:
         environment |= {"XDG_CACHE_HOME": place, "PYTHONPATH": str(_ROOT)}
         environment |= {"MIEN_MODELS_DIR": models_dir} if models_dir else {}
-        command = [sys.executable, "-m", "app", "label", str(folder), "--out", f"{place}/out", "--write", "csv"]
+        command = [sys.executable, "-m", "mien", "label", str(folder), "--out", f"{place}/out", "--write", "csv"]
         done = subprocess.run(
             [*command, "--json-log"], check=True, stderr=subprocess.PIPE, text=True, env=environment, cwd=_ROOT
         )

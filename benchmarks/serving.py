@@ -31,7 +31,7 @@ from benchmarks.load import TYPES
 from benchmarks.results import publish
 
 if TYPE_CHECKING:
-    from app.inference.pipeline import Pipeline
+    from mien.app.inference.pipeline import Pipeline
 
 CONCURRENCY: Final = 16
 SHARE: Final = 0.7
@@ -45,9 +45,9 @@ def bare(photos: Path, passes: int) -> dict[str, Any]:
     Returns: `photos_per_s`, the better of one loop per core and one loop with multithreaded inference; `photo_s`, mean
         seconds per photo with one thread, sorted by name; `cpu_ms`, mean processor time per photo of one loop per core.
     """
-    from app.inference.pipeline import build_pipeline
-    from app.inference.runtime.cpu_count import cores
-    from app.settings import load_settings
+    from mien.app.inference.pipeline import build_pipeline
+    from mien.app.inference.runtime.cpu_count import cores
+    from mien.app.settings import load_settings
 
     payloads = [path.read_bytes() for path in _images(photos)]
     parallel = build_pipeline(load_settings(threads=1))

@@ -12,7 +12,7 @@ os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
 import albumentations as A
 import cv2
 
-from data.contract import Array
+from mien.data.contract import Array
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Check of a data set: whether a copy is complete, readable and equal to the published set.
 
 Every image is read, decoded and cropped once. Counts are compared with the published ones, and images that occur in two
-splits are found by their pixels. Run by `python -m data check`.
+splits are found by their pixels. Run by `mien data check`.
 """
 
 import os
@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from data.errors import MienError
-from data.readers.base import Reader, Sample, frame, pixel_sha256
-from data.tree import DatasetError
+from mien.data.errors import MienError
+from mien.data.readers.base import Reader, Sample, frame, pixel_sha256
+from mien.data.tree import DatasetError
 
 _EXAMPLES = 3
 

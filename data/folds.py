@@ -10,10 +10,10 @@ from typing import Literal
 
 import numpy as np
 
-from data.contract import Array
-from data.near_duplicates import near_duplicate_groups, thumbnails
-from data.readers.base import Reader, Sample
-from data.tree import DatasetError
+from mien.data.contract import Array
+from mien.data.near_duplicates import near_duplicate_groups, thumbnails
+from mien.data.readers.base import Reader, Sample
+from mien.data.tree import DatasetError
 
 Grouping = Literal["none", "person", "photo", "near_duplicates"]
 

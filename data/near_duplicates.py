@@ -10,7 +10,7 @@ from typing import Final
 import cv2
 import numpy as np
 
-from data.contract import Array
+from mien.data.contract import Array
 
 THUMBNAIL_PX: Final = 16
 MIN_CORRELATION: Final = 0.95

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from data.errors import MienError
+from mien.data.errors import MienError
 
 
 class DatasetError(MienError):

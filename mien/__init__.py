@@ -3,11 +3,24 @@
     from mien import Analyzer
     faces = Analyzer().analyze("photo.jpg")
 
-The same pipeline as the service and `mien label`, without HTTP or folders.
+The same pipeline as the service and `mien label`, without HTTP or folders. The names are imported at first use, so that
+`mien --help` and the parts of the package do not load NumPy, OpenCV and ONNX Runtime.
 """
 
-from data.contract import LABELS
-from data.errors import MienError
-from mien.analyzer import Analyzer, Box, Face, Image
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from mien.analyzer import Analyzer, Box, Face, Image
+    from mien.data.contract import LABELS
+    from mien.data.errors import MienError
 
 __all__ = ["LABELS", "Analyzer", "Box", "Face", "Image", "MienError"]
+
+_MODULES: Final = {"LABELS": "mien.data.contract", "MienError": "mien.data.errors"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'mien' has no attribute {name!r}")
+    return getattr(importlib.import_module(_MODULES.get(name, "mien.analyzer")), name)

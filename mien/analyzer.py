@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from app.errors import InvalidRequest
-from app.inference.pipeline import Analysis, LabeledFace, build_pipeline
-from app.settings import load_settings
-from data.contract import LANDMARKS, Array, by_label
-from models.manifest import artifact_dir
+from mien.app.errors import InvalidRequest
+from mien.app.inference.pipeline import Analysis, LabeledFace, build_pipeline
+from mien.app.settings import load_settings
+from mien.data.contract import LANDMARKS, Array, by_label
+from mien.models.manifest import artifact_dir
 
 Image = str | os.PathLike[str] | bytes | Array
 

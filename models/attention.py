@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from models.network import FaceNetwork
-from models.rollout import has_attention, recorded_attention
+from mien.models.network import FaceNetwork
+from mien.models.rollout import has_attention, recorded_attention
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ from typing import Annotated, Final, Literal, Self, TypeVar
 
 from pydantic import Field, ValidationError, model_validator
 
-from data.atomic import write_atomic
-from data.contract import CROP_PX, EIGHT_LABELS, LABELS, Array, contract_id, softmax
-from data.errors import MienError
-from models.strict import StrictModel
+from mien.data.atomic import write_atomic
+from mien.data.contract import CROP_PX, EIGHT_LABELS, LABELS, Array, contract_id, softmax
+from mien.data.errors import MienError
+from mien.models.strict import StrictModel
 
 ARTIFACTS_DIR: Final = Path(__file__).parent / "artifacts"
 MANIFEST_NAME: Final = "manifest.json"

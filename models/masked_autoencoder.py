@@ -8,9 +8,9 @@ from timm.layers.pos_embed_sincos import build_sincos2d_pos_embed
 from timm.models.vision_transformer import Block
 from torch import Tensor, nn
 
-from models.backbones import UnknownBackbone
-from models.network import FaceNetwork
-from models.strict import StrictModel
+from mien.models.backbones import UnknownBackbone
+from mien.models.network import FaceNetwork
+from mien.models.strict import StrictModel
 
 
 class MaskConfig(StrictModel):

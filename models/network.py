@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from data.contract import CROP_PX
-from models.backbones import BackboneConfig, Heads, create_backbone
+from mien.data.contract import CROP_PX
+from mien.models.backbones import BackboneConfig, Heads, create_backbone
 
 Color = Literal["luminance", "RGB"]
 Normalization = Literal["per_image", "imagenet", "fixed"]

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from models.network import Head
+from mien.models.network import Head
 
 _TOKEN_ROWS: dict[Head, tuple[int, ...]] = {"class": (0,), "distillation": (1,), "mean": (0, 1)}
 

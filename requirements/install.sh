@@ -40,4 +40,4 @@ export PIP_USER PIP_DISABLE_PIP_VERSION_CHECK
 "$environment/bin/python" -m pip install --quiet --no-deps --no-build-isolation --editable .
 touch "$environment/.installed"
 # One attempt of 3 s to download the better face detector; without a network the built-in one serves.
-case $pins in serve | gpu) "$environment/bin/python" -m app models pull --optional || true ;; esac
+case $pins in serve | gpu) "$environment/bin/python" -m mien models pull --optional || true ;; esac

@@ -16,7 +16,7 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from data.contract import Array
+from mien.data.contract import Array
 from tests.support import encoded, gradient_image, sample_photo
 
 ODD_NAMES = (

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, BrowserType, ConsoleMessage, FloatRect, Page, WebSocket
 
-from data.contract import Array
-from models.manifest import ArtifactError, default_artifact_dir
+from mien.data.contract import Array
+from mien.models.manifest import ArtifactError, default_artifact_dir
 from tests.serving import Server
 from tests.serving import serving as serving_process
 from tests.support import ROOT, tiny_artifact

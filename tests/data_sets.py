@@ -12,11 +12,11 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from data.contract import LABELS, LANDMARKS, RAF_DB_IDS, Array
-from data.contract.align import TEMPLATE_PX
-from data.readers.affectnet import EXPRESSIONS as AFFECTNET_EXPRESSIONS
-from data.readers.expw import EXPRESSIONS as EXPW_EXPRESSIONS
-from data.readers.ferplus import COLUMNS
+from mien.data.contract import LABELS, LANDMARKS, RAF_DB_IDS, Array
+from mien.data.contract.align import TEMPLATE_PX
+from mien.data.readers.affectnet import EXPRESSIONS as AFFECTNET_EXPRESSIONS
+from mien.data.readers.expw import EXPRESSIONS as EXPW_EXPRESSIONS
+from mien.data.readers.ferplus import COLUMNS
 
 # mouth curve (up is positive), mouth opening, brow tilt (inner ends up is positive), eye opening
 _EXPRESSIONS = {

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from PIL import Image
 
-from data.contract import Array
+from mien.data.contract import Array
 from tests.support import gradient_image
 
 SEED: Final = 2026

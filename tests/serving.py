@@ -16,7 +16,7 @@ import httpx
 
 from tests.support import ROOT
 
-_PROGRAM = "from app.service.server import run; from app.settings import load_settings; run(load_settings())"
+_PROGRAM = "from mien.app.service.server import run; from mien.app.settings import load_settings; run(load_settings())"
 
 
 def free_port() -> int:

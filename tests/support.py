@@ -12,8 +12,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
-from data.contract import CROP_PX, LABELS, Array, contract_id
-from models.manifest import GraphFile, GraphInput, GraphOutput, Manifest, Relevance, sha256_of, write_manifest
+from mien.data.contract import CROP_PX, LABELS, Array, contract_id
+from mien.models.manifest import GraphFile, GraphInput, GraphOutput, Manifest, Relevance, sha256_of, write_manifest
 
 OPSET = 17
 _POOL_PX = 16

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from data.contract import Array
-from models.detector.network import FaceFPN
+from mien.data.contract import Array
+from mien.models.detector.network import FaceFPN
+from mien.training.detector import images
+from mien.training.detector.config import DetectorRecipe
+from mien.training.detector.graph import write_graph
+from mien.training.detector.teacher import FIELDS
 from tests.support_training import RUNTIME
-from training.detector import images
-from training.detector.config import DetectorRecipe
-from training.detector.graph import write_graph
-from training.detector.teacher import FIELDS
 
 SMALL_MODEL: dict[str, object] = {"widths": [4, 8, 8, 8, 8], "depths": [1, 1, 1, 1], "neck_width": 8}
 _POINTS = np.array([[-0.4, -0.3], [0.4, -0.3], [0.0, 0.1], [-0.3, 0.5], [0.3, 0.5]])
@@ -32,7 +32,7 @@ def drawn_face(side: int, center: tuple[float, float], radius: float) -> tuple[A
 
 
 class DrawnTeacher:
-    """Finds drawn discs by their color, as `training.detector.teacher.Teacher` finds faces."""
+    """Finds drawn discs by their color, as `mien.training.detector.teacher.Teacher` finds faces."""
 
     def __init__(self, path: Path) -> None:
         assert path.is_file()

@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
-from data.contract import CROP_PX
-from models.backbones import BackboneConfig
+from mien.data.contract import CROP_PX
+from mien.models.backbones import BackboneConfig
 
 DEIT = "deit_tiny_distilled_patch16_224"
 SMALL = {"embed_dim": 32, "depth": 2, "num_heads": 2}

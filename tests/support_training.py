@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 import yaml
 
-from data.contract import LABELS
+from mien.data.contract import LABELS
+from mien.training.config import Recipe, RunRecipe, parse_as
+from mien.training.loop.run_folder import METRICS_NAME
 from tests.data_sets import make_folders
-from training.config import Recipe, RunRecipe, parse_as
-from training.loop.run_folder import METRICS_NAME
 
 R = TypeVar("R", bound=RunRecipe)
 RUNTIME: dict[str, object] = {

@@ -22,9 +22,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from PIL import Image
 
-from data.contract import Array, align, decode
-from data.errors import MienError
-from models.attention import (
+from mien.data.contract import Array, align, decode
+from mien.data.errors import MienError
+from mien.models.attention import (
     attention_distances,
     grid_side,
     has_class_token,
@@ -32,17 +32,17 @@ from models.attention import (
     position_similarity,
     trace,
 )
-from models.manifest import MANIFEST_NAME
-from models.network import FaceNetwork
-from models.rollout import rollout
-from training.config import Recipe
-from training.export import read_member
-from training.faces import read_faces
-from training.loop.run_folder import read_run
-from training.report.__main__ import choose
-from training.report.history import History, read_history
-from training.report.plot import heat
-from training.report.tokens import DEIT, cosines, sample
+from mien.models.manifest import MANIFEST_NAME
+from mien.models.network import FaceNetwork
+from mien.models.rollout import rollout
+from mien.training.config import Recipe
+from mien.training.export import read_member
+from mien.training.faces import read_faces
+from mien.training.loop.run_folder import read_run
+from mien.training.report.command import choose
+from mien.training.report.history import History, read_history
+from mien.training.report.plot import heat
+from mien.training.report.tokens import DEIT, cosines, sample
 
 PHOTOS: Final = Path(__file__).parents[1] / "samples" / "photos"
 # landmarks found by YuNet: image-left eye, image-right eye, nose, image-left and image-right mouth corner

@@ -18,9 +18,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from data.contract import CROP_PX, Array
-from data.contract.align import TEMPLATE_PX, similarity
-from data.readers.base import Reader, open_reader
+from mien.data.contract import CROP_PX, Array
+from mien.data.contract.align import TEMPLATE_PX, similarity
+from mien.data.readers.base import Reader, open_reader
 
 Points = tuple[tuple[float, float], ...]
 POINTS: Final = ("image-left eye", "image-right eye", "nose", "image-left mouth", "image-right mouth")

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from data.contract import CROP_PX
-from models.manifest import ARTIFACTS_DIR, Manifest, classifier_dirs, load_artifact
-from training.evaluate import open_graph, run_graph
-from training.wording import interval
+from mien.data.contract import CROP_PX
+from mien.models.manifest import ARTIFACTS_DIR, Manifest, classifier_dirs, load_artifact
+from mien.training.evaluate import open_graph, run_graph
+from mien.training.wording import interval
 
 _HEAD = """# Released models
 

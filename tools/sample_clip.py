@@ -13,7 +13,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from data.contract import Array, decode
+from mien.data.contract import Array, decode
 
 PHOTOS = Path(__file__).resolve().parents[1] / "samples" / "photos"
 SIZE_PX = (480, 360)

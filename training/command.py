@@ -9,8 +9,8 @@ from typing import Final, TypeVar
 
 from rich.logging import RichHandler
 
-from data.errors import MienError
-from training.config import RunRecipe, read_as
+from mien.data.errors import MienError
+from mien.training.config import RunRecipe, read_as
 
 logger = logging.getLogger("training")
 INTERRUPTED: Final = 130  # exit status, as in a shell after Ctrl-C
@@ -45,10 +45,10 @@ def add_data_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_command(
-    module: str, description: str, schema: type[R], run: Callable[[R, Path], Path], arguments: list[str] | None
+    name: str, description: str, schema: type[R], run: Callable[[R, Path], Path], arguments: list[str] | None
 ) -> int:
     """Parse the command line, read the recipe and run it; returns the exit code."""
-    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
+    parser = argparse.ArgumentParser(prog=f"mien {name}", description=description)
     parser.add_argument("recipe", type=Path, help="YAML file in training/recipes/")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="overrides, e.g. optim.learning_rate=3e-4")
     parser.add_argument("--out", type=Path, help="run folder (default: runs/<name>); an existing run is resumed")

@@ -1,6 +1,6 @@
 """Comparison of two artifacts on the same faces, such as before and after tuning, with paired intervals.
 
-python -m training.compare models/artifacts/BEFORE models/artifacts/AFTER --data folders=sets/folders --split valid
+mien compare models/artifacts/BEFORE models/artifacts/AFTER --data folders=sets/folders --split valid
 """
 
 import argparse
@@ -12,14 +12,14 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from data.contract import EIGHT_LABELS, Array
-from data.errors import MienError
-from models.manifest import Interval, load_artifact
-from training.command import add_data_arguments
-from training.evaluate import open_graph, run_graph
-from training.faces import FaceSet, read_faces
-from training.loop import metrics
-from training.wording import interval, percent
+from mien.data.contract import EIGHT_LABELS, Array
+from mien.data.errors import MienError
+from mien.models.manifest import Interval, load_artifact
+from mien.training.command import add_data_arguments
+from mien.training.evaluate import open_graph, run_graph
+from mien.training.faces import FaceSet, read_faces
+from mien.training.loop import metrics
+from mien.training.wording import interval, percent
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def predicted_classes(folder: Path, crops: Array) -> Array:
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m training.compare", description="Compare two artifacts.")
+    parser = argparse.ArgumentParser(prog="mien compare", description="Compare two artifacts.")
     parser.add_argument("before", type=Path, help="artifact folder")
     parser.add_argument("after", type=Path, help="artifact folder")
     add_data_arguments(parser)
@@ -88,7 +88,3 @@ def print_gains(before: Path, after: Path, faces: FaceSet) -> None:
     for row in compare(predicted[0], predicted[1], faces.labels):
         table.add_row(row.name, percent(row.before, 2), percent(row.after, 2), interval(row.gain, sign="+"))
     Console().print(table)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

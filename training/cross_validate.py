@@ -1,30 +1,29 @@
 """Cross-validation of a recipe on its first training set.
 
-    python -m training.cross_validate RECIPE [key=value ...] --folds 5 [--group-by person]
+    mien cross-validate RECIPE [key=value ...] --folds 5 [--group-by person]
 
 Each fold has a run folder in runs/cross_validation and is trained unless finished. The weights of the last epoch are
 evaluated, so nothing is selected on the evaluated faces. Intervals are over faces.
 """
 
 import argparse
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, get_args
 
 import numpy as np
 
-from data.contract import Array
-from data.folds import Grouping
-from models.manifest import Interval
-from training.command import exit_code
-from training.config import FoldConfig, Recipe, read_recipe
-from training.loop import checkpoint, metrics
-from training.loop.batches import load_faces
-from training.loop.run_folder import build_network
-from training.loop.supervised import predict
-from training.train import train
-from training.wording import interval, percent
+from mien.data.contract import Array
+from mien.data.folds import Grouping
+from mien.models.manifest import Interval
+from mien.training.command import exit_code
+from mien.training.config import FoldConfig, Recipe, read_recipe
+from mien.training.loop import checkpoint, metrics
+from mien.training.loop.batches import load_faces
+from mien.training.loop.run_folder import build_network
+from mien.training.loop.supervised import predict
+from mien.training.train import train
+from mien.training.wording import interval, percent
 
 RUNS: Final = Path("runs/cross_validation")
 
@@ -80,7 +79,7 @@ def _score(recipe: Recipe, folder: Path) -> tuple[Array, Array]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m training.cross_validate", description="Cross-validate a recipe.")
+    parser = argparse.ArgumentParser(prog="mien cross-validate", description="Cross-validate a recipe.")
     parser.add_argument("recipe", type=Path, help="YAML file in training/recipes/")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="overrides, e.g. epochs=10")
     parser.add_argument("--folds", type=int, default=5)
@@ -98,7 +97,3 @@ def _run(options: argparse.Namespace) -> None:
     for name, value in (("accuracy", found.accuracy), ("mean class accuracy", found.mean_class_accuracy)):
         print(f"{name}, %: {interval(value)}, {found.faces} faces")
     print("accuracy by fold, %: " + ", ".join(percent(share, 2) for share in found.by_fold))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,6 @@
 """Evaluation of a released artifact on one split: of the ONNX graph that users get, never of the checkpoint.
 
-    python -m training.evaluate --artifact models/artifacts/NAME --data ferplus=path/to/ferplus --split valid --json OUT
+    mien evaluate --artifact models/artifacts/NAME --data ferplus=path/to/ferplus --split valid --json OUT
 
 Metrics are reported with and without the correction for rare classes, on the complete split and, if the reader can
 detect near-duplicates, on its clean faces: those that resemble no face of the train split. All metrics have 95 %
@@ -20,16 +20,16 @@ import onnxruntime
 from rich.console import Console
 from rich.table import Table
 
-from data.atomic import write_atomic
-from data.contract import EIGHT_LABELS, Array, label_index
-from data.errors import MienError
-from data.readers.base import open_reader
-from data.tree import DatasetError
-from models.manifest import Interval, Manifest, Prior, SplitMetrics, load_artifact
-from training.command import add_data_arguments
-from training.faces import FaceSet, read_faces
-from training.loop import metrics
-from training.wording import interval
+from mien.data.atomic import write_atomic
+from mien.data.contract import EIGHT_LABELS, Array, label_index
+from mien.data.errors import MienError
+from mien.data.readers.base import open_reader
+from mien.data.tree import DatasetError
+from mien.models.manifest import Interval, Manifest, Prior, SplitMetrics, load_artifact
+from mien.training.command import add_data_arguments
+from mien.training.faces import FaceSet, read_faces
+from mien.training.loop import metrics
+from mien.training.wording import interval
 
 _BATCH: Final = 128
 PRIORS: Final[tuple[Prior, ...]] = ("natural", "balanced")
@@ -186,7 +186,7 @@ def _print_part(evaluations: list[Evaluation], *, title: str) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m training.evaluate", description="Evaluate a released artifact.")
+    parser = argparse.ArgumentParser(prog="mien evaluate", description="Evaluate a released artifact.")
     parser.add_argument("--artifact", type=Path, required=True, help="folder with manifest.json")
     add_data_arguments(parser)
     parser.add_argument("--json", type=Path, help="write all metrics to this file")
@@ -203,7 +203,3 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

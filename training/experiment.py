@@ -1,6 +1,6 @@
 """Experiments: variants of a recipe, trained and compared in one table and one figure.
 
-    python -m training.experiment training/recipes/experiments/distillation.yaml [--reduced] [--rows none,soft]
+    mien experiment training/recipes/experiments/distillation.yaml [--reduced] [--rows none,soft]
         [--plot FILE.png]
 
 Each row and seed has a run folder in runs/experiments and is trained unless finished: rerun the command to resume. Then
@@ -9,25 +9,24 @@ paired by face.
 """
 
 import argparse
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from data.contract import Array
-from models.manifest import Interval
-from models.network import Head
-from training.command import exit_code
-from training.config import Recipe, read_as
-from training.loop import metrics
-from training.loop.batches import load_faces
-from training.loop.run_folder import load_best, parameters
-from training.loop.supervised import predict
-from training.report.comparison import Figures, Result, as_markdown, write_figure
-from training.report.history import read_history
-from training.train import train
-from training.variants import RUNS, Experiment, recipes_of
+from mien.data.contract import Array
+from mien.models.manifest import Interval
+from mien.models.network import Head
+from mien.training.command import exit_code
+from mien.training.config import Recipe, read_as
+from mien.training.loop import metrics
+from mien.training.loop.batches import load_faces
+from mien.training.loop.run_folder import load_best, parameters
+from mien.training.loop.supervised import predict
+from mien.training.report.comparison import Figures, Result, as_markdown, write_figure
+from mien.training.report.history import read_history
+from mien.training.train import train
+from mien.training.variants import RUNS, Experiment, recipes_of
 
 
 def run_rows(recipes: dict[str, list[Recipe]], runs: Path) -> dict[str, list[Path]]:
@@ -95,7 +94,7 @@ def _mean_class(right: Array, labels: Array) -> float:
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m training.experiment", description="Train rows and compare them.")
+    parser = argparse.ArgumentParser(prog="mien experiment", description="Train rows and compare them.")
     parser.add_argument("experiment", type=Path, help="file in training/recipes/experiments/")
     parser.add_argument("--reduced", action="store_true", help="use the smaller budget of the file")
     parser.add_argument(
@@ -116,7 +115,3 @@ def _run(options: argparse.Namespace) -> None:
     print(as_markdown(results))
     if options.plot:
         write_figure(options.plot, results, read_as(Experiment, options.experiment, []).plot)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

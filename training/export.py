@@ -1,9 +1,9 @@
 """Export of finished runs as an artifact for serving, if ONNX and torch agree on real faces.
 
-    python -m training.export runs/ferplus_hybrid_tiny --tag ferplus_v1 [--also muxspace/valid] [--as fast]
-    python -m training.export models/artifacts/FAST runs/TEACHER --arch accurate_112 --tag ferplus_v1 --as accurate
-    python -m training.export models/artifacts/NAME --refit
-    python -m training.export models/artifacts/NAME --card
+    mien export runs/ferplus_hybrid_tiny --tag ferplus_v1 [--also muxspace/valid] [--as fast]
+    mien export models/artifacts/FAST runs/TEACHER --arch accurate_112 --tag ferplus_v1 --as accurate
+    mien export models/artifacts/NAME --refit
+    mien export models/artifacts/NAME --card
 
 Writes models/artifacts/<arch>.<tag>/ with fp32 and fp16 graphs, model.safetensors, manifest.json and card.md. Several
 runs or artifacts become one graph, which averages their calibrated probabilities over a face and its mirror image.
@@ -14,7 +14,6 @@ Temperature, prior correction and abstain threshold are fitted on the validation
 import argparse
 import logging
 import re
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,11 +22,11 @@ from typing import Any, Final
 import numpy as np
 from rich.logging import RichHandler
 
-from data.atomic import write_atomic
-from data.contract import Array, contract_id
-from data.errors import MienError
-from data.readers.base import readers
-from models.manifest import (
+from mien.data.atomic import write_atomic
+from mien.data.contract import Array, contract_id
+from mien.data.errors import MienError
+from mien.data.readers.base import readers
+from mien.models.manifest import (
     ARTIFACTS_DIR,
     MANIFEST_NAME,
     POINTERS,
@@ -39,15 +38,15 @@ from models.manifest import (
     load_artifact,
     sha256_of,
 )
-from models.network import FaceNetwork
-from training.config import DataSource, ModelConfig
-from training.evaluate import load_split, open_graph, run_graph
-from training.faces import FaceSet
-from training.loop import metrics
-from training.loop.run_folder import load_best, parameters, read_facts, read_run
-from training.release.description import describe, finish
-from training.release.folder import new_artifact
-from training.release.graphs import (
+from mien.models.network import FaceNetwork
+from mien.training.config import DataSource, ModelConfig
+from mien.training.evaluate import load_split, open_graph, run_graph
+from mien.training.faces import FaceSet
+from mien.training.loop import metrics
+from mien.training.loop.run_folder import load_best, parameters, read_facts, read_run
+from mien.training.release.description import describe, finish
+from mien.training.release.folder import new_artifact
+from mien.training.release.graphs import (
     OPSET,
     ExportError,
     Released,
@@ -59,7 +58,7 @@ from training.release.graphs import (
     torch_logits,
     write_graph,
 )
-from training.release.weights import WEIGHTS_NAME, load_network, save_weights
+from mien.training.release.weights import WEIGHTS_NAME, load_network, save_weights
 
 logger = logging.getLogger("training")
 
@@ -270,7 +269,7 @@ def _license(learned_from: Iterable[str], weights_from: dict[str, str]) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m training.export", description="Release runs as an artifact.")
+    parser = argparse.ArgumentParser(prog="mien export", description="Release runs as an artifact.")
     parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="run or artifact folders")
     parser.add_argument("--tag", help="distinguishes releases, e.g. ferplus_v1")
     parser.add_argument("--arch", help="first part of the name (default: from the recipe)")
@@ -307,7 +306,3 @@ def _run(options: argparse.Namespace) -> Path:
     else:
         return export(options.folders, options.tag, arch=options.arch, artifacts_dir=options.artifacts, also=also)
     return Path(options.folders[0])
-
-
-if __name__ == "__main__":
-    sys.exit(main())

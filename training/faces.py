@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from data.contract import Array
-from data.readers.base import open_reader
+from mien.data.contract import Array
+from mien.data.readers.base import open_reader
 
 TEST: Final = "test"
 

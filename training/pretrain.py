@@ -1,6 +1,6 @@
 """Pretraining of a transformer by masked autoencoding, on faces without labels (He et al. 2022).
 
-    python -m training.pretrain training/recipes/pretrain/ferplus_mae.yaml [key=value ...] [--out runs/NAME]
+    mien pretrain training/recipes/pretrain/ferplus_mae.yaml [key=value ...] [--out runs/NAME]
 
 Three quarters of the patches are masked. The encoder gets the others only, and a light decoder reconstructs the masked
 ones. Writes a run folder like training/train.py, with `encoder.pt`; a recipe uses it with `model.init_from: runs/NAME`.
@@ -16,21 +16,21 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from data.augment import AugmentConfig
-from data.contract import CROP_PX
-from models.masked_autoencoder import MaskConfig, MaskedAutoencoder
-from models.strict import StrictModel
-from training.command import run_command
-from training.config import DataSource, FaceRecipe, OptimConfig
-from training.loop import checkpoint
-from training.loop.batches import EpochPlan, Faces, JoinedFaces, load_faces
-from training.loop.machine import Machine, use_machine
-from training.loop.provenance import provenance
-from training.loop.run_folder import build_network, parameters, start_run
-from training.loop.session import Session
-from training.loop.task import FaceTask, Forward
-from training.loop.throughput import forward_flops
-from training.release.initialization import ENCODER_NAME, encoder_state
+from mien.data.augment import AugmentConfig
+from mien.data.contract import CROP_PX
+from mien.models.masked_autoencoder import MaskConfig, MaskedAutoencoder
+from mien.models.strict import StrictModel
+from mien.training.command import run_command
+from mien.training.config import DataSource, FaceRecipe, OptimConfig
+from mien.training.loop import checkpoint
+from mien.training.loop.batches import EpochPlan, Faces, JoinedFaces, load_faces
+from mien.training.loop.machine import Machine, use_machine
+from mien.training.loop.provenance import provenance
+from mien.training.loop.run_folder import build_network, parameters, start_run
+from mien.training.loop.session import Session
+from mien.training.loop.task import FaceTask, Forward
+from mien.training.loop.throughput import forward_flops
+from mien.training.release.initialization import ENCODER_NAME, encoder_state
 
 
 class PretrainData(StrictModel):
@@ -143,7 +143,7 @@ class Masked(FaceTask):
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
-    return run_command("training.pretrain", "Masked autoencoding of faces.", PretrainRecipe, pretrain, arguments)
+    return run_command("pretrain", "Masked autoencoding of faces.", PretrainRecipe, pretrain, arguments)
 
 
 if __name__ == "__main__":

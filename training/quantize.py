@@ -1,6 +1,6 @@
 """Quantization of a released artifact to int8 for CPUs, with a comparison to fp32.
 
-    python -m training.quantize models/artifacts/NAME --data ferplus=path/to/ferplus [--out models/artifacts/NAME]
+    mien quantize models/artifacts/NAME --data ferplus=path/to/ferplus [--out models/artifacts/NAME]
 
 Static quantization: the ranges of activations are measured on train crops, and both graphs are evaluated on validation.
 With --out, the int8 graph is added to the artifact if it meets the release criteria: faster than fp32 on two cores at
@@ -26,15 +26,15 @@ from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, Q
 from rich.console import Console
 from rich.table import Table
 
-from data.contract import Array
-from data.errors import MienError
-from data.readers.base import open_reader, readers
-from models.manifest import GraphFile, Interval, Manifest, load_artifact, sha256_of
-from training.command import kind_and_root
-from training.evaluate import Evaluation, load_split, open_graph, run_graph
-from training.loop import metrics
-from training.release.description import finish, score_graph
-from training.wording import interval, percent
+from mien.data.contract import Array
+from mien.data.errors import MienError
+from mien.data.readers.base import open_reader, readers
+from mien.models.manifest import GraphFile, Interval, Manifest, load_artifact, sha256_of
+from mien.training.command import kind_and_root
+from mien.training.evaluate import Evaluation, load_split, open_graph, run_graph
+from mien.training.loop import metrics
+from mien.training.release.description import finish, score_graph
+from mien.training.wording import interval, percent
 
 GRAPH_NAME: Final = "model.int8.onnx"
 CALIBRATION_FACES: Final = 512
@@ -93,7 +93,7 @@ def quantize(source: Path, target: Path, crops: Array) -> None:
     Attention products, norms, the head and the rollout stay in fp32.
 
     Args:
-        source: ONNX file written by training.export.
+        source: ONNX file written by `mien export`.
         target: path of the int8 graph.
         crops: (N, 112, 112, 3) uint8 RGB, to measure the ranges of activations.
     """
@@ -239,7 +239,7 @@ def run(artifact: Path, kind: str, root: Path, *, out: Path | None, rounds: int 
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m training.quantize", description="Quantize an artifact's graph to int8 and compare it with fp32."
+        prog="mien quantize", description="Quantize an artifact's graph to int8 and compare it with fp32."
     )
     parser.add_argument("artifact", type=Path, help="folder with manifest.json")
     help_ = "data set, e.g. ferplus=path/to/ferplus"
@@ -261,7 +261,3 @@ def main(arguments: list[str] | None = None) -> int:
     failed = "; ".join(comparison.obstacles()) or "all met"
     print(f"release criteria: {failed}" + (f"; wrote {chosen.out}" if chosen.out else ""))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

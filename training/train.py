@@ -1,7 +1,7 @@
 """Training of one network from a recipe.
 
-    python -m training.train training/recipes/ferplus_teacher.yaml [key=value ...] [--out runs/NAME]
-    torchrun --nproc-per-node=2 -m training.train ...    # several processes, training/loop/parallel.py
+    mien train training/recipes/ferplus_teacher.yaml [key=value ...] [--out runs/NAME]
+    torchrun --nproc-per-node=2 -m mien.training.train ...    # several processes, training/loop/parallel.py
 
 Reads crops (training/loop/batches.py), trains (training/loop/session.py), and writes a run folder: recipe.yaml,
 run.json, metrics.jsonl, last.pt, best.pt. Validation selects the best weights; test splits are never read. Rerun the
@@ -17,18 +17,18 @@ import numpy as np
 import torch
 from torch import nn
 
-from data.contract import EIGHT_LABELS, Array
-from models.network import FaceNetwork
-from training.command import run_command
-from training.config import Recipe, RecipeError
-from training.loop import checkpoint
-from training.loop.batches import Faces, JoinedFaces, load_faces
-from training.loop.machine import Machine, use_machine
-from training.loop.provenance import provenance
-from training.loop.run_folder import build_network, parameters, start_run
-from training.loop.session import Session
-from training.loop.supervised import Supervised
-from training.release.initialization import load_start
+from mien.data.contract import EIGHT_LABELS, Array
+from mien.models.network import FaceNetwork
+from mien.training.command import run_command
+from mien.training.config import Recipe, RecipeError
+from mien.training.loop import checkpoint
+from mien.training.loop.batches import Faces, JoinedFaces, load_faces
+from mien.training.loop.machine import Machine, use_machine
+from mien.training.loop.provenance import provenance
+from mien.training.loop.run_folder import build_network, parameters, start_run
+from mien.training.loop.session import Session
+from mien.training.loop.supervised import Supervised
+from mien.training.release.initialization import load_start
 
 logger = logging.getLogger("training")
 
@@ -100,7 +100,7 @@ def _facts(recipe: Recipe, out: Path, train_parts: list[Faces], *, valid: Faces,
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
-    return run_command("training.train", "Train one network from a recipe.", Recipe, train, arguments)
+    return run_command("train", "Train one network from a recipe.", Recipe, train, arguments)
 
 
 if __name__ == "__main__":

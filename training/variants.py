@@ -6,8 +6,8 @@ from typing import Final, Self
 
 from pydantic import Field, model_validator
 
-from models.strict import StrictModel
-from training.config import Recipe, RecipeError, read_as, read_recipe
+from mien.models.strict import StrictModel
+from mien.training.config import Recipe, RecipeError, read_as, read_recipe
 
 RUNS: Final = Path("runs/experiments")
 Overrides = tuple[str, ...]

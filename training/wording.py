@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from data.contract import Array
-from models.manifest import Interval
+from mien.data.contract import Array
+from mien.models.manifest import Interval
 
 
 def percent(share: float, digits: int = 1, *, sign: str = "") -> str:

@@ -1,6 +1,6 @@
 """Command line `mien`: one file per command; large libraries are imported only when a command runs.
 
-python -m app --help
+mien --help
 """
 
 import sys
@@ -9,18 +9,18 @@ import sys
 def main() -> None:
     """Run the program."""
     if sys.argv[1:2] == ["label"]:
-        from app.cli.exit_codes import exit_when_stopped
+        from mien.app.cli.exit_codes import exit_when_stopped
 
         exit_when_stopped()
-    from app.cli.program import app
+    from mien.app.cli.program import app
 
     if "--json-log" not in sys.argv:
         app()
         return
     import typer
 
-    from app.cli.exit_codes import USAGE
-    from app.cli.options import fail
+    from mien.app.cli.exit_codes import USAGE
+    from mien.app.cli.options import fail
 
     try:
         sys.exit(app(standalone_mode=False))

@@ -1,6 +1,6 @@
 """Checks of an installation: versions, settings, detector, model and device.
 
-python -m app doctor
+mien doctor
 """
 
 import importlib.metadata
@@ -12,15 +12,15 @@ from typing import Any, Final
 import numpy as np
 from rich.console import Console
 
-from app import VERSION
-from app.inference.classifier import Classifier, create_classifier
-from app.inference.detect import create_detector, detector_names, detector_source
-from app.inference.runtime.sessions import CPU, CUDA, cuda_obstacle
-from app.service.state import fallback
-from app.settings import Settings, load_settings
-from data.contract import CROP_PX, contract_id
-from data.errors import MienError
-from models.manifest import (
+from mien.app import VERSION
+from mien.app.inference.classifier import Classifier, create_classifier
+from mien.app.inference.detect import create_detector, detector_names, detector_source
+from mien.app.inference.runtime.sessions import CPU, CUDA, cuda_obstacle
+from mien.app.service.state import fallback
+from mien.app.settings import Settings, load_settings
+from mien.data.contract import CROP_PX, contract_id
+from mien.data.errors import MienError
+from mien.models.manifest import (
     ARTIFACTS_DIR,
     ArtifactError,
     artifact_dir,

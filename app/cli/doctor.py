@@ -2,14 +2,14 @@
 
 import typer
 
-from app.cli.exit_codes import FAILED
-from app.cli.options import DetectorName, Model, OnDevice, printed_errors
+from mien.app.cli.exit_codes import FAILED
+from mien.app.cli.options import DetectorName, Model, OnDevice, printed_errors
 
 
 def doctor(model: Model = None, device: OnDevice = None, detector: DetectorName = None) -> None:
     """Check packages, detector, model and device. Exits with status 1 if a check fails."""
     with printed_errors():
-        from app.cli.checks import examine
+        from mien.app.cli.checks import examine
 
         passed = examine({"model": model, "device": device, "detector": detector})
     raise typer.Exit(0 if passed else FAILED)

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import typer
 
-from app.cli import label_options as options
-from app.cli.exit_codes import USAGE
-from app.cli.options import DetectorName, Model, OnDevice, PriorName, fail
-from app.labeling.request import Request
-from app.labeling.signals import interrupts
+from mien.app.cli import label_options as options
+from mien.app.cli.exit_codes import USAGE
+from mien.app.cli.options import DetectorName, Model, OnDevice, PriorName, fail
+from mien.app.labeling.request import Request
+from mien.app.labeling.signals import interrupts
 
 
 def label(
@@ -49,7 +49,7 @@ def label(
     A file that cannot be read becomes a row with the reason.
     """
     if list_outputs:
-        from app.cli.label_run import print_outputs
+        from mien.app.cli.label_run import print_outputs
 
         print_outputs()
         return
@@ -82,7 +82,7 @@ def label(
         ray_address=ray_address,
         partition_files=partition_files,
     )
-    from app.cli.label_run import run
+    from mien.app.cli.label_run import run
 
     with interrupts() as signals:
         settings = {"model": model, "device": device, "detector": detector, "prior": prior}

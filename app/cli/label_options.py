@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from app.cli.options import IN, LOG, OUTS, RAY, RUN, folder
-from app.labeling.request import Engine, Symlinks
+from mien.app.cli.options import IN, LOG, OUTS, RAY, RUN, folder
+from mien.app.labeling.request import Engine, Symlinks
 
 Inputs = Annotated[
     list[str] | None, typer.Argument(metavar="FOLDER...", help="Folders, photos, videos, zip/tar files, patterns.")

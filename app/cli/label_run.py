@@ -9,18 +9,18 @@ from typing import IO, Any, Final
 
 from rich.console import Console
 
-from app.cli.exit_codes import DISK_FULL, FAILED, LOCKED, SOME_ERRORS, STOPPED, stopped_by
-from app.labeling.files import DiskFull, LabelingError, OutputLocked
-from app.labeling.json_stderr import json_stderr
-from app.labeling.outputs import check_outputs, load_output, output_names
-from app.labeling.progress import JsonLog, reporter
-from app.labeling.request import DEFAULT_OUTPUTS, Request
-from app.labeling.run import Outcome, label
-from app.labeling.scan import NothingKnown, sources_of
-from app.labeling.signals import Interrupts
-from app.labeling.summary import print_summary, summary_facts
-from app.settings import Settings, load_settings
-from data.errors import MienError
+from mien.app.cli.exit_codes import DISK_FULL, FAILED, LOCKED, SOME_ERRORS, STOPPED, stopped_by
+from mien.app.labeling.files import DiskFull, LabelingError, OutputLocked
+from mien.app.labeling.json_stderr import json_stderr
+from mien.app.labeling.outputs import check_outputs, load_output, output_names
+from mien.app.labeling.progress import JsonLog, reporter
+from mien.app.labeling.request import DEFAULT_OUTPUTS, Request
+from mien.app.labeling.run import Outcome, label
+from mien.app.labeling.scan import NothingKnown, sources_of
+from mien.app.labeling.signals import Interrupts
+from mien.app.labeling.summary import print_summary, summary_facts
+from mien.app.settings import Settings, load_settings
+from mien.data.errors import MienError
 
 _CODES: Final[dict[type[MienError], int]] = {OutputLocked: LOCKED, DiskFull: DISK_FULL}
 _KINDS: Final = {"file": "files", "zip": "zip archives", "tar": "tar archives", "video": "videos"}
@@ -75,7 +75,7 @@ def _failed(request: Request, stream: IO[str] | None, message: str, code: int) -
 def _run(request: Request, settings: Settings, signals: Interrupts, stream: IO[str] | None) -> int:
     with reporter(request.messages, Console(stderr=True), stream) as report:
         if request.engine == "ray":
-            from app.labeling.ray.engine import label_on_ray
+            from mien.app.labeling.ray.engine import label_on_ray
 
             outcome = label_on_ray(request, settings, report, signals)
         else:
@@ -93,7 +93,7 @@ def _check_engine(request: Request) -> None:
         if request.ray_address is not None or request.partition_files is not None:
             raise LabelingError("--ray-address and --partition-files need --engine ray.")
         return
-    from app.labeling.ray.engine import check
+    from mien.app.labeling.ray.engine import check
 
     check(request)
 

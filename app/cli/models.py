@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from app.cli.exit_codes import FAILED
-from app.cli.options import Model, printed_errors
+from mien.app.cli.exit_codes import FAILED
+from mien.app.cli.options import Model, printed_errors
 
 models = typer.Typer(no_args_is_help=True, help="Download, list and verify models.")
 
@@ -22,8 +22,8 @@ def models_pull(
 ) -> None:
     """Download YuNet, the face detector, and verify its pinned hash."""
     with printed_errors():
-        from app.inference.detect.weights import fetch_yunet
-        from app.settings import load_settings
+        from mien.app.inference.detect.weights import fetch_yunet
+        from mien.app.settings import load_settings
 
         folder = to or load_settings().models_dir
         typer.echo(_pulled_if_possible(folder) if optional else f"YuNet is at {fetch_yunet(folder)}")
@@ -31,11 +31,11 @@ def models_pull(
 
 def _pulled_if_possible(folder: Path | None) -> str:
     """One line on the detector in use, after one attempt to download YuNet where it is missing."""
-    from app.errors import DownloadError
-    from app.inference.detect import best_detector, detector_source
-    from app.inference.detect.weights import OPTIONAL_TIMEOUT_S, fetch_yunet, find_yunet
-    from app.settings import load_settings
-    from data.errors import MienError
+    from mien.app.errors import DownloadError
+    from mien.app.inference.detect import best_detector, detector_source
+    from mien.app.inference.detect.weights import OPTIONAL_TIMEOUT_S, fetch_yunet, find_yunet
+    from mien.app.settings import load_settings
+    from mien.data.errors import MienError
 
     failed = ""
     try:
@@ -55,7 +55,7 @@ def _pulled_if_possible(folder: Path | None) -> str:
 def models_list() -> None:
     """List the released artifacts and the detectors."""
     with printed_errors():
-        from app.cli.checks import list_models
+        from mien.app.cli.checks import list_models
 
         list_models()
 
@@ -66,7 +66,7 @@ def models_verify(
 ) -> None:
     """Verify the hashes of all artifact files and of the detector."""
     with printed_errors():
-        from app.cli.checks import verify_models
+        from mien.app.cli.checks import verify_models
 
         passed = verify_models(folder)
     raise typer.Exit(0 if passed else FAILED)
@@ -81,8 +81,8 @@ def models_triton(
 ) -> None:
     """Write the classifier as a model repository for NVIDIA Triton Inference Server."""
     with printed_errors():
-        from app.inference.runtime.triton import write_repository
-        from models.manifest import artifact_dir
+        from mien.app.inference.runtime.triton import write_repository
+        from mien.models.manifest import artifact_dir
 
         chosen = artifact_dir(model)
         folder = write_repository(chosen, out, precision="fp16" if half else "fp32", device="gpu" if gpu else "cpu")

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, NoReturn
 
 import typer
 
-from app.cli.exit_codes import FAILED, error_line
+from mien.app.cli.exit_codes import FAILED, error_line
 
 # Headings of the help
 IN, OUTS, RUN, LOG, WITH, RAY = "Inputs", "Outputs", "Run", "Messages", "Model", "Cluster"
@@ -46,7 +46,7 @@ class printed_errors:  # noqa: N801  # used like a statement
         if isinstance(error, KeyboardInterrupt):
             raise SystemExit(130)
         if isinstance(error, Exception) and not isinstance(error, typer.Exit):
-            from data.errors import MienError
+            from mien.data.errors import MienError
 
             if isinstance(error, MienError | FileNotFoundError):
                 fail(str(error), FAILED)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli.options import Model, PriorName, printed_errors
+from mien.app.cli.options import Model, PriorName, printed_errors
 
 
 def page(
@@ -15,8 +15,8 @@ def page(
 ) -> None:
     """Write the page as a folder of static files that labels in the browser, for any web server."""
     with printed_errors():
-        from app.service.static_page import write_page
-        from app.settings import load_settings
+        from mien.app.service.static_page import write_page
+        from mien.app.settings import load_settings
 
         write_page(folder, load_settings(model=model, prior=prior))
         typer.echo(f"Wrote the page to {folder}. Try it: python3 -m http.server --directory {folder}")

@@ -4,16 +4,16 @@ from typing import Annotated
 
 import typer
 
-from app import VERSION
-from app.cli.doctor import doctor
-from app.cli.exit_codes import EXIT_CODES
-from app.cli.label import label
-from app.cli.models import models
-from app.cli.page import page
-from app.cli.review import review
-from app.cli.serve import serve
-from app.cli.training import add_training_commands
-from app.cli.webcam import webcam
+from mien.app import VERSION
+from mien.app.cli.doctor import doctor
+from mien.app.cli.exit_codes import EXIT_CODES
+from mien.app.cli.label import label
+from mien.app.cli.models import models
+from mien.app.cli.page import page
+from mien.app.cli.review import review
+from mien.app.cli.serve import serve
+from mien.app.cli.training import add_training_commands
+from mien.app.cli.webcam import webcam
 
 _EPILOG = "Labels describe visible expressions, not feelings. Settings: the MIEN_* environment variables."
 app = typer.Typer(

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli.options import printed_errors
+from mien.app.cli.options import printed_errors
 
 
 def review(
@@ -23,8 +23,8 @@ def review(
     The page is served to this machine only. Corrections are saved in corrections.jsonl in the output folder.
     """
     with printed_errors():
-        from app.labeling.review.export import write_export
-        from app.labeling.review.server import serve_review
+        from mien.app.labeling.review.export import write_export
+        from mien.app.labeling.review.server import serve_review
 
         if export is None:
             serve_review(out, port)

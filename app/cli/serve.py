@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli.options import DetectorName, Model, OnDevice, PriorName, printed_errors
+from mien.app.cli.options import DetectorName, Model, OnDevice, PriorName, printed_errors
 
 
 def serve(
@@ -18,8 +18,8 @@ def serve(
 ) -> None:
     """Serve the HTTP API, POST /v1/expressions, and its documentation at /docs."""
     with printed_errors():
-        from app.service import server
-        from app.settings import load_settings
+        from mien.app.service import server
+        from mien.app.settings import load_settings
 
         settings = load_settings(
             host=host, port=port, workers=workers, model=model, device=device, detector=detector, prior=prior

@@ -1,23 +1,22 @@
 """Commands `mien data | train | evaluate | export | report | ...`, all in `MODULES`.
 
-Serving does not import training: each command checks that its libraries are installed and then runs its module.
+Serving does not import training: each command checks that its libraries are installed and then imports its module.
 """
 
+import importlib
 import importlib.util
-import runpy
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 import typer
 
-from app.cli.exit_codes import FAILED
+from mien.app.cli.exit_codes import FAILED
 
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A module with its own command line, which gets all arguments."""
+    """A module whose function `main` parses all arguments and returns the exit code."""
 
     name: str
     help: str
@@ -25,25 +24,31 @@ class Module:
 
 
 MODULES: Final = {
-    "data": Module("data", "Check a data set: `mien data check KIND ROOT`.", needs=()),
-    "train": Module("training.train", "Train one network from a recipe."),
-    "pretrain": Module("training.pretrain", "Pretrain a transformer on faces without labels."),
-    "evaluate": Module("training.evaluate", "Evaluate a released artifact on one split."),
-    "compare": Module("training.compare", "Compare two artifacts on the same faces, before and after tuning."),
-    "cross-validate": Module("training.cross_validate", "Train and evaluate a recipe by folds."),
-    "experiment": Module("training.experiment", "Train variants of a recipe and compare them."),
-    "export": Module("training.export", "Release a run as an artifact."),
-    "report": Module("training.report", "Write an HTML report about training runs."),
-    "quantize": Module("training.quantize", "Add an int8 graph to an artifact if it is faster and as accurate."),
+    "data": Module("mien.data.command", "Check a data set: `mien data check KIND ROOT`.", needs=()),
+    "train": Module("mien.training.train", "Train one network from a recipe."),
+    "pretrain": Module("mien.training.pretrain", "Pretrain a transformer on faces without labels."),
+    "evaluate": Module("mien.training.evaluate", "Evaluate a released artifact on one split."),
+    "compare": Module("mien.training.compare", "Compare two artifacts on the same faces, before and after tuning."),
+    "cross-validate": Module("mien.training.cross_validate", "Train and evaluate a recipe by folds."),
+    "experiment": Module("mien.training.experiment", "Train variants of a recipe and compare them."),
+    "export": Module("mien.training.export", "Release a run as an artifact."),
+    "report": Module("mien.training.report.command", "Write an HTML report about training runs."),
+    "quantize": Module("mien.training.quantize", "Add an int8 graph to an artifact if it is faster and as accurate."),
+    "detector train": Module("mien.training.detector.train", "Train a face detector from images that YuNet labels."),
+    "detector export": Module("mien.training.detector.export", "Release a face detector."),
+    "detector evaluate": Module("mien.training.detector.evaluate", "Evaluate a face detector, next to YuNet."),
 }
 _PASS_ON: Final = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
 def add_training_commands(app: typer.Typer) -> None:
-    """Add the commands in `MODULES`."""
+    """Add the commands in `MODULES`; two words are a command of a group."""
+    detector = typer.Typer(help="Train, release and evaluate face detectors.", no_args_is_help=True)
+    app.add_typer(detector, name="detector", rich_help_panel="Training")
     for name, module in MODULES.items():
-        app.command(
-            name, help=module.help, context_settings=_PASS_ON, add_help_option=False, rich_help_panel="Training"
+        group, _, command = name.rpartition(" ")
+        (detector if group else app).command(
+            command, help=module.help, context_settings=_PASS_ON, add_help_option=False, rich_help_panel="Training"
         )(_command(name, module))
 
 
@@ -57,7 +62,6 @@ def _command(name: str, module: Module) -> Callable[[typer.Context], None]:
                 err=True,
             )
             raise typer.Exit(FAILED)
-        sys.argv[1:] = context.args  # run_module sets argv[0]
-        runpy.run_module(module.name, run_name="__main__", alter_sys=True)
+        raise typer.Exit(importlib.import_module(module.name).main(context.args))
 
     return run

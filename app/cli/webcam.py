@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from app.cli.exit_codes import USAGE
-from app.cli.options import DetectorName, Model, OnDevice, PriorName, fail, printed_errors
+from mien.app.cli.exit_codes import USAGE
+from mien.app.cli.options import DetectorName, Model, OnDevice, PriorName, fail, printed_errors
 
 
 def webcam(
@@ -36,14 +36,14 @@ def webcam(
     if write is not None and source is None:
         fail("--write needs --source.", USAGE)
     with printed_errors():
-        from app.inference.pipeline import build_pipeline
-        from app.live import views
-        from app.live import webcam as live
-        from app.settings import load_settings
+        from mien.app.inference.pipeline import build_pipeline
+        from mien.app.live import views
+        from mien.app.live import webcam as live
+        from mien.app.settings import load_settings
 
         settings = load_settings(port=port, model=model, device=device, detector=detector, prior=prior)
         if source is None:
-            from app.service.local_page import serve_page
+            from mien.app.service.local_page import serve_page
 
             serve_page(settings, browser=browser and views.has_display())
         else:

@@ -9,7 +9,7 @@ from typing import Final
 import cv2
 import numpy as np
 
-from data.contract import Array
+from mien.data.contract import Array
 
 OVERLAY_PX: Final = 224
 _ALPHA: Final = 0.5

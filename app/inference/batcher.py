@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.errors import QueueFull, ShuttingDown
-from data.contract import CROP_PX, LABELS, Array
+from mien.app.errors import QueueFull, ShuttingDown
+from mien.data.contract import CROP_PX, LABELS, Array
 
 _log = logging.getLogger(__name__)
 # (N, 112, 112, 3) uint8 -> (N, 7) float32

@@ -10,13 +10,13 @@ from typing import Final, Literal
 import numpy as np
 import platformdirs
 
-from app.errors import InvalidRequest, ProviderUnavailable
-from app.inference.runtime.cuda_batches import SIZES, FixedBatches
-from app.inference.runtime.int8 import BATCH, MIN_SPEEDUP, has_int8_instructions, speedup
-from app.inference.runtime.sessions import CPU, CUDA, Session, open_session, tensorrt_options
-from app.settings import Device, Precision, Settings
-from data.contract import CROP_PX, Array
-from models.manifest import GraphOutput, Prior, Relevance, artifact_dir, load_artifact
+from mien.app.errors import InvalidRequest, ProviderUnavailable
+from mien.app.inference.runtime.cuda_batches import SIZES, FixedBatches
+from mien.app.inference.runtime.int8 import BATCH, MIN_SPEEDUP, has_int8_instructions, speedup
+from mien.app.inference.runtime.sessions import CPU, CUDA, Session, open_session, tensorrt_options
+from mien.app.settings import Device, Precision, Settings
+from mien.data.contract import CROP_PX, Array
+from mien.models.manifest import GraphOutput, Prior, Relevance, artifact_dir, load_artifact
 
 CPU_BATCH: Final = 64
 

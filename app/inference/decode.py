@@ -5,10 +5,10 @@ Uses the decoder of `data.contract`. The limits on bytes and pixels are checked 
 
 from dataclasses import dataclass
 
-from app.errors import PayloadTooLarge
-from app.settings import Settings
-from data import contract
-from data.contract import Array
+from mien.app.errors import PayloadTooLarge
+from mien.app.settings import Settings
+from mien.data import contract
+from mien.data.contract import Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,10 +13,10 @@ import cv2
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from app.inference.pipeline import Analysis, LabeledFace
-from app.inference.wording import percent
-from data.contract import Array
-from data.contract.palette import COLORS
+from mien.app.inference.pipeline import Analysis, LabeledFace
+from mien.app.inference.wording import percent
+from mien.data.contract import Array
+from mien.data.contract.palette import COLORS
 
 Point = tuple[int, int]  # x, y, pixels
 Rectangle = tuple[int, int, int, int]  # left, top, right, bottom, pixels

@@ -8,15 +8,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from app.inference.detect import base, search
-from app.inference.detect.builtin import score_threshold
-from app.inference.tracking import TrackingRules
-from app.settings import Settings
-from data.contract import CROP_PX, LANDMARKS
-from data.contract.align import MIN_SPREAD_PX, TEMPLATE_PX
-from models.detector import decode
-from models.detector.manifest import DetectorManifest, default_detector_dir, load_detector
-from models.manifest import Manifest, load_artifact
+from mien.app.inference.detect import base, search
+from mien.app.inference.detect.builtin import score_threshold
+from mien.app.inference.tracking import TrackingRules
+from mien.app.settings import Settings
+from mien.data.contract import CROP_PX, LANDMARKS
+from mien.data.contract.align import MIN_SPREAD_PX, TEMPLATE_PX
+from mien.models.detector import decode
+from mien.models.detector.manifest import DetectorManifest, default_detector_dir, load_detector
+from mien.models.manifest import Manifest, load_artifact
 
 # With WebAssembly, int8 is three times as fast as fp32 and a quarter of the download; WebGPU does not support it.
 _PREFERRED: Final[dict[str, tuple[Literal["fp32", "int8"], ...]]] = {"wasm": ("int8", "fp32"), "webgpu": ("fp32",)}

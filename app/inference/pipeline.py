@@ -11,15 +11,15 @@ from typing import Final
 
 import numpy as np
 
-from app.errors import InvalidRequest
-from app.inference.classifier import Classifier, create_classifier
-from app.inference.decode import Decoded, decode
-from app.inference.detect import Detector, Face, create_detector
-from app.inference.detect.base import scaled
-from app.settings import Settings
-from data.contract import CROP_PX, Array, align, roll_degrees
-from data.contract.align import TEMPLATE_PX
-from models.manifest import artifact_dir
+from mien.app.errors import InvalidRequest
+from mien.app.inference.classifier import Classifier, create_classifier
+from mien.app.inference.decode import Decoded, decode
+from mien.app.inference.detect import Detector, Face, create_detector
+from mien.app.inference.detect.base import scaled
+from mien.app.settings import Settings
+from mien.data.contract import CROP_PX, Array, align, roll_degrees
+from mien.data.contract.align import TEMPLATE_PX
+from mien.models.manifest import artifact_dir
 
 # Minimum side of a face whose crop is cut from a reduced photo, in pixels of that photo: two per pixel of the crop.
 _MIN_REDUCED_FACE_PX: Final = 2 * CROP_PX

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from app.inference.detect.base import Box, iou
-from app.inference.pipeline import LabeledFace
-from data.contract import EIGHT_LABELS, Array
+from mien.app.inference.detect.base import Box, iou
+from mien.app.inference.pipeline import LabeledFace
+from mien.data.contract import EIGHT_LABELS, Array
 
 
 @dataclass(frozen=True, slots=True)

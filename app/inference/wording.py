@@ -1,6 +1,6 @@
 """Text for expressions and probabilities, shared by annotated images, reports and the terminal."""
 
-from app.inference.pipeline import LabeledFace
+from mien.app.inference.pipeline import LabeledFace
 
 
 def percent(probability: float) -> str:

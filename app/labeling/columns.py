@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from app.labeling.journal import LabeledImage, View
-from app.labeling.pose import head_pose
-from app.labeling.records import FaceRecord, uncertainty
-from data.contract import LABELS, LANDMARKS, by_label
+from mien.app.labeling.journal import LabeledImage, View
+from mien.app.labeling.pose import head_pose
+from mien.app.labeling.records import FaceRecord, uncertainty
+from mien.data.contract import LABELS, LANDMARKS, by_label
 
 Value = str | int | float | bool | None
 Type = Literal["text", "integer", "number", "boolean"]

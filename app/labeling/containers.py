@@ -19,13 +19,13 @@ from typing import IO, Final
 
 import cv2
 
-from app.labeling.kinds import is_hidden, is_ignored, kind_of
-from app.labeling.reading import open_file, too_many_bytes
-from app.labeling.records import STILL, Failure, Item
-from app.labeling.request import Request
-from app.labeling.scan import printable
-from data.contract import Array
-from data.errors import MienError
+from mien.app.labeling.kinds import is_hidden, is_ignored, kind_of
+from mien.app.labeling.reading import open_file, too_many_bytes
+from mien.app.labeling.records import STILL, Failure, Item
+from mien.app.labeling.request import Request
+from mien.app.labeling.scan import printable
+from mien.data.contract import Array
+from mien.data.errors import MienError
 
 # Products to write for an image with this name and frame; None if it is labeled already.
 Wanted = Callable[[str, int], int | None]

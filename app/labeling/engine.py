@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from app.inference.pipeline import Pipeline
-from app.labeling.containers import BrokenContainer, Container, expected_frames, open_container
-from app.labeling.files import disk_errors
-from app.labeling.journal import Journal, Stored
-from app.labeling.kinds import CONTAINERS
-from app.labeling.output_folder import OutputFolder
-from app.labeling.reading import failure_of, file_sha256
-from app.labeling.records import Failure, ImageRecord, Item, Tally
-from app.labeling.request import Request
-from app.labeling.worker import Worker
+from mien.app.inference.pipeline import Pipeline
+from mien.app.labeling.containers import BrokenContainer, Container, expected_frames, open_container
+from mien.app.labeling.files import disk_errors
+from mien.app.labeling.journal import Journal, Stored
+from mien.app.labeling.kinds import CONTAINERS
+from mien.app.labeling.output_folder import OutputFolder
+from mien.app.labeling.reading import failure_of, file_sha256
+from mien.app.labeling.records import Failure, ImageRecord, Item, Tally
+from mien.app.labeling.request import Request
+from mien.app.labeling.worker import Worker
 
 GROUP: Final = 16
 # Decoded frames stay in memory until they are labeled, so their groups are smaller.

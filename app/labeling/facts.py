@@ -8,15 +8,15 @@ from typing import Final
 
 import cv2
 
-from app import VERSION
-from app.inference.classifier import create_classifier, with_precision
-from app.inference.detect import create_detector
-from app.inference.pipeline import Pipeline
-from app.labeling.files import LabelingError
-from app.labeling.request import MAX_BYTES, MAX_PIXELS
-from app.settings import Settings
-from data.contract import contract_id
-from models.manifest import artifact_dir, read_manifest
+from mien.app import VERSION
+from mien.app.inference.classifier import create_classifier, with_precision
+from mien.app.inference.detect import create_detector
+from mien.app.inference.pipeline import Pipeline
+from mien.app.labeling.files import LabelingError
+from mien.app.labeling.request import MAX_BYTES, MAX_PIXELS
+from mien.app.settings import Settings
+from mien.data.contract import contract_id
+from mien.models.manifest import artifact_dir, read_manifest
 
 _WORDS: Final = {"graphs": "model file", "detector_file": "detector file", "contract": "crop contract"}
 

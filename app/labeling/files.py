@@ -14,7 +14,7 @@ from typing import Final
 
 import filelock
 
-from data.errors import MienError
+from mien.data.errors import MienError
 
 STATE_DIR: Final = ".mien"
 CORRECTIONS: Final = "corrections.jsonl"

@@ -4,8 +4,8 @@ import os
 from fnmatch import fnmatchcase
 from typing import Final
 
-from app.labeling.records import Kind
-from app.labeling.request import Request
+from mien.app.labeling.records import Kind
+from mien.app.labeling.request import Request
 
 # Extensions of images; unsupported formats (camera raw, HEIC without pillow-heif) become error rows.
 IMAGE_EXTENSIONS: Final = frozenset(

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from app.labeling.files import ForeignFile, foreign, parts_dir
-from app.labeling.journal import Journal
-from data.atomic import atomic_file, write_atomic
+from mien.app.labeling.files import ForeignFile, foreign, parts_dir
+from mien.app.labeling.journal import Journal
+from mien.data.atomic import atomic_file, write_atomic
 
 
 class OutputFolder:

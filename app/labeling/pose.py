@@ -5,7 +5,7 @@ from typing import Final
 import cv2
 import numpy as np
 
-from data.contract import Array
+from mien.data.contract import Array
 
 # Eyes, nose tip and mouth corners of an average head, millimeters; x to the right, y down, z away from the camera.
 _HEAD_MM: Final = np.array(

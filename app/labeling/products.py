@@ -9,9 +9,9 @@ from typing import Final
 
 import cv2
 
-from app.labeling.kinds import IMAGE_EXTENSIONS
-from app.labeling.records import STILL
-from data.contract import Array
+from mien.app.labeling.kinds import IMAGE_EXTENSIONS
+from mien.app.labeling.records import STILL
+from mien.data.contract import Array
 
 ANNOTATED: Final = 1
 CROPS: Final = 2

@@ -11,8 +11,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.progress import TimeRemainingColumn as TimeLeft
 from rich.text import Text
 
-from app.labeling.records import ImageRecord
-from app.labeling.request import Messages
+from mien.app.labeling.records import ImageRecord
+from mien.app.labeling.request import Messages
 
 _JSON_EVERY_S: Final = 5.0
 _LINE_EVERY_S: Final = 30.0

@@ -5,11 +5,11 @@ import os
 import stat
 from io import BufferedReader
 
-from app.errors import PayloadTooLarge
-from app.labeling.kinds import IMAGE_EXTENSIONS
-from app.labeling.records import Failure, Item, Status
-from data.contract import DecodeError, ImageTooLarge, UnsupportedImage
-from data.errors import MienError
+from mien.app.errors import PayloadTooLarge
+from mien.app.labeling.kinds import IMAGE_EXTENSIONS
+from mien.app.labeling.records import Failure, Item, Status
+from mien.data.contract import DecodeError, ImageTooLarge, UnsupportedImage
+from mien.data.errors import MienError
 
 
 class NotAFile(MienError, OSError):

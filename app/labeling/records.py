@@ -6,9 +6,9 @@ from typing import Final, Literal
 
 import numpy as np
 
-from app.inference.detect import Face
-from app.inference.pipeline import LabeledFace
-from data.contract import Array
+from mien.app.inference.detect import Face
+from mien.app.inference.pipeline import LabeledFace
+from mien.data.contract import Array
 
 # folder: a folder that cannot be read; none: an entry that is never opened
 Kind = Literal["file", "zip", "tar", "video", "folder", "none"]

@@ -17,11 +17,11 @@ from string import Template
 from typing import Any, Final
 from urllib.parse import quote
 
-from app.labeling.journal import LabeledImage, View
-from app.labeling.products import annotated_path
-from app.labeling.records import FaceRecord, images_of
-from data.contract import EIGHT_LABELS
-from data.contract.palette import hex_color
+from mien.app.labeling.journal import LabeledImage, View
+from mien.app.labeling.products import annotated_path
+from mien.app.labeling.records import FaceRecord, images_of
+from mien.data.contract import EIGHT_LABELS
+from mien.data.contract.palette import hex_color
 
 PER_LABEL: Final = 600
 ERRORS: Final = 200

@@ -1,6 +1,6 @@
 """One run of `mien label`: lock, scan, label, write the outputs.
 
-python -m app label samples/photos --out out
+mien label samples/photos --out out
 """
 
 import json
@@ -18,24 +18,24 @@ import numpy as np
 import onnxruntime
 import PIL
 
-from app import VERSION
-from app.inference.pipeline import Pipeline
-from app.inference.runtime.cpu_count import cores
-from app.labeling.engine import Engine, Watcher
-from app.labeling.facts import OtherRun, changes, facts_of, limits_of, open_pipelines, resumed
-from app.labeling.files import clear_parts, disk_errors, output_lock, remove_files
-from app.labeling.journal import Journal, View, earlier_facts
-from app.labeling.output_folder import OutputFolder
-from app.labeling.outputs import check_outputs, load_output, products_of, with_earlier, write_output
-from app.labeling.products import ANNOTATED, ANNOTATED_DIR, CROPS, CROPS_DIR, annotated_path, crop_path
-from app.labeling.progress import Reporter
-from app.labeling.reading import file_sha256
-from app.labeling.records import Tally
-from app.labeling.request import Request
-from app.labeling.scan import printable, sources_of
-from app.labeling.signals import Interrupts, Stopped
-from app.settings import Settings
-from data.atomic import write_atomic
+from mien.app import VERSION
+from mien.app.inference.pipeline import Pipeline
+from mien.app.inference.runtime.cpu_count import cores
+from mien.app.labeling.engine import Engine, Watcher
+from mien.app.labeling.facts import OtherRun, changes, facts_of, limits_of, open_pipelines, resumed
+from mien.app.labeling.files import clear_parts, disk_errors, output_lock, remove_files
+from mien.app.labeling.journal import Journal, View, earlier_facts
+from mien.app.labeling.output_folder import OutputFolder
+from mien.app.labeling.outputs import check_outputs, load_output, products_of, with_earlier, write_output
+from mien.app.labeling.products import ANNOTATED, ANNOTATED_DIR, CROPS, CROPS_DIR, annotated_path, crop_path
+from mien.app.labeling.progress import Reporter
+from mien.app.labeling.reading import file_sha256
+from mien.app.labeling.records import Tally
+from mien.app.labeling.request import Request
+from mien.app.labeling.scan import printable, sources_of
+from mien.app.labeling.signals import Interrupts, Stopped
+from mien.app.settings import Settings
+from mien.data.atomic import write_atomic
 
 RUN_FILE: Final = "run.json"
 _RECORDED: Final = (

@@ -15,11 +15,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final, Protocol
 
-from app.labeling.files import CORRECTIONS, STATE_DIR, LabelingError
-from app.labeling.journal import files_written_in
-from app.labeling.kinds import CONTAINERS, is_hidden, is_ignored, kind_of
-from app.labeling.records import Failure, Kind, Source
-from app.labeling.request import Request
+from mien.app.labeling.files import CORRECTIONS, STATE_DIR, LabelingError
+from mien.app.labeling.journal import files_written_in
+from mien.app.labeling.kinds import CONTAINERS, is_hidden, is_ignored, kind_of
+from mien.app.labeling.records import Failure, Kind, Source
+from mien.app.labeling.request import Request
 
 _ENCODED: Final = re.compile(rb"\\(?=x[0-9a-f]{2})")
 

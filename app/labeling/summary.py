@@ -5,8 +5,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from app.labeling.records import images_of
-from app.labeling.run import Outcome
+from mien.app.labeling.records import images_of
+from mien.app.labeling.run import Outcome
 
 
 def summary_facts(outcome: Outcome) -> dict[str, Any]:

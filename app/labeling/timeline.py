@@ -14,12 +14,12 @@ from typing import IO, Final
 
 import numpy as np
 
-from app.inference.tracking import TrackedFace, Tracker, TrackingRules
-from app.inference.wording import percent
-from app.labeling.columns import Column, Row
-from app.labeling.journal import LabeledImage, View
-from data.contract import EIGHT_LABELS, Array, by_label
-from data.contract.palette import hex_color
+from mien.app.inference.tracking import TrackedFace, Tracker, TrackingRules
+from mien.app.inference.wording import percent
+from mien.app.labeling.columns import Column, Row
+from mien.app.labeling.journal import LabeledImage, View
+from mien.data.contract import EIGHT_LABELS, Array, by_label
+from mien.data.contract.palette import hex_color
 
 RULES: Final = TrackingRules(min_iou=0.2, lost_s=2.0, settle_s=0.5)
 # With sparse sampling, a person may be missed in this many frames.

@@ -14,11 +14,11 @@ from typing import Final
 import cv2
 import numpy as np
 
-from app.inference.drawing import annotate, reduced
-from app.inference.pipeline import Analysis, LabeledFace, Pipeline, PreparedPhoto
-from app.labeling.files import disk_errors
-from app.labeling.output_folder import OutputFolder
-from app.labeling.products import (
+from mien.app.inference.drawing import annotate, reduced
+from mien.app.inference.pipeline import Analysis, LabeledFace, Pipeline, PreparedPhoto
+from mien.app.labeling.files import disk_errors
+from mien.app.labeling.output_folder import OutputFolder
+from mien.app.labeling.products import (
     ANNOTATED,
     ANNOTATED_DIR,
     CROPS,
@@ -30,10 +30,10 @@ from app.labeling.products import (
     encode_png,
     thumbnail,
 )
-from app.labeling.reading import failure_of, read_file
-from app.labeling.records import FaceRecord, Failure, ImageRecord, Item, Status
-from app.labeling.request import Request
-from data.contract import CROP_PX, Array
+from mien.app.labeling.reading import failure_of, read_file
+from mien.app.labeling.records import FaceRecord, Failure, ImageRecord, Item, Status
+from mien.app.labeling.request import Request
+from mien.data.contract import CROP_PX, Array
 
 STAGES: Final = ("read", "decode", "detect", "align", "classify", "write")
 

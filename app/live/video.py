@@ -15,8 +15,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 import cv2
 
-from app.errors import StartupError
-from data.contract import Array
+from mien.app.errors import StartupError
+from mien.data.contract import Array
 
 _DEFAULT_FPS: Final = 25.0
 _MAX_FPS: Final = 240.0

@@ -13,13 +13,13 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from app.inference.drawing import annotate
-from app.inference.pipeline import Analysis
-from app.inference.tracking import TrackedFace
-from app.inference.wording import label_text, percent
-from app.live.video import Frame, VideoFile
-from data.contract import Array, by_label
-from data.contract.palette import hex_color
+from mien.app.inference.drawing import annotate
+from mien.app.inference.pipeline import Analysis
+from mien.app.inference.tracking import TrackedFace
+from mien.app.inference.wording import label_text, percent
+from mien.app.live.video import Frame, VideoFile
+from mien.data.contract import Array, by_label
+from mien.data.contract.palette import hex_color
 
 _ESCAPE: Final = 27
 _BAR: Final = 20

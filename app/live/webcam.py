@@ -12,10 +12,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from app.inference.pipeline import Pipeline
-from app.inference.tracking import Tracker
-from app.live.video import Source, SourceUnavailable, VideoFile, open_source
-from app.live.views import FileView, LinesView, Moment, TableView, View, open_window
+from mien.app.inference.pipeline import Pipeline
+from mien.app.inference.tracking import Tracker
+from mien.app.live.video import Source, SourceUnavailable, VideoFile, open_source
+from mien.app.live.views import FileView, LinesView, Moment, TableView, View, open_window
 
 
 @dataclass(slots=True)

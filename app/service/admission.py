@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
-from app.errors import PayloadTooLarge, QueueFull, TooManyRequests
-from app.inference.runtime.cpu_count import cores
-from app.settings import Settings
+from mien.app.errors import PayloadTooLarge, QueueFull, TooManyRequests
+from mien.app.inference.runtime.cpu_count import cores
+from mien.app.settings import Settings
 
 _NEWEST_SHARE: Final = 0.1  # of the newest turn in the moving average
 

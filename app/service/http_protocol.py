@@ -17,9 +17,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.protocols.utils import get_remote_addr
 from uvicorn.server import ServerState
 
-from app.errors import QueueFull
-from app.service.middleware import REQUEST_ID, new_id
-from app.service.problems import MEDIA_TYPE, Problem, problem_body, problem_for, status_problem
+from mien.app.errors import QueueFull
+from mien.app.service.middleware import REQUEST_ID, new_id
+from mien.app.service.problems import MEDIA_TYPE, Problem, problem_body, problem_for, status_problem
 
 STATE_KEY: Final = "mien.connections"
 MAX_HEAD_BYTES: Final = 65_536

@@ -9,9 +9,9 @@ from typing import Final
 
 from rich.console import Console
 
-from app.errors import StartupError
-from app.service import server
-from app.settings import Settings
+from mien.app.errors import StartupError
+from mien.app.service import server
+from mien.app.settings import Settings
 
 _LOCAL: Final = "127.0.0.1"
 

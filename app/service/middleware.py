@@ -13,9 +13,9 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.service.logs import request_id
-from app.service.problems import CLIENT_GONE, INTERNAL, REFUSED, internal_error, problem_response, status_problem
-from app.service.state import Service
+from mien.app.service.logs import request_id
+from mien.app.service.problems import CLIENT_GONE, INTERNAL, REFUSED, internal_error, problem_response, status_problem
+from mien.app.service.state import Service
 
 REQUEST_ID: Final = "X-Request-ID"
 _SAFE_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")

@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from app.errors import (
+from mien.app.errors import (
     BatchTooLarge,
     ForeignHost,
     ForeignOrigin,
@@ -29,7 +29,7 @@ from app.errors import (
     Unauthorized,
     UnsupportedContent,
 )
-from data.contract import DecodeError, ImageTooLarge, UnsupportedImage
+from mien.data.contract import DecodeError, ImageTooLarge, UnsupportedImage
 
 MEDIA_TYPE: Final = "application/problem+json"
 CLIENT_GONE: Final = 499  # nginx's status for a client that disconnected; it is only used for metrics

@@ -19,9 +19,9 @@ from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.errors import ForeignHost, InvalidRequest, RequestError, Unauthorized
-from app.service.problems import REFUSED, problem_for, problem_response, status_problem
-from app.settings import Settings
+from mien.app.errors import ForeignHost, InvalidRequest, RequestError, Unauthorized
+from mien.app.service.problems import REFUSED, problem_for, problem_response, status_problem
+from mien.app.settings import Settings
 
 PROBE_PATHS: Final = frozenset({"/health", "/ready"})
 METRICS_PATH: Final = "/metrics"

@@ -8,13 +8,13 @@ from typing import Any, Final, Literal
 import numpy as np
 from PIL import Image
 
-from app.inference.attention_overlay import overlay
-from app.inference.classifier import Classifier
-from app.inference.drawing import annotate, reduced
-from app.inference.pipeline import Analysis, LabeledFace
-from app.inference.tracking import TrackedFace
-from app.service.problems import problem_body, problem_for
-from app.service.schemas import (
+from mien.app.inference.attention_overlay import overlay
+from mien.app.inference.classifier import Classifier
+from mien.app.inference.drawing import annotate, reduced
+from mien.app.inference.pipeline import Analysis, LabeledFace
+from mien.app.inference.tracking import TrackedFace
+from mien.app.service.problems import problem_body, problem_for
+from mien.app.service.schemas import (
     Box,
     Explanation,
     FaceResult,
@@ -27,7 +27,7 @@ from app.service.schemas import (
     RankedLabel,
     TrackedFaceResult,
 )
-from data.contract import LANDMARKS, Array, by_label
+from mien.data.contract import LANDMARKS, Array, by_label
 
 DRAWN_PX: Final = 2048
 

@@ -10,13 +10,13 @@ from typing import Any
 import uvicorn
 from uvicorn.supervisors import Multiprocess
 
-from app.inference.classifier import with_precision
-from app.inference.pipeline import build_pipelines
-from app.main import create_app
-from app.service.http_protocol import BoundedProtocol
-from app.service.logs import log_config
-from app.service.shutdown import announce_end
-from app.settings import Settings, environment
+from mien.app.inference.classifier import with_precision
+from mien.app.inference.pipeline import build_pipelines
+from mien.app.main import create_app
+from mien.app.service.http_protocol import BoundedProtocol
+from mien.app.service.logs import log_config
+from mien.app.service.shutdown import announce_end
+from mien.app.settings import Settings, environment
 
 
 class Workers(Multiprocess):

@@ -12,19 +12,19 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
-from app.errors import CapacityError, InvalidRequest, RequestError
-from app.inference import image_guard
-from app.inference.batcher import Batcher, BatchLimits
-from app.inference.classifier import Classifier
-from app.inference.in_browser import BrowserPipeline, browser_pipeline
-from app.inference.pipeline import Analysis, Pipeline, PreparedPhoto, timed
-from app.inference.runtime.cpu_count import cores
-from app.inference.runtime.sessions import CPU, cuda_obstacle
-from app.service.admission import Admission
-from app.service.metrics import Metrics
-from app.service.uploads import Upload
-from app.settings import Settings
-from data.contract import Array, DecodeError
+from mien.app.errors import CapacityError, InvalidRequest, RequestError
+from mien.app.inference import image_guard
+from mien.app.inference.batcher import Batcher, BatchLimits
+from mien.app.inference.classifier import Classifier
+from mien.app.inference.in_browser import BrowserPipeline, browser_pipeline
+from mien.app.inference.pipeline import Analysis, Pipeline, PreparedPhoto, timed
+from mien.app.inference.runtime.cpu_count import cores
+from mien.app.inference.runtime.sessions import CPU, cuda_obstacle
+from mien.app.service.admission import Admission
+from mien.app.service.metrics import Metrics
+from mien.app.service.uploads import Upload
+from mien.app.settings import Settings
+from mien.data.contract import Array, DecodeError
 
 T = TypeVar("T")
 

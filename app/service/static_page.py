@@ -9,12 +9,12 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from app.errors import StartupError
-from app.inference.in_browser import browser_pipeline
-from app.service.routes.models import CARD_NAME
-from app.service.routes.page import FILES, POLICY, has_runtime
-from app.settings import Settings
-from models.manifest import artifact_dir
+from mien.app.errors import StartupError
+from mien.app.inference.in_browser import browser_pipeline
+from mien.app.service.routes.models import CARD_NAME
+from mien.app.service.routes.page import FILES, POLICY, has_runtime
+from mien.app.settings import Settings
+from mien.models.manifest import artifact_dir
 
 _CHARSET: Final = '<meta charset="utf-8">'
 

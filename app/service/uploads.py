@@ -16,10 +16,10 @@ from python_multipart.multipart import parse_options_header
 from starlette.datastructures import Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
-from app.errors import InvalidRequest, PayloadTooLarge, TooManyImages, UnsupportedContent
-from app.service.problems import summary
-from app.service.schemas import EncodedImages
-from app.settings import Settings
+from mien.app.errors import InvalidRequest, PayloadTooLarge, TooManyImages, UnsupportedContent
+from mien.app.service.problems import summary
+from mien.app.service.schemas import EncodedImages
+from mien.app.settings import Settings
 
 FIELD: Final = "images"
 _MULTIPART: Final = "multipart/form-data"

@@ -1,10 +1,10 @@
 """Torch-free functions shared by serving and training, so that crops and labels are identical in both."""
 
-from data.contract.align import CROP_PX, LANDMARKS, Array, DegenerateLandmarks, align, fit, roll_degrees
-from data.contract.decode import DecodeError, ImageTooLarge, UnsupportedImage, decode, probe
-from data.contract.identity import contract_id
-from data.contract.labels import EIGHT_LABELS, LABELS, RAF_DB_IDS, UnknownLabel, by_label, label_index, parse_label
-from data.contract.probabilities import softmax
+from mien.data.contract.align import CROP_PX, LANDMARKS, Array, DegenerateLandmarks, align, fit, roll_degrees
+from mien.data.contract.decode import DecodeError, ImageTooLarge, UnsupportedImage, decode, probe
+from mien.data.contract.identity import contract_id
+from mien.data.contract.labels import EIGHT_LABELS, LABELS, RAF_DB_IDS, UnknownLabel, by_label, label_index, parse_label
+from mien.data.contract.probabilities import softmax
 
 __all__ = [
     "CROP_PX",

@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from data.errors import MienError
+from mien.data.errors import MienError
 
 Array = npt.NDArray[Any]
 

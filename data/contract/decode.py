@@ -15,8 +15,8 @@ from typing import Final
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from data.contract.align import Array
-from data.errors import MienError
+from mien.data.contract.align import Array
+from mien.data.errors import MienError
 
 FORMATS: Final = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "AVIF")
 MAX_PIXELS: Final = 50_000_000

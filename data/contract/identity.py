@@ -9,8 +9,8 @@ import hashlib
 import json
 from functools import cache
 
-from data.contract.align import CROP_PX, TEMPLATE_PX
-from data.contract.labels import LABELS
+from mien.data.contract.align import CROP_PX, TEMPLATE_PX
+from mien.data.contract.labels import LABELS
 
 
 @cache

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from data.errors import MienError
+from mien.data.errors import MienError
 
 LABELS: Final = ("surprise", "fear", "disgust", "happiness", "sadness", "anger", "neutral")
 EIGHT_LABELS: Final = (*LABELS, "contempt")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from data.contract.align import Array
+from mien.data.contract.align import Array
 
 
 def softmax(logits: Array, temperature: float = 1.0, offsets: Sequence[float] | float = 0.0) -> Array:

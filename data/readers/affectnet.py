@@ -4,7 +4,7 @@ Two layouts are supported. The original release has `training.csv` and `validati
 facial_landmarks, expression, ...) above the folders of images; faces are aligned by the annotated landmarks. Class
 folders, `train/0/*.jpg` and `val/0/*.jpg`, contain face crops; they have AffectNet's numbers or names.
 
-    python -m data check affectnet path/to/affectnet --option classes=8
+    mien data check affectnet path/to/affectnet --option classes=8
 
 The test split was never published, and papers report results on the official validation split. It is therefore `test`
 here, and `valid` is a twentieth of each training class, held out by the SHA-256 of the file's name.
@@ -19,9 +19,9 @@ from typing import ClassVar, Final, Literal
 
 import numpy as np
 
-from data.contract import EIGHT_LABELS, LABELS, UnknownLabel, parse_label
-from data.readers.base import ListedReader, Point, Sample
-from data.split import hold_out
+from mien.data.contract import EIGHT_LABELS, LABELS, UnknownLabel, parse_label
+from mien.data.readers.base import ListedReader, Point, Sample
+from mien.data.split import hold_out
 
 EXPRESSIONS: Final = ("neutral", "happiness", "sadness", "surprise", "fear", "disgust", "anger", "contempt")
 _NOT_EXPRESSIONS: Final = {8: "none", 9: "uncertain", 10: "no face"}

@@ -3,7 +3,7 @@
 A reader turns the layout of a data set into `Sample` records and 112x112 crops. Each file in this folder is one reader:
 put a `Reader` subclass with a `kind` into `data/readers/<name>.py`, and every command, recipe and test finds it.
 
-    python -m data check ferplus path/to/ferplus
+    mien data check ferplus path/to/ferplus
 """
 
 import hashlib
@@ -20,8 +20,8 @@ from typing import ClassVar, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from data.contract import LABELS, Array, DecodeError, DegenerateLandmarks, align, decode, fit
-from data.tree import DatasetError, FileTree, open_tree
+from mien.data.contract import LABELS, Array, DecodeError, DegenerateLandmarks, align, decode, fit
+from mien.data.tree import DatasetError, FileTree, open_tree
 
 Point = tuple[float, float]
 _NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
@@ -134,7 +134,7 @@ class Reader(ABC):
             return frame(self.image(sample), sample)
         except (DecodeError, DegenerateLandmarks) as error:
             raise DatasetError(
-                f"{self.kind}: {sample.key}: {error}. Replace or remove it; `python -m data check {self.kind} "
+                f"{self.kind}: {sample.key}: {error}. Replace or remove it; `mien data check {self.kind} "
                 f"{self.root}` lists all such files."
             ) from error
 
@@ -172,10 +172,10 @@ def frame(image: Array, sample: Sample) -> Array:
 @cache
 def readers() -> Mapping[str, type[Reader]]:
     """Return every reader in this folder by its kind."""
-    package = importlib.import_module("data.readers")
+    package = importlib.import_module("mien.data.readers")
     found: dict[str, type[Reader]] = {}
     for module_info in pkgutil.iter_modules(package.__path__):
-        module = importlib.import_module(f"data.readers.{module_info.name}")
+        module = importlib.import_module(f"{package.__name__}.{module_info.name}")
         for value in vars(module).values():
             defined_here = inspect.isclass(value) and value.__module__ == module.__name__
             if defined_here and issubclass(value, Reader) and hasattr(value, "kind"):

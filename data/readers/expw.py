@@ -3,7 +3,7 @@
 Layout: `label/label.lst`, one line per face (image, face number, box top, left, right, bottom, detector's confidence,
 expression from 0 to 6), and the photos in `image/origin/`. Faces are cut out by their boxes.
 
-    python -m data check expw path/to/expw --option min_confidence=60
+    mien data check expw path/to/expw --option min_confidence=60
 
 The set has no splits. One tenth of the photos is `valid` and one tenth is `test`, selected by the SHA-256 of the name
 of the photo, so that faces of the same photo stay together.
@@ -17,9 +17,9 @@ from typing import ClassVar, Final
 import cv2
 import numpy as np
 
-from data.contract import LABELS, Array
-from data.readers.base import ListedReader, Sample
-from data.split import hold_out
+from mien.data.contract import LABELS, Array
+from mien.data.readers.base import ListedReader, Sample
+from mien.data.split import hold_out
 
 EXPRESSIONS: Final = ("anger", "disgust", "fear", "happiness", "sadness", "surprise", "neutral")
 _LIST: Final = "label.lst"

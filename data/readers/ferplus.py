@@ -3,7 +3,7 @@
 Layout, as in github.com/microsoft/FERPlus: `FER2013Train/`, `FER2013Valid/` and `FER2013Test/`, each with PNG files and
 a `label.csv` without a header: file, face box, then the votes of `COLUMNS`.
 
-    python -m data check ferplus path/to/ferplus --option protocol=probability
+    mien data check ferplus path/to/ferplus --option protocol=probability
 
 Rules, as in `_process_data` and `load_folders` of the official `src/ferplus.py`:
 - A column with a single vote is an outlier and becomes 0, in both protocols.
@@ -23,10 +23,10 @@ from typing import ClassVar, Final, Literal
 
 import numpy as np
 
-from data.contract import EIGHT_LABELS, LABELS, Array, DecodeError, decode
-from data.near_duplicates import near_duplicates, thumbnails
-from data.readers.base import Reader, Sample
-from data.tree import DatasetError
+from mien.data.contract import EIGHT_LABELS, LABELS, Array, DecodeError, decode
+from mien.data.near_duplicates import near_duplicates, thumbnails
+from mien.data.readers.base import Reader, Sample
+from mien.data.tree import DatasetError
 
 COLUMNS: Final = (
     "neutral", "happiness", "surprise", "sadness", "anger", "disgust", "fear", "contempt", "unknown", "NF",

@@ -3,7 +3,7 @@
 Class names may have any common spelling (`happy`, `4_Happiness`, a RAF-DB number), and so may split names (`training`,
 `val`). A root without split folders is one split, `all`. Kaggle's copies of FER2013 and AffectNet have this layout.
 
-    python -m data check folders path/to/faces --option valid_share=0.1 --option ignore=contempt
+    mien data check folders path/to/faces --option valid_share=0.1 --option ignore=contempt
 """
 
 import re
@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Final, Literal
 
-from data.contract import EIGHT_LABELS, LABELS, RAF_DB_IDS, UnknownLabel, parse_label
-from data.readers.base import Reader, Sample
-from data.split import hold_out
-from data.tree import DatasetError
+from mien.data.contract import EIGHT_LABELS, LABELS, RAF_DB_IDS, UnknownLabel, parse_label
+from mien.data.readers.base import Reader, Sample
+from mien.data.split import hold_out
+from mien.data.tree import DatasetError
 
 _SPLITS: Final = {
     "train": "train", "training": "train",

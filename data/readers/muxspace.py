@@ -3,7 +3,7 @@
 Layout: `labels.csv` next to `train/`, `valid/` and an optional `test/`. About two thirds of a crop repeat the edge of
 a source image that was itself a tight face crop, so faces are aligned by their landmarks.
 
-    python -m data check muxspace path/to/muxspace
+    mien data check muxspace path/to/muxspace
 
 Each label is from one annotator. Happiness and neutral are mostly correct, the rare expressions are not. Contempt is
 left out.
@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
-from data.contract import LABELS, UnknownLabel, parse_label
-from data.readers.base import ListedReader, Sample
-from data.tree import DatasetError
+from mien.data.contract import LABELS, UnknownLabel, parse_label
+from mien.data.readers.base import ListedReader, Sample
+from mien.data.tree import DatasetError
 
 # "right" and "left" are from the person's view, so the right eye is on the left side of the image
 _POINTS: Final = ("right_eye", "left_eye", "nose", "right_mouth", "left_mouth")

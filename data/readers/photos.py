@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Final
 
-from data.contract import LANDMARKS
-from data.readers.base import Reader, Sample
+from mien.data.contract import LANDMARKS
+from mien.data.readers.base import Reader, Sample
 
 _TABLE: Final = "labels.csv"
 

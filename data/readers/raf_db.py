@@ -4,7 +4,7 @@ Layout, below the root or its `basic/`: `EmoLabel/list_patition_label.txt` (miss
 `train_00001.jpg 5`; `Image/aligned/train_00001_aligned.jpg` (100x100); `Image/original/train_00001.jpg`; and optionally
 `Annotation/manual/train_00001_manu_attri.txt` (five landmarks of the original image, then gender, race and age band).
 
-    python -m data check raf_db path/to/RAF-DB --option images=original
+    mien data check raf_db path/to/RAF-DB --option images=original
 
 The set has no validation split, so one tenth of each train class is held out: the images whose id (`train_00001`) has
 the smallest SHA-256 (`data.split`). The Kaggle copy has the same split. The test split is never used for selection.
@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import ClassVar, Final, Literal
 
-from data.contract import LABELS, RAF_DB_IDS
-from data.readers.base import Point, Reader, Sample
-from data.split import hold_out
+from mien.data.contract import LABELS, RAF_DB_IDS
+from mien.data.readers.base import Point, Reader, Sample
+from mien.data.split import hold_out
 
 VALID_SHARE: Final = 0.1
 # Table of the paper's basic-emotion subset; in the order of LABELS.

@@ -3,7 +3,7 @@
 Layout: `DATASET/train/1/train_00001_aligned.jpg` to `DATASET/train/7/...`, `DATASET/test/1` to `7`, and next to or
 above them `train_labels.csv` and `test_labels.csv` (columns image, label). A CSV file takes precedence over folders.
 
-    python -m data check raf_db_kaggle path/to/archive.zip
+    mien data check raf_db_kaggle path/to/archive.zip
 
 The validation split is held out of train as in `raf_db`, by the same ids, so both copies have the same splits.
 """
@@ -13,9 +13,9 @@ from collections import Counter
 from pathlib import Path, PurePosixPath
 from typing import ClassVar, Final
 
-from data.contract import LABELS, RAF_DB_IDS
-from data.readers.base import Sample
-from data.readers.raf_db import WHERE_TO_GET, RafDbReader, split_of
+from mien.data.contract import LABELS, RAF_DB_IDS
+from mien.data.readers.base import Sample
+from mien.data.readers.raf_db import WHERE_TO_GET, RafDbReader, split_of
 
 _IMAGE: Final = re.compile(r"(?P<prefix>(?:.*/)?)(?P<key>(?:train|test)/(?P<number>[^/]+)/[^/]+\.jpe?g)")
 _NUMBER_BY_LABEL: Final = {label: number for number, label in RAF_DB_IDS.items()}

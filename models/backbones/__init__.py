@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from data.errors import MienError
+from mien.data.errors import MienError
 
 
 class Heads(NamedTuple):

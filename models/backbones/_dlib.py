@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.backbones import PretrainedWeightsUnavailable
+from mien.models.backbones import PretrainedWeightsUnavailable
 
 FILE_NAME: Final = "dlib_face_recognition_resnet_model_v1.dat"
 FILE_SHA256: Final = "55533b28a95800a551ba546ba62fe69625c7e95a7061c338adffead08719da30"

@@ -6,7 +6,7 @@ from typing import Any, cast
 import timm
 from torch import Tensor, nn
 
-from models.backbones import BackboneConfig, Heads, PretrainedWeightsUnavailable, UnknownBackbone
+from mien.models.backbones import BackboneConfig, Heads, PretrainedWeightsUnavailable, UnknownBackbone
 
 logger = logging.getLogger(__name__)
 

@@ -4,8 +4,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from models.backbones import BackboneConfig, Heads, class_activation_maps
-from models.backbones._timm import create_timm
+from mien.models.backbones import BackboneConfig, Heads, class_activation_maps
+from mien.models.backbones._timm import create_timm
 
 
 class ConvNet(nn.Module):

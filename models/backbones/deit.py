@@ -12,8 +12,8 @@ import torch
 from timm.layers.pos_embed_sincos import build_sincos2d_pos_embed
 from torch import Tensor, nn
 
-from models.backbones import BackboneConfig, Heads, UnknownBackbone
-from models.backbones._timm import create_timm
+from mien.models.backbones import BackboneConfig, Heads, UnknownBackbone
+from mien.models.backbones._timm import create_timm
 
 _STEMS: Final = ("patch", "conv", "hybrid")
 _POSITIONS: Final = ("learned", "sinusoidal", "none")

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from models.backbones import BackboneConfig, Heads, UnknownBackbone, class_activation_maps
-from models.backbones._dlib import Layer, read_face_network
+from mien.models.backbones import BackboneConfig, Heads, UnknownBackbone, class_activation_maps
+from mien.models.backbones._dlib import Layer, read_face_network
 
 NAME = "dlib_face_resnet"
 PUBLISHED_TERMS = (

@@ -7,8 +7,8 @@ Source: Liu et al. 2021.
 
 from torch import nn
 
-from models.backbones import BackboneConfig
-from models.backbones._timm import OneHead, create_timm
+from mien.models.backbones import BackboneConfig
+from mien.models.backbones._timm import OneHead, create_timm
 
 
 def create(config: BackboneConfig) -> nn.Module:

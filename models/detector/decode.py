@@ -9,7 +9,7 @@ from typing import Final
 import cv2
 import numpy as np
 
-from data.contract import Array
+from mien.data.contract import Array
 
 STRIDES: Final = (8, 16, 32)
 GRID_PX: Final = 32

@@ -5,8 +5,8 @@ from typing import Final, Literal
 
 from pydantic import Field
 
-from models.detector.decode import STRIDES
-from models.manifest import (
+from mien.models.detector.decode import STRIDES
+from mien.models.manifest import (
     ARTIFACTS_DIR,
     GraphFile,
     Interval,
@@ -15,7 +15,7 @@ from models.manifest import (
     resolve_pointer,
     verify_files,
 )
-from models.strict import StrictModel
+from mien.models.strict import StrictModel
 
 POINTER: Final = "DEFAULT_DETECTOR"
 LANDMARKS: Final = ("image-left eye", "image-right eye", "nose", "image-left mouth corner", "image-right mouth corner")

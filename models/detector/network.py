@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from models.detector.decode import STRIDES
+from mien.models.detector.decode import STRIDES
 
 # Landmarks of a mean face relative to the center and size of its box, to initialize the head.
 _MEAN_FACE: Final = (-0.2, -0.12, 0.2, -0.12, 0.0, 0.08, -0.16, 0.27, 0.16, 0.27)

@@ -30,7 +30,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _stand_in_environment(environment: Path) -> None:
     (environment / "bin").mkdir(parents=True)
-    for program, arguments in {"python": "", "mien": "-m app"}.items():
+    for program, arguments in {"python": "", "mien": "-m mien"}.items():
         script = environment / "bin" / program
         script.write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments} "$@"\n', encoding="utf-8")
         script.chmod(script.stat().st_mode | stat.S_IXUSR)

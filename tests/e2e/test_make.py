@@ -60,7 +60,7 @@ def test_installing_for_serving_tries_to_download_the_detector_once(
     python.chmod(0o755)
     command = ["sh", "requirements/install.sh", str(python.parents[1]), pins]
     subprocess.run(command, cwd=clone, env=empty_home, capture_output=True, timeout=20, check=True)
-    assert log.read_text(encoding="utf-8").splitlines().count("-m app models pull --optional") == pulled
+    assert log.read_text(encoding="utf-8").splitlines().count("-m mien models pull --optional") == pulled
     assert (python.parents[1] / ".installed").exists()
 
 
@@ -75,7 +75,7 @@ def test_make_train_requires_a_recipe_before_installing(clone: Path, empty_home:
 def test_changes_to_the_recipe_reach_training(clone: Path, empty_home: dict[str, str]) -> None:
     changes = ["epochs=3", "optim.learning_rate=3e-4"]
     result = _make("-n", "train", "RECIPE=training/recipes/ferplus_teacher.yaml", *changes, cwd=clone, env=empty_home)
-    command = next(line for line in result.stdout.splitlines() if "-m training.train" in line)
+    command = next(line for line in result.stdout.splitlines() if "-m mien train" in line)
     assert all(change in command.split() for change in changes)
     assert "RECIPE=" not in command
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from models.manifest import ArtifactError, default_artifact_dir, load_artifact
+from mien.models.manifest import ArtifactError, default_artifact_dir, load_artifact
 from tests.serving import free_port, wait_until_ready
 from tests.support import ROOT
 
@@ -43,7 +43,7 @@ def _a_released_model() -> None:
 def address(clone: Path, tmp_path: Path, empty_home: dict[str, str]) -> Iterator[str]:
     """Host and port of a running service."""
     port, log = free_port(), tmp_path / "server.log"
-    command, env = [sys.executable, "-m", "app", "serve"], empty_home | {"MIEN_PORT": str(port)}
+    command, env = [sys.executable, "-m", "mien", "serve"], empty_home | {"MIEN_PORT": str(port)}
     with (
         log.open("wb") as output,
         subprocess.Popen(command, cwd=clone, env=env, stdout=output, stderr=output) as service,

@@ -18,30 +18,30 @@ PLACES = {
 }
 TRIALS = {
     "data set": """
-        from data.readers.base import open_reader
+        from mien.data.readers.base import open_reader
         samples = (reader := open_reader("film_stills", "stills")).samples("train")
         assert [sample.label for sample in samples] == ["happiness", "sadness"]
         assert reader.crop(samples[0]).shape == (112, 112, 3)
     """,
     "detector": """
         import numpy as np
-        from app.inference.detect import create_detector
-        from app.settings import Settings
-        from data.contract import align, decode, fit
+        from mien.app.inference.detect import create_detector
+        from mien.app.settings import Settings
+        from mien.data.contract import align, decode, fit
         image = decode(open("stills/happy_0001.jpg", "rb").read())
         [face] = create_detector(Settings(detector="whole_image")).detect(image)
         assert np.abs(align(image, face.landmarks_px).astype(int) - fit(image)).mean() < 3
     """,
     "backbone": """
         import torch
-        from models.backbones import BackboneConfig, create_backbone
+        from mien.models.backbones import BackboneConfig, create_backbone
         config = BackboneConfig(name="mixer_s16_224", num_classes=7, in_chans=1, img_size=112)
         heads = create_backbone("mixer", config).eval()(torch.zeros(2, 1, 112, 112))
         assert heads.class_logits.shape == (2, 7) and heads.distillation_logits is None
     """,
     "recipe": """
         from pathlib import Path
-        from training.config import read_recipe
+        from mien.training.config import read_recipe
         recipe = read_recipe(Path("training/recipes/ferplus_mixer.yaml"))
         assert (recipe.model.family, recipe.epochs) == ("mixer", 30)
     """,

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.inference.classifier import Classifier
-from app.inference.detect.search import Plan
-from app.inference.detect.yunet import YuNet
-from app.inference.runtime.sessions import CUDA, cuda_obstacle
-from data import contract
+from mien.app.inference.classifier import Classifier
+from mien.app.inference.detect.search import Plan
+from mien.app.inference.detect.yunet import YuNet
+from mien.app.inference.runtime.sessions import CUDA, cuda_obstacle
+from mien.data import contract
 from tests.support import folder_from_environment, random_crops, sample_photo
 
 

@@ -29,12 +29,11 @@ import importlib, pkgutil
 for name in {packages!r}:
     package = importlib.import_module(name)
     for module in pkgutil.walk_packages(package.__path__, name + "."):
-        if not module.name.endswith("__main__"):
-            importlib.import_module(module.name)
+        importlib.import_module(module.name)
 """
 START = """
 import asyncio
-from app.main import create_app
+from mien.app.main import create_app
 from tests.support import ROOT
 app = create_app()
 async def start_and_stop():
@@ -52,7 +51,9 @@ def _run_watched(body: str, home: Path, **environment: str) -> subprocess.Comple
     return subprocess.run(command, cwd=home, env=clean, capture_output=True, text=True, timeout=110, check=False)
 
 
-@pytest.mark.parametrize("packages", [("app", "data", "models"), ("training", "benchmarks")], ids=" and ".join)
+@pytest.mark.parametrize(
+    "packages", [("mien.app", "mien.data", "mien.models"), ("mien.training", "benchmarks")], ids=" and ".join
+)
 def test_importing_opens_no_connection(packages: tuple[str, ...], tmp_path: Path) -> None:
     result = _run_watched(IMPORT_EVERYTHING.format(packages=packages), tmp_path)
     assert result.returncode == 0, result.stdout + result.stderr

@@ -13,8 +13,8 @@ from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from app import VERSION
-from app.inference.detect.weights import YUNET_FILE
+from mien.app import VERSION
+from mien.app.inference.detect.weights import YUNET_FILE
 from tests.support import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support import sample_photo
 
-FORBIDDEN = ("torch", "torchvision", "timm", "albumentations", "onnx", "onnxscript", "sklearn", "yaml", "training")
+FORBIDDEN = ("torch", "torchvision", "timm", "albumentations", "onnx", "onnxscript", "sklearn", "yaml", "mien.training")
 
 SERVE_ONE_PHOTO = """
 import importlib, json, pkgutil, socket, sys
@@ -22,16 +22,15 @@ def no_network(*arguments, **options):
 socket.socket.connect = no_network
 socket.getaddrinfo = no_network
 
-import app
-for module in pkgutil.walk_packages(app.__path__, "app."):
-    if not module.name.endswith("__main__"):
-        importlib.import_module(module.name)
-from app.inference.pipeline import build_pipeline
-from app.settings import load_settings
+from mien import app
+for module in pkgutil.walk_packages(app.__path__, "mien.app."):
+    importlib.import_module(module.name)
+from mien.app.inference.pipeline import build_pipeline
+from mien.app.settings import load_settings
 
 pipeline = build_pipeline(load_settings(model=Path(sys.argv[1]), detector="builtin", device="cpu"))
 analysis = pipeline.analyze(Path(sys.argv[2]).read_bytes())
-print(json.dumps({"faces": len(analysis.faces), "modules": sorted({name.split(".")[0] for name in sys.modules})}))
+print(json.dumps({"faces": len(analysis.faces), "modules": sorted(sys.modules)}))
 """
 
 

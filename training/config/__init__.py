@@ -1,12 +1,12 @@
 """Recipes, the YAML files that configure runs: schema and reading."""
 
-from training.config.data import DATA_DIR_VARIABLE, DataSource, FoldConfig, Sampler, default_root
-from training.config.errors import RecipeError
-from training.config.losses import DistillationConfig, DistillationMode, LossConfig, MixConfig
-from training.config.model import WEIGHT_SUFFIXES, ModelConfig
-from training.config.optim import OptimConfig, RuntimeConfig
-from training.config.reading import parse_as, read_as, read_recipe
-from training.config.recipe import FaceRecipe, Recipe, RunRecipe
+from mien.training.config.data import DATA_DIR_VARIABLE, DataSource, FoldConfig, Sampler, default_root
+from mien.training.config.errors import RecipeError
+from mien.training.config.losses import DistillationConfig, DistillationMode, LossConfig, MixConfig
+from mien.training.config.model import WEIGHT_SUFFIXES, ModelConfig
+from mien.training.config.optim import OptimConfig, RuntimeConfig
+from mien.training.config.reading import parse_as, read_as, read_recipe
+from mien.training.config.recipe import FaceRecipe, Recipe, RunRecipe
 
 __all__ = [
     "DATA_DIR_VARIABLE",

@@ -6,9 +6,9 @@ from typing import Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from data.folds import Grouping
-from models.strict import StrictModel
-from training.config.errors import RecipeError
+from mien.data.folds import Grouping
+from mien.models.strict import StrictModel
+from mien.training.config.errors import RecipeError
 
 Sampler = Literal["instance", "class", "square_root"]
 DATA_DIR_VARIABLE: Final = "MIEN_DATA_DIR"

@@ -1,6 +1,6 @@
 """Error of recipes."""
 
-from data.errors import MienError
+from mien.data.errors import MienError
 
 
 class RecipeError(MienError, ValueError):

@@ -5,7 +5,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from models.strict import StrictModel
+from mien.models.strict import StrictModel
 
 DistillationMode = Literal["none", "soft", "hard", "token-soft", "token-hard"]
 

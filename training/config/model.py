@@ -5,7 +5,7 @@ from typing import Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from models.strict import StrictModel
+from mien.models.strict import StrictModel
 
 WEIGHT_SUFFIXES: Final = (".safetensors", ".pth", ".pt", ".bin")
 

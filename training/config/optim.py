@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from models.strict import StrictModel
+from mien.models.strict import StrictModel
 
 
 class OptimConfig(StrictModel):

@@ -8,8 +8,8 @@ from typing import Any, TypeVar, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from training.config.errors import RecipeError
-from training.config.recipe import Recipe
+from mien.training.config.errors import RecipeError
+from mien.training.config.recipe import Recipe
 
 S = TypeVar("S", bound=BaseModel)
 

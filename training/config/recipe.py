@@ -4,12 +4,12 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from data.augment import AugmentConfig
-from models.strict import StrictModel
-from training.config.data import DataConfig
-from training.config.losses import DistillationConfig, LossConfig, MixConfig
-from training.config.model import ModelConfig
-from training.config.optim import OptimConfig, RuntimeConfig
+from mien.data.augment import AugmentConfig
+from mien.models.strict import StrictModel
+from mien.training.config.data import DataConfig
+from mien.training.config.losses import DistillationConfig, LossConfig, MixConfig
+from mien.training.config.model import ModelConfig
+from mien.training.config.optim import OptimConfig, RuntimeConfig
 
 
 class RunRecipe(StrictModel):

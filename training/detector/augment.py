@@ -4,7 +4,7 @@ import cv2
 import numpy as np
 from numpy.random import Generator
 
-from data.contract import Array
+from mien.data.contract import Array
 
 
 def augment(image: Array, rng: Generator) -> Array:

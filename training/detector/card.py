@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from models.detector.manifest import DetectorManifest, DetectorMetric
-from models.manifest import Interval
-from training.wording import interval
+from mien.models.detector.manifest import DetectorManifest, DetectorMetric
+from mien.models.manifest import Interval
+from mien.training.wording import interval
 
 _USE: Final = (
     "Finding faces and their five landmarks in photos and video if YuNet's file is missing. Not for identification or "
@@ -17,7 +17,7 @@ _DATA: Final = (
 )
 _LIMITS: Final = (
     "It misses most faces below 24 px and sometimes detects faces of animals. A higher threshold gives fewer false "
-    "positives and lower recall (`training.detector.export --threshold`)."
+    "positives and lower recall (`mien detector export --threshold`)."
 )
 _METRICS: Final = (
     "The reference is YuNet's labels with at least 24 px and a score of 0.8, matched at an IoU of 0.4. A false "
@@ -36,7 +36,7 @@ def render(manifest: DetectorManifest, metrics: dict[str, list[DetectorMetric]])
     )
     command = (
         f"The score threshold, {manifest.score_threshold}, was selected on these images. Command: "
-        "`python -m training.detector.evaluate --artifact DIR`."
+        "`mien detector evaluate --artifact DIR`."
     )
     sections = [
         f"# Model card: {manifest.name}",

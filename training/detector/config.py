@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from pydantic import Field
 
-from models.strict import StrictModel
-from training.config import DATA_DIR_VARIABLE, RecipeError, RunRecipe, default_root
+from mien.models.strict import StrictModel
+from mien.training.config import DATA_DIR_VARIABLE, RecipeError, RunRecipe, default_root
 
 MODELS_DIR_VARIABLE: Final = "MIEN_MODELS_DIR"
 TEACHER_FILE: Final = "face_detection_yunet_2023mar.onnx"

@@ -1,6 +1,6 @@
 """Evaluation of a released detector on held-out images, next to YuNet.
 
-    python -m training.detector.evaluate [--artifact models/artifacts/NAME] [--json OUT]
+    mien detector evaluate [--artifact models/artifacts/NAME] [--json OUT]
 
 MIEN_DATA_DIR contains the images, MIEN_MODELS_DIR YuNet's file. The images are the held-out tenth of each folder of
 the artifact's recipe. The reference is YuNet's labels (teacher.py). Intervals are 95 % bootstrap intervals over images.
@@ -8,7 +8,6 @@ the artifact's recipe. The reference is YuNet's labels (teacher.py). Intervals a
 
 import argparse
 import json
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -20,18 +19,18 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from data.atomic import write_atomic
-from data.contract import Array
-from data.errors import MienError
-from models.detector.manifest import DetectorManifest, DetectorMetric, default_detector_dir, load_detector
-from models.detector.yunet import dynamic_graph
-from models.manifest import Interval
-from training.detector.config import DetectorData, DetectorRecipe
-from training.detector.images import LabeledImage, LabeledImages, load_images
-from training.detector.runner import Network
-from training.detector.scenes import similarity, sure_faces, transform_faces, warp
-from training.detector.teacher import SCORE, box_iou
-from training.loop.metrics import bootstrap
+from mien.data.atomic import write_atomic
+from mien.data.contract import Array
+from mien.data.errors import MienError
+from mien.models.detector.manifest import DetectorManifest, DetectorMetric, default_detector_dir, load_detector
+from mien.models.detector.yunet import dynamic_graph
+from mien.models.manifest import Interval
+from mien.training.detector.config import DetectorData, DetectorRecipe
+from mien.training.detector.images import LabeledImage, LabeledImages, load_images
+from mien.training.detector.runner import Network
+from mien.training.detector.scenes import similarity, sure_faces, transform_faces, warp
+from mien.training.detector.teacher import SCORE, box_iou
+from mien.training.loop.metrics import bootstrap
 
 Detect = Callable[[Array], Array]  # (H, W, 3) uint8 BGR -> (N, 15) float32
 SAME_IOU: Final = 0.4
@@ -225,7 +224,7 @@ def table(metrics: dict[str, list[DetectorMetric]]) -> Table:
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m training.detector.evaluate", description="Evaluate a released face detector, next to YuNet."
+        prog="mien detector evaluate", description="Evaluate a released face detector, next to YuNet."
     )
     parser.add_argument("--artifact", type=Path, help="artifact folder (default: the default detector)")
     parser.add_argument("--json", type=Path, help="also write the metrics to this file")
@@ -241,7 +240,3 @@ def main(arguments: list[str] | None = None) -> int:
         values = {name: [one.model_dump() for one in each] for name, each in metrics.items()}
         write_atomic(options.json, json.dumps({"artifact": manifest.name, "metrics": values}, indent=2) + "\n")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,6 @@
 """Release of a finished run of a face detector, if ONNX agrees with torch.
 
-    python -m training.detector.export runs/face_fpn_tiny --tag yunet_v1 [--threshold 0.8] [--default]
+    mien detector export runs/face_fpn_tiny --tag yunet_v1 [--threshold 0.8] [--default]
 
 Writes models/artifacts/<arch>.<tag>/ with model.onnx, model.safetensors, manifest.json and card.md, evaluated on the
 held-out images; --default writes its name to models/artifacts/DEFAULT_DETECTOR.
@@ -9,27 +9,26 @@ held-out images; --default writes its name to models/artifacts/DEFAULT_DETECTOR.
 import argparse
 import logging
 import math
-import sys
 from pathlib import Path
 from typing import Final
 
 from rich.logging import RichHandler
 
-from data.atomic import write_atomic
-from data.errors import MienError
-from models.detector.manifest import POINTER, DetectorManifest, load_detector
-from models.manifest import ARTIFACTS_DIR, GraphFile, sha256_of, write_manifest
-from training.detector.card import render
-from training.detector.config import DetectorRecipe, shareable
-from training.detector.evaluate import TEACHER_THRESHOLD, evaluate_artifact
-from training.detector.graph import check_graph, write_graph
-from training.detector.images import load_images
-from training.detector.train import build_detector
-from training.loop import checkpoint
-from training.loop.run_folder import parameters, read_facts, read_run_as
-from training.release.folder import new_artifact
-from training.release.graphs import OPSET
-from training.release.weights import WEIGHTS_NAME, save_weights
+from mien.data.atomic import write_atomic
+from mien.data.errors import MienError
+from mien.models.detector.manifest import POINTER, DetectorManifest, load_detector
+from mien.models.manifest import ARTIFACTS_DIR, GraphFile, sha256_of, write_manifest
+from mien.training.detector.card import render
+from mien.training.detector.config import DetectorRecipe, shareable
+from mien.training.detector.evaluate import TEACHER_THRESHOLD, evaluate_artifact
+from mien.training.detector.graph import check_graph, write_graph
+from mien.training.detector.images import load_images
+from mien.training.detector.train import build_detector
+from mien.training.loop import checkpoint
+from mien.training.loop.run_folder import parameters, read_facts, read_run_as
+from mien.training.release.folder import new_artifact
+from mien.training.release.graphs import OPSET
+from mien.training.release.weights import WEIGHTS_NAME, save_weights
 
 logger = logging.getLogger("training")
 _GRAPH: Final = "model.onnx"
@@ -92,7 +91,7 @@ def describe(folder: Path, recipe: DetectorRecipe) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m training.detector.export", description="Release a face detector.")
+    parser = argparse.ArgumentParser(prog="mien detector export", description="Release a face detector.")
     parser.add_argument("run", type=Path, help="run folder")
     parser.add_argument("--tag", required=True, help="tag of the release, such as yunet_v1")
     parser.add_argument("--threshold", type=float, default=TEACHER_THRESHOLD, help="score threshold for serving")
@@ -110,7 +109,3 @@ def main(arguments: list[str] | None = None) -> int:
         write_atomic(options.artifacts / POINTER, folder.name + "\n")
     logger.info("wrote %s", folder)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -6,11 +6,11 @@ from typing import Final
 import numpy as np
 import torch
 
-from data.contract import Array
-from models.detector.decode import OUTPUTS
-from models.detector.network import FaceFPN, Released
-from training.evaluate import open_graph
-from training.release.graphs import ExportError, export_onnx
+from mien.data.contract import Array
+from mien.models.detector.decode import OUTPUTS
+from mien.models.detector.network import FaceFPN, Released
+from mien.training.evaluate import open_graph
+from mien.training.release.graphs import ExportError, export_onnx
 
 MAX_DIFFERENCE: Final = 1e-3  # of a score, or of a box or landmark in cells
 _SIDES: Final = ((64, 96), (320, 256))

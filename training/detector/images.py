@@ -10,12 +10,12 @@ import cv2
 import numpy as np
 from rich.progress import track
 
-from data.atomic import atomic_path
-from data.contract import Array
-from data.tree import DatasetError
-from models.manifest import sha256_of
-from training.detector.config import DetectorData, ImageFolder
-from training.detector.teacher import FIELDS, VERSION, Teacher
+from mien.data.atomic import atomic_path
+from mien.data.contract import Array
+from mien.data.tree import DatasetError
+from mien.models.manifest import sha256_of
+from mien.training.detector.config import DetectorData, ImageFolder
+from mien.training.detector.teacher import FIELDS, VERSION, Teacher
 
 logger = logging.getLogger("training")
 Split = Literal["train", "valid"]
@@ -27,7 +27,7 @@ _VALID_SHARE: Final = 10  # one file in ten
 class LabeledImage:
     """One image and its labels.
 
-    faces: (N, 16) float32, columns `training.detector.teacher.FIELDS`, in pixels of the image.
+    faces: (N, 16) float32, columns `mien.training.detector.teacher.FIELDS`, in pixels of the image.
     """
 
     folder: str

@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torchvision.ops import generalized_box_iou_loss
 
-from models.detector.decode import STRIDES
-from models.detector.network import Grid
-from training.detector.config import DetectorLoss
+from mien.models.detector.decode import STRIDES
+from mien.models.detector.network import Grid
+from mien.training.detector.config import DetectorLoss
 
 SIZES_PX: Final = {8: (0.0, 40.0), 16: (30.0, 110.0), 32: (80.0, 1e9)}  # face sizes assigned to each stride
 _NEAR: Final = 1.5  # faces beyond the sizes of a stride by up to this factor are ignored there

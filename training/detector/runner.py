@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
-from data.contract import Array
-from models.detector.decode import OUTPUTS, STRIDES, decode, to_blob
-from training.evaluate import open_graph
+from mien.data.contract import Array
+from mien.models.detector.decode import OUTPUTS, STRIDES, decode, to_blob
+from mien.training.evaluate import open_graph
 
 
 class Network:

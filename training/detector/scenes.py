@@ -11,11 +11,11 @@ import cv2
 import numpy as np
 from numpy.random import Generator
 
-from data.contract import Array
-from training.detector.augment import augment
-from training.detector.config import SceneConfig
-from training.detector.images import LabeledImage, LabeledImages
-from training.detector.teacher import SCORE, VIEW_SHARE, mirrored
+from mien.data.contract import Array
+from mien.training.detector.augment import augment
+from mien.training.detector.config import SceneConfig
+from mien.training.detector.images import LabeledImage, LabeledImages
+from mien.training.detector.teacher import SCORE, VIEW_SHARE, mirrored
 
 Rect = tuple[int, int, int, int]  # left, top, right, bottom
 MODES: Final = {"crop": 0.22, "mosaic 2": 0.2, "mosaic 4": 0.14, "mosaic 8": 0.05, "paste": 0.31, "close-up": 0.08}

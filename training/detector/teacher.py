@@ -10,9 +10,9 @@ from typing import Final
 import cv2
 import numpy as np
 
-from data.contract import Array
-from models.detector.yunet import dynamic_graph
-from training.detector.runner import Network
+from mien.data.contract import Array
+from mien.models.detector.yunet import dynamic_graph
+from mien.training.detector.runner import Network
 
 # x, y, width, height, five landmarks, best score, share of the views with the face
 FIELDS: Final = ("x", "y", "w", "h", *(f"{axis}{point}" for point in range(5) for axis in "xy"), "score", "seen")

@@ -1,6 +1,6 @@
 """Training of the face detector from a recipe.
 
-    python -m training.detector.train training/recipes/detector/face_fpn_tiny.yaml [key=value ...] [--out runs/NAME]
+    mien detector train training/recipes/detector/face_fpn_tiny.yaml [key=value ...] [--out runs/NAME]
 
 YuNet labels the images once (images.py), scenes.py composes samples, loss.py defines the loss, training/loop/session.py
 trains. The run folder contains recipe.yaml, run.json, metrics.jsonl, last.pt, and at the end best.pt with the averaged
@@ -19,20 +19,20 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
 
-from models.detector.network import FaceFPN
-from models.manifest import sha256_of
-from training.command import run_command
-from training.detector.config import DetectorModel, DetectorRecipe
-from training.detector.images import LabeledImages, load_images
-from training.detector.loss import Targets, losses
-from training.detector.scenes import Scenes
-from training.loop import checkpoint
-from training.loop.batches import EpochPlan, load_batches
-from training.loop.machine import Machine, use_machine
-from training.loop.run_folder import parameters, start_run
-from training.loop.session import Session
-from training.loop.task import Forward, Task
-from training.loop.throughput import forward_flops
+from mien.models.detector.network import FaceFPN
+from mien.models.manifest import sha256_of
+from mien.training.command import run_command
+from mien.training.detector.config import DetectorModel, DetectorRecipe
+from mien.training.detector.images import LabeledImages, load_images
+from mien.training.detector.loss import Targets, losses
+from mien.training.detector.scenes import Scenes
+from mien.training.loop import checkpoint
+from mien.training.loop.batches import EpochPlan, load_batches
+from mien.training.loop.machine import Machine, use_machine
+from mien.training.loop.run_folder import parameters, start_run
+from mien.training.loop.session import Session
+from mien.training.loop.task import Forward, Task
+from mien.training.loop.throughput import forward_flops
 
 
 class SceneBatches(Dataset[tuple[Tensor, ...]]):
@@ -136,7 +136,7 @@ def _facts(recipe: DetectorRecipe, images: LabeledImages, network: nn.Module) ->
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
     description = "Train a face detector from a recipe."
-    return run_command("training.detector.train", description, DetectorRecipe, train, arguments)
+    return run_command("detector train", description, DetectorRecipe, train, arguments)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from models.backbones import Heads
-from training.config import DistillationConfig, DistillationMode
+from mien.models.backbones import Heads
+from mien.training.config import DistillationConfig, DistillationMode
 
 
 class LossParts(NamedTuple):

@@ -8,14 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from data.contract import Array, contract_id
-from models.manifest import MANIFEST_NAME, ArtifactError
-from models.network import FaceNetwork, Head, select_head
-from training.config import DistillationConfig
-from training.loop.batches import JoinedFaces, cache_file
-from training.loop.machine import Machine
-from training.loop.run_folder import RunError, load_best
-from training.release.weights import load_network
+from mien.data.contract import Array, contract_id
+from mien.models.manifest import MANIFEST_NAME, ArtifactError
+from mien.models.network import FaceNetwork, Head, select_head
+from mien.training.config import DistillationConfig
+from mien.training.loop.batches import JoinedFaces, cache_file
+from mien.training.loop.machine import Machine
+from mien.training.loop.run_folder import RunError, load_best
+from mien.training.release.weights import load_network
 
 logger = logging.getLogger(__name__)
 _BATCH = 256

@@ -19,16 +19,16 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from data.atomic import atomic_file
-from data.augment import Augment, AugmentConfig
-from data.contract import CROP_PX, Array, contract_id
-from data.folds import folds_of
-from data.readers.base import Reader, Sample, index_sha256, open_reader
-from data.split import hold_out
-from data.tree import DatasetError
-from models.network import Color
-from training.config import DataSource, FoldConfig, Sampler
-from training.loop.checkpoint import no_space
+from mien.data.atomic import atomic_file
+from mien.data.augment import Augment, AugmentConfig
+from mien.data.contract import CROP_PX, Array, contract_id
+from mien.data.folds import folds_of
+from mien.data.readers.base import Reader, Sample, index_sha256, open_reader
+from mien.data.split import hold_out
+from mien.data.tree import DatasetError
+from mien.models.network import Color
+from mien.training.config import DataSource, FoldConfig, Sampler
+from mien.training.loop.checkpoint import no_space
 
 logger = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import torch
 
-from data.atomic import atomic_file
-from data.errors import MienError
+from mien.data.atomic import atomic_file
+from mien.data.errors import MienError
 
 logger = logging.getLogger(__name__)
 

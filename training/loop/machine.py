@@ -8,9 +8,9 @@ from typing import Final
 import torch
 from timm.layers.config import set_fused_attn
 
-from training.config import RecipeError, RuntimeConfig
-from training.loop import parallel
-from training.loop.parallel import World
+from mien.training.config import RecipeError, RuntimeConfig
+from mien.training.loop import parallel
+from mien.training.loop.parallel import World
 
 # the type of the matrix multiplications; of fp32 runs, for comparison only
 DTYPES: Final = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}

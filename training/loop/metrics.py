@@ -7,8 +7,8 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
-from data.contract import EIGHT_LABELS, Array, softmax
-from models.manifest import Interval
+from mien.data.contract import EIGHT_LABELS, Array, softmax
+from mien.models.manifest import Interval
 
 ECE_BINS: Final = 15
 WANTED_ACCURACY: Final = 0.95  # of the faces above the abstain threshold

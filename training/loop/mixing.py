@@ -9,7 +9,7 @@ import math
 import numpy as np
 from torch import Tensor
 
-from training.config import MixConfig
+from mien.training.config import MixConfig
 
 _STREAM = 0x6D6978  # differs from the seeds of order and augmentation
 

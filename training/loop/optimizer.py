@@ -10,7 +10,7 @@ from timm.scheduler.cosine_lr import CosineLRScheduler
 from timm.utils.model_ema import ModelEmaV3
 from torch import nn
 
-from training.config import OptimConfig, RecipeError
+from mien.training.config import OptimConfig, RecipeError
 
 _NO_DECAY_ENDINGS: Final = ("cls_token", "dist_token", "pos_embed", "mask_token")
 

@@ -1,6 +1,6 @@
 """Data-parallel training in several processes, started by torchrun.
 
-    torchrun --nproc-per-node=2 -m training.train RECIPE
+    torchrun --nproc-per-node=2 -m mien.training.train RECIPE
 
 Only rank 0 writes. The global batch is split, so losses do not depend on the number of processes.
 """

@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from models.backbones import published_terms
-from models.manifest import MANIFEST_NAME, load_artifact, read_manifest, sha256_of
-from training.config import WEIGHT_SUFFIXES, ModelConfig
-from training.loop import checkpoint
-from training.loop.run_folder import FACTS_NAME, RunError
+from mien.models.backbones import published_terms
+from mien.models.manifest import MANIFEST_NAME, load_artifact, read_manifest, sha256_of
+from mien.training.config import WEIGHT_SUFFIXES, ModelConfig
+from mien.training.loop import checkpoint
+from mien.training.loop.run_folder import FACTS_NAME, RunError
 
 _WEIGHT_FILES = ("encoder.pt", checkpoint.BEST)
 

@@ -13,13 +13,13 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from torch import nn
 
-from data.atomic import write_atomic
-from data.contract import EIGHT_LABELS, LABELS, contract_id
-from data.errors import MienError
-from models.backbones import BackboneConfig
-from models.network import FaceNetwork
-from training.config import ModelConfig, Recipe, RunRecipe, parse_as
-from training.loop import checkpoint
+from mien.data.atomic import write_atomic
+from mien.data.contract import EIGHT_LABELS, LABELS, contract_id
+from mien.data.errors import MienError
+from mien.models.backbones import BackboneConfig
+from mien.models.network import FaceNetwork
+from mien.training.config import ModelConfig, Recipe, RunRecipe, parse_as
+from mien.training.loop import checkpoint
 
 RECIPE_NAME: Final = "recipe.yaml"
 METRICS_NAME: Final = "metrics.jsonl"
@@ -104,7 +104,7 @@ def commit() -> str:
     """Commit of the project, with `+` if there are local changes; `unknown` outside of a checkout."""
     try:
         head = _git("rev-parse", "HEAD")
-        changed = _git("status", "--porcelain", "--", "data", "models/*.py", "models/backbones", "training")
+        changed = _git("status", "--porcelain", "--", ":/data", ":/models/*.py", ":/models/backbones", ":/training")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return head + ("+" if changed else "")

@@ -15,16 +15,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from data.contract import contract_id
-from data.errors import MienError
-from training.config import RecipeError, RunRecipe
-from training.loop import checkpoint, parallel
-from training.loop.machine import DTYPES, Machine
-from training.loop.optimizer import build_average, build_optimizer, build_scheduler
-from training.loop.run_folder import METRICS_NAME
-from training.loop.sharpness import perturbed_weights
-from training.loop.task import Task
-from training.loop.throughput import (
+from mien.data.contract import contract_id
+from mien.data.errors import MienError
+from mien.training.config import RecipeError, RunRecipe
+from mien.training.loop import checkpoint, parallel
+from mien.training.loop.machine import DTYPES, Machine
+from mien.training.loop.optimizer import build_average, build_optimizer, build_scheduler
+from mien.training.loop.run_folder import METRICS_NAME
+from mien.training.loop.sharpness import perturbed_weights
+from mien.training.loop.task import Task
+from mien.training.loop.throughput import (
     Clock,
     MetricsLogger,
     TrainingDiverged,
@@ -32,7 +32,7 @@ from training.loop.throughput import (
     progress_bar,
     warn_of_slow_bf16,
 )
-from training.loop.trackers import open_trackers
+from mien.training.loop.trackers import open_trackers
 
 logger = logging.getLogger("training")
 

@@ -9,25 +9,25 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from data.contract import CROP_PX, EIGHT_LABELS, Array, contract_id
-from models.backbones import Heads
-from models.network import FaceNetwork, Head, select_head
-from training.config import LossConfig, Recipe, RecipeError
-from training.distillation.losses import (
+from mien.data.contract import CROP_PX, EIGHT_LABELS, Array, contract_id
+from mien.models.backbones import Heads
+from mien.models.network import FaceNetwork, Head, select_head
+from mien.training.config import LossConfig, Recipe, RecipeError
+from mien.training.distillation.losses import (
     ClassTerms,
     attention_consistency,
     class_weights,
     distillation_loss,
     relabel,
 )
-from training.distillation.teachers import Teachers, fixed_logits
-from training.loop import checkpoint, metrics
-from training.loop.batches import Faces, JoinedFaces
-from training.loop.machine import Machine
-from training.loop.mixing import mix
-from training.loop.session import Session
-from training.loop.task import FaceTask, Forward
-from training.loop.throughput import forward_flops
+from mien.training.distillation.teachers import Teachers, fixed_logits
+from mien.training.loop import checkpoint, metrics
+from mien.training.loop.batches import Faces, JoinedFaces
+from mien.training.loop.machine import Machine
+from mien.training.loop.mixing import mix
+from mien.training.loop.session import Session
+from mien.training.loop.task import FaceTask, Forward
+from mien.training.loop.throughput import forward_flops
 
 logger = logging.getLogger("training")
 _CPU: Final = Machine(torch.device("cpu"), torch.autocast("cpu", enabled=False))

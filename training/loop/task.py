@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
-from training.config import FaceRecipe, RecipeError, Sampler
-from training.loop.batches import EpochPlan, FaceBatches, JoinedFaces, epoch_order, load_batches
-from training.loop.machine import Machine
+from mien.training.config import FaceRecipe, RecipeError, Sampler
+from mien.training.loop.batches import EpochPlan, FaceBatches, JoinedFaces, epoch_order, load_batches
+from mien.training.loop.machine import Machine
 
 if TYPE_CHECKING:
-    from training.loop.session import Session
+    from mien.training.loop.session import Session
 
 Forward = Callable[..., Any]
 

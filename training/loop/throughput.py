@@ -14,9 +14,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from data.atomic import write_atomic
-from data.errors import MienError
-from training.loop.trackers import Tracker
+from mien.data.atomic import write_atomic
+from mien.data.errors import MienError
+from mien.training.loop.trackers import Tracker
 
 logger = logging.getLogger("training")
 _MATMUL_SIDE: Final = 2048

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from training.config import RecipeError, RuntimeConfig
+from mien.training.config import RecipeError, RuntimeConfig
 
 BOARD_FOLDER: Final = "tensorboard"
 

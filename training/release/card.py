@@ -5,9 +5,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from data.readers.base import readers
-from models.manifest import Manifest, SplitMetrics
-from training.wording import interval, most_confused
+from mien.data.readers.base import readers
+from mien.models.manifest import Manifest, SplitMetrics
+from mien.training.wording import interval, most_confused
 
 _INTENDED: Final = (
     "Labeling the visible expression of faces in photos and video, with calibrated scores, for research, photo "
@@ -38,9 +38,7 @@ def render(manifest: Manifest) -> str:
         f"## Training data\n\n{_sources(manifest)}",
         f"## Selection\n\n{_chosen_on(manifest)}\n\n{_CHOSEN_ON}",
         "## Metrics\n\n"
-        + _tables(
-            manifest.metrics, f"training.evaluate --artifact DIR --data {{0}}=ROOT --split {{1}}{_options(manifest)}"
-        ),
+        + _tables(manifest.metrics, f"evaluate --artifact DIR --data {{0}}=ROOT --split {{1}}{_options(manifest)}"),
         *_int8(manifest),
         f"## Limitations\n\n{_limits(manifest)} {_confusion(manifest.metrics[0], manifest.labels)}".rstrip(),
         f"## Terms\n\n{manifest.license}",
@@ -63,9 +61,7 @@ def _int8(manifest: Manifest) -> list[str]:
     if graph is None or not graph.metrics:
         return []
     intro = "With the temperature and correction fitted to the logits of the fp32 graph. "
-    return [
-        "## Metrics of the int8 graph\n\n" + intro + _tables(graph.metrics, "training.quantize DIR --data {0}=ROOT")
-    ]
+    return ["## Metrics of the int8 graph\n\n" + intro + _tables(graph.metrics, "quantize DIR --data {0}=ROOT")]
 
 
 def _confusion(scored: SplitMetrics, names: tuple[str, ...]) -> str:
@@ -130,7 +126,7 @@ def _tables(scored: tuple[SplitMetrics, ...], command: str) -> str:
             f"| {name} | " + " | ".join(interval(row[name]) if name in row else "" for row in rows) + " |"
             for name in rows[0]
         ]
-        title = f"{data}, {split} split, % (95 % interval), by `python -m {command.format(data, split)}`:"
+        title = f"{data}, {split} split, % (95 % interval), by `mien {command.format(data, split)}`:"
         header = f"| metric | {' | '.join(heads)} |\n|{' --- |' * (len(heads) + 1)}\n"
         tables.append(f"{title}\n\n{header}" + "\n".join(lines))
     return "\n\n".join(tables)

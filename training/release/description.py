@@ -4,12 +4,12 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from data.contract import Array
-from models.manifest import Manifest, Prior, sha256_of, write_manifest
-from training.evaluate import PRIORS, Evaluation, open_graph, run_graph, score_split
-from training.faces import FaceSet
-from training.release import card
-from training.release.operating_point import fit_operating_point
+from mien.data.contract import Array
+from mien.models.manifest import Manifest, Prior, sha256_of, write_manifest
+from mien.training.evaluate import PRIORS, Evaluation, open_graph, run_graph, score_split
+from mien.training.faces import FaceSet
+from mien.training.release import card
+from mien.training.release.operating_point import fit_operating_point
 
 logger = logging.getLogger("training")
 

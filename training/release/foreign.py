@@ -11,8 +11,8 @@ from safetensors.torch import load_file
 from timm.models._manipulate import adapt_input_conv
 from torch import Tensor
 
-from data.errors import MienError
-from models.network import FaceNetwork
+from mien.data.errors import MienError
+from mien.models.network import FaceNetwork
 
 logger = logging.getLogger("training")
 

@@ -10,10 +10,10 @@ import onnx
 import torch
 from torch import Tensor, nn
 
-from data.contract import CROP_PX, Array, softmax
-from data.errors import MienError
-from models.network import FaceNetwork, Head, select_head
-from models.rollout import has_attention, recorded_attention, rollout
+from mien.data.contract import CROP_PX, Array, softmax
+from mien.data.errors import MienError
+from mien.models.network import FaceNetwork, Head, select_head
+from mien.models.rollout import has_attention, recorded_attention, rollout
 
 OPSET: Final = 20
 MAX_FP32_DIFFERENCE: Final = 1e-4  # largest difference of a probability

@@ -10,14 +10,14 @@ from timm.layers.pos_embed import resample_abs_pos_embed
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from data.contract import Array, contract_id
-from models.manifest import MANIFEST_NAME, ArtifactError
-from models.network import FaceNetwork
-from training.config import WEIGHT_SUFFIXES, ModelConfig
-from training.loop import checkpoint
-from training.loop.run_folder import RECIPE_NAME, RunError
-from training.release.foreign import read_foreign
-from training.release.weights import WEIGHTS_NAME, read_weights
+from mien.data.contract import Array, contract_id
+from mien.models.manifest import MANIFEST_NAME, ArtifactError
+from mien.models.network import FaceNetwork
+from mien.training.config import WEIGHT_SUFFIXES, ModelConfig
+from mien.training.loop import checkpoint
+from mien.training.loop.run_folder import RECIPE_NAME, RunError
+from mien.training.release.foreign import read_foreign
+from mien.training.release.weights import WEIGHTS_NAME, read_weights
 
 logger = logging.getLogger("training")
 

@@ -5,9 +5,9 @@ from typing import Final
 
 import numpy as np
 
-from data.contract import Array, softmax
-from models.manifest import Prior
-from training.loop import metrics
+from mien.data.contract import Array, softmax
+from mien.models.manifest import Prior
+from mien.training.loop import metrics
 
 MAX_ECE: Final = 0.02  # of the corrected probabilities
 _TAUS: Final = tuple(round(0.05 * step, 2) for step in range(21))

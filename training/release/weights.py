@@ -11,10 +11,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from models.manifest import ArtifactError, Manifest, load_artifact
-from models.network import FaceNetwork
-from training.config import ModelConfig
-from training.loop.run_folder import build_network
+from mien.models.manifest import ArtifactError, Manifest, load_artifact
+from mien.models.network import FaceNetwork
+from mien.training.config import ModelConfig
+from mien.training.loop.run_folder import build_network
 
 WEIGHTS_NAME: Final = "model.safetensors"
 

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
-from data.contract import Array
-from models.manifest import Interval
-from training.loop import metrics
-from training.report import plot
-from training.report.render import Section, side_by_side
-from training.report.results import RunResult
-from training.wording import interval, percent
+from mien.data.contract import Array
+from mien.models.manifest import Interval
+from mien.training.loop import metrics
+from mien.training.report import plot
+from mien.training.report.render import Section, side_by_side
+from mien.training.report.results import RunResult
+from mien.training.wording import interval, percent
 
 
 @dataclass(frozen=True, slots=True)

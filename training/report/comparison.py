@@ -10,12 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from data.atomic import atomic_path
-from models.manifest import Interval
-from models.network import Head
-from training.report.plot import percent_axis
-from training.variants import Plot
-from training.wording import interval
+from mien.data.atomic import atomic_path
+from mien.models.manifest import Interval
+from mien.models.network import Head
+from mien.training.report.plot import percent_axis
+from mien.training.variants import Plot
+from mien.training.wording import interval
 
 _COLORS: Final = ("#c4510b", "#5a616b", "#0067a5", "#7a4fa3")
 _MARKERS: Final = ("o", "s", "D", "^")

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from data.contract import EIGHT_LABELS
-from training.loop import metrics
-from training.report import plot
-from training.report.render import Section, render
-from training.report.results import RunResult
-from training.wording import most_confused, percent
+from mien.data.contract import EIGHT_LABELS
+from mien.training.loop import metrics
+from mien.training.report import plot
+from mien.training.report.render import Section, render
+from mien.training.report.results import RunResult
+from mien.training.wording import most_confused, percent
 
 
 def matrix(result: RunResult) -> Section:

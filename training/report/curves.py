@@ -4,12 +4,12 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from training.config import DataSource
-from training.report import plot
-from training.report.history import History, smooth
-from training.report.render import Section, side_by_side
-from training.report.results import RunResult
-from training.wording import percent
+from mien.training.config import DataSource
+from mien.training.report import plot
+from mien.training.report.history import History, smooth
+from mien.training.report.render import Section, side_by_side
+from mien.training.report.results import RunResult
+from mien.training.wording import percent
 
 
 def section(result: RunResult, *, key: str) -> Section:

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from data.contract import Array
-from training.loop.run_folder import METRICS_NAME, RunError
+from mien.data.contract import Array
+from mien.training.loop.run_folder import METRICS_NAME, RunError
 
 _WAIT: Final = "data_wait_share"
 

@@ -3,15 +3,15 @@
 import numpy as np
 import torch
 
-from data.contract import EIGHT_LABELS, Array
-from models.attention import has_class_token, trace
-from models.network import Head
-from models.rollout import rollout
-from training.faces import FaceSet
-from training.report.plot import data_uri, heat
-from training.report.render import Section, render
-from training.report.results import RunResult
-from training.wording import percent
+from mien.data.contract import EIGHT_LABELS, Array
+from mien.models.attention import has_class_token, trace
+from mien.models.network import Head
+from mien.models.rollout import rollout
+from mien.training.faces import FaceSet
+from mien.training.report.plot import data_uri, heat
+from mien.training.report.render import Section, render
+from mien.training.report.results import RunResult
+from mien.training.wording import percent
 
 
 def section(result: RunResult, faces: FaceSet) -> Section | None:

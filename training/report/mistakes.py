@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from data.contract import EIGHT_LABELS, Array
-from training.faces import FaceSet
-from training.report.plot import data_uri
-from training.report.render import Section, render
-from training.report.results import RunResult
-from training.wording import percent
+from mien.data.contract import EIGHT_LABELS, Array
+from mien.training.faces import FaceSet
+from mien.training.report.plot import data_uri
+from mien.training.report.render import Section, render
+from mien.training.report.results import RunResult
+from mien.training.wording import percent
 
 SHOWN = 24
 

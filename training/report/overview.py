@@ -2,10 +2,10 @@
 
 from markupsafe import Markup
 
-from training.faces import FaceSet
-from training.report.render import render
-from training.report.results import RunResult
-from training.wording import interval
+from mien.training.faces import FaceSet
+from mien.training.report.render import render
+from mien.training.report.results import RunResult
+from mien.training.wording import interval
 
 _HEADINGS = (
     "run", "parameters", "epochs", "head", "accuracy", "mean class accuracy", "macro-F1", "ECE", "ECE, uncalibrated",

@@ -3,11 +3,11 @@
 import yaml
 from markupsafe import Markup
 
-from data.contract import contract_id
-from training.faces import TEST, FaceSet
-from training.report import calibration, confusion, curves, looking, mistakes, overview, slices, tokens
-from training.report.render import Section, render
-from training.report.results import RunResult
+from mien.data.contract import contract_id
+from mien.training.faces import TEST, FaceSet
+from mien.training.report import calibration, confusion, curves, looking, mistakes, overview, slices, tokens
+from mien.training.report.render import Section, render
+from mien.training.report.results import RunResult
 
 
 def sections(result: RunResult, faces: FaceSet, *, key: str, show_faces: bool) -> list[Section]:

@@ -16,8 +16,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import Formatter, MaxNLocator
 
-from data.contract import Array
-from models.manifest import Interval
+from mien.data.contract import Array
+from mien.models.manifest import Interval
 
 INK: Final = "#010101"
 MUTED: Final = "#020202"

@@ -7,7 +7,7 @@ from typing import Final
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from training.wording import interval, percent
+from mien.training.wording import interval, percent
 
 _TEMPLATES: Final = Path(__file__).with_name("templates")
 

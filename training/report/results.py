@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from data.contract import Array, softmax
-from models.manifest import Interval
-from models.network import FaceNetwork, Head
-from training.config import Recipe
-from training.evaluate import Evaluation, score
-from training.faces import TEST, FaceSet
-from training.loop import metrics
-from training.loop.run_folder import load_best, parameters, read_facts, read_run
-from training.loop.supervised import predict
-from training.report.history import History, read_history
+from mien.data.contract import Array, softmax
+from mien.models.manifest import Interval
+from mien.models.network import FaceNetwork, Head
+from mien.training.config import Recipe
+from mien.training.evaluate import Evaluation, score
+from mien.training.faces import TEST, FaceSet
+from mien.training.loop import metrics
+from mien.training.loop.run_folder import load_best, parameters, read_facts, read_run
+from mien.training.loop.supervised import predict
+from mien.training.report.history import History, read_history
 
 
 @dataclass(frozen=True, slots=True)

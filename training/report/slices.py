@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import binomtest
 
-from data.contract import Array
-from models.manifest import Interval
-from training.faces import FaceSet
-from training.loop import metrics
-from training.report import plot
-from training.report.render import Section, render
-from training.report.results import RunResult
+from mien.data.contract import Array
+from mien.models.manifest import Interval
+from mien.training.faces import FaceSet
+from mien.training.loop import metrics
+from mien.training.report import plot
+from mien.training.report.render import Section, render
+from mien.training.report.results import RunResult
 
 ATTRIBUTES = ("gender", "race", "age_band")
 

@@ -3,13 +3,13 @@
 import numpy as np
 import torch
 
-from data.contract import Array
-from models.attention import has_distillation_token, learned_token_cosine, token_cosines, trace
-from models.network import FaceNetwork
-from training.faces import FaceSet
-from training.report import plot
-from training.report.render import Section, side_by_side
-from training.report.results import RunResult
+from mien.data.contract import Array
+from mien.models.attention import has_distillation_token, learned_token_cosine, token_cosines, trace
+from mien.models.network import FaceNetwork
+from mien.training.faces import FaceSet
+from mien.training.report import plot
+from mien.training.report.render import Section, side_by_side
+from mien.training.report.results import RunResult
 
 FACES = 512
 DEIT = (0.06, 0.93)  # Touvron et al. 2021, section 4: as learned, and after the last layer

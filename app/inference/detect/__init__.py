@@ -7,10 +7,10 @@ import importlib
 import pkgutil
 from types import ModuleType
 
-from app.errors import SettingsError
-from app.inference.detect.base import Detector, Face
-from app.inference.detect.weights import find_yunet
-from app.settings import Settings
+from mien.app.errors import SettingsError
+from mien.app.inference.detect.base import Detector, Face
+from mien.app.inference.detect.weights import find_yunet
+from mien.app.settings import Settings
 
 __all__ = ["Detector", "Face", "best_detector", "create_detector", "detector_names", "detector_source"]
 

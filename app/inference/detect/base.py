@@ -5,8 +5,8 @@ from typing import Protocol
 
 import numpy as np
 
-from data.contract import Array, DegenerateLandmarks
-from data.contract.align import similarity
+from mien.data.contract import Array, DegenerateLandmarks
+from mien.data.contract.align import similarity
 
 Box = tuple[float, float, float, float]
 MIN_EYE_DISTANCE_PX = 1.0

@@ -5,11 +5,11 @@ Its artifact is verified like the classifier's (docs/decisions/0009-own-detector
 
 from pathlib import Path
 
-from app.errors import DetectorUnavailable
-from app.inference.detect.network import FaceNetwork, options_of
-from app.settings import Settings
-from models.detector.manifest import DetectorManifest, default_detector_dir, load_detector
-from models.manifest import ArtifactError
+from mien.app.errors import DetectorUnavailable
+from mien.app.inference.detect.network import FaceNetwork, options_of
+from mien.app.settings import Settings
+from mien.models.detector.manifest import DetectorManifest, default_detector_dir, load_detector
+from mien.models.manifest import ArtifactError
 
 
 class Builtin(FaceNetwork):

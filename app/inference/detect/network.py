@@ -6,12 +6,12 @@ from typing import TypedDict
 import cv2
 import numpy as np
 
-from app.inference.detect.base import Face
-from app.inference.detect.search import Plan, find_faces
-from app.inference.runtime.sessions import Session, open_session
-from app.settings import Device, Settings
-from data.contract import Array
-from models.detector.decode import OUTPUTS, STRIDES, decode, to_blob
+from mien.app.inference.detect.base import Face
+from mien.app.inference.detect.search import Plan, find_faces
+from mien.app.inference.runtime.sessions import Session, open_session
+from mien.app.settings import Device, Settings
+from mien.data.contract import Array
+from mien.models.detector.decode import OUTPUTS, STRIDES, decode, to_blob
 
 
 class Options(TypedDict):

@@ -13,8 +13,8 @@ from typing import Final
 import cv2
 import numpy as np
 
-from app.inference.detect.base import Face, iou, largest_first, plausible, scaled
-from data.contract import Array
+from mien.app.inference.detect.base import Face, iou, largest_first, plausible, scaled
+from mien.data.contract import Array
 
 # (H, W, 3) uint8 RGB -> (N, 15) float32: x, y, width, height, five landmarks (x, y), score; pixels of that image
 Network = Callable[[Array], Array]

@@ -15,9 +15,9 @@ from urllib.error import HTTPError
 
 import platformdirs
 
-from app.errors import DetectorUnavailable, DownloadError
-from data.atomic import atomic_path
-from models.manifest import sha256_of
+from mien.app.errors import DetectorUnavailable, DownloadError
+from mien.data.atomic import atomic_path
+from mien.models.manifest import sha256_of
 
 YUNET_FILE: Final = "face_detection_yunet_2023mar.onnx"
 YUNET_SHA256: Final = "8f2383e4dd3cfbb4553ea8718107fc0423210dc964f9f4280604804ed2552fa4"

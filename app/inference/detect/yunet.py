@@ -6,11 +6,11 @@ ONNX Runtime is two to four times as fast as OpenCV's `cv2.FaceDetectorYN`, with
 
 from pathlib import Path
 
-from app.inference.detect.network import FaceNetwork, options_of
-from app.inference.detect.search import Plan
-from app.inference.detect.weights import YUNET_SHA256, find_yunet, require_yunet
-from app.settings import Device, Settings
-from models.detector.yunet import dynamic_graph
+from mien.app.inference.detect.network import FaceNetwork, options_of
+from mien.app.inference.detect.search import Plan
+from mien.app.inference.detect.weights import YUNET_SHA256, find_yunet, require_yunet
+from mien.app.settings import Device, Settings
+from mien.models.detector.yunet import dynamic_graph
 
 
 class YuNet(FaceNetwork):

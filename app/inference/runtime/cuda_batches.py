@@ -15,8 +15,8 @@ from typing import Any, Final
 import numpy as np
 import onnxruntime
 
-from app.inference.runtime.sessions import GRAPH_ID
-from data.contract import CROP_PX, Array
+from mien.app.inference.runtime.sessions import GRAPH_ID
+from mien.data.contract import CROP_PX, Array
 
 SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 WARM_RUNS: Final = 3  # allocate memory, capture the graph, replay it

@@ -20,9 +20,9 @@ from typing import Any, Final
 
 import onnxruntime
 
-from app.errors import ProviderUnavailable
-from app.inference.runtime.cpu_count import cores, cpu_quota
-from app.settings import Device
+from mien.app.errors import ProviderUnavailable
+from mien.app.inference.runtime.cpu_count import cores, cpu_quota
+from mien.app.settings import Device
 
 CPU: Final = "CPUExecutionProvider"
 CUDA: Final = "CUDAExecutionProvider"

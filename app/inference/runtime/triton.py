@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Final, Literal
 
-from models.manifest import Manifest, load_artifact
+from mien.models.manifest import Manifest, load_artifact
 
 NAME: Final = "mien_expressions"
 MAX_BATCH: Final = 256

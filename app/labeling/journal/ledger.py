@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from app.labeling.facts import OtherRun, changes
-from app.labeling.files import STATE_DIR
-from app.labeling.ray.partitions import (
+from mien.app.labeling.facts import OtherRun, changes
+from mien.app.labeling.files import STATE_DIR
+from mien.app.labeling.ray.partitions import (
     FILES_DIR,
     LABELS_DIR,
     Written,
@@ -22,7 +22,7 @@ from app.labeling.ray.partitions import (
     source_fields,
     source_from,
 )
-from app.labeling.records import Source
+from mien.app.labeling.records import Source
 
 _BATCH: Final = 2_000
 

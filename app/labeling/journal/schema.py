@@ -10,8 +10,8 @@ import zlib
 from pathlib import Path
 from typing import Final
 
-from app.labeling.files import STATE_DIR
-from app.labeling.kinds import CONTAINERS
+from mien.app.labeling.files import STATE_DIR
+from mien.app.labeling.kinds import CONTAINERS
 
 JOURNAL_NAME: Final = "journal.sqlite3"
 CONTAINER_KINDS: Final = f"({', '.join(map(repr, CONTAINERS))})"  # for `kind IN`

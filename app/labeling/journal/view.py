@@ -15,11 +15,11 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from app.labeling.files import DamagedJournal, LabelingError
-from app.labeling.journal.schema import CONTAINER_KINDS, checksum, journal_path
-from app.labeling.journal.writer import Journal
-from app.labeling.records import STILL, FaceRecord
-from data.contract import LABELS, Array
+from mien.app.labeling.files import DamagedJournal, LabelingError
+from mien.app.labeling.journal.schema import CONTAINER_KINDS, checksum, journal_path
+from mien.app.labeling.journal.writer import Journal
+from mien.app.labeling.records import STILL, FaceRecord
+from mien.data.contract import LABELS, Array
 
 # the fields of LabeledImage, then the parent and the checksum
 _ITEM: Final = (

@@ -15,11 +15,11 @@ from typing import Final
 
 import numpy as np
 
-from app.labeling.files import ForeignFile, LabelingError, foreign
-from app.labeling.journal.schema import CONTAINER_KINDS, Transaction, checksum, connect, journal_path
-from app.labeling.kinds import CONTAINERS
-from app.labeling.records import STILL, TRANSIENT, FaceRecord, Failure, ImageRecord, Item, Source
-from data.atomic import atomic_path
+from mien.app.labeling.files import ForeignFile, LabelingError, foreign
+from mien.app.labeling.journal.schema import CONTAINER_KINDS, Transaction, checksum, connect, journal_path
+from mien.app.labeling.kinds import CONTAINERS
+from mien.app.labeling.records import STILL, TRANSIENT, FaceRecord, Failure, ImageRecord, Item, Source
+from mien.data.atomic import atomic_path
 
 _PAGE: Final = 512
 _BATCH: Final = 2_000

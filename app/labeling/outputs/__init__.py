@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
-from app.labeling.files import LabelingError
-from app.labeling.journal import View
-from app.labeling.output_folder import OutputFolder
+from mien.app.labeling.files import LabelingError
+from mien.app.labeling.journal import View
+from mien.app.labeling.output_folder import OutputFolder
 
 
 class Output(Protocol):

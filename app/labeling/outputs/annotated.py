@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from app.labeling.products import ANNOTATED, ANNOTATED_DIR
+from mien.app.labeling.products import ANNOTATED, ANNOTATED_DIR
 
 HELP: Final = "annotated/: copies with boxes and labels"
 PRODUCTS: Final = ANNOTATED

@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from app.labeling.journal import View
-from app.labeling.output_folder import OutputFolder
-from app.labeling.outputs.classes import TARGETS, write_labeled_crops
-from app.labeling.products import CROPS
+from mien.app.labeling.journal import View
+from mien.app.labeling.output_folder import OutputFolder
+from mien.app.labeling.outputs.classes import TARGETS, write_labeled_crops
+from mien.app.labeling.products import CROPS
 
 HELP: Final = "classes/: the same, with links to crops/"
 PRODUCTS: Final = CROPS

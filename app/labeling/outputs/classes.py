@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from typing import Final
 
-from app.labeling.files import parts_dir
-from app.labeling.journal import View
-from app.labeling.output_folder import OutputFolder
-from app.labeling.products import CROPS, crop_path, flat_crop_name
-from app.labeling.review.class_folders import Crop, write_class_folders
+from mien.app.labeling.files import parts_dir
+from mien.app.labeling.journal import View
+from mien.app.labeling.output_folder import OutputFolder
+from mien.app.labeling.products import CROPS, crop_path, flat_crop_name
+from mien.app.labeling.review.class_folders import Crop, write_class_folders
 
 HELP: Final = "classes/: face crops by label, for training"
 PRODUCTS: Final = CROPS

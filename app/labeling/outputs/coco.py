@@ -4,11 +4,11 @@ import json
 from collections.abc import Iterator
 from typing import IO, Any, Final
 
-from app.labeling.columns import face_values
-from app.labeling.journal import View
-from app.labeling.output_folder import OutputFolder
-from app.labeling.records import FaceRecord
-from data.contract import EIGHT_LABELS, LANDMARKS
+from mien.app.labeling.columns import face_values
+from mien.app.labeling.journal import View
+from mien.app.labeling.output_folder import OutputFolder
+from mien.app.labeling.records import FaceRecord
+from mien.data.contract import EIGHT_LABELS, LANDMARKS
 
 HELP: Final = "coco.json: COCO detection and keypoints"
 TARGETS: Final = ("coco.json",)

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from app.labeling.products import CROPS, CROPS_DIR
+from mien.app.labeling.products import CROPS, CROPS_DIR
 
 HELP: Final = "crops/: every face, 112x112 PNG"
 PRODUCTS: Final = CROPS

@@ -4,9 +4,9 @@ import csv
 from collections.abc import Iterable, Sequence
 from typing import IO, Final
 
-from app.labeling.columns import FACE_COLUMNS, Column, Row, Value, face_rows
-from app.labeling.journal import View
-from app.labeling.output_folder import OutputFolder
+from mien.app.labeling.columns import FACE_COLUMNS, Column, Row, Value, face_rows
+from mien.app.labeling.journal import View
+from mien.app.labeling.output_folder import OutputFolder
 
 HELP: Final = "labels.csv: one row per face"
 TARGETS: Final = ("labels.csv",)

@@ -9,10 +9,10 @@ import json
 from collections.abc import Iterator
 from typing import IO, Any, Final
 
-from app.labeling.columns import face_values
-from app.labeling.journal import LabeledImage, View
-from app.labeling.output_folder import OutputFolder
-from app.labeling.records import FaceRecord
+from mien.app.labeling.columns import face_values
+from mien.app.labeling.journal import LabeledImage, View
+from mien.app.labeling.output_folder import OutputFolder
+from mien.app.labeling.records import FaceRecord
 
 HELP: Final = "fiftyone/: data.json and labels.json"
 TARGETS: Final = ("fiftyone/data.json", "fiftyone/labels.json")

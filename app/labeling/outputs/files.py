@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from app.labeling.columns import FILE_COLUMNS, file_rows
-from app.labeling.journal import View
-from app.labeling.output_folder import OutputFolder
-from app.labeling.outputs.csv import write_csv
+from mien.app.labeling.columns import FILE_COLUMNS, file_rows
+from mien.app.labeling.journal import View
+from mien.app.labeling.output_folder import OutputFolder
+from mien.app.labeling.outputs.csv import write_csv
 
 HELP: Final = "files.csv: one row per file, including those without a face"
 TARGETS: Final = ("files.csv",)

@@ -3,9 +3,9 @@
 import json
 from typing import Final
 
-from app.labeling.columns import face_rows
-from app.labeling.journal import View
-from app.labeling.output_folder import OutputFolder
+from mien.app.labeling.columns import face_rows
+from mien.app.labeling.journal import View
+from mien.app.labeling.output_folder import OutputFolder
 
 HELP: Final = "labels.jsonl: one JSON object per face"
 TARGETS: Final = ("labels.jsonl",)

@@ -9,10 +9,10 @@ from typing import Any, Final
 from urllib.parse import quote
 from xml.sax.saxutils import quoteattr
 
-from app.labeling.journal import LabeledImage, View
-from app.labeling.output_folder import OutputFolder
-from app.labeling.records import FaceRecord
-from data.contract.palette import hex_color
+from mien.app.labeling.journal import LabeledImage, View
+from mien.app.labeling.output_folder import OutputFolder
+from mien.app.labeling.records import FaceRecord
+from mien.data.contract.palette import hex_color
 
 HELP: Final = "label_studio.json and .xml: tasks with predictions"
 TARGETS: Final = ("label_studio.json", "label_studio.xml")

@@ -5,9 +5,9 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from app.labeling.columns import FACE_COLUMNS, FILE_COLUMNS, Column, Row, face_rows, file_rows
-from app.labeling.journal import View
-from app.labeling.output_folder import OutputFolder
+from mien.app.labeling.columns import FACE_COLUMNS, FILE_COLUMNS, Column, Row, face_rows, file_rows
+from mien.app.labeling.journal import View
+from mien.app.labeling.output_folder import OutputFolder
 
 HELP: Final = "labels.parquet and files.parquet (extra `parquet`)"
 TARGETS: Final = ("labels.parquet", "files.parquet")

@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from app.labeling.journal import View
-from app.labeling.output_folder import OutputFolder
-from app.labeling.products import THUMBS
-from app.labeling.report import render_page
+from mien.app.labeling.journal import View
+from mien.app.labeling.output_folder import OutputFolder
+from mien.app.labeling.products import THUMBS
+from mien.app.labeling.report import render_page
 
 HELP: Final = "report.html: one page with thumbnails, errors and uncertain faces"
 PRODUCTS: Final = THUMBS

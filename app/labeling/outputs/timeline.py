@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from app.labeling.journal import View
-from app.labeling.output_folder import OutputFolder
-from app.labeling.outputs.csv import write_csv
-from app.labeling.timeline import COLUMNS, rows, write_page
+from mien.app.labeling.journal import View
+from mien.app.labeling.output_folder import OutputFolder
+from mien.app.labeling.outputs.csv import write_csv
+from mien.app.labeling.timeline import COLUMNS, rows, write_page
 
 HELP: Final = "timeline.csv and .html: each person in a video over time"
 TARGETS: Final = ("timeline.csv", "timeline.html")

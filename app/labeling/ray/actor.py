@@ -8,15 +8,15 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
-from app.labeling.engine import Engine, Watcher
-from app.labeling.facts import facts_of, open_pipelines
-from app.labeling.files import STATE_DIR, LabelingError
-from app.labeling.journal import Journal, View
-from app.labeling.ray.cluster import agreed
-from app.labeling.ray.partitions import Written, attempt, commit, read_plan, read_written, signature_of
-from app.labeling.records import TRANSIENT, Source, Tally
-from app.labeling.request import Request
-from app.settings import Settings
+from mien.app.labeling.engine import Engine, Watcher
+from mien.app.labeling.facts import facts_of, open_pipelines
+from mien.app.labeling.files import STATE_DIR, LabelingError
+from mien.app.labeling.journal import Journal, View
+from mien.app.labeling.ray.cluster import agreed
+from mien.app.labeling.ray.partitions import Written, attempt, commit, read_plan, read_written, signature_of
+from mien.app.labeling.records import TRANSIENT, Source, Tally
+from mien.app.labeling.request import Request
+from mien.app.settings import Settings
 
 _ATTEMPTS: Final = 5
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from app.inference.runtime.cpu_count import cores
-from app.labeling.facts import facts_of, open_pipelines
-from app.labeling.files import LabelingError, parts_dir
-from app.labeling.ray.partitions import is_current
-from app.labeling.request import Request
-from app.settings import Settings
-from data.errors import MienError
+from mien.app.inference.runtime.cpu_count import cores
+from mien.app.labeling.facts import facts_of, open_pipelines
+from mien.app.labeling.files import LabelingError, parts_dir
+from mien.app.labeling.ray.partitions import is_current
+from mien.app.labeling.request import Request
+from mien.app.settings import Settings
+from mien.data.errors import MienError
 
 _LOCAL_STORE_BYTES: Final = 200 * 1024 * 1024
 _STARTS: Final = 3

@@ -1,6 +1,6 @@
 """Labeling on a cluster with Ray Data, in partitions.
 
-python -m app label photos --out out --engine ray [--ray-address auto]
+mien label photos --out out --engine ray [--ray-address auto]
 
 The driver scans, plans partitions and waits. Each actor labels one partition after another with
 `app.labeling.engine`, using a journal on its local disk, and commits the rows as described in
@@ -17,14 +17,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from app.labeling.engine import GROUP
-from app.labeling.facts import resumed
-from app.labeling.files import DiskFull, LabelingError, clear_parts, disk_errors, output_lock
-from app.labeling.journal.ledger import Ledger
-from app.labeling.progress import Reporter
-from app.labeling.ray.actor import Labeler
-from app.labeling.ray.cluster import Task, actors, connected, gpu_share, roll_call
-from app.labeling.ray.partitions import (
+from mien.app.labeling.engine import GROUP
+from mien.app.labeling.facts import resumed
+from mien.app.labeling.files import DiskFull, LabelingError, clear_parts, disk_errors, output_lock
+from mien.app.labeling.journal.ledger import Ledger
+from mien.app.labeling.progress import Reporter
+from mien.app.labeling.ray.actor import Labeler
+from mien.app.labeling.ray.cluster import Task, actors, connected, gpu_share, roll_call
+from mien.app.labeling.ray.partitions import (
     FILES_DIR,
     LABELS_DIR,
     Written,
@@ -33,12 +33,12 @@ from app.labeling.ray.partitions import (
     read_written,
     write_plan,
 )
-from app.labeling.records import Tally
-from app.labeling.request import RAY_OUTPUTS, Request
-from app.labeling.run import Outcome
-from app.labeling.scan import sources_of
-from app.labeling.signals import Interrupts, Stopped
-from app.settings import Settings
+from mien.app.labeling.records import Tally
+from mien.app.labeling.request import RAY_OUTPUTS, Request
+from mien.app.labeling.run import Outcome
+from mien.app.labeling.scan import sources_of
+from mien.app.labeling.signals import Interrupts, Stopped
+from mien.app.settings import Settings
 
 # A multiple of the engine's group size, so that a new run forms the same groups and batches as the local engine.
 PARTITION: Final = 16 * GROUP

@@ -29,12 +29,12 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
-from app.labeling.columns import FACE_COLUMNS, FILE_COLUMNS, Column, Row, face_rows, file_rows
-from app.labeling.files import STATE_DIR, ForeignFile, LabelingError, disk_errors, foreign, parts_dir
-from app.labeling.journal import View
-from app.labeling.outputs.parquet import write_table
-from app.labeling.records import Failure, Source
-from data.atomic import write_atomic
+from mien.app.labeling.columns import FACE_COLUMNS, FILE_COLUMNS, Column, Row, face_rows, file_rows
+from mien.app.labeling.files import STATE_DIR, ForeignFile, LabelingError, disk_errors, foreign, parts_dir
+from mien.app.labeling.journal import View
+from mien.app.labeling.outputs.parquet import write_table
+from mien.app.labeling.records import Failure, Source
+from mien.data.atomic import write_atomic
 
 LABELS_DIR: Final = "labels"
 FILES_DIR: Final = "files"

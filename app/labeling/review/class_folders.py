@@ -1,6 +1,6 @@
 """Data set of face crops in `train/<label>/`, for the reader of class folders.
 
-python -m data check folders out/classes
+mien data check folders out/classes
 """
 
 import os

@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from app.labeling.files import CORRECTIONS, LabelingError
-from app.labeling.journal import LabeledImage
-from data.contract import EIGHT_LABELS
+from mien.app.labeling.files import CORRECTIONS, LabelingError
+from mien.app.labeling.journal import LabeledImage
+from mien.data.contract import EIGHT_LABELS
 
 NOT_A_FACE: Final = "not_a_face"
 UNDONE: Final = "undone"

@@ -1,6 +1,6 @@
 """Export of reviewed faces as a class-folder data set for training.
 
-python -m app review out --export faces && python -m data check folders faces
+mien review out --export faces && mien data check folders faces
 """
 
 import csv
@@ -11,15 +11,15 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
-from app.labeling.files import ForeignFile
-from app.labeling.journal import View, open_view
-from app.labeling.products import crop_path, encode_png, flat_crop_name
-from app.labeling.review.class_folders import Crop, write_class_folders
-from app.labeling.review.corrections import NOT_A_FACE, applies, read_corrections
-from app.labeling.review.sources import source_pixels
-from data import contract
-from data.atomic import write_atomic
-from data.contract import Array
+from mien.app.labeling.files import ForeignFile
+from mien.app.labeling.journal import View, open_view
+from mien.app.labeling.products import crop_path, encode_png, flat_crop_name
+from mien.app.labeling.review.class_folders import Crop, write_class_folders
+from mien.app.labeling.review.corrections import NOT_A_FACE, applies, read_corrections
+from mien.app.labeling.review.sources import source_pixels
+from mien.data import contract
+from mien.data.atomic import write_atomic
+from mien.data.contract import Array
 
 MANIFEST: Final = "manifest.csv"
 _COLUMNS: Final = ("image", "label", "predicted", "reviewed", "file", "frame", "face")
@@ -43,7 +43,7 @@ def write_export(out: Path, target: Path, *, everything: bool) -> str:
     writer.writerows(rows)
     write_atomic(target / MANIFEST, table.getvalue())
     reviewed = sum(row["reviewed"] == "true" for row in rows)
-    return f"{count} faces in {target}, {reviewed} of them reviewed. Check: python -m data check folders {target}"
+    return f"{count} faces in {target}, {reviewed} of them reviewed. Check: mien data check folders {target}"
 
 
 def _check_target(target: Path) -> None:

@@ -1,6 +1,6 @@
 """Server of the review page, for this machine only.
 
-python -m app review out
+mien review out
 """
 
 import itertools
@@ -14,14 +14,14 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from pydantic import BaseModel
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-from app.inference.drawing import annotate, reduced
-from app.inference.pipeline import Analysis
-from app.inference.wording import percent
-from app.labeling.files import LabelingError
-from app.labeling.journal import LabeledImage, View, open_view
-from app.labeling.products import encode_jpeg
-from app.labeling.records import STILL
-from app.labeling.review.corrections import (
+from mien.app.inference.drawing import annotate, reduced
+from mien.app.inference.pipeline import Analysis
+from mien.app.inference.wording import percent
+from mien.app.labeling.files import LabelingError
+from mien.app.labeling.journal import LabeledImage, View, open_view
+from mien.app.labeling.products import encode_jpeg
+from mien.app.labeling.records import STILL
+from mien.app.labeling.review.corrections import (
     DECISIONS,
     Correction,
     Key,
@@ -29,8 +29,8 @@ from app.labeling.review.corrections import (
     decision,
     read_corrections,
 )
-from app.labeling.review.sources import source_pixels
-from data.contract.palette import hex_color
+from mien.app.labeling.review.sources import source_pixels
+from mien.data.contract.palette import hex_color
 
 HOST: Final = "127.0.0.1"
 PAGE: Final = 120

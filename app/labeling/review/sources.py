@@ -1,12 +1,12 @@
 """Pixels of labeled images, read from their sources."""
 
-from app.labeling.containers import BrokenContainer, read_member
-from app.labeling.files import LabelingError
-from app.labeling.journal import LabeledImage
-from app.labeling.reading import open_file
-from app.labeling.request import MAX_PIXELS
-from data import contract
-from data.contract import Array, DecodeError
+from mien.app.labeling.containers import BrokenContainer, read_member
+from mien.app.labeling.files import LabelingError
+from mien.app.labeling.journal import LabeledImage
+from mien.app.labeling.reading import open_file
+from mien.app.labeling.request import MAX_PIXELS
+from mien.data import contract
+from mien.data.contract import Array, DecodeError
 
 
 def source_pixels(image: LabeledImage) -> Array:

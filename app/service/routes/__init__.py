@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import Depends
 from starlette.requests import HTTPConnection
 
-from app.service.state import Service
+from mien.app.service.state import Service
 
 
 async def service_of(connection: HTTPConnection) -> Service:

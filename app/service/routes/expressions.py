@@ -11,18 +11,18 @@ from fastapi import Query as InQuery
 from pydantic import Field
 from starlette.requests import ClientDisconnect
 
-from app.errors import BatchTooLarge, InvalidRequest, RequestTimeout
-from app.service import serialize
-from app.service.admission import Visit
-from app.service.problems import MEDIA_TYPE
-from app.service.routes import TheService
-from app.service.schemas import EncodedImages, ExpressionsResponse, FaceResult, Fraction, ImageResult, KnownFields
-from app.service.security import client_of
-from app.service.state import Labeled, Model, Refused, Result, Service, Treatment
-from app.service.uploads import FIELD, Upload, check_head, read_uploads
-from app.settings import Settings
-from data.contract.decode import formats
-from data.errors import MienError
+from mien.app.errors import BatchTooLarge, InvalidRequest, RequestTimeout
+from mien.app.service import serialize
+from mien.app.service.admission import Visit
+from mien.app.service.problems import MEDIA_TYPE
+from mien.app.service.routes import TheService
+from mien.app.service.schemas import EncodedImages, ExpressionsResponse, FaceResult, Fraction, ImageResult, KnownFields
+from mien.app.service.security import client_of
+from mien.app.service.state import Labeled, Model, Refused, Result, Service, Treatment
+from mien.app.service.uploads import FIELD, Upload, check_head, read_uploads
+from mien.app.settings import Settings
+from mien.data.contract.decode import formats
+from mien.data.errors import MienError
 
 T = TypeVar("T")
 router = APIRouter()

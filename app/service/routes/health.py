@@ -2,11 +2,11 @@
 
 from fastapi import APIRouter
 
-from app import VERSION
-from app.errors import ShuttingDown
-from app.service.routes import TheService
-from app.service.routes.expressions import problem_docs
-from app.service.schemas import Health, Readiness
+from mien.app import VERSION
+from mien.app.errors import ShuttingDown
+from mien.app.service.routes import TheService
+from mien.app.service.routes.expressions import problem_docs
+from mien.app.service.schemas import Health, Readiness
 
 router = APIRouter(tags=["health"])
 

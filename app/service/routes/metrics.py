@@ -3,8 +3,8 @@
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from app.service.routes import TheService
-from app.service.routes.expressions import problem_docs
+from mien.app.service.routes import TheService
+from mien.app.service.routes.expressions import problem_docs
 
 router = APIRouter()
 

@@ -5,10 +5,10 @@ from typing import Final
 
 from fastapi import APIRouter, HTTPException, Response
 
-from app.inference.classifier import Classifier
-from app.service.routes import TheService
-from app.service.routes.expressions import problem_docs
-from app.service.schemas import ModelInfo, ModelsResponse
+from mien.app.inference.classifier import Classifier
+from mien.app.service.routes import TheService
+from mien.app.service.routes.expressions import problem_docs
+from mien.app.service.schemas import ModelInfo, ModelsResponse
 
 router = APIRouter()
 CARD_NAME: Final = "card.md"

@@ -13,9 +13,9 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-from app.inference.in_browser import BrowserPipeline
-from app.service.routes import TheService
-from app.service.state import Service
+from mien.app.inference.in_browser import BrowserPipeline
+from mien.app.service.routes import TheService
+from mien.app.service.state import Service
 
 router = APIRouter(include_in_schema=False)
 FILES: Final = Path(__file__).parents[2] / "static" / "page"

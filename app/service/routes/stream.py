@@ -19,15 +19,15 @@ from fastapi import APIRouter, HTTPException, WebSocket, WebSocketDisconnect
 from fastapi import Query as InQuery
 from pydantic import Field
 
-from app.errors import CapacityError, ForeignOrigin, RequestError
-from app.inference.tracking import Tracker, TrackingRules
-from app.service import serialize
-from app.service.problems import REFUSED, problem_for, problem_response
-from app.service.routes import TheService
-from app.service.schemas import Fraction, FrameResult, KnownFields
-from app.service.security import STREAM_PROTOCOL, client_of
-from app.service.state import Refused, Result, Service, Treatment
-from app.service.uploads import Upload
+from mien.app.errors import CapacityError, ForeignOrigin, RequestError
+from mien.app.inference.tracking import Tracker, TrackingRules
+from mien.app.service import serialize
+from mien.app.service.problems import REFUSED, problem_for, problem_response
+from mien.app.service.routes import TheService
+from mien.app.service.schemas import Fraction, FrameResult, KnownFields
+from mien.app.service.security import STREAM_PROTOCOL, client_of
+from mien.app.service.state import Refused, Result, Service, Treatment
+from mien.app.service.uploads import Upload
 
 router = APIRouter()
 _IDLE_S: Final = 60.0

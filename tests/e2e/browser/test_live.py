@@ -5,7 +5,7 @@ import json
 import pytest
 from playwright.sync_api import BrowserType, Page
 
-from app.service.security import key_hash
+from mien.app.service.security import key_hash
 from tests.browser import CAMERA, WAIT_MS, launch, serving
 from tests.e2e.browser.conftest import Open
 from tests.serving import Server

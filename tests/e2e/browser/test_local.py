@@ -13,9 +13,9 @@ import cv2
 import pytest
 from playwright.sync_api import BrowserType, Route
 
-from app.service.routes.page import has_runtime
-from app.service.static_page import write_page
-from app.settings import load_settings
+from mien.app.service.routes.page import has_runtime
+from mien.app.service.static_page import write_page
+from mien.app.settings import load_settings
 from tests.browser import WAIT_MS, Tab, any_artifact, launch, serving
 from tests.e2e.browser.conftest import Open
 from tests.e2e.browser.test_photos import wait_until_done

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from playwright.sync_api import BrowserType
 
-from app.inference.detect import Face
-from app.inference.pipeline import LabeledFace
-from app.inference.tracking import Tracker
-from data.contract import CROP_PX, LABELS
+from mien.app.inference.detect import Face
+from mien.app.inference.pipeline import LabeledFace
+from mien.app.inference.tracking import Tracker
+from mien.data.contract import CROP_PX, LABELS
 from tests.browser import ALLOWED, CAMERA, crossing_frames, launch, write_camera
 from tests.e2e.browser.conftest import Open
 from tests.e2e.browser.scenes import SCENE, TWO, person, show, start_scene

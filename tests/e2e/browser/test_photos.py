@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data.contract import LABELS, decode
+from mien.data.contract import LABELS, decode
 from tests.browser import WAIT_MS, Tab, serving
 from tests.e2e.browser.conftest import Open
 from tests.serving import Server

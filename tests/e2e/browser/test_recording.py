@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import pytest
 
-from data.contract import decode
+from mien.data.contract import decode
 from tests.e2e.browser.conftest import Open
 from tests.e2e.browser.scenes import LABELS, SCENE, TWO, show, start_scene
 

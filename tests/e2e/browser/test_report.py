@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, BrowserType, Page
 
-from app.labeling.journal import Journal, View
-from app.labeling.records import FaceRecord, ImageRecord, Item, Source
-from app.labeling.report import PER_LABEL, render_page
-from data.contract import LABELS
+from mien.app.labeling.journal import Journal, View
+from mien.app.labeling.records import FaceRecord, ImageRecord, Item, Source
+from mien.app.labeling.report import PER_LABEL, render_page
+from mien.data.contract import LABELS
 from tests.browser import launch
 from tests.support import encoded, gradient_image
 

@@ -9,12 +9,12 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page
 
-from app.labeling.files import CORRECTIONS
-from app.labeling.progress import Reporter
-from app.labeling.request import Request
-from app.labeling.review.corrections import read_corrections
-from app.labeling.run import label
-from app.settings import Settings
+from mien.app.labeling.files import CORRECTIONS
+from mien.app.labeling.progress import Reporter
+from mien.app.labeling.request import Request
+from mien.app.labeling.review.corrections import read_corrections
+from mien.app.labeling.run import label
+from mien.app.settings import Settings
 from tests.albums import write_photos
 from tests.e2e.browser.conftest import Open
 from tests.support import ROOT
@@ -35,7 +35,7 @@ def out(artifact: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def address(out: Path) -> Iterator[str]:
-    command = [sys.executable, "-m", "app", "review", out, "--port", "0"]
+    command = [sys.executable, "-m", "mien", "review", out, "--port", "0"]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     yield process.stdout.readline().split()[2].rstrip("/")

@@ -13,7 +13,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from app.cli.program import app
+from mien.app.cli.program import app
 from tests.albums import make_album
 from tests.support import ROOT
 
@@ -25,7 +25,7 @@ class Mien:
     environment: dict[str, str]
 
     def start(self, *arguments: str | Path, stdin: int | None = None) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "app", *map(str, arguments)]
+        command = [sys.executable, "-m", "mien", *map(str, arguments)]
         pipe = subprocess.PIPE
         return subprocess.Popen(command, cwd=ROOT, env=self.environment, stdin=stdin, stdout=pipe, stderr=pipe)
 

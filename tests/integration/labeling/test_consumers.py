@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from app.labeling.progress import Reporter
-from app.labeling.request import Request
-from app.labeling.run import label
-from app.settings import Settings
+from mien.app.labeling.progress import Reporter
+from mien.app.labeling.request import Request
+from mien.app.labeling.run import label
+from mien.app.settings import Settings
 from tests.albums import face_photo, rows_of, write_photos
 from tests.support import encoded
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.inference.detect import Face
-from app.inference.pipeline import Pipeline
-from app.labeling import facts, run
-from app.labeling.progress import Reporter
-from app.labeling.request import Request
-from app.settings import Settings
-from data.contract import Array
+from mien.app.inference.detect import Face
+from mien.app.inference.pipeline import Pipeline
+from mien.app.labeling import facts, run
+from mien.app.labeling.progress import Reporter
+from mien.app.labeling.request import Request
+from mien.app.settings import Settings
+from mien.data.contract import Array
 from tests.albums import face_photo, rows_of
 from tests.support import ROOT, encoded
 
@@ -28,9 +28,9 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 import numpy as np
-from app.inference.detect import Face
-from app.labeling import facts
-from app.settings import Settings
+from mien.app.inference.detect import Face
+from mien.app.labeling import facts
+from mien.app.settings import Settings
 from benchmarks.labeling_memory import measure
 
 class Fixed:

@@ -157,7 +157,7 @@ def test_rows_of_a_folder_that_became_unreadable_are_kept(
             raise OSError(5, "Input/output error")
         return real(path)
 
-    monkeypatch.setattr("app.labeling.scan.os.scandir", failing)
+    monkeypatch.setattr("mien.app.labeling.scan.os.scandir", failing)
     assert mien("label", photos, "--out", out, "--quiet").exit_code == 3
     assert (status_of(out)["deep/d.jpg"], status_of(out)["deep"]) == ("ok", "error")
     assert (out / "annotated" / "deep" / "d.jpg").exists()

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from pyarrow import parquet
 
-from app.labeling.ray import cluster
-from app.labeling.ray import engine as ray_engine
-from app.labeling.ray.partitions import begin_run
-from app.settings import Settings
+from mien.app.labeling.ray import cluster
+from mien.app.labeling.ray import engine as ray_engine
+from mien.app.labeling.ray.partitions import begin_run
+from mien.app.settings import Settings
 from tests.albums import make_album, write_photos
 from tests.integration.labeling.conftest import Mien
 

@@ -20,7 +20,7 @@ class Finder:
             sys.meta_path.remove(self)
             os.kill(os.getpid(), signal.SIGTERM)
 sys.meta_path.insert(0, Finder())
-from app.cli import main
+from mien.app.cli import main
 main()
 """
 # The program sends itself SIGTERM when a function is called.
@@ -32,7 +32,7 @@ def killing(*arguments, **options):
     os.kill(os.getpid(), signal.SIGTERM)
     return real(*arguments, **options)
 setattr(module, {function!r}, killing)
-from app.cli import main
+from mien.app.cli import main
 main()
 """
 # A signal during the import of a native library: the library raises ImportError instead.
@@ -44,7 +44,7 @@ def open_pipelines(*_):
     except BaseException as error:
         raise ImportError("initialization failed") from error
 app.labeling.run.open_pipelines = open_pipelines
-from app.cli import main
+from mien.app.cli import main
 main()
 """
 
@@ -63,7 +63,7 @@ def stopped(mien: Mien, program: str, photos: Path, *options: str) -> str:
 
 
 @pytest.mark.parametrize("options", [(), ("--json-log",)], ids=["text", "json"])
-@pytest.mark.parametrize("name", ["typer", "rich", "cv2", "onnxruntime.capi._pybind_state", "app.labeling.run"])
+@pytest.mark.parametrize("name", ["typer", "rich", "cv2", "onnxruntime.capi._pybind_state", "mien.app.labeling.run"])
 def test_a_signal_while_the_program_is_imported_exits_with_4(
     mien: Mien, photos: Path, name: str, options: tuple[str, ...]
 ) -> None:
@@ -76,11 +76,11 @@ def test_a_signal_while_the_program_is_imported_exits_with_4(
 @pytest.mark.parametrize(
     ("module", "function"),
     [
-        ("app.labeling.run", "open_pipelines"),
-        ("app.labeling.run", "sources_of"),
+        ("mien.app.labeling.run", "open_pipelines"),
+        ("mien.app.labeling.run", "sources_of"),
         ("app.labeling.outputs.csv", "face_rows"),
-        ("app.labeling.outputs.report", "render_page"),
-        ("app.labeling.run", "write_atomic"),
+        ("mien.app.labeling.outputs.report", "render_page"),
+        ("mien.app.labeling.run", "write_atomic"),
     ],
 )
 def test_a_signal_at_start_or_while_writing_exits_with_4_and_a_rerun_completes(
@@ -100,11 +100,11 @@ def test_a_signal_that_a_library_turns_into_another_error_exits_with_4(mien: Mie
 
 def test_a_signal_that_python_lost_stops_the_run_at_the_next_step(mien: Mien, photos: Path) -> None:
     program = (
-        "import os, signal, weakref\nfrom app.labeling import run\nreal = run.clear_parts\n"
+        "import os, signal, weakref\nfrom mien.app.labeling import run\nreal = run.clear_parts\n"
         "class Thing: pass\n"
         "def clear_parts(out):\n    thing = Thing()\n"
         "    weakref.finalize(thing, os.kill, os.getpid(), signal.SIGTERM)\n    del thing\n    real(out)\n"
-        "run.clear_parts = clear_parts\nfrom app.cli import main\nmain()\n"
+        "run.clear_parts = clear_parts\nfrom mien.app.cli import main\nmain()\n"
     )
     stopped(mien, program, photos, "--quiet")
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-import app
-from app.labeling import run
-from app.labeling.engine import Engine
+from mien import app
+from mien.app.labeling import run
+from mien.app.labeling.engine import Engine
 from tests.albums import face_photo, rows_of, write_photos
 from tests.integration.labeling.conftest import Mien, resize
 from tests.support import encoded
@@ -257,7 +257,7 @@ def test_a_log_of_json_lines_holds_nothing_else(mien: Mien, photos: Path, tmp_pa
     ],
 )
 def test_a_usage_error_is_one_json_line_too(options: tuple[str, ...], message: str, photos: Path) -> None:
-    command = [sys.executable, "-m", "app", "label", str(photos), *options, "--json-log"]
+    command = [sys.executable, "-m", "mien", "label", str(photos), *options, "--json-log"]
     done = subprocess.run(command, cwd=Path(app.__file__).parents[1], capture_output=True, text=True, check=False)
     (line,) = done.stderr.splitlines()
     assert done.returncode == 2

@@ -49,7 +49,7 @@ def test_an_example_runs(language: str, text: str, common: Server) -> None:
 
 
 def test_every_problem_of_the_service_is_in_the_guide() -> None:
-    from app.service.problems import INTERNAL, PROBLEMS
+    from mien.app.service.problems import INTERNAL, PROBLEMS
 
     guide = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     for problem in (*(row for _, row in PROBLEMS), INTERNAL):
@@ -80,7 +80,7 @@ def _default(text: str) -> object:
 
 
 def test_every_setting_that_the_guide_names_exists_with_its_default() -> None:
-    from app.settings import Settings
+    from mien.app.settings import Settings
 
     guide = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
     fields = {f"MIEN_{name.upper()}": field.default for name, field in Settings.model_fields.items()}
@@ -99,7 +99,7 @@ def _pairs(names: str, texts: str) -> list[tuple[str, str]]:
 
 
 def test_every_metric_that_the_guide_names_exists() -> None:
-    from app.service.metrics import Metrics
+    from mien.app.service.metrics import Metrics
 
     guide = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`(mien_\w+)", guide))

@@ -5,7 +5,7 @@ import json
 import httpx
 import pytest
 
-from app.inference.runtime.sessions import cuda_obstacle
+from mien.app.inference.runtime.sessions import cuda_obstacle
 from tests.integration.service.conftest import Serve
 
 

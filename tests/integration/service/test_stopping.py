@@ -24,12 +24,12 @@ if "--multiprocessing-fork" in sys.argv:
 {slow}
 """
 _SLOW_MODELS = """
-        import app.main
+        import mien.app.main
         build = app.main.build_pipelines
         app.main.build_pipelines = lambda settings: time.sleep(8) or build(settings)
 """
 _SLOW_IMPORT = """
-        find = lambda name, *_: name == "app.main" and time.sleep(8) or None
+        find = lambda name, *_: name == "mien.app.main" and time.sleep(8) or None
         sys.meta_path.insert(0, type("Slow", (), {"find_spec": find}))
 """
 PHOTOS = [encoded(gradient_image(width, 240), "JPEG") for width in (320, 400, 480)]

@@ -14,6 +14,16 @@ from safetensors.torch import save_file
 from timm import create_model
 from torch import nn
 
+from mien.training.config import OptimConfig, RecipeError
+from mien.training.distillation.losses import relabel
+from mien.training.evaluate import open_graph, run_graph
+from mien.training.loop.batches import epoch_order
+from mien.training.loop.optimizer import build_optimizer
+from mien.training.loop.run_folder import FACTS_NAME, load_best
+from mien.training.loop.sharpness import perturbed_weights
+from mien.training.release.foreign import ForeignWeightsError
+from mien.training.release.graphs import ReleasedNetwork, check_fp32, write_graph
+from mien.training.train import train
 from tests.data_sets import make_affectnet, make_expw
 from tests.support_training import (
     TINY_CNN,
@@ -25,16 +35,6 @@ from tests.support_training import (
     small_recipe,
     with_runtime,
 )
-from training.config import OptimConfig, RecipeError
-from training.distillation.losses import relabel
-from training.evaluate import open_graph, run_graph
-from training.loop.batches import epoch_order
-from training.loop.optimizer import build_optimizer
-from training.loop.run_folder import FACTS_NAME, load_best
-from training.loop.sharpness import perturbed_weights
-from training.release.foreign import ForeignWeightsError
-from training.release.graphs import ReleasedNetwork, check_fp32, write_graph
-from training.train import train
 
 
 def test_the_class_sampler_draws_classes_equally_and_square_root_is_in_between() -> None:

@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from models.manifest import default_artifact_dir
+from mien.models.manifest import default_artifact_dir
+from mien.training.compare import compare
+from mien.training.compare import main as compare_main
+from mien.training.config import DataSource, FoldConfig
+from mien.training.cross_validate import main
+from mien.training.loop.batches import load_faces
 from tests.support_training import drawn_faces, small_recipe, write_recipe
-from training.compare import compare
-from training.compare import main as compare_main
-from training.config import DataSource, FoldConfig
-from training.cross_validate import main
-from training.loop.batches import load_faces
 
 
 def test_cross_validation_scores_every_face_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -30,7 +30,7 @@ def test_an_interrupted_cross_validation_says_how_to_resume_it(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("training.cross_validate.train", interrupted)
+    monkeypatch.setattr("mien.training.cross_validate.train", interrupted)
     assert main([str(write_recipe(tmp_path / "recipe.yaml", small_recipe(tmp_path)))]) == 130
     assert "rerun the same command to resume" in caplog.text
 

@@ -8,20 +8,20 @@ import numpy as np
 import pytest
 import torch
 
-from models.detector.manifest import default_detector_dir, load_detector
+from mien.models.detector.manifest import default_detector_dir, load_detector
+from mien.training.detector import evaluate as evaluate_command
+from mien.training.detector import export as export_command
+from mien.training.detector.config import TEACHER_FILE, DetectorRecipe
+from mien.training.detector.evaluate import evaluate_artifact
+from mien.training.detector.export import export
+from mien.training.detector.images import read_bgr
+from mien.training.detector.runner import Network
+from mien.training.detector.train import train
+from mien.training.loop import checkpoint
+from mien.training.loop.run_folder import RunError, read_facts
+from mien.training.loop.session import Session
 from tests.support_detector import drawn_face, small_detector_recipe, untrained_graph
 from tests.support_training import losses
-from training.detector import evaluate as evaluate_command
-from training.detector import export as export_command
-from training.detector.config import TEACHER_FILE, DetectorRecipe
-from training.detector.evaluate import evaluate_artifact
-from training.detector.export import export
-from training.detector.images import read_bgr
-from training.detector.runner import Network
-from training.detector.train import train
-from training.loop import checkpoint
-from training.loop.run_folder import RunError, read_facts
-from training.loop.session import Session
 
 
 def test_a_stopped_run_resumes_to_the_same_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,25 +9,25 @@ import pytest
 from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
-from app.cli.program import app as mien_app
-from app.labeling.progress import Reporter
-from app.labeling.request import Request
-from app.labeling.run import label
-from app.main import create_app
-from app.settings import Settings
-from data.__main__ import app as data_app
-from data.contract import EIGHT_LABELS
-from models.manifest import load_artifact
+from mien.app.cli.program import app as mien_app
+from mien.app.labeling.progress import Reporter
+from mien.app.labeling.request import Request
+from mien.app.labeling.run import label
+from mien.app.main import create_app
+from mien.app.settings import Settings
+from mien.data.command import app as data_app
+from mien.data.contract import EIGHT_LABELS
+from mien.models.manifest import load_artifact
+from mien.training.compare import main as compare
+from mien.training.config import Recipe, RecipeError
+from mien.training.evaluate import evaluate
+from mien.training.export import export
+from mien.training.report.command import main as report
+from mien.training.train import train
 from tests.albums import face_photo
 from tests.data_sets import make_affectnet, make_folders
 from tests.support import encoded
 from tests.support_training import TINY_CNN, data_of, drawn_faces, small_recipe
-from training.compare import main as compare
-from training.config import Recipe, RecipeError
-from training.evaluate import evaluate
-from training.export import export
-from training.report.__main__ import main as report
-from training.train import train
 
 
 def recipe_of(root: Path, **changes: object) -> Recipe:

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 import yaml
 
-from data.contract import LABELS
+from mien.data.contract import LABELS
+from mien.training import experiment as command
+from mien.training.config import Recipe, RecipeError
+from mien.training.experiment import compare, main, run_rows
+from mien.training.report.comparison import as_markdown
+from mien.training.train import train
+from mien.training.variants import recipes_of
 from tests.data_sets import ferplus_votes, make_ferplus
 from tests.support_training import TINY_DEIT, drawn_faces, small_recipe, write_recipe
-from training import experiment as command
-from training.config import Recipe, RecipeError
-from training.experiment import compare, main, run_rows
-from training.report.comparison import as_markdown
-from training.train import train
-from training.variants import recipes_of
 
 EXPERIMENTS = sorted((Path(__file__).parents[3] / "training" / "recipes" / "experiments").glob("*.yaml"))
 
@@ -40,7 +40,7 @@ def experiment(tmp_path: Path) -> Path:
 def test_every_experiment_gives_recipes_of_distinct_names(path: Path, reduced: bool) -> None:
     recipes = [recipe for of_seeds in recipes_of(path, reduced=reduced).values() for recipe in of_seeds]
     assert len({recipe.name for recipe in recipes}) == len(recipes) >= 2
-    assert f"python -m training.experiment training/recipes/experiments/{path.name}" in path.read_text(encoding="utf-8")
+    assert f"mien experiment training/recipes/experiments/{path.name}" in path.read_text(encoding="utf-8")
 
 
 def test_rows_differ_from_the_base_only_in_their_overrides(experiment: Path) -> None:

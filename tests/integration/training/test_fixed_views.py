@@ -7,14 +7,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from data.augment import AugmentConfig
-from data.tree import DatasetError
+from mien.data.augment import AugmentConfig
+from mien.data.tree import DatasetError
+from mien.training.config import DistillationConfig, RecipeError
+from mien.training.distillation.teachers import Teachers, fixed_logits
+from mien.training.loop.batches import EpochPlan, FaceBatches, JoinedFaces, load_faces
+from mien.training.loop.machine import Machine
+from mien.training.train import train
 from tests.support_training import TINY_DEIT, drawn_faces, losses, metric_lines, small_recipe
-from training.config import DistillationConfig, RecipeError
-from training.distillation.teachers import Teachers, fixed_logits
-from training.loop.batches import EpochPlan, FaceBatches, JoinedFaces, load_faces
-from training.loop.machine import Machine
-from training.train import train
 
 CPU = Machine(torch.device("cpu"), torch.autocast("cpu", enabled=False))
 

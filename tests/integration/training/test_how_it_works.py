@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data.contract import LABELS
-from models.manifest import default_artifact_dir
+from mien.data.contract import LABELS
+from mien.models.manifest import default_artifact_dir
+from mien.training.train import train
 from tests.data_sets import make_folders
 from tests.support_training import TINY_CNN, TINY_DEIT, drawn_faces, small_recipe
 from tools.illustrate import _STYLE, FACES, MAX_BYTES, PHOTOS, PICTURES, main, read_subject, sample_faces
-from training.train import train
 
 ROOT = Path(__file__).parents[3]
 GUIDE = ROOT / "docs" / "how-it-works.md"
@@ -113,10 +113,10 @@ def test_no_face_of_the_data_set_is_drawn(place: Path) -> None:
 
 
 def test_the_displayed_faces_are_aligned_as_in_the_service() -> None:
-    from app.inference.detect import create_detector
-    from app.inference.detect.weights import find_yunet
-    from app.settings import Settings
-    from data.contract import align, decode
+    from mien.app.inference.detect import create_detector
+    from mien.app.inference.detect.weights import find_yunet
+    from mien.app.settings import Settings
+    from mien.data.contract import align, decode
 
     settings = Settings()
     if find_yunet(settings.models_dir) is None:

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from models.manifest import read_manifest, write_manifest
-from models.network import FaceNetwork, Head, select_head
+from mien.models.manifest import read_manifest, write_manifest
+from mien.models.network import FaceNetwork, Head, select_head
+from mien.training import evaluate, export
+from mien.training.config import DistillationConfig
+from mien.training.distillation.teachers import Teachers
+from mien.training.faces import read_faces
+from mien.training.loop.run_folder import RunError, build_network, load_best
+from mien.training.release.initialization import InitialWeightsError, load_initial
+from mien.training.train import train
 from tests.support_training import PLAIN_DEIT, TINY_CNN, TINY_DEIT, drawn_faces, small_recipe
-from training import evaluate, export
-from training.config import DistillationConfig
-from training.distillation.teachers import Teachers
-from training.faces import read_faces
-from training.loop.run_folder import RunError, build_network, load_best
-from training.release.initialization import InitialWeightsError, load_initial
-from training.train import train
 
 PLAIN_STEM = TINY_DEIT | {"options": PLAIN_DEIT["options"]}
 MODELS = {"hybrid": TINY_DEIT, "cnn": TINY_CNN}

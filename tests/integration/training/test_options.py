@@ -13,11 +13,25 @@ import torch
 from safetensors.torch import save_file
 from timm import create_model
 
-from data.contract import LABELS
-from data.readers.base import Sample
-from data.tree import DatasetError
-from models.backbones import BackboneConfig, create_backbone
-from models.manifest import default_artifact_dir
+from mien.data.contract import LABELS
+from mien.data.readers.base import Sample
+from mien.data.tree import DatasetError
+from mien.models.backbones import BackboneConfig, create_backbone
+from mien.models.manifest import default_artifact_dir
+from mien.training.config import DataSource, DistillationConfig, Recipe, RecipeError, RuntimeConfig
+from mien.training.distillation.teachers import Teachers
+from mien.training.evaluate import main as evaluate_main
+from mien.training.loop import checkpoint
+from mien.training.loop.batches import JoinedFaces, _target, load_faces
+from mien.training.loop.machine import Machine, choose_device
+from mien.training.loop.provenance import weights_sha256
+from mien.training.loop.run_folder import RunError, build_network, load_best
+from mien.training.loop.session import Session
+from mien.training.loop.supervised import Supervised
+from mien.training.loop.throughput import Clock, forward_flops, matmul_flops_per_s
+from mien.training.loop.trackers import BOARD_FOLDER
+from mien.training.report.command import main as report_main
+from mien.training.train import train
 from tests.data_sets import make_folders
 from tests.support_models import crops
 from tests.support_training import (
@@ -30,20 +44,6 @@ from tests.support_training import (
     small_recipe,
     with_runtime,
 )
-from training.config import DataSource, DistillationConfig, Recipe, RecipeError, RuntimeConfig
-from training.distillation.teachers import Teachers
-from training.evaluate import main as evaluate_main
-from training.loop import checkpoint
-from training.loop.batches import JoinedFaces, _target, load_faces
-from training.loop.machine import Machine, choose_device
-from training.loop.provenance import weights_sha256
-from training.loop.run_folder import RunError, build_network, load_best
-from training.loop.session import Session
-from training.loop.supervised import Supervised
-from training.loop.throughput import Clock, forward_flops, matmul_flops_per_s
-from training.loop.trackers import BOARD_FOLDER
-from training.report.__main__ import main as report_main
-from training.train import train
 
 
 def session_of(recipe: Recipe, out: Path) -> Session:
@@ -123,7 +123,7 @@ def test_a_run_in_bf16_warns_where_fp32_is_faster(
     warnings: int,
 ) -> None:
     rates = {torch.bfloat16: bf16, torch.float32: 150e9}
-    monkeypatch.setattr("training.loop.throughput.matmul_flops_per_s", lambda _device, dtype: rates[dtype])
+    monkeypatch.setattr("mien.training.loop.throughput.matmul_flops_per_s", lambda _device, dtype: rates[dtype])
     recipe = small_recipe(drawn_faces(tmp_path / "faces", train=2, valid=1), epochs=1)
     train(with_runtime(recipe, precision="fp32"), tmp_path / "fp32")
     assert "bf16 is slower" not in caplog.text

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 import torch
 
+from mien.training.config import Recipe, RecipeError
+from mien.training.loop import checkpoint
+from mien.training.loop.batches import JoinedFaces, load_faces
+from mien.training.loop.machine import Machine
+from mien.training.loop.parallel import World
+from mien.training.loop.run_folder import FACTS_NAME, build_network
+from mien.training.loop.session import Session
+from mien.training.loop.supervised import Supervised
+from mien.training.train import train
 from tests.support_training import PLAIN_DEIT, drawn_faces, losses, small_recipe, write_recipe
-from training.config import Recipe, RecipeError
-from training.loop import checkpoint
-from training.loop.batches import JoinedFaces, load_faces
-from training.loop.machine import Machine
-from training.loop.parallel import World
-from training.loop.run_folder import FACTS_NAME, build_network
-from training.loop.session import Session
-from training.loop.supervised import Supervised
-from training.train import train
 
 STEADY = PLAIN_DEIT | {"name": "deit_tiny_distilled_patch16_224"}  # BatchNorm has statistics per process on the CPU
 ROOT = Path(__file__).parents[3]
@@ -32,7 +32,7 @@ def recipe_of(root: Path, **changes: object) -> Recipe:
 def train_in_two(recipe: Recipe, out: Path) -> None:
     path = write_recipe(out.parent / "recipe.yaml", recipe)
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    command = [*launcher, "-m", "training.train", str(path), "--out", str(out)]
+    command = [*launcher, "-m", "mien.training.train", str(path), "--out", str(out)]
     done = subprocess.run(
         command, cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False
     )

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from models.backbones import UnknownBackbone
-from models.masked_autoencoder import MaskConfig, MaskedAutoencoder
+from mien.models.backbones import UnknownBackbone
+from mien.models.masked_autoencoder import MaskConfig, MaskedAutoencoder
+from mien.training.config import RecipeError, read_as
+from mien.training.loop import checkpoint
+from mien.training.loop.run_folder import build_network, load_best
+from mien.training.loop.trackers import BOARD_FOLDER
+from mien.training.pretrain import PretrainRecipe, pretrain
+from mien.training.release.initialization import ENCODER_NAME, InitialWeightsError, load_initial
+from mien.training.train import train
 from tests.support_training import PLAIN_DEIT, TINY_CNN, TINY_DEIT, drawn_faces, losses, small_recipe, with_runtime
-from training.config import RecipeError, read_as
-from training.loop import checkpoint
-from training.loop.run_folder import build_network, load_best
-from training.loop.trackers import BOARD_FOLDER
-from training.pretrain import PretrainRecipe, pretrain
-from training.release.initialization import ENCODER_NAME, InitialWeightsError, load_initial
-from training.train import train
 
 DISTILLED = PLAIN_DEIT | {"name": "deit_tiny_distilled_patch16_224"}
 POSITIONS = "backbone.network.pos_embed"

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from data.contract import LABELS
-from models.manifest import load_artifact
+from mien.data.contract import LABELS
+from mien.models.manifest import load_artifact
+from mien.training import evaluate, export
+from mien.training.config import read_recipe
+from mien.training.report.command import main as report
+from mien.training.train import train
 from tests.data_sets import make_raf_db
-from training import evaluate, export
-from training.config import read_recipe
-from training.report.__main__ import main as report
-from training.train import train
 
 RECIPES = Path(__file__).parents[3] / "training" / "recipes"
 STUDENTS = ["rafdb_deit_tiny", "rafdb_deit_small", "rafdb_deit_base", "rafdb_hybrid_tiny"]

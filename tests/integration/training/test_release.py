@@ -8,21 +8,21 @@ import numpy as np
 import pytest
 import torch
 
-from data.contract import LABELS
-from data.errors import MienError
-from data.readers.folders import Folders
-from models.manifest import load_artifact, sha256_of, write_manifest
-from models.network import select_head
-from models.rollout import recorded_attention, rollout
+from mien.data.contract import LABELS
+from mien.data.errors import MienError
+from mien.data.readers.folders import Folders
+from mien.models.manifest import load_artifact, sha256_of, write_manifest
+from mien.models.network import select_head
+from mien.models.rollout import recorded_attention, rollout
+from mien.training import evaluate, export
+from mien.training.faces import read_faces
+from mien.training.loop.batches import load_faces
+from mien.training.loop.run_folder import load_best, parameters, read_facts
+from mien.training.loop.throughput import TrainingDiverged
+from mien.training.release import graphs
+from mien.training.release.description import finish
+from mien.training.train import train
 from tests.support_training import TINY_CNN, TINY_DEIT, drawn_faces, small_recipe
-from training import evaluate, export
-from training.faces import read_faces
-from training.loop.batches import load_faces
-from training.loop.run_folder import load_best, parameters, read_facts
-from training.loop.throughput import TrainingDiverged
-from training.release import graphs
-from training.release.description import finish
-from training.train import train
 
 
 @pytest.fixture(scope="module")

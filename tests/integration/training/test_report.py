@@ -7,12 +7,12 @@ import pytest
 import yaml
 from playwright.sync_api import sync_playwright
 
-from data.contract import LABELS
+from mien.data.contract import LABELS
+from mien.training.report.command import main
+from mien.training.train import train
 from tests.browser import launch
 from tests.data_sets import make_folders, make_raf_db
 from tests.support_training import TINY_CNN, TINY_DEIT, Page, data_of, small_recipe
-from training.report.__main__ import main
-from training.train import train
 
 PAGES: dict[tuple[str, ...], str] = {}
 

@@ -10,21 +10,21 @@ from pathlib import Path
 import pytest
 import yaml
 
-from data.errors import MienError
-from models.manifest import default_artifact_dir, sha256_of
+from mien.data.errors import MienError
+from mien.models.manifest import default_artifact_dir, sha256_of
+from mien.training.config import Recipe
+from mien.training.loop import checkpoint
+from mien.training.loop.run_folder import METRICS_NAME, RECIPE_NAME, RunError, read_facts
+from mien.training.loop.supervised import Supervised
+from mien.training.train import train
 from tests.support_training import TINY_CNN, TINY_DEIT, drawn_faces, losses, metric_lines, small_recipe, with_runtime
-from training.config import Recipe
-from training.loop import checkpoint
-from training.loop.run_folder import METRICS_NAME, RECIPE_NAME, RunError, read_facts
-from training.loop.supervised import Supervised
-from training.train import train
 
 KILLS = 10
 
 
 def start(recipe: Recipe, out: Path) -> multiprocessing.process.BaseProcess:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["training.train"])  # torch is imported once, not once a kill
+    context.set_forkserver_preload(["mien.training.train"])  # torch is imported once, not once a kill
     process = context.Process(target=train, args=(recipe, out))
     process.start()
     return process

@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import nn
 
+from mien.training.loop import checkpoint
+from mien.training.loop.optimizer import build_average
+from mien.training.loop.run_folder import RunError
+from mien.training.loop.session import OutOfMemory, Session
+from mien.training.report.command import main as report
+from mien.training.report.history import read_history
+from mien.training.train import train
 from tests.support_training import TINY_DEIT, drawn_faces, losses, small_recipe, with_runtime
-from training.loop import checkpoint
-from training.loop.optimizer import build_average
-from training.loop.run_folder import RunError
-from training.loop.session import OutOfMemory, Session
-from training.report.__main__ import main as report
-from training.report.history import read_history
-from training.train import train
 
 # recorded before training and pretraining came to share their step; fp32 on one thread of an x86-64 CPU
 GOLDEN = {

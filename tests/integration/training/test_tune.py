@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from data.contract import LABELS
-from models.manifest import default_artifact_dir
+from mien.data.contract import LABELS
+from mien.models.manifest import default_artifact_dir
+from mien.training.compare import main as compare
+from mien.training.config import read_recipe
+from mien.training.evaluate import open_graph, run_graph
+from mien.training.export import export
+from mien.training.faces import read_faces
+from mien.training.loop.run_folder import load_best
+from mien.training.train import train
 from tests.data_sets import make_folders
-from training.compare import main as compare
-from training.config import read_recipe
-from training.evaluate import open_graph, run_graph
-from training.export import export
-from training.faces import read_faces
-from training.loop.run_folder import load_best
-from training.train import train
 
 ROOT = Path(__file__).parents[3]
 RECIPE = ROOT / "training" / "recipes" / "folders_hybrid_tiny.yaml"

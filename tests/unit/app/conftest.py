@@ -12,12 +12,12 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from starlette.testclient import WebSocketTestSession
 
-from app.inference.classifier import Classifier
-from app.inference.detect import Face
-from app.inference.pipeline import Pipeline
-from app.main import create_app
-from app.settings import Settings
-from data.contract import Array
+from mien.app.inference.classifier import Classifier
+from mien.app.inference.detect import Face
+from mien.app.inference.pipeline import Pipeline
+from mien.app.main import create_app
+from mien.app.settings import Settings
+from mien.data.contract import Array
 
 Connect = Callable[..., TestClient]
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from app import errors
-from app.errors import CapacityError, RequestError
-from app.service.problems import INTERNAL, PROBLEMS, problem_for
-from data.contract import DecodeError, ImageTooLarge, UnsupportedImage
-from data.errors import MienError
+from mien.app import errors
+from mien.app.errors import CapacityError, RequestError
+from mien.app.service.problems import INTERNAL, PROBLEMS, problem_for
+from mien.data.contract import DecodeError, ImageTooLarge, UnsupportedImage
+from mien.data.errors import MienError
 
 
 def tree(root: type[Exception]) -> set[type[Exception]]:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from app import VERSION
-from app.service.security import key_hash
-from app.service.state import Service
-from data.contract import EIGHT_LABELS, LABELS
+from mien.app import VERSION
+from mien.app.service.security import key_hash
+from mien.app.service.state import Service
+from mien.data.contract import EIGHT_LABELS, LABELS
 from tests.support import encoded, gradient_image
 from tests.unit.app.conftest import Connect
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from app.errors import SettingsError
-from app.service import server
-from app.settings import Settings, environment, load_settings
+from mien.app.errors import SettingsError
+from mien.app.service import server
+from mien.app.settings import Settings, environment, load_settings
 from tests.support import ROOT
 
 

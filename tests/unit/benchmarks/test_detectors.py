@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from app.inference.detect import create_detector
-from app.settings import load_settings
 from benchmarks.detectors import score
+from mien.app.inference.detect import create_detector
+from mien.app.settings import load_settings
+from mien.training.detector.images import LabeledImage, LabeledImages, read_bgr
 from tests.support import sample_photo
-from training.detector.images import LabeledImage, LabeledImages, read_bgr
 
 
 def test_a_detector_agrees_with_its_own_faces_and_misses_what_it_does_not_see() -> None:

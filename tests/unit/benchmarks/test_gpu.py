@@ -12,11 +12,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from app.errors import ProviderUnavailable
-from app.inference.classifier import Classifier
-from app.inference.runtime import sessions
 from benchmarks import gpu
-from data.contract import LABELS, Array
+from mien.app.errors import ProviderUnavailable
+from mien.app.inference.classifier import Classifier
+from mien.app.inference.runtime import sessions
+from mien.data.contract import LABELS, Array
 from tests.support import tiny_artifact
 
 _ROOT = Path(__file__).resolve().parents[3]

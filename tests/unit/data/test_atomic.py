@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from data.atomic import atomic_file, atomic_path, write_atomic
+from mien.data.atomic import atomic_file, atomic_path, write_atomic
 
 
 def test_a_failure_while_writing_keeps_the_old_file_and_leaves_no_temporary_file(tmp_path: Path) -> None:

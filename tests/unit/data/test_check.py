@@ -1,4 +1,4 @@
-"""`python -m data check`: problems of a copy, and how to get the data set."""
+"""`mien data check`: problems of a copy, and how to get the data set."""
 
 import json
 import shutil
@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from data.__main__ import app
-from data.check import Report, check
-from data.contract import LABELS
-from data.readers import raf_db
-from data.readers.base import Reader, Sample, open_reader, readers
+from mien.data.check import Report, check
+from mien.data.command import app
+from mien.data.contract import LABELS
+from mien.data.readers import raf_db
+from mien.data.readers.base import Reader, Sample, open_reader, readers
 from tests.data_sets import SIX_PER_CLASS, make_ferplus, make_folders, make_muxspace, make_raf_db, make_raf_db_kaggle
 
 

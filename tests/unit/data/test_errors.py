@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from data.errors import MienError
+from mien.data.errors import MienError
 
 _ROOT = Path(__file__).resolve().parents[3]
 _BUILTIN = {"Exception", "ValueError", "RuntimeError", "OSError", "TypeError", "KeyError"}

@@ -7,11 +7,11 @@ import cv2
 import numpy as np
 import pytest
 
-from data.contract import LABELS
-from data.folds import folds_of
-from data.near_duplicates import near_duplicate_groups, thumbnails
-from data.readers.base import open_reader
-from data.tree import DatasetError
+from mien.data.contract import LABELS
+from mien.data.folds import folds_of
+from mien.data.near_duplicates import near_duplicate_groups, thumbnails
+from mien.data.readers.base import open_reader
+from mien.data.tree import DatasetError
 from tests.data_sets import make_expw, make_folders, make_muxspace
 
 

@@ -4,8 +4,8 @@ import cv2
 import numpy as np
 import pytest
 
-from data.contract import Array
-from data.near_duplicates import near_duplicates, thumbnails
+from mien.data.contract import Array
+from mien.data.near_duplicates import near_duplicates, thumbnails
 from tests.data_sets import draw_face
 
 

@@ -1,6 +1,6 @@
 """Splits that depend on names only."""
 
-from data.split import hold_out
+from mien.data.split import hold_out
 
 NAMES = [f"train_{number:05}" for number in range(1, 1001)]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from data.tree import DatasetError, FileTree, FolderTree, ZipTree, open_tree
+from mien.data.tree import DatasetError, FileTree, FolderTree, ZipTree, open_tree
 
 FILES = {"a/one.txt": b"1", "a/b/two.txt": b"22", "three.txt": b"333"}
 LITTER = {".DS_Store": b"", "__MACOSX/a/one.txt": b"", "a/.hidden": b""}

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.inference.pipeline import build_pipeline
-from app.settings import load_settings
-from data.contract import LABELS, LANDMARKS, decode
 from mien import Analyzer, Face, MienError
+from mien.app.inference.pipeline import build_pipeline
+from mien.app.settings import load_settings
+from mien.data.contract import LABELS, LANDMARKS, decode
 from tests.support import encoded, gradient_image, sample_photo
 
 

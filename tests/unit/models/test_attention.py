@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from models.attention import (
+from mien.models.attention import (
     attention_distances,
     grid_side,
     has_class_token,
@@ -13,7 +13,7 @@ from models.attention import (
     token_cosines,
     trace,
 )
-from models.network import FaceNetwork
+from mien.models.network import FaceNetwork
 from tests.support_models import config, crops
 
 SMALL = {"embed_dim": 32, "depth": 3, "num_heads": 2, "patch_px": 8}

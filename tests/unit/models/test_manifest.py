@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data.contract import LABELS, label_index
-from models import manifest as module
-from models.manifest import ArtifactError, Manifest, artifact_dir, read_manifest, write_manifest
+from mien.data.contract import LABELS, label_index
+from mien.models import manifest as module
+from mien.models.manifest import ArtifactError, Manifest, artifact_dir, read_manifest, write_manifest
 from tests.support import tiny_artifact
 
 RARE = label_index("disgust")

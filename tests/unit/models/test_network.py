@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from models.network import FaceNetwork, Preprocess, select_head
+from mien.models.network import FaceNetwork, Preprocess, select_head
 from tests.support_models import DEIT, SMALL, config, crops
 
 

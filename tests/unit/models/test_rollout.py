@@ -2,8 +2,8 @@
 
 import torch
 
-from models.network import FaceNetwork
-from models.rollout import recorded_attention, rollout
+from mien.models.network import FaceNetwork
+from mien.models.rollout import recorded_attention, rollout
 from tests.support_models import DEIT, SMALL, config, crops
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from data.contract.align import TEMPLATE_PX
-from data.readers.base import open_reader
+from mien.data.contract.align import TEMPLATE_PX
+from mien.data.readers.base import open_reader
 from tests.support import folder_from_environment
 from tools.measure_template import ARCFACE_PX, ENLARGED_PX, Faces, detect_on_crops, published_landmarks
 

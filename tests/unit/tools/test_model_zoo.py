@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from models.manifest import load_artifact
+from mien.models.manifest import load_artifact
 from tools.model_zoo import main
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from mien.training.command import INTERRUPTED, run_command
+from mien.training.config import Recipe
 from tests.support_training import small_recipe, write_recipe
-from training.command import INTERRUPTED, run_command
-from training.config import Recipe
 
 
 def test_an_interrupted_training_says_how_to_resume_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -14,6 +14,6 @@ def test_an_interrupted_training_says_how_to_resume_it(tmp_path: Path, caplog: p
         raise KeyboardInterrupt
 
     path = write_recipe(tmp_path / "recipe.yaml", small_recipe(tmp_path))
-    status = run_command("training.train", "Train.", Recipe, interrupted, [str(path)])
+    status = run_command("train", "Train.", Recipe, interrupted, [str(path)])
     assert status == INTERRUPTED == 130
     assert "rerun the same command to resume" in caplog.text

@@ -8,17 +8,17 @@ import numpy as np
 import onnx
 import pytest
 
-from app.errors import ProviderUnavailable
-from app.inference.classifier import Classifier
-from data.contract import LABELS, Array
-from data.readers.base import Reader, Sample
-from data.readers.folders import Folders
-from models.manifest import ArtifactError, Interval, default_artifact_dir, load_artifact, write_manifest
+from mien.app.errors import ProviderUnavailable
+from mien.app.inference.classifier import Classifier
+from mien.data.contract import LABELS, Array
+from mien.data.readers.base import Reader, Sample
+from mien.data.readers.folders import Folders
+from mien.models.manifest import ArtifactError, Interval, default_artifact_dir, load_artifact, write_manifest
+from mien.training import quantize
+from mien.training.evaluate import score
+from mien.training.quantize import Comparison, QuantizationError
 from tests.support import tiny_artifact
 from tests.support_training import drawn_faces
-from training import quantize
-from training.evaluate import score
-from training.quantize import Comparison, QuantizationError
 
 
 @pytest.fixture(scope="module")

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from mien.training.config import Recipe, read_recipe
+from mien.training.distillation.losses import distillation_loss
+from mien.training.loop.run_folder import build_network, parameters
+from mien.training.variants import recipes_of
 from tests.support_models import crops
-from training.config import Recipe, read_recipe
-from training.distillation.losses import distillation_loss
-from training.loop.run_folder import build_network, parameters
-from training.variants import recipes_of
 
 FOLDER = Path(__file__).parents[3] / "training" / "recipes"
 RECIPES = sorted(FOLDER.glob("*.yaml"))
@@ -26,7 +26,7 @@ def read(path: Path) -> Recipe:
 def test_a_recipe_states_its_command_and_cost(path: Path) -> None:
     head = path.read_text(encoding="utf-8").partition("\nname:")[0]
     assert read_recipe(path).name == path.stem
-    assert f"python -m training.train training/recipes/{path.name}" in head
+    assert f"mien train training/recipes/{path.name}" in head
     assert "minutes" in head or "ot trained" in head
     for needed in re.findall(r"training/recipes/(\w+\.yaml)", head):
         assert (FOLDER / needed).exists(), needed

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import yaml
 
+from mien.training.config import RecipeError
+from mien.training.loop.run_folder import build_network, parameters
+from mien.training.variants import Plot, recipes_of
 from tests.support_training import TINY_CNN, TINY_DEIT, small_recipe, write_recipe
-from training.config import RecipeError
-from training.loop.run_folder import build_network, parameters
-from training.variants import Plot, recipes_of
 
 EXPERIMENTS = Path(__file__).parents[3] / "training" / "recipes" / "experiments"
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from models.manifest import Interval
-from training.wording import interval, most_confused, percent
+from mien.models.manifest import Interval
+from mien.training.wording import interval, most_confused, percent
 
 
 def test_a_share_is_a_percentage_with_the_requested_digits() -> None:

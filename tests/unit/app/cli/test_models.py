@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from app.cli.program import app
-from app.errors import DownloadError
-from app.inference.detect import weights
+from mien.app.cli.program import app
+from mien.app.errors import DownloadError
+from mien.app.inference.detect import weights
 
 
 @pytest.fixture(autouse=True)

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from app.cli.program import app
-from app.cli.training import MODULES
+from mien.app.cli.program import app
+from mien.app.cli.training import MODULES
 from tests.data_sets import make_folders
 from tests.support import ROOT
 
 
 def mien(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Simulate the installed program: its folder is first in sys.path instead of the working directory."""
-    command = [sys.executable, "-P", "-c", "from app.cli import main; main()", *arguments]
+    command = [sys.executable, "-P", "-c", "from mien.app.cli import main; main()", *arguments]
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
 
@@ -42,7 +42,7 @@ def test_a_command_forwards_help_and_errors(tmp_path: Path, name: str) -> None:
 def test_without_torch_one_line_names_the_command_to_install_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda library: None if library == "torch" else found(library))
-    result = CliRunner().invoke(app, [name, "recipe.yaml"])
+    result = CliRunner().invoke(app, [*name.split(), "recipe.yaml"])
     assert result.exit_code == 1
     assert "torch not installed" in result.stderr
     assert "requirements/install.sh .venv-train train" in result.stderr

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from app.inference.attention_overlay import overlay
-from app.inference.classifier import Classifier
-from app.inference.pipeline import Pipeline
-from app.main import create_app
-from app.settings import Settings
-from data.contract import decode
+from mien.app.inference.attention_overlay import overlay
+from mien.app.inference.classifier import Classifier
+from mien.app.inference.pipeline import Pipeline
+from mien.app.main import create_app
+from mien.app.settings import Settings
+from mien.data.contract import decode
 from tests.support import encoded, gradient_image, tiny_artifact
 from tests.unit.app.conftest import DrawnFaces, LocalClient
 

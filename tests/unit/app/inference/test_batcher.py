@@ -10,10 +10,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from app.errors import QueueFull, ShuttingDown
-from app.inference.batcher import Batcher, BatchLimits
-from app.inference.classifier import Classifier
-from data.contract import CROP_PX, LABELS, Array
+from mien.app.errors import QueueFull, ShuttingDown
+from mien.app.inference.batcher import Batcher, BatchLimits
+from mien.app.inference.classifier import Classifier
+from mien.data.contract import CROP_PX, LABELS, Array
 from tests.support import random_crops
 
 TIMEOUT_S = 20

@@ -9,13 +9,13 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from app.errors import InvalidRequest, ProviderUnavailable
-from app.inference.classifier import CPU_BATCH, Classifier, create_classifier
-from app.inference.runtime import sessions
-from app.inference.runtime.sessions import CPU
-from app.settings import load_settings
-from data.contract import CROP_PX, LABELS
-from models.manifest import ArtifactError
+from mien.app.errors import InvalidRequest, ProviderUnavailable
+from mien.app.inference.classifier import CPU_BATCH, Classifier, create_classifier
+from mien.app.inference.runtime import sessions
+from mien.app.inference.runtime.sessions import CPU
+from mien.app.settings import load_settings
+from mien.data.contract import CROP_PX, LABELS
+from mien.models.manifest import ArtifactError
 from tests.support import RELEVANCE_GRID, random_crops, tiny_artifact
 
 

@@ -5,11 +5,11 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from app.inference.detect import Face
-from app.inference.drawing import Rectangle, annotate, place_tags
-from app.inference.pipeline import Analysis, LabeledFace
-from data.contract import EIGHT_LABELS, LABELS, Array
-from data.contract.palette import COLORS, hex_color
+from mien.app.inference.detect import Face
+from mien.app.inference.drawing import Rectangle, annotate, place_tags
+from mien.app.inference.pipeline import Analysis, LabeledFace
+from mien.data.contract import EIGHT_LABELS, LABELS, Array
+from mien.data.contract.palette import COLORS, hex_color
 
 GRAY = np.full((480, 640, 3), 90, np.uint8)
 

@@ -7,9 +7,9 @@ import zlib
 import numpy as np
 import pytest
 
-from app.inference import image_guard
-from app.inference.image_guard import MAX_PARTS, MAX_SCANS, PixelBudget, check
-from data.contract import DecodeError, ImageTooLarge, UnsupportedImage
+from mien.app.inference import image_guard
+from mien.app.inference.image_guard import MAX_PARTS, MAX_SCANS, PixelBudget, check
+from mien.data.contract import DecodeError, ImageTooLarge, UnsupportedImage
 from tests.support import encoded, gradient_image
 
 LIMIT = 50_000_000

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from app.inference.detect import search
-from app.inference.in_browser import browser_pipeline
-from app.settings import Settings
-from models.detector.manifest import default_detector_dir, load_detector
-from models.manifest import read_manifest
+from mien.app.inference.detect import search
+from mien.app.inference.in_browser import browser_pipeline
+from mien.app.settings import Settings
+from mien.models.detector.manifest import default_detector_dir, load_detector
+from mien.models.manifest import read_manifest
 from tests.support import tiny_artifact
 
 

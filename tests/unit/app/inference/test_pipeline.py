@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from app.errors import PayloadTooLarge
-from app.inference.detect.base import Face
-from app.inference.pipeline import Pipeline, build_pipeline
-from app.settings import load_settings
-from data import contract
-from data.contract import CROP_PX, LABELS, Array, DecodeError, ImageTooLarge, UnsupportedImage
-from data.readers.base import Sample, frame
+from mien.app.errors import PayloadTooLarge
+from mien.app.inference.detect.base import Face
+from mien.app.inference.pipeline import Pipeline, build_pipeline
+from mien.app.settings import load_settings
+from mien.data import contract
+from mien.data.contract import CROP_PX, LABELS, Array, DecodeError, ImageTooLarge, UnsupportedImage
+from mien.data.readers.base import Sample, frame
 from tests.support import encoded, folder_from_environment, gradient_image, sample_photo, tiny_artifact
 from tests.unit.app.conftest import upright_face
 

@@ -5,10 +5,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from app.inference.detect import Face
-from app.inference.pipeline import LabeledFace
-from app.inference.tracking import Tracker, TrackingRules
-from data.contract import CROP_PX, LABELS, label_index
+from mien.app.inference.detect import Face
+from mien.app.inference.pipeline import LabeledFace
+from mien.app.inference.tracking import Tracker, TrackingRules
+from mien.data.contract import CROP_PX, LABELS, label_index
 
 FRAME_S = 1 / 15
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.inference.wording import percent
+from mien.app.inference.wording import percent
 
 
 @pytest.mark.parametrize(

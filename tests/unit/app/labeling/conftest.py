@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from app.labeling.progress import Reporter
-from app.labeling.request import Request
-from app.labeling.run import Outcome, label
-from app.settings import Settings
+from mien.app.labeling.progress import Reporter
+from mien.app.labeling.request import Request
+from mien.app.labeling.run import Outcome, label
+from mien.app.settings import Settings
 from tests.albums import write_photos, write_video
 from tests.support import encoded, gradient_image
 

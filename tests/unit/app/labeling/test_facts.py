@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from app.inference import classifier as classifiers
-from app.labeling.facts import OtherRun
-from app.labeling.progress import Reporter
-from app.labeling.request import Request
-from app.labeling.run import label
-from app.settings import Settings
+from mien.app.inference import classifier as classifiers
+from mien.app.labeling.facts import OtherRun
+from mien.app.labeling.progress import Reporter
+from mien.app.labeling.request import Request
+from mien.app.labeling.run import label
+from mien.app.settings import Settings
 from tests.albums import rows_of, write_photos
 from tests.support import tiny_artifact
 

@@ -4,8 +4,8 @@ import cv2
 import numpy as np
 import pytest
 
-from app.labeling.pose import _HEAD_MM, head_pose
-from data.contract import Array
+from mien.app.labeling.pose import _HEAD_MM, head_pose
+from mien.data.contract import Array
 
 
 def landmarks(yaw: float, pitch: float, roll: float = 0.0) -> Array:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from app.labeling.progress import Bar, JsonLog, Lines, Reporter, reporter
-from app.labeling.records import Failure, ImageRecord, Item
+from mien.app.labeling.progress import Bar, JsonLog, Lines, Reporter, reporter
+from mien.app.labeling.records import Failure, ImageRecord, Item
 
 BAD = ImageRecord(Item("a.jpg", "file", bytes(Path("a.jpg")), None, 1), "error", failure=Failure("corrupt", "cut off"))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from app.labeling.summary import print_summary, summary_facts
+from mien.app.labeling.summary import print_summary, summary_facts
 
 OUTCOME: Any = SimpleNamespace(
     statuses={"ok": 5, "no_face": 2, "error": 1, "skipped": 3},

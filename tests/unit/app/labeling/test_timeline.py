@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.labeling.journal import LabeledImage
-from app.labeling.records import FaceRecord
-from app.labeling.timeline import COLUMNS, RULES, clock, rows, write_page
-from data.contract import LABELS
+from mien.app.labeling.journal import LabeledImage
+from mien.app.labeling.records import FaceRecord
+from mien.app.labeling.timeline import COLUMNS, RULES, clock, rows, write_page
+from mien.data.contract import LABELS
 from tests.albums import rows_of
 from tests.unit.app.labeling.conftest import Labeled
 

@@ -7,8 +7,8 @@ import cv2
 import numpy as np
 import pytest
 
-from app.live.video import LiveSource, SourceUnavailable, VideoFile, open_source, without_password
-from data.contract import Array
+from mien.app.live.video import LiveSource, SourceUnavailable, VideoFile, open_source, without_password
+from mien.data.contract import Array
 from tests.support import gradient_image
 
 FPS = 20.0

@@ -13,16 +13,16 @@ from rich.console import Console
 from rich.text import Text
 from typer.testing import CliRunner
 
-from app.cli.program import app
-from app.inference.classifier import Classifier
-from app.inference.detect import Face
-from app.inference.pipeline import Pipeline
-from app.live import views
-from app.live.video import Frame, VideoFile, open_source
-from app.live.views import FileView, LinesView, Moment, TableView, WindowView
-from app.live.webcam import label_video
-from app.settings import Settings
-from data.contract import Array
+from mien.app.cli.program import app
+from mien.app.inference.classifier import Classifier
+from mien.app.inference.detect import Face
+from mien.app.inference.pipeline import Pipeline
+from mien.app.live import views
+from mien.app.live.video import Frame, VideoFile, open_source
+from mien.app.live.views import FileView, LinesView, Moment, TableView, WindowView
+from mien.app.live.webcam import label_video
+from mien.app.settings import Settings
+from mien.data.contract import Array
 from tests.support import gradient_image
 from tests.unit.app.conftest import upright_face
 

@@ -5,9 +5,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from app.errors import PayloadTooLarge, QueueFull, TooManyRequests
-from app.service.admission import Admission
-from app.settings import Settings
+from mien.app.errors import PayloadTooLarge, QueueFull, TooManyRequests
+from mien.app.service.admission import Admission
+from mien.app.settings import Settings
 
 
 def admission(**changes: float) -> Admission:

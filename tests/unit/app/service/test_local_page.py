@@ -4,15 +4,15 @@ import socket
 
 import pytest
 
-from app.errors import StartupError
-from app.service import local_page
-from app.settings import Settings
+from mien.app.errors import StartupError
+from mien.app.service import local_page
+from mien.app.settings import Settings
 
 
 def test_the_page_is_served_locally_and_a_used_port_is_avoided(monkeypatch: pytest.MonkeyPatch) -> None:
     served: list[Settings] = []
     opened: list[str] = []
-    monkeypatch.setattr("app.service.server.run", served.append)
+    monkeypatch.setattr("mien.app.service.server.run", served.append)
     monkeypatch.setattr(local_page, "_open_when_ready", lambda address, browser: opened.append(f"{address} {browser}"))
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

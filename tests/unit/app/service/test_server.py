@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from app.inference.runtime.sessions import CPU
-from app.service import server
-from app.service.server import uvicorn_options
-from app.settings import Settings
+from mien.app.inference.runtime.sessions import CPU
+from mien.app.service import server
+from mien.app.service.server import uvicorn_options
+from mien.app.settings import Settings
 
 
 def test_a_worker_has_a_minute_to_start_before_it_is_replaced() -> None:

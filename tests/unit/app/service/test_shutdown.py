@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import uvicorn
 
-from app.service import shutdown
+from mien.app.service import shutdown
 
 _REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from app.cli import checks
-from app.inference.classifier import Classifier, create_classifier
-from app.inference.pipeline import Pipeline, build_pipelines
-from app.inference.runtime import sessions
-from app.inference.runtime.sessions import CPU, CUDA
-from app.main import create_app
-from app.service import state
-from app.settings import Settings
-from data.contract import Array
+from mien.app.cli import checks
+from mien.app.inference.classifier import Classifier, create_classifier
+from mien.app.inference.pipeline import Pipeline, build_pipelines
+from mien.app.inference.runtime import sessions
+from mien.app.inference.runtime.sessions import CPU, CUDA
+from mien.app.main import create_app
+from mien.app.service import state
+from mien.app.settings import Settings
+from mien.data.contract import Array
 from tests.support import encoded, gradient_image
 from tests.unit.app.conftest import Connect, DrawnFaces, LocalClient
 

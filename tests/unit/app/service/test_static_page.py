@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from app.errors import StartupError
-from app.service import static_page
-from app.service.routes.page import FILES, POLICY
-from app.settings import Settings
+from mien.app.errors import StartupError
+from mien.app.service import static_page
+from mien.app.service.routes.page import FILES, POLICY
+from mien.app.settings import Settings
 
 
 @pytest.fixture

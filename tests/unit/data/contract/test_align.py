@@ -4,8 +4,8 @@ import cv2
 import numpy as np
 import pytest
 
-from data.contract import CROP_PX, Array, DegenerateLandmarks, align, fit, roll_degrees
-from data.contract.align import TEMPLATE_PX
+from mien.data.contract import CROP_PX, Array, DegenerateLandmarks, align, fit, roll_degrees
+from mien.data.contract.align import TEMPLATE_PX
 from tests.unit.data.contract.test_contract import grating, landmarks
 
 CENTER = (170.0, 130.0)

@@ -10,8 +10,8 @@ import cv2
 import numpy as np
 import pytest
 
-from data.contract import CROP_PX, LABELS, Array, align, contract_id, decode, fit, identity
-from data.contract.align import TEMPLATE_PX
+from mien.data.contract import CROP_PX, LABELS, Array, align, contract_id, decode, fit, identity
+from mien.data.contract.align import TEMPLATE_PX
 from tests.support import encoded
 
 GOLDEN = Path(__file__).parent / "golden"

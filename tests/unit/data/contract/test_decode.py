@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data.contract import Array, DecodeError, ImageTooLarge, UnsupportedImage, decode, probe
+from mien.data.contract import Array, DecodeError, ImageTooLarge, UnsupportedImage, decode, probe
 from tests.support import encoded
 
 LOSSLESS: dict[str, dict[str, Any]] = {"PNG": {}, "WEBP": {"lossless": True}, "TIFF": {}, "BMP": {}}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from data.contract import EIGHT_LABELS, LABELS, RAF_DB_IDS, UnknownLabel, label_index, parse_label
+from mien.data.contract import EIGHT_LABELS, LABELS, RAF_DB_IDS, UnknownLabel, label_index, parse_label
 
 
 @pytest.mark.parametrize("label", LABELS)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import softmax as scipy_softmax
 
-from data.contract import softmax
+from mien.data.contract import softmax
 
 
 def test_softmax_equals_that_of_scipy() -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data.check import check
-from data.contract import LABELS
-from data.readers.affectnet import five_points
-from data.readers.base import open_reader
-from data.tree import DatasetError
+from mien.data.check import check
+from mien.data.contract import LABELS
+from mien.data.readers.affectnet import five_points
+from mien.data.readers.base import open_reader
+from mien.data.tree import DatasetError
 from tests.data_sets import landmarks_68, make_affectnet
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data.contract import fit
-from data.readers.base import open_reader
-from data.tree import DatasetError
+from mien.data.contract import fit
+from mien.data.readers.base import open_reader
+from mien.data.tree import DatasetError
 from tests.data_sets import draw_face, make_expw
 
 

@@ -6,10 +6,10 @@ import cv2
 import numpy as np
 import pytest
 
-from data.contract import LABELS
-from data.readers.base import open_reader
-from data.readers.ferplus import COLUMNS, majority_shares, probability_shares
-from data.tree import DatasetError
+from mien.data.contract import LABELS
+from mien.data.readers.base import open_reader
+from mien.data.readers.ferplus import COLUMNS, majority_shares, probability_shares
+from mien.data.tree import DatasetError
 from tests.data_sets import ferplus_votes, make_ferplus
 
 

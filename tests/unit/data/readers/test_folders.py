@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from data.contract import EIGHT_LABELS, LABELS
-from data.readers.base import Reader, open_reader
-from data.tree import DatasetError
+from mien.data.contract import EIGHT_LABELS, LABELS
+from mien.data.readers.base import Reader, open_reader
+from mien.data.tree import DatasetError
 from tests.data_sets import make_folders
 
 
@@ -149,5 +149,5 @@ def test_an_image_that_cannot_be_read_is_named_with_the_command_that_lists_all(t
     root = make_folders(tmp_path, {"train": {"happy": 1}})
     (root / "train" / "happy" / "train000.png").write_bytes(b"\x89PNG torn")
     reader = open_reader("folders", root)
-    with pytest.raises(DatasetError, match=r"train/happy/train000\.png: .*python -m data check folders"):
+    with pytest.raises(DatasetError, match=r"train/happy/train000\.png: .*mien data check folders"):
         reader.crop(reader.samples("train")[0])

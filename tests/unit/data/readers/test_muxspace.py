@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data.contract.align import TEMPLATE_PX
-from data.readers.base import open_reader
-from data.tree import DatasetError
+from mien.data.contract.align import TEMPLATE_PX
+from mien.data.readers.base import open_reader
+from mien.data.tree import DatasetError
 from tests.data_sets import draw_face, make_muxspace
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.labeling.columns import FACE_COLUMNS
-from data.contract import align, decode
-from data.readers.base import open_reader
-from data.tree import DatasetError
+from mien.app.labeling.columns import FACE_COLUMNS
+from mien.data.contract import align, decode
+from mien.data.readers.base import open_reader
+from mien.data.tree import DatasetError
 from tests.data_sets import make_photos
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data.contract import LABELS, fit
-from data.readers.base import open_reader
-from data.readers.raf_db import PUBLISHED, published_counts, split_of
-from data.tree import DatasetError
+from mien.data.contract import LABELS, fit
+from mien.data.readers.base import open_reader
+from mien.data.readers.raf_db import PUBLISHED, published_counts, split_of
+from mien.data.tree import DatasetError
 from tests.data_sets import make_raf_db, make_raf_db_kaggle
 
 MANY = dict.fromkeys(LABELS, 20) | {"fear": 9, "happiness": 45}

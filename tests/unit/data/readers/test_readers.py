@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data.contract import CROP_PX, align, decode
-from data.readers.base import Point, Reader, Sample, index_sha256, open_reader, readers
-from data.tree import DatasetError
+from mien.data.contract import CROP_PX, align, decode
+from mien.data.readers.base import Point, Reader, Sample, index_sha256, open_reader, readers
+from mien.data.tree import DatasetError
 from tests import data_sets
 from tests.data_sets import make_folders, make_raf_db
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from models.backbones import UnknownBackbone, create_backbone, families
+from mien.models.backbones import UnknownBackbone, create_backbone, families
 from tests.support_models import config
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from models.backbones import UnknownBackbone, create_backbone
+from mien.models.backbones import UnknownBackbone, create_backbone
 from tests.support_models import DEIT, SMALL, config
 
 

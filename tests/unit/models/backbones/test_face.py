@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from data.contract import LABELS
-from models.backbones import BackboneConfig, PretrainedWeightsUnavailable, UnknownBackbone, create_backbone
-from models.backbones._dlib import FILE_NAME, PATH_VARIABLE, face_network_path, read_face_network
+from mien.data.contract import LABELS
+from mien.models.backbones import BackboneConfig, PretrainedWeightsUnavailable, UnknownBackbone, create_backbone
+from mien.models.backbones._dlib import FILE_NAME, PATH_VARIABLE, face_network_path, read_face_network
 from tests.data_sets import draw_face
 
 

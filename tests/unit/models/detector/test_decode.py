@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from data.contract import Array
-from models.detector.decode import KINDS, STRIDES, decode, to_blob
+from mien.data.contract import Array
+from mien.models.detector.decode import KINDS, STRIDES, decode, to_blob
 
 SIDE = 64
 

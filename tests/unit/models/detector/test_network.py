@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from models.detector.decode import OUTPUTS, STRIDES
-from models.detector.network import FaceFPN, Released
+from mien.models.detector.decode import OUTPUTS, STRIDES
+from mien.models.detector.network import FaceFPN, Released
 
 
 @pytest.fixture(scope="module")

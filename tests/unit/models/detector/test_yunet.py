@@ -8,7 +8,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from models.detector.yunet import dynamic_graph
+from mien.models.detector.yunet import dynamic_graph
 from tests.support import folder_from_environment
 
 

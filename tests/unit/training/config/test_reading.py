@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from training.config import Recipe, RecipeError, parse_as, read_recipe
+from mien.training.config import Recipe, RecipeError, parse_as, read_recipe
 
 
 def minimal() -> dict[str, object]:

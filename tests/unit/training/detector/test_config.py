@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from training.config import RecipeError, read_as
-from training.detector.config import MODELS_DIR_VARIABLE, DetectorRecipe, shareable
-from training.detector.train import build_detector
-from training.loop.run_folder import parameters
+from mien.training.config import RecipeError, read_as
+from mien.training.detector.config import MODELS_DIR_VARIABLE, DetectorRecipe, shareable
+from mien.training.detector.train import build_detector
+from mien.training.loop.run_folder import parameters
 
 FOLDER = Path(__file__).parents[4] / "training" / "recipes" / "detector"
 RECIPES = sorted(FOLDER.glob("*.yaml"))
@@ -18,7 +18,7 @@ def test_a_recipe_states_its_command_and_cost(path: Path) -> None:
     head = path.read_text(encoding="utf-8").partition("\nname:")[0]
     recipe = read_as(DetectorRecipe, path, [])
     assert recipe.name == path.stem
-    assert f"python -m training.detector.train training/recipes/detector/{path.name}" in head
+    assert f"mien detector train training/recipes/detector/{path.name}" in head
     assert "minutes" in head
     assert f"{parameters(build_detector(recipe.model)):,}" in head
 

@@ -7,10 +7,10 @@ import cv2
 import numpy as np
 import pytest
 
-from data.contract import Array
+from mien.data.contract import Array
+from mien.training.detector.evaluate import compare, evaluate, landmark_error
+from mien.training.detector.images import LabeledImage, LabeledImages
 from tests.support_detector import DrawnTeacher, drawn_face
-from training.detector.evaluate import compare, evaluate, landmark_error
-from training.detector.images import LabeledImage, LabeledImages
 
 FACES = np.concatenate([drawn_face(8, (50, 50), 20)[1], drawn_face(8, (150, 50), 30)[1]])
 

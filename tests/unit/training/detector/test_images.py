@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from data.tree import DatasetError
+from mien.data.tree import DatasetError
+from mien.training.detector import images as module
+from mien.training.detector.config import DetectorData
+from mien.training.detector.images import load_images
 from tests.support_detector import DrawnTeacher, small_detector_recipe
-from training.detector import images as module
-from training.detector.config import DetectorData
-from training.detector.images import load_images
 
 
 @pytest.fixture

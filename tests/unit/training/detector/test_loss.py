@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from models.detector.decode import STRIDES
-from models.detector.network import FaceFPN, Grid
+from mien.models.detector.decode import STRIDES
+from mien.models.detector.network import FaceFPN, Grid
+from mien.training.detector.config import DetectorLoss
+from mien.training.detector.loss import Targets, assign, cells, losses, to_boxes
 from tests.support_detector import drawn_face
-from training.detector.config import DetectorLoss
-from training.detector.loss import Targets, assign, cells, losses, to_boxes
 
 NOTHING = torch.zeros(0, 4)
 

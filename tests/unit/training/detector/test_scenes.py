@@ -6,11 +6,11 @@ import cv2
 import numpy as np
 import pytest
 
+from mien.training.detector.config import SceneConfig
+from mien.training.detector.images import LabeledImage, LabeledImages
+from mien.training.detector.scenes import Scenes, similarity, transform_faces, visible_share, warp
+from mien.training.detector.teacher import SCORE
 from tests.support_detector import drawn_face
-from training.detector.config import SceneConfig
-from training.detector.images import LabeledImage, LabeledImages
-from training.detector.scenes import Scenes, similarity, transform_faces, visible_share, warp
-from training.detector.teacher import SCORE
 
 SIDE = 128
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data.contract import Array
+from mien.data.contract import Array
+from mien.training.detector.config import TEACHER_FILE
+from mien.training.detector.images import read_bgr
+from mien.training.detector.teacher import FIELDS, SCORE, VIEW_SHARE, Teacher, box_iou, merge_views, mirrored
 from tests.support import folder_from_environment
-from training.detector.config import TEACHER_FILE
-from training.detector.images import read_bgr
-from training.detector.teacher import FIELDS, SCORE, VIEW_SHARE, Teacher, box_iou, merge_views, mirrored
 
 ROOT = Path(__file__).parents[4]
 

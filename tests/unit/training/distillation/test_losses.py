@@ -5,9 +5,9 @@ import pytest
 import torch
 from scipy.special import log_softmax, softmax
 
-from models.backbones import Heads
-from training.config import DistillationConfig
-from training.distillation.losses import (
+from mien.models.backbones import Heads
+from mien.training.config import DistillationConfig
+from mien.training.distillation.losses import (
     ClassTerms,
     attention_consistency,
     class_weights,

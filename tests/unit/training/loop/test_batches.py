@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from data.contract import Array
-from data.tree import DatasetError
-from models.backbones import Heads
+from mien.data.contract import Array
+from mien.data.tree import DatasetError
+from mien.models.backbones import Heads
+from mien.training.config import DataSource, RecipeError
+from mien.training.distillation.losses import distillation_loss
+from mien.training.loop.batches import Faces, _write_cache, load_faces
 from tests.support_training import drawn_faces, small_recipe
-from training.config import DataSource, RecipeError
-from training.distillation.losses import distillation_loss
-from training.loop.batches import Faces, _write_cache, load_faces
 
 
 @pytest.fixture(scope="module")

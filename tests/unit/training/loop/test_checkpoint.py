@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from training.loop import checkpoint
+from mien.training.loop import checkpoint
 
 
 def state(step: int) -> dict[str, object]:

@@ -5,7 +5,7 @@ import pytest
 from scipy.special import softmax
 from sklearn.metrics import balanced_accuracy_score, f1_score
 
-from training.loop import metrics
+from mien.training.loop import metrics
 
 RNG = np.random.default_rng(1)
 ACTUAL = RNG.integers(0, 7, 400)

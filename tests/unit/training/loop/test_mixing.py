@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from training.config import MixConfig
-from training.loop.batches import EpochPlan
-from training.loop.mixing import mix
+from mien.training.config import MixConfig
+from mien.training.loop.batches import EpochPlan
+from mien.training.loop.mixing import mix
 
 
 def batch(count: int = 8) -> tuple[torch.Tensor, torch.Tensor]:

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from models.backbones import BackboneConfig
-from models.network import FaceNetwork
+from mien.models.backbones import BackboneConfig
+from mien.models.network import FaceNetwork
+from mien.training.config import OptimConfig, RecipeError
+from mien.training.loop.optimizer import build_optimizer, build_scheduler
+from mien.training.loop.run_folder import build_network
 from tests.support_training import TINY_CNN, TINY_DEIT, small_recipe
-from training.config import OptimConfig, RecipeError
-from training.loop.optimizer import build_optimizer, build_scheduler
-from training.loop.run_folder import build_network
 
 
 def tiny(model: dict[str, object] = TINY_DEIT) -> FaceNetwork:

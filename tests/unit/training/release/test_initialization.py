@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from data.contract import CROP_PX
-from models.network import FaceNetwork
+from mien.data.contract import CROP_PX
+from mien.models.network import FaceNetwork
+from mien.training.loop.run_folder import build_network
+from mien.training.release.initialization import measure_norms
 from tests.support_training import TINY_CNN, TINY_DEIT, small_recipe
-from training.loop.run_folder import build_network
-from training.release.initialization import measure_norms
 
 
 def _logits(network: FaceNetwork, crops: torch.Tensor) -> torch.Tensor:

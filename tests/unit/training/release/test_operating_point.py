@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from data.contract import LABELS, Array
-from training.loop import metrics
-from training.release.operating_point import MAX_ECE, fit_calibration, fit_operating_point
+from mien.data.contract import LABELS, Array
+from mien.training.loop import metrics
+from mien.training.release.operating_point import MAX_ECE, fit_calibration, fit_operating_point
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import pytest
 from safetensors import SafetensorError
 from torch import nn
 
-from training.release import weights
+from mien.training.release import weights
 
 
 def test_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,10 +6,10 @@ import cv2
 import numpy as np
 import pytest
 
-from models.manifest import Interval
-from models.network import Head
-from training.report.comparison import Figures, Result, as_markdown, write_figure
-from training.variants import Plot
+from mien.models.manifest import Interval
+from mien.models.network import Head
+from mien.training.report.comparison import Figures, Result, as_markdown, write_figure
+from mien.training.variants import Plot
 
 
 def result(row: str, value: float, *, head: Head = "class", chosen: bool = True) -> Result:

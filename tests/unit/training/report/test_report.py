@@ -8,21 +8,21 @@ from typing import cast
 import numpy as np
 import pytest
 
-from models.manifest import Interval
+from mien.models.manifest import Interval
+from mien.training.config import DataSource
+from mien.training.loop import metrics
+from mien.training.loop.run_folder import RunError
+from mien.training.report import plot
+from mien.training.report.calibration import bins_of, risk_coverage
+from mien.training.report.curves import validation_note
+from mien.training.report.history import read_history, smooth
+from mien.training.report.looking import examples
+from mien.training.report.mistakes import most_confidently_wrong
+from mien.training.report.render import render
+from mien.training.report.results import RunResult
+from mien.training.report.slices import share, slices_of
 from tests.support_training import Page, small_recipe
 from tools.illustrate import label_of
-from training.config import DataSource
-from training.loop import metrics
-from training.loop.run_folder import RunError
-from training.report import plot
-from training.report.calibration import bins_of, risk_coverage
-from training.report.curves import validation_note
-from training.report.history import read_history, smooth
-from training.report.looking import examples
-from training.report.mistakes import most_confidently_wrong
-from training.report.render import render
-from training.report.results import RunResult
-from training.report.slices import share, slices_of
 
 RNG = np.random.default_rng(5)
 LABELS = RNG.integers(0, 7, 500)

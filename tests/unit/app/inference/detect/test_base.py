@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from app.inference.detect.base import Box, Face, iou, largest_first, plausible
-from data.contract import DegenerateLandmarks
-from data.contract.align import TEMPLATE_PX, similarity
+from mien.app.inference.detect.base import Box, Face, iou, largest_first, plausible
+from mien.data.contract import DegenerateLandmarks
+from mien.data.contract.align import TEMPLATE_PX, similarity
 
 EYES_APART = np.array([[30, 40], [70, 40], [50, 60], [35, 80], [65, 80]], np.float32)
 

@@ -7,12 +7,12 @@ import cv2
 import numpy as np
 import pytest
 
-from app.errors import DetectorUnavailable
-from app.inference.detect import builtin, create_detector, detector_source
-from app.settings import load_settings
-from data import contract
-from data.contract import Array
-from models.detector.manifest import default_detector_dir, load_detector
+from mien.app.errors import DetectorUnavailable
+from mien.app.inference.detect import builtin, create_detector, detector_source
+from mien.app.settings import load_settings
+from mien.data import contract
+from mien.data.contract import Array
+from mien.models.detector.manifest import default_detector_dir, load_detector
 from tests.support import gradient_image, sample_photo
 
 SETTINGS = load_settings(detector="builtin")

@@ -6,12 +6,12 @@ import cv2
 import numpy as np
 import pytest
 
-from app.errors import DetectorUnavailable, SettingsError
-from app.inference.detect import create_detector, detector_names, weights
-from app.inference.detect.base import Detector, Face
-from app.settings import load_settings
-from data import contract
-from data.contract import Array, roll_degrees
+from mien.app.errors import DetectorUnavailable, SettingsError
+from mien.app.inference.detect import create_detector, detector_names, weights
+from mien.app.inference.detect.base import Detector, Face
+from mien.app.settings import load_settings
+from mien.data import contract
+from mien.data.contract import Array, roll_degrees
 from tests.support import folder_from_environment, sample_photo
 
 ROTATIONS = {cv2.ROTATE_90_CLOCKWISE: 90, cv2.ROTATE_180: 180, cv2.ROTATE_90_COUNTERCLOCKWISE: -90}

@@ -4,8 +4,8 @@ import cv2
 import numpy as np
 import pytest
 
-from app.inference.detect.base import Box, Face
-from app.inference.detect.search import (
+from mien.app.inference.detect.base import Box, Face
+from mien.app.inference.detect.search import (
     COMPARED_PX,
     ROTATED_MARGIN,
     Plan,
@@ -16,7 +16,7 @@ from app.inference.detect.search import (
     rotate_back,
     rotation_scores,
 )
-from data.contract import Array, roll_degrees
+from mien.data.contract import Array, roll_degrees
 
 PLAN = Plan(640, 1600, turned=True)
 # A drawn "face" is a red square; the upper half of an upright one is blue.

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from app.errors import DetectorUnavailable, DownloadError
-from app.inference.detect import weights
-from app.inference.detect.weights import YUNET_FILE, fetch_yunet, find_yunet, require_yunet
+from mien.app.errors import DetectorUnavailable, DownloadError
+from mien.app.inference.detect import weights
+from mien.app.inference.detect.weights import YUNET_FILE, fetch_yunet, find_yunet, require_yunet
 
 GOOD = b"stands for the published network"
 

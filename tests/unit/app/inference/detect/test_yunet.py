@@ -7,13 +7,13 @@ import cv2
 import numpy as np
 import pytest
 
-from app.inference.detect.base import Face
-from app.inference.detect.search import Plan
-from app.inference.detect.yunet import YuNet, create
-from app.settings import load_settings
-from data import contract
-from data.contract import Array, roll_degrees
-from models.detector.decode import NMS_IOU, TOP_K
+from mien.app.inference.detect.base import Face
+from mien.app.inference.detect.search import Plan
+from mien.app.inference.detect.yunet import YuNet, create
+from mien.app.settings import load_settings
+from mien.data import contract
+from mien.data.contract import Array, roll_degrees
+from mien.models.detector.decode import NMS_IOU, TOP_K
 from tests.support import folder_from_environment, sample_photo
 
 PLAN = Plan(640, 1600, turned=True)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from app.inference.runtime import cpu_count as module
-from app.inference.runtime.cpu_count import cores, cpu_quota
+from mien.app.inference.runtime import cpu_count as module
+from mien.app.inference.runtime.cpu_count import cores, cpu_quota
 
 
 def group(folder: Path, **files: str) -> Path:

@@ -8,9 +8,9 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from app.inference.runtime.cuda_batches import FixedBatches
-from app.inference.runtime.sessions import GRAPH_ID
-from data.contract import CROP_PX, LABELS
+from mien.app.inference.runtime.cuda_batches import FixedBatches
+from mien.app.inference.runtime.sessions import GRAPH_ID
+from mien.data.contract import CROP_PX, LABELS
 from tests.support import random_crops, tiny_graph
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from app.inference import classifier as classifiers
-from app.inference.classifier import Classifier, with_precision
-from app.inference.runtime import int8
-from app.inference.runtime.sessions import CPU, CUDA
-from app.settings import Settings
+from mien.app.inference import classifier as classifiers
+from mien.app.inference.classifier import Classifier, with_precision
+from mien.app.inference.runtime import int8
+from mien.app.inference.runtime.sessions import CPU, CUDA
+from mien.app.settings import Settings
 from tests.support import tiny_artifact
 
 

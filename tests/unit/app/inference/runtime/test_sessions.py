@@ -7,9 +7,9 @@ from typing import Any
 import onnxruntime
 import pytest
 
-from app.errors import ProviderUnavailable
-from app.inference.runtime import sessions
-from app.inference.runtime.sessions import (
+from mien.app.errors import ProviderUnavailable
+from mien.app.inference.runtime import sessions
+from mien.app.inference.runtime.sessions import (
     CPU,
     CUDA,
     GRAPH_ID,

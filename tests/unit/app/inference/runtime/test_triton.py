@@ -15,12 +15,12 @@ import onnxruntime
 import pytest
 from typer.testing import CliRunner
 
-from app.cli.program import app
-from app.inference.pipeline import build_pipeline
-from app.inference.runtime.triton import NAME, write_repository
-from app.settings import load_settings
-from data.contract import LABELS
-from models.manifest import ArtifactError, read_manifest, sha256_of
+from mien.app.cli.program import app
+from mien.app.inference.pipeline import build_pipeline
+from mien.app.inference.runtime.triton import NAME, write_repository
+from mien.app.settings import load_settings
+from mien.data.contract import LABELS
+from mien.models.manifest import ArtifactError, read_manifest, sha256_of
 from tests.support import ROOT, sample_photo, tiny_artifact
 
 

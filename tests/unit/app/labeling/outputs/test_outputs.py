@@ -15,18 +15,18 @@ from PIL import Image
 from pyarrow import parquet
 from rich.console import Console
 
-from app.inference.detect import Face
-from app.inference.drawing import annotate, reduced
-from app.inference.pipeline import Analysis, LabeledFace
-from app.labeling import timeline
-from app.labeling.columns import FACE_COLUMNS, FILE_COLUMNS
-from app.labeling.files import LabelingError
-from app.labeling.outputs import check_outputs, load_output, output_names
-from app.labeling.request import DEFAULT_OUTPUTS
-from app.labeling.summary import print_summary
-from data.contract import LABELS, LANDMARKS, align, decode
-from data.contract.palette import COLORS
-from data.readers.folders import Folders
+from mien.app.inference.detect import Face
+from mien.app.inference.drawing import annotate, reduced
+from mien.app.inference.pipeline import Analysis, LabeledFace
+from mien.app.labeling import timeline
+from mien.app.labeling.columns import FACE_COLUMNS, FILE_COLUMNS
+from mien.app.labeling.files import LabelingError
+from mien.app.labeling.outputs import check_outputs, load_output, output_names
+from mien.app.labeling.request import DEFAULT_OUTPUTS
+from mien.app.labeling.summary import print_summary
+from mien.data.contract import LABELS, LANDMARKS, align, decode
+from mien.data.contract.palette import COLORS
+from mien.data.readers.folders import Folders
 from tests.albums import rows_of
 from tests.support import gradient_image
 from tests.unit.app.labeling.conftest import ALL, Labeled

@@ -1,6 +1,6 @@
 """Common precision of the machines of a cluster."""
 
-from app.labeling.ray.cluster import agreed, same_precision
+from mien.app.labeling.ray.cluster import agreed, same_precision
 
 
 def test_all_machines_run_in_fp32_if_only_some_gain_from_int8() -> None:

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from pyarrow import parquet
 
-from app.labeling.columns import FACE_COLUMNS, FILE_COLUMNS
-from app.labeling.facts import OtherRun
-from app.labeling.files import DiskFull, ForeignFile, LabelingError
-from app.labeling.journal import View
-from app.labeling.journal.ledger import Ledger
-from app.labeling.ray import partitions
-from app.labeling.ray.partitions import (
+from mien.app.labeling.columns import FACE_COLUMNS, FILE_COLUMNS
+from mien.app.labeling.facts import OtherRun
+from mien.app.labeling.files import DiskFull, ForeignFile, LabelingError
+from mien.app.labeling.journal import View
+from mien.app.labeling.journal.ledger import Ledger
+from mien.app.labeling.ray import partitions
+from mien.app.labeling.ray.partitions import (
     FILES_DIR,
     LABELS_DIR,
     AnotherRun,
@@ -26,7 +26,7 @@ from app.labeling.ray.partitions import (
     table_path,
     write_plan,
 )
-from app.labeling.records import Failure, Source
+from mien.app.labeling.records import Failure, Source
 from tests.unit.app.labeling.conftest import Labeled
 
 FACTS = {"model": "tiny", "detector": "builtin"}

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from app.labeling.files import CORRECTIONS, LabelingError
-from app.labeling.review.corrections import read_corrections
-from app.labeling.review.export import write_export
-from app.labeling.review.server import create_review_app
-from data.contract import decode
-from data.readers.folders import Folders
+from mien.app.labeling.files import CORRECTIONS, LabelingError
+from mien.app.labeling.review.corrections import read_corrections
+from mien.app.labeling.review.export import write_export
+from mien.app.labeling.review.server import create_review_app
+from mien.data.contract import decode
+from mien.data.readers.folders import Folders
 from tests.unit.app.labeling.conftest import Labeled
 
 

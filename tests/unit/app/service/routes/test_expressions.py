@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from app.inference.classifier import Classifier
-from app.main import create_app
-from app.settings import Settings
-from data.contract import LABELS, Array, decode
-from data.contract.decode import formats
+from mien.app.inference.classifier import Classifier
+from mien.app.main import create_app
+from mien.app.settings import Settings
+from mien.data.contract import LABELS, Array, decode
+from mien.data.contract.decode import formats
 from tests.support import encoded, gradient_image, tiny_artifact
 from tests.unit.app.conftest import Connect, LocalClient, SlowDetector
 
@@ -337,7 +337,7 @@ def test_an_unexpected_error_reveals_only_its_id(connect: Connect, caplog: pytes
             raise RuntimeError("secret detail")
 
     client = connect(detector=Broken())
-    with caplog.at_level(logging.ERROR, logger="app.service.middleware"):
+    with caplog.at_level(logging.ERROR, logger="mien.app.service.middleware"):
         response = client.post(
             "/v1/expressions", content=PHOTO, headers={"content-type": "image/jpeg", "x-request-id": "case-7"}
         )

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from app.service.routes import page
-from data.contract import EIGHT_LABELS
-from data.contract.palette import COLORS
-from models.detector.manifest import default_detector_dir
-from models.manifest import read_manifest
+from mien.app.service.routes import page
+from mien.data.contract import EIGHT_LABELS
+from mien.data.contract.palette import COLORS
+from mien.models.detector.manifest import default_detector_dir
+from mien.models.manifest import read_manifest
 
 FOLDER = Path(__file__).resolve().parents[5] / "app" / "static" / "page"
 PAGES = {"/": "index.html", "/card": "card.html"}

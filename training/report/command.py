@@ -1,4 +1,4 @@
-"""Report command: `python -m training.report RUN... [--data KIND=ROOT] [--out report.html] [--markdown]`."""
+"""Report command: `mien report RUN... [--data KIND=ROOT] [--out report.html] [--markdown]`."""
 
 import argparse
 import sys
@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from data.atomic import write_atomic
-from data.errors import MienError
-from training.command import key_and_value
-from training.config import DataSource, RecipeError
-from training.faces import TEST, FaceSet, read_faces
-from training.loop.run_folder import read_run
-from training.report.overview import as_markdown
-from training.report.page import page
-from training.report.results import RunResult, measure, names_of
+from mien.data.atomic import write_atomic
+from mien.data.errors import MienError
+from mien.training.command import key_and_value
+from mien.training.config import DataSource, RecipeError
+from mien.training.faces import TEST, FaceSet, read_faces
+from mien.training.loop.run_folder import read_run
+from mien.training.report.overview import as_markdown
+from mien.training.report.page import page
+from mien.training.report.results import RunResult, measure, names_of
 
 
 def gather(folders: list[Path], source: DataSource, *, root: Path) -> tuple[list[RunResult], FaceSet]:
@@ -69,9 +69,7 @@ def choose(
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m training.report", description="Write a report about training runs."
-    )
+    parser = argparse.ArgumentParser(prog="mien report", description="Write a report about training runs.")
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders")
     parser.add_argument(
         "--data", metavar="KIND=ROOT", help="data set to evaluate on (default: validation data of the first recipe)"
@@ -99,7 +97,3 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

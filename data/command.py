@@ -1,6 +1,6 @@
 """Command line for data sets.
 
-python -m data check KIND ROOT [--option name=value] [--json]
+mien data check KIND ROOT [--option name=value] [--json]
 """
 
 import dataclasses
@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Column, Table
 
-from data.check import Report, check
-from data.readers.base import Reader, open_reader, parse_options, readers
-from data.tree import DatasetError
+from mien.data.check import Report, check
+from mien.data.readers.base import Reader, open_reader, parse_options, readers
+from mien.data.tree import DatasetError
 
 app = typer.Typer(help="Inspect facial-expression data sets.", no_args_is_help=True, add_completion=False)
 
@@ -87,5 +87,6 @@ def _cell(report: Report, split: str, label: str | None) -> str:
     return f"[{style}]{found:,}[/] / {published:,}"
 
 
-if __name__ == "__main__":
-    app()
+def main(arguments: list[str]) -> None:
+    """Command line `mien data`; exits with the status of the command."""
+    app(arguments, prog_name="mien data")
