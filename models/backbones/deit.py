@@ -77,7 +77,7 @@ class ConvolutionalStem(nn.Module):
         return cast(Tensor, self.layers(x)).flatten(2).transpose(1, 2)  # (B, tokens, embed_dim)
 
 
-class _Transformer(nn.Module):
+class Transformer(nn.Module):
     """A timm ViT with named heads; distilled models have `network.head_dist`."""
 
     def __init__(self, network: Any) -> None:
@@ -112,7 +112,7 @@ def create(config: BackboneConfig) -> nn.Module:
         _fix_positions(network, _sinusoidal(network))
     if position == "none" and network.pos_embed is not None:
         _fix_positions(network, 0.0)  # timm's distilled models ignore pos_embed
-    return _Transformer(network)
+    return Transformer(network)
 
 
 def _choice(name: str, value: str, allowed: tuple[str, ...]) -> str:

@@ -1,0 +1,202 @@
+"""MobileFaceNet, a face recognition network, with a new head, or as the stem of a distilled vision transformer.
+
+Models: `mobilefacenet` (1.0 M parameters), and timm's vision transformers by name, whose patches are then the features
+of MobileFaceNet's last map, 7x7. Options: `weights` (path of the published file; default: $MIEN_MOBILEFACENET),
+`frozen` (number of the first blocks that are not trained), and those of the transformer, such as `depth`. With
+`pretrained`, the convolutions start from the published file; its 128-dimensional embedding is left out.
+
+Expects pixels (x - 0.5) / 0.5, normalization `fixed`, and converts them to the constants of the published weights.
+Source: Chen et al. 2018, table 1, with ReLU6; github.com/foamliu/MobileFaceNet.
+"""
+
+import hashlib
+import io
+import os
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Self, cast
+
+import torch
+from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
+from torch import Tensor, nn
+from torchvision.models.mobilenetv2 import InvertedResidual
+from torchvision.ops import Conv2dNormActivation
+
+from mien.models.backbones import BackboneConfig, Heads, PretrainedWeightsUnavailable, UnknownBackbone
+from mien.models.backbones._timm import create_timm
+from mien.models.backbones.deit import Transformer
+
+NAME: Final = "mobilefacenet"
+IMG_SIZE: Final = 112
+FILE_NAME: Final = "mobilefacenet.pt"
+FILE_SHA256: Final = "90a00ba1d8b0b688af3deb731ed53dca582e6106805d1bc3cfdef55f570493f4"
+PATH_VARIABLE: Final = "MIEN_MOBILEFACENET"
+PUBLISHED_TERMS: Final = (
+    "MobileFaceNet (github.com/foamliu/MobileFaceNet, weights/mobilefacenet.pt), Apache-2.0; learned from 3.8 million "
+    "photos of 85,164 people in MS-Celeb-1M, which Microsoft withdrew in 2019 because these people had not been asked; "
+    "the license covers the file, not their photos"
+)
+_WIDTH: Final = 512  # channels of the last map
+_STRIDE: Final = 16
+# expansion, channels, blocks, stride of the first block
+_STAGES: Final = ((2, 64, 5, 2), (4, 128, 1, 2), (2, 128, 6, 1), (4, 128, 1, 2), (2, 128, 2, 1))
+_HOW_TO_GET: Final = (
+    f"Download weights/{FILE_NAME} from github.com/foamliu/MobileFaceNet and set {PATH_VARIABLE} to its path"
+)
+_NEW: Final = ("head.", "projection.")
+_OWN_NAMES: Final = {
+    "dw_conv.depthwise": "dw_conv.0.0",
+    "dw_conv.bn1": "dw_conv.0.1",
+    "dw_conv.pointwise": "dw_conv.1.0",
+    "dw_conv.bn2": "dw_conv.1.1",
+    "gdconv.depthwise": "gdconv.0",
+    "gdconv.bn": "gdconv.1",
+}
+
+
+class StridedConv2d(nn.Conv2d):
+    """A convolution in fp32: in bf16 on CPUs, the backward pass of strided depthwise ones takes ten times as long."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
+            return super().forward(x)
+        with torch.autocast("cpu", enabled=False):
+            return super().forward(x.float())
+
+
+class Convolutions(nn.Module):
+    """The network up to its last map, (B, 512, 7, 7)."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, *, frozen: int = 0) -> None:
+        super().__init__()
+        # of pixels in -1 to 1
+        mean, std = torch.tensor(IMAGENET_DEFAULT_MEAN) * 2 - 1, torch.tensor(IMAGENET_DEFAULT_STD) * 2
+        self.register_buffer("mean", mean.view(1, 3, 1, 1), persistent=False)
+        self.register_buffer("std", std.view(1, 3, 1, 1), persistent=False)
+        self.conv1 = Conv2dNormActivation(3, 64, stride=2, activation_layer=nn.ReLU6)
+        self.dw_conv = nn.Sequential(
+            Conv2dNormActivation(64, 64, groups=64), Conv2dNormActivation(64, 64, kernel_size=1)
+        )
+        blocks: list[nn.Module] = []
+        width_in = 64
+        for expansion, width, count, stride in _STAGES:
+            for number in range(count):
+                block: Any = InvertedResidual(width_in, width, 1 if number else stride, expansion)
+                if number == 0 and stride == 2:
+                    block.conv[1][0].__class__ = StridedConv2d
+                blocks.append(block)
+                width_in = width
+        self.features = nn.Sequential(*blocks)
+        self.conv2 = Conv2dNormActivation(width_in, _WIDTH, kernel_size=1, activation_layer=nn.ReLU6)
+        self.frozen = [self.conv1, self.dw_conv, *blocks[:frozen]] if frozen else []
+        for module in self.frozen:
+            module.requires_grad_(False)
+
+    def train(self, mode: bool = True) -> Self:
+        """Keep the statistics of frozen layers."""
+        super().train(mode)
+        for module in self.frozen:
+            module.eval()
+        return self
+
+    def last_map(self, pixels: Tensor) -> Tensor:  # (B, 1 or 3, 112, 112)
+        """Features, (B, 512, 7, 7)."""
+        return cast(Tensor, self.conv2(self.features(self.dw_conv(self.conv1((pixels - self.mean) / self.std)))))
+
+    def load_published(self, path: Path | str | None) -> None:
+        """Load the published weights of the layers that this network has. Raises: PretrainedWeightsUnavailable."""
+        own, weights = self.state_dict(), {}
+        for name, tensor in read_published(path).items():
+            module, _, kind = name.rpartition(".")
+            weights[f"{_OWN_NAMES.get(module, module)}.{kind}"] = tensor
+        fresh = {name: tensor for name, tensor in own.items() if name.startswith(_NEW)}
+        self.load_state_dict({name: weights[name] for name in own.keys() - fresh.keys()} | fresh)
+
+
+class MobileFaceNet(Convolutions):
+    """The convolutions, a depthwise convolution over the whole last map, dropout and a linear head."""
+
+    def __init__(self, config: BackboneConfig, *, frozen: int = 0) -> None:
+        super().__init__(frozen=frozen)
+        self.gdconv = nn.Sequential(nn.Conv2d(_WIDTH, _WIDTH, 7, groups=_WIDTH, bias=False), nn.BatchNorm2d(_WIDTH))
+        self.drop = nn.Dropout(config.drop_rate)
+        self.head = nn.Linear(_WIDTH, config.num_classes)
+
+    def forward(self, pixels: Tensor) -> Heads:  # (B, 1 or 3, 112, 112)
+        features = self.last_map(pixels)
+        logits = self.head(self.drop(self.gdconv(features).flatten(1)))  # (B, classes)
+        return Heads(logits, class_maps=self._class_maps(features))
+
+    def _class_maps(self, features: Tensor) -> Tensor:
+        """Like `class_activation_maps`, (B, classes, 7, 7): in evaluation, their mean is the logit up to a constant."""
+        kernel, norm = cast(nn.Conv2d, self.gdconv[0]).weight[:, 0], cast(Any, self.gdconv[1])
+        scale = norm.weight / (norm.running_var + norm.eps).sqrt() * kernel[0].numel()
+        return torch.einsum("bchw,chw,kc->bkhw", features, kernel * scale[:, None, None], self.head.weight)
+
+
+class Stem(Convolutions):
+    """Patch embedding of a vision transformer by the convolutions; replaces timm's PatchEmbed."""
+
+    def __init__(
+        self, img_size: int, patch_size: int, in_chans: int, embed_dim: int, *, frozen: int = 0, **_unused: Any
+    ) -> None:
+        super().__init__(frozen=frozen)
+        side = img_size // patch_size
+        self.img_size, self.patch_size = (img_size, img_size), (patch_size, patch_size)
+        self.grid_size, self.num_patches = (side, side), side * side
+        self.projection = nn.Conv2d(_WIDTH, embed_dim, 1)
+
+    def feat_ratio(self, as_scalar: bool = True) -> int | tuple[int, int]:
+        """Input pixels per token; part of timm's interface."""
+        return self.patch_size[0] if as_scalar else self.patch_size
+
+    def forward(self, pixels: Tensor) -> Tensor:  # (B, 1 or 3, 112, 112)
+        return cast(Tensor, self.projection(self.last_map(pixels))).flatten(2).transpose(1, 2)  # (B, 49, embed_dim)
+
+
+def read_published(path: Path | str | None = None) -> dict[str, Tensor]:
+    """Published state dict at `path` or $MIEN_MOBILEFACENET.
+
+    Raises: PretrainedWeightsUnavailable, for a missing or different file.
+    """
+    path = path or os.environ.get(PATH_VARIABLE)
+    if not path:
+        raise PretrainedWeightsUnavailable(f"{FILE_NAME}: not found. {_HOW_TO_GET}.")
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise PretrainedWeightsUnavailable(f"{path}: cannot be read ({error.strerror}). {_HOW_TO_GET}.") from error
+    sha256 = hashlib.sha256(content).hexdigest()
+    if sha256 != FILE_SHA256:
+        raise PretrainedWeightsUnavailable(
+            f"{path}: sha256 {sha256[:12]}..., expected {FILE_SHA256[:12]}...; the file is damaged or from another "
+            f"version. {_HOW_TO_GET}."
+        )
+    weights: dict[str, Tensor] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    return weights
+
+
+def create(config: BackboneConfig) -> nn.Module:
+    """Build a network, with the published weights if `config.pretrained` is set.
+
+    Raises: UnknownBackbone for another name, size or option; PretrainedWeightsUnavailable, without the file.
+    """
+    options = dict(config.options)
+    weights, frozen = options.pop("weights", None), int(options.pop("frozen", 0))
+    if config.img_size != IMG_SIZE:
+        raise UnknownBackbone(f"{config.name}: img_size {config.img_size}, the published weights require {IMG_SIZE}")
+    if config.name == NAME:
+        if options:
+            raise UnknownBackbone(f"{NAME} takes weights and frozen; found {', '.join(options)}")
+        network: nn.Module = MobileFaceNet(config, frozen=frozen)
+    else:
+        embed = {"img_size": IMG_SIZE, "patch_size": _STRIDE, "embed_layer": partial(Stem, frozen=frozen)}
+        network = Transformer(create_timm(replace(config, pretrained=False), **embed, **options))
+    if config.pretrained:
+        convolutions: Any = network if config.name == NAME else cast(Any, network).network.patch_embed
+        convolutions.load_published(weights)
+    return network

@@ -1,0 +1,117 @@
+"""MobileFaceNet: published weights, normalization, frozen layers, class maps, and the transformer on top of it."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mien.models.backbones import BackboneConfig, PretrainedWeightsUnavailable, UnknownBackbone, create_backbone
+from mien.models.backbones import mobilefacenet as family
+from mien.models.backbones.mobilefacenet import FILE_NAME, NAME, PATH_VARIABLE, read_published
+
+STUDENT = "deit_tiny_distilled_patch16_224"
+
+
+def _create(name: str = NAME, *, channels: int = 1, px: int = 112, pretrained: bool = False, **options: object) -> Any:
+    config = BackboneConfig(name, 7, channels, px, pretrained=pretrained, options=dict(options))
+    return create_backbone("mobilefacenet", config).eval()
+
+
+def _published(network: Any) -> dict[str, Tensor]:
+    """State dict with the names of the published file, including an embedding."""
+    names = {own: theirs for theirs, own in family._OWN_NAMES.items()}
+    weights = {"conv3.weight": torch.zeros(128, 512, 1, 1), "bn.weight": torch.ones(128)}
+    for name, tensor in network.state_dict().items():
+        module, _, kind = name.rpartition(".")
+        if module != "head":
+            weights[f"{names.get(module, module)}.{kind}"] = torch.rand_like(tensor) if tensor.ndim else tensor
+    return weights
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / FILE_NAME
+    torch.save(_published(_create()), path)
+    monkeypatch.setattr(family, "FILE_SHA256", hashlib.sha256(path.read_bytes()).hexdigest())
+    monkeypatch.setenv(PATH_VARIABLE, str(path))
+    return path
+
+
+@pytest.mark.parametrize("name", [NAME, STUDENT])
+def test_every_convolution_starts_from_the_published_weights(name: str, file: Path) -> None:
+    network = _create(name, pretrained=True)
+    own = network.state_dict() if name == NAME else network.network.patch_embed.state_dict()
+    stored = read_published(file)
+    torch.testing.assert_close(own["conv1.0.weight"], stored["conv1.0.weight"])
+    torch.testing.assert_close(own["dw_conv.1.1.running_var"], stored["dw_conv.bn2.running_var"])
+    torch.testing.assert_close(own["features.14.conv.3.bias"], stored["features.14.conv.3.bias"])
+    torch.testing.assert_close(own["conv2.0.weight"], stored["conv2.0.weight"])
+    fresh = [key for key in own if not any(torch.equal(own[key], tensor) for tensor in stored.values())]
+    assert {key.split(".")[0] for key in fresh} == {"head" if name == NAME else "projection"}
+
+
+def test_luminance_input_equals_gray_rgb() -> None:
+    gray, network = torch.rand(2, 1, 112, 112) * 2 - 1, _create()
+    with torch.no_grad():
+        torch.testing.assert_close(network(gray).class_logits, network(gray.expand(-1, 3, -1, -1)).class_logits)
+
+
+def test_class_maps_average_to_the_logits_up_to_a_constant() -> None:
+    network = _create()
+    with torch.no_grad():
+        heads = network(torch.randn(3, 1, 112, 112))
+    constant = heads.class_logits - heads.class_maps.mean(dim=(2, 3))
+    torch.testing.assert_close(constant, constant[:1].expand_as(constant), atol=1e-5, rtol=1e-4)
+
+
+def test_frozen_layers_keep_their_weights_and_statistics() -> None:
+    network = _create(frozen=1).train()
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    optimizer = torch.optim.SGD([weight for weight in network.parameters() if weight.requires_grad], lr=0.1)
+    network(torch.randn(2, 1, 112, 112)).class_logits.square().sum().backward()
+    optimizer.step()
+    changed = {name for name, tensor in network.state_dict().items() if not torch.equal(tensor, before[name])}
+    assert not [name for name in changed if name.startswith(("conv1.", "dw_conv.", "features.0."))]
+    assert {"features.1.conv.0.0.weight", "features.1.conv.0.1.running_mean", "head.weight"} <= changed
+
+
+def test_strided_convolutions_are_computed_in_fp32() -> None:
+    network = _create()
+    seen: dict[str, torch.dtype] = {}
+    for name, block in network.features.named_children():
+        block.conv[1][0].register_forward_hook(lambda *call, name=name: seen.update({name: call[2].dtype}))
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        network(torch.zeros(1, 1, 112, 112))
+    assert {name for name, dtype in seen.items() if dtype == torch.float32} == {"0", "5", "12"}
+
+
+def test_the_student_has_49_patches_and_two_heads() -> None:
+    network = _create(STUDENT, depth=2)
+    heads = network(torch.zeros(2, 1, 112, 112))
+    assert network.network.patch_embed.grid_size == (7, 7)
+    assert heads.class_logits.shape == heads.distillation_logits.shape == (2, 7)
+
+
+def test_a_missing_file_is_named_with_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PATH_VARIABLE, f"nowhere/{FILE_NAME}")
+    with pytest.raises(PretrainedWeightsUnavailable, match=r"No such file.*github\.com/foamliu/MobileFaceNet"):
+        _create(pretrained=True)
+    monkeypatch.delenv(PATH_VARIABLE)
+    with pytest.raises(PretrainedWeightsUnavailable, match=f"set {PATH_VARIABLE}"):
+        _create(pretrained=True)
+
+
+def test_a_changed_file_is_rejected(file: Path) -> None:
+    file.write_bytes(file.read_bytes() + b"\0")
+    with pytest.raises(PretrainedWeightsUnavailable, match="damaged or from another version"):
+        _create(pretrained=True)
+
+
+def test_other_sizes_and_options_are_rejected() -> None:
+    with pytest.raises(UnknownBackbone, match="require 112"):
+        _create(px=64)
+    with pytest.raises(UnknownBackbone, match="found depth"):
+        _create(depth=3)
