@@ -62,7 +62,7 @@ class Settings(BaseSettings):
     detection_max_px: Annotated[int, Field(ge=160, le=8192)] = Field(
         1600, description="long side of the second pass, which runs if the first found only small faces or none"
     )
-    find_turned: bool = Field(True, description="if no upright face is certain, try 90, 180 and 270 degrees")
+    detect_rotated: bool = Field(True, description="if no upright face is certain, try 90, 180 and 270 degrees")
     min_face_px: Annotated[float, Field(ge=1)] = Field(10.0, description="shorter side of the smallest face, pixels")
     max_faces: Annotated[int, Field(ge=1, le=1000)] = Field(200, description="faces per image; the largest are kept")
 

@@ -49,7 +49,7 @@ def milliseconds(function: Callable[[], object], repeats: int) -> float:
 def runners(path: Path, threshold: float, repeats: int) -> dict[str, dict[str, float]]:
     """Milliseconds per run by size and runner, with one thread, on noise (no face is decoded)."""
     cv2.setNumThreads(1)
-    yunet = YuNet(path, threshold=threshold, plan=Plan(640, 1600, turned=False), threads=1)
+    yunet = YuNet(path, threshold=threshold, plan=Plan(640, 1600, detect_rotated=False), threads=1)
     table = {}
     for width, height in SIZES:
         image = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
@@ -143,7 +143,7 @@ def main(arguments: list[str] | None = None) -> int:
     path = require_yunet(settings.models_dir)
     results: dict[str, object] = {"runners": runners(path, settings.detection_threshold, options.repeats)}
     if options.photos:
-        plan = Plan(settings.detection_px, settings.detection_max_px, settings.find_turned)
+        plan = Plan(settings.detection_px, settings.detection_max_px, settings.detect_rotated)
         yunet = YuNet(path, threshold=settings.detection_threshold, plan=plan, threads=1)
         classifier = create_classifier(settings)
         results["found_by_turn"] = found(photos(options.photos), yunet, plan, classifier, reference_px=plan.first_px)

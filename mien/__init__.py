@@ -11,13 +11,14 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from mien.analyzer import Analyzer, Box, Face, Image
+    from mien.analyzer import Analyzer, Face, Image
+    from mien.app.inference.detect import Box
     from mien.data.contract import LABELS
     from mien.data.errors import MienError
 
 __all__ = ["LABELS", "Analyzer", "Box", "Face", "Image", "MienError"]
 
-_MODULES: Final = {"LABELS": "mien.data.contract", "MienError": "mien.data.errors"}
+_MODULES: Final = {"Box": "mien.app.inference.detect", "LABELS": "mien.data.contract", "MienError": "mien.data.errors"}
 
 
 def __getattr__(name: str) -> Any:

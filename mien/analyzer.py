@@ -9,22 +9,13 @@ from typing import Any
 import numpy as np
 
 from mien.app.errors import InvalidRequest
+from mien.app.inference.detect import Box
 from mien.app.inference.pipeline import Analysis, LabeledFace, build_pipeline
 from mien.app.settings import load_settings
 from mien.data.contract import LANDMARKS, Array, by_label
 from mien.models.manifest import artifact_dir
 
 Image = str | os.PathLike[str] | bytes | Array
-
-
-@dataclass(frozen=True, slots=True)
-class Box:
-    """A rectangle in pixels of the upright photo; it may extend beyond the edge."""
-
-    x: float
-    y: float
-    width: float
-    height: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +40,7 @@ class Face:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dictionaries and numbers, for JSON."""
-        return asdict(self)
+        return {**asdict(self), "box": self.box._asdict()}
 
 
 class Analyzer:
@@ -94,13 +85,13 @@ def _checked(pixels: Array) -> Array:
 
 
 def _face(face: LabeledFace) -> Face:
-    points = ((float(x), float(y)) for x, y in face.face.landmarks_px)
+    points = ((float(x), float(y)) for x, y in face.landmarks_px)
     return Face(
-        box=Box(*(float(value) for value in face.face.box_px)),
+        box=Box(*(float(value) for value in face.box_px)),
         landmarks=dict(zip(LANDMARKS, points, strict=True)),
         label=face.label,
         confidence=face.confidence,
         uncertain=face.uncertain,
         probabilities=by_label(face.probabilities),
-        detection_score=float(face.face.score),
+        detection_score=float(face.score),
     )

@@ -119,8 +119,8 @@ def any_artifact(folder: Path) -> Path:
 @contextmanager
 def serving(folder: Path, artifact: Path | None = None, **settings: object) -> Iterator[Server]:
     """A running service for pages, by default with the released model."""
-    # no page shows a face on its side, except where a test sets find_turned
-    chosen = {"find_turned": False, "allowed_hosts": "127.0.0.1,localhost,mien.test"}
+    # no page shows a face on its side, except where a test sets detect_rotated
+    chosen = {"detect_rotated": False, "allowed_hosts": "127.0.0.1,localhost,mien.test"}
     chosen |= {"models_dir": os.environ.get("MIEN_MODELS_DIR"), **settings}
     with serving_process(folder, artifact or any_artifact(folder), **chosen) as server:
         yield server

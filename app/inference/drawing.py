@@ -108,7 +108,7 @@ def _intersection(one: Rectangle, other: Rectangle) -> int:
 
 
 def _rectangle(face: LabeledFace, scale: float) -> Rectangle:
-    x, y, width, height = (value * scale for value in face.face.box_px)
+    x, y, width, height = (value * scale for value in face.box_px)
     return round(x), round(y), round(x + width), round(y + height)
 
 

@@ -56,7 +56,7 @@ def _search(settings: Settings) -> dict[str, Any]:
         "MERGE_IOU", "SMALL_FACE_PX", "CLOSE_UP_PX", "ROTATED_PX", "SURE_SCORE", "COMPARED_PX", "MAX_COMPARED",
         "ROTATED_MARGIN", "ROTATED_SCORE", "MIN_CANVAS_PX", "TINY_PX", "MAX_ENLARGEMENT",
     )  # fmt: skip
-    plan = search.Plan(settings.detection_px, settings.detection_max_px, settings.find_turned)
+    plan = search.Plan(settings.detection_px, settings.detection_max_px, settings.detect_rotated)
     constants = {name.lower(): getattr(search, name) for name in names}
     return constants | asdict(plan) | {"min_eye_distance_px": base.MIN_EYE_DISTANCE_PX}
 

@@ -6,7 +6,8 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from mien.app.errors import InvalidRequest
 from mien.app.inference.classifier import Classifier, create_classifier
 from mien.app.inference.decode import Decoded, decode
-from mien.app.inference.detect import Detector, Face, create_detector
+from mien.app.inference.detect import Box, Detector, Face, create_detector
 from mien.app.inference.detect.base import scaled
 from mien.app.settings import Settings
 from mien.data.contract import CROP_PX, Array, align, roll_degrees
@@ -26,24 +27,29 @@ _MIN_REDUCED_FACE_PX: Final = 2 * CROP_PX
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LabeledFace:
-    """A detected face and its predicted expression.
+class LabeledFace(Face):
+    """A detected face with its predicted expression.
 
     Attributes:
         probabilities: (7,) or (8,) float32 in the order of the model's labels, calibrated.
         label: the most probable of them; confidence: its probability.
-        uncertain: whether the confidence is below the artifact's abstain threshold.
+        uncertain: whether the confidence is below the threshold.
         roll_degrees: in-plane rotation of the face, clockwise positive.
-        crop: (112, 112, 3) uint8 RGB, the model's input.
+        crop: (112, 112, 3) uint8 RGB, the model's input; empty if it was not kept.
+        track: number that the face keeps across the frames of a video.
+        number, sharpness, thumb: of labeling: from 0 within the image, largest first; of the crop; a small JPEG of it.
     """
 
-    face: Face
     probabilities: Array
     label: str
     confidence: float
     uncertain: bool
     roll_degrees: float
-    crop: Array
+    crop: Array = field(default_factory=partial(np.empty, (0, 0, 3), np.uint8))
+    track: int = 0
+    number: int = 0
+    sharpness: float = 0.0
+    thumb: bytes = b""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,7 +117,7 @@ class Pipeline:
             decoded = decode(payload, self.settings, reduced=self.settings.reduced_decode)
         with timed(timings, "detect"):
             faces = self._detect(decoded)
-        if decoded.scale > 1 and any(min(face.box_px[2:]) < _MIN_REDUCED_FACE_PX * decoded.scale for face in faces):
+        if decoded.scale > 1 and any(face.short_side_px < _MIN_REDUCED_FACE_PX * decoded.scale for face in faces):
             with timed(timings, "decode"):
                 decoded = decode(payload, self.settings)
         return self._align(decoded, faces, timings, keep_image=keep_image)
@@ -135,13 +141,13 @@ class Pipeline:
         if crop.shape != (CROP_PX, CROP_PX, 3):
             size = f"{crop.shape[1]}x{crop.shape[0]}"
             raise InvalidRequest(f"aligned: image of {size} px, expected a face of {CROP_PX}x{CROP_PX} px")
-        face = Face((0.0, 0.0, float(CROP_PX), float(CROP_PX)), np.array(TEMPLATE_PX, np.float32), 1.0)
+        face = Face(Box(0.0, 0.0, float(CROP_PX), float(CROP_PX)), np.array(TEMPLATE_PX, np.float32), 1.0)
         return PreparedPhoto(CROP_PX, CROP_PX, [face], crop[None], crop, timings)
 
     def _detect(self, decoded: Decoded) -> list[Face]:
         """Faces of at least `min_face_px`, in pixels of the photo, largest first, at most `max_faces`."""
         found = [scaled(face, decoded.scale, decoded.scale) for face in self.detector.detect(decoded.image)]
-        large = [face for face in found if min(face.box_px[2:]) >= self.settings.min_face_px]
+        large = [face for face in found if face.short_side_px >= self.settings.min_face_px]
         return large[: self.settings.max_faces]
 
     def _align(
@@ -175,7 +181,9 @@ class Pipeline:
         best = int(probabilities.argmax())
         confidence = float(probabilities[best])
         return LabeledFace(
-            face=face,
+            face.box_px,
+            face.landmarks_px,
+            face.score,
             probabilities=probabilities,
             label=self.classifier.manifest.labels[best],
             confidence=confidence,

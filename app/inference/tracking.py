@@ -43,14 +43,6 @@ class _Track:
     seen_s: float
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TrackedFace:
-    """A face with the number of its track, and with the smoothed probabilities and label of the track."""
-
-    track: int
-    face: LabeledFace
-
-
 @dataclass(slots=True)
 class Tracker:
     """Tracker for one stream; a label is uncertain if its probability is below `threshold`."""
@@ -61,13 +53,13 @@ class Tracker:
     _next: int = 1
     _updated_s: float = -math.inf
 
-    def update(self, faces: tuple[LabeledFace, ...], at_s: float) -> list[TrackedFace]:
+    def update(self, faces: tuple[LabeledFace, ...], at_s: float) -> list[LabeledFace]:
         """Match the faces of the next frame to tracks.
 
         Args:
             faces: faces of the frame, from the pipeline.
             at_s: time of the frame in seconds, on a monotonic clock.
-        Returns: one record per face, in the same order.
+        Returns: the faces in the same order, with the number, the smoothed probabilities and the label of their track.
         """
         self._tracks = [track for track in self._tracks if self._is_held(track, at_s)]
         self._updated_s = at_s
@@ -79,7 +71,7 @@ class Tracker:
                 track = self._begin(face, at_s)
             else:
                 self._follow(track, face, at_s)
-            tracked.append(TrackedFace(track.number, _smoothed(face, track)))
+            tracked.append(_smoothed(face, track))
         return tracked
 
     def _is_held(self, track: _Track, at_s: float) -> bool:
@@ -89,7 +81,7 @@ class Tracker:
     def _match(self, faces: tuple[LabeledFace, ...]) -> dict[int, _Track]:
         """Greedy matching, highest IoU first; each face and each track is used once."""
         pairs = [
-            (iou(face.face.box_px, track.box_px), index, number)
+            (iou(face.box_px, track.box_px), index, number)
             for index, face in enumerate(faces)
             for number, track in enumerate(self._tracks)
         ]
@@ -105,7 +97,7 @@ class Tracker:
         probabilities = face.probabilities.astype(np.float64)
         shown = int(probabilities.argmax())
         sure = bool(probabilities[shown] >= self.threshold)
-        track = _Track(self._next, face.face.box_px, probabilities, shown, sure, at_s)
+        track = _Track(self._next, face.box_px, probabilities, shown, sure, at_s)
         self._next += 1
         self._tracks.append(track)
         return track
@@ -114,7 +106,7 @@ class Tracker:
         settle_s = self.rules.settle_s
         weight = 1.0 - math.exp(-max(0.0, at_s - track.seen_s) / settle_s) if settle_s else 1.0
         track.probabilities = track.probabilities + weight * (face.probabilities - track.probabilities)
-        track.box_px, track.seen_s = face.face.box_px, at_s
+        track.box_px, track.seen_s = face.box_px, at_s
         best = int(track.probabilities.argmax())
         if track.probabilities[best] - track.probabilities[track.shown] >= self.rules.lead:
             track.shown = best
@@ -127,6 +119,7 @@ class Tracker:
 def _smoothed(face: LabeledFace, track: _Track) -> LabeledFace:
     return replace(
         face,
+        track=track.number,
         probabilities=track.probabilities.astype(np.float32),
         label=EIGHT_LABELS[track.shown],
         confidence=float(track.probabilities[track.shown]),

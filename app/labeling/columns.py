@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from mien.app.inference.pipeline import LabeledFace
 from mien.app.labeling.journal import LabeledImage, View
 from mien.app.labeling.pose import head_pose
-from mien.app.labeling.records import FaceRecord, uncertainty
+from mien.app.labeling.records import uncertainty
 from mien.data.contract import LABELS, LANDMARKS, by_label
 
 Value = str | int | float | bool | None
@@ -115,7 +116,7 @@ def _duplicate_of(view: View, image: LabeledImage) -> str | None:
     return None if first == image.name else first
 
 
-def face_values(face: FaceRecord) -> Row:
+def face_values(face: LabeledFace) -> Row:
     """Columns of one face, rounded to meaningful digits: 0.1 px, 0.1 degrees, one millionth."""
     x, y, width, height = face.box_px
     values: Row = {"x": round(x, 1), "y": round(y, 1), "width": round(width, 1), "height": round(height, 1)}

@@ -70,7 +70,7 @@ def facts_of(pipeline: Pipeline) -> dict[str, str]:
         "detector": pipeline.detector.name,
         "detector_file": getattr(pipeline.detector, "sha256", "")[:16],
         "detection": f"{settings.detection_threshold:g} {settings.detection_px} {settings.detection_max_px} "
-        f"{settings.find_turned} {settings.min_face_px:g} {settings.max_faces} {settings.reduced_decode}",
+        f"{settings.detect_rotated} {settings.min_face_px:g} {settings.max_faces} {settings.reduced_decode}",
     }
 
 

@@ -6,7 +6,6 @@ from typing import Final, Literal
 
 import numpy as np
 
-from mien.app.inference.detect import Face
 from mien.app.inference.pipeline import LabeledFace
 from mien.data.contract import Array
 
@@ -17,8 +16,6 @@ Status = Literal["ok", "no_face", "error", "skipped"]
 STILL: Final = -1  # frame number of still images
 # Temporary reasons: such items are retried in the next run.
 TRANSIENT: Final = ("permission_denied", "not_found", "unreadable")
-
-Box = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,42 +73,6 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FaceRecord:
-    """One labeled face; boxes and landmarks in pixels of the upright image, probabilities by label.
-
-    number: from 0 within the image, largest first; set when it is read from the journal.
-    """
-
-    box_px: Box
-    landmarks_px: Array
-    score: float
-    probabilities: Array
-    label: str
-    confidence: float
-    uncertain: bool
-    roll_degrees: float
-    sharpness: float
-    thumb: bytes = b""
-    number: int = 0
-
-    def labeled(self) -> LabeledFace:
-        """The face as returned by the pipeline, without its crop."""
-        return LabeledFace(
-            face=Face(self.box_px, self.landmarks_px, self.score),
-            probabilities=self.probabilities,
-            label=self.label,
-            confidence=self.confidence,
-            uncertain=self.uncertain,
-            roll_degrees=self.roll_degrees,
-            crop=np.empty((0, 0, 3), np.uint8),
-        )
-
-    def passes(self, min_face_px: float, min_confidence: float) -> bool:
-        """Whether the shorter side and the confidence are large enough for the outputs."""
-        return min(self.box_px[2:]) >= min_face_px and self.confidence >= min_confidence
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class ImageRecord:
     """Result of one item."""
 
@@ -120,7 +81,7 @@ class ImageRecord:
     width: int = 0
     height: int = 0
     sha256: str = ""
-    faces: tuple[FaceRecord, ...] = ()
+    faces: tuple[LabeledFace, ...] = ()
     failure: Failure | None = None
     products: int = 0
 

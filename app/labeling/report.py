@@ -17,9 +17,10 @@ from string import Template
 from typing import Any, Final
 from urllib.parse import quote
 
+from mien.app.inference.pipeline import LabeledFace
 from mien.app.labeling.journal import LabeledImage, View
 from mien.app.labeling.products import annotated_path
-from mien.app.labeling.records import FaceRecord, images_of
+from mien.app.labeling.records import images_of
 from mien.data.contract import EIGHT_LABELS
 from mien.data.contract.palette import hex_color
 
@@ -38,7 +39,7 @@ class Shown:
 
     doubt: float
     image: LabeledImage = field(compare=False)
-    face: FaceRecord = field(compare=False)
+    face: LabeledFace = field(compare=False)
 
     @property
     def order(self) -> tuple[float, str, int, int]:
@@ -60,7 +61,7 @@ class Gathered:
     errors: list[LabeledImage] = field(default_factory=list)
 
 
-def weaknesses(face: FaceRecord) -> list[str]:
+def weaknesses(face: LabeledFace) -> list[str]:
     """Quality problems of a face: small, blurred or rotated; empty if there are none."""
     side = min(face.box_px[2:])
     found = [f"{side:.0f} px"] if side < SMALL_PX else []

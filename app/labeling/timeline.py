@@ -14,7 +14,8 @@ from typing import IO, Final
 
 import numpy as np
 
-from mien.app.inference.tracking import TrackedFace, Tracker, TrackingRules
+from mien.app.inference.pipeline import LabeledFace
+from mien.app.inference.tracking import Tracker, TrackingRules
 from mien.app.inference.wording import percent
 from mien.app.labeling.columns import Column, Row
 from mien.app.labeling.journal import LabeledImage, View
@@ -50,7 +51,7 @@ class Moment:
 
     image: LabeledImage
     gap_s: float
-    faces: list[TrackedFace]
+    faces: list[LabeledFace]
 
     @property
     def time_s(self) -> float:
@@ -71,7 +72,7 @@ def _moments(images: Iterator[LabeledImage], threshold: float) -> Iterator[Momen
         time_s = image.time_s or 0.0
         gap_s = max(RULES.lost_s, _MISSED_FRAMES * (time_s - last_s))
         tracker.rules = replace(RULES, lost_s=gap_s, slow_s=gap_s)
-        yield Moment(image, gap_s, tracker.update(tuple(face.labeled() for face in image.faces), time_s))
+        yield Moment(image, gap_s, tracker.update(image.faces, time_s))
         last_s = time_s
 
 
@@ -79,10 +80,9 @@ def rows(view: View) -> Iterator[Row]:
     """One row per person and frame."""
     for name, moments in videos(view):
         for moment in moments:
-            for number, tracked in enumerate(moment.faces):
-                face = tracked.face
-                row: Row = {"file": name, "person": tracked.track, "frame": moment.image.frame}
-                row |= {"time_s": moment.time_s, "face": moment.image.faces[number].number}
+            for face in moment.faces:
+                row: Row = {"file": name, "person": face.track, "frame": moment.image.frame}
+                row |= {"time_s": moment.time_s, "face": face.number}
                 row |= {"label": face.label, "confidence": round(face.confidence, 6)}
                 p = by_label(face.probabilities)
                 yield row | {f"p_{label}": round(p[label], 6) if label in p else None for label in EIGHT_LABELS}
@@ -119,11 +119,11 @@ def _video(name: str, moments: Iterator[Moment]) -> str:
     end_s = 0.0
     for moment in moments:
         end_s = moment.time_s
-        for tracked in moment.faces:
-            person = persons.setdefault(tracked.track, Person([], [], []))
+        for face in moment.faces:
+            person = persons.setdefault(face.track, Person([], [], []))
             person.times_s.append(moment.time_s)
             person.gaps_s.append(moment.gap_s)
-            person.probabilities.append(tracked.face.probabilities)
+            person.probabilities.append(face.probabilities)
     shown = {number: one for number, one in persons.items() if len(one.times_s) >= PLOTTED_FRAMES}
     parts = [f"<h2>{escape(name)}</h2>"]
     parts += [_person(number, person, end_s) for number, person in shown.items()]

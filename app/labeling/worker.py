@@ -31,7 +31,7 @@ from mien.app.labeling.products import (
     thumbnail,
 )
 from mien.app.labeling.reading import failure_of, read_file
-from mien.app.labeling.records import FaceRecord, Failure, ImageRecord, Item, Status
+from mien.app.labeling.records import Failure, ImageRecord, Item, Status
 from mien.app.labeling.request import Request
 from mien.data.contract import CROP_PX, Array
 
@@ -117,7 +117,7 @@ class Worker:
         if analysis is None:
             failure = one.failure or Failure("failed", "no pixels")
             return ImageRecord(one.item, failure.status, sha256=one.sha256, failure=failure)
-        faces = tuple(_face(face, one.item.products) for face in analysis.faces)
+        faces = tuple(_record(face, one.item.products) for face in analysis.faces)
         status: Status = "ok" if faces else "no_face"
         return ImageRecord(
             one.item, status, analysis.width, analysis.height, one.sha256, faces, products=one.item.products
@@ -126,7 +126,7 @@ class Worker:
     def _drawn(self, analysis: Analysis) -> Analysis:
         """The analysis with the faces that are in the outputs."""
         request = self._request
-        faces = (face for face in analysis.faces if min(face.face.box_px[2:]) >= request.min_face_px)
+        faces = (face for face in analysis.faces if face.short_side_px >= request.min_face_px)
         return replace(analysis, faces=tuple(face for face in faces if face.confidence >= request.min_confidence))
 
     def _write_products(self, prepared: Sequence[_Prepared], analyses: Sequence[Analysis | None]) -> None:
@@ -152,19 +152,10 @@ class Worker:
                 self._folder.write_image(name, encode_png(crop))
 
 
-def _face(face: LabeledFace, products: int) -> FaceRecord:
-    return FaceRecord(
-        box_px=face.face.box_px,
-        landmarks_px=face.face.landmarks_px,
-        score=face.face.score,
-        probabilities=face.probabilities,
-        label=face.label,
-        confidence=face.confidence,
-        uncertain=face.uncertain,
-        roll_degrees=face.roll_degrees,
-        sharpness=sharpness(face.crop),
-        thumb=thumbnail(face.crop) if products & THUMBS else b"",
-    )
+def _record(face: LabeledFace, products: int) -> LabeledFace:
+    """The face with what the journal stores of its crop, without the crop."""
+    thumb = thumbnail(face.crop) if products & THUMBS else b""
+    return replace(face, sharpness=sharpness(face.crop), thumb=thumb, crop=face.crop[:0])
 
 
 def _emptied(item: Item) -> Item:

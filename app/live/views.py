@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Protocol
@@ -14,8 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mien.app.inference.drawing import annotate
-from mien.app.inference.pipeline import Analysis
-from mien.app.inference.tracking import TrackedFace
+from mien.app.inference.pipeline import Analysis, LabeledFace
 from mien.app.inference.wording import label_text, percent
 from mien.app.live.video import Frame, VideoFile
 from mien.data.contract import Array, by_label
@@ -32,7 +30,6 @@ class Moment:
 
     frame: Frame
     analysis: Analysis
-    faces: Sequence[TrackedFace]
     rate: float
 
     @cached_property
@@ -74,8 +71,8 @@ class TableView:
         table.add_column("Expression", width=len("uncertain (happiness >99%)"), no_wrap=True)
         table.add_column("", width=_BAR, no_wrap=True)
         table.add_column("Next", ratio=1, no_wrap=True, overflow="ellipsis")
-        for tracked in moment.faces:
-            table.add_row(*_row(tracked))
+        for face in moment.analysis.faces:
+            table.add_row(*_row(face))
         return table
 
     def close(self, *, complete: bool) -> None:
@@ -83,13 +80,12 @@ class TableView:
         self._live.stop()
 
 
-def _row(tracked: TrackedFace) -> tuple[str, Text, Text, str]:
-    face = tracked.face
+def _row(face: LabeledFace) -> tuple[str, Text, Text, str]:
     ranked = sorted(by_label(face.probabilities).items(), key=lambda pair: -pair[1])
     others = [f"{label} {percent(value)}" for label, value in ranked if label != face.label and value >= _MIN_LISTED]
     style = "dim" if face.uncertain else hex_color(face.label)
     bar = ("\u2591" if face.uncertain else "\u2588") * round(face.confidence * _BAR)
-    return str(tracked.track), Text(label_text(face), style), Text(bar, hex_color(face.label)), ", ".join(others)
+    return str(face.track), Text(label_text(face), style), Text(bar, hex_color(face.label)), ", ".join(others)
 
 
 class LinesView:
@@ -101,11 +97,11 @@ class LinesView:
 
     def show(self, moment: Moment) -> bool:
         """Print the labels that have changed."""
-        for tracked in moment.faces:
-            state = (tracked.face.label, tracked.face.uncertain)
-            if self._printed.get(tracked.track) != state:
-                self._printed[tracked.track] = state
-                self._console.out(f"{moment.frame.time_s:8.2f} s  person {tracked.track}  {label_text(tracked.face)}")
+        for face in moment.analysis.faces:
+            state = (face.label, face.uncertain)
+            if self._printed.get(face.track) != state:
+                self._printed[face.track] = state
+                self._console.out(f"{moment.frame.time_s:8.2f} s  person {face.track}  {label_text(face)}")
         return True
 
     def close(self, *, complete: bool) -> None:

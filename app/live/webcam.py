@@ -52,11 +52,10 @@ def _label_frames(pipeline: Pipeline, source: Source, views: Sequence[View], sum
     tracker, pace = Tracker(pipeline.classifier.manifest.abstain_threshold), _Pace()
     for frame in source.frames():
         analysis = pipeline.analyze_pixels(frame.pixels)
-        faces = tracker.update(analysis.faces, frame.time_s)
+        tracked = replace(analysis, faces=tuple(tracker.update(analysis.faces, frame.time_s)))
         summary.frames += 1
-        summary.tracks.update(face.track for face in faces)
-        shown = replace(analysis, faces=tuple(tracked.face for tracked in faces))
-        moment = Moment(frame, shown, faces, pace.beat())
+        summary.tracks.update(face.track for face in tracked.faces)
+        moment = Moment(frame, tracked, pace.beat())
         if not all(view.show(moment) for view in views):
             return
 

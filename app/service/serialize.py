@@ -12,7 +12,6 @@ from mien.app.inference.attention_overlay import overlay
 from mien.app.inference.classifier import Classifier
 from mien.app.inference.drawing import annotate, reduced
 from mien.app.inference.pipeline import Analysis, LabeledFace
-from mien.app.inference.tracking import TrackedFace
 from mien.app.service.problems import problem_body, problem_for
 from mien.app.service.schemas import (
     Box,
@@ -56,19 +55,19 @@ def crops(analysis: Analysis) -> list[ImageData]:
     return [_png(face.crop) for face in analysis.faces]
 
 
-def tracked_result(tracked: TrackedFace) -> TrackedFaceResult:
+def tracked_result(face: LabeledFace) -> TrackedFaceResult:
     """One face of a stream's frame."""
-    return TrackedFaceResult(track=tracked.track, **_fields(tracked.face, uncertain=tracked.face.uncertain, top_k=1))
+    return TrackedFaceResult(track=face.track, **_fields(face, uncertain=face.uncertain, top_k=1))
 
 
 def _fields(face: LabeledFace, *, uncertain: bool, top_k: int) -> dict[str, Any]:
     probabilities = {label: round(value, 6) for label, value in by_label(face.probabilities).items()}
     ranked = sorted(probabilities.items(), key=lambda item: -item[1])
-    x, y, width, height = (round(float(value), 2) for value in face.face.box_px)
+    x, y, width, height = (round(float(value), 2) for value in face.box_px)
     return {
         "box": Box(x=x, y=y, width=width, height=height),
-        "landmarks": _landmarks(face.face.landmarks_px),
-        "detection_score": round(min(max(float(face.face.score), 0.0), 1.0), 4),
+        "landmarks": _landmarks(face.landmarks_px),
+        "detection_score": round(min(max(float(face.score), 0.0), 1.0), 4),
         "roll_degrees": round(face.roll_degrees, 2),
         "label": Label(face.label),
         "confidence": round(face.confidence, 6),

@@ -37,7 +37,7 @@ def test_auto_takes_the_gpu_in_half_precision(artifact: Path) -> None:
 
 def test_yunet_finds_the_same_faces_on_gpu_and_cpu() -> None:
     path = folder_from_environment("MIEN_MODELS_DIR") / "face_detection_yunet_2023mar.onnx"
-    plan = Plan(640, 1600, turned=False)
+    plan = Plan(640, 1600, detect_rotated=False)
     image = contract.decode(sample_photo().read_bytes())
     on_gpu = YuNet(path, threshold=0.6, plan=plan, device="cuda")
     assert on_gpu.provider == CUDA

@@ -8,11 +8,11 @@ import pkgutil
 from types import ModuleType
 
 from mien.app.errors import SettingsError
-from mien.app.inference.detect.base import Detector, Face
+from mien.app.inference.detect.base import Box, Detector, Face
 from mien.app.inference.detect.weights import find_yunet
 from mien.app.settings import Settings
 
-__all__ = ["Detector", "Face", "best_detector", "create_detector", "detector_names", "detector_source"]
+__all__ = ["Box", "Detector", "Face", "best_detector", "create_detector", "detector_names", "detector_source"]
 
 
 def _module(name: str) -> ModuleType:

@@ -1,22 +1,29 @@
 """Detected face, and the interface of detectors."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from mien.data.contract import Array, DegenerateLandmarks
 from mien.data.contract.align import similarity
 
-Box = tuple[float, float, float, float]
 MIN_EYE_DISTANCE_PX = 1.0
+
+
+class Box(NamedTuple):
+    """A rectangle in pixels of the upright image; it may extend beyond the edge."""
+
+    x: float
+    y: float
+    width: float
+    height: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Face:
     """One detected face.
 
-    box_px: x, y, width, height in pixels of the upright image; can extend beyond its edges.
     landmarks_px: (5, 2) float32, x then y: image-left eye, image-right eye, nose, image-left mouth corner,
         image-right mouth corner. "Image-left" refers to an upright head: in an upside-down face, this eye is on
         the right.
@@ -26,6 +33,11 @@ class Face:
     box_px: Box
     landmarks_px: Array
     score: float
+
+    @property
+    def short_side_px(self) -> float:
+        """Shorter side of the box."""
+        return min(self.box_px[2:])
 
 
 class Detector(Protocol):
@@ -42,7 +54,7 @@ def scaled(face: Face, scale_x: float, scale_y: float) -> Face:
     """Scale box and landmarks to an image that is `scale_x` times as wide and `scale_y` times as high."""
     x, y, width, height = face.box_px
     landmarks = (face.landmarks_px * np.array([scale_x, scale_y])).astype(np.float32)
-    return Face((x * scale_x, y * scale_y, width * scale_x, height * scale_y), landmarks, face.score)
+    return Face(Box(x * scale_x, y * scale_y, width * scale_x, height * scale_y), landmarks, face.score)
 
 
 def plausible(face: Face, *, width: int, height: int) -> bool:

@@ -57,7 +57,7 @@ class FaceNetwork:
 def options_of(settings: Settings) -> Options:
     """Plan, device and threads from the settings."""
     return Options(
-        plan=Plan(settings.detection_px, settings.detection_max_px, settings.find_turned),
+        plan=Plan(settings.detection_px, settings.detection_max_px, settings.detect_rotated),
         # TensorRT would build an engine for every image size.
         device="cuda" if settings.device == "tensorrt" else settings.device,
         threads=settings.threads or 1,  # photos are processed in parallel

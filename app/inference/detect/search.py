@@ -13,7 +13,7 @@ from typing import Final
 import cv2
 import numpy as np
 
-from mien.app.inference.detect.base import Face, iou, largest_first, plausible, scaled
+from mien.app.inference.detect.base import Box, Face, iou, largest_first, plausible, scaled
 from mien.data.contract import Array
 
 # (H, W, 3) uint8 RGB -> (N, 15) float32: x, y, width, height, five landmarks (x, y), score; pixels of that image
@@ -44,13 +44,13 @@ class Plan:
 
     first_px: int
     second_px: int
-    turned: bool
+    detect_rotated: bool
 
 
 def find_faces(image: Array, network: Network, plan: Plan) -> list[Face]:
     """Find faces in (H, W, 3) uint8 RGB, largest first."""
     faces = _upright(image, network, plan)
-    if plan.turned and _best(faces) < SURE_SCORE:
+    if plan.detect_rotated and _best(faces) < SURE_SCORE:
         faces = _with_rotated(faces, image, network, plan)
     return largest_first(faces)
 
@@ -67,7 +67,7 @@ def _upright(image: Array, network: Network, plan: Plan) -> list[Face]:
     faces = one_pass(image, network, plan.first_px)
     long_side = max(image.shape[:2])
     scale = min(1.0, plan.first_px / long_side)
-    if min((min(face.box_px[2:]) for face in faces), default=0.0) * scale >= SMALL_FACE_PX:
+    if min((face.short_side_px for face in faces), default=0.0) * scale >= SMALL_FACE_PX:
         return faces
     others = (CLOSE_UP_PX, plan.second_px) if long_side > plan.first_px else (CLOSE_UP_PX,)
     return merge(faces + [face for px in others for face in one_pass(image, network, px)])
@@ -116,7 +116,7 @@ def _padded(image: Array) -> Array:
 
 def _face(row: Array) -> Face:
     x, y, width, height = (float(value) for value in row[:4])
-    return Face((x, y, width, height), row[4:14].reshape(5, 2).astype(np.float32), float(row[14]))
+    return Face(Box(x, y, width, height), row[4:14].reshape(5, 2).astype(np.float32), float(row[14]))
 
 
 def merge(faces: list[Face]) -> list[Face]:
@@ -202,7 +202,7 @@ def rotate_back(face: Face, turns: int, *, width: int, height: int) -> Face:
     points = _points_back(np.vstack([corners, face.landmarks_px]), turns, width=width, height=height)
     left, top = points[:2].min(axis=0)
     right, bottom = points[:2].max(axis=0)
-    box = (float(left), float(top), float(right - left), float(bottom - top))
+    box = Box(float(left), float(top), float(right - left), float(bottom - top))
     return Face(box, points[2:].astype(np.float32), face.score)
 
 

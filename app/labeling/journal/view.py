@@ -15,10 +15,12 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from mien.app.inference.detect import Box
+from mien.app.inference.pipeline import LabeledFace
 from mien.app.labeling.files import DamagedJournal, LabelingError
 from mien.app.labeling.journal.schema import CONTAINER_KINDS, checksum, journal_path
 from mien.app.labeling.journal.writer import Journal
-from mien.app.labeling.records import STILL, FaceRecord
+from mien.app.labeling.records import STILL
 from mien.data.contract import LABELS, Array
 
 # the fields of LabeledImage, then the parent and the checksum
@@ -57,7 +59,7 @@ class LabeledImage:
     height: int | None
     time_s: float | None
     is_child: bool
-    faces: tuple[FaceRecord, ...]
+    faces: tuple[LabeledFace, ...]
 
     @property
     def frame_or_none(self) -> int | None:
@@ -105,7 +107,7 @@ class View:
             (self._session,),
         )
         current: tuple[Any, ...] | None = None
-        faces: list[FaceRecord] = []
+        faces: list[LabeledFace] = []
         for row in cursor:
             if current is not None and row[0] != current[0]:
                 yield self._image(current, faces)
@@ -178,9 +180,13 @@ class View:
         row = self._db.execute(sql, (sha256, self._session)).fetchone()
         return None if row is None else str(row[0])
 
-    def _image(self, row: tuple[Any, ...], faces: list[FaceRecord]) -> LabeledImage:
+    def _image(self, row: tuple[Any, ...], faces: list[LabeledFace]) -> LabeledImage:
         *values, parent, stored = row[:_ITEM_COLUMNS]
-        kept = tuple(face for face in faces if face.passes(self._min_face_px, self._min_confidence))
+        kept = tuple(
+            face
+            for face in faces
+            if face.short_side_px >= self._min_face_px and face.confidence >= self._min_confidence
+        )
         fields = (*values, parent is not None, kept)
         image = LabeledImage(*fields)
         result = (image.status, image.reason, image.error, image.sha256, image.width, image.height)
@@ -189,15 +195,14 @@ class View:
         status = "no_face" if faces and not kept else image.status
         return replace(image, path=os.fsdecode(image.path), status=status)
 
-    def _face(self, row: tuple[Any, ...]) -> FaceRecord:
+    def _face(self, row: tuple[Any, ...]) -> LabeledFace:
         *values, stored = row[_ITEM_COLUMNS:]
         number, box, landmarks, score, probabilities, label, confidence, uncertain, roll, sharpness = values
         if checksum(*values) != stored:
             raise DamagedJournal(self.out, f"face {number} of {row[1]}: wrong checksum")
-        x, y, width, height = np.frombuffer(box, "<f8").tolist()
         points: Array = np.frombuffer(landmarks, "<f4").reshape(5, 2)
-        return FaceRecord(
-            box_px=(x, y, width, height),
+        return LabeledFace(
+            box_px=Box(*np.frombuffer(box, "<f8").tolist()),
             landmarks_px=points,
             score=score,
             probabilities=np.frombuffer(probabilities, "<f4"),

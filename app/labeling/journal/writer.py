@@ -15,10 +15,11 @@ from typing import Final
 
 import numpy as np
 
+from mien.app.inference.pipeline import LabeledFace
 from mien.app.labeling.files import ForeignFile, LabelingError, foreign
 from mien.app.labeling.journal.schema import CONTAINER_KINDS, Transaction, checksum, connect, journal_path
 from mien.app.labeling.kinds import CONTAINERS
-from mien.app.labeling.records import STILL, TRANSIENT, FaceRecord, Failure, ImageRecord, Item, Source
+from mien.app.labeling.records import STILL, TRANSIENT, Failure, ImageRecord, Item, Source
 from mien.data.atomic import atomic_path
 
 _PAGE: Final = 512
@@ -369,7 +370,7 @@ def _source_row(source: Source, session: int) -> dict[str, object]:
     }
 
 
-def _face_row(item: int, number: int, face: FaceRecord) -> tuple[object, ...]:
+def _face_row(item: int, number: int, face: LabeledFace) -> tuple[object, ...]:
     values = (
         number,
         np.asarray(face.box_px, "<f8").tobytes(),

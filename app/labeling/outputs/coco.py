@@ -4,10 +4,10 @@ import json
 from collections.abc import Iterator
 from typing import IO, Any, Final
 
+from mien.app.inference.pipeline import LabeledFace
 from mien.app.labeling.columns import face_values
 from mien.app.labeling.journal import View
 from mien.app.labeling.output_folder import OutputFolder
-from mien.app.labeling.records import FaceRecord
 from mien.data.contract import EIGHT_LABELS, LANDMARKS
 
 HELP: Final = "coco.json: COCO detection and keypoints"
@@ -56,7 +56,7 @@ def _annotations(view: View) -> Iterator[dict[str, Any]]:
             yield _annotation(number, image_id, face)
 
 
-def _annotation(number: int, image_id: int, face: FaceRecord) -> dict[str, Any]:
+def _annotation(number: int, image_id: int, face: LabeledFace) -> dict[str, Any]:
     values = face_values(face)
     x, y, width, height = (round(value, 1) for value in face.box_px)
     points = [value for name in LANDMARKS for value in (values[f"{name}_x"], values[f"{name}_y"], 2)]

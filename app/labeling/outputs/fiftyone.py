@@ -9,10 +9,10 @@ import json
 from collections.abc import Iterator
 from typing import IO, Any, Final
 
+from mien.app.inference.pipeline import LabeledFace
 from mien.app.labeling.columns import face_values
 from mien.app.labeling.journal import LabeledImage, View
 from mien.app.labeling.output_folder import OutputFolder
-from mien.app.labeling.records import FaceRecord
 
 HELP: Final = "fiftyone/: data.json and labels.json"
 TARGETS: Final = ("fiftyone/data.json", "fiftyone/labels.json")
@@ -45,7 +45,7 @@ def _entries(file: IO[str], entries: Iterator[tuple[str, Any]]) -> None:
         file.write((",\n" if number else "\n") + f"{json.dumps(key)}: {json.dumps(value)}")
 
 
-def _object(image: LabeledImage, face: FaceRecord) -> dict[str, Any]:
+def _object(image: LabeledImage, face: LabeledFace) -> dict[str, Any]:
     """One detection, in fractions of the image size."""
     width, height = image.width or 1, image.height or 1
     x, y, box_width, box_height = face.box_px

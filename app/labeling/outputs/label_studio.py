@@ -9,9 +9,9 @@ from typing import Any, Final
 from urllib.parse import quote
 from xml.sax.saxutils import quoteattr
 
+from mien.app.inference.pipeline import LabeledFace
 from mien.app.labeling.journal import LabeledImage, View
 from mien.app.labeling.output_folder import OutputFolder
-from mien.app.labeling.records import FaceRecord
 from mien.data.contract.palette import hex_color
 
 HELP: Final = "label_studio.json and .xml: tasks with predictions"
@@ -54,7 +54,7 @@ def _task(view: View, image: LabeledImage) -> dict[str, Any]:
     }
 
 
-def _region(image: LabeledImage, face: FaceRecord) -> dict[str, Any]:
+def _region(image: LabeledImage, face: LabeledFace) -> dict[str, Any]:
     """One rectangle, in percent of the image size."""
     width, height = image.width or 1, image.height or 1
     x, y, box_width, box_height = face.box_px

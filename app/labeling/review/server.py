@@ -162,5 +162,4 @@ def _add_decisions(app: FastAPI, view: View, out: Path) -> None:
 def _analysis(view: View, image: LabeledImage, only: int | None) -> Analysis:
     """Stored faces of an image for drawing: all, or one of them."""
     chosen = image.faces if only is None else image.faces[only : only + 1]
-    faces = tuple(one.labeled() for one in chosen)
-    return Analysis(image.width or 1, image.height or 1, faces, view.detector, view.model, "", {})
+    return Analysis(image.width or 1, image.height or 1, chosen, view.detector, view.model, "", {})

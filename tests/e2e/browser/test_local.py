@@ -35,7 +35,7 @@ MIN_AGREEMENT = 0.99
 @pytest.fixture(scope="module")
 def same(browsers: BrowserType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A service with the detector and the graph that the browser runs."""
-    chosen = {"detector": "builtin", "find_turned": True}
+    chosen = {"detector": "builtin", "detect_rotated": True}
     folder = tmp_path_factory.mktemp("same")
     artifact = any_artifact(folder)
     precision = "int8" if (artifact / "model.int8.onnx").is_file() else "fp32"

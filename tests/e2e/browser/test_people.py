@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from playwright.sync_api import BrowserType
 
-from mien.app.inference.detect import Face
+from mien.app.inference.detect import Box
 from mien.app.inference.pipeline import LabeledFace
 from mien.app.inference.tracking import Tracker
-from mien.data.contract import CROP_PX, LABELS
+from mien.data.contract import LABELS
 from tests.browser import ALLOWED, CAMERA, crossing_frames, launch, write_camera
 from tests.e2e.browser.conftest import Open
 from tests.e2e.browser.scenes import SCENE, TWO, person, show, start_scene
@@ -179,12 +179,11 @@ def test_uncertain_and_neutral_look_different(open_tab: Open) -> None:
 def test_the_page_smooths_as_the_service_does(open_tab: Open) -> None:
     shares = np.random.default_rng(3).dirichlet(np.full(7, 0.6), 25).repeat(8, axis=0).astype(np.float32)
     tracker = Tracker(threshold=0.5)
-    box = Face((0, 0, 80, 80), np.zeros((5, 2), np.float32), 0.9)
-    crop = np.zeros((CROP_PX, CROP_PX, 3), np.uint8)
+    box, points = Box(0, 0, 80, 80), np.zeros((5, 2), np.float32)
     expected = []
     for number, row in enumerate(shares):
-        face = LabeledFace(box, row, LABELS[int(row.argmax())], float(row.max()), False, 0.0, crop)
-        expected.append(tracker.update((face,), number / 15)[0].face)
+        face = LabeledFace(box, points, 0.9, row, LABELS[int(row.argmax())], float(row.max()), False, 0.0)
+        expected.append(tracker.update((face,), number / 15)[0])
     tab = open_tab()
     frames = [
         [1000 * number / 15, dict(zip(LABELS, map(float, row), strict=True))] for number, row in enumerate(shares)

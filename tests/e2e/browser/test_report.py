@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, BrowserType, Page
 
+from mien.app.inference.detect import Box
+from mien.app.inference.pipeline import LabeledFace
 from mien.app.labeling.journal import Journal, View
-from mien.app.labeling.records import FaceRecord, ImageRecord, Item, Source
+from mien.app.labeling.records import ImageRecord, Item, Source
 from mien.app.labeling.report import PER_LABEL, render_page
 from mien.data.contract import LABELS
 from tests.browser import launch
@@ -20,16 +22,26 @@ COUNT = 6_000
 LEAST, MOST = 30, 99  # percent
 
 
-def face(number: int) -> FaceRecord:
+def face(number: int) -> LabeledFace:
     """A face of one of seven labels, with a confidence of 30 to 99 %."""
     label = number % len(LABELS)
     confidence = (LEAST + number * 7 % (MOST - LEAST + 1)) / 100
     probabilities = np.full(len(LABELS), (1 - confidence) / 6, np.float32)
     probabilities[label] = confidence
-    box = (0.0, 0.0, 20.0, 20.0) if number % 10 == 0 else (0.0, 0.0, 90.0, 90.0)
+    side = 20.0 if number % 10 == 0 else 90.0
     thumb = encoded(gradient_image(96, 96), "JPEG", quality=85)
-    points = np.zeros((5, 2), np.float32)
-    return FaceRecord(box, points, 0.9, probabilities, LABELS[label], confidence, confidence < 0.5, 0.0, 99.0, thumb)
+    return LabeledFace(
+        Box(0.0, 0.0, side, side),
+        np.zeros((5, 2), np.float32),
+        0.9,
+        probabilities,
+        LABELS[label],
+        confidence,
+        uncertain=confidence < 0.5,
+        roll_degrees=0.0,
+        sharpness=99.0,
+        thumb=thumb,
+    )
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mien.app.inference.detect import Face
+from mien.app.inference.detect import Box, Face
 from mien.app.inference.pipeline import Pipeline
 from mien.app.labeling import facts, run
 from mien.app.labeling.progress import Reporter
@@ -28,7 +28,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 import numpy as np
-from mien.app.inference.detect import Face
+from mien.app.inference.detect import Box, Face
 from mien.app.labeling import facts
 from mien.app.settings import Settings
 from benchmarks.labeling_memory import measure
@@ -37,7 +37,7 @@ class Fixed:
     name = "fixed"
     def detect(self, image):
         points = np.array([[35, 45], [75, 45], [55, 65], [40, 85], [70, 85]], np.float32)
-        return [Face((20.0, 20.0, 70.0, 80.0), points, 0.9)] * (int(image[0, 0].sum()) % 4)
+        return [Face(Box(20.0, 20.0, 70.0, 80.0), points, 0.9)] * (int(image[0, 0].sum()) % 4)
 
 facts.create_detector = lambda settings: Fixed()
 folder, out, artifact, outputs = sys.argv[1:]
@@ -96,7 +96,7 @@ class Poisoned:
         if image.mean() > 250:
             raise RuntimeError("the network has no answer")
         points = np.array([[35, 45], [75, 45], [55, 65], [40, 85], [70, 85]], np.float32)
-        return [Face((20.0, 20.0, 70.0, 80.0), points, 0.9)]
+        return [Face(Box(20.0, 20.0, 70.0, 80.0), points, 0.9)]
 
 
 def test_an_image_on_which_a_stage_fails_is_a_row_and_the_others_are_labeled(

@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 from starlette.testclient import WebSocketTestSession
 
 from mien.app.inference.classifier import Classifier
-from mien.app.inference.detect import Face
+from mien.app.inference.detect import Box, Face
 from mien.app.inference.pipeline import Pipeline
 from mien.app.main import create_app
 from mien.app.settings import Settings
@@ -35,7 +35,7 @@ class LocalClient(TestClient):
 def upright_face(x: float, y: float, side: float = 80.0) -> Face:
     """A detected face with its center at (x, y)."""
     points = np.array([(-0.2, -0.15), (0.2, -0.15), (0.0, 0.025), (-0.15, 0.225), (0.15, 0.225)], np.float32)
-    return Face((x - side / 2, y - side / 2, side, side), points * side + (x, y), 0.9)
+    return Face(Box(x - side / 2, y - side / 2, side, side), points * side + (x, y), 0.9)
 
 
 class DrawnFaces:

@@ -60,7 +60,7 @@ def test_workers_get_an_option_equal_to_its_default_despite_a_variable(
 
 
 def test_every_setting_survives_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    chosen = Settings(tensorrt_cache=tmp_path, find_turned=False, batch_wait_ms=0.5, api_key_sha256="ab" * 32)
+    chosen = Settings(tensorrt_cache=tmp_path, detect_rotated=False, batch_wait_ms=0.5, api_key_sha256="ab" * 32)
     for name, value in environment(chosen).items():
         if value is not None:
             monkeypatch.setitem(os.environ, name, value)

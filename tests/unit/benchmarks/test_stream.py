@@ -40,7 +40,7 @@ def test_a_short_run_writes_the_metrics(tmp_path: Path) -> None:
         "MIEN_DEVICE": "cpu",
         "HOME": str(tmp_path),
     }
-    environment |= {"MIEN_DETECTOR": "builtin", "MIEN_FIND_TURNED": "false", "PATH": "/usr/bin:/bin"}
+    environment |= {"MIEN_DETECTOR": "builtin", "MIEN_DETECT_ROTATED": "false", "PATH": "/usr/bin:/bin"}
     command = [sys.executable, "-m", "benchmarks.stream", "--seconds", "3", "--json", str(out)]
     result = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=200, check=False

@@ -13,7 +13,7 @@ export class Search {
   /** All faces of a picture, largest first. */
   async find(picture) {
     let faces = await this.upright(picture);
-    if (this.rules.turned && best(faces) < this.rules.sure_score) faces = await this.withRotated(faces, picture);
+    if (this.rules.detect_rotated && best(faces) < this.rules.sure_score) faces = await this.withRotated(faces, picture);
     const area = ({ box }) => box[2] * box[3];
     return faces.sort((a, b) => area(b) - area(a) || a.box[0] - b.box[0] || a.box[1] - b.box[1]);
   }

@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from mien.app.inference.detect import Face
+from mien.app.inference.detect import Box
 from mien.app.inference.drawing import Rectangle, annotate, place_tags
 from mien.app.inference.pipeline import Analysis, LabeledFace
 from mien.data.contract import EIGHT_LABELS, LABELS, Array
@@ -18,8 +18,7 @@ def labeled(
     box: tuple[float, float, float, float], label: str = "happiness", *, uncertain: bool = False
 ) -> LabeledFace:
     probabilities = np.array([0.52 if name == label else 0.08 for name in LABELS], np.float32)
-    face = Face(box, np.zeros((5, 2), np.float32), 0.9)
-    return LabeledFace(face, probabilities, label, 0.52, uncertain, 0.0, np.zeros((112, 112, 3), np.uint8))
+    return LabeledFace(Box(*box), np.zeros((5, 2), np.float32), 0.9, probabilities, label, 0.52, uncertain, 0.0)
 
 
 def drawn(*faces: LabeledFace) -> Array:

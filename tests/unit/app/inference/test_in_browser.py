@@ -13,14 +13,14 @@ from tests.support import tiny_artifact
 
 
 def test_a_browser_gets_the_numbers_of_the_manifests_and_the_settings(artifact: Path) -> None:
-    settings = Settings(detection_px=320, find_turned=False, min_face_px=24)
+    settings = Settings(detection_px=320, detect_rotated=False, min_face_px=24)
     facts = browser_pipeline(artifact, settings).facts
     manifest, detector = read_manifest(artifact), load_detector(default_detector_dir())
     assert facts["classifier"]["temperature"] == manifest.temperature
     assert facts["classifier"]["abstain_threshold"] == manifest.abstain_threshold
     assert facts["detector"]["threshold"] == detector.score_threshold
     assert facts["limits"]["min_face_px"] == 24
-    assert (facts["search"]["first_px"], facts["search"]["turned"]) == (320, False)
+    assert (facts["search"]["first_px"], facts["search"]["detect_rotated"]) == (320, False)
     assert facts["search"]["merge_iou"] == search.MERGE_IOU
 
 

@@ -59,7 +59,7 @@ def test_a_photo_becomes_a_labeled_face(pipeline: Pipeline) -> None:
 def test_pixels_and_encoded_bytes_give_the_same_result(pipeline: Pipeline) -> None:
     image = contract.decode(sample_photo().read_bytes())
     from_pixels, from_bytes = pipeline.analyze_pixels(image), pipeline.analyze(encoded(image))
-    assert from_pixels.faces[0].face.box_px == from_bytes.faces[0].face.box_px
+    assert from_pixels.faces[0].box_px == from_bytes.faces[0].box_px
     assert np.array_equal(from_pixels.faces[0].probabilities, from_bytes.faces[0].probabilities)
 
 
@@ -87,7 +87,7 @@ def test_all_eight_exif_orientations_give_the_same_box_and_label(pipeline: Pipel
         analysis = pipeline.analyze(payload)
         assert (analysis.width, analysis.height) == (upright.width, upright.height)
         assert len(analysis.faces) == len(upright.faces)
-        assert analysis.faces[0].face.box_px == pytest.approx(upright.faces[0].face.box_px, abs=2)
+        assert analysis.faces[0].box_px == pytest.approx(upright.faces[0].box_px, abs=2)
         assert analysis.faces[0].label == upright.faces[0].label
 
 
@@ -110,7 +110,7 @@ def test_a_face_beyond_the_image_border_is_cropped(artifact: Path) -> None:
 
 def test_faces_below_the_minimum_size_are_dropped(artifact: Path) -> None:
     pipeline = drawn(artifact, upright_face(60, 60, 60), upright_face(60, 60, 39), min_face_px=40)
-    assert [labeled.face.box_px[2] for labeled in pipeline.analyze_pixels(gradient_image()).faces] == [60]
+    assert [labeled.box_px[2] for labeled in pipeline.analyze_pixels(gradient_image()).faces] == [60]
 
 
 def test_at_most_max_faces_are_labeled(artifact: Path) -> None:
@@ -189,7 +189,7 @@ def test_crops_of_serving_equal_those_of_training_byte_for_byte(
     assert share == (0.5 if reduce_to_px else 1)
     assert len(analysis.faces) >= 1
     for labeled in analysis.faces:
-        points = tuple((float(x), float(y)) for x, y in labeled.face.landmarks_px * np.float32(share))
+        points = tuple((float(x), float(y)) for x, y in labeled.landmarks_px * np.float32(share))
         sample = Sample(key="photo.jpg", split="train", label=None, landmarks_px=points)
         assert np.array_equal(labeled.crop, frame(pixels, sample))
 

@@ -5,10 +5,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from mien.app.inference.detect import Face
+from mien.app.inference.detect import Box
 from mien.app.inference.pipeline import LabeledFace
 from mien.app.inference.tracking import Tracker, TrackingRules
-from mien.data.contract import CROP_PX, LABELS, label_index
+from mien.data.contract import LABELS, label_index
 
 FRAME_S = 1 / 15
 
@@ -17,17 +17,16 @@ def face(x: float = 100, y: float = 100, size: float = 80, **shares: float) -> L
     """A face with the given probabilities; the rest is spread evenly."""
     rest = (1 - sum(shares.values())) / (len(LABELS) - len(shares))
     probabilities = np.array([shares.get(label, rest) for label in LABELS], np.float32)
-    found = Face((x, y, size, size), np.zeros((5, 2), np.float32), 0.9)
+    box, points = Box(x, y, size, size), np.zeros((5, 2), np.float32)
     label = LABELS[int(probabilities.argmax())]
-    crop = np.zeros((CROP_PX, CROP_PX, 3), np.uint8)
-    return LabeledFace(found, probabilities, label, float(probabilities.max()), False, 0.0, crop)
+    return LabeledFace(box, points, 0.9, probabilities, label, float(probabilities.max()), False, 0.0)
 
 
 def run(tracker: Tracker, frames: list[tuple[LabeledFace, ...]], frame_s: float = FRAME_S) -> list[list[str]]:
     shown = []
     for number, faces in enumerate(frames):
         tracked = tracker.update(faces, number * frame_s)
-        shown.append(["uncertain" if one.face.uncertain else one.face.label for one in tracked])
+        shown.append(["uncertain" if one.uncertain else one.label for one in tracked])
     return shown
 
 
@@ -36,7 +35,7 @@ def test_moving_faces_keep_their_numbers_whatever_their_order() -> None:
     for step in range(30):
         left, right = face(100 + 5 * step, 100), face(600 - 4 * step, 300)
         pair = (left, right) if step % 2 else (right, left)
-        numbers = {one.face.face.box_px[1]: one.track for one in tracker.update(pair, step * FRAME_S)}
+        numbers = {one.box_px[1]: one.track for one in tracker.update(pair, step * FRAME_S)}
         assert (numbers[300.0], numbers[100.0]) == (1, 2)
 
 
@@ -99,13 +98,13 @@ def test_smoothed_probabilities_stay_a_distribution() -> None:
     tracker = Tracker(threshold=0.3)
     for step in range(20):
         (one,) = tracker.update((face(**{LABELS[step % 7]: 0.8}),), step * FRAME_S)
-        assert one.face.probabilities.sum() == pytest.approx(1, abs=1e-5)
-        assert one.face.confidence == pytest.approx(one.face.probabilities[label_index(one.face.label)], abs=1e-6)
+        assert one.probabilities.sum() == pytest.approx(1, abs=1e-5)
+        assert one.confidence == pytest.approx(one.probabilities[label_index(one.label)], abs=1e-6)
 
 
 def test_without_smoothing_each_frame_shows_its_own_probabilities() -> None:
     tracker = Tracker(threshold=0.3, rules=TrackingRules(settle_s=0))
     tracker.update((face(anger=0.8),), 0.0)
     (tracked,) = tracker.update((face(fear=0.7),), FRAME_S)
-    assert tracked.face.probabilities[label_index("fear")] == pytest.approx(0.7)
-    assert tracked.face.label == "fear"
+    assert tracked.probabilities[label_index("fear")] == pytest.approx(0.7)
+    assert tracked.label == "fear"

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mien.app.inference.detect import Box
+from mien.app.inference.pipeline import LabeledFace
 from mien.app.labeling.journal import LabeledImage
-from mien.app.labeling.records import FaceRecord
 from mien.app.labeling.timeline import COLUMNS, RULES, clock, rows, write_page
 from mien.data.contract import LABELS
 from tests.albums import rows_of
@@ -22,15 +23,14 @@ LEFT, RIGHT = (0.0, 0.0, 50.0, 50.0), (200.0, 0.0, 40.0, 40.0)
 HAPPY, SAD = LABELS.index("happiness"), LABELS.index("sadness")
 
 
-def face(number: int, box: tuple[float, float, float, float], label: int) -> FaceRecord:
+def face(number: int, box: tuple[float, float, float, float], label: int) -> LabeledFace:
     probabilities = np.full(7, 0.02, np.float32)
     probabilities[label] = 0.88
-    return FaceRecord(
-        box, np.zeros((5, 2), np.float32), 0.9, probabilities, LABELS[label], 0.88, False, 0, 99, b"", number
-    )
+    points = np.zeros((5, 2), np.float32)
+    return LabeledFace(Box(*box), points, 0.9, probabilities, LABELS[label], 0.88, False, 0, number=number)
 
 
-def image(frame: int, time_s: float, *faces: FaceRecord, name: str = "clip.mp4") -> LabeledImage:
+def image(frame: int, time_s: float, *faces: LabeledFace, name: str = "clip.mp4") -> LabeledImage:
     status: Any = "ok" if faces else "no_face"
     fields: dict[str, Any] = dict.fromkeys(("reason", "error", "sha256", "member"))
     return LabeledImage(

@@ -89,7 +89,7 @@ def test_a_face_keeps_its_number_and_every_view_sees_every_frame(pipeline: Pipel
     summary = label_video(pipeline, source, [first, second])
     assert (summary.frames, summary.tracks) == (FRAMES, {1})
     assert len(first.moments) == len(second.moments) == FRAMES
-    assert [len(moment.faces) for moment in first.moments] == [1] * (FRAMES - 1) + [0]
+    assert [len(moment.analysis.faces) for moment in first.moments] == [1] * (FRAMES - 1) + [0]
     assert (source.closed, first.closed, second.closed) == (True, 1, 1)
     assert "12 frames" in str(summary)
     assert "1 track of faces" in str(summary)
@@ -146,17 +146,18 @@ def test_the_table_shows_one_row_per_person(pipeline: Pipeline) -> None:
     view.close(complete=True)
     console.print(view.table(recorder.moments[0]))  # what `show` draws, drawn at once
     assert "Expressions, not feelings" in text.getvalue()
-    assert recorder.moments[0].faces[0].face.label in text.getvalue()
+    assert recorder.moments[0].analysis.faces[0].label in text.getvalue()
 
 
 def test_the_table_keeps_its_widths_and_shows_the_colors_of_the_labels(pipeline: Pipeline) -> None:
     recorder = Recorder()
     label_video(pipeline, Still(), [recorder])
-    (tracked,) = recorder.moments[0].faces
+    first = recorder.moments[0]
+    (face,) = first.analysis.faces
 
     def printed(label: str, confidence: float, *, uncertain: bool) -> str:
-        face = replace(tracked.face, label=label, confidence=confidence, uncertain=uncertain)
-        moment = replace(recorder.moments[0], faces=[replace(tracked, face=face)])
+        faces = (replace(face, label=label, confidence=confidence, uncertain=uncertain),)
+        moment = replace(first, analysis=replace(first.analysis, faces=faces))
         text = io.StringIO()
         console = Console(file=text, width=100, force_terminal=True, color_system="truecolor")
         console.print(TableView(console, "still").table(moment))

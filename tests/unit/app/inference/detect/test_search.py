@@ -18,7 +18,7 @@ from mien.app.inference.detect.search import (
 )
 from mien.data.contract import Array, roll_degrees
 
-PLAN = Plan(640, 1600, turned=True)
+PLAN = Plan(640, 1600, detect_rotated=True)
 # A drawn "face" is a red square; the upper half of an upright one is blue.
 RED, BLUE = (255, 0, 0), (0, 0, 255)
 
@@ -135,7 +135,7 @@ def test_a_face_at_the_edge_is_compared_in_all_rotations(box: Box) -> None:
 def test_a_photo_on_its_side_stays_as_it_is_if_rotation_is_off() -> None:
     network = MarkFinder()
     turned = cv2.rotate(photo(900, 600, (100, 150, 200)), cv2.ROTATE_180)
-    (face,) = find_faces(turned, network, Plan(640, 1600, turned=False))
+    (face,) = find_faces(turned, network, Plan(640, 1600, detect_rotated=False))
     assert roll_degrees(face.landmarks_px) == pytest.approx(0, abs=1)
     assert len(network.sizes) == 1
 
@@ -161,8 +161,8 @@ def test_results_that_are_not_coordinates_are_dropped() -> None:
 
 def test_the_better_of_two_detections_of_one_face_is_kept() -> None:
     landmarks = np.zeros((5, 2), np.float32)
-    better, worse = Face((0, 0, 100, 100), landmarks, 0.9), Face((5, 5, 100, 100), landmarks, 0.8)
-    apart = Face((300, 0, 100, 100), landmarks, 0.7)
+    better, worse = Face(Box(0, 0, 100, 100), landmarks, 0.9), Face(Box(5, 5, 100, 100), landmarks, 0.8)
+    apart = Face(Box(300, 0, 100, 100), landmarks, 0.7)
     assert merge([worse, apart, better]) == [better, apart]
 
 

@@ -16,7 +16,7 @@ from mien.data.contract import Array, roll_degrees
 from mien.models.detector.decode import NMS_IOU, TOP_K
 from tests.support import folder_from_environment, sample_photo
 
-PLAN = Plan(640, 1600, turned=True)
+PLAN = Plan(640, 1600, detect_rotated=True)
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from PIL import Image
 from pyarrow import parquet
 from rich.console import Console
 
-from mien.app.inference.detect import Face
+from mien.app.inference.detect import Box
 from mien.app.inference.drawing import annotate, reduced
 from mien.app.inference.pipeline import Analysis, LabeledFace
 from mien.app.labeling import timeline
@@ -211,9 +211,8 @@ def test_an_unknown_output_is_rejected_with_the_known_ones() -> None:
 @pytest.mark.parametrize("side", [24, 200, 1500])
 def test_labels_are_drawn_inside_images_of_any_size(side: int) -> None:
     image = gradient_image(side, side)
-    box = (side * 0.2, 0.0, side * 0.6, side * 0.9)
-    face = Face(box, np.zeros((5, 2), np.float32), 0.9)
-    one = LabeledFace(face, np.full(7, 1 / 7), "anger", 0.5, True, 0.0, image[:1])
+    box = Box(side * 0.2, 0.0, side * 0.6, side * 0.9)
+    one = LabeledFace(box, np.zeros((5, 2), np.float32), 0.9, np.full(7, 1 / 7), "anger", 0.5, True, 0.0)
     drawn = annotate(image, Analysis(side, side, (one,), "builtin", "tiny", "", {}))
     assert drawn.shape == image.shape
     changed = np.abs(drawn.astype(int) - image).max(axis=2) > 0
