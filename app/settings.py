@@ -32,7 +32,9 @@ class Settings(BaseSettings):
 
     # Model and device
     models_dir: Path | None = Field(None, description="folder with YuNet's file; searched before the user cache")
-    model: Path | None = Field(None, description="fast (the default), accurate, or an artifact folder")
+    model: str | Path | None = Field(
+        None, description="fast (the default), accurate, a released artifact by its name, or an artifact folder"
+    )
     extra_models: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="further models that requests may select: names or folders, separated by commas"
     )

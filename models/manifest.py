@@ -179,20 +179,24 @@ def default_artifact_dir() -> Path:
 
 
 def artifact_dir(model: str | os.PathLike[str] | None) -> Path:
-    """Folder of a model: `fast` (the default), `accurate`, a released artifact by its name, or the given folder.
+    """Folder of a model.
 
-    Raises: ArtifactError, listing what there is.
+    A string is `fast` (the default), `accurate`, the name of a released artifact, or else a folder, so that a folder
+    `fast` in the current one needs `./fast`. A path is a folder.
+    Raises: ArtifactError, listing the names.
     """
-    text = "fast" if model is None else os.fspath(model)
-    folder = Path(text)
+    name = "fast" if model is None else model
+    if not isinstance(name, str):
+        return Path(name)
+    if name in POINTERS:
+        return resolve_pointer(ARTIFACTS_DIR / POINTERS[name])
+    released = [folder.name for folder in classifier_dirs(ARTIFACTS_DIR)]
+    if name in released:
+        return ARTIFACTS_DIR / name
+    folder = Path(name)
     if folder.is_dir() or len(folder.parts) > 1:
         return folder
-    if text in POINTERS:
-        return resolve_pointer(ARTIFACTS_DIR / POINTERS[text])
-    released = [folder.name for folder in classifier_dirs(ARTIFACTS_DIR)]
-    if text in released:
-        return ARTIFACTS_DIR / text
-    raise ArtifactError(f"model {text!r}: not an artifact folder, and not one of {', '.join([*POINTERS, *released])}")
+    raise ArtifactError(f"model {name!r}: not an artifact folder, and not one of {', '.join([*POINTERS, *released])}")
 
 
 def resolve_pointer(pointer: Path) -> Path:

@@ -13,7 +13,8 @@ IN, OUTS, RUN, LOG, WITH, RAY = "Inputs", "Outputs", "Run", "Messages", "Model",
 
 
 Model = Annotated[
-    Path | None, typer.Option(help="fast (default), accurate, or an artifact folder.", rich_help_panel=WITH)
+    str | None,
+    typer.Option(metavar="NAME", help="fast (default), accurate, or an artifact folder.", rich_help_panel=WITH),
 ]
 PriorName = Annotated[
     Literal["natural", "balanced"] | None,

@@ -59,6 +59,11 @@ def test_workers_get_an_option_equal_to_its_default_despite_a_variable(
     assert load_settings() == chosen
 
 
+@pytest.mark.parametrize("model", ["fast", "accurate", "./fast", "runs/mine"])
+def test_workers_get_the_name_of_a_model_unchanged(model: str) -> None:
+    assert environment(Settings(model=model))["MIEN_MODEL"] == model
+
+
 def test_every_setting_survives_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     chosen = Settings(tensorrt_cache=tmp_path, detect_rotated=False, batch_wait_ms=0.5, api_key_sha256="ab" * 32)
     for name, value in environment(chosen).items():

@@ -44,8 +44,8 @@ def test_models_have_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(module, "ARTIFACTS_DIR", tmp_path)
     (tmp_path / "ACCURATE").write_text("accurate_112.v1\n", encoding="utf-8")
     (tmp_path / "DEFAULT").write_text("tiny.v1\n", encoding="utf-8")
-    assert artifact_dir(Path("accurate")) == tmp_path / "accurate_112.v1"
-    assert artifact_dir(Path("fast")) == artifact_dir(None) == tmp_path / "tiny.v1"
+    assert artifact_dir("accurate") == tmp_path / "accurate_112.v1"
+    assert artifact_dir("fast") == artifact_dir(None) == tmp_path / "tiny.v1"
     assert artifact_dir(tmp_path / "mine") == tmp_path / "mine"
     (tmp_path / "tiny.v1").mkdir()
     (tmp_path / "tiny.v1" / "manifest.json").touch()
@@ -54,10 +54,23 @@ def test_models_have_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         artifact_dir("fsat")
 
 
+def test_a_folder_in_the_current_one_does_not_hide_a_model_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ARTIFACTS_DIR", tmp_path)
+    (tmp_path / "DEFAULT").write_text("tiny.v1\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    for name in ("fast", "mine"):
+        (tmp_path / name).mkdir()
+    assert artifact_dir("fast") == tmp_path / "tiny.v1"
+    assert artifact_dir("./fast") == artifact_dir(Path("fast")) == Path("fast")
+    assert artifact_dir("mine") == Path("mine")
+
+
 def test_a_name_without_a_release_names_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ARTIFACTS_DIR", tmp_path)
     with pytest.raises(ArtifactError, match=r"cannot read .*ACCURATE"):
-        artifact_dir(Path("accurate"))
+        artifact_dir("accurate")
 
 
 def test_a_written_manifest_is_read_unchanged(tmp_path: Path) -> None:
