@@ -11,9 +11,8 @@ import numpy as np
 from mien.app.errors import InvalidRequest
 from mien.app.inference.detect import Box
 from mien.app.inference.pipeline import Analysis, LabeledFace, build_pipeline
-from mien.app.settings import load_settings
+from mien.app.settings import Device, load_settings
 from mien.data.contract import LANDMARKS, Array, by_label
-from mien.models.manifest import artifact_dir
 
 Image = str | os.PathLike[str] | bytes | Array
 
@@ -46,18 +45,20 @@ class Face:
 class Analyzer:
     """Finds faces in photos and labels their expressions; thread-safe."""
 
-    def __init__(self, *, model: str | os.PathLike[str] | None = None, device: str = "auto", **settings: Any) -> None:
+    def __init__(
+        self, *, model: str | os.PathLike[str] | None = None, device: Device | None = None, **settings: Any
+    ) -> None:
         """Open, verify and warm up the detector and the model.
+
+        Arguments take precedence over environment variables (`MIEN_*`).
 
         Args:
             model: fast (the default), accurate, the name of a released artifact, or the folder of one.
-            device: auto, cpu, cuda or tensorrt; auto may fall back to the CPU.
-            settings: fields of `app.settings.Settings`, such as detector="builtin" or min_face_px=24. They take
-                precedence over environment variables (`MIEN_*`).
+            device: auto (the default), cpu, cuda or tensorrt; auto may fall back to the CPU.
+            settings: other fields of `app.settings.Settings`, such as detector="builtin" or min_face_px=24.
         Raises: MienError, if a setting is wrong, a file is missing or damaged, or the device cannot run the model.
         """
-        folder = None if model is None else artifact_dir(model)
-        self._pipeline = build_pipeline(load_settings(model=folder, device=device, **settings))
+        self._pipeline = build_pipeline(load_settings(model=model, device=device, **settings))
 
     def analyze(self, image: Image) -> list[Face]:
         """Label the faces of one photo, largest first; the list is empty if there are none.

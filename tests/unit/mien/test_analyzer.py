@@ -1,6 +1,7 @@
 """Python API: paths, bytes and pixels as input, typed faces as output."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 from mien import Analyzer, Face, MienError
 from mien.app.inference.pipeline import build_pipeline
+from mien.app.inference.runtime.sessions import cuda_obstacle
 from mien.app.settings import load_settings
 from mien.data.contract import LABELS, LANDMARKS, decode
 from tests.support import encoded, gradient_image, sample_photo
@@ -53,6 +55,17 @@ def test_a_batch_keeps_its_order_and_a_photo_without_a_face_is_an_empty_list(ana
 def test_pixels_of_another_shape_or_type_are_rejected(analyzer: Analyzer, pixels: np.ndarray) -> None:
     with pytest.raises(MienError, match=r"expected .H, W, 3. uint8"):
         analyzer.analyze(pixels)
+
+
+def test_a_variable_counts_unless_an_argument_is_given(monkeypatch: pytest.MonkeyPatch, artifact: Path) -> None:
+    if (obstacle := cuda_obstacle()) is None:
+        pytest.skip("this machine has a GPU")
+    monkeypatch.setenv("MIEN_DEVICE", "cuda")
+    monkeypatch.setenv("MIEN_MODEL", str(artifact))
+    monkeypatch.setenv("MIEN_DETECTOR", "builtin")
+    with pytest.raises(MienError, match=rf"^device cuda: {re.escape(obstacle)}\..*MIEN_DEVICE=auto or cpu"):
+        Analyzer()
+    assert len(Analyzer(device="cpu").analyze(sample_photo())) == 1
 
 
 def test_an_unreadable_file_and_an_unknown_model_are_errors(analyzer: Analyzer, tmp_path: Path) -> None:
