@@ -42,7 +42,7 @@ PLATFORMS = {
         "implementation_name": "cpython",
     }
     for system, machine in (("linux", "x86_64"), ("linux", "aarch64"), ("darwin", "arm64"), ("win32", "AMD64"))
-    for python in ("3.11", "3.12")
+    for python in ("3.11", "3.12", "3.13", "3.14")
 }
 REGISTRIES = re.compile(
     r"(pypi|pythonhosted|npmjs|yarnpkg|crates\.io|conda\.anaconda|download\.pytorch)[\w.-]*/|"
@@ -62,7 +62,7 @@ UNUSUAL = re.compile(
 SPELLED_BY_OTHERS = ("aria-labelledby", ".cancelled()", "asyncio.CancelledError")
 IMPERATIVES = {"Turn", "Start", "Score", "Make", "Read", "Write", "Find", "Draw", "Build"}
 QUESTIONS = {"What", "Which", "Where", "How", "Why", "When", "Who", "At", "Does", "Is", "May", "Can"}
-APP_FILES = {"__init__.py", "__main__.py", "errors.py", "main.py", "settings.py"}
+APP_FILES = {"__init__.py", "errors.py", "main.py", "settings.py"}
 
 
 def _tracked() -> list[Path]:
@@ -144,7 +144,7 @@ def test_training_serves_with_the_versions_of_serving() -> None:
 
 
 def test_program_and_package_have_the_same_version() -> None:
-    assert PROJECT["version"] == VERSION
+    assert PROJECT["version"] == VERSION, "reinstall: pip install --no-deps --no-build-isolation --editable ."
 
 
 def test_no_tracked_file_names_a_registry() -> None:
@@ -212,7 +212,7 @@ def test_the_image_takes_a_local_copy_of_yunet_if_there_is_one() -> None:
     assert f"!{YUNET_FILE}" in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
 
 
-def test_app_has_five_files_and_otherwise_packages() -> None:
+def test_app_has_four_files_and_otherwise_packages() -> None:
     assert {path.name for path in (ROOT / "app").iterdir() if path.is_file()} == APP_FILES
 
 
