@@ -12,7 +12,7 @@ from rich.logging import RichHandler
 from mien.data.errors import MienError
 from mien.training.config import RunRecipe, read_as
 
-logger = logging.getLogger("training")
+logger = logging.getLogger("mien.training")
 INTERRUPTED: Final = 130  # exit status, as in a shell after Ctrl-C
 
 

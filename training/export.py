@@ -60,7 +60,7 @@ from mien.training.release.graphs import (
 )
 from mien.training.release.weights import WEIGHTS_NAME, load_network, save_weights
 
-logger = logging.getLogger("training")
+logger = logging.getLogger("mien.training")
 
 _GRAPHS: Final = {"fp32": "model.onnx", "fp16": "model.fp16.onnx"}
 

@@ -30,7 +30,7 @@ from mien.training.loop.session import Session
 from mien.training.loop.supervised import Supervised
 from mien.training.release.initialization import load_start
 
-logger = logging.getLogger("training")
+logger = logging.getLogger("mien.training")
 
 
 def train(recipe: Recipe, out: Path) -> Path:

@@ -57,7 +57,7 @@ def _access_fields(record: logging.LogRecord) -> dict[str, object]:
 def log_config(style: Literal["text", "json"]) -> dict[str, Any]:
     """Configuration for `logging.config`: uvicorn's, with the loggers of this package and request ids."""
     chosen: dict[str, Any] = copy.deepcopy(LOGGING_CONFIG)
-    chosen["loggers"]["app"] = {"handlers": ["default"], "level": "INFO", "propagate": False}
+    chosen["loggers"]["mien"] = {"handlers": ["default"], "level": "INFO", "propagate": False}
     chosen["filters"] = {"id": {"()": RequestId}, "no_probes": {"()": NoProbes}}
     chosen["handlers"]["default"]["filters"] = ["id"]
     chosen["handlers"]["access"]["filters"] = ["no_probes", "id"]

@@ -30,7 +30,7 @@ from mien.training.release.folder import new_artifact
 from mien.training.release.graphs import OPSET
 from mien.training.release.weights import WEIGHTS_NAME, save_weights
 
-logger = logging.getLogger("training")
+logger = logging.getLogger("mien.training")
 _GRAPH: Final = "model.onnx"
 _LICENSE: Final = (
     "Weights: Apache-2.0, as far as the authors hold rights to them. Labels: outputs of YuNet (MIT). The images are "

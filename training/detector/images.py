@@ -17,7 +17,7 @@ from mien.models.manifest import sha256_of
 from mien.training.detector.config import DetectorData, ImageFolder
 from mien.training.detector.teacher import FIELDS, VERSION, Teacher
 
-logger = logging.getLogger("training")
+logger = logging.getLogger("mien.training")
 Split = Literal["train", "valid"]
 _SUFFIXES: Final = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp"})
 _VALID_SHARE: Final = 10  # one file in ten

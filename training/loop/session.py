@@ -34,7 +34,7 @@ from mien.training.loop.throughput import (
 )
 from mien.training.loop.trackers import open_trackers
 
-logger = logging.getLogger("training")
+logger = logging.getLogger("mien.training")
 
 
 class OutOfMemory(MienError):

@@ -29,7 +29,7 @@ from mien.training.loop.session import Session
 from mien.training.loop.task import FaceTask, Forward
 from mien.training.loop.throughput import forward_flops
 
-logger = logging.getLogger("training")
+logger = logging.getLogger("mien.training")
 _CPU: Final = Machine(torch.device("cpu"), torch.autocast("cpu", enabled=False))
 
 

@@ -18,7 +18,7 @@ from mien.data.atomic import write_atomic
 from mien.data.errors import MienError
 from mien.training.loop.trackers import Tracker
 
-logger = logging.getLogger("training")
+logger = logging.getLogger("mien.training")
 _MATMUL_SIDE: Final = 2048
 
 

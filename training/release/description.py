@@ -11,7 +11,7 @@ from mien.training.faces import FaceSet
 from mien.training.release import card
 from mien.training.release.operating_point import fit_operating_point
 
-logger = logging.getLogger("training")
+logger = logging.getLogger("mien.training")
 
 
 def describe(folder: Path, manifest: Manifest, valid: FaceSet, also: Sequence[FaceSet]) -> None:

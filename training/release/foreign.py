@@ -14,7 +14,7 @@ from torch import Tensor
 from mien.data.errors import MienError
 from mien.models.network import FaceNetwork
 
-logger = logging.getLogger("training")
+logger = logging.getLogger("mien.training")
 
 _WRAPPED_IN: Final = ("state_dict", "model_state_dict", "model", "model_ema", "weights")
 _PREFIXES: Final = ("module.", "model.", "backbone.", "network.", "encoder.")

@@ -19,7 +19,7 @@ from mien.training.loop.run_folder import RECIPE_NAME, RunError
 from mien.training.release.foreign import read_foreign
 from mien.training.release.weights import WEIGHTS_NAME, read_weights
 
-logger = logging.getLogger("training")
+logger = logging.getLogger("mien.training")
 
 ENCODER_NAME: Final = "encoder.pt"
 _FACES_MEASURED: Final = 512
