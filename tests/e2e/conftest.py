@@ -10,7 +10,9 @@ import pytest
 
 from tests.support import ROOT
 
-TAKEN = ("app", "benchmarks", "data", "models", "requirements", "samples", "training", "Makefile", "pyproject.toml")
+TAKEN = (
+    "app", "benchmarks", "data", "mien", "models", "requirements", "samples", "training", "Makefile", "pyproject.toml",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +23,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in TAKEN:
         source = ROOT / name
         if source.is_dir():
-            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__", ".*"))
+            shutil.copytree(source, folder / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", ".*"))
         else:
             shutil.copy2(source, folder)
     _stand_in_environment(folder / ".venv")

@@ -56,7 +56,7 @@ def test_installing_for_serving_tries_to_download_the_detector_once(
     log = tmp_path / "calls"
     python = tmp_path / "environment" / "bin" / "python"
     python.parent.mkdir(parents=True)
-    python.write_text(f'#!/bin/sh\necho "$@" >> "{log}"\n[ "$2" != app ]\n', encoding="utf-8")
+    python.write_text(f'#!/bin/sh\necho "$@" >> "{log}"\n[ "$2" != mien ]\n', encoding="utf-8")
     python.chmod(0o755)
     command = ["sh", "requirements/install.sh", str(python.parents[1]), pins]
     subprocess.run(command, cwd=clone, env=empty_home, capture_output=True, timeout=20, check=True)
@@ -92,7 +92,7 @@ def test_ci_exports_the_folders_next_to_the_checkout(tmp_path: Path, empty_home:
     checkout, shared = tmp_path / "a checkout", tmp_path / "shared"
     (checkout / ".ci").mkdir(parents=True)
     shutil.copy2(ROOT / ".ci" / "run", checkout / ".ci")
-    (checkout / "Makefile").write_text("test:\n\t@env\n", encoding="utf-8")
+    (checkout / "Makefile").write_text("test-all:\n\t@env\n", encoding="utf-8")
     for folder in ("models", "photos"):
         (shared / folder).mkdir(parents=True)
     env = {name: value for name, value in empty_home.items() if not name.startswith("MIEN_")}

@@ -59,8 +59,9 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the packages with all examples, and two images."""
     folder = tmp_path_factory.mktemp("tree")
     shutil.copy(ROOT / "pyproject.toml", folder)
-    for package in ("app", "data", "models", "training"):
-        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__", "artifacts"))
+    ignored = shutil.ignore_patterns("__pycache__", "artifacts")
+    for package in ("app", "data", "mien", "models", "training"):
+        shutil.copytree(ROOT / package, folder / package, symlinks=True, ignore=ignored)
     for name, text in _examples().items():
         (folder / PLACES[name]).write_text(text, encoding="utf-8")
     (folder / "stills").mkdir()
