@@ -9,6 +9,8 @@ ENV_SERVE ?= .venv
 ENV_TRAIN ?= .venv-train
 ENV_TEST ?= .venv-test
 RUNTIME = app/static/page/runtime
+# two processes, each with one thread for matrix products
+PYTEST = OMP_NUM_THREADS=1 "$(ENV_TEST)/bin/python" -m pytest --numprocesses 2 --dist worksteal
 export PHOTOS OUT SITE RECIPE PYTHON
 # changes to the recipe, as in `make train RECIPE=... epochs=3`: every other setting of the command line
 CHANGES = $(filter-out $(foreach own,$(SETTINGS),$(own)=%),$(MAKEOVERRIDES))
@@ -16,13 +18,13 @@ SETTINGS = PHOTOS OUT SITE RECIPE PYTHON ENV_SERVE ENV_TRAIN ENV_TEST
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help label serve runtime page doctor train test lint soak clean
+.PHONY: help label serve runtime page doctor train test test-all lint soak clean
 .PHONY: recipe-given
 
 help: ## list the commands
 	@echo "usage: make COMMAND [SETTING=value ...]"
 	@echo
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-8s  %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-8s  %s\n", $$1, $$2}' Makefile
 
 # Status 3 means that some files could not be read; the summary reports them, and all others are labeled.
 label: $(ENV_SERVE)/.installed ## label a folder of photos: PHOTOS=folder (samples/photos), OUT=folder (out)
@@ -45,16 +47,20 @@ train: recipe-given $(ENV_TRAIN)/.installed ## train a model: RECIPE=training/re
 recipe-given:
 	@test -n "$$RECIPE" || { echo "Missing recipe. Run: make train RECIPE=one of" >&2; ls training/recipes/*.yaml >&2; exit 2; }
 
-test: lint ## check style, types and imports, then run all tests
-	@"$(ENV_TEST)/bin/python" -m pytest
+test: lint ## check style, types and imports, then run the tests except the slow ones
+	@$(PYTEST)
 
-lint: $(ENV_TEST)/.installed ## check style, types and imports only
+test-all: lint ## check style, types and imports, then run the tests including the slow ones
+	@$(PYTEST) -m "not soak"
+
+lint: $(ENV_TEST)/.installed ## check style, types, imports and spelling only
 	@"$(ENV_TEST)/bin/ruff" check --quiet .
 	@"$(ENV_TEST)/bin/ruff" format --quiet --check .
 	@"$(ENV_TEST)/bin/mypy"
 	@"$(ENV_TEST)/bin/lint-imports" --no-logo
+	@"$(ENV_TEST)/bin/codespell"
 
-soak: $(ENV_TEST)/.installed ## run the long endurance and load tests; `make test` runs short versions
+soak: $(ENV_TEST)/.installed ## run the long endurance and load tests; the other commands run short versions
 	@"$(ENV_TEST)/bin/python" -m pytest -m soak --timeout=0
 
 clean: ## remove environments and caches, but not OUT

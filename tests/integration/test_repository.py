@@ -1,6 +1,5 @@
-"""Rules for the repository: pins, file sizes, links, layout and language."""
+"""Files that name each other: pins and requirements, links and their targets, photos and their licenses."""
 
-import ast
 import fnmatch
 import json
 import re
@@ -49,20 +48,6 @@ REGISTRIES = re.compile(
     r"--(extra-)?index-url|--find-links|registry\s*=\s*[\"']?https?:"
 )
 MAY_BE_LARGE = "models/artifacts/"
-MAX_LINES = 400
-TEXTS = {".py", ".md", ".js", ".css", ".html", ".yaml", ".toml", ".sh"}
-# British spellings, and turns of phrase that docs/ and messages have no use for
-UNUSUAL = re.compile(
-    r"\b(artefact|licence|colour|labell(ed|ing)|grey|behaviour|neighbour|centre|favour|honour|cancelled|cancelling|"
-    r"(normal|optim|recogn|organ|initial|summar|quant|serial)is(e|ed|es|ing|ation)|whilst|thereof|dawdle|"
-    r"(is|are|that is|that are) no (picture|photo|image|file|folder|index|number|coordinate|terminal)s?|goes on where|"
-    r"leaves with|met an error|one a line)\b",
-    re.IGNORECASE,
-)
-SPELLED_BY_OTHERS = ("aria-labelledby", ".cancelled()", "asyncio.CancelledError")
-IMPERATIVES = {"Turn", "Start", "Score", "Make", "Read", "Write", "Find", "Draw", "Build"}
-QUESTIONS = {"What", "Which", "Where", "How", "Why", "When", "Who", "At", "Does", "Is", "May", "Can"}
-APP_FILES = {"__init__.py", "errors.py", "main.py", "settings.py"}
 
 
 def _tracked() -> list[Path]:
@@ -210,39 +195,3 @@ def test_the_image_takes_a_local_copy_of_yunet_if_there_is_one() -> None:
     assert fnmatch.fnmatchcase(YUNET_FILE, optional)
     assert optional != YUNET_FILE  # a plain name would have to exist
     assert f"!{YUNET_FILE}" in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
-
-
-def test_app_has_four_files_and_otherwise_packages() -> None:
-    assert {path.name for path in (ROOT / "app").iterdir() if path.is_file()} == APP_FILES
-
-
-def test_unit_tests_mirror_the_modules() -> None:
-    for path in (ROOT / "tests" / "unit").rglob("test_*.py"):
-        folder = ROOT / path.parent.relative_to(ROOT / "tests" / "unit")
-        name = path.stem.removeprefix("test_")
-        sources = (folder / f"{name}.py", folder / f"_{name}.py", folder / name)
-        assert folder.name == name or any(map(Path.exists, sources)), f"{path.relative_to(ROOT)} tests no module"
-
-
-def test_files_fit_a_few_screens() -> None:
-    long = {path.relative_to(ROOT).as_posix(): len(path.read_text(encoding="utf-8").splitlines())
-            for path in _tracked() if path.suffix == ".py"}  # fmt: skip
-    assert not {name: lines for name, lines in long.items() if lines > MAX_LINES}
-
-
-def test_modules_open_with_a_noun_phrase() -> None:
-    for path in _tracked():
-        if path.suffix == ".py" and (text := path.read_text(encoding="utf-8")).strip():
-            opening = (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0]
-            name = path.relative_to(ROOT)
-            assert opening, f"{name}: no docstring"
-            assert "?" not in opening, f"{name}: {opening}"
-            assert opening.split()[0] not in QUESTIONS | IMPERATIVES, f"{name}: {opening}"
-
-
-def test_texts_are_in_american_english() -> None:
-    for path in _tracked():
-        if path.suffix in TEXTS and path != Path(__file__):
-            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-                found = UNUSUAL.search(re.sub("|".join(map(re.escape, SPELLED_BY_OTHERS)), "", line))
-                assert not found, f"{path.relative_to(ROOT)}:{number}: {found and found.group()}"

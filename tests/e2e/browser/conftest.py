@@ -10,35 +10,29 @@ from tests.browser import ALLOWED, CAMERA, WAIT_MS, Tab, camera_frames, chromium
 from tests.serving import Server
 
 Open = Callable[..., Tab]
-_HERE = Path(__file__).parent
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run browser tests last: Playwright's running event loop blocks other tests from starting one."""
-    items.sort(key=lambda item: _HERE in item.path.parents)
-
-
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browsers() -> Iterator[BrowserType]:
+    """Playwright, stopped after the tests of this package: its event loop blocks others from starting one."""
     chromium()
     with sync_playwright() as driver:
         yield driver.chromium
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def camera(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_camera(tmp_path_factory.mktemp("camera") / "face.mjpeg", camera_frames())
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser(browsers: BrowserType, camera: Path) -> Iterator[Browser]:
     """A browser with camera access that shows the moving face."""
     with launch(browsers, CAMERA, ALLOWED, f"--use-file-for-fake-video-capture={camera}") as running:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def site(browsers: BrowserType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A service shared by all tests that do not stop it."""
     with serving(tmp_path_factory.mktemp("site")) as running:
