@@ -9,11 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mien.data.contract import CROP_PX
-from mien.models.backbones import BackboneConfig, Heads, create_backbone
+from mien.data.contract import CROP_PX, LABELS
+from mien.models.backbones import BackboneConfig, Color, Heads, Normalization, create_backbone
 
-Color = Literal["luminance", "RGB"]
-Normalization = Literal["per_image", "imagenet", "fixed"]
 Head = Literal["class", "distillation", "mean"]
 
 # ITU-R BT.601, as in cv2.COLOR_RGB2GRAY and in the grayscale images of FER2013
@@ -61,14 +59,12 @@ class Preprocess(nn.Module):
 
 
 class FaceNetwork(nn.Module):
-    """Preprocessing and a backbone: uint8 crops in, `Heads` out."""
+    """Preprocessing and a backbone: uint8 crops in, `Heads` out, with a logit per label in `EIGHT_LABELS` order."""
 
-    def __init__(
-        self, family: str, config: BackboneConfig, *, color: Color, normalization: Normalization = "per_image"
-    ) -> None:
+    def __init__(self, config: BackboneConfig, num_classes: int = len(LABELS)) -> None:
         super().__init__()
-        self.preprocess = Preprocess(color=color, normalization=normalization, img_size=config.img_size)
-        self.backbone = create_backbone(family, config)
+        self.preprocess = Preprocess(color=config.color, normalization=config.normalization, img_size=config.img_size)
+        self.backbone = create_backbone(config, num_classes)
 
     def forward(self, crops: Tensor) -> Heads:
         with torch.autocast(crops.device.type, enabled=False):

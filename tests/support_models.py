@@ -16,6 +16,6 @@ def crops(count: int, *, channels: int = 3) -> torch.Tensor:
     return torch.from_numpy(np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8))
 
 
-def config(name: str, *, img_size: int = 112, channels: int = 1, **options: object) -> BackboneConfig:
-    """Configuration of a backbone with seven classes."""
-    return BackboneConfig(name=name, num_classes=7, in_chans=channels, img_size=img_size, options=dict(options))
+def config(name: str = DEIT, *, family: str = "deit", img_size: int = 112, **options: object) -> BackboneConfig:
+    """Configuration of a backbone for luminance."""
+    return BackboneConfig(family=family, name=name, img_size=img_size, options=dict(options))

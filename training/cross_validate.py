@@ -20,7 +20,7 @@ from mien.training.command import exit_code
 from mien.training.config import FoldConfig, Recipe, read_recipe
 from mien.training.loop import checkpoint, metrics
 from mien.training.loop.batches import load_faces
-from mien.training.loop.run_folder import build_network
+from mien.training.loop.run_folder import untrained_network
 from mien.training.loop.supervised import predict
 from mien.training.train import train
 from mien.training.wording import interval, percent
@@ -69,7 +69,7 @@ def cross_validate(recipes: list[Recipe], runs: Path) -> CrossValidation:
 def _score(recipe: Recipe, folder: Path) -> tuple[Array, Array]:
     """Predicted and true classes, (N,) each, of the held-out fold."""
     state = checkpoint.read(folder / checkpoint.LAST)
-    network = build_network(recipe.model.model_copy(update={"pretrained": False}), len(state["labels"]))
+    network = untrained_network(recipe.model, len(state["labels"]))
     network.load_state_dict(state.get("ema", state["network"]))
     held = load_faces(recipe.data.valid, color=recipe.model.color, cache_dir=recipe.data.cache_dir)
     heads = predict(network, held.crops)

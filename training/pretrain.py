@@ -9,7 +9,7 @@ Rerun the same command to resume.
 
 import sys
 from pathlib import Path
-from typing import Any, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
@@ -19,14 +19,15 @@ from torch import Tensor
 from mien.data.augment import AugmentConfig
 from mien.data.contract import CROP_PX
 from mien.models.masked_autoencoder import MaskConfig, MaskedAutoencoder
+from mien.models.network import FaceNetwork
 from mien.models.strict import StrictModel
 from mien.training.command import run_command
 from mien.training.config import DataSource, FaceRecipe, OptimConfig
 from mien.training.loop import checkpoint
-from mien.training.loop.batches import EpochPlan, Faces, JoinedFaces, load_faces
+from mien.training.loop.batches import EpochPlan, FaceBatch, JoinedFaces, load_faces
 from mien.training.loop.machine import Machine, use_machine
-from mien.training.loop.provenance import provenance
-from mien.training.loop.run_folder import build_network, parameters, start_run
+from mien.training.loop.provenance import data_facts, provenance
+from mien.training.loop.run_folder import parameters
 from mien.training.loop.session import Session
 from mien.training.loop.task import FaceTask, Forward
 from mien.training.loop.throughput import forward_flops
@@ -71,31 +72,25 @@ def pretrain(recipe: PretrainRecipe, out: Path) -> Path:
     Raises: RecipeError, RunError, CheckpointError, TrainingDiverged; UnknownBackbone, for a network whose patches
         cannot be removed; DatasetError, for missing or damaged data.
     """
+    data, color = recipe.data, recipe.model.color
     with use_machine(recipe.runtime) as machine:
         torch.manual_seed(recipe.seed)
-        parts = machine.world.first_alone(lambda: _read_data(recipe))
-        model = MaskedAutoencoder(build_network(recipe.model), recipe.mask).to(machine.device)
-        if machine.world.writes:
-            start_run(out, recipe, _facts(recipe, parts, model) | {"processes": machine.world.size})
-        task = Masked(recipe, out, model, JoinedFaces(parts), machine=machine)
-        Session(recipe, out, task, machine=machine).run()
+        parts = machine.world.first_alone(
+            lambda: [load_faces(part, color=color, cache_dir=data.cache_dir, labeled=False) for part in data.train]
+        )
+        network = MaskedAutoencoder(FaceNetwork(recipe.model), recipe.mask).to(machine.device)
+        task = Masked(recipe, out, network, JoinedFaces(parts), machine=machine)
+        facts = data_facts(data.train, parts)
+        facts |= {"parameters": parameters(network.network), **provenance(recipe.model, facts["data"], folders=())}
+        Session(recipe, out, task, machine=machine).run(facts)
     return out
 
 
-def _read_data(recipe: PretrainRecipe) -> list[Faces]:
-    data, color = recipe.data, recipe.model.color
-    return [load_faces(part, color=color, cache_dir=data.cache_dir, labeled=False) for part in data.train]
+class MaskedBatch(NamedTuple):
+    """A batch of B faces with the noise that determines their masked patches."""
 
-
-def _facts(recipe: PretrainRecipe, parts: list[Faces], model: MaskedAutoencoder) -> dict[str, Any]:
-    sources = [f"{source.kind}/{source.split}" for source in recipe.data.train]
-    data = {name: part.index_sha256 for name, part in zip(sources, parts, strict=True)}
-    return {
-        "parameters": parameters(model.network),
-        "data": data,
-        "faces": {name: len(part) for name, part in zip(sources, parts, strict=True)},
-        **provenance(recipe.model, data, folders=()),
-    }
+    crops: Tensor  # (B, 112, 112, C) uint8
+    noise: Tensor  # (B, patches)
 
 
 class Masked(FaceTask):
@@ -111,34 +106,31 @@ class Masked(FaceTask):
         super().__init__(recipe, faces, machine)
         self.out, self.network = out, network
 
-    def prepare(self, *batch: Tensor, step: int) -> tuple[Tensor, ...]:
-        """Crops, and noise (B, patches) that determines the masked patches."""
-        crops = batch[0]
+    def prepare(self, batch: FaceBatch, step: int) -> MaskedBatch:
+        """Replace the targets by noise."""
         seed = int(np.random.SeedSequence([self.recipe.seed, step]).generate_state(1)[0])
         generator = torch.Generator().manual_seed(seed)
         size, world = self.recipe.batch_size, self.machine.world
         noise = torch.rand(size, self.network.patches, generator=generator)
         mine = EpochPlan(self.recipe.seed, 0, size, rank=world.rank, world=world.size).mine(np.arange(size))
-        return crops, noise[torch.from_numpy(mine)].to(crops.device)
+        return MaskedBatch(batch.crops, noise[torch.from_numpy(mine)].to(batch.crops.device))
 
-    def losses(self, forward: Forward, *batch: Tensor) -> dict[str, Tensor]:
+    def losses(self, forward: Forward, batch: MaskedBatch) -> dict[str, Tensor]:
         """Mean squared error on masked patches."""
         with self.machine.autocast:
             return {"loss": forward(*batch)}
 
     def step_flops(self) -> int:
         """Forward pass, and twice that for the backward pass."""
-        channels = 1 if self.recipe.model.color == "luminance" else 3
         device = self.machine.device
-        crops = torch.zeros(1, CROP_PX, CROP_PX, channels, dtype=torch.uint8, device=device)
+        crops = torch.zeros((1, CROP_PX, CROP_PX, self.recipe.model.in_chans), dtype=torch.uint8, device=device)
         return 3 * forward_flops(self.network, crops, torch.zeros(1, self.network.patches, device=device))
 
-    def end_epoch(self, session: Session, epoch: int) -> bool:
+    def end_epoch(self, session: Session, epoch: int) -> None:
         """Save the encoder."""
         if session.world.writes:
             averaged = cast(MaskedAutoencoder, session.averaged)
             checkpoint.save(self.out / ENCODER_NAME, encoder_state(averaged.network))
-        return False
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,18 +1,24 @@
 """Backbones over timm, one file per family; `model.family` of a recipe is the file name.
 
-A family module has `create(config: BackboneConfig) -> nn.Module` whose result maps normalized pixels
+A family module has `create(config: BackboneConfig, num_classes: int) -> nn.Module` whose result maps normalized pixels
 (B, C, P, P) float32 to `Heads`. To add a family, add a file to this folder.
 """
 
 import importlib
 import pkgutil
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, cast
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
+from mien.data.contract import LABELS
 from mien.data.errors import MienError
+from mien.models.strict import StrictModel
+
+Color = Literal["luminance", "RGB"]
+Normalization = Literal["per_image", "imagenet", "fixed"]
 
 
 class Heads(NamedTuple):
@@ -28,22 +34,28 @@ class UnknownBackbone(MienError, ValueError):
 
 
 class PretrainedWeightsUnavailable(MienError):
-    """Pretrained weights cannot be loaded, and the recipe does not allow random weights."""
+    """Pretrained weights cannot be loaded."""
 
 
-@dataclass(frozen=True, slots=True)
-class BackboneConfig:
+class BackboneConfig(StrictModel):
     """Configuration of a network."""
 
-    name: str  # timm's name
-    num_classes: int
-    in_chans: int  # 1 luminance, 3 RGB
-    img_size: int  # side of the square input, pixels
-    drop_rate: float = 0.0
-    drop_path_rate: float = 0.0
+    removed: ClassVar[Mapping[str, object]] = {"scratch_if_unavailable": False}
+
+    family: str = Field(description="file in models/backbones")
+    name: str = Field(description="timm's name")
+    color: Color = "luminance"
+    normalization: Normalization = "per_image"
+    img_size: int = Field(112, ge=16, le=224, description="side of the network's input; 112-pixel crops are resized")
+    drop_rate: float = Field(0.0, ge=0, lt=1)
+    drop_path_rate: float = Field(0.0, ge=0, lt=1)
     pretrained: bool = False
-    scratch_if_unavailable: bool = False
-    options: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def in_chans(self) -> int:
+        """Number of input channels."""
+        return 1 if self.color == "luminance" else 3
 
 
 def families() -> list[str]:
@@ -65,8 +77,8 @@ def class_activation_maps(features: Tensor, classifier: nn.Linear) -> Tensor:
     return torch.einsum("bchw,kc->bkhw", features.float(), classifier.weight.float())
 
 
-def create_backbone(family: str, config: BackboneConfig) -> nn.Module:
+def create_backbone(config: BackboneConfig, num_classes: int = len(LABELS)) -> nn.Module:
     """Build a network of one family. Raises: UnknownBackbone, listing the families."""
-    if family not in families():
-        raise UnknownBackbone(f"backbone family {family!r}: expected one of {', '.join(families())}")
-    return cast(nn.Module, importlib.import_module(f"{__name__}.{family}").create(config))
+    if config.family not in families():
+        raise UnknownBackbone(f"backbone family {config.family!r}: expected one of {', '.join(families())}")
+    return cast(nn.Module, importlib.import_module(f"{__name__}.{config.family}").create(config, num_classes))

@@ -1,4 +1,4 @@
-"""Wrapper of timm's `create_model` with actionable errors and opt-in pretrained weights."""
+"""Wrapper of timm's `create_model` with actionable errors."""
 
 import logging
 from typing import Any, cast
@@ -22,7 +22,7 @@ class OneHead(nn.Module):
         return Heads(cast(Tensor, self.network(pixels)))  # (B, classes)
 
 
-def create_timm(config: BackboneConfig, **arguments: Any) -> nn.Module:
+def create_timm(config: BackboneConfig, num_classes: int, **arguments: Any) -> nn.Module:
     """Build a timm model, with pretrained weights if the recipe requests them.
 
     Raises: UnknownBackbone, PretrainedWeightsUnavailable.
@@ -31,7 +31,7 @@ def create_timm(config: BackboneConfig, **arguments: Any) -> nn.Module:
         similar = ", ".join(timm.list_models(f"*{config.name.split('_')[0]}*")[:6]) or "none"
         raise UnknownBackbone(f"timm has no model {config.name!r}; similar names: {similar}")
     common: dict[str, Any] = {
-        "num_classes": config.num_classes,
+        "num_classes": num_classes,
         "in_chans": config.in_chans,
         "drop_rate": config.drop_rate,
         "drop_path_rate": config.drop_path_rate,
@@ -41,19 +41,16 @@ def create_timm(config: BackboneConfig, **arguments: Any) -> nn.Module:
         try:
             network: Any = timm.create_model(config.name, pretrained=True, **common)
         except (OSError, RuntimeError) as error:
-            if not config.scratch_if_unavailable:
-                raise PretrainedWeightsUnavailable(
-                    f"pretrained weights of {config.name} cannot be downloaded ({type(error).__name__}: {error}). "
-                    "Connect to the model hub, or set model.scratch_if_unavailable=true to train from random weights."
-                ) from error
-            logger.warning("%s: cannot download pretrained weights (%s); using random weights", config.name, error)
-        else:
-            published_px = network.pretrained_cfg["input_size"][-1]
-            logger.info(
-                "%s: using pretrained weights for %d px at %d px; position embeddings are resized",
-                config.name, published_px, config.img_size,
-            )  # fmt: skip
-            return cast(nn.Module, network)
+            raise PretrainedWeightsUnavailable(
+                f"pretrained weights of {config.name} cannot be downloaded ({type(error).__name__}: {error}). Connect "
+                "to the model hub; or download the file elsewhere and set model.pretrained=false, model.init_from=FILE "
+                "and model.init_terms=LICENSE; or train from random weights with model.pretrained=false."
+            ) from error
+        logger.info(
+            "%s: using pretrained weights for %d px at %d px; position embeddings are resized",
+            config.name, network.pretrained_cfg["input_size"][-1], config.img_size,
+        )  # fmt: skip
+        return cast(nn.Module, network)
     try:
         return timm.create_model(config.name, pretrained=False, **common)
     except (TypeError, ValueError, AssertionError, ZeroDivisionError) as error:

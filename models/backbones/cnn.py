@@ -23,6 +23,6 @@ class ConvNet(nn.Module):
         return Heads(self.network.forward_head(features), class_maps=maps)
 
 
-def create(config: BackboneConfig) -> nn.Module:
+def create(config: BackboneConfig, num_classes: int) -> nn.Module:
     """Build a timm CNN with one head; `options` are passed to timm."""
-    return ConvNet(create_timm(config, **config.options))
+    return ConvNet(create_timm(config, num_classes, **config.options))

@@ -92,7 +92,7 @@ class Transformer(nn.Module):
         return Heads(self.network.forward_head(tokens))
 
 
-def create(config: BackboneConfig) -> nn.Module:
+def create(config: BackboneConfig, num_classes: int) -> nn.Module:
     """Build a timm ViT/DeiT at `config.img_size`. Raises: UnknownBackbone, for invalid options."""
     options = dict(config.options)
     position = _choice("position", options.pop("position", "learned"), _POSITIONS)
@@ -107,7 +107,7 @@ def create(config: BackboneConfig) -> nn.Module:
         arguments["embed_layer"] = _stem(stem, patch_px, options)
     if position == "none":
         arguments["pos_embed"] = "none"
-    network = create_timm(config, **arguments)
+    network = create_timm(config, num_classes, **arguments)
     if position == "sinusoidal":
         _fix_positions(network, _sinusoidal(network))
     if position == "none" and network.pos_embed is not None:

@@ -59,7 +59,7 @@ class Block(nn.Module):
 class FaceResNet(nn.Module):
     """The convolutions, dropout and a linear head."""
 
-    def __init__(self, config: BackboneConfig, *, last_stage: bool) -> None:
+    def __init__(self, config: BackboneConfig, num_classes: int, *, last_stage: bool) -> None:
         super().__init__()
         self.stem = ConvNorm(config.in_chans, 32, kernel=7, stride=2)
         stages, width_in = [], 32
@@ -74,7 +74,7 @@ class FaceResNet(nn.Module):
         self.stages = nn.Sequential(*stages)
         self.norms_unmeasured = False
         self.drop = nn.Dropout(config.drop_rate)
-        self.head = nn.Linear(width_in, config.num_classes)
+        self.head = nn.Linear(width_in, num_classes)
 
     def feature_map(self, pixels: Tensor) -> Tensor:  # (B, C, P, P)
         """Last feature map, (B, 256, H, W)."""
@@ -99,7 +99,7 @@ class FaceResNet(nn.Module):
         self.norms_unmeasured = True
 
 
-def create(config: BackboneConfig) -> nn.Module:
+def create(config: BackboneConfig, num_classes: int) -> nn.Module:
     """Build the network, with dlib's weights if `config.pretrained` is set.
 
     Raises: UnknownBackbone for other names or options; PretrainedWeightsUnavailable, without dlib's file.
@@ -110,7 +110,7 @@ def create(config: BackboneConfig) -> nn.Module:
         raise UnknownBackbone(f"family face has no model {config.name!r}: its only model is {NAME}")
     if options:
         raise UnknownBackbone(f"{NAME} takes last_stage and weights; found {', '.join(options)}")
-    network = FaceResNet(config, last_stage=last_stage)
+    network = FaceResNet(config, num_classes, last_stage=last_stage)
     if config.pretrained:
         network.load_dlib(read_face_network(weights).layers)
     return network

@@ -11,6 +11,6 @@ from mien.models.backbones import BackboneConfig
 from mien.models.backbones._timm import OneHead, create_timm
 
 
-def create(config: BackboneConfig) -> nn.Module:
+def create(config: BackboneConfig, num_classes: int) -> nn.Module:
     """Build a timm Swin at `config.img_size`; timm pads grids that windows do not divide."""
-    return OneHead(create_timm(config, img_size=config.img_size, **config.options))
+    return OneHead(create_timm(config, num_classes, img_size=config.img_size, **config.options))

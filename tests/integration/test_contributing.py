@@ -35,8 +35,8 @@ TRIALS = {
     "backbone": """
         import torch
         from mien.models.backbones import BackboneConfig, create_backbone
-        config = BackboneConfig(name="mixer_s16_224", num_classes=7, in_chans=1, img_size=112)
-        heads = create_backbone("mixer", config).eval()(torch.zeros(2, 1, 112, 112))
+        network = create_backbone(BackboneConfig(family="mixer", name="mixer_s16_224")).eval()
+        heads = network(torch.zeros(2, 1, 112, 112))
         assert heads.class_logits.shape == (2, 7) and heads.distillation_logits is None
     """,
     "recipe": """

@@ -1,7 +1,8 @@
 """Losses of a recipe: supervision, distillation, and mixing of faces."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -63,9 +64,10 @@ class LossConfig(StrictModel):
 
 
 class MixConfig(StrictModel):
-    """Mixup and CutMix by batch, as in timm.data.Mixup; teachers get the mixed faces too."""
+    """Mixup and CutMix by batch, as in timm.data.Mixup; with both, half of the mixed batches are CutMix."""
+
+    removed: ClassVar[Mapping[str, object]] = {"switch_probability": 0.5}
 
     mixup: float = Field(0.0, ge=0, description="alpha of its Beta distribution; 0 is off")
     cutmix: float = Field(0.0, ge=0, description="alpha of its Beta distribution; 0 is off")
     probability: float = Field(1.0, ge=0, le=1, description="probability that a batch is mixed")
-    switch_probability: float = Field(0.5, ge=0, le=1, description="probability of CutMix if both are on")

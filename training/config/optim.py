@@ -1,6 +1,7 @@
 """Optimizer and runtime of a recipe."""
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -10,10 +11,12 @@ from mien.models.strict import StrictModel
 class OptimConfig(StrictModel):
     """Optimizer, cosine schedule with warm-up, and moving average of the weights for validation and export."""
 
-    name: str = Field("adamw", description="any of timm's optimizers, e.g. adamw, sgd, lamb, muon, adamp")
+    removed: ClassVar[Mapping[str, object]] = {"momentum": 0.9, "nesterov": True, "ema_warmup": True}
+
+    name: str = Field(
+        "adamw", description="any of timm's optimizers, e.g. adamw, sgd (Nesterov), momentum (SGD), lamb, muon, adamp"
+    )
     options: dict[str, Any] = Field(default_factory=dict, description="optimizer options, e.g. {betas: [0.9, 0.95]}")
-    momentum: float = Field(0.9, ge=0, lt=1, description="momentum of sgd")
-    nesterov: bool = Field(True, description="Nesterov momentum for sgd (Sutskever et al. 2013)")
     learning_rate: float = Field(1e-3, gt=0)
     min_learning_rate: float = Field(1e-5, ge=0)
     weight_decay: float = Field(0.05, ge=0)
@@ -28,11 +31,7 @@ class OptimConfig(StrictModel):
         0.998,
         ge=0,
         lt=1,
-        description="decay of the moving average of the weights; null: no average",
-    )
-    ema_warmup: bool = Field(
-        True,
-        description="limit the decay at step t to 1 - t^(-2/3), which is 0.9957 at 3,500",
+        description="decay of the moving average of the weights, at step t at most 1 - t^(-2/3); null: no average",
     )
     layer_decay: float | None = Field(
         None, gt=0, le=1, description="factor of the learning rate of each layer relative to the next one"

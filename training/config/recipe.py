@@ -1,6 +1,7 @@
 """Recipes: all options of a run."""
 
-from typing import Literal, Self
+from collections.abc import Mapping
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -39,12 +40,13 @@ class FaceRecipe(RunRecipe):
 class Recipe(FaceRecipe):
     """Recipe of a training run."""
 
+    removed: ClassVar[Mapping[str, object]] = {"patience_epochs": None}
+
     data: DataConfig
     distillation: DistillationConfig = DistillationConfig()
     loss: LossConfig = LossConfig()
     mix: MixConfig = MixConfig()
     select: Literal["accuracy", "mean_class_accuracy"] = "accuracy"
-    patience_epochs: int | None = Field(None, ge=1, description="stop after so many epochs without improvement")
 
     @model_validator(mode="after")
     def _targets_exist(self) -> Self:

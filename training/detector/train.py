@@ -10,7 +10,7 @@ weights. Rerun the same command to resume.
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
@@ -29,13 +29,21 @@ from mien.training.detector.scenes import Scenes
 from mien.training.loop import checkpoint
 from mien.training.loop.batches import EpochPlan, load_batches
 from mien.training.loop.machine import Machine, use_machine
-from mien.training.loop.run_folder import parameters, start_run
+from mien.training.loop.run_folder import parameters
 from mien.training.loop.session import Session
 from mien.training.loop.task import Forward, Task
 from mien.training.loop.throughput import forward_flops
 
 
-class SceneBatches(Dataset[tuple[Tensor, ...]]):
+class SceneBatch(NamedTuple):
+    """A batch of B samples."""
+
+    pixels: Tensor  # (B, S, S, 3) uint8 BGR
+    faces: Tensor  # (B, F, 14), padded with NaN
+    ignored: Tensor  # boxes (B, M, 4), padded with NaN
+
+
+class SceneBatches(Dataset[SceneBatch]):
     """Batches of a run; item b depends only on the seed and b."""
 
     def __init__(self, scenes: Scenes, plan: EpochPlan, *, steps: int) -> None:
@@ -44,23 +52,19 @@ class SceneBatches(Dataset[tuple[Tensor, ...]]):
     def __len__(self) -> int:
         return self._steps
 
-    def __getitem__(self, number: int) -> tuple[Tensor, ...]:
-        """Pixels (B, S, S, 3) uint8 BGR; faces (B, F, 14) and ignored boxes (B, M, 4), padded with NaN."""
+    def __getitem__(self, number: int) -> SceneBatch:
         cv2.setNumThreads(1)  # in the worker process
         size = self._plan.batch_size
         chosen = self._plan.mine(np.arange(number * size, (number + 1) * size))
         scenes = [self._scenes(int(index)) for index in chosen]
         pixels = torch.from_numpy(np.stack([scene.pixels for scene in scenes]))
-        return pixels, _padded([scene.faces for scene in scenes], 14), _padded([scene.ignored for scene in scenes], 4)
+        faces, ignored = [scene.faces for scene in scenes], [scene.ignored for scene in scenes]
+        return SceneBatch(pixels, _padded(faces, 14), _padded(ignored, 4))
 
 
 def _padded(rows: list[list[Any]], width: int) -> Tensor:
     tensors = [torch.from_numpy(np.array(of_sample, np.float32).reshape(-1, width)) for of_sample in rows]
     return pad_sequence(tensors, batch_first=True, padding_value=float("nan"))
-
-
-def _unpadded(rows: Tensor) -> Tensor:
-    return rows[~rows[:, 0].isnan()].cpu()
 
 
 def build_detector(model: DetectorModel) -> FaceFPN:
@@ -80,19 +84,21 @@ class Detection(Task):
         weights = {folder.name: folder.weight for folder in recipe.data.folders}
         self.scenes = Scenes(images, recipe.scenes, weights=weights, seed=recipe.seed)
 
-    def batches(self, epoch: int, first: int) -> Iterator[tuple[Tensor, ...]]:
-        """Pixels, faces and ignored boxes; see `SceneBatches`."""
+    def batches(self, epoch: int, first: int) -> Iterator[SceneBatch]:
+        """This process's samples."""
         recipe, world = self.recipe, self.machine.world
         plan = EpochPlan(recipe.seed, epoch, recipe.batch_size, world.rank, world.size)
         batches = SceneBatches(self.scenes, plan, steps=recipe.steps)
         return load_batches(batches, first=first, seed=recipe.seed, workers=recipe.runtime.workers)
 
-    def losses(self, forward: Forward, *batch: Tensor) -> dict[str, Tensor]:
+    def losses(self, forward: Forward, batch: SceneBatch) -> dict[str, Tensor]:
         """Loss and its parts, each a mean over the positive cells."""
-        pixels, faces, ignored = batch
-        targets = [Targets(*map(_unpadded, of_sample)) for of_sample in zip(faces, ignored, strict=True)]
+        targets = [
+            Targets(*(rows[~rows[:, 0].isnan()].cpu() for rows in of_sample))
+            for of_sample in zip(batch.faces, batch.ignored, strict=True)
+        ]
         with self.machine.autocast:
-            grids = forward(pixels.permute(0, 3, 1, 2).float())  # channels last in memory
+            grids = forward(batch.pixels.permute(0, 3, 1, 2).float())  # channels last in memory
         return losses(grids, targets, self.recipe.loss)
 
     def step_flops(self) -> int:
@@ -100,12 +106,11 @@ class Detection(Task):
         side = self.recipe.scenes.img_size
         return 3 * forward_flops(self.network, torch.zeros(1, 3, side, side, device=self.machine.device))
 
-    def end_epoch(self, session: Session, epoch: int) -> bool:
+    def end_epoch(self, session: Session, epoch: int) -> None:
         """Save the averaged weights."""
         if session.world.writes:
             state = {"weights": session.averaged.state_dict(), "step": session.step}
             checkpoint.save(self.out / checkpoint.BEST, state)
-        return False
 
 
 def train(recipe: DetectorRecipe, out: Path) -> Path:
@@ -117,20 +122,15 @@ def train(recipe: DetectorRecipe, out: Path) -> Path:
         torch.manual_seed(recipe.seed)
         images = machine.world.first_alone(lambda: load_images(recipe.data, "train"))
         task = Detection(recipe, out, images, machine)
-        if machine.world.writes:
-            start_run(out, recipe, _facts(recipe, images, task.network) | {"processes": machine.world.size})
-        Session(recipe, out, task, machine=machine).run()
+        teacher = recipe.data.resolved_teacher()
+        facts = {
+            "parameters": parameters(task.network),
+            "data": {"images/train": images.index_sha256},
+            "images": len(images),
+            "teacher": {teacher.name: sha256_of(teacher)},
+        }
+        Session(recipe, out, task, machine=machine).run(facts)
     return out
-
-
-def _facts(recipe: DetectorRecipe, images: LabeledImages, network: nn.Module) -> dict[str, Any]:
-    teacher = recipe.data.resolved_teacher()
-    return {
-        "parameters": parameters(network),
-        "data": {"images/train": images.index_sha256},
-        "images": len(images),
-        "teacher": {teacher.name: sha256_of(teacher)},
-    }
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,42 +1,14 @@
 """Losses: supervised cross entropy, and the four distillation modes of DeiT.
 
 Source: Touvron et al. 2021, "Training data-efficient image transformers & distillation through attention", eq. 2 and 3.
-Losses are returned as named parts for logging.
 """
-
-from dataclasses import dataclass
-from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from mien.models.backbones import Heads
-from mien.training.config import DistillationConfig, DistillationMode
-
-
-class LossParts(NamedTuple):
-    """Scalars; `total` is minimized."""
-
-    total: Tensor
-    supervised: Tensor
-    distillation: Tensor
-
-
-@dataclass(frozen=True, slots=True)
-class ClassTerms:
-    """Corrections of the supervised loss for class frequencies, (7,) each or None.
-
-    log_prior: tau times the log class frequency, added to the logits in training only, so that rare classes are not
-        suppressed in serving. Source: Menon et al. 2021, eq. 10.
-    weight: weight of each class; the mean is still over the batch.
-    """
-
-    log_prior: Tensor | None = None
-    weight: Tensor | None = None
-
-
-_NO_TERMS: Final = ClassTerms()
+from mien.training.config import DistillationConfig
 
 
 def class_weights(counts: Tensor, *, beta: float) -> Tensor:
@@ -49,17 +21,26 @@ def class_weights(counts: Tensor, *, beta: float) -> Tensor:
     return (weights * len(weights) / weights.sum()).float()
 
 
-def cross_entropy(logits: Tensor, target: Tensor, terms: ClassTerms = _NO_TERMS, *, smoothing: float = 0.0) -> Tensor:
+def cross_entropy(
+    logits: Tensor,
+    target: Tensor,
+    *,
+    logit_adjustment: Tensor | None = None,
+    class_balance: Tensor | None = None,
+    label_smoothing: float = 0.0,
+) -> Tensor:
     """Mean cross entropy with class shares (votes, mixed labels or one-hot).
 
     Args:
         logits: (B, 7).
         target: (B, 7), rows sum to 1.
-        terms: corrections for class frequencies.
-        smoothing: share of the target spread evenly over the classes.
+        logit_adjustment: (7,), tau times the log class frequency, added to the logits in training only, so that rare
+            classes are not suppressed in serving. Source: Menon et al. 2021, eq. 10.
+        class_balance: (7,), weight of each class, see `class_weights`; the mean is still over the batch.
+        label_smoothing: share of the target spread evenly over the classes.
     """
-    adjusted = logits.float() if terms.log_prior is None else logits.float() + terms.log_prior
-    return functional.cross_entropy(adjusted, target, weight=terms.weight, label_smoothing=smoothing)
+    adjusted = logits.float() if logit_adjustment is None else logits.float() + logit_adjustment
+    return functional.cross_entropy(adjusted, target, weight=class_balance, label_smoothing=label_smoothing)
 
 
 def relabel(logits: Tensor, target: Tensor, *, margin: float) -> tuple[Tensor, Tensor]:
@@ -103,39 +84,18 @@ def hard_distillation(student_logits: Tensor, teacher_logits: Tensor) -> Tensor:
     return functional.cross_entropy(student_logits.float(), teacher_logits.argmax(dim=-1))
 
 
-def _student_logits(heads: Heads, mode: DistillationMode) -> Tensor:
-    if not mode.startswith("token-"):
-        return heads.class_logits
-    if heads.distillation_logits is None:
-        raise ValueError(f"mode {mode!r} needs a distillation token: choose one of timm's *_distilled_* models")
-    return heads.distillation_logits
+def distillation_loss(heads: Heads, teacher_logits: Tensor, config: DistillationConfig) -> Tensor:
+    """Loss of the student's logits against the teacher's, (B, 7), by the mode of the recipe.
 
-
-def distillation_loss(
-    heads: Heads,
-    target: Tensor,
-    teacher_logits: Tensor | None,
-    config: DistillationConfig,
-    *,
-    terms: ClassTerms = _NO_TERMS,
-    smoothing: float = 0.0,
-) -> LossParts:
-    """(1 - lambda) * supervised + lambda * distillation; token modes use the head of the distillation token.
-
-    Args:
-        heads: the student's logits, (B, 7).
-        target: (B, 7) class shares.
-        teacher_logits: (B, 7), or None with mode `none`.
-        config: mode, lambda (`weight`) and tau (`temperature`).
-        terms, smoothing: see `cross_entropy`.
+    Token modes use the head of the distillation token. Raises: ValueError, if the student has none.
     """
-    supervised = cross_entropy(heads.class_logits, target, terms, smoothing=smoothing)
-    if config.mode == "none" or teacher_logits is None:
-        return LossParts(supervised, supervised, torch.zeros_like(supervised))
-    student = _student_logits(heads, config.mode)
+    student_logits = heads.class_logits
+    if config.mode.startswith("token-"):
+        if heads.distillation_logits is None:
+            raise ValueError(
+                f"mode {config.mode!r} needs a distillation token: choose one of timm's *_distilled_* models"
+            )
+        student_logits = heads.distillation_logits
     if config.mode.endswith("soft"):
-        taught = soft_distillation(student, teacher_logits, temperature=config.temperature)
-    else:
-        taught = hard_distillation(student, teacher_logits)
-    total = (1 - config.weight) * supervised + config.weight * taught
-    return LossParts(total, supervised, taught)
+        return soft_distillation(student_logits, teacher_logits, temperature=config.temperature)
+    return hard_distillation(student_logits, teacher_logits)

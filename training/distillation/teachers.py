@@ -29,7 +29,18 @@ class Teachers(nn.Module):
 
     def __init__(self, config: DistillationConfig) -> None:
         super().__init__()
-        self.members = nn.ModuleList(_load(folder) for folder in config.teachers)
+        self.members = nn.ModuleList()
+        for folder in config.teachers:
+            if (folder / MANIFEST_NAME).exists():
+                try:
+                    network, manifest = load_network(folder)
+                except ArtifactError as error:
+                    raise RunError(f"distillation.teachers {folder}: {error}") from error
+                head, self.num_classes = manifest.head, len(manifest.labels)
+            else:
+                network, state = load_best(folder)
+                head, self.num_classes = state.get("head", "class"), len(state["labels"])
+            self.members.append(_Member(network, head))
         self.requires_grad_(False)
 
     def forward(self, crops: Tensor) -> Tensor:  # (B, 112, 112, C) uint8
@@ -43,30 +54,28 @@ class Teachers(nn.Module):
 def fixed_logits(teachers: Teachers, faces: JoinedFaces, *, machine: Machine, cache_dir: Path) -> Array:
     """Log of the mean probability of the teachers over each face and its mirror image, (N, K) float32.
 
-    Cached in `cache_dir` until the teachers, the faces or the crop contract change.
+    Cached in `cache_dir` until the teachers, the faces, their color or the crop contract change.
     """
-    state = hashlib.sha256("".join([contract_id(), *(part.index_sha256 for part in faces.parts), *faces.keys]).encode())
+    parts = [f"{part.index_sha256} {part.crops.shape[-1]}" for part in faces.parts]
+    state = hashlib.sha256("".join([contract_id(), *parts, *faces.keys]).encode())
     for name, tensor in teachers.state_dict().items():
         state.update(name.encode() + tensor.cpu().contiguous().numpy().tobytes())
     path = cache_dir / f"teacher_logits-{state.hexdigest()[:16]}.npy"
     if not path.exists():
         logger.info("applying the teachers to %d faces, for %s", len(faces), path)
-        parts = [_both_views(teachers.eval(), faces, start, machine) for start in range(0, len(faces), _BATCH)]
-        found = np.concatenate(parts)
-        with cache_file(path, "logits of the teachers", size=found.nbytes) as file:
-            np.save(file, found)
+        teachers.eval()
+        batches = []
+        for start in range(0, len(faces), _BATCH):
+            crops = np.stack([faces.crop(index) for index in range(start, min(start + _BATCH, len(faces)))])
+            pixels = torch.from_numpy(crops).to(machine.device)
+            with torch.no_grad(), machine.autocast:
+                both_views = [teachers(view).float() for view in (pixels, pixels.flip(dims=[2]))]
+            batches.append(_log_mean(torch.stack(both_views)).cpu().numpy())
+        computed = np.concatenate(batches)
+        with cache_file(path, "logits of the teachers", size=computed.nbytes) as file:
+            np.save(file, computed)
     logits: Array = np.load(path)
     return logits
-
-
-@torch.no_grad()
-def _both_views(teachers: Teachers, faces: JoinedFaces, start: int, machine: Machine) -> Array:
-    crops = np.stack([faces.crop(index) for index in range(start, min(start + _BATCH, len(faces)))])
-    pixels = torch.from_numpy(crops).to(machine.device)
-    with machine.autocast:
-        logits = [teachers(view).float() for view in (pixels, pixels.flip(dims=[2]))]
-    found: Array = _log_mean(torch.stack(logits)).cpu().numpy()
-    return found
 
 
 def _log_mean(logits: Tensor) -> Tensor:
@@ -85,14 +94,3 @@ class _Member(nn.Module):
     def forward(self, crops: Tensor) -> Tensor:
         color = self.network.preprocess.color == "RGB"
         return select_head(self.network(crops.expand(-1, -1, -1, 3) if color else crops), self.head)
-
-
-def _load(folder: Path) -> nn.Module:
-    if not (folder / MANIFEST_NAME).exists():
-        network, state = load_best(folder)
-        return _Member(network, state.get("head", "class"))
-    try:
-        network, manifest = load_network(folder)
-    except ArtifactError as error:
-        raise RunError(f"distillation.teachers {folder}: {error}") from error
-    return _Member(network, manifest.head)

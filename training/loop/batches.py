@@ -1,17 +1,18 @@
 """Training batches: crops cached in a memory-mapped file, shuffled by seed, augmented in worker processes.
 
-Order and augmentation depend only on (seed, epoch, face), so a resumed run gets the same batches as an uninterrupted
-one.
+Order and augmentation depend only on seed, epoch, face, and how often the face was drawn before in this epoch, so a
+resumed run gets the same batches as an uninterrupted one.
 """
 
 import hashlib
 import logging
 import math
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, NamedTuple
 
 import cv2
 import numpy as np
@@ -26,7 +27,7 @@ from mien.data.folds import folds_of
 from mien.data.readers.base import Reader, Sample, index_sha256, open_reader
 from mien.data.split import hold_out
 from mien.data.tree import DatasetError
-from mien.models.network import Color
+from mien.models.backbones import Color
 from mien.training.config import DataSource, FoldConfig, Sampler
 from mien.training.loop.checkpoint import no_space
 
@@ -194,27 +195,46 @@ class EpochPlan:
         return np.concatenate([batch[start:end], batch[self.batch_size - end : self.batch_size - start]])
 
 
-class FaceBatches(Dataset[tuple[Tensor, ...]]):
+class FaceBatch(NamedTuple):
+    """A batch of B faces."""
+
+    crops: Tensor  # (B, 112, 112, C) uint8
+    targets: Tensor  # (B, K) float32
+    teacher_logits: Tensor | None = None  # (B, K) float32, if the teachers see fixed views
+
+
+class FaceBatches(Dataset[FaceBatch]):
     """Map-style dataset of the batches of one epoch; item b depends only on (seed, epoch, b)."""
 
     def __init__(self, faces: JoinedFaces, augment: AugmentConfig, plan: EpochPlan, *, sampler: Sampler) -> None:
         self.faces, self.config, self.plan = faces, augment, plan
         self.order = epoch_order(faces.labels, seed=plan.seed, epoch=plan.epoch, sampler=sampler)
+        draws: Counter[int] = Counter()
+        self.repeats = np.zeros(len(self.order), np.int64)  # how often a face was drawn before, in this epoch
+        for place, face in enumerate(self.order.tolist()):
+            self.repeats[place] = draws[face]
+            draws[face] += 1
         self._augment: Augment | None = None
 
     def __len__(self) -> int:
         return len(self.order) // self.plan.batch_size
 
-    def __getitem__(self, number: int) -> tuple[Tensor, ...]:
+    def __getitem__(self, number: int) -> FaceBatch:
         if self._augment is None:  # created in the worker process
             cv2.setNumThreads(0)
             self._augment = Augment(self.config)
         plan = self.plan
-        chosen = plan.mine(self.order[number * plan.batch_size : (number + 1) * plan.batch_size])
-        seeds = [np.random.SeedSequence([plan.seed, plan.epoch, int(i)]).generate_state(1)[0] for i in chosen]
-        crops = [self._augment(self.faces.crop(int(i)), seed=int(seed)) for i, seed in zip(chosen, seeds, strict=True)]
-        taught = () if self.faces.teacher_logits is None else (torch.from_numpy(self.faces.teacher_logits[chosen]),)
-        return torch.from_numpy(np.stack(crops)), torch.from_numpy(self.faces.targets[chosen]), *taught
+        places = plan.mine(np.arange(number * plan.batch_size, (number + 1) * plan.batch_size))
+        chosen, crops = self.order[places], []
+        for face, repeat in zip(chosen.tolist(), self.repeats[places].tolist(), strict=True):
+            seed = np.random.SeedSequence([plan.seed, plan.epoch, face, repeat]).generate_state(1)[0]
+            crops.append(self._augment(self.faces.crop(face), seed=int(seed)))
+        logits = self.faces.teacher_logits
+        return FaceBatch(
+            torch.from_numpy(np.stack(crops)),
+            torch.from_numpy(self.faces.targets[chosen]),
+            None if logits is None else torch.from_numpy(logits[chosen]),
+        )
 
 
 def epoch_order(labels: Array, *, seed: int, epoch: int, sampler: Sampler = "instance") -> Array:
@@ -237,11 +257,9 @@ def epoch_order(labels: Array, *, seed: int, epoch: int, sampler: Sampler = "ins
     return draw.choice(len(labels), size=len(labels), p=(share / counts)[place] / len(labels))
 
 
-def load_batches(
-    batches: Dataset[tuple[Tensor, ...]], *, first: int, seed: int, workers: int
-) -> Iterator[tuple[Tensor, ...]]:
+def load_batches(batches: Dataset[Any], *, first: int, seed: int, workers: int) -> Iterator[Any]:
     """Yield the items of a map-style dataset from number `first`, loaded by worker processes."""
-    loader: DataLoader[tuple[Tensor, ...]] = DataLoader(
+    loader: DataLoader[Any] = DataLoader(
         batches,
         batch_size=None,
         sampler=range(first, len(batches)),  # type: ignore[arg-type]  # map-style datasets have a length

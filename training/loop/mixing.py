@@ -27,7 +27,7 @@ def mix(crops: Tensor, targets: Tensor, config: MixConfig, *, seed: int, step: i
     rng = np.random.default_rng([_STREAM, seed, step])
     if not (config.mixup or config.cutmix) or rng.random() >= config.probability:
         return crops, targets
-    use_cutmix = bool(config.cutmix) and (not config.mixup or rng.random() < config.switch_probability)
+    use_cutmix = bool(config.cutmix) and (not config.mixup or rng.random() < 0.5)
     alpha = config.cutmix if use_cutmix else config.mixup
     share = float(rng.beta(alpha, alpha))
     if use_cutmix:

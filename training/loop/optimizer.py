@@ -7,7 +7,6 @@ import torch
 from timm.optim._optim_factory import create_optimizer_v2, list_optimizers
 from timm.optim._param_groups import param_groups_layer_decay
 from timm.scheduler.cosine_lr import CosineLRScheduler
-from timm.utils.model_ema import ModelEmaV3
 from torch import nn
 
 from mien.training.config import OptimConfig, RecipeError
@@ -27,11 +26,6 @@ def build_optimizer(network: nn.Module, config: OptimConfig) -> torch.optim.Opti
         groups = _decay_groups(network, config.weight_decay)
     else:
         groups = _layer_groups(network, config.weight_decay, config.layer_decay)
-    if config.name == "sgd":
-        name = "sgd" if config.nesterov else "momentum"  # timm's names
-        return create_optimizer_v2(
-            groups, opt=name, lr=config.learning_rate, momentum=config.momentum, **config.options
-        )
     try:
         return create_optimizer_v2(groups, opt=config.name, lr=config.learning_rate, **config.options)
     except (ValueError, TypeError, AssertionError) as error:
@@ -52,11 +46,6 @@ def build_scheduler(
         warmup_lr_init=config.min_learning_rate,
         t_in_epochs=False,
     )
-
-
-def build_average(network: nn.Module, *, decay: float, warmup: bool) -> ModelEmaV3:
-    """Exponential moving average of the weights; with `warmup`, the decay at step t is at most 1 - t^(-2/3)."""
-    return ModelEmaV3(network, decay=decay, use_warmup=warmup)
 
 
 def _layer_groups(network: nn.Module, weight_decay: float, layer_decay: float) -> list[dict[str, Any]]:

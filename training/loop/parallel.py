@@ -44,13 +44,6 @@ class World:
             distributed.all_gather_object(found, value)
         return found
 
-    def from_first(self, value: Value) -> Value:
-        """Value of rank 0; all processes must call it."""
-        box = [value]
-        if self.size > 1:
-            distributed.broadcast_object_list(box)
-        return box[0]
-
     def first_alone(self, work: Callable[[], Value]) -> Value:
         """Run `work` on rank 0, then on the others, which can use its files."""
         if not self.writes:

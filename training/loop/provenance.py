@@ -1,16 +1,31 @@
 """Provenance of a run: data sets and external weights of the model, its initialization and its teachers."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from mien.models.backbones import published_terms
 from mien.models.manifest import MANIFEST_NAME, load_artifact, read_manifest, sha256_of
-from mien.training.config import WEIGHT_SUFFIXES, ModelConfig
+from mien.training.config import WEIGHT_SUFFIXES, DataSource, ModelConfig
 from mien.training.loop import checkpoint
+from mien.training.loop.batches import Faces
 from mien.training.loop.run_folder import FACTS_NAME, RunError
 
 _WEIGHT_FILES = ("encoder.pt", checkpoint.BEST)
+
+
+def data_facts(sources: Sequence[DataSource], parts: Sequence[Faces]) -> dict[str, Any]:
+    """Index hash (`data`) and number of faces (`faces`) of each source by kind/split, numbered if that repeats."""
+    names: list[str] = []
+    for source in sources:
+        name = f"{source.kind}/{source.split}"
+        repeated = sum(other == name or other.startswith(f"{name} (") for other in names)
+        names.append(f"{name} ({repeated + 1})" if repeated else name)
+    return {
+        "data": {name: part.index_sha256 for name, part in zip(names, parts, strict=True)},
+        "faces": {name: len(part) for name, part in zip(names, parts, strict=True)},
+    }
 
 
 def provenance(model: ModelConfig, sources: dict[str, str], *, folders: tuple[Path, ...]) -> dict[str, Any]:

@@ -10,15 +10,13 @@ from typing import Any, Final, TypeVar
 import cv2
 import torch
 import yaml
-from pydantic import BaseModel, ValidationError
 from torch import nn
 
 from mien.data.atomic import write_atomic
 from mien.data.contract import EIGHT_LABELS, LABELS, contract_id
 from mien.data.errors import MienError
-from mien.models.backbones import BackboneConfig
 from mien.models.network import FaceNetwork
-from mien.training.config import ModelConfig, Recipe, RunRecipe, parse_as
+from mien.training.config import ModelConfig, Recipe, RecipeError, RunRecipe, parse_as
 from mien.training.loop import checkpoint
 
 RECIPE_NAME: Final = "recipe.yaml"
@@ -32,20 +30,9 @@ class RunError(MienError):
     """A run folder that is missing or invalid."""
 
 
-def build_network(model: ModelConfig, classes: int = len(LABELS)) -> FaceNetwork:
-    """Build the network of a recipe, with an output per label: the seven in `LABELS` order, contempt last."""
-    config = BackboneConfig(
-        name=model.name,
-        num_classes=classes,
-        in_chans=1 if model.color == "luminance" else 3,
-        img_size=model.img_size,
-        drop_rate=model.drop_rate,
-        drop_path_rate=model.drop_path_rate,
-        pretrained=model.pretrained,
-        scratch_if_unavailable=model.scratch_if_unavailable,
-        options=dict(model.options),
-    )
-    return FaceNetwork(model.family, config, color=model.color, normalization=model.normalization)
+def untrained_network(model: ModelConfig, num_classes: int) -> FaceNetwork:
+    """Build the network of a recipe with random weights, to load trained ones."""
+    return FaceNetwork(model.model_copy(update={"pretrained": False}), num_classes)
 
 
 def parameters(network: nn.Module) -> int:
@@ -53,68 +40,60 @@ def parameters(network: nn.Module) -> int:
     return sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad)
 
 
-def start_run(folder: Path, recipe: BaseModel, facts: dict[str, Any]) -> None:
-    """Write recipe and facts of a run; for a resumed run, append its commit and environment.
+def check_run(folder: Path, recipe: RunRecipe, data: dict[str, str]) -> None:
+    """Create the folder of a run, or check that it has the same recipe, except for `runtime`, and the same data.
 
     Args:
-        folder: run folder, new or of the same recipe.
+        folder: run folder.
         recipe: resolved recipe.
-        facts: further facts; `data` has the index hash of each split.
-    Raises: RunError, if the folder contains a run of another recipe, or if the data has changed since.
+        data: index hash of each split.
+    Raises: RunError.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"{folder}: cannot be created ({error.strerror}). Choose another --out.") from error
-    path = folder / RECIPE_NAME
-    if path.exists() and _stored(path, type(recipe)) != _without_runtime(recipe):
-        raise RunError(f"{folder} contains a run of another recipe: choose another --out, or remove it")
+    if (folder / RECIPE_NAME).exists():
+        try:
+            started_as: RunRecipe | None = read_run_as(type(recipe), folder)  # with defaults for keys added since
+        except RecipeError:
+            started_as = None
+        if started_as is None or started_as.model_copy(update={"runtime": recipe.runtime}) != recipe:
+            raise RunError(f"{folder} contains a run of another recipe: choose another --out, or remove it")
+    if checkpoint.exists(folder) and (folder / FACTS_NAME).exists():
+        before = read_facts(folder)["data"]
+        changed = sorted(name for name in before.keys() | data.keys() if before.get(name) != data.get(name))
+        if changed:
+            raise RunError(
+                f"{folder}: {', '.join(changed)} changed since the run started. Restore the data to resume, or choose "
+                "another --out to train on the current data."
+            )
+
+
+def record_run(folder: Path, recipe: RunRecipe, facts: dict[str, Any]) -> None:
+    """Write recipe and facts of a run; for a resumed run, append its commit and environment."""
     here = {"commit": commit(), **environment()}
-    everything = {"contract_id": contract_id(), **here, **facts}
+    recorded = {"contract_id": contract_id(), **here, **facts}
     if checkpoint.exists(folder) and (folder / FACTS_NAME).exists():
         started = read_facts(folder)
-        _check_same_data(folder, started["data"], facts["data"])
-        everything = started | {"resumed": [*started.get("resumed", []), here]}
-    write_atomic(path, yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False))
-    write_atomic(folder / FACTS_NAME, json.dumps(everything, indent=2) + "\n")
-
-
-def _check_same_data(folder: Path, before: dict[str, str], now: dict[str, str]) -> None:
-    changed = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
-    if changed:
-        raise RunError(
-            f"{folder}: {', '.join(changed)} changed since the run started. Restore the data to resume, or choose "
-            "another --out to train on the current data."
-        )
-
-
-def _stored(path: Path, schema: type[BaseModel]) -> dict[str, Any] | None:
-    """Recipe of a folder, with defaults for keys added since; None if it does not match the schema."""
-    try:
-        return _without_runtime(schema.model_validate(yaml.safe_load(path.read_text(encoding="utf-8"))))
-    except ValidationError:
-        return None
-
-
-def _without_runtime(recipe: BaseModel) -> dict[str, Any]:
-    return recipe.model_dump(mode="json", exclude={"runtime"})
+        recorded = started | {"resumed": [*started.get("resumed", []), here]}
+    write_atomic(folder / RECIPE_NAME, yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False))
+    write_atomic(folder / FACTS_NAME, json.dumps(recorded, indent=2) + "\n")
 
 
 def commit() -> str:
     """Commit of the project, with `+` if there are local changes; `unknown` outside of a checkout."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(Path(__file__).parents[2]), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()  # noqa: S603 (fixed)
+
     try:
-        head = _git("rev-parse", "HEAD")
-        changed = _git("status", "--porcelain", "--", ":/data", ":/models/*.py", ":/models/backbones", ":/training")
+        head = git("rev-parse", "HEAD")
+        changed = git("status", "--porcelain", "--", ":/data", ":/models/*.py", ":/models/backbones", ":/training")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return head + ("+" if changed else "")
-
-
-def _git(*arguments: str) -> str:
-    root = Path(__file__).parents[2]
-    command = ["git", *arguments]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)  # noqa: S603 (fixed words)
-    return done.stdout.strip()
 
 
 def environment() -> dict[str, Any]:
@@ -170,6 +149,6 @@ def load_best(folder: Path) -> tuple[FaceNetwork, dict[str, Any]]:
             f"{folder}: trained with labels {state['labels']} and contract {state['contract_id']}; this build has "
             f"{LABELS} and {contract_id()}. Train it again, or check out commit {read_facts(folder)['commit']}."
         )
-    network = build_network(recipe.model.model_copy(update={"pretrained": False}), len(state["labels"]))
+    network = untrained_network(recipe.model, len(state["labels"]))
     network.load_state_dict(state["weights"])
     return network.eval(), state

@@ -8,11 +8,13 @@ uninterrupted one.
 import logging
 import math
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from timm.utils.model_ema import ModelEmaV3
 from torch import Tensor, nn
 
 from mien.data.contract import contract_id
@@ -20,10 +22,10 @@ from mien.data.errors import MienError
 from mien.training.config import RecipeError, RunRecipe
 from mien.training.loop import checkpoint, parallel
 from mien.training.loop.machine import DTYPES, Machine
-from mien.training.loop.optimizer import build_average, build_optimizer, build_scheduler
-from mien.training.loop.run_folder import METRICS_NAME
+from mien.training.loop.optimizer import build_optimizer, build_scheduler
+from mien.training.loop.run_folder import METRICS_NAME, check_run, record_run
 from mien.training.loop.sharpness import perturbed_weights
-from mien.training.loop.task import Task
+from mien.training.loop.task import Batch, Task, batch_map
 from mien.training.loop.throughput import (
     Clock,
     MetricsLogger,
@@ -50,41 +52,57 @@ class Session:
     def __init__(self, recipe: RunRecipe, out: Path, task: Task, *, machine: Machine) -> None:
         self.recipe, self.out, self.task = recipe, out, task
         self.world, self.device, self.steps = machine.world, machine.device, task.steps_per_epoch
-        self._check_batch()
+        if recipe.optim.sam_rho is not None and recipe.runtime.precision == "fp16":
+            raise RecipeError(
+                "optim.sam_rho does not support the scaled gradients of runtime.precision fp16; use bf16 or fp32"
+            )
+        if self.world.size > 1 and recipe.batch_size % (2 * self.world.size):
+            raise RecipeError(
+                f"batch_size {recipe.batch_size}: expected a multiple of {2 * self.world.size} for {self.world.size} "
+                "processes"
+            )
         network, optim = task.network, recipe.optim
         self.optimizer = build_optimizer(network, optim)
         self.scheduler = build_scheduler(self.optimizer, optim, epochs=task.epochs, steps_per_epoch=self.steps)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=recipe.runtime.precision == "fp16")
         self.ema = None
         if optim.ema_decay is not None:
-            self.ema = build_average(network, decay=optim.ema_decay, warmup=optim.ema_warmup)
+            self.ema = ModelEmaV3(network, decay=optim.ema_decay, use_warmup=True)
         self.step = 0
         self.metrics: MetricsLogger | None = None
         self.step_flops = task.step_flops()
         compiled: Any = torch.compile(network) if recipe.runtime.compile else network
         self.forward = self.world.wrap(compiled, all_used=task.all_weights_used)
 
-    def _check_batch(self) -> None:
-        size, processes = self.recipe.batch_size, self.world.size
-        if self.recipe.optim.sam_rho is not None and self.recipe.runtime.precision == "fp16":
-            raise RecipeError(
-                "optim.sam_rho does not support the scaled gradients of runtime.precision fp16; use bf16 or fp32"
-            )
-        if processes > 1 and size % (2 * processes):
-            raise RecipeError(f"batch_size {size}: expected a multiple of {2 * processes} for {processes} processes")
-
     @property
     def averaged(self) -> nn.Module:
         """The network to validate and save: the moving average of the weights if enabled, else the trained network."""
         return self.task.network if self.ema is None else self.ema.module
 
-    def run(self) -> None:
-        """Train to the end, from the newest checkpoint if there is one. Raises: TrainingDiverged, OutOfMemory."""
+    def run(self, facts: dict[str, Any]) -> None:
+        """Train to the end, from the newest checkpoint if there is one; a finished run is left as it is.
+
+        Args:
+            facts: content of `run.json`, see `record_run`.
+        Raises: RunError, TrainingDiverged, OutOfMemory.
+        """
+        if self.world.writes:
+            check_run(self.out, self.recipe, facts["data"])
+        self.resume()
+        if self.step == self.steps * self.task.epochs:
+            logger.info("%s: finished", self.out)
+            return
         if self.device.type == "cpu" and self.recipe.runtime.precision == "bf16":
             warn_of_slow_bf16(self.device)
-        self.resume()
+        if self.world.writes:
+            record_run(self.out, self.recipe, {**facts, "processes": self.world.size})
+            trackers = open_trackers(self.recipe.runtime, self.out, name=self.recipe.name, step=self.step)
+            self.metrics = MetricsLogger(self.out / METRICS_NAME, step=self.step, trackers=trackers)
         try:
-            self._run_epochs()
+            for epoch in range(self.step // self.steps, self.task.epochs):
+                self.run_epoch(epoch)
+                self.task.end_epoch(self, epoch)
+                self.save_last()
         except RuntimeError as error:  # of CUDA a subclass, of the CPU's allocator not
             if not isinstance(error, torch.OutOfMemoryError) and "allocate memory" not in str(error):
                 raise
@@ -97,14 +115,6 @@ class Session:
             if self.metrics is not None:
                 self.metrics.close()
 
-    def _run_epochs(self) -> None:
-        for epoch in range(self.step // self.steps, self.task.epochs):
-            self.run_epoch(epoch)
-            stop = self.task.end_epoch(self, epoch)
-            self.save_last()
-            if stop:
-                break
-
     def run_epoch(self, epoch: int) -> None:
         """Train from the next step to the end of `epoch`."""
         self.task.network.train()
@@ -114,18 +124,18 @@ class Session:
             bar = progress.add_task(title, total=self.steps, completed=first, note="")
             for batch in self.task.batches(epoch, first):
                 clock.batch_loaded()
-                parts = self.optimizer_step(tuple(tensor.to(self.device) for tensor in batch))
+                parts = self.optimizer_step(batch_map(lambda tensor: tensor.to(self.device), batch))
                 clock.step_done(self.recipe.batch_size)
                 note = f"loss {parts['loss']:.3f}  {clock.faces_per_s:.0f} images/s"
                 progress.update(bar, advance=1, note=note)
                 self._record(parts, clock, ends_epoch=self.step == (epoch + 1) * self.steps)
         self._report_speed(clock)
 
-    def optimizer_step(self, loaded: tuple[Tensor, ...]) -> dict[str, float]:
+    def optimizer_step(self, batch: Batch) -> dict[str, float]:
         """Train on one batch; returns its mean losses by name, and the learning rate."""
         self.scheduler.step_update(self.step)
         self.optimizer.zero_grad(set_to_none=True)
-        batch = self.task.prepare(*loaded, step=self.step)
+        batch = self.task.prepare(batch, self.step)
         means = self.accumulate_gradients(batch)
         if not math.isfinite(means["loss"]):
             inspect = ", or inspect this batch: " + ", ".join(names) if (names := self.task.names(self.step)) else ""
@@ -143,19 +153,19 @@ class Session:
             self.ema.update(self.task.network, step=self.step)
         return {**self.task.summary(means), "lr": max(group["lr"] for group in self.optimizer.param_groups)}
 
-    def accumulate_gradients(self, batch: tuple[Tensor, ...]) -> dict[str, float]:
+    def accumulate_gradients(self, batch: Batch) -> dict[str, float]:
         """Accumulate the gradients of a batch in `runtime.accumulate` parts; returns its mean losses by name."""
         parts = self.recipe.runtime.accumulate
-        found = torch.zeros((), device=self.device)
-        names: list[str] = []
-        for number, part in enumerate(zip(*(tensor.tensor_split(parts) for tensor in batch), strict=True), start=1):
+        means = torch.zeros((), device=self.device)
+        losses: dict[str, Tensor] = {}
+        for number in range(parts):
+            part = batch_map(partial(_part, number=number, parts=parts), batch)
             share = len(part[0]) / len(batch[0])
-            with nullcontext() if number == parts else parallel.without_sync(self.forward):
-                losses = self.task.losses(self.forward, *part)
+            with nullcontext() if number == parts - 1 else parallel.without_sync(self.forward):
+                losses = self.task.losses(self.forward, part)
                 self.scaler.scale(losses["loss"] * share).backward()  # type: ignore[no-untyped-call]
-            names = list(losses)
-            found = found + share * torch.stack([value.detach() for value in losses.values()])
-        return dict(zip(names, self.world.mean(found).tolist(), strict=True))
+            means = means + share * torch.stack([value.detach() for value in losses.values()])
+        return dict(zip(losses, self.world.mean(means).tolist(), strict=True))
 
     def _record(self, parts: dict[str, float], clock: Clock, *, ends_epoch: bool) -> None:
         runtime = self.recipe.runtime
@@ -215,27 +225,18 @@ class Session:
         return state
 
     def resume(self) -> None:
-        """Load the newest intact checkpoint, if there is one, and drop later lines of the metrics file."""
+        """Load the newest intact checkpoint, if there is one, and set the state of the random numbers."""
         state = checkpoint.read_newest(self.out)
         if state is not None:
-            self._load(state)
+            self.task.network.load_state_dict(state["network"])
+            self.task.load_state(state)
+            self.optimizer.load_state_dict(state["optimizer"])
+            if self.ema is not None:
+                self.ema.module.load_state_dict(state["ema"])
+            if "scaler" in state:
+                self.scaler.load_state_dict(state["scaler"])
+            self.step = state["step"]
             logger.info("resumed at step %d of %d", self.step, self.steps * self.task.epochs)
-        self._set_random_state(state)
-        if self.world.writes:
-            trackers = open_trackers(self.recipe.runtime, self.out, name=self.recipe.name, step=self.step)
-            self.metrics = MetricsLogger(self.out / METRICS_NAME, step=self.step, trackers=trackers)
-
-    def _load(self, state: dict[str, Any]) -> None:
-        self.task.network.load_state_dict(state["network"])
-        self.task.load_state(state)
-        self.optimizer.load_state_dict(state["optimizer"])
-        if self.ema is not None:
-            self.ema.module.load_state_dict(state["ema"])
-        if "scaler" in state:
-            self.scaler.load_state_dict(state["scaler"])
-        self.step = state["step"]
-
-    def _set_random_state(self, state: dict[str, Any] | None) -> None:
         ranks = [] if state is None else state.get("ranks", [state])
         if self.world.rank < len(ranks):
             own = ranks[self.world.rank]
@@ -244,3 +245,7 @@ class Session:
                 torch.cuda.set_rng_state_all(own["cuda_rng"])
         elif self.world.rank:  # each process has its own dropout
             torch.manual_seed(int(np.random.SeedSequence([self.recipe.seed, self.world.rank]).generate_state(1)[0]))
+
+
+def _part(tensor: Tensor, *, number: int, parts: int) -> Tensor:
+    return tensor.tensor_split(parts)[number]

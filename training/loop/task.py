@@ -7,13 +7,19 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from mien.training.config import FaceRecipe, RecipeError, Sampler
-from mien.training.loop.batches import EpochPlan, FaceBatches, JoinedFaces, epoch_order, load_batches
+from mien.training.loop.batches import EpochPlan, FaceBatch, FaceBatches, JoinedFaces, epoch_order, load_batches
 from mien.training.loop.machine import Machine
 
 if TYPE_CHECKING:
     from mien.training.loop.session import Session
 
 Forward = Callable[..., Any]
+Batch = Any  # a NamedTuple of tensors of length B, or None; each task has its own
+
+
+def batch_map(convert: Callable[[Tensor], Tensor], batch: Batch) -> Batch:
+    """The batch with every tensor converted."""
+    return batch._make(None if tensor is None else convert(tensor) for tensor in batch)
 
 
 class Task(ABC):
@@ -25,19 +31,19 @@ class Task(ABC):
     all_weights_used: bool = True  # whether each step uses every weight; needed for several processes
 
     @abstractmethod
-    def batches(self, epoch: int, first: int) -> Iterator[tuple[Tensor, ...]]:
+    def batches(self, epoch: int, first: int) -> Iterator[Batch]:
         """This process's part of the batches of an epoch, starting with batch number `first`."""
 
     def names(self, step: int) -> list[str]:
         """Names of the samples in the batch of a step, to find the cause of a loss that is not finite."""
         return []
 
-    def prepare(self, *batch: Tensor, step: int) -> tuple[Tensor, ...]:
-        """Convert a batch to the arguments of `losses`, tensors of length B."""
+    def prepare(self, batch: Batch, step: int) -> Batch:
+        """Convert a loaded batch to the one of `losses`, such as by mixing its faces."""
         return batch
 
     @abstractmethod
-    def losses(self, forward: Forward, *batch: Tensor) -> dict[str, Tensor]:
+    def losses(self, forward: Forward, batch: Batch) -> dict[str, Tensor]:
         """Means over a batch or a part of it, scalars by name; `loss` comes first and is minimized."""
 
     def summary(self, means: dict[str, float]) -> dict[str, float]:
@@ -49,8 +55,8 @@ class Task(ABC):
         """Floating-point operations of a training step per sample."""
 
     @abstractmethod
-    def end_epoch(self, session: "Session", epoch: int) -> bool:
-        """Validate and save; returns whether to stop training. Every process calls it."""
+    def end_epoch(self, session: "Session", epoch: int) -> None:
+        """Validate and save. Every process calls it."""
 
     def state(self) -> dict[str, Any]:
         """State of the task to save in checkpoints, in addition to its network."""
@@ -76,11 +82,8 @@ class FaceTask(Task):
         if self.steps_per_epoch == 0:
             raise RecipeError(f"batch_size {recipe.batch_size}: larger than the {len(faces)} training faces")
 
-    def batches(self, epoch: int, first: int) -> Iterator[tuple[Tensor, ...]]:
-        """Crops (B, 112, 112, C) uint8, targets (B, K) float32, and any fixed logits of teachers, (B, K) float32.
-
-        B is the batch size of this process.
-        """
+    def batches(self, epoch: int, first: int) -> Iterator[FaceBatch]:
+        """This process's faces."""
         recipe, world = self.recipe, self.machine.world
         plan = EpochPlan(recipe.seed, epoch, recipe.batch_size, world.rank, world.size)
         batches = FaceBatches(self.faces, recipe.augment, plan, sampler=self.sampler)

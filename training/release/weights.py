@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from mien.models.manifest import ArtifactError, Manifest, load_artifact
 from mien.models.network import FaceNetwork
 from mien.training.config import ModelConfig
-from mien.training.loop.run_folder import build_network
+from mien.training.loop.run_folder import untrained_network
 
 WEIGHTS_NAME: Final = "model.safetensors"
 
@@ -46,7 +46,7 @@ def load_network(folder: Path) -> tuple[FaceNetwork, Manifest]:
     """Build a released network in eval mode, with its weights. Raises: ArtifactError."""
     manifest, weights = read_weights(folder)
     model = ModelConfig.model_validate(manifest.recipe["model"])
-    network = build_network(model.model_copy(update={"pretrained": False}), len(manifest.labels))
+    network = untrained_network(model, len(manifest.labels))
     unknown = network.load_state_dict(weights, strict=False).unexpected_keys
     if unknown:
         raise ArtifactError(f"artifact {manifest.name}: {WEIGHTS_NAME} has an unexpected tensor {unknown[0]}")

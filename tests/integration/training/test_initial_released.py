@@ -15,7 +15,7 @@ from mien.training import evaluate, export
 from mien.training.config import DistillationConfig
 from mien.training.distillation.teachers import Teachers
 from mien.training.faces import read_faces
-from mien.training.loop.run_folder import RunError, build_network, load_best
+from mien.training.loop.run_folder import RunError, load_best
 from mien.training.release.initialization import InitialWeightsError, load_initial
 from mien.training.train import train
 from tests.support_training import PLAIN_DEIT, TINY_CNN, TINY_DEIT, drawn_faces, small_recipe
@@ -51,7 +51,7 @@ def artifacts(root: Path) -> dict[str, Released]:
 
 def started(root: Path, model: dict[str, object], folder: Path) -> FaceNetwork:
     torch.manual_seed(1)
-    network = build_network(small_recipe(root, model=model).model)
+    network = FaceNetwork(small_recipe(root, model=model).model)
     load_initial(network, folder)
     return network
 

@@ -18,14 +18,15 @@ from mien.data.readers.base import Sample
 from mien.data.tree import DatasetError
 from mien.models.backbones import BackboneConfig, create_backbone
 from mien.models.manifest import default_artifact_dir
+from mien.models.network import FaceNetwork
 from mien.training.config import DataSource, DistillationConfig, Recipe, RecipeError, RuntimeConfig
 from mien.training.distillation.teachers import Teachers
 from mien.training.evaluate import main as evaluate_main
 from mien.training.loop import checkpoint
-from mien.training.loop.batches import JoinedFaces, _target, load_faces
+from mien.training.loop.batches import FaceBatch, JoinedFaces, _target, load_faces
 from mien.training.loop.machine import Machine, choose_device
 from mien.training.loop.provenance import weights_sha256
-from mien.training.loop.run_folder import RunError, build_network, load_best
+from mien.training.loop.run_folder import RunError, load_best
 from mien.training.loop.session import Session
 from mien.training.loop.supervised import Supervised
 from mien.training.loop.throughput import Clock, forward_flops, matmul_flops_per_s
@@ -50,7 +51,7 @@ def session_of(recipe: Recipe, out: Path) -> Session:
     torch.manual_seed(0)
     part = load_faces(recipe.data.train[0], color="luminance", cache_dir=recipe.data.cache_dir)
     faces, machine = JoinedFaces([part]), Machine(torch.device("cpu"), torch.autocast("cpu", enabled=False))
-    task = Supervised(recipe, out, build_network(recipe.model), faces, valid=part, machine=machine)
+    task = Supervised(recipe, out, FaceNetwork(recipe.model), faces, valid=part, machine=machine)
     return Session(recipe, out, task, machine=machine)
 
 
@@ -61,7 +62,7 @@ def test_a_batch_in_parts_has_the_gradients_of_the_whole_batch(tmp_path: Path, p
     found = []
     for count in (1, parts):
         session = session_of(with_runtime(recipe, accumulate=count), tmp_path)
-        means = session.accumulate_gradients((crops(8, channels=1), targets))
+        means = session.accumulate_gradients(FaceBatch(crops(8, channels=1), targets))
         gradients = torch.cat([p.grad.flatten() for p in session.task.network.parameters() if p.grad is not None])
         found.append((means, gradients))
     assert found[1][0] == pytest.approx(found[0][0], abs=1e-5, rel=1e-4)
@@ -100,7 +101,7 @@ def test_each_epoch_logs_speed_waiting_time_and_utilization(tmp_path: Path) -> N
 
 
 def test_the_operations_of_a_transformer_include_attention(tmp_path: Path) -> None:
-    network = build_network(small_recipe(tmp_path, model=PLAIN_DEIT).model)
+    network = FaceNetwork(small_recipe(tmp_path, model=PLAIN_DEIT).model)
     tokens, dim = 50, 32
     per_block = 2 * tokens * (4 * dim * dim + 2 * dim * 4 * dim) + 2 * 2 * tokens * tokens * dim
     expected = 2 * per_block + 2 * 49 * 64 * dim + 2 * dim * 7
@@ -182,9 +183,10 @@ def test_pretrained_positions_are_resized_to_the_grid(
         published.pos_embed.copy_(torch.linspace(0, 1, 197)[None, :, None].expand(-1, -1, 32))
     save_file(published.state_dict(), tmp_path / "model.safetensors")
     options = small | {"patch_px": patch_px, "pretrained_cfg_overlay": {"file": str(tmp_path / "model.safetensors")}}
-    config = BackboneConfig("deit_tiny_patch16_224", 7, 1, img_size, pretrained=True, options=options)
+    name = "deit_tiny_patch16_224"
+    config = BackboneConfig(family="deit", name=name, img_size=img_size, pretrained=True, options=options)
     with caplog.at_level(logging.INFO):
-        network: Any = create_backbone("deit", config).network
+        network: Any = create_backbone(config).network
     assert f"for 224 px at {img_size} px" in caplog.text
     assert network.pos_embed.shape == (1, 1 + side * side, 32)
     places = network.pos_embed[0, 1:, 0].reshape(side, side)
@@ -285,9 +287,9 @@ def test_a_reader_option_without_a_value_is_a_usage_error(
 
 def test_attention_is_not_fused_on_a_cpu_with_equal_results() -> None:
     recipe = small_recipe(Path("faces"), model=PLAIN_DEIT)
-    fused = build_network(recipe.model).eval()
+    fused = FaceNetwork(recipe.model).eval()
     choose_device(RuntimeConfig(device="cpu", precision="fp32"))
-    plain = build_network(recipe.model).eval()
+    plain = FaceNetwork(recipe.model).eval()
     plain.load_state_dict(fused.state_dict())
     flags = {bool(module.fused_attn) for module in plain.modules() if hasattr(module, "fused_attn")}
     assert flags == {False}

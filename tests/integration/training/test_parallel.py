@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from mien.models.network import FaceNetwork
 from mien.training.config import Recipe, RecipeError
 from mien.training.loop import checkpoint
 from mien.training.loop.batches import JoinedFaces, load_faces
 from mien.training.loop.machine import Machine
 from mien.training.loop.parallel import World
-from mien.training.loop.run_folder import FACTS_NAME, build_network
+from mien.training.loop.run_folder import FACTS_NAME
 from mien.training.loop.session import Session
 from mien.training.loop.supervised import Supervised
 from mien.training.train import train
@@ -63,6 +64,6 @@ def test_a_batch_that_processes_cannot_share_evenly_is_rejected(tmp_path: Path, 
     part = load_faces(recipe.data.train[0], color="luminance", cache_dir=tmp_path / "cache")
     faces = JoinedFaces([part])
     machine = Machine(torch.device("cpu"), torch.autocast("cpu", enabled=False), World(0, 2))
-    task = Supervised(recipe, tmp_path, build_network(recipe.model), faces, valid=part, machine=machine)
+    task = Supervised(recipe, tmp_path, FaceNetwork(recipe.model), faces, valid=part, machine=machine)
     with pytest.raises(RecipeError, match="a multiple of 4"):
         Session(recipe, tmp_path, task, machine=machine)

@@ -10,9 +10,10 @@ import torch
 
 from mien.models.backbones import UnknownBackbone
 from mien.models.masked_autoencoder import MaskConfig, MaskedAutoencoder
+from mien.models.network import FaceNetwork
 from mien.training.config import RecipeError, read_as
 from mien.training.loop import checkpoint
-from mien.training.loop.run_folder import build_network, load_best
+from mien.training.loop.run_folder import load_best
 from mien.training.loop.trackers import BOARD_FOLDER
 from mien.training.pretrain import PretrainRecipe, pretrain
 from mien.training.release.initialization import ENCODER_NAME, InitialWeightsError, load_initial
@@ -33,14 +34,14 @@ def pretrain_recipe(root: Path, **changes: object) -> PretrainRecipe:
 
 
 def state_of(folder: Path, model: dict[str, object], root: Path) -> dict[str, torch.Tensor]:
-    network = build_network(small_recipe(root, model=model).model)
+    network = FaceNetwork(small_recipe(root, model=model).model)
     load_initial(network, folder)
     return network.state_dict()
 
 
 def masked(root: Path, mask_ratio: float = 0.75) -> MaskedAutoencoder:
     torch.manual_seed(0)
-    return MaskedAutoencoder(build_network(pretrain_recipe(root).model), MaskConfig(mask_ratio=mask_ratio)).eval()
+    return MaskedAutoencoder(FaceNetwork(pretrain_recipe(root).model), MaskConfig(mask_ratio=mask_ratio)).eval()
 
 
 def test_the_loss_falls_and_a_resumed_run_has_the_losses_of_an_uninterrupted_one(tmp_path: Path) -> None:
@@ -61,7 +62,7 @@ def test_pretraining_in_parts_has_the_losses_of_whole_batches(tmp_path: Path) ->
 
 def test_pretraining_with_a_moving_average_saves_the_average(tmp_path: Path) -> None:
     root = drawn_faces(tmp_path / "faces", train=4)
-    optim = {"learning_rate": 3e-3, "ema_decay": 0.9, "ema_warmup": False}
+    optim = {"learning_rate": 3e-3, "ema_decay": 0.9}
     out = pretrain(pretrain_recipe(root, epochs=1, optim=optim), tmp_path / "run")
     state, kept = checkpoint.read(out / checkpoint.LAST), checkpoint.read(out / ENCODER_NAME)["weights"]
     assert all(torch.equal(kept[name], state["ema"][f"network.{name}"]) for name in kept)
@@ -116,7 +117,7 @@ def test_the_loss_covers_masked_patches_only_and_normalizes_each(tmp_path: Path)
 def test_a_convolutional_stem_cannot_be_masked(tmp_path: Path) -> None:
     for model in (TINY_DEIT, TINY_CNN):
         with pytest.raises(UnknownBackbone, match="stem patch"):
-            MaskedAutoencoder(build_network(small_recipe(tmp_path, model=model).model), MaskConfig())
+            MaskedAutoencoder(FaceNetwork(small_recipe(tmp_path, model=model).model), MaskConfig())
 
 
 def read(folder: Path, split: str = "train", *overrides: str) -> PretrainRecipe:

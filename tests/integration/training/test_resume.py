@@ -17,7 +17,16 @@ from mien.training.loop import checkpoint
 from mien.training.loop.run_folder import METRICS_NAME, RECIPE_NAME, RunError, read_facts
 from mien.training.loop.supervised import Supervised
 from mien.training.train import train
-from tests.support_training import TINY_CNN, TINY_DEIT, drawn_faces, losses, metric_lines, small_recipe, with_runtime
+from tests.support_training import (
+    TINY_CNN,
+    TINY_DEIT,
+    data_of,
+    drawn_faces,
+    losses,
+    metric_lines,
+    small_recipe,
+    with_runtime,
+)
 
 KILLS = 10
 
@@ -89,13 +98,20 @@ def test_a_folder_with_a_run_of_another_recipe_is_rejected(tmp_path: Path) -> No
         train(small_recipe(root, epochs=1, seed=3), tmp_path / "run")
 
 
-def test_a_run_older_than_a_recipe_key_resumes_with_its_default(tmp_path: Path) -> None:
+def test_a_finished_run_is_left_as_it_is_also_one_of_an_earlier_release(tmp_path: Path) -> None:
     recipe = small_recipe(drawn_faces(tmp_path / "faces", train=2, valid=1), epochs=1)
     out = train(recipe, tmp_path / "run")
     stored = yaml.safe_load((out / RECIPE_NAME).read_text(encoding="utf-8"))
-    del stored["model"]["init_from"]
+    del stored["model"]["init_from"]  # added later
+    stored |= {"patience_epochs": None, "optim": stored["optim"] | {"momentum": 0.9, "ema_warmup": True}}  # removed
     (out / RECIPE_NAME).write_text(yaml.safe_dump(stored), encoding="utf-8")
-    assert train(recipe, out) == out
+    before = {path: path.stat().st_mtime_ns for path in out.iterdir()}
+    assert train(with_runtime(recipe, tensorboard=True), out) == out
+    assert {path: path.stat().st_mtime_ns for path in out.iterdir()} == before
+    stored["patience_epochs"] = 3
+    (out / RECIPE_NAME).write_text(yaml.safe_dump(stored), encoding="utf-8")
+    with pytest.raises(RunError, match="another recipe"):
+        train(recipe, out)
 
 
 def test_a_run_killed_during_validation_validates_that_epoch_after_resuming(
@@ -122,6 +138,23 @@ def test_data_that_changed_since_the_start_is_rejected_and_the_first_hash_is_kep
     assert {"timm", "numpy", "opencv"} <= before["libraries"].keys()
     assert before["threads"] == 1
     assert before["cpu"]
+
+
+def test_each_of_two_sources_of_one_kind_and_split_is_recorded_and_checked(tmp_path: Path) -> None:
+    faces, more = (drawn_faces(tmp_path / name, train=count, valid=1) for name, count in (("a", 2), ("b", 3)))
+    data = data_of(faces)
+    sources = [{"kind": "folders", "split": "train", "root": str(root)} for root in (faces, more)]
+    recipe = small_recipe(faces, epochs=1, data=data | {"train": sources})
+    facts = read_facts(train(recipe, tmp_path / "run"))
+    assert facts["faces"] == {"folders/train": 14, "folders/train (2)": 21, "folders/valid": 7}
+    assert facts["learned_from"].keys() == {"folders/train", "folders/train (2)"}
+    for root in (faces, more):
+        changed = next((root / "train").rglob("*.png"))
+        pixels = changed.read_bytes()
+        changed.unlink()
+        with pytest.raises(RunError, match="changed since the run started"):
+            train(recipe, tmp_path / "run")
+        changed.write_bytes(pixels)
 
 
 def test_a_fine_tuned_run_inherits_the_provenance_of_its_initialization_and_teacher(tmp_path: Path) -> None:

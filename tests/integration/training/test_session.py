@@ -4,10 +4,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
 
 from mien.training.loop import checkpoint
-from mien.training.loop.optimizer import build_average
 from mien.training.loop.run_folder import RunError
 from mien.training.loop.session import OutOfMemory, Session
 from mien.training.report.command import main as report
@@ -67,12 +65,6 @@ def test_without_an_average_the_last_weights_are_validated_and_kept(tmp_path: Pa
     last, best = checkpoint.read(out / checkpoint.LAST), checkpoint.read(out / checkpoint.BEST)
     assert "ema" not in last
     assert all(torch.equal(best["weights"][name], value) for name, value in last["network"].items())
-
-
-@pytest.mark.parametrize(("warmup", "expected"), [(True, 1 - 3500 ** (-2 / 3)), (False, 0.998)])
-def test_the_average_reaches_the_requested_decay_only_without_warm_up(warmup: bool, expected: float) -> None:
-    average = build_average(nn.Linear(2, 2), decay=0.998, warmup=warmup)
-    assert average.get_decay(3500) == pytest.approx(expected, abs=1e-6)
 
 
 def test_a_run_of_one_short_epoch_can_be_reported(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ SMALL = {"embed_dim": 32, "depth": 3, "num_heads": 2, "patch_px": 8}
 def network(family: str = "deit", name: str = "deit_tiny_distilled_patch16_224", **options: object) -> FaceNetwork:
     chosen = {**SMALL, **options} if family == "deit" else options
     torch.manual_seed(0)
-    return FaceNetwork(family, config(name, img_size=56, **chosen), color="luminance").eval()
+    return FaceNetwork(config(name, family=family, img_size=56, **chosen)).eval()
 
 
 def test_a_trace_ends_with_the_tokens_that_the_heads_read() -> None:

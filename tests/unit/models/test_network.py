@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from mien.models.network import FaceNetwork, Preprocess, select_head
-from tests.support_models import DEIT, SMALL, config, crops
+from tests.support_models import SMALL, config, crops
 
 
 def test_gray_rgb_equals_luminance() -> None:
@@ -33,7 +33,7 @@ def test_a_flat_image_stays_flat() -> None:
 
 
 def test_the_mean_head_averages_probabilities() -> None:
-    network = FaceNetwork("deit", config(DEIT, **SMALL), color="luminance").eval()
+    network = FaceNetwork(config(**SMALL)).eval()
     with torch.no_grad():
         heads = network(crops(2))
         expected = (heads.class_logits.softmax(-1) + heads.distillation_logits.softmax(-1)) / 2
@@ -41,6 +41,6 @@ def test_the_mean_head_averages_probabilities() -> None:
 
 
 def test_the_distillation_head_of_a_cnn_is_rejected() -> None:
-    network = FaceNetwork("cnn", config("resnet10t", img_size=32), color="luminance").eval()
+    network = FaceNetwork(config("resnet10t", family="cnn", img_size=32)).eval()
     with torch.no_grad(), pytest.raises(ValueError, match="no distillation token"):
         select_head(network(crops(1)), "distillation")

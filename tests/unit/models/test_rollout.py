@@ -4,11 +4,11 @@ import torch
 
 from mien.models.network import FaceNetwork
 from mien.models.rollout import recorded_attention, rollout
-from tests.support_models import DEIT, SMALL, config, crops
+from tests.support_models import SMALL, config, crops
 
 
 def test_recorded_attention_sums_to_one_and_leaves_logits_unchanged() -> None:
-    network = FaceNetwork("deit", config(DEIT, **SMALL), color="luminance").eval()
+    network = FaceNetwork(config(**SMALL)).eval()
     with torch.no_grad():
         expected = network(crops(2)).class_logits
         with recorded_attention(network.backbone) as attentions:

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 import yaml
 
+from mien.models.network import FaceNetwork
 from mien.training.config import RecipeError
-from mien.training.loop.run_folder import build_network, parameters
+from mien.training.loop.run_folder import parameters
 from mien.training.variants import Plot, recipes_of
 from tests.support_training import TINY_CNN, TINY_DEIT, small_recipe, write_recipe
 
@@ -98,7 +99,7 @@ def test_the_figure_of_the_amount_of_data_has_every_row_once() -> None:
 @pytest.mark.parametrize("reduced", [False, True])
 def test_compared_models_have_similar_sizes_and_smaller_parts_get_more_epochs(reduced: bool) -> None:
     rows = recipes_of(EXPERIMENTS / "data_amount.yaml", reduced=reduced)
-    sizes = [parameters(build_network(rows[f"{kind}_100"][0].model)) for kind in ("cnn", "vit", "hybrid")]
+    sizes = [parameters(FaceNetwork(rows[f"{kind}_100"][0].model)) for kind in ("cnn", "vit", "hybrid")]
     assert max(sizes) < 1.2 * min(sizes)
     for kind in ("cnn", "vit", "hybrid", "cnn_taught", "vit_taught", "hybrid_taught"):
         epochs = [rows[f"{kind}_{share}"][0].epochs for share in (10, 30, 100)]

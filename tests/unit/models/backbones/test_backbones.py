@@ -11,7 +11,7 @@ def test_every_family_rejects_an_unknown_model_name() -> None:
     assert {"cnn", "deit"} <= set(families())
     for family in families():
         with pytest.raises(UnknownBackbone, match="no model 'nosuchnet'"):
-            create_backbone(family, config("nosuchnet"))
+            create_backbone(config("nosuchnet", family=family))
 
 
 @pytest.mark.parametrize(
@@ -20,19 +20,19 @@ def test_every_family_rejects_an_unknown_model_name() -> None:
 )
 def test_options_that_fit_no_network_are_named(options: dict[str, int], complaint: str) -> None:
     with pytest.raises(UnknownBackbone, match=complaint):
-        create_backbone("deit", config("deit_tiny_patch16_224", **options))
+        create_backbone(config("deit_tiny_patch16_224", **options))
 
 
 def test_an_unknown_family_lists_the_known_ones() -> None:
     with pytest.raises(UnknownBackbone, match="cnn, deit"):
-        create_backbone("mlp", config("resnet18"))
+        create_backbone(config("resnet18", family="mlp"))
 
 
 @pytest.mark.parametrize(
     ("family", "name"), [("cnn", "resnet18d"), ("cnn", "regnety_002"), ("face", "dlib_face_resnet")]
 )
 def test_class_maps_average_to_the_logits_without_the_bias(family: str, name: str) -> None:
-    network = create_backbone(family, config(name)).eval()
+    network = create_backbone(config(name, family=family)).eval()
     with torch.no_grad():
         heads = network(torch.randn(2, 1, 112, 112))
     assert heads.class_maps is not None

@@ -21,7 +21,7 @@ from tests.support_models import DEIT, SMALL, config
 def test_a_distilled_student_has_two_heads_over_its_patches(
     options: dict[str, object], img_size: int, tokens: int
 ) -> None:
-    network = create_backbone("deit", config(DEIT, img_size=img_size, **SMALL, **options)).eval()
+    network = create_backbone(config(DEIT, img_size=img_size, **SMALL, **options)).eval()
     assert network.network.patch_embed.num_patches == tokens
     heads = network(torch.randn(2, 1, img_size, img_size))
     assert heads.class_logits.shape == heads.distillation_logits.shape == (2, 7)
@@ -29,7 +29,7 @@ def test_a_distilled_student_has_two_heads_over_its_patches(
 
 
 def test_sinusoidal_positions_are_not_trained_and_differ_by_place() -> None:
-    network = create_backbone("deit", config(DEIT, position="sinusoidal", **SMALL)).network
+    network = create_backbone(config(DEIT, position="sinusoidal", **SMALL)).network
     assert not network.pos_embed.requires_grad
     places = network.pos_embed[0, network.num_prefix_tokens :]
     assert len(torch.unique(places, dim=0)) == 49
@@ -46,7 +46,7 @@ def shuffled(pixels: torch.Tensor, patch_px: int) -> torch.Tensor:
 @pytest.mark.parametrize(("position", "same"), [("none", True), ("learned", False), ("sinusoidal", False)])
 def test_only_position_embeddings_make_the_order_of_patches_matter(name: str, position: str, same: bool) -> None:
     torch.manual_seed(0)
-    network = create_backbone("deit", config(name, img_size=56, patch_px=8, position=position, **SMALL)).eval()
+    network = create_backbone(config(name, img_size=56, patch_px=8, position=position, **SMALL)).eval()
     if position == "learned":  # timm initializes it with a standard deviation of 0.02, far from trained values
         torch.nn.init.normal_(network.network.pos_embed)
     pixels = torch.randn(2, 1, 56, 56)
@@ -56,11 +56,11 @@ def test_only_position_embeddings_make_the_order_of_patches_matter(name: str, po
 
 
 def test_without_positions_no_embedding_is_trained() -> None:
-    backbone = create_backbone("deit", config(DEIT, position="none", **SMALL))
+    backbone = create_backbone(config(DEIT, position="none", **SMALL))
     assert not any(parameter.requires_grad for key, parameter in backbone.named_parameters() if "pos_embed" in key)
 
 
 def test_a_stem_of_the_wrong_depth_reports_the_expected_one() -> None:
     options = {"patch_px": 8, "stem": "hybrid", "stem_widths": [8], "stem_blocks": [1, 1]}
     with pytest.raises(UnknownBackbone, match="3 stride-2 convolutions"):
-        create_backbone("deit", config(DEIT, img_size=56, **SMALL, **options))
+        create_backbone(config(DEIT, img_size=56, **SMALL, **options))

