@@ -12,7 +12,6 @@ Source: Chen et al. 2018, table 1, with ReLU6; github.com/foamliu/MobileFaceNet.
 import hashlib
 import io
 import os
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self, cast
@@ -120,11 +119,11 @@ class Convolutions(nn.Module):
 class MobileFaceNet(Convolutions):
     """The convolutions, a depthwise convolution over the whole last map, dropout and a linear head."""
 
-    def __init__(self, config: BackboneConfig, *, frozen: int = 0) -> None:
+    def __init__(self, config: BackboneConfig, num_classes: int, *, frozen: int = 0) -> None:
         super().__init__(frozen=frozen)
         self.gdconv = nn.Sequential(nn.Conv2d(_WIDTH, _WIDTH, 7, groups=_WIDTH, bias=False), nn.BatchNorm2d(_WIDTH))
         self.drop = nn.Dropout(config.drop_rate)
-        self.head = nn.Linear(_WIDTH, config.num_classes)
+        self.head = nn.Linear(_WIDTH, num_classes)
 
     def forward(self, pixels: Tensor) -> Heads:  # (B, 1 or 3, 112, 112)
         features = self.last_map(pixels)
@@ -180,7 +179,7 @@ def read_published(path: Path | str | None = None) -> dict[str, Tensor]:
     return weights
 
 
-def create(config: BackboneConfig) -> nn.Module:
+def create(config: BackboneConfig, num_classes: int) -> nn.Module:
     """Build a network, with the published weights if `config.pretrained` is set.
 
     Raises: UnknownBackbone for another name, size or option; PretrainedWeightsUnavailable, without the file.
@@ -192,10 +191,11 @@ def create(config: BackboneConfig) -> nn.Module:
     if config.name == NAME:
         if options:
             raise UnknownBackbone(f"{NAME} takes weights and frozen; found {', '.join(options)}")
-        network: nn.Module = MobileFaceNet(config, frozen=frozen)
+        network: nn.Module = MobileFaceNet(config, num_classes, frozen=frozen)
     else:
         embed = {"img_size": IMG_SIZE, "patch_size": _STRIDE, "embed_layer": partial(Stem, frozen=frozen)}
-        network = Transformer(create_timm(replace(config, pretrained=False), **embed, **options))
+        untrained = config.model_copy(update={"pretrained": False})
+        network = Transformer(create_timm(untrained, num_classes, **embed, **options))
     if config.pretrained:
         convolutions: Any = network if config.name == NAME else cast(Any, network).network.patch_embed
         convolutions.load_published(weights)

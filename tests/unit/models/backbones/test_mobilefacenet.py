@@ -15,9 +15,11 @@ from mien.models.backbones.mobilefacenet import FILE_NAME, NAME, PATH_VARIABLE, 
 STUDENT = "deit_tiny_distilled_patch16_224"
 
 
-def _create(name: str = NAME, *, channels: int = 1, px: int = 112, pretrained: bool = False, **options: object) -> Any:
-    config = BackboneConfig(name, 7, channels, px, pretrained=pretrained, options=dict(options))
-    return create_backbone("mobilefacenet", config).eval()
+def _create(name: str = NAME, *, px: int = 112, pretrained: bool = False, **options: object) -> Any:
+    config = BackboneConfig(
+        family="mobilefacenet", name=name, img_size=px, pretrained=pretrained, options=dict(options)
+    )
+    return create_backbone(config).eval()
 
 
 def _published(network: Any) -> dict[str, Tensor]:
