@@ -15,7 +15,7 @@ import onnxruntime
 
 MIN_SPEEDUP: Final = 1.3
 BATCH: Final = 2  # faces per measured inference
-_ROUNDS: Final = 8
+_ROUNDS: Final = 3
 _INSTRUCTIONS: Final = frozenset({"avx512_vnni", "avx_vnni", "asimddp"})
 _CPU_INFO: Final = Path("/proc/cpuinfo")
 
