@@ -3,25 +3,38 @@
     from mien import Analyzer
     faces = Analyzer().analyze("photo.jpg")
 
-The same pipeline as the service and `mien label`, without HTTP or folders. The names are imported at first use, so that
-`mien --help` and the parts of the package do not load NumPy, OpenCV and ONNX Runtime.
+The same pipeline as the service and `mien label`, without HTTP or folders (docs/python.md). The names are imported at
+first use, so that `mien --help` and the parts of the package do not load NumPy, OpenCV and ONNX Runtime.
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from mien.analyzer import Analyzer, Face, Image
+    from mien.analyzer import Analyzer, Face, Faces, Image
     from mien.app.inference.detect import Box
     from mien.data.contract import LABELS
     from mien.data.errors import MienError
 
-__all__ = ["LABELS", "Analyzer", "Box", "Face", "Image", "MienError"]
+    __version__: str
 
-_MODULES: Final = {"Box": "mien.app.inference.detect", "LABELS": "mien.data.contract", "MienError": "mien.data.errors"}
+__all__ = ["LABELS", "Analyzer", "Box", "Face", "Faces", "Image", "MienError", "__version__"]
+
+_PLACES: Final = {
+    "Box": ("mien.app.inference.detect", "Box"),
+    "LABELS": ("mien.data.contract", "LABELS"),
+    "MienError": ("mien.data.errors", "MienError"),
+    "__version__": ("mien.app", "VERSION"),
+}
+
+if not TYPE_CHECKING:  # otherwise, a type checker would accept any name
+
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module 'mien' has no attribute {name!r}")
+        module, attribute = _PLACES.get(name, ("mien.analyzer", name))
+        return getattr(importlib.import_module(module), attribute)
 
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'mien' has no attribute {name!r}")
-    return getattr(importlib.import_module(_MODULES.get(name, "mien.analyzer")), name)
+def __dir__() -> list[str]:
+    return sorted(globals().keys() | set(__all__))

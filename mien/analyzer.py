@@ -1,20 +1,36 @@
-"""Analyzer of photos with typed results."""
+"""Analyzer of photos with typed results.
 
+An analyzer works in several threads, and in processes that are forked or started with a copy of it. The threads of ONNX
+Runtime do not survive a fork: a forked process opens its own sessions when it first needs them.
+"""
+
+import ctypes
+import io
 import os
+import threading
+import weakref
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Final
 
 import numpy as np
+import PIL.Image
+from numpy.typing import NDArray
 
-from mien.app.errors import InvalidRequest
+from mien.app.errors import InvalidRequest, PayloadTooLarge, ProviderUnavailable
+from mien.app.inference.classifier import with_precision
 from mien.app.inference.detect import Box
-from mien.app.inference.pipeline import Analysis, LabeledFace, build_pipeline
+from mien.app.inference.pipeline import Analysis, LabeledFace, Pipeline, build_pipeline
+from mien.app.inference.runtime.sessions import CPU
 from mien.app.settings import Device, load_settings
-from mien.data.contract import LANDMARKS, Array, by_label
+from mien.data.contract import LANDMARKS, Array, ImageTooLarge, by_label, decode
+from mien.data.contract.decode import upright_rgb
+from mien.data.errors import MienError
 
-Image = str | os.PathLike[str] | bytes | Array
+Image = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | Array | PIL.Image.Image
+
+_NOTEBOOK_PX: Final = 800  # long side of the picture that a notebook shows
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +38,16 @@ class Face:
     """One face.
 
     Attributes:
+        box: in pixels of the upright photo.
         landmarks: (x, y) in pixels of the photo, by name; left and right as seen in the photo.
-        label: the most probable of the seven expressions.
+        label: the most probable expression.
         confidence: the calibrated probability of the label.
-        uncertain: whether the confidence is below the model's abstain threshold.
-        probabilities: all seven probabilities, by label; they sum to 1.
+        uncertain: whether there are reasons not to rely on the label.
+        reasons: why the label is uncertain; empty if it is not. `low_confidence`: the confidence is below the model's
+            threshold. `ambiguous`: besides, the label is less than twice as probable as the next one.
+        probabilities: of all expressions of the model, by label; they sum to 1.
+        detection_score: confidence of the detector, 0 to 1; not comparable between detectors.
+        crop: (112, 112, 3) uint8 RGB, the aligned face as the model saw it; not compared by `==`.
     """
 
     box: Box
@@ -34,12 +55,67 @@ class Face:
     label: str
     confidence: float
     uncertain: bool
+    reasons: tuple[str, ...]
     probabilities: dict[str, float]
     detection_score: float
+    crop: NDArray[np.uint8] = field(compare=False, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain dictionaries and numbers, for JSON."""
-        return {**asdict(self), "box": self.box._asdict()}
+        """Return everything but the crop as plain dictionaries and numbers, for JSON."""
+        values = asdict(self) | {"box": self.box._asdict()}
+        del values["crop"]
+        return values
+
+
+class Faces(list[Face]):
+    """Faces of one photo, largest first; the list is empty if there are none.
+
+    Attributes:
+        width, height: size of the upright photo, pixels.
+        model, detector: their names.
+    """
+
+    def __init__(self, analysis: Analysis, photo: str | bytes | Array) -> None:
+        """Take the faces of an analysis.
+
+        Args:
+            analysis: of the photo.
+            photo: its path, the bytes of its file, or its pixels (H, W, 3) uint8 RGB; read again to draw on it.
+        """
+        super().__init__(_face(face) for face in analysis.faces)
+        self.width, self.height = analysis.width, analysis.height
+        self.model, self.detector = analysis.model, analysis.detector
+        self._analysis, self._photo = analysis, photo
+
+    def draw(self) -> PIL.Image.Image:
+        """The photo with a box, the label and the confidence of every face, as `mien label` draws them.
+
+        The photo is read again: keep its file, and do not change the array that was analyzed.
+        Raises: OSError, if the file cannot be read; MienError, if it is another image now.
+        """
+        return PIL.Image.fromarray(self._annotated(None))
+
+    def _repr_png_(self) -> bytes | None:
+        """Show the annotated photo in a notebook, or the list if the file is gone."""
+        try:
+            pixels = self._annotated(_NOTEBOOK_PX)
+        except OSError:
+            return None
+        buffer = io.BytesIO()
+        PIL.Image.fromarray(pixels).save(buffer, "PNG")
+        return buffer.getvalue()
+
+    def _annotated(self, long_side_px: int | None) -> Array:
+        from mien.app.inference.drawing import annotate, reduced
+
+        photo = Path(self._photo).read_bytes() if isinstance(self._photo, str) else self._photo
+        pixels = decode(photo, max_pixels=self.width * self.height) if isinstance(photo, bytes) else photo
+        if pixels.shape[:2] != (self.height, self.width):
+            raise InvalidRequest(
+                f"photo of {pixels.shape[1]}x{pixels.shape[0]} px: it had {self.width}x{self.height} px when it was "
+                "analyzed. Analyze it again."
+            )
+        return annotate(pixels if long_side_px is None else reduced(pixels, long_side_px), self._analysis)
 
 
 class Analyzer:
@@ -55,44 +131,148 @@ class Analyzer:
         Args:
             model: fast (the default), accurate, the name of a released artifact, or the folder of one.
             device: auto (the default), cpu, cuda or tensorrt; auto may fall back to the CPU.
-            settings: other fields of `app.settings.Settings`, such as detector="builtin" or min_face_px=24.
+            settings: other fields of `mien.app.settings.Settings`, such as detector="builtin" or min_face_px=24.
         Raises: MienError, if a setting is wrong, a file is missing or damaged, or the device cannot run the model.
         """
-        self._pipeline = build_pipeline(load_settings(model=model, device=device, **settings))
+        self._settings = load_settings(model=model, device=device, **settings)
+        self._on_gpu = False
+        self._opened: Pipeline | None = None
+        self._pipeline()
 
-    def analyze(self, image: Image) -> list[Face]:
-        """Label the faces of one photo, largest first; the list is empty if there are none.
+    def analyze(self, image: Image) -> Faces:
+        """Label the faces of one photo.
 
         Args:
-            image: a path, the bytes of an image file, or pixels (H, W, 3) uint8 in RGB.
-        Raises: OSError, for a path that cannot be read; MienError, for bytes or pixels that are not an image.
+            image: a path; the bytes of an image file, or a binary file object; an image of Pillow; or pixels (H, W, 3)
+                uint8 in RGB (OpenCV has BGR: pass `image[..., ::-1]`).
+        Raises: OSError, for a path that cannot be read; MienError, for an image that cannot be used; TypeError.
         """
-        return [_face(face) for face in self._analysis(image).faces]
+        pipeline = self._pipeline()
+        path = os.fspath(image) if isinstance(image, str | os.PathLike) else None
+        try:
+            photo = self._read(image)
+            analysis = pipeline.analyze(photo) if isinstance(photo, bytes) else pipeline.analyze_pixels(photo)
+        except MienError as error:
+            name = "" if path is None else f"{path}: "
+            hint = ". Analyzer(max_pixels=...) sets another limit." if isinstance(error, ImageTooLarge) else ""
+            raise type(error)(f"{name}{error}{hint}") from error
+        return Faces(analysis, photo if path is None else str(Path(path).absolute()))
 
-    def analyze_batch(self, images: Iterable[Image]) -> list[list[Face]]:
-        """Label several photos, in order. Raises: see `analyze`, at the first image that cannot be read."""
+    def analyze_batch(self, images: Iterable[Image]) -> list[Faces]:
+        """Label several photos, in order. Raises: see `analyze`, at the first image that cannot be used."""
+        if isinstance(images, str | bytes | os.PathLike):
+            raise TypeError(f"{type(images).__name__}: expected several images. For one, call analyze().")
         return [self.analyze(image) for image in images]
 
-    def _analysis(self, image: Image) -> Analysis:
+    def _pipeline(self) -> Pipeline:
+        if self._opened is None:
+            with _opening:
+                if self._opened is None:
+                    self._opened = self._open()
+        return self._opened
+
+    def _open(self) -> Pipeline:
+        if self._on_gpu:
+            raise ProviderUnavailable(
+                "this process was forked from one that uses the GPU, and CUDA does not work after a fork. Create the "
+                "Analyzer in each process, or start processes with the method `spawn`."
+            )
+        pipeline = build_pipeline(self._settings)
+        classifier = pipeline.classifier
+        # a later opening of this analyzer neither measures again nor chooses differently
+        self._settings = with_precision(self._settings, classifier.precision, classifier.provider)
+        self._on_gpu = {classifier.provider, getattr(pipeline.detector, "provider", CPU)} != {CPU}
+        _analyzers.add(self)
+        return pipeline
+
+    def _read(self, image: object) -> bytes | Array:
+        """Bytes of an image file, or pixels (H, W, 3) uint8 RGB."""
         if isinstance(image, np.ndarray):
-            return self._pipeline.analyze_pixels(_checked(image))
-        return self._pipeline.analyze(image if isinstance(image, bytes) else Path(image).read_bytes())
+            return _checked(image)
+        if isinstance(image, PIL.Image.Image):
+            if getattr(image, "tile", None) and getattr(image, "fp", None) is None:
+                raise InvalidRequest(
+                    "image of Pillow: its file is closed, and its pixels are not loaded. Load it first."
+                )
+            return upright_rgb(image, max_pixels=self._settings.max_pixels)
+        if isinstance(image, bytes | bytearray | memoryview):
+            return bytes(image)
+        limit = self._settings.max_bytes
+        if isinstance(image, str | os.PathLike):
+            with Path(image).open("rb") as file:
+                payload = file.read(limit + 1)
+        elif (read := getattr(image, "read", None)) is not None:
+            payload = read(limit + 1)
+        else:
+            hint = " (cv2.imread returns None if it cannot read a file)" if image is None else ""
+            raise TypeError(
+                f"{type(image).__name__}{hint}: expected a path, bytes, a binary file, an image of Pillow, or an array"
+            )
+        if not isinstance(payload, bytes):
+            raise TypeError(
+                f"{type(image).__name__}.read() returned {type(payload).__name__}, expected bytes: open the file in "
+                "binary mode; of an upload in FastAPI, pass `upload.file`"
+            )
+        if len(payload) > limit:
+            raise PayloadTooLarge(f"more than {limit:,} bytes. Analyzer(max_bytes=...) sets another limit.")
+        return payload
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Settings only: a process that receives an analyzer opens its own sessions."""
+        return {"_settings": self._settings, "_on_gpu": False, "_opened": None}
 
 
 def _checked(pixels: Array) -> Array:
-    if pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.dtype != np.uint8 or 0 in pixels.shape:
-        raise InvalidRequest(f"pixels {pixels.shape} {pixels.dtype}: expected (H, W, 3) uint8 in RGB")
-    return pixels
+    shape = pixels.shape
+    if pixels.ndim == 3 and shape[2] == 3 and pixels.dtype == np.uint8 and 0 not in shape:
+        return np.ascontiguousarray(pixels)
+    if 0 in shape:
+        hint = "It is empty."
+    elif pixels.ndim == 2 or shape[2:] == (1,):
+        hint = "For gray pixels, np.dstack([pixels] * 3)."
+    elif shape[2:] == (4,):
+        hint = "Without the alpha channel, pixels[..., :3]."
+    elif pixels.ndim == 3 and shape[0] == 3:
+        hint = "With the channels last, pixels.transpose(1, 2, 0)."
+    elif pixels.ndim == 4:
+        hint = "For several photos, call analyze_batch()."
+    else:
+        hint = "Scale floating-point pixels to 0 to 255, and convert them with .astype(np.uint8)."
+    raise InvalidRequest(f"pixels {shape} {pixels.dtype}: expected (H, W, 3) uint8 in RGB. {hint}")
 
 
 def _face(face: LabeledFace) -> Face:
     points = ((float(x), float(y)) for x, y in face.landmarks_px)
+    second = float(np.sort(face.probabilities)[-2])
+    reasons = ("low_confidence", "ambiguous") if face.confidence < 2 * second else ("low_confidence",)
     return Face(
         box=Box(*(float(value) for value in face.box_px)),
         landmarks=dict(zip(LANDMARKS, points, strict=True)),
         label=face.label,
         confidence=face.confidence,
         uncertain=face.uncertain,
+        reasons=reasons if face.uncertain else (),
         probabilities=by_label(face.probabilities),
         detection_score=float(face.score),
+        crop=face.crop,
     )
+
+
+# Held while an analyzer opens its sessions; a fork waits for that.
+_opening: Final = threading.RLock()
+_analyzers: Final = weakref.WeakSet[Analyzer]()
+
+
+def _leave_to_parent() -> None:
+    """In a forked process, give up the sessions of its parent.
+
+    Their destructor would wait for threads that do not exist here, at the latest when the process ends: they are kept.
+    """
+    for analyzer in _analyzers:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(analyzer._opened))
+        analyzer._opened = None
+    _opening.release()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(before=_opening.acquire, after_in_parent=_opening.release, after_in_child=_leave_to_parent)

@@ -144,17 +144,22 @@ def decode(payload: bytes, *, max_pixels: int = MAX_PIXELS, reduce_to_px: int | 
     """
     _ignore_pillow_warnings()
     with _open(payload) as image:
-        _check_pixels(image, max_pixels)
-        try:
-            if reduce_to_px is not None and _format(image) == "JPEG":
-                share = max(1, max(image.size) // max(1, reduce_to_px))
-                image.draft(image.mode, (max(1, image.width // share), max(1, image.height // share)))
-            image.load()
-            return _turn(_to_rgb(image), _orientation(image))
-        except MemoryError as error:
-            raise ImageTooLarge(f"image of {image.size[0]}x{image.size[1]} px: out of memory") from error
-        except _BROKEN as error:
-            raise DecodeError(f"corrupt or truncated {_format(image)} image: {error}") from error
+        return upright_rgb(image, max_pixels=max_pixels, reduce_to_px=reduce_to_px)
+
+
+def upright_rgb(image: Image.Image, *, max_pixels: int = MAX_PIXELS, reduce_to_px: int | None = None) -> Array:
+    """Pixels of an open image of Pillow. Arguments, result and errors: see `decode`."""
+    _check_pixels(image, max_pixels)
+    try:
+        if reduce_to_px is not None and _format(image) == "JPEG":
+            share = max(1, max(image.size) // max(1, reduce_to_px))
+            image.draft(image.mode, (max(1, image.width // share), max(1, image.height // share)))
+        image.load()
+        return _turn(_to_rgb(image), _orientation(image))
+    except MemoryError as error:
+        raise ImageTooLarge(f"image of {image.size[0]}x{image.size[1]} px: out of memory") from error
+    except _BROKEN as error:
+        raise DecodeError(f"corrupt or truncated {_format(image)} image: {error}") from error
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:

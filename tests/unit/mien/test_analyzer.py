@@ -1,18 +1,31 @@
 """Python API: paths, bytes and pixels as input, typed faces as output."""
 
+import io
 import json
+import pickle
 import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
+import PIL.Image
 import pytest
 
 from mien import Analyzer, Face, MienError
+from mien.app.inference.classifier import Classifier
+from mien.app.inference.drawing import annotate
 from mien.app.inference.pipeline import build_pipeline
 from mien.app.inference.runtime.sessions import cuda_obstacle
 from mien.app.settings import load_settings
-from mien.data.contract import LABELS, LANDMARKS, decode
-from tests.support import encoded, gradient_image, sample_photo
+from mien.data.contract import LABELS, LANDMARKS, ImageTooLarge, UnsupportedImage, align, decode
+from mien.data.contract.palette import COLORS
+from tests.support import encoded, gradient_image, sample_photo, tiny_artifact
+
+T = TypeVar("T")
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +55,7 @@ def test_faces_equal_those_of_the_pipeline(analyzer: Analyzer, artifact: Path) -
 def test_a_face_becomes_json(analyzer: Analyzer) -> None:
     (face,) = analyzer.analyze(sample_photo())
     assert isinstance(face, Face)
+    assert "crop" not in face.to_dict()
     assert json.loads(json.dumps(face.to_dict()))["box"]["width"] == face.box.width
 
 
@@ -51,10 +65,169 @@ def test_a_batch_keeps_its_order_and_a_photo_without_a_face_is_an_empty_list(ana
     assert (first, len(second), third) == ([], 1, [])
 
 
-@pytest.mark.parametrize("pixels", [np.zeros((4, 4), np.uint8), np.zeros((4, 4, 3)), np.zeros((0, 4, 3), np.uint8)])
-def test_pixels_of_another_shape_or_type_are_rejected(analyzer: Analyzer, pixels: np.ndarray) -> None:
-    with pytest.raises(MienError, match=r"expected .H, W, 3. uint8"):
+def test_every_kind_of_input_gives_the_same_faces(analyzer: Analyzer) -> None:
+    pixels = decode(sample_photo().read_bytes())
+    expected = analyzer.analyze(pixels)
+    assert len(expected) == 1
+    assert analyzer.analyze(pixels[..., ::-1].copy()[..., ::-1]) == expected  # as with OpenCV: negative strides
+    assert analyzer.analyze(np.asfortranarray(pixels)) == expected
+    payload = encoded(pixels)
+    for image in (bytearray(payload), memoryview(payload), io.BytesIO(payload), PIL.Image.open(io.BytesIO(payload))):
+        assert analyzer.analyze(image) == expected
+
+
+def test_an_image_of_pillow_is_upright_and_opaque(analyzer: Analyzer) -> None:
+    pixels = decode(sample_photo().read_bytes())
+    expected = analyzer.analyze(pixels)
+    sideways = encoded(np.rot90(pixels), orientation=6)  # to be displayed after a quarter turn clockwise
+    assert analyzer.analyze(PIL.Image.open(io.BytesIO(sideways))) == analyzer.analyze(sideways) == expected
+    assert analyzer.analyze(PIL.Image.fromarray(pixels).convert("RGBA")) == expected
+    with pytest.raises(MienError, match="closed"):
+        analyzer.analyze(_closed(encoded(pixels)))
+    with pytest.raises(MienError, match="no pixels"):
+        analyzer.analyze(PIL.Image.new("RGB", (0, 5)))
+
+
+def _closed(payload: bytes) -> PIL.Image.Image:
+    with PIL.Image.open(io.BytesIO(payload)) as image:
+        return image
+
+
+@pytest.mark.parametrize(
+    ("pixels", "hint"),
+    [
+        (np.zeros((4, 5), np.uint8), r"np\.dstack\(\[pixels\] \* 3\)"),
+        (np.zeros((4, 5, 1), np.uint8), r"np\.dstack\(\[pixels\] \* 3\)"),
+        (np.zeros((4, 5, 4), np.uint8), r"pixels\[\.\.\., :3\]"),
+        (np.zeros((3, 4, 5), np.uint8), r"pixels\.transpose\(1, 2, 0\)"),
+        (np.zeros((4, 5, 3)), r"astype\(np\.uint8\)"),
+        (np.zeros((2, 4, 5, 3), np.uint8), r"analyze_batch\(\)"),
+        (np.zeros((0, 5, 3), np.uint8), "empty"),
+        (np.zeros((), np.uint8), "uint8"),
+    ],
+)
+def test_pixels_of_another_shape_or_type_are_rejected_with_what_to_do(
+    analyzer: Analyzer, pixels: np.ndarray, hint: str
+) -> None:
+    with pytest.raises(MienError, match=r"expected .H, W, 3. uint8 in RGB") as error:
         analyzer.analyze(pixels)
+    assert re.search(hint, str(error.value))
+    if pixels.ndim == 2 or hint.startswith(r"pixels"):  # what the message proposes is accepted
+        analyzer.analyze(eval(re.search(r"(np\.dstack\(.*\)|pixels[\[.].*)\.$", str(error.value))[1]))  # noqa: S307
+
+
+def test_a_result_has_crop_and_size(analyzer: Analyzer, artifact: Path) -> None:
+    faces = analyzer.analyze(sample_photo())
+    assert (faces.width, faces.height) == decode(sample_photo().read_bytes()).shape[1::-1]
+    assert (faces.model, faces.detector) == (artifact.name, "builtin")
+    (face,) = faces
+    assert (face.crop.shape, face.crop.dtype) == ((112, 112, 3), np.uint8)
+    photo = decode(sample_photo().read_bytes())
+    aligned = align(photo, np.array(list(face.landmarks.values()), np.float32))
+    assert np.array_equal(face.crop, aligned)
+
+
+@pytest.mark.parametrize(
+    ("scores", "reasons"),
+    [
+        ((0.81, 0.19), ()),
+        ((0.79, 0.21), ("low_confidence",)),
+        ((0.60, 0.31), ("low_confidence", "ambiguous")),
+        ((0.70, 0.30), ("low_confidence",)),
+    ],
+)
+def test_a_face_has_reasons_if_and_only_if_it_is_uncertain(
+    artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scores: tuple[float, ...], reasons: tuple[str, ...]
+) -> None:
+    folder = tiny_artifact(tmp_path / "tiny.test", abstain_threshold=0.8)
+    analyzer = Analyzer(model=folder, device="cpu", detector="builtin")
+    rest = (1 - sum(scores)) / 5
+    row = np.array([rest, scores[1], rest, rest, scores[0], rest, rest], np.float32)
+    monkeypatch.setattr(Classifier, "classify", lambda _, crops: np.repeat(row[None], len(crops), axis=0))
+    (face,) = analyzer.analyze(sample_photo())
+    assert (face.label, face.uncertain, face.reasons) == ("sadness", bool(reasons), reasons)
+
+
+def test_a_result_draws_itself_like_the_labeling(analyzer: Analyzer, artifact: Path) -> None:
+    payload = sample_photo().read_bytes()
+    settings = load_settings(model=artifact, device="cpu", detector="builtin")
+    expected = annotate(decode(payload), build_pipeline(settings).analyze(payload))
+    for image in (
+        sample_photo(),
+        payload,
+        io.BytesIO(payload),
+        decode(payload),
+        PIL.Image.open(io.BytesIO(sample_photo().read_bytes())),
+    ):
+        drawn = analyzer.analyze(image).draw()
+        assert drawn.mode == "RGB"
+        assert np.array_equal(np.asarray(drawn), expected)
+
+
+def test_a_photo_that_was_decoded_at_reduced_size_is_drawn_in_full(analyzer: Analyzer) -> None:
+    large = PIL.Image.open(io.BytesIO(sample_photo().read_bytes())).resize((4096, 4096))
+    buffer = io.BytesIO()
+    large.save(buffer, "JPEG")
+    faces = analyzer.analyze(buffer.getvalue())
+    assert len(faces) == 1
+    assert faces.draw().size == (faces.width, faces.height) == (4096, 4096)
+
+
+def test_a_notebook_shows_the_annotated_photo(analyzer: Analyzer, tmp_path: Path) -> None:
+    photo = tmp_path / "photo.jpg"
+    PIL.Image.open(io.BytesIO(sample_photo().read_bytes())).resize((2000, 1500)).save(photo)
+    faces = analyzer.analyze(photo)
+    shown = PIL.Image.open(io.BytesIO(faces._repr_png_() or b""))
+    assert (shown.format, shown.size) == ("PNG", (800, 600))
+    box = faces[0].box
+    corner = np.asarray(shown)[round((box.y + box.height) * 0.4), round((box.x + box.width) * 0.4)]
+    assert tuple(corner) == COLORS[faces[0].label]
+    PIL.Image.new("RGB", (20, 20)).save(photo)
+    with pytest.raises(MienError, match=r"20x20 px: it had 2000x1500 px"):
+        faces.draw()
+    photo.unlink()
+    assert faces._repr_png_() is None
+    with pytest.raises(FileNotFoundError):
+        faces.draw()
+
+
+def test_a_relative_path_is_drawn_after_a_change_of_the_folder(
+    analyzer: Analyzer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(sample_photo().parent)
+    faces = analyzer.analyze(sample_photo().name)
+    monkeypatch.chdir(tmp_path)
+    assert faces.draw().size == (faces.width, faces.height)
+
+
+def test_threads_share_an_analyzer(analyzer: Analyzer) -> None:
+    images = [sample_photo(), encoded(gradient_image(64, 64)), np.flip(decode(sample_photo().read_bytes()), 1)] * 8
+    expected = analyzer.analyze_batch(images)
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(analyzer.analyze, images)) == expected
+
+
+def _received(value: T) -> T:
+    return pickle.loads(pickle.dumps(value))  # noqa: S301  # written here
+
+
+def test_after_a_fork_a_gpu_is_an_error_and_not_silently_replaced_by_the_cpu(
+    artifact: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forked = Analyzer(model=artifact, device="cpu", detector="builtin")
+    monkeypatch.setattr(forked, "_on_gpu", True)
+    monkeypatch.setattr(forked, "_opened", None)  # as in the new process
+    with pytest.raises(MienError, match=r"CUDA does not work after a fork\. Create the Analyzer in each process"):
+        forked.analyze(sample_photo())
+    assert len(_received(forked).analyze(sample_photo())) == 1
+
+
+def test_copies_of_an_analyzer_and_its_results_are_equal(analyzer: Analyzer) -> None:
+    faces = analyzer.analyze(sample_photo())
+    for copy in (_received(analyzer), deepcopy(analyzer)):
+        assert copy.analyze(sample_photo()) == faces
+    copy = _received(faces)
+    assert (copy, copy.width, copy.draw().size) == (faces, faces.width, faces.draw().size)
 
 
 def test_a_variable_counts_unless_an_argument_is_given(monkeypatch: pytest.MonkeyPatch, artifact: Path) -> None:
@@ -68,10 +241,60 @@ def test_a_variable_counts_unless_an_argument_is_given(monkeypatch: pytest.Monke
     assert len(Analyzer(device="cpu").analyze(sample_photo())) == 1
 
 
-def test_an_unreadable_file_and_an_unknown_model_are_errors(analyzer: Analyzer, tmp_path: Path) -> None:
-    with pytest.raises(MienError):
-        analyzer.analyze(b"no image")
+def test_an_image_that_cannot_be_read_is_named(analyzer: Analyzer, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("no image", encoding="utf-8")
+    with pytest.raises(UnsupportedImage, match=r"notes\.txt: not an image in a supported format"):
+        analyzer.analyze_batch([sample_photo(), tmp_path / "notes.txt"])
+    with pytest.raises(MienError, match="empty"):
+        analyzer.analyze(b"")
     with pytest.raises(FileNotFoundError):
         analyzer.analyze(tmp_path / "missing.jpg")
+    with pytest.raises((IsADirectoryError, PermissionError)):  # Windows has the latter
+        analyzer.analyze(tmp_path)
+
+
+def test_a_limit_names_the_argument_that_raises_it(artifact: Path) -> None:
+    small = Analyzer(model=artifact, device="cpu", detector="builtin", max_bytes=2000, max_pixels=2000)
+    for image in (sample_photo(), io.BytesIO(sample_photo().read_bytes())):
+        with pytest.raises(MienError, match=r"more than 2,000 bytes. Analyzer\(max_bytes=\.\.\.\)"):
+            small.analyze(image)
+    for image in (encoded(np.zeros((100, 100, 3), np.uint8)), PIL.Image.new("L", (100, 100))):
+        with pytest.raises(ImageTooLarge, match=r"limit is 2,000 pixels. Analyzer\(max_pixels=\.\.\.\)"):
+            small.analyze(image)
+
+
+@pytest.mark.parametrize(
+    ("image", "message"),
+    [
+        (None, r"^NoneType \(cv2\.imread returns None if it cannot read a file\): expected a path, bytes"),
+        (1.5, "^float: expected a path"),
+        ([[1, 2], [3, 4]], "^list: expected a path"),
+        (io.StringIO("text"), "returned str, expected bytes: open the file in binary mode"),
+    ],
+)
+def test_an_input_of_another_type_is_a_type_error(analyzer: Analyzer, image: object, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        analyzer.analyze(image)  # type: ignore[arg-type]
+
+
+def test_one_photo_is_not_a_batch(analyzer: Analyzer) -> None:
+    for image in (str(sample_photo()), sample_photo(), b"bytes"):
+        with pytest.raises(TypeError, match=r"expected several images. For one, call analyze\(\)"):
+            analyzer.analyze_batch(image)  # type: ignore[arg-type]
+
+
+def test_an_unknown_model_is_an_error() -> None:
     with pytest.raises(MienError, match=r"model 'accurat': not an artifact folder, and not one of fast, accurate, "):
         Analyzer(model="accurat")
+
+
+def test_the_package_lists_its_names_without_loading_them() -> None:
+    program = """
+import sys, mien
+assert set(mien.__all__) <= set(dir(mien))
+assert not {"numpy", "cv2", "onnxruntime"} & sys.modules.keys()
+assert not hasattr(mien, "analyse")
+from mien import *
+assert {Analyzer, Face, Faces, Box, MienError, LABELS, Image} and __version__
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

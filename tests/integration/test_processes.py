@@ -1,0 +1,88 @@
+"""`Analyzer` in several processes: forked after its threads have run, or started with a copy of it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support import ROOT, sample_photo
+
+# Opens an analyzer and uses its threads, then passes it to other processes. A process that hangs is ended.
+_PROGRAM = """
+import multiprocessing, os, signal, sys
+from concurrent.futures import ThreadPoolExecutor
+from mien import Analyzer
+
+PHOTO, MODE = {photo!r}, {mode!r}
+
+def check(analyzer, expected):
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(analyzer.analyze, [PHOTO] * 8)) == [expected] * 8
+
+def limit(seconds):
+    if hasattr(signal, "alarm"):
+        signal.alarm(seconds)  # ends the process, even if it waits in a destructor
+
+def started(analyzer, expected):
+    limit(40)
+    check(analyzer, expected)
+
+class Photos:
+    def __init__(self, analyzer):
+        self.analyzer = analyzer
+    def __len__(self):
+        return 4
+    def __getitem__(self, index):
+        return self.analyzer.analyze(PHOTO)[0].confidence
+
+def main():
+    limit(80)
+    analyzer = Analyzer(model={artifact!r}, device="cpu", detector="builtin", threads=4)
+    expected = analyzer.analyze(PHOTO)
+    assert len(expected) == 1
+    check(analyzer, expected)
+    {body}
+    check(analyzer, expected)
+
+if __name__ == "__main__":
+    main()
+"""
+_PREFORK = """
+    for _ in range(2):
+        if os.fork() == 0:
+            started(analyzer, expected)
+            sys.exit(7)  # a worker of gunicorn ends like this: the interpreter destroys its objects
+    for _ in range(2):
+        assert os.waitstatus_to_exitcode(os.wait()[1]) == 7
+"""
+_MULTIPROCESSING = """
+    processes = [multiprocessing.get_context(MODE).Process(target=started, args=(analyzer, expected)) for _ in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0, process.exitcode
+"""
+_LOADER = """
+    from torch.utils.data import DataLoader
+    loader = DataLoader(Photos(analyzer), batch_size=2, num_workers=2, multiprocessing_context=MODE, timeout=60)
+    assert [batch.tolist() for batch in loader] == [[expected[0].confidence] * 2] * 2
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "mode"),
+    [(_PREFORK, "fork"), (_MULTIPROCESSING, "fork"), (_MULTIPROCESSING, "spawn"), (_LOADER, "fork")],
+    ids=["prefork", "multiprocessing-fork", "multiprocessing-spawn", "data-loader-fork"],
+)
+def test_an_analyzer_works_in_other_processes(body: str, mode: str, artifact: Path, tmp_path: Path) -> None:
+    if sys.platform == "win32" and mode == "fork":
+        pytest.skip("Windows has no fork")
+    program = tmp_path / "program.py"
+    text = _PROGRAM.format(photo=str(sample_photo()), artifact=str(artifact), mode=mode, body=body.strip())
+    program.write_text(text, encoding="utf-8")
+    result = subprocess.run(
+        [sys.executable, program], cwd=ROOT, capture_output=True, text=True, timeout=110, check=False
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
