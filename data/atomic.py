@@ -4,11 +4,17 @@ Used for all output: labeling results, manifests, checkpoints, downloads.
 """
 
 import contextlib
+import errno
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Final
 from uuid import uuid4
+
+# On Windows, a file that a program has open cannot be replaced. Virus scanners and indexers hold it briefly, a
+# spreadsheet until it is closed. Elsewhere, a refusal is final.
+_RETRY_S: Final = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0) if os.name == "nt" else ()
 
 
 @contextlib.contextmanager
@@ -55,7 +61,24 @@ def write_atomic(target: Path, payload: bytes | str, *, staging: Path | None = N
 
 def _rename(part: Path, target: Path) -> None:
     try:
-        part.replace(target)
+        _replace(part, target)
     except FileNotFoundError:  # create the folder only if it is missing: a check for each of millions of images is slow
         target.parent.mkdir(parents=True, exist_ok=True)
+        _replace(part, target)
+
+
+def _replace(part: Path, target: Path) -> None:
+    for pause_s in _RETRY_S:
+        try:
+            part.replace(target)
+        except PermissionError:
+            time.sleep(pause_s)
+        else:
+            return
+    try:
         part.replace(target)
+    except PermissionError as error:
+        if not _RETRY_S:
+            raise
+        reason = "it is open in another program. Close it there and repeat the command"
+        raise PermissionError(errno.EACCES, reason, str(target)) from error

@@ -3,11 +3,15 @@
 mien --help
 """
 
+import io
 import sys
 
 
 def main() -> None:
     """Run the program."""
+    # Redirected to a file on Windows, the output has a code page without bars and without most names of files.
+    if isinstance(sys.stdout, io.TextIOWrapper) and not sys.stdout.encoding.lower().startswith("utf"):
+        sys.stdout.reconfigure(encoding="utf-8")
     if sys.argv[1:2] == ["label"]:
         from mien.app.cli.exit_codes import exit_when_stopped
 

@@ -5,6 +5,7 @@ A name depends only on the name of the input, so it is the same in every run and
 
 import hashlib
 import os
+import re
 from typing import Final
 
 import cv2
@@ -23,6 +24,9 @@ _WRITTEN: Final = (*_JPEG, ".png")
 _MAX_COMPONENT_BYTES: Final = 200
 _QUALITY: Final = 90
 _THUMB_PX: Final = 96
+_WINDOWS: Final = os.name == "nt"
+_BAD_CHARACTERS: Final = re.compile(r'[<>:"\\|?*\x00-\x1f]')
+_RESERVED: Final = re.compile(r"(con|prn|aux|nul|(com|lpt)[0-9\u00b9\u00b2\u00b3]) *(\.|$)", re.IGNORECASE)
 
 
 def annotated_name(name: str, frame: int) -> str:
@@ -66,7 +70,10 @@ def _folder(part: str) -> str:
 
 
 def _short(part: str) -> str:
-    """Shorten a name for all file systems."""
+    """Shorten a name for all file systems; on Windows, also replace what its names cannot contain."""
+    if _WINDOWS and (_BAD_CHARACTERS.search(part) or _RESERVED.match(part) or part.endswith((".", " "))):
+        stem, suffix = os.path.splitext(_BAD_CHARACTERS.sub("_", part).rstrip(". "))
+        part = f"_{stem}~{_digest(part)}{suffix}"
     raw = part.encode("utf-8", "replace")
     if len(raw) <= _MAX_COMPONENT_BYTES:
         return part

@@ -81,8 +81,9 @@ def printable(path: str | bytes) -> str:
 
     A backslash that could be confused with such an escape becomes `\x5c`, so different paths have different texts.
     """
-    raw = _ENCODED.sub(rb"\\x5c", os.fsencode(path))
-    return raw.decode("utf-8", "backslashreplace").replace(os.sep, "/")
+    raw = os.fsencode(path)
+    raw = _ENCODED.sub(rb"\\x5c", raw) if os.sep == "/" else raw.replace(os.fsencode(os.sep), b"/")
+    return raw.decode("utf-8", "backslashreplace")
 
 
 # Arguments

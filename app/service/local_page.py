@@ -1,5 +1,6 @@
 """Local page: served to this machine only, and opened in the browser."""
 
+import os
 import socket
 import threading
 import time
@@ -29,7 +30,8 @@ def _port(settings: Settings) -> int:
     asked = "port" in settings.model_fields_set
     for port in (settings.port, 0):
         with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if os.name == "posix":  # on Windows, the option shares a port that is in use
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind((_LOCAL, port))
             except OSError as error:

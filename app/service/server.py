@@ -52,7 +52,8 @@ def run(settings: Settings) -> None:
     classifier = next(iter(pipelines.values())).classifier
     _export(with_precision(settings, classifier.precision, classifier.provider))
     del pipelines, classifier
-    with tempfile.TemporaryDirectory(prefix="mien-metrics-") as folder:  # counters of all workers, without image data
+    # counters of all workers, without image data; Windows cannot remove those that are still mapped
+    with tempfile.TemporaryDirectory(prefix="mien-metrics-", ignore_cleanup_errors=True) as folder:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
         config = uvicorn.Config(create_app, factory=True, workers=settings.workers, **options)
         Workers(config, [config.bind_socket()]).run()

@@ -23,7 +23,10 @@ from typing import Any, Final
 
 import uvicorn
 
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+# Windows has no SIGTERM from outside; programs that stop a service there send Ctrl-Break.
+_SIGNALS: Final = tuple(
+    signal.Signals[name] for name in ("SIGTERM", "SIGINT", "SIGBREAK") if name in signal.Signals.__members__
+)
 _CLOSING_S: Final = 0.02  # time for the event loop to release a listener
 _SO_ATTACH_FILTER: Final = 26  # Linux, socket(7)
 _DROP_ALL: Final = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0))  # one BPF instruction: return 0
@@ -105,9 +108,8 @@ async def close_port(server: uvicorn.Server) -> None:
 
     A duplicate of each listener preserves the queue until the event loop has released the original.
     """
-    listeners = [
-        socket.socket(fileno=os.dup(listener.fileno())) for one in server.servers for listener in one.sockets or ()
-    ]
+    # not os.dup: on Windows, the number of a socket is not a file descriptor
+    listeners = [listener.dup() for one in server.servers for listener in one.sockets or ()]
     if is_ending():
         for listener in listeners:
             _drop_new_connections(listener)

@@ -1,0 +1,176 @@
+"""Serving without what Windows lacks: modules, signals and functions of POSIX are removed before Mien is imported.
+
+Real Windows runs the smoke test of `.github/workflows/ci.yml`.
+"""
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from mien.app.labeling import products, scan
+from mien.app.service import local_page
+from mien.data import atomic
+from tests.serving import free_port
+from tests.support import ROOT, sample_photo
+
+# The standard library and packages are imported first: on Linux, they may use what is removed.
+WITHOUT_POSIX = """
+import asyncio, ctypes, os, signal, sys
+import cv2, fastapi, filelock, multiprocessing.popen_spawn_posix, numpy, onnxruntime, PIL.Image, platformdirs
+import prometheus_client, pydantic_settings, rich.console, rich.progress, sqlite3, subprocess, tempfile, typer, uvicorn
+import uvicorn.supervisors, webbrowser
+
+for module in ("fcntl", "resource", "pwd", "grp", "termios", "tty", "pty", "uvloop", "syslog"):
+    sys.modules[module] = None
+kept = {"SIGINT", "SIGTERM", "SIGABRT", "SIGFPE", "SIGILL", "SIGSEGV", "SIG_DFL", "SIG_IGN"}
+for name in [name for name in dir(signal) if name.startswith("SIG") and name.isupper() and name not in kept]:
+    delattr(signal, name)
+for name in ("fork", "forkpty", "getuid", "geteuid", "getgid", "getpgid", "killpg", "setsid", "uname", "nice", "sync",
+             "sched_getaffinity", "statvfs", "chown", "mkfifo", "O_NONBLOCK", "O_DIRECTORY", "O_NOFOLLOW", "sysconf"):
+    delattr(os, name)
+
+def no_signal_handler(*arguments):
+    raise NotImplementedError  # of every event loop on Windows
+
+asyncio.AbstractEventLoop.add_signal_handler = no_signal_handler
+asyncio.SelectorEventLoop.add_signal_handler = no_signal_handler
+filelock.FileLock = filelock.SoftFileLock
+"""
+IMPORT_ALL = """
+import importlib, pkgutil
+import mien.analyzer, mien.app
+for module in pkgutil.walk_packages(mien.app.__path__, "mien.app."):
+    if not module.name.startswith("mien.app.labeling.ray"):  # Ray itself is imported there
+        importlib.import_module(module.name)
+"""
+MIEN = "import mien.app.cli; sys.exit(mien.app.cli.main())"
+SERVE = """
+import json, threading, time, urllib.request
+from mien.app.main import create_app
+from mien.app.service import server
+from mien.app.settings import load_settings
+
+real_dup = os.dup
+def dup(number):
+    raise OSError(9, "a socket is not a file descriptor")
+os.dup = dup
+
+def ask_and_stop():
+    request = urllib.request.Request(f"http://127.0.0.1:{sys.argv[1]}/v1/expressions", open(sys.argv[2], "rb").read())
+    request.add_header("Content-Type", "image/jpeg")
+    for _ in range(600):
+        try:
+            with urllib.request.urlopen(request, timeout=20) as response:
+                print("labeled", json.load(response)["images"][0]["faces"][0]["label"], flush=True)
+            break
+        except OSError:
+            time.sleep(0.1)
+    signal.raise_signal(signal.SIGINT)
+
+threading.Thread(target=ask_and_stop, daemon=True).start()
+server.run(load_settings(port=int(sys.argv[1]), device="cpu", drain_s=0))
+print("stopped", flush=True)
+"""
+
+
+def _run(body: str, *arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", WITHOUT_POSIX + body, *arguments]
+    env = os.environ | {"PYTHONPATH": str(ROOT)} | environment
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=100, check=False)
+
+
+def test_every_module_of_serving_is_imported_without_posix(tmp_path: Path) -> None:
+    result = _run(IMPORT_ALL, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+
+
+def test_a_folder_is_labeled_without_posix_and_to_a_windows_code_page(tmp_path: Path) -> None:
+    photos = tmp_path / "写真"
+    photos.mkdir()
+    (photos / "笑顔.jpg").write_bytes(sample_photo().read_bytes())
+    result = _run(MIEN, "label", str(photos), "--out", str(photos / "結果"), cwd=tmp_path, PYTHONIOENCODING="cp1252")
+    assert result.returncode == 0, result.stderr
+    with (photos / "結果" / "labels.csv").open(encoding="utf-8-sig", newline="") as table:
+        (row,) = csv.DictReader(table)
+    assert row["file"] == "笑顔.jpg"
+    assert (photos / "結果" / "annotated" / "笑顔.jpg").stat().st_size > 0
+
+
+def test_the_service_responds_and_stops_without_posix(tmp_path: Path) -> None:
+    result = _run(SERVE, str(free_port()), str(sample_photo()), cwd=tmp_path)
+    assert "labeled happiness" in result.stdout, result.stderr
+    assert "stopped" in result.stdout, result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    "name", ["con.jpg", "AUX", "nul.tar.png", "lpt1.jpg", "12:30.jpg", "what?.jpg", "a\\b.jpg", "..\\..\\up.jpg"]
+)
+def test_a_written_name_is_valid_on_windows_and_unique(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "_WINDOWS", True)
+    for folder in ("", "holiday. /", "com3/", "C:/"):
+        written = products.annotated_name(folder + name, -1).split("/")
+        assert not any(set(part) & set('<>:"\\|?*') or part.endswith((".", " ")) for part in written)
+        assert not {part.split(".")[0].lower() for part in written} & {"con", "aux", "nul", "lpt1", "com3"}
+        assert products.annotated_name(folder + name, -1) != products.annotated_name(folder + f"_{name}", -1)
+
+
+@pytest.mark.parametrize("name", ["console.jpg", "a.b.jpg", "holiday/IMG_0001.JPG", "com10.png"])
+def test_a_valid_name_is_the_same_on_windows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = products.annotated_name(name, -1)
+    monkeypatch.setattr(products, "_WINDOWS", True)
+    assert products.annotated_name(name, -1) == elsewhere
+
+
+def test_names_in_tables_have_forward_slashes_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan, "os", SimpleNamespace(sep="\\", fsencode=os.fsencode))
+    assert scan.printable("photos\\xab\\1.jpg") == "photos/xab/1.jpg"
+
+
+def test_a_file_that_is_open_elsewhere_is_replaced_as_soon_as_it_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusals = iter([PermissionError(13, "Access is denied")] * 2)
+    replace = Path.replace
+
+    def busy(part: Path, target: Path) -> Path:
+        if refusal := next(refusals, None):
+            raise refusal
+        return replace(part, target)
+
+    monkeypatch.setattr(atomic, "_RETRY_S", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(Path, "replace", busy)
+    atomic.write_atomic(tmp_path / "labels.csv", "new")
+    assert (tmp_path / "labels.csv").read_text(encoding="utf-8") == "new"
+
+
+def test_a_file_that_stays_open_elsewhere_is_an_error_that_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(part: Path, target: Path) -> Path:
+        raise PermissionError(13, "Access is denied", str(part))
+
+    monkeypatch.setattr(atomic, "_RETRY_S", (0.0,))
+    monkeypatch.setattr(Path, "replace", refuse)
+    with pytest.raises(PermissionError, match="open in another program") as refused:
+        atomic.write_atomic(tmp_path / "labels.csv", "new")
+    assert refused.value.filename == str(tmp_path / "labels.csv")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_port_in_use_is_not_shared_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    options: list[object] = []
+
+    class Probe(local_page.socket.socket):
+        def setsockopt(self, *arguments: object) -> None:
+            options.append(arguments)
+
+    monkeypatch.setattr(local_page, "os", SimpleNamespace(name="nt"))
+    monkeypatch.setattr(local_page.socket, "socket", Probe)
+    local_page._port(local_page.Settings())
+    assert options == []
