@@ -3,12 +3,15 @@
 Uses the decoder of `data.contract`. The limits on bytes and pixels are checked before decoding.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from mien.app.errors import PayloadTooLarge
+from mien.app.inference import image_guard
 from mien.app.settings import Settings
 from mien.data import contract
 from mien.data.contract import Array
+from mien.data.contract.decode import Probe
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,7 +28,9 @@ class Decoded:
         return float(round(self.width / self.image.shape[1]))
 
 
-def decode(payload: bytes, settings: Settings, *, reduced: bool = False) -> Decoded:
+def decode(
+    payload: bytes, settings: Settings, *, reduced: bool = False, admit: Callable[[int], None] | None = None
+) -> Decoded:
     """Decode one image, upright, within the deployment's limits.
 
     Args:
@@ -33,13 +38,19 @@ def decode(payload: bytes, settings: Settings, *, reduced: bool = False) -> Deco
         settings: the limits.
         reduced: decode a JPEG at 1/2, 1/4 or 1/8 size if its long side stays at least `detection_max_px`. Decoding a
             12-megapixel photo takes ten times as long as detecting its faces; at half size, a third of that.
+        admit: for an image of an untrusted sender: called with its number of pixels before it is decoded, once the
+            guard against decompression bombs has passed it; may wait for memory.
     Raises: PayloadTooLarge, ImageTooLarge, UnsupportedImage, DecodeError.
     """
     if len(payload) > settings.max_bytes:
         raise PayloadTooLarge(f"image of {len(payload):,} bytes: at most {settings.max_bytes:,} are accepted")
+    size: Probe | None = None
+    if admit is not None:
+        size = image_guard.check(payload, max_pixels=settings.max_pixels)
+        admit(size.width * size.height)
     if not reduced:
         image = contract.decode(payload, max_pixels=settings.max_pixels)
         return Decoded(image, image.shape[1], image.shape[0])
-    size = contract.probe(payload, max_pixels=settings.max_pixels)
+    size = size or contract.probe(payload, max_pixels=settings.max_pixels)
     image = contract.decode(payload, max_pixels=settings.max_pixels, reduce_to_px=settings.detection_max_px)
     return Decoded(image, size.width, size.height)

@@ -1,4 +1,4 @@
-"""Guard against images built to exhaust memory or time, applied to uploads before they are decoded.
+"""Guard against images built to exhaust memory or time, applied to uploads before they are decoded (decode.py).
 
 A pixel limit that admits large photos also admits tiny files that unpack to the same size: a 6 kB PNG of 7000x7000
 black pixels takes 525 MB to decode. Therefore, large images need a minimum number of bytes per pixel, the number of
@@ -7,11 +7,12 @@ segments or chunks of a file is limited, and so is the number of pixels that all
 
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
 from mien.data.contract import DecodeError, ImageTooLarge, probe
+from mien.data.contract.decode import Probe
 
 # Decoding takes up to 20 bytes per pixel (WebP with alpha), so images up to this size take at most 100 MB.
 SMALL_PX: Final = 5_000_000
@@ -34,25 +35,25 @@ _FRAMES: Final = tuple(marker for marker in range(0xC0, 0xD0) if marker not in (
 _BIG_TIFF: Final = (b"II\x2b\0", b"MM\0\x2b")
 
 
-def check(payload: bytes, *, max_pixels: int) -> int:
-    """Reject an image that costs far more to decode than to send; returns its number of pixels.
+def check(payload: bytes, *, max_pixels: int) -> Probe:
+    """Reject an image that costs far more to decode than to send; returns its format and size.
 
     Raises: ImageTooLarge, DecodeError and its subclasses.
     """
     scans = _count_parts(payload)
-    found = probe(payload, max_pixels=max_pixels)
-    pixels = found.width * found.height
+    image = probe(payload, max_pixels=max_pixels)
+    pixels = image.width * image.height
     if pixels > SMALL_PX and len(payload) < pixels * MIN_BYTES_PER_PX:
         raise ImageTooLarge(
-            f"image of {found.width}x{found.height} px in {len(payload):,} bytes: images of more than {SMALL_PX:,} "
+            f"image of {image.width}x{image.height} px in {len(payload):,} bytes: images of more than {SMALL_PX:,} "
             f"pixels need at least {MIN_BYTES_PER_PX} bytes per pixel"
         )
     if scans > MAX_SCANS or scans * pixels > MAX_SCAN_PIXELS:
         raise DecodeError(
-            f"JPEG with {scans} scans at {found.width}x{found.height} px: the limits are {MAX_SCANS} scans and "
+            f"JPEG with {scans} scans at {image.width}x{image.height} px: the limits are {MAX_SCANS} scans and "
             f"{MAX_SCAN_PIXELS:,} pixels in all scans. Save it as a baseline JPEG"
         )
-    return pixels
+    return image
 
 
 def _count_parts(payload: bytes) -> int:
@@ -135,14 +136,23 @@ class PixelBudget:
         self._changed = threading.Condition()
 
     @contextmanager
-    def hold(self, pixels: int) -> Iterator[None]:
-        """Reserve pixels for a block, waiting for room; an image larger than the whole budget runs alone."""
-        reserved = min(pixels, self._total)
-        with self._changed:
-            self._changed.wait_for(lambda: self._free >= reserved)
-            self._free -= reserved
+    def reservation(self) -> Iterator[Callable[[int], None]]:
+        """A function that reserves pixels until the end of the block, and waits for room.
+
+        An image larger than the whole budget runs alone.
+        """
+        reserved = 0
+
+        def reserve(pixels: int) -> None:
+            nonlocal reserved
+            needed = min(pixels, self._total - reserved)
+            with self._changed:
+                self._changed.wait_for(lambda: self._free >= needed)
+                self._free -= needed
+                reserved += needed
+
         try:
-            yield
+            yield reserve
         finally:
             with self._changed:
                 self._free += reserved

@@ -4,7 +4,7 @@
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -54,7 +54,13 @@ class LabeledFace(Face):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Analysis:
-    """All faces of one image, largest first; width and height in pixels, upright; time per stage in milliseconds."""
+    """All faces of one image, largest first.
+
+    Attributes:
+        width, height: size of the upright photo, pixels.
+        timings_ms: decode, detect, align, classify.
+        image: (H, W, 3) uint8 RGB, on request; smaller than the photo if it was decoded at reduced size.
+    """
 
     width: int
     height: int
@@ -63,6 +69,7 @@ class Analysis:
     model: str
     provider: str
     timings_ms: dict[str, float]
+    image: Array | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,16 +114,28 @@ class Pipeline:
             probabilities = self.classify(photo.crops)
         return self.label(photo, probabilities)
 
-    def prepare(self, payload: bytes, *, keep_image: bool = False) -> PreparedPhoto:
+    def prepare(
+        self,
+        payload: bytes,
+        *,
+        min_face_px: float = 0.0,
+        keep_image: bool = False,
+        admit: Callable[[int], None] | None = None,
+    ) -> PreparedPhoto:
         """Decode, detect and align; a large JPEG is decoded at reduced size if its faces stay large enough.
 
+        Args:
+            payload: the file's bytes.
+            min_face_px: ignore faces whose shorter side is smaller; those below the setting are always ignored.
+            keep_image: keep the pixels in the result.
+            admit: see `decode`.
         Raises: PayloadTooLarge, DecodeError and its subclasses.
         """
         timings: dict[str, float] = {}
         with timed(timings, "decode"):
-            decoded = decode(payload, self.settings, reduced=self.settings.reduced_decode)
+            decoded = decode(payload, self.settings, reduced=self.settings.reduced_decode, admit=admit)
         with timed(timings, "detect"):
-            faces = self._detect(decoded)
+            faces = self._detect(decoded, min_face_px)
         if decoded.scale > 1 and any(face.short_side_px < _MIN_REDUCED_FACE_PX * decoded.scale for face in faces):
             with timed(timings, "decode"):
                 decoded = decode(payload, self.settings)
@@ -130,25 +149,25 @@ class Pipeline:
             faces = self._detect(decoded)
         return self._align(decoded, faces, timings, keep_image=keep_image)
 
-    def prepare_crop(self, payload: bytes) -> PreparedPhoto:
+    def prepare_crop(self, payload: bytes, *, admit: Callable[[int], None] | None = None) -> PreparedPhoto:
         """Decode an image that is an aligned face already, such as a crop of `mien label`; nothing is detected.
 
         Raises: InvalidRequest, for another size; PayloadTooLarge, DecodeError and its subclasses.
         """
         timings: dict[str, float] = {}
         with timed(timings, "decode"):
-            crop = decode(payload, self.settings).image
+            crop = decode(payload, self.settings, admit=admit).image
         if crop.shape != (CROP_PX, CROP_PX, 3):
             size = f"{crop.shape[1]}x{crop.shape[0]}"
             raise InvalidRequest(f"aligned: image of {size} px, expected a face of {CROP_PX}x{CROP_PX} px")
         face = Face(Box(0.0, 0.0, float(CROP_PX), float(CROP_PX)), np.array(TEMPLATE_PX, np.float32), 1.0)
         return PreparedPhoto(CROP_PX, CROP_PX, [face], crop[None], crop, timings)
 
-    def _detect(self, decoded: Decoded) -> list[Face]:
+    def _detect(self, decoded: Decoded, min_face_px: float = 0.0) -> list[Face]:
         """Faces of at least `min_face_px`, in pixels of the photo, largest first, at most `max_faces`."""
-        found = [scaled(face, decoded.scale, decoded.scale) for face in self.detector.detect(decoded.image)]
-        large = [face for face in found if face.short_side_px >= self.settings.min_face_px]
-        return large[: self.settings.max_faces]
+        smallest = max(min_face_px, self.settings.min_face_px)
+        faces = [scaled(face, decoded.scale, decoded.scale) for face in self.detector.detect(decoded.image)]
+        return [face for face in faces if face.short_side_px >= smallest][: self.settings.max_faces]
 
     def _align(
         self, decoded: Decoded, faces: list[Face], timings: dict[str, float], *, keep_image: bool
@@ -164,32 +183,39 @@ class Pipeline:
         """Calibrated probabilities (N, 7) float32 of (N, 112, 112, 3) uint8 crops."""
         return self.classifier.classify(crops)
 
-    def label(self, photo: PreparedPhoto, probabilities: Array) -> Analysis:
-        """Combine a prepared photo with the probabilities (N, 7) of its crops."""
-        parts = zip(photo.faces, photo.crops, probabilities, strict=True)
+    def label(self, photo: PreparedPhoto, probabilities: Array, *, threshold: float | None = None) -> Analysis:
+        """Combine a prepared photo with the probabilities (N, 7) of its crops.
+
+        A face is uncertain if its confidence is below `threshold`, by default the artifact's abstain threshold.
+        """
+        manifest = self.classifier.manifest
+        threshold = manifest.abstain_threshold if threshold is None else threshold
+        faces = []
+        for face, crop, row in zip(photo.faces, photo.crops, probabilities, strict=True):
+            best = int(row.argmax())
+            confidence = float(row[best])
+            faces.append(
+                LabeledFace(
+                    face.box_px,
+                    face.landmarks_px,
+                    face.score,
+                    probabilities=row,
+                    label=manifest.labels[best],
+                    confidence=confidence,
+                    uncertain=confidence < threshold,
+                    roll_degrees=roll_degrees(face.landmarks_px),
+                    crop=crop,
+                )
+            )
         return Analysis(
             width=photo.width,
             height=photo.height,
-            faces=tuple(self._labeled(face, crop, row) for face, crop, row in parts),
+            faces=tuple(faces),
             detector=self.detector.name,
-            model=self.classifier.manifest.name,
+            model=manifest.name,
             provider=self.classifier.provider,
             timings_ms=photo.timings_ms,
-        )
-
-    def _labeled(self, face: Face, crop: Array, probabilities: Array) -> LabeledFace:
-        best = int(probabilities.argmax())
-        confidence = float(probabilities[best])
-        return LabeledFace(
-            face.box_px,
-            face.landmarks_px,
-            face.score,
-            probabilities=probabilities,
-            label=self.classifier.manifest.labels[best],
-            confidence=confidence,
-            uncertain=confidence < self.classifier.manifest.abstain_threshold,
-            roll_degrees=roll_degrees(face.landmarks_px),
-            crop=crop,
+            image=photo.image,
         )
 
 

@@ -51,11 +51,6 @@ class Metrics:
             multiprocess_mode="livemax",
         )
 
-    def timings(self, timings_ms: dict[str, float]) -> None:
-        """Record the stage times of one image."""
-        for stage, milliseconds in timings_ms.items():
-            self.stage_seconds.labels(stage).observe(milliseconds / 1000.0)
-
     def render(self) -> bytes:
         """Render the text format for all worker processes."""
         if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:

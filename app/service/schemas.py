@@ -4,7 +4,10 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, model_validator
+from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
+
+from mien.data.contract import EIGHT_LABELS
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
@@ -26,6 +29,23 @@ class KnownFields(BaseModel):
             options = {"found": ", ".join(unknown)[:200], "known": ", ".join(cls.model_fields)}
             raise PydanticCustomError("unknown_option", "no option is named {found}; options: {known}", options)
         return handler(data)
+
+
+class LabelOptions(KnownFields):
+    """Query parameters of a request."""
+
+    min_face_px: Annotated[float, Field(ge=1, le=100_000)] | None = Field(
+        None, description="ignore faces whose shorter side is smaller, pixels"
+    )
+    confidence_threshold: Fraction | None = Field(
+        None, description="a confidence below it is `uncertain`; by default the model's own threshold"
+    )
+    top_k: Annotated[int, Field(ge=1, le=len(EIGHT_LABELS))] = Field(1, description="number of expressions in `top`")
+    model: str | None = Field(None, description="one of the loaded models; the first of `/v1/models` by default")
+    aligned: bool = Field(False, description="the images are aligned faces of 112x112 pixels: only classify them")
+    crops: bool = Field(False, description="return each face, aligned, as PNG in base64")
+    annotate: bool = Field(False, description="return each image with its faces drawn in, as JPEG in base64")
+    explain: bool = Field(False, description="return attention maps; 422 if the model has none")
 
 
 class EncodedImage(KnownFields):
@@ -134,12 +154,12 @@ class FaceResult(_Record):
     top: list[RankedLabel] = Field(description="the `top_k` most probable expressions, most probable first")
     explanation: Explanation | None = Field(None, description="with `explain=true`")
     crop: ImageData | None = Field(None, description="with `crops=true`: the aligned face, 112x112 pixels, as PNG")
-
-
-class TrackedFaceResult(FaceResult):
-    """One face of a stream; probabilities and label are smoothed over its track."""
-
-    track: int = Field(description="number that the face keeps while it is tracked, from 1, within one `stream`")
+    # Not in the description of the API, which has no WebSockets.
+    track: SkipJsonSchema[int | None] = Field(
+        None,
+        exclude_if=lambda value: value is None,
+        description="of a stream: number that the face keeps while it is tracked, from 1, within one `stream`",
+    )
 
 
 class ProblemDetails(_Record):
@@ -189,7 +209,7 @@ class FrameResult(_Record):
     dropped: int = Field(description="frames of this connection replaced by newer ones so far")
     width: int | None
     height: int | None
-    faces: list[TrackedFaceResult]
+    faces: list[FaceResult]
     timings_ms: dict[str, float] = Field(description="milliseconds per stage: decode, detect, align, classify")
     error: ProblemDetails | None = None
 

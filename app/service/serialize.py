@@ -1,9 +1,8 @@
-"""Conversion of pipeline records to JSON models, including the confidence threshold."""
+"""Conversion of the pipeline's results to JSON models."""
 
 import base64
 import io
-from dataclasses import replace
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 from PIL import Image
@@ -18,75 +17,79 @@ from mien.app.service.schemas import (
     Explanation,
     FaceResult,
     ImageData,
+    ImageResult,
     Label,
+    LabelOptions,
     Landmarks,
     Point,
     Probabilities,
     ProblemDetails,
     RankedLabel,
-    TrackedFaceResult,
 )
 from mien.data.contract import LANDMARKS, Array, by_label
 
 DRAWN_PX: Final = 2048
 
 
-def face_result(face: LabeledFace, *, threshold: float, top_k: int) -> FaceResult:
-    """One face of an image; it is `uncertain` if the confidence is below `threshold`."""
-    return FaceResult(**_fields(face, uncertain=face.confidence < threshold, top_k=top_k))
+def image_result(
+    index: int, name: str | None, analysis: Analysis, classifier: Classifier, options: LabelOptions
+) -> ImageResult:
+    """One image with its faces, and with the images that the options ask for."""
+    maps = np.empty(0)
+    if options.explain and analysis.faces:
+        maps = classifier.explain(np.stack([face.crop for face in analysis.faces]))
+    faces = []
+    for number, face in enumerate(analysis.faces):
+        explanation = None
+        if options.explain:
+            relevance = [[round(float(value), 6) for value in row] for row in maps[number]]
+            explanation = Explanation(map=relevance, overlay=_png(overlay(face.crop, maps[number])))
+        crop = _png(face.crop) if options.crops else None
+        faces.append(face_result(face, top_k=options.top_k, explanation=explanation, crop=crop))
+    return ImageResult(
+        index=index,
+        name=name,
+        width=analysis.width,
+        height=analysis.height,
+        faces=faces,
+        timings_ms=stage_timings(analysis),
+        annotated=None if analysis.image is None else _drawn(analysis.image, analysis),
+    )
 
 
-def explanations(classifier: Classifier, analysis: Analysis) -> list[Explanation]:
-    """Attention maps of all faces, in order."""
-    if not analysis.faces:
-        return []
-    maps = classifier.explain(np.stack([face.crop for face in analysis.faces]))
-    return [
-        Explanation(
-            map=[[round(float(value), 6) for value in row] for row in relevance],
-            overlay=_png(overlay(face.crop, relevance)),
-        )
-        for face, relevance in zip(analysis.faces, maps, strict=True)
-    ]
+def failed_image(index: int, name: str | None, error: Exception) -> ImageResult:
+    """One image that could not be read."""
+    problem = problem_details(error)
+    return ImageResult(index=index, name=name, width=None, height=None, faces=[], timings_ms={}, error=problem)
 
 
-def crops(analysis: Analysis) -> list[ImageData]:
-    """The aligned faces, in order, (112, 112, 3) each."""
-    return [_png(face.crop) for face in analysis.faces]
-
-
-def tracked_result(face: LabeledFace) -> TrackedFaceResult:
-    """One face of a stream's frame."""
-    return TrackedFaceResult(track=face.track, **_fields(face, uncertain=face.uncertain, top_k=1))
-
-
-def _fields(face: LabeledFace, *, uncertain: bool, top_k: int) -> dict[str, Any]:
+def face_result(
+    face: LabeledFace,
+    *,
+    top_k: int = 1,
+    explanation: Explanation | None = None,
+    crop: ImageData | None = None,
+    track: int | None = None,
+) -> FaceResult:
+    """One face of an image, or of a stream's frame."""
     probabilities = {label: round(value, 6) for label, value in by_label(face.probabilities).items()}
     ranked = sorted(probabilities.items(), key=lambda item: -item[1])
+    points = (Point(x=round(float(x), 2), y=round(float(y), 2)) for x, y in face.landmarks_px)
     x, y, width, height = (round(float(value), 2) for value in face.box_px)
-    return {
-        "box": Box(x=x, y=y, width=width, height=height),
-        "landmarks": _landmarks(face.landmarks_px),
-        "detection_score": round(min(max(float(face.score), 0.0), 1.0), 4),
-        "roll_degrees": round(face.roll_degrees, 2),
-        "label": Label(face.label),
-        "confidence": round(face.confidence, 6),
-        "uncertain": uncertain,
-        "probabilities": Probabilities(**probabilities),
-        "top": [RankedLabel(label=Label(label), probability=value) for label, value in ranked[:top_k]],
-    }
-
-
-def _landmarks(points_px: Array) -> Landmarks:
-    points = (Point(x=round(float(x), 2), y=round(float(y), 2)) for x, y in points_px)
-    return Landmarks(**dict(zip(LANDMARKS, points, strict=True)))
-
-
-def drawn(image: Array, analysis: Analysis, threshold: float) -> ImageData:
-    """Draw the faces on an image (H, W, 3) uint8 RGB; returns a JPEG with a long side of at most 2048 pixels."""
-    faces = tuple(replace(face, uncertain=face.confidence < threshold) for face in analysis.faces)
-    canvas = annotate(reduced(image, DRAWN_PX), replace(analysis, faces=faces))
-    return _encoded(canvas, "JPEG", "image/jpeg", quality=90)
+    return FaceResult(
+        box=Box(x=x, y=y, width=width, height=height),
+        landmarks=Landmarks(**dict(zip(LANDMARKS, points, strict=True))),
+        detection_score=round(min(max(float(face.score), 0.0), 1.0), 4),
+        roll_degrees=round(face.roll_degrees, 2),
+        label=Label(face.label),
+        confidence=round(face.confidence, 6),
+        uncertain=face.uncertain,
+        probabilities=Probabilities(**probabilities),
+        top=[RankedLabel(label=Label(label), probability=value) for label, value in ranked[:top_k]],
+        explanation=explanation,
+        crop=crop,
+        track=track,
+    )
 
 
 def problem_details(error: Exception) -> ProblemDetails:
@@ -97,6 +100,10 @@ def problem_details(error: Exception) -> ProblemDetails:
 def stage_timings(analysis: Analysis) -> dict[str, float]:
     """Milliseconds per stage, rounded to 0.01."""
     return {stage: round(value, 2) for stage, value in analysis.timings_ms.items()}
+
+
+def _drawn(image: Array, analysis: Analysis) -> ImageData:
+    return _encoded(annotate(reduced(image, DRAWN_PX), analysis), "JPEG", "image/jpeg", quality=90)
 
 
 def _png(image: Array) -> ImageData:

@@ -1,14 +1,14 @@
 """Service of one process: its models, and a thread pool that keeps image processing off the event loop.
 
-Flow: upload -> turn -> decode, detect, align, classify in one thread of the pool -> record. The pool has one thread per
+Flow: upload -> slot -> decode, detect, align, classify, render in one thread of the pool. The pool has one thread per
 core; more threads would only slow down each photo. A GPU classifies the faces of all requests together instead.
 """
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
@@ -22,45 +22,11 @@ from mien.app.inference.runtime.cpu_count import cores
 from mien.app.inference.runtime.sessions import CPU, cuda_obstacle
 from mien.app.service.admission import Admission
 from mien.app.service.metrics import Metrics
-from mien.app.service.uploads import Upload
+from mien.app.service.schemas import LabelOptions
 from mien.app.settings import Settings
 from mien.data.contract import Array, DecodeError
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Labeled:
-    """An upload that could be read; `image` is (H, W, 3) uint8 RGB, kept only on request."""
-
-    analysis: Analysis
-    image: Array | None
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """An upload that could not be read."""
-
-    error: RequestError | CapacityError | DecodeError
-
-
-Result = Labeled | Refused
-
-
-@dataclass(frozen=True, slots=True)
-class Treatment:
-    """Options for the images of a request.
-
-    model: name of the model; None: the default model.
-    min_face_px: leave out faces whose shorter side is smaller.
-    aligned: the images are aligned faces already.
-    keep_image: keep the pixels in the result.
-    """
-
-    model: str | None = None
-    min_face_px: float | None = None
-    aligned: bool = False
-    keep_image: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,61 +92,57 @@ class Service:
         run = contextvars.copy_context().run
         return await asyncio.get_running_loop().run_in_executor(self._pool, run, function, *args)
 
-    async def label(self, uploads: Sequence[Upload], treatment: Treatment) -> list[Result]:
-        """Label the faces of every upload, in order. An image that cannot be read has a result with an error.
+    async def label(self, payload: bytes, options: LabelOptions, render: Callable[[Analysis, Model], T]) -> T:
+        """Label the faces of one image; `render` converts the analysis to a response, in a thread.
 
-        Raises: InvalidRequest, for a model that is not loaded.
+        Raises: InvalidRequest, for a model that is not loaded; DecodeError, RequestError or CapacityError, for an image
+            that cannot be labeled.
         """
-        model = self.model(treatment.model)
-        concurrent = asyncio.Semaphore(self.threads)
+        model = self.model(options.model)
+        pipeline, batcher = model.pipeline, model.batcher
 
-        async def one(upload: Upload) -> Result:
-            async with concurrent:
-                return await self._label(upload, model, treatment)
+        def prepare(reserve: Callable[[int], None]) -> PreparedPhoto:
+            if options.aligned:
+                return pipeline.prepare_crop(payload, admit=reserve)
+            smallest = options.min_face_px or 0.0
+            return pipeline.prepare(payload, min_face_px=smallest, keep_image=options.annotate, admit=reserve)
 
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(upload)) for upload in uploads]
-        return [task.result() for task in tasks]
+        def prepare_alone() -> PreparedPhoto:
+            with self._pixels.reservation() as reserve:
+                return prepare(reserve)
 
-    async def _label(self, upload: Upload, model: Model, treatment: Treatment) -> Result:
-        try:
-            if upload.error is not None:
-                raise upload.error
-            if model.batcher is None:
-                photo, probabilities = await self.in_thread(self._classified, upload.payload, model.pipeline, treatment)
-            else:
-                photo = await self.in_thread(self._prepare, upload.payload, model.pipeline, treatment)
+        def finish(photo: PreparedPhoto, probabilities: Array) -> T:
+            analysis = pipeline.label(photo, probabilities, threshold=options.confidence_threshold)
+            self._count(analysis)
+            self.admission.measured(photo.width * photo.height, sum(photo.timings_ms.values()) / 1000.0)
+            return render(analysis, model)
+
+        def all_stages() -> T:
+            with self._pixels.reservation() as reserve:  # also of the pixels that `render` draws on
+                photo = prepare(reserve)
                 with timed(photo.timings_ms, "classify"):
-                    probabilities = await model.batcher.classify(photo.crops)
-        except (RequestError, CapacityError, DecodeError) as error:
+                    probabilities = (
+                        pipeline.classify(photo.crops) if batcher is None else batcher.submit(photo.crops).result()
+                    )
+                return finish(photo, probabilities)
+
+        try:
+            if batcher is None or options.annotate:
+                return await self.in_thread(all_stages)
+            photo = await self.in_thread(prepare_alone)
+            with timed(photo.timings_ms, "classify"):
+                probabilities = await batcher.classify(photo.crops)
+            return await self.in_thread(finish, photo, probabilities)
+        except (RequestError, CapacityError, DecodeError):
             self.metrics.images.labels("refused").inc()
-            return Refused(error)
-        analysis = model.pipeline.label(photo, probabilities)
-        self._count(analysis)
-        return Labeled(analysis, photo.image if treatment.keep_image else None)
-
-    def _classified(self, payload: bytes, pipeline: Pipeline, treatment: Treatment) -> tuple[PreparedPhoto, Array]:
-        photo = self._prepare(payload, pipeline, treatment)
-        with timed(photo.timings_ms, "classify"):
-            probabilities = pipeline.classify(photo.crops)
-        if photo.faces:
-            self.metrics.batch_faces.observe(len(photo.faces))
-        return photo, probabilities
-
-    def _prepare(self, payload: bytes, pipeline: Pipeline, treatment: Treatment) -> PreparedPhoto:
-        pixels = image_guard.check(payload, max_pixels=self.settings.max_pixels)
-        with self._pixels.hold(pixels):
-            if treatment.aligned:
-                return pipeline.prepare_crop(payload)
-            photo = pipeline.prepare(payload, keep_image=treatment.keep_image)
-        if treatment.min_face_px is None:
-            return photo
-        large = [index for index, face in enumerate(photo.faces) if min(face.box_px[2:]) >= treatment.min_face_px]
-        return replace(photo, faces=[photo.faces[index] for index in large], crops=photo.crops[large])
+            raise
 
     def _count(self, analysis: Analysis) -> None:
         self.metrics.images.labels("labeled" if analysis.faces else "no_face").inc()
-        self.metrics.timings(analysis.timings_ms)
+        if analysis.faces and self.pipeline.classifier.provider == CPU:
+            self.metrics.batch_faces.observe(len(analysis.faces))
+        for stage, milliseconds in analysis.timings_ms.items():
+            self.metrics.stage_seconds.labels(stage).observe(milliseconds / 1000.0)
         for face in analysis.faces:
             self.metrics.faces.labels(face.label, str(face.uncertain).lower()).inc()
 

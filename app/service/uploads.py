@@ -40,50 +40,45 @@ class Upload:
     error: PayloadTooLarge | None = None
 
 
-def check_head(content_type: str | None, content_length: str | None, settings: Settings) -> None:
-    """Check the headers before the body is read.
+async def read_uploads(
+    headers: Headers, stream: AsyncIterator[bytes], settings: Settings, reserve: Callable[[int], None]
+) -> list[Upload]:
+    """Collect the images of a body, within the limits.
 
-    Raises: UnsupportedContent, PayloadTooLarge, InvalidRequest.
+    Args:
+        headers: of the request; rejected before the body is read if it cannot be accepted.
+        stream: chunks of the body.
+        settings: the limits, checked on every chunk.
+        reserve: called with the length of every chunk before it is stored; may raise to reject the rest.
+    Returns: at least one upload, in the order of the parts; a part above the limit of one image has an error.
+    Raises: UnsupportedContent, PayloadTooLarge, TooManyImages, InvalidRequest.
     """
-    kind = _media_type(content_type)
-    if kind not in (_MULTIPART, _JSON, "application/octet-stream") and not kind.startswith("image/"):
+    content_type = headers.get("content-type", "")
+    media_type = content_type.split(";", 1)[0].strip().lower()
+    if media_type not in (_MULTIPART, _JSON, "application/octet-stream") and not media_type.startswith("image/"):
         raise UnsupportedContent(
             f"Content-Type {content_type or 'missing'}: send {_MULTIPART} with parts named {FIELD!r}, {_JSON} with "
             "base64, or one image as the body with an image/* type or application/octet-stream"
         )
-    if content_length is None:
-        return
-    if not (content_length.isascii() and content_length.isdecimal()):
+    length = headers.get("content-length", "0")
+    if not (length.isascii() and length.isdecimal()):
         raise InvalidRequest("Content-Length: expected a number of bytes")
-    if len(content_length) > _MAX_LENGTH_DIGITS or int(content_length) > settings.max_body_bytes:
-        raise PayloadTooLarge(f"body of {content_length[:20]} bytes: at most {settings.max_body_bytes} are accepted")
-
-
-async def read_uploads(
-    stream: AsyncIterator[bytes],
-    content_type: str,
-    settings: Settings,
-    *,
-    reserve: Callable[[int], None] = lambda _count: None,
-) -> list[Upload]:
-    """Collect the images of a body.
-
-    Args:
-        stream: chunks of the body.
-        content_type: header of the request, accepted by `check_head`.
-        settings: the limits, checked on every chunk.
-        reserve: called with the length of every chunk before it is stored; may raise to reject the rest.
-    Returns: at least one upload, in the order of the parts; a part above the limit of one image has an error.
-    Raises: PayloadTooLarge, TooManyImages, InvalidRequest.
-    """
-    kind = _media_type(content_type)
-    if kind == _JSON:
+    if len(length) > _MAX_LENGTH_DIGITS or int(length) > settings.max_body_bytes:
+        raise PayloadTooLarge(f"body of {length[:20]} bytes: at most {settings.max_body_bytes} are accepted")
+    if media_type == _JSON:
         chunks = _bounded(stream, settings.max_body_bytes, lambda count: reserve(_JSON_COPIES * count))
         return await asyncio.to_thread(_decoded, b"".join([chunk async for chunk in chunks]), settings)
     chunks = _bounded(stream, settings.max_body_bytes, reserve)
-    if kind == _MULTIPART:
-        return await _ImageParser(content_type, chunks, settings).uploads()
-    return [await _single_image(chunks, settings)]
+    if media_type == _MULTIPART:
+        return await _ImageParser(headers, chunks, settings).uploads()
+    spool = _Spool(settings.max_bytes)
+    async for chunk in chunks:
+        spool.write(chunk)
+        if spool.error:
+            raise spool.error
+    if not spool.tell():
+        raise InvalidRequest("empty body: expected the bytes of one image")
+    return [Upload(None, spool.getvalue())]
 
 
 async def _bounded(
@@ -96,17 +91,6 @@ async def _bounded(
             raise PayloadTooLarge(f"body of more than {limit} bytes: send less per request")
         reserve(len(chunk))
         yield chunk
-
-
-async def _single_image(chunks: AsyncIterator[bytes], settings: Settings) -> Upload:
-    spool = _Spool(settings.max_bytes)
-    async for chunk in chunks:
-        spool.write(chunk)
-        if spool.error:
-            raise spool.error
-    if not spool.tell():
-        raise InvalidRequest("empty body: expected the bytes of one image")
-    return Upload(None, spool.getvalue())
 
 
 def _decoded(body: bytes, settings: Settings) -> list[Upload]:
@@ -140,10 +124,6 @@ def _too_many(limit: int) -> TooManyImages:
     return TooManyImages(f"more than {limit} images in one request: send the rest in another")
 
 
-def _media_type(content_type: str | None) -> str:
-    return (content_type or "").split(";", 1)[0].strip().lower()
-
-
 class _Spool(io.BytesIO):
     """Bytes of one image; above the limit, they are dropped and the error is stored."""
 
@@ -166,8 +146,8 @@ class _Spool(io.BytesIO):
 class _ImageParser(MultiPartParser):
     """Starlette's parser for forms with images only, with or without file names."""
 
-    def __init__(self, content_type: str, chunks: AsyncGenerator[bytes, None], settings: Settings) -> None:
-        super().__init__(Headers({"content-type": content_type}), chunks)
+    def __init__(self, headers: Headers, chunks: AsyncGenerator[bytes, None], settings: Settings) -> None:
+        super().__init__(headers, chunks)
         self._settings = settings
         self._spools: list[tuple[str | None, _Spool]] = []
         self._ended = False

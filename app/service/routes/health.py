@@ -33,6 +33,6 @@ async def ready(service: TheService) -> Readiness:
         detector=service.pipeline.detector.name,
         queue_depth=service.admission.waiting,
         queue_limit=service.settings.max_queue,
-        requests_inside=service.admission.inside,
+        requests_inside=service.admission.admitted,
         version=VERSION,
     )

@@ -10,9 +10,8 @@ import asyncio
 import time
 import uuid
 from contextlib import suppress
-from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
 from fastapi import APIRouter, HTTPException, WebSocket, WebSocketDisconnect
@@ -20,14 +19,15 @@ from fastapi import Query as InQuery
 from pydantic import Field
 
 from mien.app.errors import CapacityError, ForeignOrigin, RequestError
+from mien.app.inference.pipeline import Analysis
 from mien.app.inference.tracking import Tracker, TrackingRules
 from mien.app.service import serialize
 from mien.app.service.problems import REFUSED, problem_for, problem_response
 from mien.app.service.routes import TheService
-from mien.app.service.schemas import Fraction, FrameResult, KnownFields
+from mien.app.service.schemas import Fraction, FrameResult, KnownFields, LabelOptions
 from mien.app.service.security import STREAM_PROTOCOL, client_of
-from mien.app.service.state import Refused, Result, Service, Treatment
-from mien.app.service.uploads import Upload
+from mien.app.service.state import Model, Service
+from mien.data.contract import DecodeError
 
 router = APIRouter()
 _IDLE_S: Final = 60.0
@@ -41,14 +41,6 @@ class StreamOptions(KnownFields):
     min_face_px: Annotated[float, Field(ge=1, le=100_000)] | None = None
     confidence_threshold: Fraction | None = None
     smoothing_s: Annotated[float, Field(ge=0, le=10)] = TrackingRules().settle_s
-
-
-@dataclass(frozen=True, slots=True)
-class _Connection:
-    """One connection: its id and the faces it has shown so far."""
-
-    tracker: Tracker
-    id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
 
 class NewestFrame:
@@ -145,43 +137,31 @@ async def _listen(websocket: WebSocket, service: Service, newest: NewestFrame) -
 
 async def _process(websocket: WebSocket, service: Service, options: StreamOptions, newest: NewestFrame) -> int | None:
     """Process the newest frames until sending fails (None) or times out (a code)."""
-    threshold = service.model(None).threshold(options.confidence_threshold)
-    connection = _Connection(Tracker(threshold, TrackingRules(settle_s=options.smoothing_s)))
+    model = service.model(None)
+    tracker = Tracker(model.threshold(options.confidence_threshold), TrackingRules(settle_s=options.smoothing_s))
+    client, stream_id = client_of(websocket), uuid.uuid4().hex
+    label_options = LabelOptions(min_face_px=options.min_face_px, confidence_threshold=options.confidence_threshold)
     while True:
         number, payload = await newest.take()
         at_s = time.monotonic()
-        async with service.admission.turn():
-            (frame,) = await service.label([Upload(None, payload)], Treatment(min_face_px=options.min_face_px))
-        service.metrics.frames.labels("refused" if isinstance(frame, Refused) else "processed").inc()
-        result = _result(number, newest.dropped, frame, connection, at_s)
+
+        def render(analysis: Analysis, _: Model, at_s: float = at_s) -> dict[str, Any]:
+            faces = [serialize.face_result(face, track=face.track) for face in tracker.update(analysis.faces, at_s)]
+            timings_ms = serialize.stage_timings(analysis)
+            return {"width": analysis.width, "height": analysis.height, "faces": faces, "timings_ms": timings_ms}
+
+        try:
+            async with service.admission.slot(client):
+                fields = await service.label(payload, label_options, render)
+            service.metrics.frames.labels("processed").inc()
+        except (RequestError, CapacityError, DecodeError) as error:
+            problem = serialize.problem_details(error)
+            fields = {"width": None, "height": None, "faces": [], "timings_ms": {}, "error": problem}
+            service.metrics.frames.labels("refused").inc()
+        result = FrameResult(stream=stream_id, frame=number, dropped=newest.dropped, **fields)
         try:
             await asyncio.wait_for(websocket.send_text(result.model_dump_json()), _SEND_S)
         except TimeoutError:
             return _GOING_AWAY
         except (RuntimeError, WebSocketDisconnect):
             return None
-
-
-def _result(number: int, dropped: int, result: Result, connection: _Connection, at_s: float) -> FrameResult:
-    if isinstance(result, Refused):
-        problem = serialize.problem_details(result.error)
-        return FrameResult(
-            stream=connection.id,
-            frame=number,
-            dropped=dropped,
-            width=None,
-            height=None,
-            faces=[],
-            timings_ms={},
-            error=problem,
-        )
-    analysis = result.analysis
-    return FrameResult(
-        stream=connection.id,
-        frame=number,
-        dropped=dropped,
-        width=analysis.width,
-        height=analysis.height,
-        faces=[serialize.tracked_result(one) for one in connection.tracker.update(analysis.faces, at_s)],
-        timings_ms=serialize.stage_timings(analysis),
-    )

@@ -1,13 +1,16 @@
-"""Admission of requests: accepted, waiting, rejected."""
+"""Admission of requests: accepted, waiting, rejected; the share of each client."""
 
 import asyncio
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
+from typing import Any
 
 import pytest
 
 from mien.app.errors import PayloadTooLarge, QueueFull, TooManyRequests
 from mien.app.service.admission import Admission
 from mien.app.settings import Settings
+
+LARGE_PX = 12_000_000
 
 
 def admission(**changes: float) -> Admission:
@@ -16,40 +19,114 @@ def admission(**changes: float) -> Admission:
     return Admission(Settings(**{f"max_{name}": value for name, value in limits.items()}))
 
 
-def test_requests_are_rejected_at_the_limit_and_accepted_again_afterwards() -> None:
+class Scene:
+    """Requests of several clients; `log` has their names in the order in which they got a slot."""
+
+    def __init__(self, gate: Admission) -> None:
+        self.gate, self.log = gate, list[str]()
+        self.tasks: dict[str, asyncio.Task[None]] = {}
+        self.done = asyncio.Event()
+
+    async def send(self, *names: str, **work: Any) -> None:
+        """Requests named after their client and a number, such as `a1`; each works until `done`."""
+        for name in names:
+            self.tasks[name] = asyncio.create_task(self._work(name, **work))
+            for _ in range(3):  # until the events that follow have been handled
+                await asyncio.sleep(0)
+
+    async def _work(self, name: str, **work: Any) -> None:
+        async with self.gate.slot(name[0], **work):
+            self.log.append(name)
+            await self.done.wait()
+
+    async def finish(self) -> None:
+        self.done.set()
+        await asyncio.gather(*self.tasks.values(), return_exceptions=True)
+        assert (self.gate.admitted, self.gate.working, self.gate.waiting) == (0, 0, 0)
+
+    def refused(self) -> list[str]:
+        return [name for name, task in self.tasks.items() if task.done() and isinstance(task.exception(), QueueFull)]
+
+
+def test_clients_take_turns_and_a_canceled_wait_releases_its_place() -> None:
+    async def scene() -> None:
+        requests = Scene(admission(concurrent=1, queue=10))
+        await requests.send("a1", "a2", "a3", "a4", "b1", "c1")
+        assert (requests.log, requests.gate.waiting, requests.gate.admitted) == (["a1"], 5, 6)
+        requests.tasks["a3"].cancel()
+        await asyncio.sleep(0)
+        assert requests.gate.waiting == 4
+        await requests.finish()
+        assert requests.log == ["a1", "a2", "b1", "c1", "a4"]
+
+    asyncio.run(scene())
+
+
+def test_a_request_that_is_canceled_as_it_gets_its_slot_releases_it() -> None:
+    async def scene() -> None:
+        requests = Scene(admission(concurrent=1))
+        await requests.send("a1", "a2", "a3")
+        requests.tasks["a1"].cancel()
+        await asyncio.sleep(0)  # a2 has the slot, but has not run yet
+        requests.tasks["a2"].cancel()
+        await requests.finish()
+        assert requests.log == ["a1", "a3"]
+
+    asyncio.run(scene())
+
+
+def test_a_full_queue_rejects_the_newest_request_of_the_client_with_most() -> None:
+    async def scene() -> None:
+        requests = Scene(admission())
+        await requests.send("a1", "a2", "a3", "a4", "a5", "a6")
+        assert requests.refused() == ["a6"]
+        await requests.send("b1")
+        assert requests.refused() == ["a5", "a6"], "b has its share"
+        await requests.send("b2")
+        assert requests.refused() == ["a5", "a6", "b2"], "and no more"
+        with pytest.raises(QueueFull, match="2 requests running and 3 waiting"), requests.gate.admit("a"):
+            pass
+        await requests.finish()
+        with requests.gate.admit("a"):
+            pass
+
+    asyncio.run(scene())
+
+
+def test_uploads_are_not_in_the_queue() -> None:
+    async def scene() -> None:
+        gate = admission()
+        with ExitStack() as uploads:
+            for _ in range(60):
+                uploads.enter_context(gate.admit("stalled"))
+            with gate.admit("other"):
+                async with gate.slot("other", pixels=LARGE_PX):
+                    assert gate.admitted == 1
+
+    asyncio.run(scene())
+
+
+def test_one_client_cannot_fill_the_buffer_for_bodies() -> None:
     gate = admission()
-    with ExitStack() as visits:
-        for number in range(5):
-            visits.enter_context(gate.enter(f"client {number}"))
-        with pytest.raises(QueueFull, match="2 requests running and 3 waiting"):
-            visits.enter_context(gate.enter("one more"))
-        assert gate.inside == 5
-    assert gate.inside == 0
-    with gate.enter("one more"):
-        assert gate.inside == 1
+    with gate.admit("a") as first, gate.admit("a") as second, gate.admit("b") as other:
+        first.buffer(600)
+        second.buffer(400)
+        with pytest.raises(QueueFull):
+            second.buffer(1)
+        other.buffer(500)
+        with pytest.raises(QueueFull):
+            other.buffer(1)
+    assert gate.buffered_bytes.total() == 0
+    with gate.admit("a") as alone, pytest.raises(PayloadTooLarge, match="more than 1000 bytes"):
+        alone.buffer(1001)
 
 
 def test_a_client_has_its_own_limit() -> None:
     gate = admission(per_client=1)
-    with gate.enter("a"), gate.enter("b"), pytest.raises(TooManyRequests), gate.enter("a"):
+    with gate.admit("a"), gate.admit("b"), pytest.raises(TooManyRequests), gate.admit("a"):
         pass
-    with gate.enter("a"):
+    with gate.admit("a"):
         pass
-
-
-def test_reserved_bytes_are_released_at_the_end_of_a_request() -> None:
-    gate = admission()
-    with gate.enter("a") as first, gate.enter("b") as second:
-        first.reserve(1200)
-        second.reserve(800)
-        with pytest.raises(QueueFull):
-            second.reserve(1)
-    assert gate.buffered_bytes == 0
-
-
-def test_a_request_that_alone_exceeds_the_buffer_is_too_large_without_retry() -> None:
-    with admission().enter("a") as visit, pytest.raises(PayloadTooLarge, match="more than 2000 bytes"):
-        visit.reserve(2001)
 
 
 def test_one_client_cannot_hold_all_streams() -> None:
@@ -63,61 +140,30 @@ def test_one_client_cannot_hold_all_streams() -> None:
         with pytest.raises(QueueFull, match="3 streams are open"):
             streams.enter_context(gate.stream("b"))
     assert gate.streams == 0
-    with gate.stream("a"):
-        assert gate.streams == 1
 
 
-def test_turns_are_in_order_and_a_canceled_wait_releases_its_place() -> None:
+def test_the_expected_wait_follows_the_pixels_and_not_the_requests() -> None:
+    gate = admission()
+    for _ in range(100):
+        gate.measured(LARGE_PX, 0.2)  # two batches of large images were labeled
+    large_s, small_s = gate.expected_s("a", LARGE_PX), gate.expected_s("a", 300_000)
+    assert 10 < large_s / small_s < 20
+
+
+def test_requests_that_would_wait_too_long_are_rejected_unless_a_slot_is_free() -> None:
     async def scene() -> None:
-        gate = admission(concurrent=1)
-        order: list[str] = []
-        done = asyncio.Event()
-
-        async def work(name: str) -> None:
-            async with gate.turn():
-                order.append(name)
-                await done.wait()
-
-        tasks = [asyncio.create_task(work(name)) for name in "abc"]
-        await asyncio.sleep(0.01)
-        assert (order, gate.waiting, gate.working) == (["a"], 2, 1)
-        tasks[1].cancel()
-        await asyncio.sleep(0.01)
-        assert gate.waiting == 1
-        done.set()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        assert (order, gate.waiting, gate.working) == (["a", "c"], 0, 0)
-
-    asyncio.run(scene())
-
-
-def test_requests_that_would_wait_too_long_are_rejected_before_the_queue_is_full() -> None:
-    async def scene() -> None:
-        gate = admission(concurrent=1, queue=100, wait_s=0.5)
-        for _ in range(40):
-            async with gate.turn():
-                await asyncio.sleep(0.01)
-        turn_s = gate.expected_s()
-        assert turn_s > 0.008
-        with ExitStack() as visits:
-
-            def crowd() -> None:
-                for number in range(101):
-                    visits.enter_context(gate.enter(str(number)))
-
-            with pytest.raises(QueueFull, match=r"would take about 0\.[56] s"):
-                crowd()
-            assert gate.inside == pytest.approx(0.5 / turn_s, abs=1.5)
-
-    asyncio.run(scene())
-
-
-def test_no_request_is_rejected_for_its_expected_time_while_a_turn_is_free() -> None:
-    async def scene() -> None:
-        gate = admission(concurrent=2, wait_s=0.001)
-        async with gate.turn():
-            await asyncio.sleep(0.05)
-        with gate.enter("a"), gate.enter("b"), pytest.raises(QueueFull), gate.enter("c"):
-            pass
+        gate = admission(concurrent=2, queue=100, wait_s=0.5)
+        for _ in range(200):
+            gate.measured(LARGE_PX, 5.0)
+        async with AsyncExitStack() as running:
+            for _ in range(2):
+                await running.enter_async_context(gate.slot("a", pixels=LARGE_PX))
+            with pytest.raises(QueueFull, match="would take about"):
+                await running.enter_async_context(gate.slot("a", pixels=LARGE_PX))
+            with pytest.raises(QueueFull, match="would take about"), gate.admit("a"):
+                pass
+            with gate.admit("b"):
+                pass  # a small request of another client waits for its turn only
+        assert gate.admitted == 0
 
     asyncio.run(scene())

@@ -59,5 +59,5 @@ def test_the_limits_of_a_form_apply_to_json(connect: Connect) -> None:
 
 def test_json_reserves_the_bytes_of_its_copies(connect: Connect) -> None:
     body = {"images": [{"base64": in_base64(PHOTO)}]}
-    problem(post_json(connect(max_buffered_bytes=3 * len(PHOTO)), body), 413, "payload-too-large")
-    assert post_json(connect(max_buffered_bytes=5 * len(PHOTO)), body).status_code == 200
+    problem(post_json(connect(max_buffered_bytes=7 * len(PHOTO)), body), 413, "payload-too-large")
+    assert post_json(connect(max_buffered_bytes=9 * len(PHOTO)), body).status_code == 200

@@ -12,9 +12,12 @@ import pytest
 from fastapi.testclient import TestClient
 
 from mien.app.inference.classifier import Classifier
+from mien.app.inference.detect import Box
+from mien.app.inference.pipeline import LabeledFace
 from mien.app.main import create_app
+from mien.app.service.serialize import face_result
 from mien.app.settings import Settings
-from mien.data.contract import LABELS, Array, decode
+from mien.data.contract import EIGHT_LABELS, LABELS, Array, decode
 from mien.data.contract.decode import formats
 from tests.support import encoded, gradient_image, tiny_artifact
 from tests.unit.app.conftest import Connect, LocalClient, SlowDetector
@@ -97,6 +100,13 @@ def test_a_label_below_the_threshold_is_flagged_and_stays_one_of_the_seven(clien
     assert (sure["label"], sure["uncertain"]) == (face["label"], False)
 
 
+def test_all_labels_of_a_model_with_contempt_can_be_ranked(client: TestClient) -> None:
+    assert len(post(client, PHOTO, top_k=8).json()["images"][0]["faces"][0]["top"]) == 7
+    row = np.linspace(0, 0.25, 8, dtype=np.float32)
+    face = LabeledFace(*(Box(0, 0, 9, 9), np.zeros((5, 2), np.float32), 1.0), row, "contempt", 0.25, False, 0.0)
+    assert [entry.label for entry in face_result(face, top_k=8).top] == list(reversed(EIGHT_LABELS))
+
+
 def test_the_default_threshold_is_that_of_the_model(client: TestClient) -> None:
     assert post(client, PHOTO).json()["confidence_threshold"] == 0.3
 
@@ -122,7 +132,7 @@ def test_explain_is_rejected_if_the_model_has_no_attention_map(client: TestClien
 
 
 @pytest.mark.parametrize(
-    "query", [{"top_k": 8}, {"top_k": "x"}, {"confidence_threshold": 1.5}, {"min_face_px": 0}, {"url": "http://x"}]
+    "query", [{"top_k": 9}, {"top_k": "x"}, {"confidence_threshold": 1.5}, {"min_face_px": 0}, {"url": "http://x"}]
 )
 def test_an_invalid_option_is_rejected_by_name(client: TestClient, query: dict[str, object]) -> None:
     assert next(iter(query)) in problem(post(client, PHOTO, **query), 422, "invalid-request")
