@@ -1,6 +1,6 @@
 """ASGI application of the service.
 
-Run it with `mien serve`, or with any ASGI server: `uvicorn --factory app.main:create_app`.
+Run it with `mien serve`, or with any ASGI server: `uvicorn --factory mien.app.main:create_app`.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -91,5 +91,6 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[dict[str, object]]:
     app.state.service = service
     with on_stop(service.drain, after_s=settings.drain_s):
         refused = lambda slug: service.metrics.rejections.labels(slug).inc()  # noqa: E731
-        yield {STATE_KEY: Connections(settings.header_timeout_s, settings.max_connections, refused)}
+        limits = Connections(settings.header_timeout_s, settings.body_timeout_s, settings.max_connections, refused)
+        yield {STATE_KEY: limits}
     service.close()

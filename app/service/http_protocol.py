@@ -1,8 +1,8 @@
 """HTTP/1.1 connections with limits that uvicorn lacks.
 
-uvicorn closes connections that are idle between requests, but it waits forever for incomplete headers and for clients
-that do not read the response, and it accepts headers of any size. When it stops, it drops connections whose first bytes
-have not arrived yet.
+uvicorn closes connections that are idle between requests, but it waits forever for incomplete headers and bodies and
+for clients that do not read the response, and it accepts headers of any size. When it stops, it drops connections whose
+first bytes have not arrived yet. Here, every state of a connection has a deadline that arriving data does not extend.
 """
 
 import json
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 
+from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.utils import get_remote_addr
@@ -24,18 +25,21 @@ from mien.app.service.problems import MEDIA_TYPE, Problem, problem_body, problem
 STATE_KEY: Final = "mien.connections"
 MAX_HEAD_BYTES: Final = 65_536
 MAX_HEADERS: Final = 100
-_FLUSH_S: Final = 10.0
+_UNREAD_S: Final = 10.0  # for a client to read what fills the buffers of the connection
 _LAST_REQUEST_S: Final = 1.0
+_AFTER_ROUTE_S: Final = 1.0  # a route that reads the body responds first, with its own error
 
 
 @dataclass(frozen=True, slots=True)
 class Connections:
     """Limits of the connections of this process, and a callback for rejections.
 
-    header_timeout_s: time to receive the headers of a request. max_connections: number of open connections.
+    header_timeout_s, body_timeout_s: time to receive the headers and the body of a request.
+    max_connections: number of open connections.
     """
 
     header_timeout_s: float = 10.0
+    body_timeout_s: float = 30.0
     max_connections: int = 1024
     refused: Callable[[str], None] = lambda _slug: None
 
@@ -56,7 +60,14 @@ class BoundedProtocol(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._limits: Connections = app_state.get(STATE_KEY, Connections())
-        self._head_timer: TimerHandle | None = None
+        self._state = ""  # what the connection waits for, and for which request
+        self._deadline: TimerHandle | None = None
+        self._requests = 0  # heads received
+        self._in_head = True  # also after data that begins no request, such as empty lines
+        self._in_body = False
+        self._pauses = 0
+        self._lost = False
+        self._responding: RequestResponseCycle | None = None
         self._stopping = False
         self._unread_bytes = 0  # bytes passed to the parser since its last event other than a part of the headers
         self._head_bytes = 0  # size of the URL and the headers so far
@@ -67,12 +78,60 @@ class BoundedProtocol(HttpToolsProtocol):
         if len(self.connections) > self._limits.max_connections:
             full = f"{self._limits.max_connections} connections are open: try again in a moment"
             self._refuse(problem_for(QueueFull()), full)
-            return
-        self._expect_head()
+        self._update_deadline()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._head_came()
+        self._lost = True
+        self._cancel_deadline()
+        if self._responding is not None:
+            self._responding.disconnected = True  # uvicorn tells only the last one of pipelined requests
         super().connection_lost(exc)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._responding = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def handle_websocket_upgrade(self) -> None:
+        self._cancel_deadline()  # the stream has its own
+        super().handle_websocket_upgrade()
+
+    def _update_deadline(self) -> None:
+        """Start the timer of the connection's state, unless it runs already."""
+        if self._lost:
+            return
+        cycle: RequestResponseCycle | None = self.cycle  # none before the first request
+        responding = cycle is not None and not cycle.response_complete
+        wait_s: float | None
+        if self.transport.is_closing():
+            state, wait_s, late = "close", _UNREAD_S, self.transport.abort
+        elif self.flow.write_paused:
+            state, wait_s, late = f"unread {self._pauses}", _UNREAD_S, self.transport.abort
+        elif self._in_body and not self.pipeline:
+            state, late = f"body {self._requests}", self._body_late
+            wait_s = self._limits.body_timeout_s + _AFTER_ROUTE_S
+        elif responding:
+            state, wait_s, late = "route", None, self.transport.abort  # routes have their own time limit
+        elif self._in_head:
+            state, wait_s, late = f"head {self._requests}", self._limits.header_timeout_s, self._head_late
+        else:
+            state, wait_s, late = f"idle {self._requests}", self.timeout_keep_alive, self.timeout_keep_alive_handler
+        if state != self._state:
+            self._cancel_deadline()
+            self._state = state
+            self._deadline = None if wait_s is None else self.loop.call_later(wait_s, late)
+
+    def _cancel_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _head_late(self) -> None:
+        detail = f"the request headers did not arrive within {self._limits.header_timeout_s:g} s"
+        self._refuse(status_problem(HTTPStatus.REQUEST_TIMEOUT), detail)
+
+    def _body_late(self) -> None:
+        detail = f"the body did not arrive within {self._limits.body_timeout_s:g} s"
+        self._refuse(status_problem(HTTPStatus.REQUEST_TIMEOUT), detail)
 
     def data_received(self, data: bytes) -> None:
         """Pass data to the parser in pieces; its time is quadratic in the number of parts of a header."""
@@ -81,15 +140,15 @@ class BoundedProtocol(HttpToolsProtocol):
                 return
             piece = data[start : start + MAX_HEAD_BYTES]
             self._unread_bytes += len(piece)
+            self._in_head = not self._in_body
             super().data_received(piece)
             if self._unread_bytes > MAX_HEAD_BYTES:
                 self._refuse_head()
+        self._update_deadline()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._head_bytes = self._headers = 0
-        if self._head_timer is None:
-            self._expect_head()
+        self._in_head, self._head_bytes, self._headers = True, 0, 0
 
     def on_url(self, url: bytes) -> None:
         self._add_to_head(len(url))
@@ -101,7 +160,8 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        self._head_came()
+        self._requests += 1
+        self._in_head, self._in_body = False, True
         self._unread_bytes = 0
         super().on_headers_complete()
         if self._stopping:
@@ -112,8 +172,22 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
+        self._in_body = False
         self._unread_bytes = 0
         super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._update_deadline()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._pauses += 1
+        self._update_deadline()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._update_deadline()
 
     def shutdown(self) -> None:
         """Respond to running requests and to those that arrive within one second, then close."""
@@ -125,11 +199,11 @@ class BoundedProtocol(HttpToolsProtocol):
             self.loop.call_later(_LAST_REQUEST_S, self.shutdown)
         else:
             super().shutdown()
+            self._update_deadline()
 
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()
-        # Closing waits until the client has read all buffered data; abort if it never does.
-        self.loop.call_later(_FLUSH_S, self.transport.abort)
+        self._update_deadline()
 
     def send_400_response(self, msg: str) -> None:
         if self._head_bytes > MAX_HEAD_BYTES or self._headers > MAX_HEADERS:
@@ -146,21 +220,13 @@ class BoundedProtocol(HttpToolsProtocol):
         limits = f"at most {MAX_HEAD_BYTES:,} bytes and {MAX_HEADERS} headers are accepted"
         self._refuse(status_problem(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE), f"request headers: {limits}")
 
-    def _expect_head(self) -> None:
-        self._head_timer = self.loop.call_later(self._limits.header_timeout_s, self._head_late)
-
-    def _head_came(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
-
-    def _head_late(self) -> None:
-        detail = f"the request headers did not arrive within {self._limits.header_timeout_s:g} s"
-        self._refuse(status_problem(HTTPStatus.REQUEST_TIMEOUT), detail)
-
     def _refuse(self, problem: Problem, detail: str) -> None:
-        """Respond without the application, and close."""
+        """Respond without the application, and close; abort if the response of a route has begun."""
         if self.transport.is_closing():
+            return
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is not None and cycle.response_started and not cycle.response_complete:
+            self.transport.abort()
             return
         self._limits.refused(problem.slug)
         request_id = new_id()
@@ -171,6 +237,7 @@ class BoundedProtocol(HttpToolsProtocol):
         head += f"{REQUEST_ID}: {request_id}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
         self.transport.write(f"{head}{body}".encode("ascii"))
         self.transport.close()
+        self._update_deadline()
 
     def _log_refusal(self, problem: Problem, request_id: str) -> None:
         address = get_remote_addr(self.transport)

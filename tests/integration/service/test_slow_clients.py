@@ -1,14 +1,49 @@
-"""Timeouts for slow clients, without an effect on others."""
+"""Deadlines of connections in every state, without an effect on other clients."""
 
 import socket
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 
 import httpx
+import pytest
 
 from tests.integration.service.conftest import Serve
 from tests.serving import Server
+from tests.support import encoded, gradient_image
 
+PHOTO = encoded(gradient_image(64, 64), "JPEG")
 POST = b"POST /v1/expressions HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/jpeg\r\n"
+GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
+CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+@contextmanager
+def served_once(server: Server, request: bytes = GET + b"\r\n") -> Iterator[socket.socket]:
+    """A connection that has read a whole response."""
+    with socket.create_connection(server.address, timeout=20) as client:
+        client.sendall(request)
+        response = b""
+        while not response.endswith(b"}"):
+            response += client.recv(65536)
+        yield client
+
+
+def seconds_until_closed(client: socket.socket, drip: bytes = b"") -> float:
+    """How long the server keeps a connection open that gets one byte now and then."""
+    start = time.monotonic()
+    client.settimeout(0.2)
+    while time.monotonic() - start < 30:
+        try:
+            if not client.recv(65536):
+                break
+        except TimeoutError:
+            if drip:
+                client.sendall(drip[:1])
+                drip = drip[1:] + drip[:1]
+        except OSError:
+            break
+    return time.monotonic() - start
 
 
 def test_headers_that_never_end_time_out(common: Server) -> None:
@@ -23,11 +58,74 @@ def test_a_silent_connection_is_closed(common: Server) -> None:
     assert common.send().startswith(b"HTTP/1.1 408")
 
 
-def test_a_body_that_never_ends_times_out(common: Server) -> None:
+@pytest.mark.parametrize("stray", [b"\r\n", b"x", b"GET"])
+def test_a_byte_after_a_response_does_not_keep_the_connection(common: Server, stray: bytes) -> None:
+    with served_once(common) as client:
+        client.sendall(stray)
+        assert seconds_until_closed(client) < 5
+    with served_once(common) as client:
+        assert seconds_until_closed(client, drip=b"\r\n") < 5
+
+
+def test_connections_that_send_a_stray_byte_do_not_exhaust_the_service(serve: Serve) -> None:
+    server = serve(max_connections=20, header_timeout_s=1, api_key_sha256="ab" * 32)
+    with ExitStack() as connections:
+        for _ in range(19):
+            connections.enter_context(served_once(server)).sendall(b"\r\n")
+        time.sleep(3)
+        assert [httpx.get(f"{server.url}/health").status_code for _ in range(5)] == [200] * 5
+
+
+@pytest.mark.parametrize(
+    ("head", "drip"),
+    [
+        (POST + b"Content-Length: 1000\r\n\r\n", b"a"),
+        (GET + b"Content-Length: 1000\r\n\r\n", b"a"),
+        (GET + CHUNKED, b"1\r\na\r\n"),
+        (GET + CHUNKED + b"0\r\n", b"X: 1\r\n"),
+    ],
+    ids=["read by the route", "of a finished response", "in chunks", "in trailers"],
+)
+def test_a_dripped_body_times_out(common: Server, head: bytes, drip: bytes) -> None:
+    with socket.create_connection(common.address, timeout=20) as client:
+        client.sendall(head)
+        assert seconds_until_closed(client, drip) < 8
+
+
+def test_a_body_that_never_ends_gets_a_problem(common: Server) -> None:
     response = common.send(POST + b"Content-Length: 1000\r\n\r\nabc")
     assert response.startswith(b"HTTP/1.1 408")
     assert b"request-timeout" in response
     assert httpx.get(f"{common.url}/ready").json()["requests_inside"] == 0
+
+
+def test_unread_responses_are_aborted(common: Server) -> None:
+    """Pipelined assets of 9 MB, and a client that reads nothing."""
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(common.address)
+        client.sendall(b"GET /docs/assets/swagger-ui-bundle.js HTTP/1.1\r\nHost: localhost\r\n\r\n" * 6)
+        time.sleep(13)
+        client.settimeout(20)
+        received = 0
+        while part := client.recv(1 << 20):
+            received += len(part)
+        assert received < 5_000_000, "what was in buffers"
+    assert "Traceback" not in common.log.read_text()
+
+
+def test_a_response_that_is_read_slowly_but_steadily_is_complete(common: Server) -> None:
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        client.connect(common.address)
+        client.sendall(
+            b"GET /docs/assets/swagger-ui-bundle.js HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        )
+        received = 0
+        while part := client.recv(65536):
+            received += len(part)
+            time.sleep(0.2)
+    assert received > 1_000_000
 
 
 def test_a_connection_above_the_limit_gets_a_problem(serve: Serve) -> None:

@@ -24,9 +24,9 @@ if "--multiprocessing-fork" in sys.argv:
 {slow}
 """
 _SLOW_MODELS = """
-        import mien.app.main
-        build = app.main.build_pipelines
-        app.main.build_pipelines = lambda settings: time.sleep(8) or build(settings)
+        import mien.app.main as main
+        build = main.build_pipelines
+        main.build_pipelines = lambda settings: time.sleep(8) or build(settings)
 """
 _SLOW_IMPORT = """
         find = lambda name, *_: name == "mien.app.main" and time.sleep(8) or None
