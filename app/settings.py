@@ -164,16 +164,20 @@ class Settings(BaseSettings):
 def load_settings(**overrides: object) -> Settings:
     """Read the environment; `overrides` that are not None take precedence.
 
-    Raises: SettingsError, naming the variable, what was found and what is allowed.
+    Raises: SettingsError, naming the variable or the override, what was found and what is allowed.
     """
     _reject_unknown_variables()
     given = {name: value for name, value in overrides.items() if value is not None}
+    for name in sorted(given.keys() - Settings.model_fields.keys()):
+        nearest = difflib.get_close_matches(name, Settings.model_fields, n=1, cutoff=0)[0]
+        raise SettingsError(f"{name}: unknown setting. Did you mean {nearest}?")
     try:
         return Settings(**given)  # type: ignore[arg-type]  # pydantic checks the types
     except ValidationError as error:
         first = error.errors()[0]
         name = "_".join(str(part) for part in first["loc"]) or "settings"
-        raise SettingsError(f"{ENV_PREFIX}{name.upper()}={first['input']!r}: {first['msg']}") from error
+        source = name if name in given else _variable(name)
+        raise SettingsError(f"{source}={first['input']!r}: {first['msg']}") from error
 
 
 def environment(settings: Settings) -> dict[str, str | None]:

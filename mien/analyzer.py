@@ -24,7 +24,7 @@ from mien.app.inference.detect import Box
 from mien.app.inference.pipeline import Analysis, LabeledFace, Pipeline, build_pipeline
 from mien.app.inference.runtime.sessions import CPU
 from mien.app.settings import Device, load_settings
-from mien.data.contract import LANDMARKS, Array, ImageTooLarge, by_label, decode
+from mien.data.contract import LANDMARKS, Array, DecodeError, ImageTooLarge, by_label, decode
 from mien.data.contract.decode import upright_rgb
 from mien.data.errors import MienError
 
@@ -122,7 +122,7 @@ class Analyzer:
     """Finds faces in photos and labels their expressions; thread-safe."""
 
     def __init__(
-        self, *, model: str | os.PathLike[str] | None = None, device: Device | None = None, **settings: Any
+        self, model: str | os.PathLike[str] | None = None, *, device: Device | None = None, **settings: Any
     ) -> None:
         """Open, verify and warm up the detector and the model.
 
@@ -160,7 +160,8 @@ class Analyzer:
 
     def analyze_batch(self, images: Iterable[Image]) -> list[Faces]:
         """Label several photos, in order. Raises: see `analyze`, at the first image that cannot be used."""
-        if isinstance(images, str | bytes | os.PathLike):
+        single = (str, os.PathLike, bytes, bytearray, memoryview, PIL.Image.Image)
+        if isinstance(images, single) or hasattr(images, "read") or getattr(images, "ndim", 0) == 3:
             raise TypeError(f"{type(images).__name__}: expected several images. For one, call analyze().")
         return [self.analyze(image) for image in images]
 
@@ -195,24 +196,10 @@ class Analyzer:
                     "image of Pillow: its file is closed, and its pixels are not loaded. Load it first."
                 )
             return upright_rgb(image, max_pixels=self._settings.max_pixels)
-        if isinstance(image, bytes | bytearray | memoryview):
-            return bytes(image)
         limit = self._settings.max_bytes
-        if isinstance(image, str | os.PathLike):
-            with Path(image).open("rb") as file:
-                payload = file.read(limit + 1)
-        elif (read := getattr(image, "read", None)) is not None:
-            payload = read(limit + 1)
-        else:
-            hint = " (cv2.imread returns None if it cannot read a file)" if image is None else ""
-            raise TypeError(
-                f"{type(image).__name__}{hint}: expected a path, bytes, a binary file, an image of Pillow, or an array"
-            )
-        if not isinstance(payload, bytes):
-            raise TypeError(
-                f"{type(image).__name__}.read() returned {type(payload).__name__}, expected bytes: open the file in "
-                "binary mode; of an upload in FastAPI, pass `upload.file`"
-            )
+        payload = bytes(image) if isinstance(image, bytes | bytearray | memoryview) else _read_file(image, limit + 1)
+        if not payload:
+            raise DecodeError("no bytes. If the file was read before, call file.seek(0).")
         if len(payload) > limit:
             raise PayloadTooLarge(f"more than {limit:,} bytes. Analyzer(max_bytes=...) sets another limit.")
         return payload
@@ -236,9 +223,32 @@ def _checked(pixels: Array) -> Array:
         hint = "With the channels last, pixels.transpose(1, 2, 0)."
     elif pixels.ndim == 4:
         hint = "For several photos, call analyze_batch()."
+    elif shape[2:] == (3,):
+        hint = "If they are in 0 to 255, pixels.astype(np.uint8); if in 0 to 1, (pixels * 255).astype(np.uint8)."
     else:
-        hint = "Scale floating-point pixels to 0 to 255, and convert them with .astype(np.uint8)."
+        hint = "Pass a path or the bytes of an image file instead."
     raise InvalidRequest(f"pixels {shape} {pixels.dtype}: expected (H, W, 3) uint8 in RGB. {hint}")
+
+
+def _read_file(file: object, size: int) -> bytes:
+    """The first `size` bytes of a path or a binary file object."""
+    if isinstance(file, str | os.PathLike):
+        if str(file).startswith(("http://", "https://")):
+            raise InvalidRequest("URLs are not read. Download the image, and pass its bytes.")
+        with open(file, "rb") as opened:  # noqa: PTH123  # Path("") would be the current folder
+            return opened.read(size)
+    if not hasattr(file, "read"):
+        hint = " (cv2.imread returns None if it cannot read a file)" if file is None else ""
+        raise TypeError(
+            f"{type(file).__name__}{hint}: expected a path, bytes, a binary file, an image of Pillow, or an array"
+        )
+    payload = file.read(size)
+    if not isinstance(payload, bytes):
+        raise TypeError(
+            f"{type(file).__name__}.read() returned {type(payload).__name__}, expected bytes: open the file in binary "
+            "mode; of an upload in FastAPI, pass `upload.file`"
+        )
+    return payload
 
 
 def _face(face: LabeledFace) -> Face:

@@ -47,6 +47,14 @@ def test_a_value_out_of_range_names_its_variable(monkeypatch: pytest.MonkeyPatch
         load_settings()
 
 
+def test_an_argument_is_named_as_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(os.environ, "MIEN_DEVICE", "cuda")
+    with pytest.raises(SettingsError, match=r"^device='gpu': .*'cuda' or 'tensorrt'"):
+        load_settings(device="gpu")
+    with pytest.raises(SettingsError, match=r"^min_fac_px: unknown setting\. Did you mean min_face_px\?"):
+        load_settings(min_fac_px=24)
+
+
 def test_workers_get_an_option_equal_to_its_default_despite_a_variable(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

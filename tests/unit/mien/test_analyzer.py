@@ -21,7 +21,7 @@ from mien.app.inference.drawing import annotate
 from mien.app.inference.pipeline import build_pipeline
 from mien.app.inference.runtime.sessions import cuda_obstacle
 from mien.app.settings import load_settings
-from mien.data.contract import LABELS, LANDMARKS, ImageTooLarge, UnsupportedImage, align, decode
+from mien.data.contract import LABELS, LANDMARKS, DecodeError, ImageTooLarge, UnsupportedImage, align, decode
 from mien.data.contract.palette import COLORS
 from tests.support import encoded, gradient_image, sample_photo, tiny_artifact
 
@@ -100,7 +100,8 @@ def _closed(payload: bytes) -> PIL.Image.Image:
         (np.zeros((4, 5, 1), np.uint8), r"np\.dstack\(\[pixels\] \* 3\)"),
         (np.zeros((4, 5, 4), np.uint8), r"pixels\[\.\.\., :3\]"),
         (np.zeros((3, 4, 5), np.uint8), r"pixels\.transpose\(1, 2, 0\)"),
-        (np.zeros((4, 5, 3)), r"astype\(np\.uint8\)"),
+        (np.zeros((4, 5, 3)), r"pixels\.astype\(np\.uint8\); if in 0 to 1, \(pixels \* 255\)\.astype\(np\.uint8\)"),
+        (np.zeros((4, 5, 2), np.uint8), "path or the bytes"),
         (np.zeros((2, 4, 5, 3), np.uint8), r"analyze_batch\(\)"),
         (np.zeros((0, 5, 3), np.uint8), "empty"),
         (np.zeros((), np.uint8), "uint8"),
@@ -112,7 +113,7 @@ def test_pixels_of_another_shape_or_type_are_rejected_with_what_to_do(
     with pytest.raises(MienError, match=r"expected .H, W, 3. uint8 in RGB") as error:
         analyzer.analyze(pixels)
     assert re.search(hint, str(error.value))
-    if pixels.ndim == 2 or hint.startswith(r"pixels"):  # what the message proposes is accepted
+    if pixels.ndim == 2 or hint.startswith((r"pixels\[", r"pixels\.t")):  # what the message proposes is accepted
         analyzer.analyze(eval(re.search(r"(np\.dstack\(.*\)|pixels[\[.].*)\.$", str(error.value))[1]))  # noqa: S307
 
 
@@ -245,8 +246,14 @@ def test_an_image_that_cannot_be_read_is_named(analyzer: Analyzer, tmp_path: Pat
     (tmp_path / "notes.txt").write_text("no image", encoding="utf-8")
     with pytest.raises(UnsupportedImage, match=r"notes\.txt: not an image in a supported format"):
         analyzer.analyze_batch([sample_photo(), tmp_path / "notes.txt"])
-    with pytest.raises(MienError, match="empty"):
+    with pytest.raises(DecodeError, match=r"no bytes\. If the file was read before, call file\.seek\(0\)"):
+        analyzer.analyze(io.BytesIO())
+    with pytest.raises(DecodeError, match="no bytes"):
         analyzer.analyze(b"")
+    with pytest.raises(MienError, match=r"^https://example\.org/a\.jpg: URLs are not read\. Download the image"):
+        analyzer.analyze("https://example.org/a.jpg")
+    with pytest.raises(FileNotFoundError):
+        analyzer.analyze("")
     with pytest.raises(FileNotFoundError):
         analyzer.analyze(tmp_path / "missing.jpg")
     with pytest.raises((IsADirectoryError, PermissionError)):  # Windows has the latter
@@ -278,7 +285,8 @@ def test_an_input_of_another_type_is_a_type_error(analyzer: Analyzer, image: obj
 
 
 def test_one_photo_is_not_a_batch(analyzer: Analyzer) -> None:
-    for image in (str(sample_photo()), sample_photo(), b"bytes"):
+    images = (str(sample_photo()), sample_photo(), b"bytes", io.BytesIO(), PIL.Image.new("L", (9, 9)), gradient_image())
+    for image in images:
         with pytest.raises(TypeError, match=r"expected several images. For one, call analyze\(\)"):
             analyzer.analyze_batch(image)  # type: ignore[arg-type]
 
