@@ -51,7 +51,7 @@ test: lint ## check style, types and imports, then run the tests except the slow
 	@$(PYTEST)
 
 test-all: lint ## check style, types and imports, then run the tests including the slow ones
-	@$(PYTEST) -m "not soak"
+	@$(PYTEST) -m "not soak and not registry"
 
 lint: $(ENV_TEST)/.installed ## check style, types, imports and spelling only
 	@"$(ENV_TEST)/bin/ruff" check --quiet .

@@ -8,17 +8,17 @@ pins=$2
 cd "$(dirname "$0")/.."
 
 fits() { # whether a command is a supported Python
-  "$@" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' >/dev/null 2>&1
+  "$@" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1
 }
 
 find_python() {
-  for candidate in "${PYTHON:-python3}" python3.12 python3.11 python; do
+  for candidate in "${PYTHON:-python3}" python3.14 python3.13 python3.12 python3.11 python; do
     if fits "$candidate"; then printf '%s\n' "$candidate"; return; fi
   done
   found="no python3"
   if command -v python3 >/dev/null; then found=$(python3 --version 2>&1 || true); fi
-  echo "Python 3.11 or 3.12 is needed, found: $found." >&2
-  echo "Install one of them, or set its path: make ... PYTHON=/path/to/python3.12" >&2
+  echo "Python 3.11 or later is needed, found: $found." >&2
+  echo "Install one, or set its path: make ... PYTHON=/path/to/python3.13" >&2
   exit 1
 }
 

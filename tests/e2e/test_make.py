@@ -44,7 +44,7 @@ def test_a_missing_python_is_reported(
     env = empty_home | {"PATH": _only_tools(tools, python=found), "ENV_SERVE": "another-environment"}
     result = _make("label", cwd=clone, env=env)
     assert result.returncode != 0
-    assert "Python 3.11 or 3.12 is needed" in result.stderr
+    assert "Python 3.11 or later is needed" in result.stderr
     assert message in result.stderr
     assert not (clone / "another-environment").exists()
 
