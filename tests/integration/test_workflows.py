@@ -1,0 +1,115 @@
+"""Workflows and forms of the hosted repository, read as YAML; the checks of a release run for real."""
+
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support import ROOT
+
+GITHUB = ROOT / ".github"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+WORKFLOWS = sorted(path.name for path in (GITHUB / "workflows").iterdir())
+
+
+def _read(name: str) -> dict[str, Any]:
+    content: dict[str, Any] = yaml.safe_load((GITHUB / name).read_text(encoding="utf-8"))
+    return content
+
+
+def _steps(workflow: str, job: str | None = None) -> list[dict[str, Any]]:
+    jobs = _read(f"workflows/{workflow}")["jobs"]
+    return [step for name, content in jobs.items() if job in (None, name) for step in content["steps"]]
+
+
+def _commands(workflow: str, job: str | None = None) -> list[str]:
+    return [step["run"] for step in _steps(workflow, job) if "run" in step]
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS)
+def test_a_workflow_may_only_read_and_its_actions_are_pinned_to_commits(workflow: str) -> None:
+    content = _read(f"workflows/{workflow}")
+    assert content["permissions"] == {"contents": "read"}
+    granted = {name: job["permissions"] for name, job in content["jobs"].items() if "permissions" in job}
+    assert granted == ({"publish": {"id-token": "write"}} if workflow == "release.yml" else {})
+    for step in _steps(workflow):
+        assert "uses" not in step or re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", step["uses"]), step
+    assert all("timeout-minutes" in job for job in content["jobs"].values())
+
+
+def test_workflows_run_the_local_command() -> None:
+    assert _commands("ci.yml", "test") == [".ci/run test"]
+    assert _commands("nightly.yml", "test") == [".ci/run"]
+    assert os.access(ROOT / ".ci" / "run", os.X_OK)
+
+
+def test_tests_run_on_the_oldest_and_the_newest_python() -> None:
+    stated = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
+    assert PROJECT["requires-python"] == f">={stated[0]}"
+    for workflow in ("ci.yml", "nightly.yml"):
+        matrix = _read(f"workflows/{workflow}")["jobs"]["test"]["strategy"]["matrix"]
+        assert matrix["python"] == [stated[0], stated[-1]]
+
+
+def test_labeling_runs_on_macos_and_windows() -> None:
+    systems = _read("workflows/ci.yml")["jobs"]["label"]["strategy"]["matrix"]["os"]
+    assert {system.partition("-")[0] for system in systems} == {"macos", "windows"}
+
+
+def test_commands_name_files_and_targets_that_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    for workflow in WORKFLOWS:
+        commands = "\n".join(_commands(workflow))
+        assert set(re.findall(r"^make ([a-z-]+)", commands, re.MULTILINE)) <= targets
+        assert all((ROOT / path).exists() for path in re.findall(r"requirements/[\w.]+", commands))
+
+
+@pytest.mark.skipif(shutil.which("unzip") is None, reason="unzip is not installed")
+@pytest.mark.parametrize(
+    ("tag", "more", "passes"), [("v0.2.0", [], True), ("v0.2.0", ["data/contract.py"], False), ("v0.2.1", [], False)]
+)
+def test_a_release_has_one_top_level_name_and_the_version_of_its_tag(
+    tag: str, more: list[str], passes: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "dist").mkdir()
+    with zipfile.ZipFile(tmp_path / "dist" / "mien-0.2.0-py3-none-any.whl", "w") as wheel:
+        for name in ["mien/__init__.py", "mien/data/contract.py", "mien-0.2.0.dist-info/METADATA", *more]:
+            wheel.writestr(name, "")
+    (command,) = (command for command in _commands("release.yml", "build") if "unzip" in command)
+    env = {"PATH": os.environ["PATH"], "TAG": tag}
+    result = subprocess.run(["bash", "-e", "-c", command], cwd=tmp_path, env=env, capture_output=True, check=False)
+    assert (result.returncode == 0) is passes
+
+
+def test_updates_are_proposed_for_every_kind_of_pin() -> None:
+    updates = _read("dependabot.yml")["updates"]
+    assert {update["package-ecosystem"] for update in updates} == {"pip", "npm", "docker", "github-actions"}
+    for update in updates:
+        for folder in update.get("directories", [update.get("directory")]):
+            assert (ROOT / folder.strip("/")).is_dir()
+
+
+def test_forms_refuse_photos_of_people_and_a_bug_report_has_the_output_of_doctor() -> None:
+    forms = {path.stem: _read(f"ISSUE_TEMPLATE/{path.name}") for path in (GITHUB / "ISSUE_TEMPLATE").iterdir()}
+    assert forms.pop("config") == {"blank_issues_enabled": False}
+    for form in forms.values():
+        fields = {field["id"]: field for field in form["body"] if "id" in field}
+        assert all(option["required"] for option in fields["photos"]["attributes"]["options"])
+    required = {field["id"] for field in forms["bug"]["body"] if field.get("validations", {}).get("required")}
+    assert "doctor" in required
+
+
+def test_the_citation_is_of_the_newest_version_in_the_changelog() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    version, date = re.findall(r"^## \[(\d\S+)\] - (\S+)$", changelog, re.MULTILINE)[0]
+    assert (citation["version"], str(citation["date-released"])) == (version, date)
+    assert citation["version"] == PROJECT["version"]
+    assert citation["license"] == PROJECT["license"]
