@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     __version__: str
 
-__all__ = ["LABELS", "Analyzer", "Box", "Face", "Faces", "Image", "MienError", "__version__"]
+__all__ = ["LABELS", "Analyzer", "Box", "Face", "Faces", "Image", "MienError"]
 
 _PLACES: Final = {
     "Box": ("mien.app.inference.detect", "Box"),
@@ -30,11 +30,11 @@ _PLACES: Final = {
 if not TYPE_CHECKING:  # otherwise, a type checker would accept any name
 
     def __getattr__(name: str) -> object:
-        if name not in __all__:
+        if name not in {*__all__, "__version__"}:
             raise AttributeError(f"module 'mien' has no attribute {name!r}")
         module, attribute = _PLACES.get(name, ("mien.analyzer", name))
         return getattr(importlib.import_module(module), attribute)
 
 
 def __dir__() -> list[str]:
-    return sorted(globals().keys() | set(__all__))
+    return sorted({*globals(), *__all__, "__version__"})

@@ -299,10 +299,11 @@ def test_an_unknown_model_is_an_error() -> None:
 def test_the_package_lists_its_names_without_loading_them() -> None:
     program = """
 import sys, mien
-assert set(mien.__all__) <= set(dir(mien))
+assert {"__version__", *mien.__all__} <= set(dir(mien))
 assert not {"numpy", "cv2", "onnxruntime"} & sys.modules.keys()
 assert not hasattr(mien, "analyse")
 from mien import *
-assert {Analyzer, Face, Faces, Box, MienError, LABELS, Image} and __version__
+assert {Analyzer, Face, Faces, Box, MienError, LABELS, Image}
+assert mien.__version__ and "__version__" not in globals()
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
