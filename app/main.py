@@ -71,7 +71,7 @@ def _middleware(settings: Settings) -> list[Middleware]:
         Cors,
         allow_origins=settings.cors_origins,
         allow_methods=["GET", "POST"],
-        allow_headers=["Authorization", "Content-Type", "X-API-Key"],
+        allow_headers=["Authorization", "Content-Type", "X-API-Key", REQUEST_ID],
         expose_headers=[REQUEST_ID, "Mien-Provider", "Mien-Fallback", "Retry-After"],
     )
     open_paths = PROBE_PATHS | {METRICS_PATH} if settings.metrics_without_key else PROBE_PATHS

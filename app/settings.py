@@ -22,6 +22,7 @@ _NOT_SETTINGS: Final = frozenset(
 )
 Device = Literal["auto", "cpu", "cuda", "tensorrt"]
 Precision = Literal["auto", "fp32", "fp16", "int8"]
+Origin = Annotated[str, Field(pattern=r"^(\*|[a-z][a-z0-9+.-]*://[^/\s]+)$")]
 ApiKeyHash = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
@@ -120,7 +121,7 @@ class Settings(BaseSettings):
     api_key_sha256: Annotated[tuple[ApiKeyHash, ...], NoDecode] = Field(
         (), description="SHA-256 of each API key, hexadecimal, separated by commas; none: no key is needed"
     )
-    cors_origins: Annotated[tuple[str, ...], NoDecode] = Field(
+    cors_origins: Annotated[tuple[Origin, ...], NoDecode] = Field(
         (), description="origins whose pages may call the service, separated by commas; none: only its own page"
     )
 

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 
-from uvicorn._types import ASGI3Application
+from uvicorn._types import ASGI3Application, ASGISendEvent
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.utils import get_remote_addr
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 
 from mien.app.errors import QueueFull
@@ -244,3 +245,12 @@ class BoundedProtocol(HttpToolsProtocol):
         client = f"{address[0]}:{address[1]}" if address else ""
         line = '%s - "%s %s HTTP/%s" %d'  # the fields that uvicorn's formatter expects; the head is not to be trusted
         self.access_logger.info(line, client, "-", "-", "1.1", problem.status, extra={"request_id": request_id})
+
+
+class StreamProtocol(WebSocketsSansIOProtocol):
+    """One WebSocket; a refusal with a response is not logged as an error of the application."""
+
+    async def send(self, message: ASGISendEvent) -> None:
+        await super().send(message)
+        if self.close_sent:
+            self.handshake_complete = True  # uvicorn sets it for refusals without a response only

@@ -23,12 +23,23 @@ class RequestId(logging.Filter):
         return True
 
 
+class PathsOnly(logging.Filter):
+    """Removes query strings, which may contain keys, from the lines of requests and streams."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if isinstance(record.args, tuple) and record.name.startswith("uvicorn."):
+            record.args = tuple(
+                arg.partition("?")[0] if isinstance(arg, str) and arg.startswith("/") else arg for arg in record.args
+            )
+        return True
+
+
 class NoProbes(logging.Filter):
     """Drops access log records of successful probes."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         access = _access_fields(record)
-        return not (access and access["status"] == 200 and str(access["path"]).split("?")[0] in QUIET_PATHS)
+        return not (access and access["status"] == 200 and access["path"] in QUIET_PATHS)
 
 
 class JsonLines(logging.Formatter):
@@ -58,9 +69,9 @@ def log_config(style: Literal["text", "json"]) -> dict[str, Any]:
     """Configuration for `logging.config`: uvicorn's, with the loggers of this package and request ids."""
     chosen: dict[str, Any] = copy.deepcopy(LOGGING_CONFIG)
     chosen["loggers"]["mien"] = {"handlers": ["default"], "level": "INFO", "propagate": False}
-    chosen["filters"] = {"id": {"()": RequestId}, "no_probes": {"()": NoProbes}}
-    chosen["handlers"]["default"]["filters"] = ["id"]
-    chosen["handlers"]["access"]["filters"] = ["no_probes", "id"]
+    chosen["filters"] = {"id": {"()": RequestId}, "paths": {"()": PathsOnly}, "no_probes": {"()": NoProbes}}
+    chosen["handlers"]["default"]["filters"] = ["paths", "id"]
+    chosen["handlers"]["access"]["filters"] = ["paths", "no_probes", "id"]
     for formatter in chosen["formatters"].values():
         formatter["fmt"] += "%(suffix)s"
     if style == "json":

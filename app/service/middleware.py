@@ -4,7 +4,6 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -52,27 +51,27 @@ class Envelope:
 
         async def send_enveloped(message: Message) -> None:
             nonlocal status
+            if message["type"] == "websocket.close" and not status:  # no route: the server's own refusal is empty
+                problem = status_problem(HTTPStatus.NOT_FOUND)
+                await problem_response(problem, f"no stream is served at {scope['path'][:100]}")(
+                    scope, receive, send_enveloped
+                )
+                return
             if message["type"] in _STARTS:
                 status = message.get("status", HTTPStatus.SWITCHING_PROTOCOLS)
                 _add_headers(message, service)
             await send(message)
 
         try:
-            await _answered(self._app, scope, receive, send_enveloped, lambda: status == 0)
+            await self._app(scope, receive, send_enveloped)
+        except Exception:
+            if status:
+                raise
+            _log.exception("unexpected error in %s", scope["path"])
+            scope[REFUSED] = INTERNAL.slug
+            await internal_error()(scope, receive, send_enveloped)
         finally:
             _count(scope, service, status or CLIENT_GONE, time.perf_counter() - start)
-
-
-async def _answered(app: ASGIApp, scope: Scope, receive: Receive, send: Send, unanswered: Callable[[], bool]) -> None:
-    """Run the application; convert an unexpected error to a response, unless a response has started."""
-    try:
-        await app(scope, receive, send)
-    except Exception:
-        if not unanswered():
-            raise
-        _log.exception("unexpected error in %s", scope["path"])
-        scope[REFUSED] = INTERNAL.slug
-        await internal_error()(scope, receive, send)
 
 
 def new_id() -> str:
@@ -81,8 +80,8 @@ def new_id() -> str:
 
 
 def _chosen_id(scope: Scope) -> str:
-    given = Headers(scope=scope).get(REQUEST_ID, "")
-    return given if _SAFE_ID.fullmatch(given) else new_id()
+    from_client = Headers(scope=scope).get(REQUEST_ID, "")
+    return from_client if _SAFE_ID.fullmatch(from_client) else new_id()
 
 
 def _add_headers(message: Message, service: Service) -> None:

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
+from fastapi import FastAPI, Request, WebSocket
+from fastapi.exceptions import RequestValidationError, ValidationException, WebSocketRequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
+from starlette.types import Scope
 
 from mien.app.errors import (
     BatchTooLarge,
@@ -128,13 +129,23 @@ async def _http(request: Request, error: Exception) -> Response:
     return problem_response(status_problem(error.status_code), detail, headers=dict(error.headers or {}))
 
 
-async def _invalid(request: Request, error: Exception) -> Response:
+def _invalid(scope: Scope, error: ValidationException) -> Response:
+    problem = problem_for(InvalidRequest())
+    scope[REFUSED] = problem.slug
+    findings = [_finding(item) for item in error.errors()]
+    return problem_response(problem, summary(error.errors()), errors=findings)
+
+
+async def _invalid_request(request: Request, error: Exception) -> Response:
     if not isinstance(error, RequestValidationError):
         raise error
-    problem = problem_for(InvalidRequest())
-    request.scope[REFUSED] = problem.slug
-    found = [_finding(item) for item in error.errors()]
-    return problem_response(problem, summary(error.errors()), errors=found)
+    return _invalid(request.scope, error)
+
+
+async def _invalid_stream(websocket: WebSocket, error: Exception) -> None:
+    if not isinstance(error, WebSocketRequestValidationError):
+        raise error
+    await websocket.send_denial_response(_invalid(websocket.scope, error))
 
 
 def summary(errors: Iterable[Mapping[str, Any]]) -> str:
@@ -155,5 +166,6 @@ def install(app: FastAPI) -> None:
     for kind, _ in PROBLEMS:
         app.add_exception_handler(kind, _known)
     app.add_exception_handler(HTTPException, _http)
-    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(RequestValidationError, _invalid_request)
+    app.add_exception_handler(WebSocketRequestValidationError, _invalid_stream)
     app.add_exception_handler(ClientDisconnect, _gone)

@@ -46,14 +46,22 @@ def key_hash(key: str) -> str:
 def presented_key(headers: Headers) -> str | None:
     """The key of a request, if any."""
     if (direct := headers.get("x-api-key")) is not None:
-        return direct
+        return _decoded(direct)
     scheme, _, value = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
-        return value.strip()
+        return _decoded(value.strip())
     if scheme.lower() == "basic":
         return _basic_password(value)
     offered = (name.strip() for name in headers.get("sec-websocket-protocol", "").split(","))
     return next((name.removeprefix(KEY_PROTOCOL) for name in offered if name.startswith(KEY_PROTOCOL)), None)
+
+
+def _decoded(value: str) -> str:
+    """A header value as UTF-8, if it is; Starlette decodes headers as Latin-1."""
+    try:
+        return value.encode("latin-1").decode()
+    except UnicodeDecodeError:
+        return value
 
 
 def _basic_password(value: str) -> str | None:

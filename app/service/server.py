@@ -13,7 +13,7 @@ from uvicorn.supervisors import Multiprocess
 from mien.app.inference.classifier import with_precision
 from mien.app.inference.pipeline import build_pipelines
 from mien.app.main import create_app
-from mien.app.service.http_protocol import BoundedProtocol
+from mien.app.service.http_protocol import BoundedProtocol, StreamProtocol
 from mien.app.service.logs import log_config
 from mien.app.service.shutdown import announce_end
 from mien.app.settings import Settings, environment
@@ -65,6 +65,7 @@ def uvicorn_options(settings: Settings) -> dict[str, Any]:
         "host": settings.host,
         "port": settings.port,
         "http": BoundedProtocol,
+        "ws": StreamProtocol,
         "ws_max_size": settings.max_frame_bytes,
         "ws_max_queue": 1,
         "ws_per_message_deflate": False,  # JPEG does not compress further, and deflate bombs are a risk

@@ -7,9 +7,11 @@ import asyncio
 import base64
 import binascii
 import io
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import unquote_to_bytes
 
 from pydantic import ValidationError
 from python_multipart.multipart import parse_options_header
@@ -28,6 +30,7 @@ _JSON: Final = "application/json"
 _MAX_JSON_VALUES: Final = 10_000
 _JSON_COPIES: Final = 3  # copies of a body during parsing: bytes, text, images
 _MAX_NAME: Final = 255
+_EXTENDED_NAME: Final = re.compile(rb"(?i);\s*filename\*\s*=\s*utf-8'[\w-]*'([^;\s]*)")  # RFC 5987
 _MAX_LENGTH_DIGITS: Final = 18
 
 
@@ -53,18 +56,7 @@ async def read_uploads(
     Returns: at least one upload, in the order of the parts; a part above the limit of one image has an error.
     Raises: UnsupportedContent, PayloadTooLarge, TooManyImages, InvalidRequest.
     """
-    content_type = headers.get("content-type", "")
-    media_type = content_type.split(";", 1)[0].strip().lower()
-    if media_type not in (_MULTIPART, _JSON, "application/octet-stream") and not media_type.startswith("image/"):
-        raise UnsupportedContent(
-            f"Content-Type {content_type or 'missing'}: send {_MULTIPART} with parts named {FIELD!r}, {_JSON} with "
-            "base64, or one image as the body with an image/* type or application/octet-stream"
-        )
-    length = headers.get("content-length", "0")
-    if not (length.isascii() and length.isdecimal()):
-        raise InvalidRequest("Content-Length: expected a number of bytes")
-    if len(length) > _MAX_LENGTH_DIGITS or int(length) > settings.max_body_bytes:
-        raise PayloadTooLarge(f"body of {length[:20]} bytes: at most {settings.max_body_bytes} are accepted")
+    media_type = _check_head(headers, settings)
     if media_type == _JSON:
         chunks = _bounded(stream, settings.max_body_bytes, lambda count: reserve(_JSON_COPIES * count))
         return await asyncio.to_thread(_decoded, b"".join([chunk async for chunk in chunks]), settings)
@@ -79,6 +71,26 @@ async def read_uploads(
     if not spool.tell():
         raise InvalidRequest("empty body: expected the bytes of one image")
     return [Upload(None, spool.getvalue())]
+
+
+def _check_head(headers: Headers, settings: Settings) -> str:
+    """The media type of an acceptable body."""
+    content_type = headers.get("content-type", "")
+    media_type = content_type.split(";", 1)[0].strip().lower()
+    if media_type not in (_MULTIPART, _JSON, "application/octet-stream") and not media_type.startswith("image/"):
+        raise UnsupportedContent(
+            f"Content-Type {content_type or 'missing'}: send {_MULTIPART} with parts named {FIELD!r}, {_JSON} with "
+            "base64, or one image as the body with an image/* type or application/octet-stream"
+        )
+    for name, plain in (("content-encoding", "identity"), ("transfer-encoding", "chunked")):
+        if (encoding := headers.get(name, plain).strip().lower()) not in (plain, ""):
+            raise UnsupportedContent(f"{name.title()} {encoding[:40]}: send the body without compression")
+    length = headers.get("content-length", "0")
+    if not (length.isascii() and length.isdecimal()):
+        raise InvalidRequest("Content-Length: expected a number of bytes")
+    if len(length) > _MAX_LENGTH_DIGITS or int(length) > settings.max_body_bytes:
+        raise PayloadTooLarge(f"body of {length[:20]} bytes: at most {settings.max_body_bytes} are accepted")
+    return media_type
 
 
 async def _bounded(
@@ -170,13 +182,17 @@ class _ImageParser(MultiPartParser):
         super().on_part_begin()
 
     def on_headers_finished(self) -> None:
-        _, options = parse_options_header(self._current_part.content_disposition)
+        disposition = self._current_part.content_disposition or b""
+        _, options = parse_options_header(disposition)
         field = options.get(b"name", b"").decode("utf-8", "replace")
         if field != FIELD:
             raise InvalidRequest(
                 f"multipart part {field[:40]!r}: send images as {FIELD!r}, and options as query parameters"
             )
-        name = options[b"filename"].decode("utf-8", "replace")[:_MAX_NAME] if b"filename" in options else None
+        name = options[b"filename"].decode("utf-8", "replace") if b"filename" in options else None
+        if extended := _EXTENDED_NAME.search(disposition):
+            name = unquote_to_bytes(extended[1]).decode("utf-8", "replace")
+        name = None if name is None else name[:_MAX_NAME]
         spool = _Spool(self._settings.max_bytes)
         self._spools.append((name, spool))
         self._current_part.file = UploadFile(spool, filename=name)

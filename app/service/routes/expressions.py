@@ -16,7 +16,7 @@ from mien.app.inference.pipeline import Analysis
 from mien.app.service import serialize
 from mien.app.service.admission import Reservation
 from mien.app.service.problems import MEDIA_TYPE
-from mien.app.service.routes import TheService
+from mien.app.service.routes import TheService, check_unique
 from mien.app.service.schemas import EncodedImages, ExpressionsResponse, ImageResult, LabelOptions
 from mien.app.service.security import client_of
 from mien.app.service.state import Model, Service
@@ -65,6 +65,10 @@ def describe_limits(document: dict[str, Any], settings: Settings) -> None:
     for form in (multipart, encoded):
         form["properties"][FIELD]["maxItems"] = settings.max_images
     document["components"]["schemas"] |= {**encoded.pop("$defs"), "EncodedImages": encoded}
+    # FastAPI's own description of invalid parameters, which are problems here
+    document["paths"]["/v1/models/{name}/card"]["get"]["responses"].pop("422")
+    for unused in ("HTTPValidationError", "ValidationError"):
+        document["components"]["schemas"].pop(unused, None)
     (model,) = (parameter for parameter in operation["parameters"] if parameter["name"] == "model")
     model["schema"] = {"type": "string", "enum": list(settings.model_names), "default": settings.model_names[0]}
 
@@ -84,6 +88,7 @@ async def expressions(request: Request, options: Annotated[LabelOptions, Query()
     the body, as `image/*` or `application/octet-stream`. An image that cannot be read has an `error`; if none can be
     read, the response is a problem. An image without a face has an empty list of `faces`. No image is stored.
     """
+    check_unique(request)
     model, settings = service.model(options.model), service.settings
     classifier = model.pipeline.classifier
     if options.explain and classifier.manifest.explain is None:

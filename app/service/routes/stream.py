@@ -23,7 +23,7 @@ from mien.app.inference.pipeline import Analysis
 from mien.app.inference.tracking import Tracker, TrackingRules
 from mien.app.service import serialize
 from mien.app.service.problems import REFUSED, problem_for, problem_response
-from mien.app.service.routes import TheService
+from mien.app.service.routes import TheService, check_unique
 from mien.app.service.schemas import Fraction, FrameResult, KnownFields, LabelOptions
 from mien.app.service.security import STREAM_PROTOCOL, client_of
 from mien.app.service.state import Model, Service
@@ -70,6 +70,7 @@ class NewestFrame:
 async def stream(websocket: WebSocket, options: Annotated[StreamOptions, InQuery()], service: TheService) -> None:
     """Track the faces of one webcam until either side closes."""
     try:
+        check_unique(websocket)
         _check_origin(websocket, service)
         with service.admission.stream(client_of(websocket)):
             offered = websocket.scope.get("subprotocols", [])
@@ -91,9 +92,13 @@ async def stream_without_upgrade() -> None:
 def _check_origin(websocket: WebSocket, service: Service) -> None:
     """Reject pages of other origins, which browsers allow for WebSockets. Raises: ForeignOrigin."""
     origin = websocket.headers.get("origin")
-    allowed = service.settings.cors_origins
-    own = websocket.headers.get("host")
-    if origin is not None and urlsplit(origin).netloc != own and not {origin, "*"} & set(allowed):
+    if origin is None or {origin, "*"} & set(service.settings.cors_origins):
+        return
+    try:
+        host = urlsplit(origin).netloc
+    except ValueError:  # such as http://[::1
+        host = ""
+    if not host or host != websocket.headers.get("host"):
         raise ForeignOrigin(f"origin {origin[:100]}: only pages of this service may open a stream")
 
 

@@ -35,6 +35,22 @@ def test_every_request_is_logged_with_its_id_and_successful_probes_are_not(serve
     assert not [line for line in log.splitlines() if "/health" in line or "/ready" in line or "/metrics" in line]
 
 
+def test_query_strings_and_refused_streams_leave_no_trace_but_their_path(serve: Serve) -> None:
+    server = serve()
+    httpx.get(f"{server.url}/nope?key=secret")
+    upgrade = b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+    upgrade += b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+    for path, origin in ((b"/v1/stream?key=secret", b"http://localhost"), (b"/v1/stream", b"http://[::1")):
+        response = server.send(b"GET %s HTTP/1.1\r\nHost: localhost\r\nOrigin: %s\r\n%s\r\n" % (path, origin, upgrade))
+        assert b"application/problem+json" in response
+        assert b"x-request-id: " in response
+    log = server.log.read_text()
+    assert '"GET /nope HTTP/1.1" 404' in log
+    assert '"WebSocket /v1/stream" 422' in log
+    assert "secret" not in log
+    assert "ERROR" not in log
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_json_logs_are_one_object_per_line(serve: Serve, workers: int) -> None:
     server = serve(log_format="json", workers=workers)

@@ -8,8 +8,10 @@ import pytest
 from fastapi.testclient import TestClient
 
 from mien.app import VERSION
+from mien.app.errors import SettingsError
 from mien.app.service.security import key_hash
 from mien.app.service.state import Service
+from mien.app.settings import load_settings
 from mien.data.contract import EIGHT_LABELS, LABELS
 from tests.support import encoded, gradient_image
 from tests.unit.app.conftest import Connect
@@ -88,6 +90,7 @@ def test_the_description_serves_generators_of_clients(client: TestClient) -> Non
     document = client.get("/openapi.json").json()
     operations = {path: operation for path, item in document["paths"].items() for operation in item.values()}
     ids = [operation["operationId"] for operation in operations.values()]
+    assert "HTTPValidationError" not in document["components"]["schemas"], "invalid requests are problems"
     assert sorted(ids) == ["expressions", "health", "metrics", "model_card", "models", "ready"]
     schemas = document["components"]["schemas"]
     assert tuple(schemas["Label"]["enum"]) == EIGHT_LABELS
@@ -244,6 +247,25 @@ def test_keys_protect_everything_except_probes(connect: Connect) -> None:
     assert send(client, **{"x-api-key": "second"}) == 200
     basic = base64.b64encode(b"anyone:second").decode()
     assert send(client, authorization=f"Basic {basic}") == 200
+
+
+def test_keys_outside_ascii_work_in_every_header(connect: Connect) -> None:
+    client = connect(api_key_sha256=key_hash("schl\u00fcssel"))
+    for name, value in (("x-api-key", "schl\u00fcssel"), ("authorization", "Bearer schl\u00fcssel")):
+        response = client.get("/v1/models", headers=[(name.encode(), value.encode())])
+        assert response.status_code == 200, name
+
+
+def test_a_page_of_a_named_origin_may_send_a_request_id(connect: Connect) -> None:
+    asked = {"origin": "https://a.example", "access-control-request-method": "POST"}
+    asked["access-control-request-headers"] = "x-request-id, content-type"
+    assert connect(cors_origins="https://a.example").options("/v1/expressions", headers=asked).status_code == 200
+
+
+@pytest.mark.parametrize("origins", ["app.example/", "https://app.example/", "https://a.example,b.example"])
+def test_an_origin_that_no_browser_sends_prevents_the_start(origins: str) -> None:
+    with pytest.raises(SettingsError, match="CORS_ORIGINS"):
+        load_settings(cors_origins=origins)
 
 
 def test_other_origins_are_rejected_unless_named(connect: Connect) -> None:

@@ -61,3 +61,29 @@ def test_json_reserves_the_bytes_of_its_copies(connect: Connect) -> None:
     body = {"images": [{"base64": in_base64(PHOTO)}]}
     problem(post_json(connect(max_buffered_bytes=7 * len(PHOTO)), body), 413, "payload-too-large")
     assert post_json(connect(max_buffered_bytes=9 * len(PHOTO)), body).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("disposition", "name"),
+    [
+        ("filename*=UTF-8''na%C3%AFve%20photo.jpg", "na\u00efve photo.jpg"),
+        ("filename=\"a.jpg\"; filename*=utf-8'en'%E2%82%AC.jpg", "\u20ac.jpg"),
+        ('filename="plain.jpg"', "plain.jpg"),
+    ],
+)
+def test_encoded_file_names_are_returned(client: TestClient, disposition: str, name: str) -> None:
+    head = f'--x\r\nContent-Disposition: form-data; name="images"; {disposition}\r\n\r\n'
+    body = head.encode() + PHOTO + b"\r\n--x--\r\n"
+    response = client.post("/v1/expressions", content=body, headers={"content-type": "multipart/form-data; boundary=x"})
+    assert response.json()["images"][0]["name"] == name
+
+
+@pytest.mark.parametrize("headers", [{"content-encoding": "gzip"}, {"transfer-encoding": "gzip, chunked"}])
+def test_a_compressed_body_is_rejected_as_such(client: TestClient, headers: dict[str, str]) -> None:
+    response = client.post("/v1/expressions", content=PHOTO, headers={"content-type": "image/jpeg", **headers})
+    assert "without compression" in problem(response, 415, "unsupported-content")
+
+
+def test_an_option_that_is_given_twice_is_rejected(client: TestClient) -> None:
+    response = client.post("/v1/expressions?top_k=2&top_k=3", content=PHOTO, headers={"content-type": "image/jpeg"})
+    assert "top_k" in problem(response, 422, "invalid-request")

@@ -17,9 +17,9 @@ from tests.unit.app.conftest import Connect, SlowDetector
 FRAME = encoded(gradient_image(640, 480), "JPEG")
 
 
-def rejection(client: TestClient, **options: object) -> httpx.Response:
+def rejection(client: TestClient, path: str = "/v1/stream", **options: object) -> httpx.Response:
     """The response to a stream that is rejected before it opens."""
-    with pytest.raises(WebSocketDenialResponse) as rejected, client.websocket_connect("/v1/stream", **options):
+    with pytest.raises(WebSocketDenialResponse) as rejected, client.websocket_connect(path, **options):
         pass
     return rejected.value
 
@@ -104,11 +104,17 @@ def test_options_apply_to_a_stream(client: TestClient) -> None:
         assert socket.receive_json()["faces"] == []
 
 
-@pytest.mark.parametrize("query", ["min_face_px=0", "smoothing_s=-1", "nonsense=1"])
-def test_an_invalid_option_closes_the_stream(client: TestClient, query: str) -> None:
-    with pytest.raises(WebSocketDisconnect) as refused, client.websocket_connect(f"/v1/stream?{query}"):
-        pass
-    assert refused.value.code == 1008
+@pytest.mark.parametrize("query", ["min_face_px=0", "smoothing_s=-1", "nonsense=1", "min_face_px=9&min_face_px=8"])
+def test_an_invalid_option_is_a_problem_that_names_it(client: TestClient, query: str) -> None:
+    rejected = rejection(client, path=f"/v1/stream?{query}")
+    assert rejected.status_code == 422
+    assert query.split("=", maxsplit=1)[0] in rejected.json()["detail"]
+    assert len(rejected.headers["x-request-id"]) == 32
+
+
+def test_a_stream_at_another_path_is_a_problem(client: TestClient) -> None:
+    rejected = rejection(client, path="/v1/streams")
+    assert (rejected.status_code, rejected.json()["type"]) == (404, "urn:mien:problem:not-found")
 
 
 def test_text_and_oversized_frames_close_the_stream(connect: Connect) -> None:
@@ -159,7 +165,8 @@ def test_a_stream_and_its_rejection_have_a_request_id(connect: Connect) -> None:
 
 def test_a_page_of_another_site_cannot_open_a_stream(connect: Connect) -> None:
     client = connect()
-    assert rejection(client, headers={"origin": "https://evil.example"}).status_code == 403
+    for origin in ("https://evil.example", "http://[::1", "null"):
+        assert rejection(client, headers={"origin": origin}).status_code == 403
     with client.websocket_connect("/v1/stream", headers={"origin": "http://localhost"}):
         pass
     named = connect(cors_origins="https://friend.example")
