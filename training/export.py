@@ -6,7 +6,8 @@
     mien export models/artifacts/NAME --card
 
 Writes models/artifacts/<arch>.<tag>/ with fp32 and fp16 graphs, model.safetensors, manifest.json and card.md. Several
-runs or artifacts become one graph, which averages their calibrated probabilities over a face and its mirror image.
+runs or artifacts become one graph, which averages their calibrated probabilities over a face and, without --one-view,
+its mirror image.
 Temperature, prior correction and abstain threshold are fitted on the validation split that selected the weights.
 --refit repeats this for the graphs of an artifact, and rewrites its card. --card only rewrites license and card.
 """
@@ -54,6 +55,7 @@ from mien.training.release.graphs import (
     ReleasedNetwork,
     check_fp16,
     check_fp32,
+    store_weights_in_half,
     tinted,
     torch_logits,
     write_graph,
@@ -110,6 +112,7 @@ def export(
     tag: str,
     *,
     arch: str | None = None,
+    mirrored: bool = True,
     artifacts_dir: Path = ARTIFACTS_DIR,
     also: tuple[str, ...] = (),
 ) -> Path:
@@ -119,6 +122,7 @@ def export(
         folders: runs or artifacts; the first one determines the validation split.
         tag: last part of the name; distinguishes releases of an architecture.
         arch: first part of the name, from the recipe by default; required for several folders.
+        mirrored: whether a graph of several networks averages over the mirror image, too.
         artifacts_dir: parent folder of the artifact.
         also: further `kind/split` to evaluate for the manifest, read from the data directory.
     Raises: ExportError; RunError; CheckpointError; DatasetError; FileExistsError, if the artifact exists.
@@ -130,17 +134,17 @@ def export(
         raise ExportError("several networks in one graph need a name: use --arch")
     final = artifacts_dir / f"{arch or members[0].model.arch or members[0].model.name}.{tag}"
     with new_artifact(final) as staging:
-        _fill(staging, final.name, members, _other_splits(also))
+        _fill(staging, final.name, members, _other_splits(also), mirrored=mirrored)
     return final
 
 
-def _fill(folder: Path, name: str, members: list[Member], also: Sequence[FaceSet]) -> None:
+def _fill(folder: Path, name: str, members: list[Member], also: Sequence[FaceSet], *, mirrored: bool) -> None:
     valid = _read(next((member.valid for member in members if member.valid.root), members[0].valid))
     if len(members) == 1:
         save_weights(members[0].network, folder)
-    released = members[0].released if len(members) == 1 else _ensemble(members, valid)
+    released = members[0].released if len(members) == 1 else _ensemble(members, valid, mirrored=mirrored)
     _write_and_check(released, folder, valid.crops)
-    describe(folder, _manifest(folder, name, members), valid, also)
+    describe(folder, _manifest(folder, name, members, mirrored=mirrored), valid, also)
 
 
 def _valid_source(manifest: Manifest) -> DataSource:
@@ -163,31 +167,44 @@ def _other_splits(also: tuple[str, ...]) -> list[FaceSet]:
     return splits
 
 
-def _ensemble(members: list[Member], valid: FaceSet) -> ReleasedEnsemble:
+def _ensemble(members: list[Member], valid: FaceSet, *, mirrored: bool) -> ReleasedEnsemble:
     """Combine members, each with its own temperature, so that their probabilities can be averaged."""
     networks = [member.released for member in members]
     temperatures = [metrics.fit_temperature(torch_logits(one, valid.crops), valid.labels) for one in networks]
-    return ReleasedEnsemble(networks, [round(temperature, 4) for temperature in temperatures])
+    return ReleasedEnsemble(networks, [round(temperature, 4) for temperature in temperatures], mirrored=mirrored)
 
 
 def _write_and_check(released: Released, folder: Path, crops: Array) -> None:
-    """Write both graphs, and compare them with torch on real and tinted crops."""
+    """Write the graphs, and compare them with torch on real and tinted crops.
+
+    The graph of several networks stores its weights in fp16, computes in fp32, and has no fp16 graph beside it, because
+    it would be too large.
+    """
     both = np.concatenate([crops, tinted(crops[:512])])
     expected = torch_logits(released, both)
     write_graph(released, folder / _GRAPHS["fp32"])
     fp32 = run_graph(open_graph(folder / _GRAPHS["fp32"]), both)
     difference = check_fp32(expected, fp32)
-    write_graph(released.in_half(), folder / _GRAPHS["fp16"])
-    agreement = check_fp16(fp32, run_graph(open_graph(folder / _GRAPHS["fp16"]), both))
+    if isinstance(released, ReleasedEnsemble):
+        half = folder / _GRAPHS["fp32"]
+        store_weights_in_half(half)
+    else:
+        half = folder / _GRAPHS["fp16"]
+        write_graph(released.in_half(), half)
+    agreement = check_fp16(fp32, run_graph(open_graph(half), both))
     logger.info("onnx against torch: fp32 max |dp| %.1e, fp16 same label on %.2f %%", difference, 100 * agreement)
 
 
-def _manifest(folder: Path, name: str, members: list[Member]) -> Manifest:
+def _manifest(folder: Path, name: str, members: list[Member], *, mirrored: bool) -> Manifest:
     """Manifest without the values fitted on validation; see `describe`."""
     first = members[0]
-    learned = {key: value for member in members for key, value in member.learned_from.items()}
+    learned: dict[str, str] = {}
+    for member in members:
+        for key, value in member.learned_from.items():
+            known = learned.get(key, value) == value
+            learned[key if known else f"{key} of {member.recipe['name']}"] = value
     weights = {key: value for member in members for key, value in member.weights_from.items()}
-    recipe = {"data": first.recipe["data"], "members": [member.recipe for member in members]}
+    recipe = {"data": first.recipe["data"], "mirrored": mirrored, "members": [member.recipe for member in members]}
     return Manifest(
         name=name,
         labels=first.labels,
@@ -196,7 +213,9 @@ def _manifest(folder: Path, name: str, members: list[Member]) -> Manifest:
         output=GraphOutput(shape=(-1, len(first.labels))),
         explain=_relevance(folder / _GRAPHS["fp32"]),
         graphs={
-            precision: GraphFile(file=file, sha256=sha256_of(folder / file)) for precision, file in _GRAPHS.items()
+            precision: GraphFile(file=file, sha256=sha256_of(folder / file))
+            for precision, file in _GRAPHS.items()
+            if (folder / file).exists()
         },
         opset=OPSET,
         head=first.released.head if len(members) == 1 else "mean",
@@ -273,6 +292,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="run or artifact folders")
     parser.add_argument("--tag", help="distinguishes releases, e.g. ferplus_v1")
     parser.add_argument("--arch", help="first part of the name (default: from the recipe)")
+    parser.add_argument("--one-view", action="store_true", help="several networks: leave out the mirror image")
     parser.add_argument("--also", action="append", default=[], metavar="KIND/SPLIT", help="also evaluate this split")
     parser.add_argument("--artifacts", type=Path, default=ARTIFACTS_DIR, help="parent folder of artifacts")
     parser.add_argument(
@@ -304,5 +324,8 @@ def _run(options: argparse.Namespace) -> Path:
     elif options.card:
         rewrite_card(options.folders[0])
     else:
-        return export(options.folders, options.tag, arch=options.arch, artifacts_dir=options.artifacts, also=also)
+        return export(
+            options.folders, options.tag, arch=options.arch, mirrored=not options.one_view,
+            artifacts_dir=options.artifacts, also=also,
+        )  # fmt: skip
     return Path(options.folders[0])

@@ -34,6 +34,7 @@ from mien.training.command import kind_and_root
 from mien.training.evaluate import Evaluation, load_split, open_graph, run_graph
 from mien.training.loop import metrics
 from mien.training.release.description import finish, score_graph
+from mien.training.release.graphs import with_fp32_weights
 from mien.training.wording import interval, percent
 
 GRAPH_NAME: Final = "model.int8.onnx"
@@ -97,13 +98,14 @@ def quantize(source: Path, target: Path, crops: Array) -> None:
         target: path of the int8 graph.
         crops: (N, 112, 112, 3) uint8 RGB, to measure the ranges of activations.
     """
+    model = with_fp32_weights(onnx.load(str(source)))
     quantize_static(
-        str(source),
+        model,
         str(target),
         _Crops(crops),
         quant_format=QuantFormat.QDQ,
         op_types_to_quantize=["Conv", "MatMul"],
-        nodes_to_quantize=weighted_nodes(onnx.load(str(source))),
+        nodes_to_quantize=weighted_nodes(model),
         per_channel=True,
         # 7-bit weights: without VNNI, 8-bit products are added in 16 bits, which 8-bit weights would overflow
         reduce_range=True,

@@ -18,6 +18,7 @@ from mien.models.rollout import has_attention, recorded_attention, rollout
 OPSET: Final = 20
 MAX_FP32_DIFFERENCE: Final = 1e-4  # largest difference of a probability
 MIN_FP16_AGREEMENT: Final = 0.999  # share of faces with the same top label
+_HALF: Final = ".fp16"
 
 
 class ExportError(MienError):
@@ -52,31 +53,30 @@ class ReleasedNetwork(nn.Module):
 
 
 class ReleasedEnsemble(nn.Module):
-    """Log of the mean calibrated probability of several networks, over each face and its mirror image.
+    """Log of the mean calibrated probability of several networks, also over the mirror image if `mirrored`.
 
     The relevance is that of the first network, for the original face.
     """
 
-    def __init__(self, members: Sequence[ReleasedNetwork], temperatures: Sequence[float]) -> None:
+    def __init__(
+        self, members: Sequence[ReleasedNetwork], temperatures: Sequence[float], *, mirrored: bool = True
+    ) -> None:
         super().__init__()
         self.members = nn.ModuleList(members)
         self.temperatures = tuple(temperatures)
+        self.mirrored = mirrored
         self.explains = members[0].explains
 
     def forward(self, crops: Tensor) -> tuple[Tensor, ...]:  # (N, 112, 112, 3) uint8
         faces = crops.shape[0]
-        both = torch.cat([crops, crops.flip(2)])  # (2N, 112, 112, 3)
-        outputs = [cast(tuple[Tensor, ...], member(both)) for member in self.members]
+        views = torch.cat([crops, crops.flip(2)]) if self.mirrored else crops  # (2N, 112, 112, 3)
+        outputs = [cast(tuple[Tensor, ...], member(views)) for member in self.members]
         scaled = [output[0] / temperature for output, temperature in zip(outputs, self.temperatures, strict=True)]
         probabilities = torch.stack(scaled).softmax(dim=-1).mean(dim=0)  # (2N, 7)
-        logits = ((probabilities[:faces] + probabilities[faces:]) / 2).clamp_min(1e-12).log()
+        if self.mirrored:
+            probabilities = (probabilities[:faces] + probabilities[faces:]) / 2
+        logits = probabilities.clamp_min(1e-12).log()
         return (logits, outputs[0][1][:faces]) if self.explains else (logits,)
-
-    def in_half(self) -> "ReleasedEnsemble":
-        """Convert the backbones to fp16 in place."""
-        for member in self.members:
-            cast(ReleasedNetwork, member).in_half()
-        return self
 
 
 Released = ReleasedNetwork | ReleasedEnsemble
@@ -122,6 +122,35 @@ def export_onnx(
     _remove_traces(model)
     onnx.checker.check_model(model, full_check=True)
     onnx.save(model, str(path))
+
+
+def store_weights_in_half(path: Path) -> None:
+    """Store the matrices and kernels of an fp32 graph in fp16, which halves its file; it still computes in fp32.
+
+    ONNX Runtime converts them once, when it opens the graph.
+    """
+    model = onnx.load(str(path))
+    for tensor in [*model.graph.initializer]:
+        if tensor.data_type == onnx.TensorProto.FLOAT and len(tensor.dims) > 1:
+            half = onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(tensor).astype(np.float16))
+            half.name = tensor.name + _HALF
+            cast_node = onnx.helper.make_node("Cast", [half.name], [tensor.name], to=onnx.TensorProto.FLOAT)
+            model.graph.node.insert(0, cast_node)
+            tensor.CopyFrom(half)
+    onnx.checker.check_model(model, full_check=True)
+    onnx.save(model, str(path))
+
+
+def with_fp32_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Undo `store_weights_in_half`, for tools that look for constant weights."""
+    stored = {tensor.name: tensor for tensor in model.graph.initializer}
+    for node in [*model.graph.node]:
+        if node.op_type == "Cast" and node.input[0].endswith(_HALF) and node.input[0] in stored:
+            tensor = stored[node.input[0]]
+            values = onnx.numpy_helper.to_array(tensor).astype(np.float32)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(values, node.output[0]))
+            model.graph.node.remove(node)
+    return model
 
 
 def _remove_traces(model: onnx.ModelProto) -> None:

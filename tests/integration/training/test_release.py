@@ -199,6 +199,16 @@ def test_student_and_teacher_become_one_graph_over_the_face_and_its_mirror_image
     (relevance,) = session.run([manifest.explain.name], {"crops": crops[:3]})
     (own,) = evaluate.open_graph(fast / "model.onnx").run([manifest.explain.name], {"crops": crops[:3]})
     np.testing.assert_allclose(relevance, own, atol=1e-2)  # its weights went through half precision
+    assert set(manifest.graphs) == {"fp32"}
+    assert (folder / "model.onnx").stat().st_size < 2.5 * sum(members) + 1e6  # two bytes per weight, and the graph
+
+
+def test_one_view_averages_the_networks_alone(released: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    root, run, fast = released
+    folder = export.export([fast, run], "drawn", arch="twice", mirrored=False, artifacts_dir=tmp_path)
+    crops = read_faces("folders", root, "valid", {}).crops
+    both, alone = (evaluate.run_graph(evaluate.open_graph(path / "model.onnx"), crops) for path in (folder, fast))
+    np.testing.assert_allclose(both.argmax(axis=1), alone.argmax(axis=1))
 
 
 def test_several_networks_need_a_name(released: tuple[Path, Path, Path], tmp_path: Path) -> None:
