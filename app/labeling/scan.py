@@ -4,6 +4,7 @@ Only folders are opened; the content of files is checked when they are labeled. 
 source with a failure, and is never opened. Names are unique.
 """
 
+import codecs
 import glob
 import os
 import re
@@ -138,23 +139,27 @@ def _real_folder(folder: str) -> str:
 
 
 def _names(source: str, *, null: bool) -> Iterator[str]:
-    """Paths from a file or standard input; bytes that are not UTF-8 are preserved."""
+    """Paths from a file or standard input; on POSIX, bytes that are not UTF-8 are preserved. Raises: NoInput."""
     try:
         stream = sys.stdin.buffer if source == "-" else Path(source).open("rb")  # noqa: SIM115  # closed below
     except OSError as error:
         raise NoInput(f"--files-from {source}: {error.strerror}.") from error
-    rest = b""
     ending = b"\0" if null else b"\n"
     with stream:
-        while block := stream.read(1 << 16):
-            *names, rest = (rest + block).split(ending)
-            yield from (os.fsdecode(name) for name in map(_trimmed, names) if name)
-        if last := _trimmed(rest):
-            yield os.fsdecode(last)
-
-
-def _trimmed(name: bytes) -> bytes:
-    return name.removesuffix(b"\r")
+        rest = stream.read(1 << 16).removeprefix(codecs.BOM_UTF8)
+        if rest.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # `>` of PowerShell 5
+            raise NoInput(f"--files-from {source} is UTF-16: save the list as UTF-8.")
+        while rest:
+            *names, rest = rest.split(ending)
+            block = stream.read(1 << 16)
+            if not block:
+                names.append(rest)
+            rest = rest + block if block else b""
+            for name in filter(None, (name.removesuffix(b"\r") for name in names)):
+                try:
+                    yield os.fsdecode(name)
+                except UnicodeDecodeError as error:
+                    raise NoInput(f"--files-from {source}: {name!r} is not UTF-8. Save the list as UTF-8.") from error
 
 
 # Folders
