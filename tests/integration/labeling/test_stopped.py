@@ -78,7 +78,7 @@ def test_a_signal_while_the_program_is_imported_exits_with_4(
     [
         ("mien.app.labeling.run", "open_pipelines"),
         ("mien.app.labeling.run", "sources_of"),
-        ("app.labeling.outputs.csv", "face_rows"),
+        ("mien.app.labeling.outputs.csv", "face_rows"),
         ("mien.app.labeling.outputs.report", "render_page"),
         ("mien.app.labeling.run", "write_atomic"),
     ],
