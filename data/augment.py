@@ -65,7 +65,9 @@ def _steps(config: AugmentConfig) -> list[A.BasicTransform]:
             p=1.0,
         ),
         A.RandomBrightnessContrast(brightness_limit=config.brightness, contrast_limit=config.contrast, p=0.5),
-        A.RandomGamma(gamma_limit=(100 * (1 - config.gamma), 100 * (1 + config.gamma)), p=0.3 if config.gamma else 0.0),
+        A.RandomGamma(
+            gamma_limit=(max(1, 100 * (1 - config.gamma)), 100 * (1 + config.gamma)), p=0.3 if config.gamma else 0.0
+        ),
         A.GaussianBlur(blur_limit=(3, 5), p=config.blur),
         A.GaussNoise(std_range=(0.01, 0.05), p=config.noise),
         A.ImageCompression(quality_range=(40, 90), p=config.compression),

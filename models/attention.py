@@ -1,6 +1,6 @@
 """Internals of a transformer for analysis: tokens after each block, attention and position embedding.
 
-Used by the training report and the figures of docs/how-it-works.md. models/rollout.py holds the part that is exported
+Used by the figures of docs/how-it-works.md. models/rollout.py holds the part that is exported
 with the graph.
 """
 

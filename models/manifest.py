@@ -6,9 +6,11 @@ serving, `load_artifact` verifies the sha256 of every file and the contract id.
 
 import hashlib
 import os
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final, Literal, Self, TypeVar
+from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -135,12 +137,20 @@ class Manifest(StrictModel):
         default_factory=dict,
         description="index hash of each split that the model, its initialization and its teachers were trained on",
     )
-    weights_from: dict[str, str] = Field(
+    weights_from: dict[str, Sha256] = Field(
+        default_factory=dict, description="hash of the weights of its teachers and its initialization, by name"
+    )
+    weight_terms: dict[str, str] = Field(
         default_factory=dict,
-        description="hash or description of the weights of its teachers and its initialization, by name",
+        description="publisher and license of the third-party weights that it learned from, by name",
     )
     license: str = Field(description="terms of the weights, and of the data they were trained on")
     files: dict[str, Sha256] = Field(description="every file of the folder except manifest.json")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _weight_terms_of_earlier_releases(cls, values: Any) -> Any:
+        return values | split_terms(values) if isinstance(values, dict) else values
 
     @model_validator(mode="after")
     def _one_per_label(self) -> Self:
@@ -165,6 +175,21 @@ class Manifest(StrictModel):
         except KeyError:
             have = ", ".join(sorted(self.graphs))
             raise ArtifactError(f"artifact {self.name}: no {precision} graph, it has {have}") from None
+
+
+def split_terms(recorded: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """`weights_from` and `weight_terms` of a manifest or `run.json`.
+
+    Earlier releases recorded the terms of third-party weights in `weights_from`, alone or after the hash of a file.
+    """
+    weights, terms = {}, dict(recorded.get("weight_terms", {}))
+    for name, text in recorded.get("weights_from", {}).items():
+        sha256 = re.match(r"[0-9a-f]{64}(, )?", text)
+        if sha256:
+            weights[name] = text[:64]
+        if sha256 is None or sha256[1]:
+            terms[name] = text[sha256.end() :] if sha256 else text
+    return {"weights_from": weights, "weight_terms": terms}
 
 
 def sha256_of(path: Path) -> str:

@@ -29,20 +29,21 @@ from mien.models.attention import (
     grid_side,
     has_class_token,
     has_distillation_token,
+    learned_token_cosine,
     position_similarity,
+    token_cosines,
     trace,
 )
 from mien.models.manifest import MANIFEST_NAME
 from mien.models.network import FaceNetwork
 from mien.models.rollout import rollout
+from mien.training.command import kind_and_root
 from mien.training.config import Recipe
 from mien.training.export import read_member
 from mien.training.faces import read_faces
 from mien.training.loop.run_folder import read_run
 from mien.training.report.command import choose
 from mien.training.report.history import History, read_history
-from mien.training.report.plot import heat
-from mien.training.report.tokens import DEIT, cosines, sample
 
 PHOTOS: Final = Path(__file__).parents[1] / "samples" / "photos"
 # landmarks found by YuNet: image-left eye, image-right eye, nose, image-left and image-right mouth corner
@@ -50,6 +51,7 @@ FACES: Final = {
     "astronaut.jpg": ((200.4, 101.8), (246.8, 102.6), (220.3, 124.4), (199.0, 142.4), (239.5, 143.5)),
     "grace_hopper.jpg": ((227.1, 193.3), (308.0, 195.4), (266.5, 240.0), (228.5, 267.9), (302.2, 269.6)),
 }
+DEIT_COSINES: Final = (0.06, 0.93)  # Touvron et al. 2021, section 4: as learned, and after the last layer
 MAX_BYTES: Final = 400_000  # in full color: a palette shows bands in plain areas, or noise if it is dithered
 _BLUE, _ORANGE, _GRAY = "#0067a5", "#c4510b", "#5a616b"
 _STYLE: Final[Any] = {
@@ -114,6 +116,21 @@ def _spread(parts: Array, *, gap: int) -> Array:
     return sheet
 
 
+def _sample(crops: Array, most: int) -> Array:
+    """At most `most` random crops, the same for every run."""
+    return np.asarray(crops[np.sort(np.random.default_rng(0).permutation(len(crops))[:most])])
+
+
+def heat(crop: Array, relevance: Array) -> Array:
+    """Blend a map (side, side) with a face (H, W, 3) uint8 RGB: dark at the map's minimum, bright at its maximum."""
+    height, width = crop.shape[:2]
+    scaled = (relevance - relevance.min()) / max(float(np.ptp(relevance)), 1e-12)
+    enlarged = cv2.resize(scaled.astype(np.float32), (width, height), interpolation=cv2.INTER_CUBIC)
+    colors = mpl.colormaps["inferno"](np.clip(enlarged, 0, 1))[..., :3]
+    gray = cv2.cvtColor(crop, cv2.COLOR_RGB2GRAY)[..., None] / 255.0
+    return np.asarray(np.rint(255 * (0.45 * gray + 0.55 * colors)), np.uint8)
+
+
 def _show(axes: Any, image: Array, title: str) -> None:
     axes.imshow(image, interpolation="nearest")
     axes.set_title(title)
@@ -167,7 +184,7 @@ def _spaced(count: int, *, most: int) -> list[int]:
 
 def distance(subject: Subject) -> Figure:
     """Mean attention distance of each head by layer, on validation faces. Source: ViT, figure 7."""
-    chosen = subject.valid[sample(len(subject.valid), most=64)]
+    chosen = _sample(subject.valid, 64)
     layers = trace(subject.network, torch.from_numpy(chosen)).attention
     patch_px = chosen.shape[1] / grid_side(subject.network)
     far = np.stack([attention_distances(layer, patch_px=patch_px).numpy() for layer in layers])  # (blocks, heads)
@@ -193,14 +210,19 @@ def _uniform_distance(tokens: int, patch_px: float) -> float:
 
 def tokens(subject: Subject) -> Figure:
     """Cosine of class and distillation token by depth."""
-    values = cosines(subject.network, subject.valid[sample(len(subject.valid), most=256)])
+    prefix = [
+        trace(subject.network, torch.from_numpy(part)).prefix for part in np.array_split(_sample(subject.valid, 256), 8)
+    ]
+    after = np.concatenate([token_cosines(part).numpy() for part in prefix])
+    learned = np.full((len(after), 1), learned_token_cosine(subject.network))
+    values = np.concatenate([learned, after], axis=1)  # (N, blocks + 2): as learned, after each block, after the norm
     depth = np.arange(values.shape[1])
     low, high = np.percentile(values, [5, 95], axis=0)
     drawn = Figure(figsize=(4.6, 2.9))
     axes = drawn.subplots()
     axes.fill_between(depth, low, high, color=_BLUE, alpha=0.2, linewidth=0, label="middle 90 % of the faces")
     axes.plot(depth, values.mean(axis=0), "o-", color=_BLUE, label="mean")
-    axes.plot([0, depth[-1]], DEIT, "D", color=_ORANGE, label="DeiT on ImageNet")
+    axes.plot([0, depth[-1]], DEIT_COSINES, "D", color=_ORANGE, label="DeiT on ImageNet")
     axes.set_xticks(depth, ["learned", *(str(block) for block in depth[1:-1]), "norm"])
     axes.set(xlabel="after block", ylabel="cosine")
     drawn.legend(frameon=False, loc="outside lower left", ncols=2)
@@ -287,7 +309,7 @@ def _compress(path: Path) -> None:
         raise IllustrationError(f"{path}: {path.stat().st_size:,} bytes, at most {MAX_BYTES:,} are allowed")
 
 
-def read_subject(run: Path, *, baseline: Path | None, data: str | None) -> Subject:
+def read_subject(run: Path, *, baseline: Path | None, data: tuple[str, Path] | None) -> Subject:
     """Load the input of the figures. Raises: MienError and its subclasses."""
     released = (run / MANIFEST_NAME).exists()
     member, recipe = read_member(run), None if released else read_run(run)
@@ -316,7 +338,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tools.illustrate", description="Draw docs/how-it-works.md.")
     parser.add_argument("run", type=Path, help="run or artifact folder of a transformer")
-    parser.add_argument("--data", metavar="KIND=ROOT", help="data for means (default: validation data of the recipe)")
+    help_ = "data for means (default: validation data of the recipe)"
+    parser.add_argument("--data", type=kind_and_root, metavar="KIND=ROOT", help=help_)
     parser.add_argument("--baseline", type=Path, metavar="RUN", help="run without distillation, for the curves")
     parser.add_argument("--out", type=Path, required=True, help="folder for the figures")
     options = parser.parse_args(arguments)

@@ -1,10 +1,13 @@
-"""Comparison of two artifacts on the same faces, such as before and after tuning, with paired intervals.
+"""Comparison of two artifacts or runs on the same faces, such as before and after tuning, with paired intervals.
 
-mien compare models/artifacts/BEFORE models/artifacts/AFTER --data folders=sets/folders --split valid
+mien compare models/artifacts/BEFORE models/artifacts/AFTER --data folders=sets/folders --split valid [--prior natural]
+
+Artifacts are compared as they are served, by default with the correction for rare classes (`balanced`). A run has none.
 """
 
 import argparse
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,11 +17,13 @@ from rich.table import Table
 
 from mien.data.contract import EIGHT_LABELS, Array
 from mien.data.errors import MienError
-from mien.models.manifest import Interval, load_artifact
+from mien.models.manifest import MANIFEST_NAME, Interval, Prior, artifact_dir, load_artifact
 from mien.training.command import add_data_arguments
-from mien.training.evaluate import open_graph, run_graph
-from mien.training.faces import FaceSet, read_faces
+from mien.training.evaluate import PRIORS, open_graph, run_graph
+from mien.training.faces import read_faces
 from mien.training.loop import metrics
+from mien.training.loop.run_folder import load_best
+from mien.training.loop.supervised import predict
 from mien.training.wording import interval, percent
 
 
@@ -40,51 +45,64 @@ def compare(before: Array, after: Array, labels: Array) -> list[Gain]:
         labels: (N,) actual classes.
     """
 
-    def gain(name: str, chosen: Array) -> Gain:
-        right = [(predicted == labels)[chosen].astype(float) for predicted in (before, after)]
-        paired = metrics.bootstrap(lambda i: float((right[1][i] - right[0][i]).mean()), len(chosen))
-        return Gain(name, float(right[0].mean()), float(right[1].mean()), paired)
+    def gain(name: str, metric: Callable[[Array, Array], float], chosen: Array) -> Gain:
+        def of(predicted: Array, i: Array) -> float:
+            return metric(predicted[chosen][i], labels[chosen][i])
+
+        everything = np.arange(len(chosen))
+        paired = metrics.bootstrap(lambda i: of(after, i) - of(before, i), len(chosen))
+        return Gain(name, of(before, everything), of(after, everything), paired)
+
+    def accuracy(predicted: Array, actual: Array) -> float:
+        return float((predicted == actual).mean())
+
+    def mean_class_accuracy(predicted: Array, actual: Array) -> float:
+        return metrics.mean_class_accuracy(metrics.confusion(predicted, actual))
 
     everything = np.arange(len(labels))
-    classes = [gain(f"recall, {EIGHT_LABELS[index]}", np.flatnonzero(labels == index)) for index in np.unique(labels)]
-    return [gain("accuracy", everything), _mean_class(before, after, labels), *classes]
+    classes = [
+        gain(f"recall, {EIGHT_LABELS[index]}", accuracy, np.flatnonzero(labels == index)) for index in np.unique(labels)
+    ]
+    overall = [gain("accuracy", accuracy, everything), gain("mean class accuracy", mean_class_accuracy, everything)]
+    return overall + classes
 
 
-def _mean_class(before: Array, after: Array, labels: Array) -> Gain:
-    def figure(predicted: Array, chosen: Array) -> float:
-        return metrics.mean_class_accuracy(metrics.confusion(predicted[chosen], labels[chosen]))
+def predict_classes(folder: Path, crops: Array, *, prior: Prior) -> tuple[str, Array]:
+    """Display name, and predicted classes (N,) of (N, 112, 112, 3) crops, of an artifact's fp32 graph or a run.
 
-    everything = np.arange(len(labels))
-    paired = metrics.bootstrap(lambda i: figure(after, i) - figure(before, i), len(labels))
-    return Gain("mean class accuracy", figure(before, everything), figure(after, everything), paired)
-
-
-def predicted_classes(folder: Path, crops: Array) -> Array:
-    """Predict classes (N,) of (N, 112, 112, 3) crops with an artifact's fp32 graph. Raises: ArtifactError."""
+    Raises: ArtifactError, RunError, CheckpointError.
+    """
+    if not (folder / MANIFEST_NAME).exists():
+        network, state = load_best(folder)
+        return f"run {folder.name}", predict(network, crops)[state["head"]].argmax(axis=1)
     manifest = load_artifact(folder)
-    return np.asarray(run_graph(open_graph(folder / manifest.graph("fp32").file), crops).argmax(axis=1))
+    logits = run_graph(open_graph(folder / manifest.graph("fp32").file), crops)
+    return f"{manifest.name}, {prior}", manifest.probabilities(logits, prior).argmax(axis=1)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="mien compare", description="Compare two artifacts.")
-    parser.add_argument("before", type=Path, help="artifact folder")
-    parser.add_argument("after", type=Path, help="artifact folder")
+    parser = argparse.ArgumentParser(prog="mien compare", description="Compare two artifacts or runs.")
+    parser.add_argument("before", help="artifact or run folder, or the name of a model, such as fast")
+    parser.add_argument("after", help="artifact or run folder, or the name of a model")
+    parser.add_argument("--prior", choices=PRIORS, default="balanced", help="of artifacts (default: %(default)s)")
     add_data_arguments(parser)
     chosen = parser.parse_args(arguments)
     kind, root = chosen.data
     try:
-        print_gains(chosen.before, chosen.after, read_faces(kind, root, chosen.split, dict(chosen.option)))
+        faces = read_faces(kind, root, chosen.split, dict(chosen.option))
+        sides = [
+            predict_classes(artifact_dir(model), faces.crops, prior=chosen.prior)
+            for model in (chosen.before, chosen.after)
+        ]
     except MienError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    return 0
-
-
-def print_gains(before: Path, after: Path, faces: FaceSet) -> None:
-    """Print the metrics of both artifacts, and the gain with its 95 % interval, in percent."""
-    table = Table("metric", "before", "after", "gain (95 % interval)", title=f"{len(faces)} faces")
-    predicted = [predicted_classes(folder, faces.crops) for folder in (before, after)]
-    for row in compare(predicted[0], predicted[1], faces.labels):
+    (before_name, before), (after_name, after) = sides
+    print(f"before: {before_name}\nafter: {after_name}")
+    table = Table("metric", "before", "after", "gain (95 % interval)", title=faces.title)
+    for row in compare(before, after, faces.labels):
         table.add_row(row.name, percent(row.before, 2), percent(row.after, 2), interval(row.gain, sign="+"))
     Console().print(table)
+    print(f"McNemar's test: p = {metrics.mcnemar_p(before == faces.labels, after == faces.labels):.2g}")
+    return 0

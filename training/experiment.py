@@ -1,11 +1,11 @@
 """Experiments: variants of a recipe, trained and compared in one table and one figure.
 
-    mien experiment training/recipes/experiments/distillation.yaml [--reduced] [--rows none,soft]
+    mien experiment training/recipes/experiments/distillation.yaml [--reduced] [--rows none,soft] [--seeds 3]
         [--plot FILE.png]
 
 Each row and seed has a run folder in runs/experiments and is trained unless finished: rerun the command to resume. Then
-all heads are evaluated on the validation split of the recipe. Intervals are over faces; gains over the first row are
-paired by face.
+all heads are evaluated on the validation split of the recipe: mean and standard deviation over seeds, 95 % bootstrap
+intervals over faces, gains over the first row paired by face, and McNemar's test against it for each seed.
 """
 
 import argparse
@@ -38,16 +38,10 @@ def run_rows(recipes: dict[str, list[Recipe]], runs: Path) -> dict[str, list[Pat
     return folders
 
 
-def compare(recipes: dict[str, list[Recipe]], folders: dict[str, list[Path]]) -> list[Result]:
-    """Evaluate all heads of all rows on the validation split. Raises: RunError, DatasetError."""
-    scored = {row: [_score(r, f) for r, f in zip(recipes[row], folders[row], strict=True)] for row in recipes}
-    first = next(iter(scored.values()))
-    reference = [run.right[run.chosen] for run in first]
-    return [_result(row, head, runs, reference) for row, runs in scored.items() for head in runs[0].right]
-
-
 @dataclass(frozen=True, slots=True)
-class _Scored:
+class Scored:
+    """One run on validation."""
+
     right: dict[Head, Array]  # (N,) bool by head
     labels: Array  # (N,)
     chosen: Head
@@ -55,19 +49,32 @@ class _Scored:
     minutes: float
 
 
-def _score(recipe: Recipe, folder: Path) -> _Scored:
+def score_run(recipe: Recipe, folder: Path) -> Scored:
+    """Evaluate all heads of a run. Raises: RunError, DatasetError."""
     network, state = load_best(folder)
     valid = load_faces(recipe.data.valid, color=recipe.model.color, cache_dir=recipe.data.cache_dir)
     minutes = read_history(folder, batch_size=recipe.batch_size).minutes
     right = {head: logits.argmax(axis=1) == valid.labels for head, logits in predict(network, valid.crops).items()}
-    return _Scored(right, valid.labels, state["head"], parameters(network), minutes)
+    return Scored(right, valid.labels, state["head"], parameters(network), minutes)
 
 
-def _result(row: str, head: Head, runs: list[_Scored], reference: list[Array]) -> Result:
+def compare(recipes: dict[str, list[Recipe]], folders: dict[str, list[Path]]) -> list[Result]:
+    """Evaluate all heads of all rows on the validation split. Raises: RunError, DatasetError."""
+    scored = {row: [score_run(r, f) for r, f in zip(recipes[row], folders[row], strict=True)] for row in recipes}
+    baseline = next(iter(scored.values()))
+    return [_result(row, head, runs, baseline) for row, runs in scored.items() for head in runs[0].right]
+
+
+def _result(row: str, head: Head, runs: list[Scored], baseline: list[Scored]) -> Result:
     labels, faces = runs[0].labels, len(runs[0].labels)
-    of_seeds = np.stack([run.right[head] for run in runs])  # (seeds, N)
-    right = of_seeds.mean(axis=0)  # (N,) share of seeds with a correct prediction
-    base = np.stack(reference).mean(axis=0) if len(reference[0]) == faces else None
+    by_seed = np.stack([run.right[head] for run in runs])  # (seeds, N)
+    right = by_seed.mean(axis=0)  # (N,) share of seeds with a correct prediction
+    gain = Interval(float("nan"), float("nan"), float("nan"))
+    mcnemar_p: tuple[float, ...] = ()
+    if len(baseline[0].labels) == faces:
+        base = np.stack([run.right[run.chosen] for run in baseline])
+        gain = metrics.bootstrap(lambda i: float((right[i] - base.mean(axis=0)[i]).mean()), faces)
+        mcnemar_p = tuple(metrics.mcnemar_p(*pair) for pair in zip(base, by_seed, strict=True))
     return Result(
         row=row,
         head=head,
@@ -75,15 +82,14 @@ def _result(row: str, head: Head, runs: list[_Scored], reference: list[Array]) -
         parameters=runs[0].parameters,
         seeds=len(runs),
         accuracy=Figures(
-            metrics.bootstrap(lambda i: float(right[i].mean()), faces), tuple(map(float, of_seeds.mean(axis=1)))
+            metrics.bootstrap(lambda i: float(right[i].mean()), faces), tuple(map(float, by_seed.mean(axis=1)))
         ),
         mean_class_accuracy=Figures(
             metrics.bootstrap(lambda i: _mean_class(right[i], labels[i]), faces),
-            tuple(_mean_class(one, labels) for one in of_seeds),
+            tuple(_mean_class(of_seed, labels) for of_seed in by_seed),
         ),
-        gain=Interval(float("nan"), float("nan"), float("nan"))
-        if base is None
-        else metrics.bootstrap(lambda i: float((right[i] - base[i]).mean()), faces),
+        gain=gain,
+        mcnemar_p=() if runs is baseline and head == runs[0].chosen else mcnemar_p,
         minutes=float(np.mean([run.minutes for run in runs])),
     )
 
@@ -100,18 +106,22 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--rows", help="rows to run, separated by commas; the first row and the rows that teach are always included"
     )
+    parser.add_argument("--seeds", type=int, metavar="N", help="seeds 0 to N-1 (default: those of the file)")
     parser.add_argument("--runs", type=Path, default=RUNS, help="folder of the run folders (default: %(default)s)")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="also draw the results, as .png or .svg")
     options = parser.parse_args(arguments)
     if options.plot and options.plot.suffix not in (".png", ".svg"):
         parser.error(f"--plot {options.plot}: expected a name that ends with .png or .svg")
-    return exit_code(lambda: _run(options))
+    if options.seeds is not None and options.seeds < 1:
+        parser.error(f"--seeds {options.seeds}: expected at least 1")
 
+    def run() -> None:
+        rows = options.rows.split(",") if options.rows else None
+        seeds = None if options.seeds is None else range(options.seeds)
+        recipes = recipes_of(options.experiment, reduced=options.reduced, rows=rows, runs=options.runs, seeds=seeds)
+        results = compare(recipes, run_rows(recipes, options.runs))
+        print(as_markdown(results))
+        if options.plot:
+            write_figure(options.plot, results, read_as(Experiment, options.experiment, []).plot)
 
-def _run(options: argparse.Namespace) -> None:
-    rows = options.rows.split(",") if options.rows else None
-    recipes = recipes_of(options.experiment, reduced=options.reduced, rows=rows, runs=options.runs)
-    results = compare(recipes, run_rows(recipes, options.runs))
-    print(as_markdown(results))
-    if options.plot:
-        write_figure(options.plot, results, read_as(Experiment, options.experiment, []).plot)
+    return exit_code(run)

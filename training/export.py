@@ -36,8 +36,10 @@ from mien.models.manifest import (
     GraphOutput,
     Manifest,
     Relevance,
-    load_artifact,
+    read_manifest,
     sha256_of,
+    split_terms,
+    verify_files,
 )
 from mien.models.network import FaceNetwork
 from mien.training.config import DataSource, ModelConfig
@@ -45,7 +47,7 @@ from mien.training.evaluate import load_split, open_graph, run_graph
 from mien.training.faces import FaceSet
 from mien.training.loop import metrics
 from mien.training.loop.run_folder import load_best, parameters, read_facts, read_run
-from mien.training.release.description import describe, finish
+from mien.training.release.description import CARD_NAME, describe, finish
 from mien.training.release.folder import new_artifact
 from mien.training.release.graphs import (
     OPSET,
@@ -81,6 +83,7 @@ class Member:
     data_index_sha256: dict[str, str]
     learned_from: dict[str, str]
     weights_from: dict[str, str]
+    weight_terms: dict[str, str]
 
     @property
     def model(self) -> ModelConfig:
@@ -95,7 +98,7 @@ def read_member(folder: Path) -> Member:
         return Member(
             network, ReleasedNetwork(network, manifest.head), manifest.parameters, manifest.labels,
             _valid_source(manifest), dict(manifest.recipe), manifest.commit, dict(manifest.data_index_sha256),
-            dict(manifest.learned_from), dict(manifest.weights_from),
+            dict(manifest.learned_from), dict(manifest.weights_from), dict(manifest.weight_terms),
         )  # fmt: skip
     recipe, facts = read_run(folder), read_facts(folder)
     network, state = load_best(folder)
@@ -103,7 +106,7 @@ def read_member(folder: Path) -> Member:
     return Member(
         network, ReleasedNetwork(network, state["head"]), parameters(network), tuple(state["labels"]),
         recipe.data.valid, _shareable(values), facts["commit"], facts["data"],
-        facts["learned_from"], facts["weights_from"],
+        facts["learned_from"], **split_terms(facts),
     )  # fmt: skip
 
 
@@ -204,6 +207,7 @@ def _manifest(folder: Path, name: str, members: list[Member], *, mirrored: bool)
             known = learned.get(key, value) == value
             learned[key if known else f"{key} of {member.recipe['name']}"] = value
     weights = {key: value for member in members for key, value in member.weights_from.items()}
+    terms = {key: value for member in members for key, value in member.weight_terms.items()}
     recipe = {"data": first.recipe["data"], "mirrored": mirrored, "members": [member.recipe for member in members]}
     return Manifest(
         name=name,
@@ -230,25 +234,35 @@ def _manifest(folder: Path, name: str, members: list[Member], *, mirrored: bool)
         data_index_sha256={key: value for member in members for key, value in member.data_index_sha256.items()},
         learned_from=learned,
         weights_from=weights,
-        license=_license(learned, weights),
+        weight_terms=terms,
+        license=_license(learned, terms),
         files={WEIGHTS_NAME: sha256_of(folder / WEIGHTS_NAME)} if len(members) == 1 else {},
     )
 
 
 def refit(folder: Path, also: tuple[str, ...]) -> None:
     """Fit and evaluate the graphs of an artifact again. Raises: ArtifactError, DatasetError, RecipeError."""
-    manifest = _licensed(load_artifact(folder))
+    manifest = _licensed(_load_without_card(folder))
     describe(folder, manifest, _read(_valid_source(manifest)), _other_splits(also))
 
 
 def rewrite_card(folder: Path) -> None:
     """Write license and card of an artifact again, from its manifest. Raises: ArtifactError."""
-    finish(folder, _licensed(load_artifact(folder)))
+    finish(folder, _licensed(_load_without_card(folder)))
+
+
+def _load_without_card(folder: Path) -> Manifest:
+    """Verify an artifact, except its card: a kill between writing card and manifest is repaired by the same command."""
+    manifest = read_manifest(folder)
+    graphs = {graph.file: graph.sha256 for graph in manifest.graphs.values()}
+    files = {name: sha256 for name, sha256 in manifest.files.items() if name != CARD_NAME}
+    verify_files(folder, files | graphs)
+    return manifest
 
 
 def _licensed(manifest: Manifest) -> Manifest:
     """The manifest with the terms that the readers state today."""
-    return manifest.model_copy(update={"license": _license(manifest.learned_from, manifest.weights_from)})
+    return manifest.model_copy(update={"license": _license(manifest.learned_from, manifest.weight_terms)})
 
 
 def _relevance(graph: Path) -> Relevance | None:
@@ -273,16 +287,11 @@ def _short(path: str) -> str:
     return "/".join(Path(path).parts[-2:])
 
 
-def _license(learned_from: Iterable[str], weights_from: dict[str, str]) -> str:
-    """License of the weights, with the terms of their data sets and of third-party weights.
-
-    Args:
-        learned_from: data sets as `kind/split`.
-        weights_from: hash or description of the weights of teachers and of the initialization, by name.
-    """
+def _license(learned_from: Iterable[str], weight_terms: dict[str, str]) -> str:
+    """License of the weights, with the terms of their data sets (`kind/split`) and of third-party weights."""
     kinds = dict.fromkeys(name.partition("/")[0] for name in learned_from)
     sets = "; ".join(f"{readers()[kind].title}: {readers()[kind].terms}" for kind in kinds)
-    foreign = "".join(f" Initialized from {name}: {note}." for name, note in weights_from.items() if "," in note)
+    foreign = "".join(f" Initialized from {name}: {terms}." for name, terms in weight_terms.items())
     return f"Weights: Apache-2.0, as far as the authors hold rights. Trained on {sets}.{foreign}"
 
 

@@ -1,5 +1,6 @@
 """Rows of an experiment: variants of a recipe, from one YAML file in training/recipes/experiments."""
 
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final, Self
@@ -64,7 +65,12 @@ def _of(matching: dict[str, Overrides], row: str) -> Overrides:
 
 
 def recipes_of(
-    path: Path, *, reduced: bool, rows: list[str] | None = None, runs: Path = RUNS
+    path: Path,
+    *,
+    reduced: bool,
+    rows: list[str] | None = None,
+    runs: Path = RUNS,
+    seeds: Iterable[int] | None = None,
 ) -> dict[str, list[Recipe]]:
     """Recipes by row, one per seed, named after the experiment, row and seed. Raises: RecipeError.
 
@@ -73,6 +79,7 @@ def recipes_of(
         reduced: use the smaller budget.
         rows: select these rows; the first row, the baseline, and the rows that teach them are always included.
         runs: folder of the run folders.
+        seeds: instead of those of the file.
     """
     experiment = read_as(Experiment, path, [])
     unknown = set(rows or []) - set(experiment.rows)
@@ -80,20 +87,18 @@ def recipes_of(
         raise RecipeError(
             f"experiment {path}: no row {', '.join(sorted(unknown))}; it has {', '.join(experiment.rows)}"
         )
-    recipes = {row: _recipes(experiment, path, row, reduced=reduced, runs=runs) for row in experiment.rows}
+    seeds = list(seeds or (experiment.reduced.seeds if reduced else experiment.seeds))
+    recipes: dict[str, list[Recipe]] = {}
+    for row in experiment.rows:
+        base = (path.parent / experiment.bases.get(row, experiment.base)).resolve()
+        changes = experiment.overrides(row, reduced=reduced)
+        for seed in seeds:
+            own = [change.replace("{seed}", str(seed)).replace("{runs}", str(runs)) for change in changes]
+            recipe = read_recipe(base, [*own, f"seed={seed}", f"name={path.stem}_{row}_{seed}"])
+            recipes.setdefault(row, []).append(recipe)
     chosen = rows or (experiment.reduced.rows if reduced else None) or experiment.rows
     needed = _with_teachers({next(iter(recipes)), *chosen}, recipes, runs)
     return {row: of_seeds for row, of_seeds in recipes.items() if row in needed}
-
-
-def _recipes(experiment: Experiment, path: Path, row: str, *, reduced: bool, runs: Path) -> list[Recipe]:
-    base = (path.parent / experiment.bases.get(row, experiment.base)).resolve()
-    changes = experiment.overrides(row, reduced=reduced)
-    found = []
-    for seed in experiment.reduced.seeds if reduced else experiment.seeds:
-        own = [change.replace("{seed}", str(seed)).replace("{runs}", str(runs)) for change in changes]
-        found.append(read_recipe(base, [*own, f"seed={seed}", f"name={path.stem}_{row}_{seed}"]))
-    return found
 
 
 def _with_teachers(chosen: set[str], recipes: dict[str, list[Recipe]], runs: Path) -> set[str]:

@@ -72,6 +72,15 @@ class Folders(Reader):
         """Return those of train, valid and test that are present, or all."""
         return tuple(split for split in ("train", "valid", "test", _ALL) if self._by_split.get(split))
 
+    def samples(self, split: str) -> list[Sample]:
+        """List one split's samples, sorted by key. Raises: DatasetError, also for a missing split."""
+        if split != _ALL and self.splits() == (_ALL,):
+            raise self.error(
+                f"no split {split!r} in {self.root}, which has no split folders. Hold out a part of each class with "
+                "the options valid_share=0.1 and test_share=0.1; the rest becomes train"
+            )
+        return super().samples(split)
+
     def left_out(self, split: str) -> Mapping[str, int]:
         """Return the number of images in ignored folders."""
         self.samples(split)
@@ -120,6 +129,8 @@ class Folders(Reader):
         if split in self._by_split:
             raise self.error(f"{split}_share={share:g}, but there is a {split} folder")
         pool = self._by_split.pop(_ALL, None) or self._by_split.pop("train", {})
+        if not pool:
+            raise self.error(f"{split}_share={share:g} is held out of train, but there is no train folder")
         taken: set[str] = set()
         for label in self.labels:
             taken |= hold_out([key for key, known in pool.items() if known == label], share)

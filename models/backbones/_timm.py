@@ -1,9 +1,13 @@
 """Wrapper of timm's `create_model` with actionable errors."""
 
 import logging
+from contextlib import suppress
 from typing import Any, cast
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import timm
+from huggingface_hub import constants, try_to_load_from_cache
 from torch import Tensor, nn
 
 from mien.models.backbones import BackboneConfig, Heads, PretrainedWeightsUnavailable, UnknownBackbone
@@ -39,6 +43,8 @@ def create_timm(config: BackboneConfig, num_classes: int, **arguments: Any) -> n
     }
     if config.pretrained:
         try:
+            if "pretrained_cfg_overlay" not in common:
+                common["pretrained_cfg_overlay"] = _cached_or_reachable(config.name)
             network: Any = timm.create_model(config.name, pretrained=True, **common)
         except (OSError, RuntimeError) as error:
             raise PretrainedWeightsUnavailable(
@@ -55,3 +61,18 @@ def create_timm(config: BackboneConfig, num_classes: int, **arguments: Any) -> n
         return timm.create_model(config.name, pretrained=False, **common)
     except (TypeError, ValueError, AssertionError, ZeroDivisionError) as error:
         raise UnknownBackbone(f"model {config.name} rejects these options: {error}") from error
+
+
+def _cached_or_reachable(name: str) -> dict[str, str] | None:
+    """Cached file of published weights, as timm's overlay; without it, the hub must be reachable.
+
+    The hub's library waits about a minute, with five attempts per file. Raises: OSError, after five seconds.
+    """
+    repository = str(getattr(timm.get_pretrained_cfg(name), "hf_hub_id", None) or name)
+    for file_name in ("model.safetensors", "pytorch_model.bin"):
+        cached = try_to_load_from_cache(repository, file_name)
+        if isinstance(cached, str):
+            return {"file": cached}
+    with suppress(HTTPError):  # a status is an answer, too
+        urlopen(Request(constants.ENDPOINT, method="HEAD"), timeout=5).close()  # noqa: S310 (the hub's own address)
+    return None

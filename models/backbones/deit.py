@@ -87,8 +87,9 @@ class Transformer(nn.Module):
 
     def forward(self, pixels: Tensor) -> Heads:  # (B, C, P, P)
         tokens = self.network.forward_features(pixels)  # (B, prefix + patches, dim)
-        if self.distilled:
-            return Heads(self.network.head(tokens[:, 0]), self.network.head_dist(tokens[:, 1]))
+        if self.distilled:  # timm's own forward pass leaves out the dropout
+            drop = self.network.head_drop
+            return Heads(self.network.head(drop(tokens[:, 0])), self.network.head_dist(drop(tokens[:, 1])))
         return Heads(self.network.forward_head(tokens))
 
 

@@ -36,6 +36,15 @@ class FaceRecipe(RunRecipe):
     model: ModelConfig
     augment: AugmentConfig = AugmentConfig()
 
+    @model_validator(mode="after")
+    def _warm_up_ends(self) -> Self:
+        if self.optim.warmup_epochs > self.epochs:
+            raise ValueError(
+                f"optim.warmup_epochs {self.optim.warmup_epochs:g} is more than epochs {self.epochs}: the learning "
+                "rate would never reach its value. Reduce optim.warmup_epochs."
+            )
+        return self
+
 
 class Recipe(FaceRecipe):
     """Recipe of a training run."""
@@ -47,6 +56,15 @@ class Recipe(FaceRecipe):
     loss: LossConfig = LossConfig()
     mix: MixConfig = MixConfig()
     select: Literal["accuracy", "mean_class_accuracy"] = "accuracy"
+
+    @model_validator(mode="after")
+    def _one_remedy_for_rare_classes(self) -> Self:
+        if self.data.sampler != "instance" and (self.loss.logit_adjustment or self.loss.class_balance is not None):
+            remedy = "logit_adjustment" if self.loss.logit_adjustment else "class_balance"
+            raise ValueError(
+                f"data.sampler {self.data.sampler} and loss.{remedy} both correct for rare classes: choose one"
+            )
+        return self
 
     @model_validator(mode="after")
     def _targets_exist(self) -> Self:

@@ -6,6 +6,7 @@ from typing import Final
 import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
+from scipy.stats import binomtest
 
 from mien.data.contract import EIGHT_LABELS, Array, softmax
 from mien.models.manifest import Interval
@@ -78,6 +79,17 @@ def bootstrap(statistic: Callable[[Array], float], faces: int) -> Interval:
     draws = [statistic(rng.integers(0, faces, faces)) for _ in range(RESAMPLES)]
     low, high = np.nanpercentile(draws, [2.5, 97.5])
     return Interval(statistic(np.arange(faces)), float(low), float(high))
+
+
+def mcnemar_p(first: Array, second: Array) -> float:
+    """Exact two-sided p-value of McNemar's test: whether two classifiers are right, (N,) bool each, on the same faces.
+
+    Source: McNemar 1947; the number of faces that only one of them labels correctly is binomial.
+    """
+    only_first, only_second = int((first & ~second).sum()), int((second & ~first).sum())
+    if only_first + only_second == 0:
+        return 1.0
+    return float(binomtest(only_first, only_first + only_second, 0.5).pvalue)
 
 
 def fit_temperature(logits: Array, actual: Array) -> float:

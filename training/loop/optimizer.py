@@ -11,13 +11,13 @@ from torch import nn
 
 from mien.training.config import OptimConfig, RecipeError
 
-_NO_DECAY_ENDINGS: Final = ("cls_token", "dist_token", "pos_embed", "mask_token")
+_NO_DECAY_ENDINGS: Final = ("cls_token", "dist_token", "pos_embed", "mask_token", "relative_position_bias_table")
 
 
 def build_optimizer(network: nn.Module, config: OptimConfig) -> torch.optim.Optimizer:
     """Build the optimizer of a recipe.
 
-    Weight decay applies to matrices and kernels, not to biases, norms, tokens and position embeddings.
+    Weight decay applies to matrices and kernels, not to biases, norms, tokens, position embeddings and biases.
 
     Raises: RecipeError, for a name or option unknown to timm, and for `layer_decay` on a network without timm's layer
         groups.
@@ -38,12 +38,13 @@ def build_scheduler(
     optimizer: torch.optim.Optimizer, config: OptimConfig, *, epochs: int, steps_per_epoch: int
 ) -> CosineLRScheduler:
     """Build a cosine schedule over all steps with a linear warm-up; call `step_update(step)` before each step."""
+    lowest = min(config.min_learning_rate, config.learning_rate)
     return CosineLRScheduler(
         optimizer,
         t_initial=epochs * steps_per_epoch,
-        lr_min=config.min_learning_rate,
+        lr_min=lowest,
         warmup_t=round(config.warmup_epochs * steps_per_epoch),
-        warmup_lr_init=config.min_learning_rate,
+        warmup_lr_init=lowest,
         t_in_epochs=False,
     )
 

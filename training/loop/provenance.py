@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mien.models.backbones import published_terms
-from mien.models.manifest import MANIFEST_NAME, load_artifact, read_manifest, sha256_of
+from mien.models.manifest import MANIFEST_NAME, load_artifact, read_manifest, sha256_of, split_terms
 from mien.training.config import WEIGHT_SUFFIXES, DataSource, ModelConfig
 from mien.training.loop import checkpoint
 from mien.training.loop.batches import Faces
@@ -35,15 +35,16 @@ def provenance(model: ModelConfig, sources: dict[str, str], *, folders: tuple[Pa
         model: the recipe's model.
         sources: index hash of each training split, by kind/split.
         folders: runs and artifacts used for initialization or as teachers.
-    Returns: `learned_from`, hashes by kind/split, including inherited ones; `weights_from`, hashes or notes by name.
+    Returns: `learned_from`, hashes by kind/split, including inherited ones; `weights_from`, hashes of weights by name;
+        `weight_terms`, publisher and license of third-party weights by name.
     Raises: RunError, ArtifactError, if a folder has no weights.
     """
-    learned, weights = dict(sources), {}
+    learned, weights, terms = dict(sources), {}, {}
     if model.pretrained:
-        weights[f"{model.family}/{model.name}"] = published_terms(model.family)
+        terms[f"{model.family}/{model.name}"] = published_terms(model.family)
     for folder in folders:
         if folder.suffix in WEIGHT_SUFFIXES:
-            weights[folder.name] = f"{sha256_of(folder)}, {model.init_terms}"
+            weights[folder.name], terms[folder.name] = sha256_of(folder), str(model.init_terms)
             continue
         weights[folder.name] = weights_sha256(folder)
         inherited = _recorded(folder)
@@ -51,7 +52,8 @@ def provenance(model: ModelConfig, sources: dict[str, str], *, folders: tuple[Pa
             known = learned.get(name, sha256) == sha256
             learned[name if known else f"{name} of {folder.name}"] = sha256
         weights = inherited["weights_from"] | weights
-    return {"learned_from": learned, "weights_from": weights}
+        terms = inherited["weight_terms"] | terms
+    return {"learned_from": learned, "weights_from": weights, "weight_terms": terms}
 
 
 def weights_sha256(folder: Path) -> str:
@@ -66,10 +68,9 @@ def weights_sha256(folder: Path) -> str:
 
 def _recorded(folder: Path) -> dict[str, dict[str, str]]:
     if (folder / MANIFEST_NAME).exists():
-        manifest = read_manifest(folder)
-        return {"learned_from": dict(manifest.learned_from), "weights_from": dict(manifest.weights_from)}
+        return read_manifest(folder).model_dump(include={"learned_from", "weights_from", "weight_terms"})
     facts = json.loads((folder / FACTS_NAME).read_text(encoding="utf-8"))
     learned = facts.get("learned_from") or {
         name: sha256 for name, sha256 in facts["data"].items() if name.endswith("/train")
     }
-    return {"learned_from": learned, "weights_from": facts.get("weights_from", {})}
+    return {"learned_from": learned, **split_terms(facts)}

@@ -186,8 +186,9 @@ class Session:
         rates = clock.rates()
         if not self.world.writes or not clock.faces:
             return
-        reachable = self.world.size * matmul_flops_per_s(self.device, DTYPES[self.recipe.runtime.precision])
         reached = clock.faces_per_s * self.step_flops
+        measured = self.world.size * matmul_flops_per_s(self.device, DTYPES[self.recipe.runtime.precision])
+        reachable = max(measured, reached)  # the measurement is lower if another process was using the machine
         speed = {
             "step_gflops_per_face": round(self.step_flops / 1e9, 4),
             "matmul_tflops_per_s": round(reachable / 1e12, 3),

@@ -90,7 +90,11 @@ def _summary(manifest: Manifest) -> str:
 
 def _sources(manifest: Manifest) -> str:
     learned = [f"- {name}, index sha256 `{sha256[:16]}`" for name, sha256 in manifest.learned_from.items()]
-    weights = [f"- weights of {name}: {note}" for name, note in manifest.weights_from.items()]
+    hashes = {name: f"sha256 `{sha256[:16]}`" for name, sha256 in manifest.weights_from.items()}
+    weights = [
+        f"- weights of {name}: {'; '.join(filter(None, (hashes.get(name), manifest.weight_terms.get(name))))}"
+        for name in hashes | manifest.weight_terms
+    ]
     return "\n".join(learned + weights)
 
 

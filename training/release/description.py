@@ -3,7 +3,9 @@
 import logging
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
+from mien.data.atomic import write_atomic
 from mien.data.contract import Array
 from mien.models.manifest import Manifest, Prior, sha256_of, write_manifest
 from mien.training.evaluate import PRIORS, Evaluation, open_graph, run_graph, score_split
@@ -11,6 +13,7 @@ from mien.training.faces import FaceSet
 from mien.training.release import card
 from mien.training.release.operating_point import fit_operating_point
 
+CARD_NAME: Final = "card.md"
 logger = logging.getLogger("mien.training")
 
 
@@ -39,8 +42,8 @@ def describe(folder: Path, manifest: Manifest, valid: FaceSet, also: Sequence[Fa
 
 def finish(folder: Path, manifest: Manifest) -> None:
     """Write the card and the manifest."""
-    path = folder / "card.md"
-    path.write_text(card.render(manifest), encoding="utf-8")
+    path = folder / CARD_NAME
+    write_atomic(path, card.render(manifest))
     write_manifest(folder, manifest.model_copy(update={"files": {**manifest.files, path.name: sha256_of(path)}}))
 
 

@@ -1,6 +1,5 @@
 """Initialization from third-party weights: a state dict of a timm model in a .safetensors or .pth file."""
 
-import logging
 import pickle
 from pathlib import Path
 from typing import Any, Final
@@ -14,8 +13,6 @@ from torch import Tensor
 from mien.data.errors import MienError
 from mien.models.network import FaceNetwork
 
-logger = logging.getLogger("mien.training")
-
 _WRAPPED_IN: Final = ("state_dict", "model_state_dict", "model", "model_ema", "weights")
 _PREFIXES: Final = ("module.", "model.", "backbone.", "network.", "encoder.")
 _OURS: Final = "backbone.network."
@@ -28,24 +25,19 @@ class ForeignWeightsError(MienError):
 
 
 def read_foreign(network: FaceNetwork, path: Path) -> dict[str, Tensor]:
-    """Read weights under the names of `network`; a classifier with other classes is replaced by that of `network`.
+    """Read weights under the names of `network`, without a classifier for other classes.
 
     For a luminance network, the weights of the first convolution are summed over the color channels.
     Raises: ForeignWeightsError, if the file cannot be read or no name matches.
     """
     own = network.state_dict()
-    found = {f"{_OURS}{name}": value for name, value in _named_as(own, _read(path)).items()}
-    if not found:
+    weights = {f"{_OURS}{name}": value for name, value in _named_as(own, _read(path)).items()}
+    if not weights:
         raise ForeignWeightsError(f"model.init_from {path}: no tensor name matches this timm network")
-    classifier = _classifier(network)
-    heads = [name for name in own if name.startswith(classifier)]
-    fresh = [name for name in heads if name not in found or found[name].shape != own[name].shape]
-    found |= {name: own[name] for name in fresh}
-    for name, value in found.items():
+    for name, value in weights.items():
         if name in own and value.ndim == own[name].ndim == 4 and value.shape[1] == 3 and own[name].shape[1] == 1:
-            found[name] = adapt_input_conv(1, value)
-    logger.info("loaded %d tensors from %s; newly initialized: %s", len(found), path, ", ".join(fresh) or "none")
-    return found
+            weights[name] = adapt_input_conv(1, value)
+    return weights
 
 
 def _read(path: Path) -> dict[str, Tensor]:
@@ -71,6 +63,8 @@ def _named_as(own: dict[str, Tensor], state: dict[str, Tensor]) -> dict[str, Ten
     return named
 
 
-def _classifier(network: FaceNetwork) -> tuple[str, ...]:
-    names: Any = getattr(network.backbone.network, "pretrained_cfg", {}).get("classifier", "head")
+def classifier_prefixes(network: FaceNetwork) -> tuple[str, ...]:
+    """Beginnings of the names of the classifier's tensors, of a timm network."""
+    inner: Any = getattr(network.backbone, "network", None)
+    names = getattr(inner, "pretrained_cfg", {}).get("classifier", "head")
     return tuple(f"{_OURS}{name}." for name in ([names] if isinstance(names, str) else names))

@@ -16,14 +16,14 @@ from mien.models.network import FaceNetwork
 from mien.training.config import WEIGHT_SUFFIXES, ModelConfig
 from mien.training.loop import checkpoint
 from mien.training.loop.run_folder import RECIPE_NAME, RunError
-from mien.training.release.foreign import read_foreign
+from mien.training.release.foreign import classifier_prefixes, read_foreign
 from mien.training.release.weights import WEIGHTS_NAME, read_weights
 
 logger = logging.getLogger("mien.training")
 
 ENCODER_NAME: Final = "encoder.pt"
 _FACES_MEASURED: Final = 512
-_MAY_START_FRESH: Final = ("head.", "head_dist.", "fc.", "dist_token")
+_MAY_START_FRESH: Final = tuple(f"backbone.network.{name}" for name in ("head.", "head_dist.", "fc.", "dist_token"))
 _POSITIONS: Final = "backbone.network.pos_embed"
 
 
@@ -50,7 +50,7 @@ def load_initial(network: FaceNetwork, folder: Path) -> None:
     _warn_of_other_input(network, folder, model)
     own = network.state_dict()
     resized = _fit_positions(network, weights, own)
-    _check(folder, weights, own)
+    _check(folder, weights, own, may_start_fresh=_MAY_START_FRESH + classifier_prefixes(network))
     network.load_state_dict(weights, strict=False)
     fresh = sorted(own.keys() - weights.keys())
     logger.info(
@@ -126,9 +126,11 @@ def _fit_positions(network: FaceNetwork, weights: dict[str, Tensor], own: dict[s
     return f", positions from {side}x{side} to {new_side}x{new_side}" if side != new_side else ""
 
 
-def _check(folder: Path, weights: dict[str, Tensor], own: dict[str, Tensor]) -> None:
-    missing = [key for key in own if key not in weights and not _may_start_fresh(key)]
-    for key in [key for key in weights if _may_start_fresh(key)]:
+def _check(
+    folder: Path, weights: dict[str, Tensor], own: dict[str, Tensor], *, may_start_fresh: tuple[str, ...]
+) -> None:
+    missing = [key for key in own if key not in weights and not key.startswith(may_start_fresh)]
+    for key in [key for key in weights if key.startswith(may_start_fresh)]:
         if key not in own or own[key].shape != weights[key].shape:  # the head of other classes starts fresh
             del weights[key]
     unknown = [key for key in weights if key not in own]
@@ -147,10 +149,6 @@ def _check(folder: Path, weights: dict[str, Tensor], own: dict[str, Tensor]) -> 
             f"model.init_from {folder}: the weights do not match the network ({'; '.join(problems)}). Use the same "
             "family, options and color as in the recipe.yaml of that run."
         )
-
-
-def _may_start_fresh(key: str) -> bool:
-    return key.removeprefix("backbone.network.").startswith(_MAY_START_FRESH)
 
 
 def encoder_state(network: FaceNetwork) -> dict[str, Any]:

@@ -3,18 +3,29 @@
 import argparse
 import sys
 from collections.abc import Mapping
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+import jinja2
+import numpy as np
+import yaml
 
 from mien.data.atomic import write_atomic
+from mien.data.contract import EIGHT_LABELS
 from mien.data.errors import MienError
-from mien.training.command import key_and_value
-from mien.training.config import DataSource, RecipeError
+from mien.training.command import key_and_value, kind_and_root
+from mien.training.config import DataSource
 from mien.training.faces import TEST, FaceSet, read_faces
 from mien.training.loop.run_folder import read_run
-from mien.training.report.overview import as_markdown
-from mien.training.report.page import page
-from mien.training.report.results import RunResult, measure, names_of
+from mien.training.report import figures
+from mien.training.report.results import RunResult, measure, most_confident_mistakes, slices_of
+from mien.training.wording import interval, most_confused, percent
+
+_HEADINGS: Final = (
+    "run", "parameters", "epochs", "head", "accuracy", "mean class accuracy", "macro-F1", "ECE", "ECE, uncalibrated",
+    "minutes", "images/s", "seed",
+)  # fmt: skip
 
 
 def gather(folders: list[Path], source: DataSource, *, root: Path) -> tuple[list[RunResult], FaceSet]:
@@ -27,44 +38,123 @@ def gather(folders: list[Path], source: DataSource, *, root: Path) -> tuple[list
     Raises: RunError, CheckpointError, RecipeError, DatasetError.
     """
     recipes = [read_run(folder) for folder in folders]
+    names = [recipe.name for recipe in recipes]
     faces = read_faces(source.kind, root, source.split, source.options)
-    known: dict[str, FaceSet] = {}
     results = []
-    for folder, recipe, name in zip(folders, recipes, names_of(folders, recipes), strict=True):
-        fitting = None
+    for folder, recipe in zip(folders, recipes, strict=True):
+        fitting, valid = None, recipe.data.valid
         if source.split == TEST:
-            valid = recipe.data.valid
-            if valid.model_dump_json() not in known:
-                known[valid.model_dump_json()] = _read_validation(valid, source, root)
-            fitting = known[valid.model_dump_json()]
+            valid_root = root if valid.kind == source.kind else valid.resolved_root()
+            fitting = read_faces(valid.kind, valid_root, valid.split, valid.options)
+        name = f"{recipe.name} ({folder})" if names.count(recipe.name) > 1 else recipe.name
         results.append(measure(folder, name, faces, fitting=fitting))
     return results, faces
 
 
-def _read_validation(valid: DataSource, shown: DataSource, root: Path) -> FaceSet:
-    """Read a recipe's validation split; if it is from the shown data set, use the same copy."""
-    place = root if valid.kind == shown.kind else valid.resolved_root()
-    return read_faces(valid.kind, place, valid.split, valid.options)
+def table_row(result: RunResult) -> tuple[str, ...]:
+    """Cells of a run, in the order of the headings; shares in percent with their intervals."""
+    scores, history, epochs = result.evaluation, result.history, result.recipe.epochs
+    shares = (scores.accuracy, scores.mean_class_accuracy, scores.macro_f1, scores.ece, result.ece_raw)
+    done = int(history.epochs[-1])
+    return (
+        result.name,
+        f"{result.parameters / 1e6:.2f} M",
+        f"{done}" if done == epochs else f"{done} of {epochs}",
+        result.head,
+        *(interval(share, 1) for share in shares),
+        f"{history.minutes:.1f}",
+        f"{history.faces_per_s:.0f}",
+        str(result.recipe.seed),
+    )
+
+
+def as_markdown(results: list[RunResult], faces: FaceSet) -> str:
+    """Table for a Markdown document."""
+    rows = [_HEADINGS, ("---",) * len(_HEADINGS), *map(table_row, results)]
+    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return "\n".join([f"{faces.title}; shares in % with 95 % intervals over faces:", "", *lines])
+
+
+def page(results: list[RunResult], faces: FaceSet, *, show_faces: bool = True) -> str:
+    """One self-contained HTML document.
+
+    Args:
+        results: runs evaluated on `faces`.
+        faces: the split to show.
+        show_faces: whether to include images of faces; the terms of a data set may prohibit sharing them.
+    """
+    # nothing is marked as safe, so names from recipes and data sets are escaped
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, loader=jinja2.FileSystemLoader(Path(__file__).parent)
+    )
+    environment.filters |= {"percent": percent, "interval": interval}
+    with figures.in_style():
+        runs = [
+            _run_of_page(result, faces, show_faces=show_faces) | {"key": f"run-{number}"}
+            for number, result in enumerate(results, start=1)
+        ]
+    return environment.get_template("page.html").render(
+        faces=faces,
+        show_faces=show_faces,
+        headings=_HEADINGS,
+        rows=[table_row(result) for result in results],
+        runs=runs,
+    )
+
+
+def _run_of_page(result: RunResult, faces: FaceSet, *, show_faces: bool) -> dict[str, Any]:
+    valid, counts = result.recipe.data.valid, np.array(result.evaluation.confusion)
+    options = "".join(f", {name}={value}" for name, value in valid.options.items())
+    slices = slices_of(faces.attributes, result.predicted, faces.labels)
+    names = ("accuracy", "mean class accuracy")
+    mistakes = []
+    for index in most_confident_mistakes(result.predicted, result.confidence, faces.labels) if show_faces else ():
+        actual, predicted = EIGHT_LABELS[faces.labels[index]], EIGHT_LABELS[result.predicted[index]]
+        votes = [] if faces.votes is None else list(zip(EIGHT_LABELS, faces.votes[index], strict=False))
+        shares = sorted((vote for vote in votes if vote[1] > 0), key=lambda vote: -vote[1])
+        face = figures.thumbnail(faces.crops[index], f"A face labeled {actual}")
+        listed = ", ".join(f"{percent(share, 0)} % {label}" for label, share in shares)
+        prediction = f"{predicted} {percent(result.confidence[index], 0)}"
+        mistakes.append((face, faces.keys[index], actual, listed, prediction))
+    return {
+        "result": result,
+        "labels": EIGHT_LABELS[: len(counts)],
+        "validated_on": f"{valid.kind} {valid.split}{options}",
+        "worst": most_confused(counts, EIGHT_LABELS),
+        "history": figures.history(result),
+        "calibration": figures.calibration(result, faces.labels),
+        "slices": [
+            (
+                f"{part.attribute}: {part.value}",
+                part.faces,
+                interval(part.accuracy, 1),
+                interval(part.mean_class_accuracy, 1),
+            )
+            for part in slices
+        ],
+        "slice_figures": [
+            figures.intervals(
+                attribute, [(part.value, (part.accuracy, part.mean_class_accuracy)) for part in group], names
+            )
+            for attribute, group in groupby(slices, key=lambda part: part.attribute)
+        ],
+        "mistakes": mistakes,
+        "recipe": yaml.safe_dump(result.recipe.model_dump(mode="json"), sort_keys=False),
+        "facts": yaml.safe_dump(result.facts, sort_keys=False),
+    }
 
 
 def choose(
-    valid: DataSource, *, data: str | None, split: str | None, options: Mapping[str, Any]
+    valid: DataSource, *, data: tuple[str, Path] | None, split: str | None, options: Mapping[str, Any]
 ) -> tuple[DataSource, Path]:
     """Choose the split to show: by default `valid`, the validation split of the first run's recipe.
 
-    Raises: RecipeError, if `data` is not KIND=ROOT, or if there is neither `data` nor a root in the recipe.
+    Raises: RecipeError, if there is neither `data` nor a root in the recipe.
     """
-    if data is None:
-        kind, root = valid.kind, valid.resolved_root()
-    else:
-        kind, equals, text = data.partition("=")
-        if not equals:
-            raise RecipeError(f"--data {data!r}: expected KIND=ROOT, for example ferplus=path/to/ferplus")
-        root = Path(text)
+    kind, root = data or (valid.kind, valid.resolved_root())
     same = kind == valid.kind
-    wanted = split or (valid.split if same else "valid")
     known = {**(valid.options if same else {}), **options}
-    return DataSource(kind=kind, split=wanted, root=root, options=known), root
+    return DataSource(kind=kind, split=split or (valid.split if same else "valid"), root=root, options=known), root
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -72,8 +162,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="mien report", description="Write a report about training runs.")
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders")
     parser.add_argument(
-        "--data", metavar="KIND=ROOT", help="data set to evaluate on (default: validation data of the first recipe)"
-    )
+        "--data", type=kind_and_root, metavar="KIND=ROOT",
+        help="data set to evaluate on (default: validation data of the first recipe)",
+    )  # fmt: skip
     parser.add_argument(
         "--option", type=key_and_value, action="append", default=[], metavar="KEY=VALUE", help="option of the reader"
     )

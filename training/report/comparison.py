@@ -1,11 +1,10 @@
-"""Table and figure of an experiment: the rows with 95 % intervals over faces, and each seed."""
+"""Table and figure of an experiment: rows with intervals over faces, deviation over seeds, and tests between rows."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
@@ -13,24 +12,11 @@ from matplotlib.ticker import FixedLocator, NullLocator
 from mien.data.atomic import atomic_path
 from mien.models.manifest import Interval
 from mien.models.network import Head
-from mien.training.report.plot import percent_axis
+from mien.training.report.figures import COLORS, in_style, percent_axis
 from mien.training.variants import Plot
-from mien.training.wording import interval
+from mien.training.wording import interval, percent
 
-_COLORS: Final = ("#c4510b", "#5a616b", "#0067a5", "#7a4fa3")
 _MARKERS: Final = ("o", "s", "D", "^")
-_STYLE: Final[Any] = {
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlesize": 9.5,
-    "axes.grid": True,
-    "grid.alpha": 0.3,
-    "figure.constrained_layout.use": True,
-    "savefig.dpi": 110,
-    "svg.hashsalt": "mien",
-    "text.parse_math": False,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +25,13 @@ class Figures:
 
     mean: Interval
     by_seed: tuple[float, ...]
+
+    def __str__(self) -> str:
+        """In percent, with the standard deviation over several seeds."""
+        if len(self.by_seed) == 1:
+            return interval(self.mean, 1)
+        value, bounds = interval(self.mean, 1).split(" ", 1)
+        return f"{value} ± {percent(float(np.std(self.by_seed, ddof=1)))} {bounds}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +45,24 @@ class Result:
     seeds: int
     accuracy: Figures
     mean_class_accuracy: Figures
-    gain: Interval  # of accuracy, over the selected head of the first row
+    gain: Interval  # of accuracy, over the selected head of the first row, paired by face; nan for other faces
+    mcnemar_p: tuple[float, ...]  # by seed, against the selected head of the first row with this seed
     minutes: float  # training time for one seed
 
 
 def as_markdown(results: list[Result]) -> str:
     """Table for docs/experiments.md, in percent; `*` marks the head selected by validation."""
-    lines = [
-        "| row | head | parameters | seeds | accuracy | mean class accuracy | gain over the first row | minutes |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    headings = (
+        "row", "head", "parameters", "seeds", "accuracy", "mean class accuracy", "gain over the first row",
+        "McNemar p by seed", "minutes",
+    )  # fmt: skip
+    lines = ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
     for result in results:
-        head = f"{result.head}{' *' if result.chosen else ''}"
         cells = [
-            result.row, head, f"{result.parameters / 1e6:.2f} M", str(result.seeds), interval(result.accuracy.mean, 1),
-            interval(result.mean_class_accuracy.mean, 1), interval(result.gain, 1, sign="+"), f"{result.minutes:.0f}",
+            result.row, f"{result.head}{' *' if result.chosen else ''}", f"{result.parameters / 1e6:.2f} M",
+            str(result.seeds), str(result.accuracy), str(result.mean_class_accuracy),
+            "" if np.isnan(result.gain.value) else interval(result.gain, 1, sign="+"),
+            ", ".join(f"{p:.2g}" for p in result.mcnemar_p), f"{result.minutes:.0f}",
         ]  # fmt: skip
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
@@ -75,7 +71,7 @@ def as_markdown(results: list[Result]) -> str:
 def write_figure(path: Path, results: list[Result], plot: Plot | None) -> None:
     """Draw the selected head of each row as PNG or SVG; without `plot`, one interval per row."""
     chosen = {result.row: result for result in results if result.chosen}
-    with mpl.rc_context(_STYLE):
+    with in_style():
         drawn = _rows(chosen) if plot is None else _lines(chosen, plot)
         with atomic_path(path) as part:
             drawn.savefig(part, metadata={"Software": None} if path.suffix == ".png" else {"Date": None})
@@ -89,9 +85,9 @@ def _rows(results: dict[str, Result]) -> Figure:
     for axes, (metric, title) in zip(drawn.subplots(1, 2, sharey=True), _METRICS.items(), strict=True):
         for place, result in enumerate(results.values()):
             figures: Figures = getattr(result, metric)
-            axes.hlines(place, figures.mean.low, figures.mean.high, color=_COLORS[0], linewidth=1.5)
-            axes.plot(figures.mean.value, place, _MARKERS[0], color=_COLORS[0], markersize=5)
-            axes.plot(figures.by_seed, [place] * result.seeds, "o", color=_COLORS[0], markersize=3, alpha=0.5)
+            axes.hlines(place, figures.mean.low, figures.mean.high, color=COLORS[0], linewidth=1.5)
+            axes.plot(figures.mean.value, place, _MARKERS[0], color=COLORS[0], markersize=5)
+            axes.plot(figures.by_seed, [place] * result.seeds, "o", color=COLORS[0], markersize=3, alpha=0.5)
         axes.set_yticks(range(len(results)), list(results))
         axes.set(xlabel=f"validation {title}", ylim=(len(results) - 0.5, -0.5))
         percent_axis(axes.xaxis)
@@ -107,7 +103,11 @@ def _lines(results: dict[str, Result], plot: Plot) -> Figure:
                 _line(axes, name, {x: getattr(results[row], metric) for x, row in places.items() if row in results},
                       number=number)  # fmt: skip
             axes.set_title(panel if metric == "accuracy" else "")
-            _logarithmic(axes, {x for places in lines.values() for x in places})
+            ticks = sorted({x for places in lines.values() for x in places})
+            axes.set_xscale("log")
+            axes.xaxis.set_major_locator(FixedLocator(ticks))
+            axes.xaxis.set_minor_locator(NullLocator())
+            axes.set_xticklabels([f"{tick:g}" for tick in ticks])
         row[0].set_ylabel(f"validation {title}")
         percent_axis(row[0].yaxis)
     for axes in grid[-1]:
@@ -118,17 +118,9 @@ def _lines(results: dict[str, Result], plot: Plot) -> Figure:
 
 def _line(axes: Axes, name: str, figures: dict[float, Figures], *, number: int) -> None:
     shift = 1.05 ** (number - 1)  # so that the intervals of equal results stay visible
-    places, color = [x * shift for x in figures], _COLORS[number]
+    places, color = [x * shift for x in figures], COLORS[number]
     means = [figure.mean for figure in figures.values()]
     axes.vlines(places, [mean.low for mean in means], [mean.high for mean in means], color=color, linewidth=1.5)
     axes.plot(places, [mean.value for mean in means], marker=_MARKERS[number], markersize=5, color=color, label=name)
     for place, figure in zip(places, figures.values(), strict=True):
         axes.plot([place] * len(figure.by_seed), figure.by_seed, "o", color=color, markersize=3, alpha=0.5)
-
-
-def _logarithmic(axes: Axes, places: Iterable[float]) -> None:
-    ticks = sorted(places)
-    axes.set_xscale("log")
-    axes.xaxis.set_major_locator(FixedLocator(ticks))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xticklabels([f"{tick:g}" for tick in ticks])

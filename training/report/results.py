@@ -1,21 +1,27 @@
-"""Results of one run on one set of faces, the input of all sections of the page."""
+"""Results of one run on one set of faces, the input of all parts of the page."""
 
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
+from scipy.stats import binomtest
 
 from mien.data.contract import Array, softmax
 from mien.models.manifest import Interval
-from mien.models.network import FaceNetwork, Head
+from mien.models.network import Head
 from mien.training.config import Recipe
 from mien.training.evaluate import Evaluation, score
-from mien.training.faces import TEST, FaceSet
+from mien.training.faces import FaceSet
 from mien.training.loop import metrics
 from mien.training.loop.run_folder import load_best, parameters, read_facts, read_run
 from mien.training.loop.supervised import predict
 from mien.training.report.history import History, read_history
+
+ATTRIBUTES: Final = ("gender", "race", "age_band")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +41,10 @@ class RunResult:
         fitted_on: description of the data that temperature and threshold were fitted on.
     """
 
-    folder: Path
     name: str
     recipe: Recipe
     facts: dict[str, Any]
     history: History
-    network: FaceNetwork
     parameters: int
     best_epoch: int
     head: Head
@@ -70,12 +74,10 @@ def measure(folder: Path, name: str, faces: FaceSet, *, fitting: FaceSet | None)
         folder: the run.
         name: display name.
         faces: faces to evaluate on.
-        fitting: faces to fit temperature and threshold on; None fits them on `faces`, with a cross-fitted temperature.
-            Required for a test split.
+        fitting: faces to fit temperature and threshold on, for a test split; None fits them on `faces`, with a
+            cross-fitted temperature.
     Raises: RunError, CheckpointError.
     """
-    if faces.split == TEST and fitting is None:
-        raise ValueError("a test split must not be used for fitting: expected `fitting`")
     recipe = read_run(folder)
     network, state = load_best(folder)
     head: Head = state["head"]
@@ -87,18 +89,16 @@ def measure(folder: Path, name: str, faces: FaceSet, *, fitting: FaceSet | None)
         threshold = metrics.abstain_threshold(probabilities, faces.labels)
         fitted_on = "these faces; the temperature is cross-fitted on five folds"
     else:
-        known = predict(network, fitting.crops)[head]
-        temperature = metrics.fit_temperature(known, fitting.labels)
-        threshold = metrics.abstain_threshold(softmax(known, temperature), fitting.labels)
+        fitting_logits = predict(network, fitting.crops)[head]
+        temperature = metrics.fit_temperature(fitting_logits, fitting.labels)
+        threshold = metrics.abstain_threshold(softmax(fitting_logits, temperature), fitting.labels)
         probabilities = softmax(logits, temperature)
         fitted_on = fitting.title
     return RunResult(
-        folder=folder,
         name=name,
         recipe=recipe,
         facts=read_facts(folder),
         history=read_history(folder, batch_size=recipe.batch_size),
-        network=network,
         parameters=parameters(network),
         best_epoch=state["epoch"] + 1,
         head=head,
@@ -112,9 +112,39 @@ def measure(folder: Path, name: str, faces: FaceSet, *, fitting: FaceSet | None)
     )
 
 
-def names_of(folders: list[Path], recipes: list[Recipe]) -> list[str]:
-    """Names of the recipes, with the folder if a name occurs twice."""
-    names = [recipe.name for recipe in recipes]
-    return [
-        f"{name} ({folder})" if names.count(name) > 1 else name for name, folder in zip(names, folders, strict=True)
-    ]
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Faces with the same value of an attribute."""
+
+    attribute: str
+    value: str
+    faces: int
+    accuracy: Interval  # Wilson's interval, which is valid for few faces
+    mean_class_accuracy: Interval  # over the classes that occur
+
+
+def slices_of(attributes: Sequence[Mapping[str, str]], predicted: Array, labels: Array) -> list[Slice]:
+    """Slices of all values of the known attributes, sorted by the number in an age band; [] if the set has none."""
+    slices = []
+    for attribute in ATTRIBUTES:
+        values = np.array([known.get(attribute, "") for known in attributes])
+        named = {str(value) for value in values if value}
+        for value in sorted(named, key=lambda text: (int((re.match(r"\d+", text) or ["0"])[0]), text)):
+            chosen = np.flatnonzero(values == value)
+            of_slice, actual = predicted[chosen], labels[chosen]
+            right = int((of_slice == actual).sum())
+            wilson = binomtest(right, len(chosen)).proportion_ci(0.95, method="wilson")
+            accuracy = Interval(right / len(chosen), float(wilson.low), float(wilson.high))
+            mean_class = metrics.bootstrap(partial(_mean_class_accuracy, of_slice, actual), len(chosen))
+            slices.append(Slice(attribute.replace("_", " "), value, len(chosen), accuracy, mean_class))
+    return slices
+
+
+def _mean_class_accuracy(predicted: Array, labels: Array, chosen: Array) -> float:
+    return metrics.mean_class_accuracy(metrics.confusion(predicted[chosen], labels[chosen]))
+
+
+def most_confident_mistakes(predicted: Array, confidence: Array, labels: Array, *, shown: int = 24) -> Array:
+    """Indices of wrongly labeled faces, most confident first; at most `shown`."""
+    wrong = np.flatnonzero(predicted != labels)
+    return wrong[np.argsort(-confidence[wrong], kind="stable")][:shown]

@@ -1,6 +1,7 @@
 """Choices of a recipe, each used in a short run."""
 
 import json
+import logging
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from safetensors.torch import save_file
 from timm import create_model
 from torch import nn
 
+from mien.models.manifest import sha256_of
 from mien.training.config import OptimConfig, RecipeError
 from mien.training.distillation.losses import relabel
 from mien.training.evaluate import open_graph, run_graph
@@ -136,7 +138,10 @@ def test_a_network_with_224_pixels_trains_and_exports(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".pth"])
-def test_third_party_weights_initialize_a_network_and_their_terms_are_inherited(tmp_path: Path, suffix: str) -> None:
+def test_third_party_weights_initialize_a_network_and_their_terms_are_inherited(
+    tmp_path: Path, suffix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     published = create_model("test_resnet", pretrained=False, num_classes=1000).state_dict()
     path = tmp_path / f"published{suffix}"
     if suffix == ".pth":
@@ -154,7 +159,11 @@ def test_third_party_weights_initialize_a_network_and_their_terms_are_inherited(
     summed = published[first].sum(dim=1, keepdim=True)
     torch.testing.assert_close(weights[f"backbone.network.{first}"], summed, atol=1e-6, rtol=1e-4)
     facts = json.loads((out / FACTS_NAME).read_text(encoding="utf-8"))
-    assert facts["weights_from"][path.name].endswith(", MIT, by their authors")
+    assert facts["weights_from"] == {path.name: sha256_of(path)}
+    assert facts["weight_terms"] == {path.name: "MIT, by their authors"}
+    listed = [record.message for record in caplog.records if "newly initialized" in record.message]
+    assert len(listed) == 1
+    assert "fc.weight" in listed[0]
 
 
 def test_third_party_weights_that_are_damaged_or_of_another_network_are_rejected(tmp_path: Path) -> None:

@@ -5,12 +5,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mien.models.manifest import default_artifact_dir
-from mien.training.compare import compare
+from mien.models.manifest import default_artifact_dir, load_artifact
+from mien.training.compare import compare, predict_classes
 from mien.training.compare import main as compare_main
 from mien.training.config import DataSource, FoldConfig
 from mien.training.cross_validate import main
+from mien.training.evaluate import PRIORS, open_graph, run_graph
+from mien.training.faces import read_faces
 from mien.training.loop.batches import load_faces
+from mien.training.loop.run_folder import read_facts
+from mien.training.train import train
 from tests.support_training import drawn_faces, small_recipe, write_recipe
 
 
@@ -22,6 +26,8 @@ def test_cross_validation_scores_every_face_once(tmp_path: Path, capsys: pytest.
     assert "42 faces" in shown
     assert len(shown.split("accuracy by fold, %: ")[1].split(", ")) == 2
     assert {path.name for path in (tmp_path / "runs").iterdir()} == {"small_fold_0", "small_fold_1"}
+    facts = read_facts(tmp_path / "runs" / "small_fold_0")
+    assert (sum(facts["faces"].values()), len(facts["faces"]), len(facts["learned_from"])) == (42, 2, 1)
 
 
 def test_an_interrupted_cross_validation_says_how_to_resume_it(
@@ -64,10 +70,26 @@ def test_gains_are_paired_by_face() -> None:
     assert found["recall, surprise"].gain.value == pytest.approx(0.1)
 
 
-def test_an_artifact_gains_nothing_over_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    root, artifact = drawn_faces(tmp_path / "faces", train=1, valid=2), str(default_artifact_dir())
-    assert compare_main([artifact, artifact, "--data", f"folders={root}"]) == 0
-    assert "+0.00 (+0.00 to +0.00)" in capsys.readouterr().out
+def test_both_sides_are_named_and_an_artifact_is_compared_with_its_prior(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, artifact = drawn_faces(tmp_path / "faces", train=2, valid=2), str(default_artifact_dir())
+    data = ["--data", f"folders={root}"]
+    assert compare_main([artifact, "fast", *data]) == 0
+    shown = capsys.readouterr().out
+    assert "+0.00 (+0.00 to +0.00)" in shown
+    assert "McNemar's test: p = 1" in shown
+    run = train(small_recipe(root, epochs=1), tmp_path / "own")
+    assert compare_main([artifact, str(run), *data, "--prior", "natural"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "run own" in shown
+    assert "natural" in shown
+    crops = read_faces("folders", root, "valid", {}).crops
+    natural, balanced = (predict_classes(Path(artifact), crops, prior=prior) for prior in PRIORS)
+    manifest = load_artifact(Path(artifact))
+    logits = run_graph(open_graph(Path(artifact) / manifest.graph("fp32").file), crops)
+    assert natural[1].tolist() == logits.argmax(axis=1).tolist()
+    assert balanced[1].tolist() == manifest.probabilities(logits, "balanced").argmax(axis=1).tolist()
     with pytest.raises(SystemExit):
         compare_main([artifact, artifact, "--data", "folders"])
     assert "expected KIND=ROOT" in capsys.readouterr().err

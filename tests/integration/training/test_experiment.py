@@ -97,12 +97,21 @@ def test_a_file_that_is_not_an_experiment_names_its_problems(
     assert "pydantic" not in caplog.text
 
 
-def test_two_seeds_give_their_mean_and_each_value(experiment: Path, tmp_path: Path) -> None:
-    recipes = recipes_of(experiment, reduced=False, rows=["learned"])
-    (result, *_) = compare(recipes, run_rows(recipes, tmp_path / "runs"))
-    for figures in (result.accuracy, result.mean_class_accuracy):
-        assert figures.mean.value == pytest.approx(np.mean(figures.by_seed))
-        assert len(figures.by_seed) == result.seeds == 2
+def test_seeds_give_their_mean_and_deviation_and_a_test_against_the_first_row_each(
+    experiment: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(experiment), "--reduced", "--seeds", "2", "--runs", str(tmp_path / "runs")]) == 0
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == {
+        f"position_{row}_{seed}" for row in ("learned", "none") for seed in (0, 1)
+    }
+    assert "±" in capsys.readouterr().out
+    recipes = recipes_of(experiment, reduced=True, seeds=range(2))
+    results = compare(recipes, run_rows(recipes, tmp_path / "runs"))
+    for result in results:
+        for figures in (result.accuracy, result.mean_class_accuracy):
+            assert figures.mean.value == pytest.approx(np.mean(figures.by_seed))
+            assert len(figures.by_seed) == result.seeds == 2
+    assert [len(result.mcnemar_p) for result in results if result.chosen] == [0, 2]
 
 
 @pytest.fixture

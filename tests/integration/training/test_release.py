@@ -11,7 +11,7 @@ import torch
 from mien.data.contract import LABELS
 from mien.data.errors import MienError
 from mien.data.readers.folders import Folders
-from mien.models.manifest import load_artifact, sha256_of, write_manifest
+from mien.models.manifest import load_artifact, sha256_of, split_terms, write_manifest
 from mien.models.network import select_head
 from mien.models.rollout import recorded_attention, rollout
 from mien.training import evaluate, export
@@ -241,8 +241,23 @@ def test_license_and_card_are_rewritten_without_data_and_with_the_same_metrics(
     assert export.main([str(folder), "--card"]) == 0
     assert load_artifact(folder) == before
     assert (folder / "card.md").read_bytes() == (released[2] / "card.md").read_bytes()
+    (folder / "card.md").write_text("new card, old manifest: killed in between", encoding="utf-8")
+    assert export.main([str(folder), "--card"]) == 0
+    assert load_artifact(folder) == before
     with pytest.raises(SystemExit):
         export.main([str(folder), "--card", "--refit"])
+
+
+def test_the_license_names_third_party_weights_whatever_their_terms_say() -> None:
+    terms = {"published": "MIT by its authors", "other": "CC0, of the file, not of the photos"}
+    license_ = export._license(["folders/train"], terms)
+    assert all(f"Initialized from {name}: {text}." in license_ for name, text in terms.items())
+    own = {"mine": "ab" * 32}
+    earlier = {"weights_from": own | {"file": "cd" * 32 + ", MIT, by A"} | terms}
+    assert split_terms(earlier) == {
+        "weights_from": own | {"file": "cd" * 32},
+        "weight_terms": {"file": "MIT, by A"} | terms,
+    }
 
 
 def test_the_card_leads_with_coverage_and_shows_both_priors(released: tuple[Path, Path, Path]) -> None:

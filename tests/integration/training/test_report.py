@@ -46,49 +46,28 @@ def write_report(place: Path, *arguments: str, runs: tuple[str, ...], kind: str 
     return out.read_text(encoding="utf-8")
 
 
-def brightness(color: str) -> int:
-    return sum(int(channel) for channel in re.findall(r"\d+", color)[:3])
-
-
-def parts(page: str, run: int) -> set[str]:
-    return set(re.findall(rf'<h3 id="run-{run}-(\w+)"', page))
-
-
-def test_the_page_is_one_self_contained_file(place: Path) -> None:
-    links = Page(report(place))
-    assert len(links.addresses) > 20
-    assert all(address.startswith(("#", "data:image/webp;base64,")) for address in links.addresses)
-    assert not {"script", "link", "iframe", "object"} & links.tags
-    assert len(links.ids) == len(set(links.ids))
-    assert {address[1:] for address in links.addresses if address.startswith("#")} <= set(links.ids)
-
-
-def test_every_part_is_there_for_a_student_and_what_needs_tokens_is_missing_for_a_cnn(place: Path) -> None:
+def test_the_page_is_one_self_contained_file_with_all_parts(place: Path) -> None:
     page = report(place)
-    common = {"curves", "recall", "confusion", "reliability", "abstaining", "mistakes", "slices"}
-    assert parts(page, 1) == common
-    assert parts(page, 2) == common | {"rollout", "tokens"}
-    assert "Learning curves of all runs" in page
-    assert "Learning curves of all runs" not in report(place, runs=("student",))
-
-
-def test_the_same_runs_give_the_same_page(place: Path) -> None:
-    assert report(place, runs=("student",)) == write_report(place, runs=("student",))
+    links = Page(page)
+    assert len(links.addresses) > 20
+    assert all(address.startswith("data:image/") for address in links.addresses)
+    assert not {"script", "link", "iframe", "object"} & links.tags
+    for part in ("History", "Confusion", "Calibration", "Slices", "Most confident mistakes"):
+        assert page.count(f"<h3>{part}</h3>") == 2
+    assert page == write_report(place, runs=("teacher", "student"))
 
 
 def test_slices_of_an_attribute_contain_every_face(place: Path) -> None:
     page = report(place, runs=("teacher",))
-    rows = re.findall(r'<tr><td>(gender|race|age band)</td><th scope="row">([^<]+)</th><td>(\d+)</td>', page)
-    assert {name for name, _, _ in rows} == {"gender", "race", "age band"}
+    rows = re.findall(r'<th scope="row">(gender|race|age band): [^<]+</th><td>(\d+)</td>', page)
     for attribute in ("gender", "race", "age band"):
-        assert sum(int(faces) for name, _, faces in rows if name == attribute) == 14
+        assert sum(int(faces) for name, faces in rows if name == attribute) == 14
 
 
 def test_images_of_faces_are_left_out_on_request(place: Path) -> None:
     page = report(place, "--without-faces")
-    assert "<img" not in page
-    assert "data:image" not in page
-    assert parts(page, 2) >= {"curves", "tokens", "slices"}
+    assert "data:image/webp" not in page
+    assert "data:image/svg" in page
 
 
 def test_the_test_split_is_shown_only_on_request_and_nothing_is_fitted_on_it(place: Path) -> None:
@@ -97,7 +76,7 @@ def test_the_test_split_is_shown_only_on_request_and_nothing_is_fitted_on_it(pla
     assert "This is the test split" in page
     assert "raf_db, test split, 21 faces" in page
     assert "fitted on raf_db, valid split, 14 faces" in page
-    on_validation = re.search(r"Temperature ([\d.]+)", report(place, runs=("student",)))
+    on_validation = re.search(r"Temperature\s([\d.]+)", report(place, runs=("student",)))
     assert on_validation is not None
     assert on_validation[0] in page
 
@@ -109,7 +88,7 @@ def test_markdown_is_the_plain_table_with_a_line_for_each_run(place: Path, capsy
     assert lines[0].startswith("raf_db, valid split, 14 faces")
     assert [line.split(" | ")[0] for line in lines[2:]] == [
         "| run",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+        "| ---",
         "| teacher",
         "| student",
     ]
@@ -141,8 +120,6 @@ def test_a_folder_without_a_finished_run_is_a_clear_error(place: Path, capsys: p
     (begun / "recipe.yaml").write_bytes((place / "runs" / "student" / "recipe.yaml").read_bytes())
     assert main([str(begun), "--data", f"raf_db={place / 'raf_db'}"]) == 1
     assert "best.pt" in capsys.readouterr().err
-    assert main([str(place / "runs" / "student"), "--data", "raf_db"]) == 1
-    assert "expected KIND=ROOT" in capsys.readouterr().err
 
 
 def test_a_report_that_cannot_be_written_is_a_clear_error(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -158,20 +135,12 @@ def test_without_data_the_recipe_says_which_split_is_shown(place: Path, capsys: 
     assert "raf_db, valid split, 14 faces" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])
-def test_the_page_fits_the_window_and_loads_nothing(place: Path, scheme: str, width: int) -> None:
+def test_the_page_fits_the_window_and_shows_all_images(place: Path, width: int) -> None:
     out = place / "shown.html"
-    if not out.exists():
-        out.write_text(report(place), encoding="utf-8")
+    out.write_text(report(place), encoding="utf-8")
     with sync_playwright() as playwright, launch(playwright.chromium) as browser:
-        page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
-        asked: list[str] = []
-        page.on("request", lambda request: asked.append(request.url))
+        page = browser.new_page(viewport={"width": width, "height": 800})
         page.goto(out.as_uri())
         assert page.evaluate("document.documentElement.scrollWidth") == width
-        assert [url for url in asked if not url.startswith("data:")] == [out.as_uri()]
-        shown = page.evaluate("[...document.images].every(image => image.naturalWidth > 0)")
-        assert shown
-        ground, ink = page.evaluate("(s => [s.backgroundColor, s.color])(getComputedStyle(document.body))")
-        assert (brightness(ground) < brightness(ink)) == (scheme == "dark")
+        assert page.evaluate("[...document.images].every(image => image.naturalWidth > 0)")

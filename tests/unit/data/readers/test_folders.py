@@ -151,3 +151,15 @@ def test_an_image_that_cannot_be_read_is_named_with_the_command_that_lists_all(t
     reader = open_reader("folders", root)
     with pytest.raises(DatasetError, match=r"train/happy/train000\.png: .*mien data check folders"):
         reader.crop(reader.samples("train")[0])
+
+
+def test_a_split_that_must_be_held_out_first_names_the_options(tmp_path: Path) -> None:
+    root = make_folders(tmp_path / "all", {"all": dict.fromkeys(LABELS, 2)})
+    for folder in (root / "all").iterdir():
+        folder.rename(root / folder.name)
+    (root / "all").rmdir()
+    with pytest.raises(DatasetError, match=r"no split 'train'.*valid_share=0\.1"):
+        open_reader("folders", root).samples("train")
+    only_valid = make_folders(tmp_path / "valid", {"valid": dict.fromkeys(LABELS, 2)})
+    with pytest.raises(DatasetError, match=r"test_share=0\.2 is held out of train, but there is no train folder"):
+        open_reader("folders", only_valid, test_share=0.2)

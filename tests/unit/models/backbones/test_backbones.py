@@ -1,9 +1,12 @@
 """Backbone families, found by their file names."""
 
+import time
+from pathlib import Path
+
 import pytest
 import torch
 
-from mien.models.backbones import UnknownBackbone, create_backbone, families
+from mien.models.backbones import PretrainedWeightsUnavailable, UnknownBackbone, create_backbone, families
 from tests.support_models import config
 
 
@@ -39,3 +42,14 @@ def test_class_maps_average_to_the_logits_without_the_bias(family: str, name: st
     assert heads.class_maps.shape[2] > 1
     bias = next(values for values in network.parameters() if values.shape == (7,))  # of the classifier
     torch.testing.assert_close(heads.class_maps.mean(dim=(2, 3)) + bias, heads.class_logits, atol=1e-4, rtol=1e-4)
+
+
+def test_published_weights_that_cannot_be_downloaded_are_reported_within_seconds(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")  # nothing listens there
+    started = time.monotonic()
+    with pytest.raises(PretrainedWeightsUnavailable, match=r"model\.init_from=FILE.*model\.pretrained=false"):
+        create_backbone(config("resnet18d", family="cnn").model_copy(update={"pretrained": True}))
+    assert time.monotonic() - started < 10

@@ -28,6 +28,16 @@ def test_a_distilled_student_has_two_heads_over_its_patches(
     assert not torch.equal(heads.class_logits, heads.distillation_logits)
 
 
+def test_a_distilled_student_drops_out_before_both_heads() -> None:
+    pixels = torch.randn(2, 1, 112, 112)
+    network = create_backbone(config(**SMALL).model_copy(update={"drop_rate": 0.5})).train()
+    network.network.pos_drop.p = 0.0
+    first, second = network(pixels), network(pixels)
+    assert not torch.equal(first.class_logits, second.class_logits)
+    assert not torch.equal(first.distillation_logits, second.distillation_logits)
+    assert torch.equal(network.eval()(pixels).class_logits, network(pixels).class_logits)
+
+
 def test_sinusoidal_positions_are_not_trained_and_differ_by_place() -> None:
     network = create_backbone(config(DEIT, position="sinusoidal", **SMALL)).network
     assert not network.pos_embed.requires_grad

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -9,7 +10,7 @@ import yaml
 from mien.training.config import Recipe, RecipeError, parse_as, read_recipe
 
 
-def minimal() -> dict[str, object]:
+def minimal() -> dict[str, Any]:
     return {
         "name": "trial",
         "epochs": 1,
@@ -46,6 +47,8 @@ VALID_ON_TEST = {"train": [{"kind": "folders", "split": "train"}], "valid": {"ki
         ({"data": VALID_ON_TEST}, "test split is for the final evaluation only"),
         ({"distillation": {"mode": "token-soft"}}, "every mode except none requires a teacher"),
         ({"loss": {"logit_adjustment": 1.0, "class_balance": 0.99}}, "choose one"),
+        ({"loss": {"logit_adjustment": 1.0}, "data": minimal()["data"] | {"sampler": "class"}}, "choose one"),
+        ({"optim": {"warmup_epochs": 3}}, "warmup_epochs 3 is more than epochs 1"),
         ({"loss": {"relabel": {}}, "mix": {"mixup": 0.2}}, "relabel with mix"),
         ({"model": CNN | {"init_from": "runs/mae", "pretrained": True}}, "choose one"),
         ({"model": CNN | {"init_from": "weights.pth"}}, "name their publisher and license in init_terms"),

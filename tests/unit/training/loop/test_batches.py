@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from mien.data.augment import AugmentConfig
+from mien.data.augment import Augment, AugmentConfig
 from mien.data.contract import Array
 from mien.data.tree import DatasetError
 from mien.training.config import DataSource, RecipeError
 from mien.training.distillation.losses import cross_entropy
+from mien.training.distillation.teachers import Teachers, fixed_logits
 from mien.training.loop.batches import EpochPlan, FaceBatches, Faces, JoinedFaces, _write_cache, load_faces
+from mien.training.loop.machine import Machine
 from tests.support_training import drawn_faces, small_recipe
 
 
@@ -107,3 +109,28 @@ def test_cached_faces_are_read_back_as_a_map(tmp_path: Path) -> None:
     faces = np.arange(3 * 112 * 112, dtype=np.uint32).astype(np.uint8).reshape(3, 112, 112, 1)
     _write_cache(tmp_path / "cache.npy", iter(faces), 3, 1)
     assert np.array_equal(np.load(tmp_path / "cache.npy", mmap_mode="r"), faces)
+
+
+def test_augmentation_accepts_its_largest_strengths() -> None:
+    strongest = AugmentConfig(**dict.fromkeys(("brightness", "contrast", "gamma", "blur", "noise", "erase"), 1.0))
+    augment, crop = Augment(strongest), np.full((112, 112, 1), 90, np.uint8)
+    assert {augment(crop, seed=seed).shape for seed in range(20)} == {crop.shape}
+
+
+def test_teachers_see_the_faces_in_the_colors_of_the_student(root: Path) -> None:
+    teachers = Teachers.__new__(Teachers)
+    torch.nn.Module.__init__(teachers)
+    teachers.members = torch.nn.ModuleList([_MeanOfChannel()])
+    logits = []
+    for color in ("luminance", "RGB"):
+        source = DataSource(kind="folders", split="train", root=root)
+        faces = JoinedFaces([load_faces(source, color=color, cache_dir=root.parent / "cache")])
+        machine = Machine(torch.device("cpu"), torch.autocast("cpu", enabled=False))
+        logits.append(fixed_logits(teachers, faces, machine=machine, cache_dir=root.parent / "cache"))
+    assert not np.allclose(logits[0], logits[1])
+
+
+class _MeanOfChannel(torch.nn.Module):
+    def forward(self, crops: torch.Tensor) -> torch.Tensor:
+        first = crops[..., 0].float().mean(dim=(1, 2)) / 255
+        return torch.stack([first, 1 - first], dim=1)

@@ -81,3 +81,11 @@ def test_kl_to_votes_is_zero_for_the_votes_themselves() -> None:
     votes[0] = np.eye(7)[2]
     assert metrics.kl_to_votes(votes, votes) == pytest.approx(0.0, abs=1e-9)
     assert metrics.kl_to_votes(np.full((10, 7), 1 / 7), votes) > 0.1
+
+
+def test_mcnemar_counts_the_faces_that_only_one_classifier_labels_correctly() -> None:
+    first = np.array([True] * 60 + [False] * 40)
+    second = first.copy()
+    assert metrics.mcnemar_p(first, second) == 1.0
+    second[:2], second[60:70] = False, True  # 2 against 10: 2 * sum of binomials up to 2 of 12
+    assert metrics.mcnemar_p(first, second) == pytest.approx(2 * (1 + 12 + 66) / 2**12)

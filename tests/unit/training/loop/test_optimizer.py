@@ -47,6 +47,27 @@ def test_matrices_decay_and_norms_biases_and_tokens_do_not(layer_decay: float | 
         assert decay[id(parameter)] == (0.0 if plain else 0.1), name
 
 
+@pytest.mark.parametrize("layer_decay", [None, 0.75])
+def test_the_position_biases_of_swin_do_not_decay(layer_decay: float | None) -> None:
+    options = {"patch_size": 4, "window_size": 7, "embed_dim": 16, "depths": [1], "num_heads": [2]}
+    network = FaceNetwork(config("swin_tiny_patch4_window7_224", family="swin", img_size=56, **options))
+    optimizer = build_optimizer(network, OptimConfig(weight_decay=0.1, layer_decay=layer_decay))
+    decay = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
+    tables = [p for name, p in network.named_parameters() if name.endswith("relative_position_bias_table")]
+    assert [decay[id(table)] for table in tables] == [0.0]
+
+
+def test_a_rate_below_the_minimum_never_rises_above_itself() -> None:
+    optim, network = OptimConfig(learning_rate=5e-6, warmup_epochs=1), nn.Linear(2, 2)
+    optimizer = build_optimizer(network, optim)
+    scheduler = build_scheduler(optimizer, optim, epochs=4, steps_per_epoch=5)
+    rates = []
+    for step in range(20):
+        scheduler.step_update(step)
+        rates.append(optimizer.param_groups[0]["lr"])
+    assert max(rates) <= 5e-6
+
+
 def test_a_cnn_has_layers_too() -> None:
     network = tiny(TINY_CNN)
     optimizer = build_optimizer(network, OptimConfig(layer_decay=0.5))

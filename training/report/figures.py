@@ -1,0 +1,161 @@
+"""Figures of the report and of experiments, by matplotlib."""
+
+import base64
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import cv2
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from mien.data.contract import Array
+from mien.models.manifest import Interval
+from mien.training.loop import metrics
+from mien.training.report.results import RunResult
+from mien.training.wording import interval, percent
+
+COLORS: Final = ("#0067a5", "#c4510b", "#117a56", "#8a4a9e")
+GRAY: Final = "#5a616b"
+STYLE: Final[Any] = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 9.5,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.alpha": 0.3,
+    "legend.frameon": False,
+    "figure.constrained_layout.use": True,
+    "savefig.dpi": 110,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "mien",
+    "text.parse_math": False,  # names may contain dollar signs
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """An image of the page."""
+
+    uri: str
+    alt: str
+
+
+def percent_axis(axis: Any) -> None:
+    """Label an axis of fractions in percent."""
+    axis.set_major_locator(MaxNLocator(nbins=7, steps=[1, 2, 5, 10]))
+    axis.set_major_formatter(PercentFormatter(1.0, symbol=""))
+
+
+def history(result: RunResult) -> Picture:
+    """Losses, and both validation accuracies by epoch, with the selected epoch."""
+    run = result.history
+    drawn = Figure(figsize=(8.4, 3.0))
+    losses, accuracies = drawn.subplots(1, 2)
+    for color, (part, values) in zip(COLORS, run.loss.items(), strict=False):
+        losses.plot(run.position, values, color=color, label=part)
+    losses.set(title="training loss", ylabel="loss")
+    accuracies.plot(run.epochs, run.accuracy, "o-", markersize=3, color=COLORS[0], label="accuracy")
+    accuracies.plot(
+        run.epochs, run.mean_class_accuracy, "o-", markersize=3, color=COLORS[1], label="mean class accuracy"
+    )
+    accuracies.axvline(result.best_epoch, color=GRAY, linewidth=0.8, linestyle=":", label="selected epoch")
+    accuracies.set(title="validation", ylabel="%")
+    percent_axis(accuracies.yaxis)
+    for axes in (losses, accuracies):
+        axes.set(xlabel="epoch", xlim=(0, None))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.legend()
+    best = percent(float(run.accuracy.max()))
+    return _svg(drawn, f"Training loss, and validation accuracy, by epoch; accuracy {best} % at best")
+
+
+def calibration(result: RunResult, labels: Array) -> Picture:
+    """Reliability before and after temperature scaling (Guo et al. 2017), and error over coverage."""
+    drawn = Figure(figsize=(8.4, 3.0))
+    before, after, abstention = drawn.subplots(1, 3)
+    before_title = f"unscaled, ECE {interval(result.ece_raw, 1)} %"
+    after_title = f"scaled, ECE {interval(result.evaluation.ece, 1)} %"
+    _reliability(before, result.raw, labels, before_title)
+    _reliability(after, result.probabilities, labels, after_title)
+    coverage, risk = risk_coverage(result.probabilities, labels)
+    abstention.plot(coverage, risk, color=COLORS[0])
+    abstention.axhline(1 - metrics.WANTED_ACCURACY, color=GRAY, linestyle="--", linewidth=1)
+    covered = float((result.confidence >= result.threshold).mean())
+    abstention.axvline(covered, color=COLORS[1], linestyle=":", linewidth=1.4)
+    abstention.set(title="with abstention", xlim=(0, 1), ylim=(0, None), xlabel="coverage, %", ylabel="error, %")
+    percent_axis(abstention.xaxis)
+    percent_axis(abstention.yaxis)
+    return _svg(drawn, f"Reliability, {before_title}, {after_title}; error over coverage, {percent(covered)} % labeled")
+
+
+def bins_of(probabilities: Array, labels: Array) -> tuple[Array, Array, Array]:
+    """Number of faces, mean confidence and accuracy by bin of `metrics.ece`, (bins,) each; nan for empty bins."""
+    confidence = probabilities.max(axis=1)
+    right = probabilities.argmax(axis=1) == labels
+    index = np.minimum((confidence * metrics.ECE_BINS).astype(int), metrics.ECE_BINS - 1)
+    counts = np.bincount(index, minlength=metrics.ECE_BINS)
+    with np.errstate(invalid="ignore"):
+        sums = (np.bincount(index, weights=values, minlength=metrics.ECE_BINS) for values in (confidence, right))
+        mean_confidence, accuracy = (values / counts for values in sums)
+    return counts, mean_confidence, accuracy
+
+
+def _reliability(axes: Axes, probabilities: Array, labels: Array, title: str) -> None:
+    counts, _, accuracy = bins_of(probabilities, labels)
+    edges = np.linspace(0, 1, metrics.ECE_BINS + 1)
+    shares = counts / counts.sum()
+    axes.bar(edges[:-1], np.nan_to_num(accuracy), np.diff(edges), align="edge", color=COLORS[0], alpha=0.6)
+    axes.bar(edges[:-1], shares, np.diff(edges), align="edge", color=GRAY, alpha=0.8)
+    axes.plot([0, 1], [0, 1], color=GRAY, linestyle="--", linewidth=1)
+    axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence, %", ylabel="accuracy, %", title=title)
+    percent_axis(axes.xaxis)
+    percent_axis(axes.yaxis)
+
+
+def risk_coverage(probabilities: Array, labels: Array) -> tuple[Array, Array]:
+    """Coverage and error, (N,) each, most confident faces first. Source: Geifman and El-Yaniv 2017."""
+    order = np.argsort(-probabilities.max(axis=1), kind="stable")
+    wrong = (probabilities.argmax(axis=1) != labels)[order]
+    labeled = np.arange(1, len(labels) + 1)
+    return labeled / len(labels), np.cumsum(wrong) / labeled
+
+
+def intervals(title: str, rows: Sequence[tuple[str, Sequence[Interval]]], names: Sequence[str]) -> Picture:
+    """Points with their 95 % intervals, in percent: a line per row, a color per name."""
+    drawn = Figure(figsize=(6.4, 0.9 + 0.3 * len(rows)))
+    axes = drawn.subplots()
+    for place, (_, estimates) in enumerate(rows):
+        for number, estimate in enumerate(estimates):
+            height = place + 0.22 * (number - (len(estimates) - 1) / 2)
+            axes.hlines(height, estimate.low, estimate.high, color=COLORS[number], linewidth=2)
+            axes.plot(estimate.value, height, "o", color=COLORS[number], label=names[number] if place == 0 else None)
+    axes.set_yticks(range(len(rows)), [name for name, _ in rows])
+    axes.set(title=title, xlim=(0, 1), ylim=(len(rows) - 0.4, -0.6), xlabel="%")
+    percent_axis(axes.xaxis)
+    drawn.legend(loc="outside right upper")
+    return _svg(drawn, f"{title}: " + "; ".join(f"{name} {interval(of_row[0], 0)} %" for name, of_row in rows))
+
+
+def thumbnail(image: Array, alt: str) -> Picture:
+    """An image (H, W, 3) uint8, RGB."""
+    done, data = cv2.imencode(".webp", image[:, :, ::-1], [cv2.IMWRITE_WEBP_QUALITY, 85])
+    if not done:
+        raise RuntimeError("OpenCV cannot encode WebP")
+    return Picture("data:image/webp;base64," + base64.b64encode(data.tobytes()).decode(), alt)
+
+
+def _svg(drawn: Figure, alt: str) -> Picture:
+    buffer = io.BytesIO()
+    drawn.savefig(buffer, format="svg", metadata={"Date": None})
+    return Picture("data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode(), alt)
+
+
+def in_style() -> Any:
+    """Context for creating and drawing figures."""
+    return mpl.rc_context(STYLE)
