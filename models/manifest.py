@@ -213,9 +213,14 @@ def artifact_dir(model: str | os.PathLike[str] | None) -> Path:
     name = "fast" if model is None else model
     if not isinstance(name, str):
         return Path(name)
-    if name in POINTERS:
-        return resolve_pointer(ARTIFACTS_DIR / POINTERS[name])
     released = [folder.name for folder in classifier_dirs(ARTIFACTS_DIR)]
+    if name in POINTERS:
+        pointer = ARTIFACTS_DIR / POINTERS[name]
+        if not pointer.exists():
+            raise ArtifactError(
+                f"model {name!r}: not in this release ({pointer} is missing). It has: {', '.join(released)}"
+            )
+        return resolve_pointer(pointer)
     if name in released:
         return ARTIFACTS_DIR / name
     folder = Path(name)

@@ -67,9 +67,13 @@ def test_a_folder_in_the_current_one_does_not_hide_a_model_of_its_name(
     assert artifact_dir("mine") == Path("mine")
 
 
-def test_a_name_without_a_release_names_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_without_a_release_lists_the_models_of_the_release(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "ARTIFACTS_DIR", tmp_path)
-    with pytest.raises(ArtifactError, match=r"cannot read .*ACCURATE"):
+    (tmp_path / "tiny.v1").mkdir()
+    (tmp_path / "tiny.v1" / "manifest.json").touch()
+    with pytest.raises(ArtifactError, match=r"model 'accurate': not in this release .*ACCURATE is missing.*tiny\.v1"):
         artifact_dir("accurate")
 
 
