@@ -20,24 +20,23 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import cv2
 from PIL import Image
 
 from benchmarks.results import publish
 from mien.app.inference.pipeline import Pipeline
-from mien.app.labeling.facts import open_pipelines
-from mien.app.labeling.kinds import IMAGE_EXTENSIONS
+from mien.app.labeling.facts import open_pipeline
+from mien.app.labeling.options import DEFAULT_OUTPUTS, LabelOptions
 from mien.app.labeling.progress import Reporter
-from mien.app.labeling.request import DEFAULT_OUTPUTS, Request
-from mien.app.labeling.run import Outcome, label
-from mien.app.labeling.scan import NothingKnown, sources_of
+from mien.app.labeling.reading import IMAGE_EXTENSIONS
+from mien.app.labeling.run import label
+from mien.app.labeling.scan import scan
+from mien.app.labeling.summary import Outcome
 from mien.app.settings import Settings, load_settings
 
 SAMPLES: Final = Path(__file__).resolve().parent.parent / "samples" / "photos"
@@ -82,32 +81,19 @@ class _Timed:
     outcome: Outcome | None = None
 
 
-def _bare(paths: list[Path], pipelines: list[Pipeline]) -> _Timed:
+def _bare(paths: list[Path], pipeline: Pipeline, workers: int) -> _Timed:
     """Only the four stages over all files."""
-    cv2.setNumThreads(1)
-    local = threading.local()
-    spare = iter(pipelines)
-    lock = threading.Lock()
-
-    def own() -> None:
-        with lock:
-            local.pipeline = next(spare)
-
-    def one(path: Path) -> None:
-        pipeline: Pipeline = local.pipeline
-        pipeline.analyze(path.read_bytes())
-
-    with ThreadPoolExecutor(len(pipelines), initializer=own) as pool:
+    with ThreadPoolExecutor(workers) as pool:
         began, cpu = time.perf_counter(), time.process_time()
-        for _ in pool.map(one, paths, chunksize=16):
+        for _ in pool.map(lambda path: pipeline.analyze(path.read_bytes()), paths):
             pass
         return _Timed(time.perf_counter() - began, time.process_time() - cpu)
 
 
 def _ours(folder: Path, out: Path, outputs: tuple[str, ...], workers: int, settings: Settings) -> _Timed:
-    request = Request(out, (str(folder),), outputs=outputs, workers=workers)
+    options = LabelOptions(inputs=[str(folder)], out=out, outputs=list(outputs), workers=workers)
     cpu = time.process_time()
-    outcome = label(request, settings, Reporter())
+    outcome = label(options, settings, Reporter())
     # the time for opening the models is not included in the bare loop either
     return _Timed(outcome.total_seconds, time.process_time() - cpu, outcome)
 
@@ -141,14 +127,14 @@ def measure(  # every argument is an option of the command
     with tempfile.TemporaryDirectory(prefix="mien-bench-") as place:
         folder = Path(place) / "photos"
         paths = make_photos(folder, source, count)
-        pipelines = open_pipelines(settings, workers)
-        _bare(paths[: 8 * workers], pipelines)  # warm
+        pipeline = open_pipeline(settings)
+        _bare(paths[: 8 * workers], pipeline, workers)  # warm
         ours: list[_Timed] = []
         with_images: list[_Timed] = []
         bare: list[_Timed] = []
         for number in range(rounds):
             out = Path(place) / f"out{number}"
-            bare.append(_bare(paths, pipelines))
+            bare.append(_bare(paths, pipeline, workers))
             ours.append(_ours(folder, out / "csv", ("csv",), workers, settings))
             with_images.append(_ours(folder, out / "all", DEFAULT_OUTPUTS, workers, settings))
             shutil.rmtree(out)
@@ -172,7 +158,7 @@ def measure(  # every argument is an option of the command
         "faces": sum(outcome.labels.values()),
         "workers": workers,
         "cores": os.cpu_count() or 1,
-        "stage_ms": _stage_ms(outcome.tally.seconds, count),
+        "stage_ms": _stage_ms(outcome.stage_seconds, count),
         "ray_images_per_s": on_ray["images_per_s"] if on_ray else None,
         "ray_stage_ms": _stage_ms(on_ray["stage_seconds"], count) if on_ray else None,
         **{name: outcome.facts[name] for name in ("detector", "model", "provider")},
@@ -184,9 +170,9 @@ def _stage_ms(seconds: dict[str, float], count: int) -> dict[str, float]:
 
 
 def _scan_seconds(folder: Path) -> float:
-    request = Request(folder / "out", (str(folder),))
+    options = LabelOptions(inputs=[str(folder)], out=folder / "out")
     began = time.perf_counter()
-    sum(source.size for source in sources_of(request, NothingKnown()))
+    sum(item.size for item in scan(options))
     return time.perf_counter() - began
 
 

@@ -23,9 +23,8 @@ from typing import Final, Self
 import numpy as np
 
 from benchmarks.results import publish
-from mien.app.labeling.progress import Reporter
-from mien.app.labeling.records import ImageRecord
-from mien.app.labeling.request import DEFAULT_OUTPUTS, Request
+from mien.app.labeling.options import DEFAULT_OUTPUTS, LabelOptions
+from mien.app.labeling.progress import Error, Reporter
 from mien.app.labeling.run import label
 from mien.app.settings import Settings, load_settings
 
@@ -65,9 +64,9 @@ class Watch(Reporter):
         self._ended.set()
         self._thread.join()
 
-    def image(self, record: ImageRecord) -> None:
-        """Count an image."""
-        self.done += 1
+    def labeled(self, images: int, faces: int, errors: Sequence[Error]) -> None:
+        """Count images."""
+        self.done += images
 
     def writing(self, output: str) -> None:
         """Attribute further samples to the outputs."""
@@ -117,13 +116,15 @@ def measure(
 ) -> Memory:
     """Label a folder into a new `out` and measure the memory."""
     with Watch() as watch:
-        outcome = label(Request(out, (str(folder),), outputs=outputs, workers=workers), settings(), watch)
+        outcome = label(
+            LabelOptions(inputs=[str(folder)], out=out, outputs=list(outputs), workers=workers), settings(), watch
+        )
     at, sizes, writing = watch.curve()
     fifth, end, slope = growth(at, sizes)
     return Memory(
-        images=outcome.tally.images,
-        faces=outcome.tally.faces,
-        images_per_s=outcome.tally.images / outcome.seconds,
+        images=outcome.new,
+        faces=sum(outcome.labels.values()),
+        images_per_s=outcome.new / outcome.seconds,
         rss_mb_fifth=fifth,
         rss_mb_end=end,
         growth_mb_per_10000=slope,

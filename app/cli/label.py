@@ -1,46 +1,59 @@
-"""Command `mien label`, which collects its options in one `Request`."""
+"""Command `mien label`: its options, messages and exit codes."""
 
-from pathlib import Path
+import dataclasses
+import inspect
+import logging
+import sys
+import traceback
+from collections import Counter
+from contextlib import nullcontext
+from typing import IO, Annotated, Any, Final
 
 import typer
 
-from mien.app.cli import label_options as options
-from mien.app.cli.exit_codes import USAGE
+from mien.app.cli.exit_codes import DISK_FULL, FAILED, LOCKED, SOME_ERRORS, STOPPED, USAGE, stopped_by
 from mien.app.cli.options import DetectorName, Model, OnDevice, PriorName, fail
-from mien.app.labeling.request import Request
-from mien.app.labeling.signals import interrupts
+from mien.app.labeling.options import DEFAULT_OUTPUTS, LabelOptions
+from mien.app.labeling.signals import Interrupts
+
+_KINDS: Final = {"file": "files", "zip": "zip archives", "tar": "tar archives", "video": "videos"}
+
+
+def _list_outputs(requested: bool) -> None:
+    """List the outputs, one per line, with the default ones marked."""
+    if not requested:
+        return
+    from rich.console import Console
+
+    from mien.app.labeling.outputs import load_output, output_names
+
+    console = Console()
+    for name in output_names():
+        mark = "*" if name in DEFAULT_OUTPUTS else " "
+        console.print(f"{mark} {name:<14} {load_output(name).HELP}", highlight=False, markup=False)
+    console.print("* written by default", style="dim")
+    raise typer.Exit
+
+
+ListOutputs = Annotated[
+    bool,
+    typer.Option(
+        "--list-outputs",
+        callback=_list_outputs,
+        is_eager=True,
+        help="List the outputs and exit.",
+        rich_help_panel="Outputs",
+    ),
+]
 
 
 def label(
-    inputs: options.Inputs = None,
-    out: options.Out = Path("out"),
-    write: options.Write = None,
-    list_outputs: options.ListOutputs = False,
-    files_from: options.FilesFrom = None,
-    null: options.Null = False,
-    recursive: options.Recursive = True,
-    ignore: options.Ignore = None,
-    hidden: options.Hidden = False,
-    symlinks: options.Links = "files",
-    every: options.Every = 1,
-    per_second: options.PerSecond = None,
-    limit: options.Limit = None,
-    dry_run: options.DryRun = False,
-    check_hashes: options.CheckHashes = False,
-    new_run: options.NewRun = False,
-    annotated_px: options.AnnotatedPx = 1600,
-    min_face: options.MinFace = 0,
-    min_confidence: options.MinConfidence = 0,
-    workers: options.Workers = 0,
+    list_outputs: ListOutputs = False,  # noqa: ARG001  # its callback acts
     model: Model = None,
     device: OnDevice = None,
     detector: DetectorName = None,
     prior: PriorName = None,
-    quiet: options.Quiet = False,
-    json_log: options.JsonLog = False,
-    engine: options.OnEngine = "local",
-    ray_address: options.RayAddress = None,
-    partition_files: options.PartitionFiles = None,
+    **values: Any,
 ) -> None:
     """Label every face in folders of photos.
 
@@ -48,42 +61,126 @@ def label(
     If it is stopped or killed, rerun the same command to resume.
     A file that cannot be read becomes a row with the reason.
     """
-    if list_outputs:
-        from mien.app.cli.label_run import print_outputs
-
-        print_outputs()
-        return
-    if bool(inputs) == bool(files_from):
+    options = LabelOptions(**values)
+    if bool(options.inputs) == bool(options.files_from):
         fail("give either FOLDER... or --files-from.", USAGE)
-    if per_second is not None and every != 1:
+    if options.per_second is not None and options.every != 1:
         fail("--every and --per-second cannot be combined.", USAGE)
-    request = Request(
-        out=out,
-        inputs=tuple(inputs or ()),
-        files_from=files_from,
-        null=null,
-        outputs=tuple(name.strip() for part in write or () for name in part.split(",") if name.strip()),
-        recursive=recursive,
-        ignore=tuple(ignore or ()),
-        hidden=hidden,
-        symlinks=symlinks,
-        every=every,
-        per_second=per_second,
-        limit=limit,
-        dry_run=dry_run,
-        check_hashes=check_hashes,
-        new_run=new_run,
-        annotated_px=annotated_px,
-        min_face_px=min_face,
-        min_confidence=min_confidence,
-        workers=workers,
-        messages="json" if json_log else "quiet" if quiet else "bar",
-        engine=engine,
-        ray_address=ray_address,
-        partition_files=partition_files,
-    )
-    from mien.app.cli.label_run import run
+    with Interrupts().installed() as signals:
+        from mien.app.labeling.json_stderr import json_stderr
 
-    with interrupts() as signals:
         settings = {"model": model, "device": device, "detector": detector, "prior": prior}
-        raise typer.Exit(run(request, settings, signals))
+        with json_stderr() if options.json_log else nullcontext() as stream:
+            code = _run(options, settings, signals, stream)
+    raise typer.Exit(code)
+
+
+def _declare_options() -> None:
+    """Give the command a parameter for every field of `LabelOptions`, which declares its options."""
+    own = [parameter for parameter in inspect.signature(label).parameters.values() if parameter.name != "values"]
+    declared = [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=field.default if field.default_factory is dataclasses.MISSING else field.default_factory(),
+            annotation=field.type,
+        )
+        for field in dataclasses.fields(LabelOptions)
+    ]
+    parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
+    label.__signature__ = inspect.Signature([*declared, *parameters])  # type: ignore[attr-defined]  # read by Typer
+
+
+_declare_options()
+
+
+def _run(options: LabelOptions, settings: dict[str, Any], signals: Interrupts, stream: IO[str] | None) -> int:
+    """Run the command, with one line for an expected error; returns the exit code."""
+    level = logging.ERROR if options.quiet else logging.WARNING
+    logging.basicConfig(level=level, format="mien: %(message)s")
+    from mien.app.labeling.files import DiskFull, OutputLocked
+    from mien.data.errors import MienError
+
+    try:
+        return _label(options, settings, signals, stream)
+    except KeyboardInterrupt:
+        return 130
+    except MienError as error:
+        code = LOCKED if isinstance(error, OutputLocked) else DISK_FULL if isinstance(error, DiskFull) else FAILED
+        return _failed(options, stream, str(error), code)
+    except BaseException:
+        # not only Stopped: a native library may replace it by another exception during its import
+        if signals.received is not None:
+            return _failed(options, stream, stopped_by(signals.received), STOPPED)
+        if not options.json_log:
+            raise
+        return _failed(options, stream, traceback.format_exc(), FAILED)
+
+
+def _failed(options: LabelOptions, stream: IO[str] | None, message: str, code: int) -> int:
+    if options.json_log:
+        from mien.app.labeling.progress import JsonLog
+
+        JsonLog(stream).log("failed", error=message, code=code)
+    else:
+        sys.stderr.write(f"mien: {message}\n")
+    return code
+
+
+def _label(options: LabelOptions, settings: dict[str, Any], signals: Interrupts, stream: IO[str] | None) -> int:
+    from rich.console import Console
+
+    from mien.app.labeling.files import LabelingError
+    from mien.app.labeling.progress import JsonLog, reporter
+    from mien.app.labeling.run import label as label_folders
+    from mien.app.labeling.summary import print_summary, summary_facts
+    from mien.app.settings import load_settings
+
+    if options.engine == "ray":
+        from mien.app.labeling.ray.engine import check, label_on_ray
+
+        check(options)
+        label_folders = label_on_ray
+    elif options.ray_address is not None or options.partition_files is not None:
+        raise LabelingError("--ray-address and --partition-files need --engine ray.")
+    if options.dry_run:
+        return _dry_run(options, stream)
+    with reporter(options, Console(stderr=True), stream) as report:
+        outcome = label_folders(options, load_settings(**settings), report, signals)
+    if options.json_log:
+        JsonLog(stream).log("summary", **summary_facts(outcome))
+    elif not options.quiet:
+        print_summary(outcome, Console())
+    if outcome.stopped:
+        return STOPPED
+    return SOME_ERRORS if outcome.statuses.get("error") else 0
+
+
+def _dry_run(options: LabelOptions, stream: IO[str] | None) -> int:
+    """Scan only: print the number of inputs by kind, and of files that cannot be read."""
+    from rich.console import Console
+
+    from mien.app.labeling.outputs import check_outputs
+    from mien.app.labeling.progress import JsonLog
+    from mien.app.labeling.scan import scan
+
+    check_outputs(options.outputs)
+    kinds: Counter[str] = Counter()
+    failures: Counter[str] = Counter()
+    size = 0
+    for item in scan(options):
+        size += item.size
+        if item.failure is None:
+            kinds[item.kind] += 1
+        else:
+            failures[item.failure.reason] += 1
+    if options.json_log:
+        JsonLog(stream).log("dry_run", kinds=kinds, failures=failures, bytes=size)
+        return 0
+    console = Console(highlight=False)
+    for kind, count in sorted(kinds.items()):
+        console.print(f"{count:>12,} {_KINDS[kind]}")
+    for reason, count in sorted(failures.items()):
+        console.print(f"{count:>12,} unreadable: {reason}")
+    console.print(f"{size / 1e6:>12,.1f} MB in total. Nothing was written.")
+    return 0

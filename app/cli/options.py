@@ -8,8 +8,7 @@ import typer
 
 from mien.app.cli.exit_codes import FAILED, error_line
 
-# Headings of the help
-IN, OUTS, RUN, LOG, WITH, RAY = "Inputs", "Outputs", "Run", "Messages", "Model", "Cluster"
+WITH = "Model"  # heading of the help
 
 
 Model = Annotated[

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from mien.app.inference.pipeline import LabeledFace
-from mien.app.labeling.journal import LabeledImage, View
 from mien.app.labeling.pose import head_pose
-from mien.app.labeling.records import uncertainty
+from mien.app.labeling.records import Result, uncertainty
+from mien.app.labeling.view import View
 from mien.data.contract import LABELS, LANDMARKS, by_label
 
 Value = str | int | float | bool | None
@@ -91,16 +91,16 @@ def face_rows(view: View) -> Iterator[Row]:
             yield {column.name: row.get(column.name) for column in FACE_COLUMNS}
 
 
-def _image_values(view: View, image: LabeledImage) -> Row:
+def _image_values(view: View, image: Result) -> Row:
     return {
-        "file": image.name,
+        "file": image.input.name,
         "status": image.status,
         "detector": view.detector,
         "model": view.model,
         "reason": image.reason,
         "error": image.error,
-        "frame": image.frame_or_none,
-        "time_s": image.time_s,
+        "frame": image.frame,
+        "time_s": image.input.time_s,
         "image_width": image.width,
         "image_height": image.height,
         "file_sha256": image.sha256,
@@ -109,11 +109,11 @@ def _image_values(view: View, image: LabeledImage) -> Row:
     }
 
 
-def _duplicate_of(view: View, image: LabeledImage) -> str | None:
-    if image.sha256 is None or image.kind == "video":
+def _duplicate_of(view: View, image: Result) -> str | None:
+    if image.sha256 is None or image.input.kind == "video":
         return None
     first = view.first_with_hash(image.sha256)
-    return None if first == image.name else first
+    return None if first == image.input.name else first
 
 
 def face_values(face: LabeledFace) -> Row:
@@ -133,12 +133,12 @@ def face_values(face: LabeledFace) -> Row:
 
 def file_rows(view: View) -> Iterator[Row]:
     """One row per file; the frames of a video are aggregated."""
-    video: list[LabeledImage] = []
+    video: list[Result] = []
     for image in view.images():
-        if video and (image.frame_or_none is None or image.name != video[0].name):
+        if video and (image.frame is None or image.input.name != video[0].input.name):
             yield _file_row(view, video)
             video = []
-        if image.kind == "video":
+        if image.input.kind == "video":
             video.append(image)
         else:
             yield _file_row(view, [image])
@@ -146,23 +146,23 @@ def file_rows(view: View) -> Iterator[Row]:
         yield _file_row(view, video)
 
 
-def _file_row(view: View, parts: list[LabeledImage]) -> Row:
+def _file_row(view: View, parts: list[Result]) -> Row:
     """The row of an image, or of a video; the parts of a video are its frames and, if any, its failure."""
-    frames = [part for part in parts if part.frame_or_none is not None]
+    frames = [part for part in parts if part.frame is not None]
     faces = sum(len(part.faces) for part in parts)
     failed = next((part for part in parts if part.status == "error"), None)
     status = failed.status if failed else ("ok" if faces else parts[0].status)
     largest = max(parts, key=lambda part: part.width or 0)
     return {
-        "file": parts[0].name,
+        "file": parts[0].input.name,
         "status": status,
         "reason": failed.reason if failed else parts[0].reason,
         "error": failed.error if failed else parts[0].error,
         "faces": faces,
-        "frames": len(frames) if frames or parts[0].kind == "video" else None,
+        "frames": len(frames) if frames or parts[0].input.kind == "video" else None,
         "image_width": largest.width,
         "image_height": largest.height,
-        "bytes": parts[0].size,
+        "bytes": parts[0].input.size,
         "file_sha256": parts[-1].sha256,
         "detector": view.detector,
         "model": view.model,

@@ -19,16 +19,14 @@ from typing import IO, Final
 
 import cv2
 
-from mien.app.labeling.kinds import is_hidden, is_ignored, kind_of
-from mien.app.labeling.reading import open_file, too_many_bytes
-from mien.app.labeling.records import STILL, Failure, Item
-from mien.app.labeling.request import Request
+from mien.app.labeling.options import LabelOptions
+from mien.app.labeling.reading import is_hidden, is_ignored, kind_of, open_file, too_many_bytes
+from mien.app.labeling.records import Failure, Input
 from mien.app.labeling.scan import printable
 from mien.data.contract import Array
 from mien.data.errors import MienError
 
-# Products to write for an image with this name and frame; None if it is labeled already.
-Wanted = Callable[[str, int], int | None]
+IsDone = Callable[[Input], bool]
 
 _ARCHIVE_ERRORS: Final = (
     zipfile.BadZipFile,
@@ -51,169 +49,162 @@ class BrokenContainer(MienError):
 
 
 @dataclass(frozen=True, slots=True)
-class Container:
-    """A container to read, with the images to label, limits and sampling."""
-
-    item: Item
-    wanted: Wanted
-    max_bytes: int
-    request: Request
-
-
-@dataclass(frozen=True, slots=True)
 class _Member:
-    """An entry of an archive; `name` is None if it is not a file."""
+    """A file in an archive."""
 
-    name: str | None
+    name: str
     size: int
+    is_encrypted: bool
     read: Callable[[], bytes]
-    failure: Failure | None = None
 
 
-class _DamagedMember(Exception):
-    """One member cannot be unpacked; later ones may be."""
+def open_container(
+    container: Input, options: LabelOptions, max_bytes: int, is_done: IsDone
+) -> Iterator[tuple[Input, bool]]:
+    """Images of the container, and whether they are done; these are not decompressed. Raises: BrokenContainer."""
+    if container.kind == "video":
+        return _frames(container, options, is_done)
+    return _images(container, options, max_bytes, is_done)
 
 
-def open_container(container: Container) -> Iterator[Item | None]:
-    """Images of the container, with None for labeled ones. Raises: BrokenContainer."""
-    return _video(container) if container.item.kind == "video" else _archive(container)
-
-
-def _archive(container: Container) -> Iterator[Item | None]:
-    item, taken = container.item, set[str]()
-    members = _zip_members if item.kind == "zip" else _tar_members
+def _images(container: Input, options: LabelOptions, max_bytes: int, is_done: IsDone) -> Iterator[tuple[Input, bool]]:
+    names = set[str]()
     try:
-        with open_file(item.path) as file:
-            for index, member in enumerate(members(file)):
-                name = None if member.name is None else _unique_name(container, member.name, taken)
-                if name is None:
+        with open_file(container.path) as file:
+            for index, member in enumerate(_members(file, container.kind)):
+                name = _name_of(member.name, options) if member else None
+                if member is None or name is None:
                     continue
-                products = container.wanted(name, STILL)
-                if products is None:
-                    yield None
-                    continue
-                child = Item(name, item.kind, item.path, index, member.size, products=products)
-                yield _with_payload(member, child, container.max_bytes)
+                unique, number = name, 1
+                while unique in names:
+                    number += 1
+                    unique = f"{name}~{number}"
+                names.add(unique)
+                child = replace(
+                    container,
+                    name=f"{container.name}/{unique}",
+                    size=member.size,
+                    member=index,
+                    parent=container.row,
+                    row=None,
+                    sha256="",
+                )
+                done = is_done(child)
+                yield child if done else _with_payload(member, child, max_bytes), done
     except _ARCHIVE_ERRORS as error:
         raise BrokenContainer(f"archive cannot be read to its end ({error})") from error
 
 
-def _unique_name(container: Container, name: str, taken: set[str]) -> str | None:
-    """Unique name of the member in the outputs; None if it is left out or its path leads upward."""
-    parts = [part for part in name.replace("\\", "/").split("/") if part not in ("", ".", "..")]
-    inner = printable("/".join(parts))
-    if not parts or any(is_hidden(part, container.request) for part in parts) or is_ignored(inner, container.request):
-        return None
-    unique, number = inner, 1
-    while unique in taken:
-        number += 1
-        unique = f"{inner}~{number}"
-    taken.add(unique)
-    return f"{container.item.name}/{unique}"
+def _members(file: IO[bytes], kind: str) -> Iterator[_Member | None]:
+    """Members of an archive, with None for those that are not files."""
+    if kind == "zip":
+        with zipfile.ZipFile(file) as archive:
+            for info in archive.infolist():
+                read = partial(archive.read, info)
+                yield None if info.is_dir() else _Member(info.filename, info.file_size, bool(info.flag_bits & 1), read)
+        return
+    with tarfile.open(fileobj=file, mode="r|*") as tar:
+        for entry in tar:
+            read = partial(_extract, tar, entry)
+            yield _Member(entry.name, entry.size, False, read) if entry.isfile() else None
 
 
-def _zip_members(file: IO[bytes]) -> Iterator[_Member]:
-    encrypted = Failure("encrypted", "the member is encrypted; no password can be given")
-    with zipfile.ZipFile(file) as archive:
-        for info in archive.infolist():
-            name = None if info.is_dir() else info.filename
-            yield _Member(
-                name, info.file_size, partial(_unzipped, archive, info), encrypted if info.flag_bits & 1 else None
-            )
-
-
-def _unzipped(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
-    try:
-        with archive.open(info) as file:
-            return file.read(info.file_size + 1)
-    except _ARCHIVE_ERRORS as error:
-        raise _DamagedMember(f"the member cannot be unpacked ({error})") from error
-
-
-def _tar_members(file: IO[bytes]) -> Iterator[_Member]:
-    with tarfile.open(fileobj=file, mode="r|*") as archive:
-        for info in archive:
-            yield _Member(info.name if info.isfile() else None, info.size, partial(_untarred, archive, info))
-
-
-def _untarred(archive: tarfile.TarFile, info: tarfile.TarInfo) -> bytes:
-    file = archive.extractfile(info)
+def _extract(archive: tarfile.TarFile, entry: tarfile.TarInfo) -> bytes:
+    file = archive.extractfile(entry)
     return b"" if file is None else file.read()
 
 
-def _with_payload(member: _Member, child: Item, max_bytes: int) -> Item:
-    """Read the bytes of a member, or set the failure."""
-    failure = member.failure
+def _name_of(member: str, options: LabelOptions) -> str | None:
+    """Name of a member in the outputs, without parts that lead upward; None if it is left out."""
+    parts = [part for part in member.replace("\\", "/").split("/") if part not in ("", ".", "..")]
+    name = printable("/".join(parts))
+    if not parts or any(is_hidden(part, options) for part in parts) or is_ignored(name, options):
+        return None
+    return name
+
+
+def _with_payload(member: _Member, child: Input, max_bytes: int) -> Input:
+    """Read the bytes of a member, or set the failure. Raises: TarError, EOFError, ..., if a tar file is damaged."""
     if kind_of(child.name) != "file":
         message = "an archive or a video inside an archive: unpack the outer one to label it"
-        failure = Failure("nested", message, "skipped")
-    elif failure is None and member.size > max_bytes:
-        failure = Failure("too_large", too_many_bytes(member.size, max_bytes))
-    if failure is not None:
-        return replace(child, failure=failure)
+        return replace(child, failure=Failure("nested", message, "skipped"))
+    if member.is_encrypted:
+        return replace(child, failure=Failure("encrypted", "the member is encrypted; no password can be given"))
+    if member.size > max_bytes:
+        return replace(child, failure=Failure("too_large", too_many_bytes(member.size, max_bytes)))
     try:
         return replace(child, payload=member.read())
-    except _DamagedMember as error:
-        return replace(child, failure=Failure("corrupt", str(error)))
+    except _ARCHIVE_ERRORS as error:
+        if child.kind == "tar":  # nothing after the damage can be read
+            raise
+        return replace(child, failure=Failure("corrupt", f"the member cannot be unpacked ({error})"))
 
 
-def read_member(path: str, kind: str, member: int, frame: int) -> bytes | Array:
-    """Read one image of a container again: encoded bytes, or RGB pixels of a frame. Raises: BrokenContainer."""
-    if kind == "video":
-        return _read_frame(path, frame)
+def read_member(image: Input) -> bytes:
+    """Read one image of an archive again. Raises: BrokenContainer."""
     try:
-        with open_file(path) as file:
-            members = _zip_members(file) if kind == "zip" else _tar_members(file)
-            return next(itertools.islice(members, member, None)).read()
-    except (*_ARCHIVE_ERRORS, _DamagedMember, StopIteration) as error:
-        raise BrokenContainer(f"archive {path}: member {member} cannot be read ({error})") from error
+        with open_file(image.path) as file:
+            member = next(itertools.islice(_members(file, image.kind), image.member, None))
+            return b"" if member is None else member.read()
+    except (*_ARCHIVE_ERRORS, StopIteration) as error:
+        raise BrokenContainer(f"member {image.member} cannot be read ({error})") from error
 
 
-def _read_frame(path: str, frame: int) -> Array:
-    video = cv2.VideoCapture(path)
+def read_frame(image: Input) -> Array:
+    """Decode one frame of a video again, (H, W, 3) uint8 RGB. Raises: BrokenContainer."""
+    video = cv2.VideoCapture(os.fsdecode(image.path))
     try:
-        for _ in range(frame + 1):
+        for _ in range(image.frame + 1):
             if not video.grab():
                 break
         read, pixels = video.retrieve()
     finally:
         video.release()
     if not read:
-        raise BrokenContainer(f"video {path}: frame {frame} cannot be read")
+        raise BrokenContainer(f"frame {image.frame} cannot be read")
     return cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB)
 
 
-def expected_frames(path: bytes, request: Request) -> int:
+def expected_frames(path: bytes, options: LabelOptions) -> int:
     """Approximate number of frames to sample, from the header of the video; 0 if unknown."""
     video = cv2.VideoCapture(os.fsdecode(path))
     frames, rate = video.get(cv2.CAP_PROP_FRAME_COUNT), video.get(cv2.CAP_PROP_FPS)
     video.release()
     if frames <= 0:
         return 0
-    if request.per_second and rate > 0:
-        return round(min(frames, frames / rate * request.per_second))
-    return round(frames / request.every)
+    if options.per_second and rate > 0:
+        return round(min(frames, frames / rate * options.per_second))
+    return round(frames / options.every)
 
 
-def _video(container: Container) -> Iterator[Item | None]:
-    item, request = container.item, container.request
-    video = cv2.VideoCapture(os.fsdecode(item.path))
+def _frames(container: Input, options: LabelOptions, is_done: IsDone) -> Iterator[tuple[Input, bool]]:
+    video = cv2.VideoCapture(os.fsdecode(container.path))
     try:
         if not video.isOpened():
             raise BrokenContainer("video cannot be opened: not a format that OpenCV's FFmpeg reads")
         frame, slot, time_s = 0, 0, 0.0
         rate = video.get(cv2.CAP_PROP_FPS) or 25.0
         while video.grab():
-            time_s = _time_s(video, frame, rate)
+            stamp = video.get(cv2.CAP_PROP_POS_MSEC) / 1000.0  # 0 if the format has none
+            time_s = round(stamp if stamp > 0 or frame == 0 else frame / rate, 3)
             # At most one frame per time slot, even if the frame rate varies.
-            due = math.floor(time_s * request.per_second + 1e-6) if request.per_second else frame // request.every
+            due = math.floor(time_s * options.per_second + 1e-6) if options.per_second else frame // options.every
             if due >= slot:
                 slot = due + 1
-                yield _frame(video, item, frame, time_s, container.wanted(item.name, frame))
+                child = replace(container, frame=frame, time_s=time_s, parent=container.row, row=None)
+                done = is_done(child)
+                yield child if done else _with_pixels(video, child), done
             frame += 1
         _check_end(video, frame, time_s, rate)
     finally:
         video.release()
+
+
+def _with_pixels(video: cv2.VideoCapture, child: Input) -> Input:
+    read, pixels = video.retrieve()
+    if not read:
+        return replace(child, failure=Failure("corrupt", f"frame {child.frame} cannot be decoded"))
+    return replace(child, pixels=cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB))
 
 
 def _check_end(video: cv2.VideoCapture, frames: int, last_s: float, rate: float) -> None:
@@ -228,19 +219,3 @@ def _check_end(video: cv2.VideoCapture, frames: int, last_s: float, rate: float)
         raise BrokenContainer(
             f"video ends after {read_s:.1f} of {length_s:.1f} s: truncated or damaged. Earlier frames are labeled"
         )
-
-
-def _time_s(video: cv2.VideoCapture, frame: int, rate: float) -> float:
-    """Seconds since the start, from the timestamp if there is one."""
-    stamp = video.get(cv2.CAP_PROP_POS_MSEC) / 1000.0
-    return round(stamp if stamp > 0 or frame == 0 else frame / rate, 3)
-
-
-def _frame(video: cv2.VideoCapture, item: Item, frame: int, time_s: float, products: int | None) -> Item | None:
-    if products is None:
-        return None
-    child = Item(item.name, "video", item.path, None, item.size, frame, time_s, products, sha256=item.sha256)
-    read, pixels = video.retrieve()
-    if not read:
-        return replace(child, failure=Failure("corrupt", f"frame {frame} cannot be decoded"))
-    return replace(child, pixels=cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB))

@@ -9,11 +9,10 @@ from typing import Final
 import cv2
 
 from mien.app import VERSION
-from mien.app.inference.classifier import create_classifier, with_precision
-from mien.app.inference.detect import create_detector
-from mien.app.inference.pipeline import Pipeline
+from mien.app.inference.classifier import with_precision
+from mien.app.inference.pipeline import Pipeline, build_pipeline
 from mien.app.labeling.files import LabelingError
-from mien.app.labeling.request import MAX_BYTES, MAX_PIXELS
+from mien.app.labeling.options import MAX_BYTES, MAX_PIXELS
 from mien.app.settings import Settings
 from mien.data.contract import contract_id
 from mien.models.manifest import artifact_dir, read_manifest
@@ -31,18 +30,15 @@ class OtherRun(LabelingError):
         )
 
 
-def open_pipelines(settings: Settings, workers: int) -> list[Pipeline]:
-    """One pipeline per worker, with its own detector, a shared model, and one thread per inference."""
+def open_pipeline(settings: Settings) -> Pipeline:
+    """The pipeline that all workers share, with one thread per inference.
+
+    The default limits, which are for untrusted uploads, are raised; limits that are set explicitly are kept.
+    """
     cv2.setNumThreads(1)  # workers use all cores; OpenCV's own threads would compete with them
-    alone = settings.model_copy(update={"threads": 1} | _raised_limits(settings))
-    classifier = create_classifier(alone)
-    return [Pipeline(create_detector(alone), classifier, alone) for _ in range(workers)]
-
-
-def _raised_limits(settings: Settings) -> dict[str, int]:
-    """Raise the default limits, which are for untrusted uploads; limits that are set explicitly are kept."""
     raised = {"max_bytes": MAX_BYTES, "max_pixels": MAX_PIXELS}
-    return {name: value for name, value in raised.items() if name not in settings.model_fields_set}
+    limits = {name: value for name, value in raised.items() if name not in settings.model_fields_set}
+    return build_pipeline(settings.model_copy(update={"threads": 1} | limits))
 
 
 def limits_of(pipeline: Pipeline) -> str:

@@ -1,6 +1,7 @@
-"""Output folder: locked by one process, with atomic writes, without touching files of others.
+"""Output folder: used by one process, with clear errors, without touching files of others.
 
-Every file is recorded in the journal before it is written. A file without such a record is never replaced or removed.
+A folder with files is used only if an earlier run created it. In it, only the outputs that the journal names, and the
+images of its inputs, are replaced or removed.
 """
 
 import contextlib
@@ -8,7 +9,7 @@ import errno
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +18,12 @@ import filelock
 from mien.data.errors import MienError
 
 STATE_DIR: Final = ".mien"
+RUN_FILE: Final = "run.json"
 CORRECTIONS: Final = "corrections.jsonl"
+# Folders of tables that a cluster writes
+LABELS_DIR: Final = "labels"
+FILES_DIR: Final = "files"
+RAY_RUN: Final = "ray-run"  # in the state folder: number of the last run on a cluster
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _SQLITE_FULL: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
 
@@ -97,19 +103,13 @@ def foreign(path: Path) -> str:
     return f"{path} exists, but was not written by an earlier run. Move it, or choose another --out."
 
 
-def remove_files(out: Path, names: Iterable[str]) -> int:
-    """Remove files below `out`, and folders that become empty; returns the number of removed files."""
-    removed = 0
-    for name in names:
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            os.unlink(out / name)
-            removed += 1
-        folder = os.path.dirname(name)
-        with contextlib.suppress(OSError):  # not empty, or gone
-            while folder:
-                os.rmdir(out / folder)
-                folder = os.path.dirname(folder)
-    return removed
+def check_out(out: Path) -> None:
+    """Check that an output folder is new, empty, or of an earlier run. Raises: ForeignFile, OutputRefused."""
+    with disk_errors(out):
+        if out.exists() and any(out.iterdir()) and not (out / STATE_DIR).is_dir():
+            raise ForeignFile(
+                f"{out} contains files that were not written by `mien label`. Choose a new or empty folder with --out."
+            )
 
 
 @contextlib.contextmanager

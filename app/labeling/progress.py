@@ -11,9 +11,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.progress import TimeRemainingColumn as TimeLeft
 from rich.text import Text
 
-from mien.app.labeling.records import ImageRecord
-from mien.app.labeling.request import Messages
+from mien.app.labeling.options import LabelOptions
 
+Error = tuple[str, str | None, str | None]
 _JSON_EVERY_S: Final = 5.0
 _LINE_EVERY_S: Final = 30.0
 
@@ -46,15 +46,9 @@ class Reporter:
         """Report additional images in a container."""
         self.total += more
 
-    def image(self, record: ImageRecord) -> None:
-        """Report one labeled and committed image."""
-        failure = record.failure if record.status == "error" else None
-        errors = [] if failure is None else [(record.item.name, failure.reason, failure.message)]
-        self.partition(1, len(record.faces), errors)
-
-    def partition(self, files: int, faces: int, errors: Sequence[tuple[str, str, str]]) -> None:
-        """Report files that were labeled and committed together, with file, reason and message of each error."""
-        self.new += files
+    def labeled(self, images: int, faces: int, errors: Sequence[Error]) -> None:
+        """Report images that were labeled and committed together, with file, reason and message of each error."""
+        self.new += images
         self.faces += faces
         self.errors += len(errors)
 
@@ -95,8 +89,8 @@ class JsonLog(Reporter):
         super().start(total, done)
         self.log("start", total=total, done=done)
 
-    def partition(self, files: int, faces: int, errors: Sequence[tuple[str, str, str]]) -> None:
-        super().partition(files, faces, errors)
+    def labeled(self, images: int, faces: int, errors: Sequence[Error]) -> None:
+        super().labeled(images, faces, errors)
         for name, reason, message in errors:
             self.log("error", file=name, reason=reason, error=message)
         if time.monotonic() - self._logged >= _JSON_EVERY_S:
@@ -130,8 +124,8 @@ class Lines(Reporter):
     def say(self, message: str, **facts: Any) -> None:
         self._console.print(message, highlight=False, markup=False, soft_wrap=True)
 
-    def partition(self, files: int, faces: int, errors: Sequence[tuple[str, str, str]]) -> None:
-        super().partition(files, faces, errors)
+    def labeled(self, images: int, faces: int, errors: Sequence[Error]) -> None:
+        super().labeled(images, faces, errors)
         if time.monotonic() - self._printed >= self._every_s:
             self._printed = time.monotonic()
             left = self.seconds_left
@@ -193,18 +187,18 @@ class Bar(Reporter):
         super().expect(more)
         self._bar.update(self._task, total=self.total)
 
-    def partition(self, files: int, faces: int, errors: Sequence[tuple[str, str, str]]) -> None:
-        super().partition(files, faces, errors)
-        self._bar.update(self._task, advance=files, faces=self.faces, errors=self.errors, rate=self.rate)
+    def labeled(self, images: int, faces: int, errors: Sequence[Error]) -> None:
+        super().labeled(images, faces, errors)
+        self._bar.update(self._task, advance=images, faces=self.faces, errors=self.errors, rate=self.rate)
 
     def writing(self, output: str) -> None:
         self._bar.update(self._task, description=f"writing {output}")
 
 
-def reporter(messages: Messages, console: Console, stream: IO[str] | None = None) -> Reporter:
-    """Create the reporter of a mode; JSON lines are written to `stream`."""
-    if messages == "json":
+def reporter(options: LabelOptions, console: Console, stream: IO[str] | None = None) -> Reporter:
+    """Create the reporter that the options choose; JSON lines are written to `stream`."""
+    if options.json_log:
         return JsonLog(stream)
-    if messages == "quiet":
+    if options.quiet:
         return Reporter()
     return Bar(console) if console.is_terminal else Lines(console)

@@ -1,19 +1,63 @@
-"""Reading of inputs, and reasons of failures."""
+"""Reading of inputs: their kind by file name, their bytes, and the reasons of failures."""
 
 import hashlib
 import os
 import stat
+from fnmatch import fnmatchcase
 from io import BufferedReader
+from typing import Final
 
 from mien.app.errors import PayloadTooLarge
-from mien.app.labeling.kinds import IMAGE_EXTENSIONS
-from mien.app.labeling.records import Failure, Item, Status
+from mien.app.labeling.options import LabelOptions
+from mien.app.labeling.records import Failure, Kind, Status
 from mien.data.contract import DecodeError, ImageTooLarge, UnsupportedImage
 from mien.data.errors import MienError
+
+# Extensions of images; unsupported formats (camera raw, HEIC without pillow-heif) become error rows.
+IMAGE_EXTENSIONS: Final = frozenset(
+    (
+        *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".dib", ".gif", ".tif", ".tiff"),
+        *(".avif", ".heic", ".heif", ".hif", ".jxl", ".jp2", ".j2k", ".jpf", ".psd"),
+        *(".dng", ".cr2", ".cr3", ".crw", ".nef", ".nrw", ".arw", ".srf", ".sr2", ".raf", ".orf", ".rw2", ".pef"),
+        *(".srw", ".x3f", ".raw", ".rwl", ".iiq", ".3fr", ".kdc", ".dcr", ".mrw", ".erf", ".mef", ".mos"),
+    )
+)
+VIDEOS: Final = frozenset(
+    (".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm", ".mpg", ".mpeg", ".wmv", ".3gp", ".mts", ".m2ts", ".ogv")
+)
+TARS: Final = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
+CONTAINERS: Final = ("zip", "tar", "video")
+# Files that operating systems create in folders.
+_LITTER: Final = frozenset(("Thumbs.db", "desktop.ini", "@eaDir", "__MACOSX"))
 
 
 class NotAFile(MienError, OSError):
     """A pipe, socket or device that replaced a file after the scan."""
+
+
+def kind_of(name: str) -> Kind:
+    """Kind of an input by its extension; the content is checked when it is read, unknown extensions as images."""
+    lower = name.lower()
+    if lower.endswith(TARS):
+        return "tar"
+    suffix = os.path.splitext(lower)[1]
+    if suffix == ".zip":
+        return "zip"
+    return "video" if suffix in VIDEOS else "file"
+
+
+def is_hidden(name: str, options: LabelOptions) -> bool:
+    """Whether an entry of a folder or archive is hidden or a file of the operating system, and is left out."""
+    return name in _LITTER or (name.startswith(".") and not options.hidden)
+
+
+def is_ignored(name: str, options: LabelOptions) -> bool:
+    """Whether a pattern of `--ignore` matches a path, a part of it, or one of its parent folders."""
+    if not options.ignore:
+        return False
+    parts = [part for part in name.split("/") if part not in ("", ".")]
+    parents = ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]
+    return any(fnmatchcase(path, pattern.rstrip("/")) for pattern in options.ignore for path in (*parts, *parents))
 
 
 def open_file(path: str | bytes) -> BufferedReader:
@@ -28,9 +72,9 @@ def open_file(path: str | bytes) -> BufferedReader:
     return os.fdopen(descriptor, "rb")
 
 
-def read_file(item: Item, max_bytes: int) -> bytes:
+def read_file(path: bytes, max_bytes: int) -> bytes:
     """Read a file after checking its size. Raises: OSError, PayloadTooLarge."""
-    with open_file(item.path) as file:
+    with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > max_bytes:
             raise PayloadTooLarge(too_many_bytes(size, max_bytes))
@@ -52,20 +96,26 @@ def failure_of(error: Exception, name: str) -> Failure:
     """Reason for an error during reading or decoding."""
     known = os.path.splitext(name)[1].lower() in IMAGE_EXTENSIONS
     status: Status = "error" if known else "skipped"
-    if isinstance(error, UnsupportedImage):
-        return Failure("unsupported" if known else "not_an_image", str(error), status)
-    if isinstance(error, PayloadTooLarge | ImageTooLarge | MemoryError):
-        return Failure("too_large", str(error) or "out of memory", status)
-    if isinstance(error, DecodeError):
-        return Failure("empty" if str(error).startswith("empty") else "corrupt", str(error), status)
-    return _unread(error) if isinstance(error, OSError) else Failure("failed", f"{type(error).__name__}: {error}")
+    match error:
+        case UnsupportedImage():
+            return Failure("unsupported" if known else "not_an_image", str(error), status)
+        case PayloadTooLarge() | ImageTooLarge() | MemoryError():
+            return Failure("too_large", str(error) or "out of memory", status)
+        case DecodeError():
+            return Failure("empty" if str(error).startswith("empty") else "corrupt", str(error), status)
+        case OSError():
+            return unreadable(error, "file")
+    return Failure("failed", f"{type(error).__name__}: {error}")
 
 
-def _unread(error: OSError) -> Failure:
-    if isinstance(error, NotAFile):
-        return Failure("special_file", str(error), "skipped")
-    if isinstance(error, PermissionError):
-        return Failure("permission_denied", "no permission to read this file")
-    if isinstance(error, FileNotFoundError):
-        return Failure("not_found", "this file no longer exists")
-    return Failure("unreadable", error.strerror or str(error))
+def unreadable(error: Exception, what: str) -> Failure:
+    """Reason why a file, a folder or a link cannot be opened."""
+    match error:
+        case NotAFile():
+            return Failure("special_file", str(error), "skipped")
+        case PermissionError():
+            return Failure("permission_denied", f"no permission to read this {what}")
+        case FileNotFoundError():
+            missing = "the link points to nothing" if what == "link" else f"this {what} no longer exists"
+            return Failure("not_found", missing)
+    return Failure("unreadable", f"{what}: {getattr(error, 'strerror', None) or error}")

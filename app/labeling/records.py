@@ -1,7 +1,6 @@
-"""Records of inputs, images and faces during labeling, stored as rows of the journal."""
+"""The two records of labeling: an input, and its result with its faces."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Literal
 
 import numpy as np
@@ -14,7 +13,7 @@ Kind = Literal["file", "zip", "tar", "video", "folder", "none"]
 Status = Literal["ok", "no_face", "error", "skipped"]
 
 STILL: Final = -1  # frame number of still images
-# Temporary reasons: such items are retried in the next run.
+# Temporary reasons: such inputs are retried in the next run.
 TRANSIENT: Final = ("permission_denied", "not_found", "unreadable")
 
 
@@ -28,75 +27,61 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """One input of the scan.
+class Input:
+    """A file, a member of an archive or a frame of a video; also an archive or a video, which is opened when labeled.
 
     Attributes:
         name: unique name in all outputs, with forward slashes.
         path: path of the file, as bytes.
         signature: size, time and sampling, to detect changes.
-        failure: problem found by the scan.
+        failure: problem found before the image is read.
+        row: key in the journal, and of its archive or video as `parent`.
+        member: position in its archive.
+        frame: number from 0 in its video, otherwise `STILL`; time_s: seconds since the start of the video.
+        images: bit mask of the images to write; on_disk: of those that an earlier run has written or begun.
+        payload: encoded bytes of a member; pixels: a decoded frame.
     """
 
     name: str
     kind: Kind
     path: bytes
     size: int
-    signature: str
+    signature: str = ""
     failure: Failure | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """One image to label: a file, a member of an archive or a frame of a video.
-
-    Attributes:
-        frame: number from 0 in its video, otherwise `STILL`.
-        time_s: seconds since the start of the video.
-        payload: encoded bytes, if the container is read sequentially (compressed tar).
-        pixels: a decoded frame.
-        products: bit mask of images to write.
-    """
-
-    name: str
-    kind: Kind
-    path: bytes
-    member: int | None
-    size: int
+    row: int | None = None
+    parent: int | None = None
+    member: int | None = None
     frame: int = STILL
     time_s: float | None = None
-    products: int = 0
-    sha256: str | None = None
+    images: int = 0
+    on_disk: int = 0
+    sha256: str = ""
     payload: bytes | None = None
     pixels: Array | None = None
-    failure: Failure | None = None
+
+    @property
+    def is_frame(self) -> bool:
+        """Whether it is a frame of a video."""
+        return self.frame != STILL
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ImageRecord:
-    """Result of one item."""
+class Result:
+    """Result of one input; width and height of the upright image, pixels."""
 
-    item: Item
+    input: Input
     status: Status
-    width: int = 0
-    height: int = 0
-    sha256: str = ""
+    reason: str | None = None
+    error: str | None = None
+    sha256: str | None = None
+    width: int | None = None
+    height: int | None = None
     faces: tuple[LabeledFace, ...] = ()
-    failure: Failure | None = None
-    products: int = 0
 
-
-@dataclass(slots=True)
-class Tally:
-    """Counts and times of one run for the summary; not part of any output."""
-
-    images: int = 0
-    faces: int = 0
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    def spend(self, stage: str, seconds: float) -> None:
-        """Add thread time to a stage."""
-        self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
+    @property
+    def frame(self) -> int | None:
+        """Number of a frame in its video; None for a still image."""
+        return self.input.frame if self.input.is_frame else None
 
 
 def uncertainty(probabilities: Array) -> float:
@@ -105,6 +90,6 @@ def uncertainty(probabilities: Array) -> float:
     return float(-(p * np.log(p)).sum() / np.log(len(probabilities)))
 
 
-def images_of(statuses: Mapping[str, int]) -> int:
+def images_of(statuses: dict[str, int]) -> int:
     """Number of images: all inputs except skipped ones."""
     return sum(count for status, count in statuses.items() if status != "skipped")

@@ -18,9 +18,9 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from mien.app.inference.pipeline import LabeledFace
-from mien.app.labeling.journal import LabeledImage, View
-from mien.app.labeling.products import annotated_path
-from mien.app.labeling.records import images_of
+from mien.app.labeling.images import annotated_path
+from mien.app.labeling.records import Result, images_of
+from mien.app.labeling.view import View
 from mien.data.contract import EIGHT_LABELS
 from mien.data.contract.palette import hex_color
 
@@ -38,13 +38,13 @@ class Shown:
     """A face that may be shown, ordered so that a heap drops the most confident face."""
 
     doubt: float
-    image: LabeledImage = field(compare=False)
+    image: Result = field(compare=False)
     face: LabeledFace = field(compare=False)
 
     @property
     def order(self) -> tuple[float, str, int, int]:
         """Sort key: by displayed confidence, then by name."""
-        return round(-self.doubt, 4), self.image.name, self.image.frame, self.face.number
+        return round(-self.doubt, 4), self.image.input.name, self.image.input.frame, self.face.number
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ class Gathered:
     confidence: Counter[int] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
     by_label: dict[str, list[Shown]] = field(default_factory=lambda: {label: [] for label in EIGHT_LABELS})
-    errors: list[LabeledImage] = field(default_factory=list)
+    errors: list[Result] = field(default_factory=list)
 
 
 def weaknesses(face: LabeledFace) -> list[str]:
@@ -134,22 +134,22 @@ def _data(view: View, shown: list[Shown]) -> str:
 def _card(view: View, one: Shown) -> dict[str, Any]:
     image, face = one.image, one.face
     return {
-        "file": image.name,
-        "where": f"face {face.number}" if image.frame_or_none is None else f"frame {image.frame}, {image.time_s} s",
+        "file": image.input.name,
+        "where": f"face {face.number}" if image.frame is None else f"frame {image.frame}, {image.input.time_s} s",
         "link": _link(view, image),
         "label": face.label,
         "p": [round(float(p), 4) for p in face.probabilities],
         "uncertain": face.uncertain,
         "note": ", ".join(weaknesses(face)),
-        "thumb": base64.b64encode(view.thumb(image.row, face.number) or b"").decode(),
+        "thumb": base64.b64encode(view.thumb(image.input.row or 0, face.number) or b"").decode(),
     }
 
 
-def _link(view: View, image: LabeledImage) -> str:
+def _link(view: View, image: Result) -> str:
     """URL of the photo, relative to the report; for frames and members, the annotated copy if there is one."""
-    if image.kind == "file" and not image.is_child:
-        return quote(os.path.relpath(os.fsencode(image.path), os.fsencode(view.out.absolute())))
-    copy = annotated_path(image.name, image.frame)
+    if image.input.kind == "file":
+        return quote(os.path.relpath(image.input.path, os.fsencode(view.out.absolute())))
+    copy = annotated_path(image.input.name, image.input.frame)
     return quote(copy) if os.path.exists(view.out / copy) else ""
 
 
@@ -195,7 +195,7 @@ def _errors(gathered: Gathered) -> str:
     total = sum(gathered.reasons.values())
     more = f" The first {len(gathered.errors)} of {total:,} are shown." if total > len(gathered.errors) else ""
     rows = "".join(
-        f"<tr><td>{escape(one.name)}<td>{one.status}<td>{escape(one.reason or '')}<td>{escape(one.error or '')}"
+        f"<tr><td>{escape(one.input.name)}<td>{one.status}<td>{escape(one.reason or '')}<td>{escape(one.error or '')}"
         for one in gathered.errors
     )
     return f"<p>{counts}.{more}</p><table class=list><tr><th>file<th>status<th>reason<th>message{rows}</table>"

@@ -3,7 +3,7 @@
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import FrameType
 
 
@@ -16,21 +16,19 @@ class Stopped(BaseException):
 
 
 class Interrupts:
-    """The first signal raises `Stopped` or, during `calls`, calls a function; a second one exits immediately."""
+    """The first signal raises `Stopped` or, while deferred, is only recorded; a second one exits immediately."""
 
     def __init__(self) -> None:
         self.received: str | None = None
-        self._call: Callable[[], None] | None = None
+        self._deferred = False
 
     def handle(self, number: int, _frame: FrameType | None) -> None:
         """Handle a signal."""
         if self.received is not None:
             raise KeyboardInterrupt
         self.received = signal.Signals(number).name
-        if self._call is None:
+        if not self._deferred:
             self.check()
-        else:
-            self._call()
 
     def check(self) -> None:
         """Raise `Stopped` after a signal; needed if the first exception was lost in a callback."""
@@ -38,26 +36,24 @@ class Interrupts:
             raise Stopped(self.received)
 
     @contextlib.contextmanager
-    def calls(self, function: Callable[[], None]) -> Iterator[None]:
-        """Call `function` on a signal during the block, instead of raising."""
+    def deferred(self) -> Iterator[None]:
+        """Only record signals during the block, which checks `received`."""
         self.check()
-        self._call = function
+        self._deferred = True
         try:
             yield
         finally:
-            self._call = None
+            self._deferred = False
 
-
-@contextlib.contextmanager
-def interrupts() -> Iterator[Interrupts]:
-    """Handle signals during the block; works in the main thread only."""
-    received = Interrupts()
-    if threading.current_thread() is not threading.main_thread():
-        yield received
-        return
-    before = {number: signal.signal(number, received.handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    @contextlib.contextmanager
+    def installed(self) -> Iterator["Interrupts"]:
+        """Handle the signals of this process during the block; other threads than the main one cannot."""
+        if threading.current_thread() is not threading.main_thread():
+            yield self
+            return
+        before = {number: signal.signal(number, self.handle) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield self
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

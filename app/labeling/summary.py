@@ -1,26 +1,59 @@
-"""Summary of a run: labels, errors and time per stage."""
+"""Outcome of a run, and its summary: labels, errors and time per stage."""
 
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from mien.app.labeling.records import images_of
-from mien.app.labeling.run import Outcome
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Outcome of a run for the summary and the exit code.
+
+    Attributes:
+        total: number of images at the start, `before` of them labeled; new: labeled in this run; remaining: not
+            labeled because of a limit or a stop.
+        seconds: time for labeling only; total_seconds: including the scan and writing the outputs, after the models
+            are opened; stage_seconds: thread time.
+        stopped: name of a signal.
+        statuses: images per status; labels: faces per label.
+    """
+
+    total: int = 0
+    before: int = 0
+    new: int = 0
+    remaining: int = 0
+    seconds: float = 0.0
+    total_seconds: float = 0.0
+    stage_seconds: dict[str, float] = field(default_factory=dict)
+    stopped: str | None = None
+    statuses: dict[str, int] = field(default_factory=dict)
+    labels: dict[str, int] = field(default_factory=dict)
+    facts: dict[str, str] = field(default_factory=dict)
+    workers: int = 1
+    written: list[Path] = field(default_factory=list)
+
+    @property
+    def expressions(self) -> list[str]:
+        """Labels of the model."""
+        return self.facts.get("labels", "").split()
 
 
 def summary_facts(outcome: Outcome) -> dict[str, Any]:
     """Summary as data, for `--json-log`."""
-    new = outcome.tally.images
     return {
         "images": images_of(outcome.statuses),
-        "new": new,
+        "new": outcome.new,
         "faces": sum(outcome.labels.values()),
-        "labels": {label: outcome.labels.get(label, 0) for label in _expressions(outcome)},
+        "labels": {label: outcome.labels.get(label, 0) for label in outcome.expressions},
         "statuses": outcome.statuses,
         "seconds": round(outcome.seconds, 3),
-        "images_per_s": round(new / outcome.seconds, 1) if outcome.seconds and new else None,
-        "stage_seconds": {stage: round(value, 3) for stage, value in outcome.tally.seconds.items()},
+        "images_per_s": round(outcome.new / outcome.seconds, 1) if outcome.seconds and outcome.new else None,
+        "stage_seconds": {stage: round(value, 3) for stage, value in outcome.stage_seconds.items()},
         "detector": outcome.facts.get("detector"),
         "model": outcome.facts.get("model"),
         "provider": outcome.facts.get("provider"),
@@ -31,31 +64,27 @@ def summary_facts(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _expressions(outcome: Outcome) -> list[str]:
-    return outcome.facts.get("labels", "").split()
-
-
 def print_summary(outcome: Outcome, console: Console) -> None:
     """Print the summary."""
     faces = sum(outcome.labels.values())
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
-    for label in _expressions(outcome):
+    for label in outcome.expressions:
         count = outcome.labels.get(label, 0)
         share = count / faces if faces else 0.0
         table.add_row(label, f"{count:,}", f"{share:.0%}", "\N{FULL BLOCK}" * round(share * 40))
     console.print(table)
-    found = {status: f"{outcome.statuses.get(status, 0):,}" for status in ("no_face", "error", "skipped")}
-    others = f"; {found['skipped']} files skipped" if outcome.statuses.get("skipped") else ""
+    no_face, error, skipped = (outcome.statuses.get(status, 0) for status in ("no_face", "error", "skipped"))
+    others = f"; {skipped:,} files skipped" if skipped else ""
     console.print(
-        f"\n{faces:,} faces in {images_of(outcome.statuses):,} images; {found['no_face']} without a face, "
-        f"{found['error']} with an error{others}",
+        f"\n{faces:,} faces in {images_of(outcome.statuses):,} images; {no_face:,} without a face, "
+        f"{error:,} with an error{others}",
         highlight=False,
     )
     facts = outcome.facts
     if facts:
         text = f"detector {facts['detector']}, model {facts['model']} in {facts['precision']} on {facts['provider']}"
         console.print(text, highlight=False, soft_wrap=True)
-    if outcome.tally.images and outcome.seconds:
+    if outcome.new and outcome.seconds:
         console.print(_speed(outcome), highlight=False)
     if outcome.stopped:
         console.print(
@@ -75,8 +104,8 @@ def print_summary(outcome: Outcome, console: Console) -> None:
 
 def _speed(outcome: Outcome) -> str:
     """Images per second, and the share of each stage in the worker time."""
-    new = outcome.tally.images
-    spent = sum(outcome.tally.seconds.values()) or 1e-9
-    shares = ", ".join(f"{stage} {value / spent:.0%}" for stage, value in outcome.tally.seconds.items())
+    new = outcome.new
+    spent = sum(outcome.stage_seconds.values()) or 1e-9
+    shares = ", ".join(f"{stage} {value / spent:.0%}" for stage, value in outcome.stage_seconds.items())
     rate = f"{new / outcome.seconds:.1f} images/s with {outcome.workers} worker{'s' if outcome.workers > 1 else ''}"
     return f"{rate}; {1000 * spent / new:.1f} ms of work per image: {shares}"

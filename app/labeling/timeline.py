@@ -18,7 +18,8 @@ from mien.app.inference.pipeline import LabeledFace
 from mien.app.inference.tracking import Tracker, TrackingRules
 from mien.app.inference.wording import percent
 from mien.app.labeling.columns import Column, Row
-from mien.app.labeling.journal import LabeledImage, View
+from mien.app.labeling.records import Result
+from mien.app.labeling.view import View
 from mien.data.contract import EIGHT_LABELS, Array, by_label
 from mien.data.contract.palette import hex_color
 
@@ -49,27 +50,27 @@ COLUMNS: Final[tuple[Column, ...]] = (
 class Moment:
     """One frame of a video with its people; `gap_s` is the maximum time that a person may be missed."""
 
-    image: LabeledImage
+    image: Result
     gap_s: float
     faces: list[LabeledFace]
 
     @property
     def time_s(self) -> float:
         """Seconds since the start of the video."""
-        return self.image.time_s or 0.0
+        return self.image.input.time_s or 0.0
 
 
 def videos(view: View) -> Iterator[tuple[str, Iterator[Moment]]]:
     """Name and frames of each video, sorted by name."""
-    frames = (image for image in view.images() if image.frame_or_none is not None)
-    for name, images in itertools.groupby(frames, key=lambda image: image.name):
+    frames = (image for image in view.images() if image.input.is_frame)
+    for name, images in itertools.groupby(frames, key=lambda image: image.input.name):
         yield name, _moments(images, float(view.facts.get("abstain_threshold", 0)))
 
 
-def _moments(images: Iterator[LabeledImage], threshold: float) -> Iterator[Moment]:
+def _moments(images: Iterator[Result], threshold: float) -> Iterator[Moment]:
     tracker, last_s = Tracker(threshold, RULES), 0.0
     for image in images:
-        time_s = image.time_s or 0.0
+        time_s = image.input.time_s or 0.0
         gap_s = max(RULES.lost_s, _MISSED_FRAMES * (time_s - last_s))
         tracker.rules = replace(RULES, lost_s=gap_s, slow_s=gap_s)
         yield Moment(image, gap_s, tracker.update(image.faces, time_s))

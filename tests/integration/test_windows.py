@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mien.app.labeling import products, scan
+from mien.app.labeling import images, scan
 from mien.app.service import local_page
 from mien.data import atomic
 from tests.serving import free_port
@@ -112,19 +112,19 @@ def test_the_service_responds_and_stops_without_posix(tmp_path: Path) -> None:
     "name", ["con.jpg", "AUX", "nul.tar.png", "lpt1.jpg", "12:30.jpg", "what?.jpg", "a\\b.jpg", "..\\..\\up.jpg"]
 )
 def test_a_written_name_is_valid_on_windows_and_unique(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "_WINDOWS", True)
+    monkeypatch.setattr(images, "_WINDOWS", True)
     for folder in ("", "holiday. /", "com3/", "C:/"):
-        written = products.annotated_name(folder + name, -1).split("/")
+        written = images.annotated_name(folder + name, -1).split("/")
         assert not any(set(part) & set('<>:"\\|?*') or part.endswith((".", " ")) for part in written)
         assert not {part.split(".")[0].lower() for part in written} & {"con", "aux", "nul", "lpt1", "com3"}
-        assert products.annotated_name(folder + name, -1) != products.annotated_name(folder + f"_{name}", -1)
+        assert images.annotated_name(folder + name, -1) != images.annotated_name(folder + f"_{name}", -1)
 
 
 @pytest.mark.parametrize("name", ["console.jpg", "a.b.jpg", "holiday/IMG_0001.JPG", "com10.png"])
 def test_a_valid_name_is_the_same_on_windows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    elsewhere = products.annotated_name(name, -1)
-    monkeypatch.setattr(products, "_WINDOWS", True)
-    assert products.annotated_name(name, -1) == elsewhere
+    elsewhere = images.annotated_name(name, -1)
+    monkeypatch.setattr(images, "_WINDOWS", True)
+    assert images.annotated_name(name, -1) == elsewhere
 
 
 def test_names_in_tables_have_forward_slashes_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,26 +1,41 @@
-"""Outputs: one module each in this folder, with `HELP` and `render`.
+"""Outputs: one module each in this folder, with `HELP`, `TARGETS` and `render`.
 
 An output is rendered from the journal after labeling, atomically, sorted by name. Some outputs need images that are
-written during labeling; these are listed in `PRODUCTS`.
+written during labeling; these are listed in `IMAGES`.
 """
 
+import contextlib
 import importlib
+import json
 import os
 import pkgutil
+import sqlite3
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Any, Protocol
 
-from mien.app.labeling.files import LabelingError
-from mien.app.labeling.journal import View
-from mien.app.labeling.output_folder import OutputFolder
+from mien.app.labeling.files import (
+    CORRECTIONS,
+    FILES_DIR,
+    LABELS_DIR,
+    RAY_RUN,
+    RUN_FILE,
+    STATE_DIR,
+    ForeignFile,
+    LabelingError,
+    foreign,
+    parts_dir,
+)
+from mien.app.labeling.view import View
+from mien.data.atomic import atomic_file
 
 
 class Output(Protocol):
     """A module of this folder: a line of help, and the files and folders that it writes.
 
-    Where it needs them, it also has `PRODUCTS`, `check() -> str | None`, which says why it cannot be written here, and
-    `render(view, folder)`, which writes it.
+    Where it needs them, it also has `IMAGES`, `check() -> str | None`, which says why it cannot be written here, and
+    `render(view)`, which writes it.
     """
 
     HELP: str
@@ -38,12 +53,17 @@ def load_output(name: str) -> Output:
     return output
 
 
-def write_output(name: str, view: View, folder: OutputFolder) -> tuple[str, ...]:
-    """Write an output. Returns: its files and folders. Raises: ForeignFile, OSError, DamagedJournal."""
+def open_output(view: View, target: str, mode: str = "w") -> AbstractContextManager[IO[Any]]:
+    """Open a file of an output, which replaces the old one at the end of the block. Raises: OSError."""
+    return atomic_file(view.out / target, mode, staging=parts_dir(view.out))
+
+
+def write_output(name: str, view: View) -> list[Path]:
+    """Write an output. Returns: its files and folders. Raises: ForeignFile, OSError."""
     output = load_output(name)
     if render := getattr(output, "render", None):
-        render(view, folder)
-    return output.TARGETS
+        render(view)
+    return [view.out / target for target in output.TARGETS]
 
 
 def obstacle(name: str) -> str | None:
@@ -64,20 +84,42 @@ def check_outputs(names: Iterable[str]) -> None:
         raise LabelingError("outputs classes and class-links write to the same folder: choose one.")
 
 
-def products_of(names: Iterable[str]) -> int:
+def images_for(names: Iterable[str]) -> int:
     """Bit mask of the images that outputs need."""
-    products = 0
+    images = 0
     for name in names:
-        products |= getattr(load_output(name), "PRODUCTS", 0)
-    return products
+        images |= getattr(load_output(name), "IMAGES", 0)
+    return images
 
 
-def with_earlier(asked: tuple[str, ...], earlier: Iterable[str], out: Path) -> tuple[str, ...]:
-    """Requested outputs, and existing ones of earlier runs, which would become outdated otherwise."""
+def targets_of(names: Iterable[str]) -> set[str]:
+    """Files and folders of outputs; of names of another version, none."""
+    return {target for name in names if name in output_names() for target in load_output(name).TARGETS}
+
+
+def with_earlier(asked: Iterable[str], view: View) -> list[str]:
+    """Requested outputs, and existing ones of earlier runs, which would become outdated otherwise.
+
+    Raises: ForeignFile, if a file that no run has written has the name of an output.
+    """
+    earlier: list[str] = json.loads(view.get("outputs") or "[]")
     names = list(asked)
+    for target in sorted(targets_of(names) - targets_of(earlier)):
+        path = view.out / target
+        if os.path.lexists(path) and not (path.is_dir() and not any(path.iterdir())):
+            raise ForeignFile(foreign(path))
     for name in earlier:
-        targets = load_output(name).TARGETS if name in output_names() else ()
-        shares = {target for one in names for target in load_output(one).TARGETS} & set(targets)
-        if name not in names and not shares and obstacle(name) is None and targets:
-            names += [name] if all(os.path.lexists(out / target) for target in targets) else []
-    return tuple(names)
+        targets = targets_of([name])
+        exists = any(os.path.lexists(view.out / target) for target in targets)
+        if exists and name not in names and not targets & targets_of(names) and obstacle(name) is None:
+            names.append(name)
+    return names
+
+
+def owned_names(folder: Path) -> set[str]:
+    """Names of the entries of a folder that runs of `mien label` have written there."""
+    names = {STATE_DIR}
+    with contextlib.suppress(sqlite3.Error), contextlib.closing(View(folder)) as view:
+        names |= {RUN_FILE, CORRECTIONS}
+        names |= {target.split("/")[0] for target in targets_of(json.loads(view.get("outputs") or "[]"))}
+    return names | ({LABELS_DIR, FILES_DIR} if (folder / STATE_DIR / RAY_RUN).exists() else set())

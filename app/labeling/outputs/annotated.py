@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from mien.app.labeling.products import ANNOTATED, ANNOTATED_DIR
+from mien.app.labeling.images import ANNOTATED, ANNOTATED_DIR
 
 HELP: Final = "annotated/: copies with boxes and labels"
-PRODUCTS: Final = ANNOTATED
+IMAGES: Final = ANNOTATED
 TARGETS: Final = (ANNOTATED_DIR,)

@@ -2,17 +2,15 @@
 
 from typing import Final
 
-from mien.app.labeling.journal import View
-from mien.app.labeling.output_folder import OutputFolder
-from mien.app.labeling.outputs.classes import TARGETS, write_labeled_crops
-from mien.app.labeling.products import CROPS
+from mien.app.labeling.outputs import classes
+from mien.app.labeling.outputs.classes import IMAGES, TARGETS
+from mien.app.labeling.view import View
 
 HELP: Final = "classes/: the same, with links to crops/"
-PRODUCTS: Final = CROPS
 
-__all__ = ["HELP", "PRODUCTS", "TARGETS", "render"]
+__all__ = ["HELP", "IMAGES", "TARGETS", "render"]
 
 
-def render(view: View, folder: OutputFolder) -> None:
+def render(view: View) -> None:
     """Write `classes/` with relative links."""
-    write_labeled_crops(view, folder, link=True)
+    classes.render(view, link=True)

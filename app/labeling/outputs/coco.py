@@ -6,21 +6,21 @@ from typing import IO, Any, Final
 
 from mien.app.inference.pipeline import LabeledFace
 from mien.app.labeling.columns import face_values
-from mien.app.labeling.journal import View
-from mien.app.labeling.output_folder import OutputFolder
+from mien.app.labeling.outputs import open_output
+from mien.app.labeling.view import View
 from mien.data.contract import EIGHT_LABELS, LANDMARKS
 
 HELP: Final = "coco.json: COCO detection and keypoints"
 TARGETS: Final = ("coco.json",)
 
 
-def render(view: View, folder: OutputFolder) -> None:
+def render(view: View) -> None:
     """Write `coco.json`; images and annotations are streamed in two passes over the journal."""
     categories = [
         {"id": number, "name": label, "supercategory": "face", "keypoints": LANDMARKS, "skeleton": []}
         for number, label in enumerate(view.expressions, start=1)
     ]
-    with folder.file("coco", TARGETS[0]) as file:
+    with open_output(view, TARGETS[0]) as file:
         info = {"description": "Facial expressions labeled by mien", "model": view.model, "precision": view.precision}
         info["detector"] = view.detector
         file.write(f'{{"info": {json.dumps(info)},\n"categories": {json.dumps(categories)},\n"images": [')
@@ -41,8 +41,8 @@ def _images(view: View) -> Iterator[dict[str, Any]]:
         if image.status not in ("ok", "no_face"):
             continue
         number += 1
-        entry = {"id": number, "file_name": image.name, "width": image.width, "height": image.height}
-        yield entry if image.frame_or_none is None else entry | {"frame": image.frame, "time_s": image.time_s}
+        entry = {"id": number, "file_name": image.input.name, "width": image.width, "height": image.height}
+        yield entry if image.frame is None else entry | {"frame": image.frame, "time_s": image.input.time_s}
 
 
 def _annotations(view: View) -> Iterator[dict[str, Any]]:

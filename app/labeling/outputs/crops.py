@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from mien.app.labeling.products import CROPS, CROPS_DIR
+from mien.app.labeling.images import CROPS, CROPS_DIR
 
 HELP: Final = "crops/: every face, 112x112 PNG"
-PRODUCTS: Final = CROPS
+IMAGES: Final = CROPS
 TARGETS: Final = (CROPS_DIR,)

@@ -5,16 +5,16 @@ from collections.abc import Iterable, Sequence
 from typing import IO, Final
 
 from mien.app.labeling.columns import FACE_COLUMNS, Column, Row, Value, face_rows
-from mien.app.labeling.journal import View
-from mien.app.labeling.output_folder import OutputFolder
+from mien.app.labeling.outputs import open_output
+from mien.app.labeling.view import View
 
 HELP: Final = "labels.csv: one row per face"
 TARGETS: Final = ("labels.csv",)
 
 
-def render(view: View, folder: OutputFolder) -> None:
+def render(view: View) -> None:
     """Write `labels.csv`."""
-    with folder.file("csv", TARGETS[0]) as file:
+    with open_output(view, TARGETS[0]) as file:
         write_csv(file, FACE_COLUMNS, face_rows(view))
 
 

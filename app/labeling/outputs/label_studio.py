@@ -10,26 +10,27 @@ from urllib.parse import quote
 from xml.sax.saxutils import quoteattr
 
 from mien.app.inference.pipeline import LabeledFace
-from mien.app.labeling.journal import LabeledImage, View
-from mien.app.labeling.output_folder import OutputFolder
+from mien.app.labeling.outputs import open_output
+from mien.app.labeling.records import Result
+from mien.app.labeling.view import View
 from mien.data.contract.palette import hex_color
 
 HELP: Final = "label_studio.json and .xml: tasks with predictions"
 TARGETS: Final = ("label_studio.json", "label_studio.xml")
 
 
-def render(view: View, folder: OutputFolder) -> None:
+def render(view: View) -> None:
     """Write one task per image file, and the labeling configuration."""
     tasks, config = TARGETS
-    with folder.file("label-studio", tasks) as file:
+    with open_output(view, tasks) as file:
         file.write("[")
         separator = "\n"
         for image in view.images():
-            if image.kind == "file" and image.status in ("ok", "no_face"):
+            if image.input.kind == "file" and image.status in ("ok", "no_face"):
                 file.write(separator + json.dumps(_task(view, image), ensure_ascii=False))
                 separator = ",\n"
         file.write("]\n")
-    with folder.file("label-studio", config) as file:
+    with open_output(view, config) as file:
         file.write(_config(view.expressions))
 
 
@@ -41,7 +42,7 @@ def _config(expressions: tuple[str, ...]) -> str:
     return f"<View>\n{body}  </RectangleLabels>\n</View>\n"
 
 
-def _task(view: View, image: LabeledImage) -> dict[str, Any]:
+def _task(view: View, image: Result) -> dict[str, Any]:
     scores = [face.confidence for face in image.faces]
     prediction = {
         "model_version": f"{view.model} {view.precision}",
@@ -49,12 +50,12 @@ def _task(view: View, image: LabeledImage) -> dict[str, Any]:
         "result": [_region(image, face) for face in image.faces],
     }
     return {
-        "data": {"image": f"/data/local-files/?d={quote(image.name)}", "file_sha256": image.sha256},
+        "data": {"image": f"/data/local-files/?d={quote(image.input.name)}", "file_sha256": image.sha256},
         "predictions": [prediction],
     }
 
 
-def _region(image: LabeledImage, face: LabeledFace) -> dict[str, Any]:
+def _region(image: Result, face: LabeledFace) -> dict[str, Any]:
     """One rectangle, in percent of the image size."""
     width, height = image.width or 1, image.height or 1
     x, y, box_width, box_height = face.box_px

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from mien.app.labeling.columns import FACE_COLUMNS, FILE_COLUMNS, Column, Row, face_rows, file_rows
-from mien.app.labeling.journal import View
-from mien.app.labeling.output_folder import OutputFolder
+from mien.app.labeling.outputs import open_output
+from mien.app.labeling.view import View
 
 HELP: Final = "labels.parquet and files.parquet (extra `parquet`)"
 TARGETS: Final = ("labels.parquet", "files.parquet")
@@ -22,10 +22,10 @@ def check() -> str | None:
     return None
 
 
-def render(view: View, folder: OutputFolder) -> None:
+def render(view: View) -> None:
     """Write both tables, in row groups of 16,000."""
     for target, columns, rows in zip(TARGETS, (FACE_COLUMNS, FILE_COLUMNS), (face_rows, file_rows), strict=True):
-        with folder.file("parquet", target, "wb") as file:
+        with open_output(view, target, "wb") as file:
             write_table(file, columns, rows(view))
 
 

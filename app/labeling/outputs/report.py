@@ -2,17 +2,17 @@
 
 from typing import Final
 
-from mien.app.labeling.journal import View
-from mien.app.labeling.output_folder import OutputFolder
-from mien.app.labeling.products import THUMBS
+from mien.app.labeling.images import THUMBS
+from mien.app.labeling.outputs import open_output
 from mien.app.labeling.report import render_page
+from mien.app.labeling.view import View
 
 HELP: Final = "report.html: one page with thumbnails, errors and uncertain faces"
-PRODUCTS: Final = THUMBS
+IMAGES: Final = THUMBS
 TARGETS: Final = ("report.html",)
 
 
-def render(view: View, folder: OutputFolder) -> None:
+def render(view: View) -> None:
     """Write `report.html`."""
-    with folder.file("report", TARGETS[0]) as file:
+    with open_output(view, TARGETS[0]) as file:
         file.write(render_page(view))

@@ -11,35 +11,35 @@ from pathlib import Path
 from typing import Any, Final
 
 from mien.app.inference.runtime.cpu_count import cores
-from mien.app.labeling.facts import facts_of, open_pipelines
+from mien.app.labeling.facts import facts_of, open_pipeline
 from mien.app.labeling.files import LabelingError, parts_dir
+from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.ray.partitions import is_current
-from mien.app.labeling.request import Request
 from mien.app.settings import Settings
 from mien.data.errors import MienError
 
 _LOCAL_STORE_BYTES: Final = 200 * 1024 * 1024
 _STARTS: Final = 3
-_KNOCK_S: Final = 10.0
-_ROLL_CALL_S: Final = 300.0
+_CONNECT_S: Final = 10.0
+_FACTS_S: Final = 300.0
 
 
-class Unready(LabelingError):
+class NotReady(LabelingError):
     """The cluster or one of its machines cannot run the task; the message says what to change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Task of the driver: request, number of the run, and settings."""
+    """Task of the driver: options, number of the run, and settings."""
 
-    request: Request
+    options: LabelOptions
     run: str
     settings: Settings
 
 
 @contextlib.contextmanager
 def connected(address: str | None, workers: int) -> Iterator[Any]:
-    """Connect Ray to a cluster, or to a local one that ends with the block. Raises: Unready."""
+    """Connect Ray to a cluster, or to a local one that ends with the block. Raises: NotReady."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # disable usage statistics; must be set before Ray is imported
     os.environ.setdefault("RAY_agent_register_timeout_ms", "100000")  # for a local cluster on a busy machine
     import ray
@@ -55,7 +55,7 @@ def connected(address: str | None, workers: int) -> Iterator[Any]:
     try:
         yield ray
     except (ray.exceptions.RayError, SystemException) as error:
-        raise Unready(f"the cluster could not finish: {first_line(error)}. Rerun the same command.") from error
+        raise NotReady(f"the cluster could not finish: {last_line(error)}. Rerun the same command.") from error
     finally:
         ray.shutdown()
 
@@ -63,14 +63,14 @@ def connected(address: str | None, workers: int) -> Iterator[Any]:
 def _start(ray: Any, address: str | None, workers: int) -> None:
     """Connect, or start a cluster; retried, because processes may time out on a busy machine.
 
-    Raises: Unready.
+    Raises: NotReady.
     """
     options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
     if address is None:
         options |= {"num_cpus": workers or cores(), "include_dashboard": False}
         options |= {"object_store_memory": _LOCAL_STORE_BYTES}
     else:
-        _knock(address)
+        _check_reachable(address)
     tries = 1 if address else _STARTS
     for number in range(1, tries + 1):
         try:
@@ -79,23 +79,23 @@ def _start(ray: Any, address: str | None, workers: int) -> None:
             ray.shutdown()
             if number == tries:
                 where = f"reach the cluster at {address}" if address else "start a cluster on this machine"
-                raise Unready(f"--engine ray: cannot {where}: {first_line(error)}") from error
+                raise NotReady(f"--engine ray: cannot {where}: {last_line(error)}") from error
         else:
             return
 
 
-def _knock(address: str) -> None:
-    """Check that a server listens at an address; Ray itself would retry for minutes. Raises: Unready."""
+def _check_reachable(address: str) -> None:
+    """Check that a server listens at an address; Ray itself would retry for minutes. Raises: NotReady."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not (host and port.isdigit()):  # `auto`, which Ray resolves
         return
     try:
-        socket.create_connection((host, int(port)), _KNOCK_S).close()
+        socket.create_connection((host, int(port)), _CONNECT_S).close()
     except OSError as error:
-        raise Unready(f"--engine ray: cannot reach the cluster at {address}: {error.strerror or error}") from error
+        raise NotReady(f"--engine ray: cannot reach the cluster at {address}: {error.strerror or error}") from error
 
 
-def first_line(error: Exception) -> str:
+def last_line(error: Exception) -> str:
     """Last line of an error of the cluster, which describes the cause."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__
@@ -103,24 +103,24 @@ def first_line(error: Exception) -> str:
 
 def actors(ray: Any, task: Task) -> int:
     """Number of workers: as requested, or the number of cores."""
-    return task.request.workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
+    return task.options.workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
 
 
 def gpu_share(ray: Any, task: Task) -> float:
     """Share of a GPU for each actor: 0 unless the device is `cuda`.
 
-    Raises: Unready.
+    Raises: NotReady.
     """
     if task.settings.device != "cuda":
         return 0.0
     gpus = ray.cluster_resources().get("GPU", 0)
     if not gpus:
-        raise Unready("--engine ray --device cuda: no machine of the cluster has a GPU. Choose --device cpu.")
+        raise NotReady("--engine ray --device cuda: no machine of the cluster has a GPU. Choose --device cpu.")
     return 1.0 / max(1, math.ceil(actors(ray, task) / float(gpus)))
 
 
-def roll_call(ray: Any, task: Task, share: float) -> dict[str, str]:
-    """Facts of the run, after a check that every machine has the same facts and folders. Raises: Unready."""
+def cluster_facts(ray: Any, task: Task, share: float) -> dict[str, str]:
+    """Facts of the run, after a check that every machine has the same facts and folders. Raises: NotReady."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     needs = {"CPU": 1.0} | ({"GPU": share} if share else {})
@@ -129,24 +129,24 @@ def roll_call(ray: Any, task: Task, share: float) -> dict[str, str]:
         for node in ray.nodes()
         if node["Alive"] and all(node["Resources"].get(name, 0) >= amount for name, amount in needs.items())
     ]
-    ask = ray.remote(num_cpus=1, num_gpus=share, max_retries=0)(_present)
+    ask = ray.remote(num_cpus=1, num_gpus=share, max_retries=0)(machine_facts)
     first = _first_path(task)
     replies = [
         ask.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote(
-            task.settings, str(task.request.out), task.run, first
+            task.settings, str(task.options.out), task.run, first
         )
         for node in nodes
     ]
     if not replies:
-        raise Unready("--engine ray: no machine of the cluster has a free core.")
+        raise NotReady("--engine ray: no machine of the cluster has a free core.")
     found: dict[str, dict[str, str]] = {}
     for node, reply in zip(nodes, replies, strict=True):
         machine = str(node["NodeManagerAddress"])
         try:
-            found[machine] = ray.get(reply, timeout=_ROLL_CALL_S)
+            found[machine] = ray.get(reply, timeout=_FACTS_S)
         except ray.exceptions.RayError as error:
-            raise Unready(
-                f"machine {machine} cannot label: {first_line(error)}. It needs this version of Mien, Ray and pyarrow."
+            raise NotReady(
+                f"machine {machine} cannot label: {last_line(error)}. It needs this version of Mien, Ray and pyarrow."
             ) from error
     return agreed(same_precision(found))
 
@@ -159,17 +159,17 @@ def same_precision(found: dict[str, dict[str, str]]) -> dict[str, dict[str, str]
 
 
 def agreed(found: dict[str, dict[str, str]]) -> dict[str, str]:
-    """Facts of all machines. Raises: Unready, naming a machine that differs or has a problem."""
+    """Facts of all machines. Raises: NotReady, naming a machine that differs or has a problem."""
     (first, facts), *others = found.items()
     for machine, own in found.items():
         if "problem" in own:
-            raise Unready(f"machine {machine}: {own['problem']}")
+            raise NotReady(f"machine {machine}: {own['problem']}")
     for machine, own in others:
         different = [
             f"{name} {own.get(name)} instead of {facts[name]}" for name in facts if own.get(name) != facts[name]
         ]
         if different:
-            raise Unready(
+            raise NotReady(
                 f"machine {machine} differs from {first}: {', '.join(different)}. All machines need the same."
             )
     return facts
@@ -177,11 +177,11 @@ def agreed(found: dict[str, dict[str, str]]) -> dict[str, str]:
 
 def _first_path(task: Task) -> str | None:
     """First input of the command line, which every machine must be able to read."""
-    given = [name for name in task.request.inputs if os.path.lexists(name)]
+    given = [name for name in task.options.inputs if os.path.lexists(name)]
     return os.path.abspath(given[0]) if given else None
 
 
-def _present(settings: Settings, out: str, run: str, first: str | None) -> dict[str, str]:
+def machine_facts(settings: Settings, out: str, run: str, first: str | None) -> dict[str, str]:
     """Facts of a machine of the cluster, or its `problem`."""
     folder = Path(out)
     if not is_current(folder, run):
@@ -194,7 +194,7 @@ def _present(settings: Settings, out: str, run: str, first: str | None) -> dict[
         mark = parts_dir(folder) / f"{socket.gethostname()}-{os.getpid()}"
         mark.touch()
         mark.unlink()
-        return facts_of(open_pipelines(settings, 1)[0])
+        return facts_of(open_pipeline(settings))
     except OSError as error:
         return {"problem": f"cannot write into {out} ({error.strerror or error})"}
     except MienError as error:

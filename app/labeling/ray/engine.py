@@ -8,46 +8,44 @@ The driver scans, plans partitions and waits. Each actor labels one partition af
 output and model must have the same path on every machine.
 """
 
-import contextlib
 import importlib.util
 import json
-import signal
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from mien.app.labeling.engine import GROUP
+from mien.app.labeling.engine import BATCH
 from mien.app.labeling.facts import resumed
-from mien.app.labeling.files import DiskFull, LabelingError, clear_parts, disk_errors, output_lock
-from mien.app.labeling.journal.ledger import Ledger
-from mien.app.labeling.progress import Reporter
-from mien.app.labeling.ray.actor import Labeler
-from mien.app.labeling.ray.cluster import Task, actors, connected, gpu_share, roll_call
-from mien.app.labeling.ray.partitions import (
+from mien.app.labeling.files import (
     FILES_DIR,
     LABELS_DIR,
-    Written,
-    begin_run,
-    drop_plans,
-    read_written,
-    write_plan,
+    DiskFull,
+    LabelingError,
+    check_out,
+    clear_parts,
+    disk_errors,
+    output_lock,
 )
-from mien.app.labeling.records import Tally
-from mien.app.labeling.request import RAY_OUTPUTS, Request
-from mien.app.labeling.run import Outcome
-from mien.app.labeling.scan import sources_of
+from mien.app.labeling.options import RAY_OUTPUTS, LabelOptions
+from mien.app.labeling.progress import Reporter
+from mien.app.labeling.ray.actor import Labeler
+from mien.app.labeling.ray.cluster import Task, actors, cluster_facts, connected, gpu_share
+from mien.app.labeling.ray.ledger import Ledger
+from mien.app.labeling.ray.partitions import Partition, begin_run, drop_plans, read_partition, write_plan
+from mien.app.labeling.scan import scan
 from mien.app.labeling.signals import Interrupts, Stopped
+from mien.app.labeling.summary import Outcome
 from mien.app.settings import Settings
 
-# A multiple of the engine's group size, so that a new run forms the same groups and batches as the local engine.
-PARTITION: Final = 16 * GROUP
+# A multiple of the engine's batch size, so that a new run forms the same batches as the local engine.
+PARTITION: Final = 16 * BATCH
 _MAX_BLOCKS: Final = 2_000
 
 
-def check(request: Request) -> None:
+def check(options: LabelOptions) -> None:
     """Reject unsupported options. Raises: LabelingError."""
-    others = [name for name in request.outputs if name not in RAY_OUTPUTS]
+    others = [name for name in options.outputs if name not in RAY_OUTPUTS]
     if others:
         raise LabelingError(
             f"--engine ray writes only parquet, not {', '.join(others)}: leave out --write, or use the local engine."
@@ -55,31 +53,35 @@ def check(request: Request) -> None:
     if importlib.util.find_spec("ray") is None or importlib.util.find_spec("pyarrow") is None:
         raise LabelingError("--engine ray: Ray Data is not installed. Run `pip install 'ray[data]' pyarrow`.")
     refused = {
-        "--limit": request.limit is not None,
-        "--check-hashes": request.check_hashes,
-        "--min-face": request.min_face_px > 0,
-        "--min-confidence": request.min_confidence > 0,
+        "--limit": options.limit is not None,
+        "--check-hashes": options.check_hashes,
+        "--min-face": options.min_face_px > 0,
+        "--min-confidence": options.min_confidence > 0,
     }
     if given := [name for name, is_given in refused.items() if is_given]:
         raise LabelingError(f"--engine ray does not support {', '.join(given)}.")
 
 
-def label_on_ray(request: Request, settings: Settings, report: Reporter, signals: Interrupts | None = None) -> Outcome:
-    """Label all inputs into partitions of `request.out`, resuming where an earlier run stopped.
+def label_on_ray(
+    options: LabelOptions, settings: Settings, report: Reporter, signals: Interrupts | None = None
+) -> Outcome:
+    """Label all inputs into partitions of `options.out`, resuming where an earlier run stopped.
 
     Raises: LabelingError and its subclasses.
     """
-    request = replace(request, out=request.out.absolute())
-    out, began = request.out, time.perf_counter()
-    outcome = Outcome(Tally(), written=[out / LABELS_DIR, out / FILES_DIR])
+    check_out(options.out)
+    options = replace(options, out=options.out.absolute())
+    out, began = options.out, time.perf_counter()
+    outcome = Outcome(written=[out / LABELS_DIR, out / FILES_DIR])
     with output_lock(out), disk_errors(out):
         clear_parts(out)
         ledger = Ledger(out)
         try:
-            for count in ledger.add(sources_of(request, ledger)):
-                report.scanned(count)
-            task = Task(request, begin_run(out), settings)
-            with connected(request.ray_address, request.workers) as ray, _signals(signals or Interrupts()):
+            ledger.add(scan(options, ledger.had_inputs), report.scanned)
+            task = Task(options, begin_run(out), settings)
+            signals = signals or Interrupts()
+            # Ray installs its own handler of signals when it starts
+            with connected(options.ray_address, options.workers) as ray, signals.installed():
                 _label(ray, ledger, task, report, outcome)
         except Stopped as stop:
             outcome.stopped = stop.name
@@ -92,28 +94,28 @@ def label_on_ray(request: Request, settings: Settings, report: Reporter, signals
 
 
 def _label(ray: Any, ledger: Ledger, task: Task, report: Reporter, outcome: Outcome) -> None:
-    out, share = task.request.out, gpu_share(ray, task)
-    earlier = {} if task.request.new_run else ledger.earlier_facts()
+    out, share = task.options.out, gpu_share(ray, task)
+    earlier = {} if task.options.new_run else ledger.earlier_facts()
     task = replace(task, settings=resumed(task.settings, earlier))
-    outcome.facts = roll_call(ray, task, share)
+    outcome.facts = cluster_facts(ray, task, share)
     task = replace(task, settings=resumed(task.settings, outcome.facts))
     for folder in (LABELS_DIR, FILES_DIR):
         (out / folder).mkdir(exist_ok=True)
-    if aside := ledger.settle(outcome.facts, new_run=task.request.new_run):
+    if aside := ledger.settle(outcome.facts, new_run=task.options.new_run):
         report.say(f"Starting a new run. The partitions of the earlier run are kept in {aside}.")
     outcome.total, outcome.before = ledger.counts()
     if outcome.before:
         report.say(f"Resuming: {outcome.before:,} of {outcome.total:,} files are already labeled.")
-    size = task.request.partition_files or PARTITION
+    size = task.options.partition_files or PARTITION
     keys = [write_plan(out, group, outcome.facts) for group in ledger.missing(size)]
     report.start(outcome.total, outcome.before)
     began = time.perf_counter()
     outcome.workers = max(1, min(len(keys), actors(ray, task)))
-    for written in _labeled(ray, task, keys, outcome.facts, (outcome.workers, share)):
-        _count(written, outcome.tally, report)
-        if not ledger.take(written):
+    for partition in _labeled(ray, task, keys, outcome.facts, (outcome.workers, share)):
+        _count(partition, outcome, report)
+        if not ledger.take(partition):
             raise LabelingError(
-                f"partition {written.key}: some of its inputs are also in another partition. Rerun the same command."
+                f"partition {partition.key}: some of its inputs are also in another partition. Rerun the same command."
             )
     outcome.seconds = time.perf_counter() - began
     total, done = ledger.counts()
@@ -121,31 +123,16 @@ def _label(ray: Any, ledger: Ledger, task: Task, report: Reporter, outcome: Outc
         raise LabelingError(f"{total - done:,} of {total:,} files are in no partition. Rerun the same command.")
 
 
-def _count(written: Written, tally: Tally, report: Reporter) -> None:
-    tally.images += sum(written.statuses.values())
-    tally.faces += sum(written.labels.values())
-    for stage, seconds in written.seconds.items():
-        tally.spend(stage, seconds)
-    report.partition(len(written.inputs), sum(written.labels.values()), written.errors)
-
-
-@contextlib.contextmanager
-def _signals(signals: Interrupts) -> Iterator[None]:
-    """Stop the run on Ctrl-C and SIGTERM; committed partitions are kept, and others are labeled again.
-
-    Must be entered after Ray is started, because Ray installs its own handler.
-    """
-    before = {number: signal.signal(number, signals.handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _count(partition: Partition, outcome: Outcome, report: Reporter) -> None:
+    outcome.new += sum(partition.statuses.values())
+    for stage, seconds in partition.seconds.items():
+        outcome.stage_seconds[stage] = outcome.stage_seconds.get(stage, 0.0) + seconds
+    report.labeled(len(partition.inputs), sum(partition.labels.values()), partition.errors)
 
 
 def _labeled(
     ray: Any, task: Task, keys: list[str], facts: dict[str, str], pool: tuple[int, float]
-) -> Iterator[Written]:
+) -> Iterator[Partition]:
     """Committed partitions, in any order. Raises: the error of a worker."""
     if not keys:
         return
@@ -155,7 +142,7 @@ def _labeled(
         Labeler,
         fn_constructor_kwargs={
             "settings": task.settings,
-            "request": task.request,
+            "options": task.options,
             "run": task.run,
             "facts": facts,
         },
@@ -166,14 +153,14 @@ def _labeled(
         num_gpus=share or None,
     )
     for batch in done.iter_batches(batch_size=None, batch_format="numpy", prefetch_batches=0):
-        for key, trouble in zip(batch["key"], batch["trouble"], strict=True):
-            if trouble:
-                kind, message = json.loads(str(trouble))
+        for key, error in zip(batch["key"], batch["error"], strict=True):
+            if error:
+                kind, message = json.loads(str(error))
                 raise (DiskFull if kind == "DiskFull" else LabelingError)(message)
-            written = read_written(task.request.out, str(key))
-            if written is None:
+            partition = read_partition(task.options.out, str(key))
+            if partition is None:
                 raise LabelingError(
                     f"partition {key} was committed, but the driver cannot find it. Do all machines share the folder "
-                    f"{task.request.out}?"
+                    f"{task.options.out}?"
                 )
-            yield written
+            yield partition

@@ -22,6 +22,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -30,26 +31,32 @@ from typing import Any, Final
 from uuid import uuid4
 
 from mien.app.labeling.columns import FACE_COLUMNS, FILE_COLUMNS, Column, Row, face_rows, file_rows
-from mien.app.labeling.files import STATE_DIR, ForeignFile, LabelingError, disk_errors, foreign, parts_dir
-from mien.app.labeling.journal import View
+from mien.app.labeling.files import (
+    FILES_DIR,
+    LABELS_DIR,
+    RAY_RUN,
+    STATE_DIR,
+    ForeignFile,
+    LabelingError,
+    disk_errors,
+    foreign,
+    parts_dir,
+)
 from mien.app.labeling.outputs.parquet import write_table
-from mien.app.labeling.records import Failure, Source
+from mien.app.labeling.records import Failure, Input
+from mien.app.labeling.view import View
 from mien.data.atomic import write_atomic
 
-LABELS_DIR: Final = "labels"
-FILES_DIR: Final = "files"
 _PLANS: Final = "plans"
-_RUN: Final = "ray-run"
 _METADATA: Final = b"mien"
-_OWNER: Final = b"mien-partition"
-_BATCH: Final = 2_000
+_NAME: Final = re.compile(r"part-([0-9a-f]{20})\.parquet")
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class Partition:
     """Footer of a committed partition: its inputs, its run, and its results.
 
-    inputs: name and signature; again: whether an input failed for a temporary reason; seconds: worker time.
+    inputs: name and signature; retry: whether an input failed for a temporary reason; seconds: worker time.
     """
 
     key: str
@@ -59,18 +66,19 @@ class Written:
     labels: dict[str, int] = field(default_factory=dict)
     errors: tuple[tuple[str, str, str], ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
-    again: bool = False
+    retry: bool = False
 
     def encode(self) -> bytes:
         """Serialize for the footer."""
         return json.dumps({name: getattr(self, name) for name in self.__slots__}).encode()
 
     @classmethod
-    def decode(cls, raw: bytes) -> "Written":
+    def decode(cls, raw: bytes) -> "Partition":
         """Parse a footer. Raises: ValueError, KeyError, TypeError, if it was not written by this program."""
         values: dict[str, Any] = json.loads(raw)
         values["inputs"] = tuple((str(name), str(signature)) for name, signature in values["inputs"])
         values["errors"] = tuple(tuple(error) for error in values["errors"])
+        values.setdefault("retry", values.pop("again", False))  # its name in earlier versions
         return cls(**values)
 
 
@@ -86,14 +94,14 @@ def table_path(out: Path, table: str, key: str) -> Path:
 def begin_run(out: Path) -> str:
     """Take over the folder from an earlier run; returns the number of the new run."""
     run = uuid4().hex
-    write_atomic(out / STATE_DIR / _RUN, run)
+    write_atomic(out / STATE_DIR / RAY_RUN, run)
     return run
 
 
 def is_current(out: Path, run: str) -> bool:
     """Whether `out` still belongs to this run; False if the folder cannot be read."""
     try:
-        return (out / STATE_DIR / _RUN).read_text(encoding="ascii") == run
+        return (out / STATE_DIR / RAY_RUN).read_text(encoding="ascii") == run
     except OSError:
         return False
 
@@ -105,19 +113,19 @@ def _plan_path(out: Path, key: str) -> Path:
     return out / STATE_DIR / _PLANS / f"{key}.json"
 
 
-def write_plan(out: Path, sources: list[Source], facts: dict[str, str]) -> str:
+def write_plan(out: Path, inputs: list[Input], facts: dict[str, str]) -> str:
     """Write the inputs of a partition; returns its key."""
-    text = json.dumps([source_fields(source) for source in sources])
+    text = json.dumps([input_fields(item) for item in inputs])
     key = hashlib.sha256((text + json.dumps(facts, sort_keys=True)).encode()).hexdigest()[:20]
     path = _plan_path(out, key)
     write_atomic(path, text, durable=False)
     return key
 
 
-def read_plan(out: Path, key: str) -> list[Source]:
+def read_plan(out: Path, key: str) -> list[Input]:
     """The inputs of a partition. Raises: OSError."""
     rows = json.loads(_plan_path(out, key).read_text(encoding="ascii"))
-    return [source_from(row) for row in rows]
+    return [input_from(row) for row in rows]
 
 
 def drop_plans(out: Path) -> None:
@@ -125,48 +133,48 @@ def drop_plans(out: Path) -> None:
     shutil.rmtree(out / STATE_DIR / _PLANS, ignore_errors=True)
 
 
-def attempt(out: Path, key: str, most: int) -> None:
-    """Count an attempt at a partition. Raises: LabelingError, after `most` failed attempts."""
+def count_attempt(out: Path, key: str, limit: int) -> None:
+    """Count an attempt at a partition. Raises: LabelingError, after `limit` failed attempts."""
     path = _plan_path(out, key).with_suffix(".attempts")
     with path.open("ab") as file:
         file.write(b".")
-    if path.stat().st_size > most:
-        names = [source.name for source in read_plan(out, key)]
+    if path.stat().st_size > limit:
+        names = [item.name for item in read_plan(out, key)]
         raise LabelingError(
-            f"{most} workers crashed on the same partition, with files from {names[0]} to {names[-1]}. Find the file "
+            f"{limit} workers crashed on the same partition, with files from {names[0]} to {names[-1]}. Find the file "
             "with the local engine and exclude it with --ignore, or give workers more memory."
         )
 
 
-def source_fields(source: Source) -> list[Any]:
-    """A source as JSON values."""
-    failure = source.failure
-    spoken = [failure.reason, failure.message, failure.status] if failure else None
-    return [source.name, source.kind, os.fsdecode(source.path), source.size, source.signature, spoken]
+def input_fields(item: Input) -> list[Any]:
+    """An input of a scan as JSON values."""
+    failure = item.failure
+    reason = [failure.reason, failure.message, failure.status] if failure else None
+    return [item.name, item.kind, os.fsdecode(item.path), item.size, item.signature, reason]
 
 
-def source_from(row: list[Any]) -> Source:
-    """A source from `source_fields`."""
-    name, kind, path, size, signature, spoken = row
-    return Source(name, kind, os.fsencode(path), size, signature, Failure(*spoken) if spoken else None)
+def input_from(row: list[Any]) -> Input:
+    """An input from `input_fields`."""
+    name, kind, path, size, signature, reason = row
+    return Input(name, kind, os.fsencode(path), size, signature, Failure(*reason) if reason else None)
 
 
-def signature_of(source: Source) -> str:
+def signature_of(item: Input) -> str:
     """Signature that changes with an input or its failure."""
-    return f"{source.kind} {source.signature} {source.failure.reason if source.failure else ''}"
+    return f"{item.kind} {item.signature} {item.failure.reason if item.failure else ''}"
 
 
 # Committing
 
 
-def commit(out: Path, view: View, written: Written, run: str) -> None:
+def commit(out: Path, view: View, partition: Partition, run: str) -> None:
     """Write and commit a partition; see the module docstring.
 
     Raises: AnotherRun, DiskFull, OutputRefused.
     """
     tables: tuple[tuple[str, Sequence[Column], Callable[[View], Iterator[Row]], dict[bytes, bytes]], ...] = (
-        (LABELS_DIR, FACE_COLUMNS, face_rows, {_OWNER: written.key.encode()}),
-        (FILES_DIR, FILE_COLUMNS, file_rows, {_METADATA: written.encode(), _OWNER: written.key.encode()}),
+        (LABELS_DIR, FACE_COLUMNS, face_rows, {}),
+        (FILES_DIR, FILE_COLUMNS, file_rows, {_METADATA: partition.encode()}),
     )
     parts: dict[str, Path] = {}
     try:
@@ -180,24 +188,24 @@ def commit(out: Path, view: View, written: Written, run: str) -> None:
             if not is_current(out, run):
                 raise AnotherRun(f"{out} was taken over by a later run")
             for table, part in parts.items():
-                part.replace(table_path(out, table, written.key))
+                part.replace(table_path(out, table, partition.key))
     finally:
         for part in parts.values():
             with contextlib.suppress(OSError):
                 part.unlink(missing_ok=True)
 
 
-def read_written(out: Path, key: str) -> Written | None:
+def read_partition(out: Path, key: str) -> Partition | None:
     """Footer of a committed partition; None if there is no valid one."""
     import pyarrow as pa
     from pyarrow import parquet
 
     try:
         metadata = parquet.read_metadata(table_path(out, FILES_DIR, key)).metadata or {}
-        found = Written.decode(metadata[_METADATA])
+        partition = Partition.decode(metadata[_METADATA])
     except (OSError, pa.ArrowException, ValueError, KeyError, TypeError):
         return None
-    return found if found.key == key and table_path(out, LABELS_DIR, key).exists() else None
+    return partition if partition.key == key and table_path(out, LABELS_DIR, key).exists() else None
 
 
 def remove(out: Path, key: str) -> None:
@@ -214,35 +222,15 @@ def set_aside(out: Path, key: str, folder: Path) -> None:
 
 
 def keys_of(out: Path) -> list[str]:
-    """Keys of all partitions with at least one table. Raises: ForeignFile, for a table of another program.
+    """Keys of all partitions with at least one table. Raises: ForeignFile, for another file in their folders.
 
-    Parquet readers combine all tables of a folder, so foreign tables are not allowed.
+    Parquet readers combine all tables of a folder, so other files are not allowed.
     """
     keys = set()
     for table in (FILES_DIR, LABELS_DIR):
-        for path in sorted((out / table).glob("*")):
-            key = path.stem.removeprefix("part-")
-            if path.name != f"part-{key}.parquet" or not _is_own(path, key):
+        for path in (out / table).glob("*"):
+            match = _NAME.fullmatch(path.name)
+            if match is None:
                 raise ForeignFile(foreign(path))
-            keys.add(key)
+            keys.add(match[1])
     return sorted(keys)
-
-
-def _is_own(path: Path, key: str) -> bool:
-    """Whether a table was written by this program, according to its footer or, if damaged, that of its counterpart."""
-    found = _owner_of(path)
-    if found is None:
-        other = LABELS_DIR if path.parent.name == FILES_DIR else FILES_DIR
-        found = _owner_of(table_path(path.parent.parent, other, key))
-    return found == key
-
-
-def _owner_of(path: Path) -> str | None:
-    """Key in the footer of a table, "" if it has none; None if the footer cannot be read."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    try:
-        return str((parquet.read_metadata(path).metadata or {}).get(_OWNER, b"").decode(errors="replace"))
-    except (OSError, pa.ArrowException):
-        return None

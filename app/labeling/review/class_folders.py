@@ -1,57 +1,98 @@
-"""Data set of face crops in `train/<label>/`, for the reader of class folders.
+"""Data set of face crops in `train/<label>/`, with a manifest, for the reader of class folders.
 
 mien data check folders out/classes
 """
 
+import csv
 import os
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-from uuid import uuid4
+
+from mien.app.inference.pipeline import LabeledFace
+from mien.app.labeling.files import ForeignFile
+from mien.app.labeling.images import flat_crop_name
+from mien.app.labeling.records import Result
 
 SPLIT: Final = "train"
+MANIFEST: Final = "manifest.csv"
+MANIFEST_COLUMNS: Final = ("image", "label", "predicted", "reviewed", "file", "frame", "face")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Crop:
-    """One face of the data set: label, file name, and the path or the encoded bytes of its image."""
+    """One face of the data set, with its image; `source` is the path or the encoded bytes of its crop."""
 
+    image: Result
+    face: LabeledFace
     label: str
-    name: str
+    reviewed: bool
     source: Path | bytes
 
     @property
     def path(self) -> str:
         """Path in the data set."""
-        return f"{SPLIT}/{self.label}/{self.name}"
+        return f"{SPLIT}/{self.label}/{flat_crop_name(self.image.input.name, self.image.input.frame, self.face.number)}"
 
 
-def write_class_folders(staging: Path, target: Path, crops: Iterable[Crop], *, link: bool) -> int:
-    """Write crops by label to `target`, which replaces an earlier one atomically.
+def write_class_folders(target: Path, crops: Iterable[Crop], *, link: bool = False) -> None:
+    """Write crops by label, and a manifest, to `target`, which replaces an earlier data set with its whole content.
 
-    Args:
-        staging: temporary folder on the same disk as `target`.
-        target: replaced with its whole content, which the caller has checked.
-        link: whether to write relative symbolic links instead of copies.
-    Returns: number of crops.
+    The new data set is written beside `target` and renamed; the next call repairs what a kill between the two renames
+    leaves. link: whether to write relative symbolic links instead of copies.
+    Raises: ForeignFile, if `target` has a file that its manifest does not list.
     """
-    staged = staging / f".classes-{uuid4().hex}"
-    staged.mkdir(parents=True)
-    count = 0
-    for crop in crops:
-        path = staged / crop.path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if isinstance(crop.source, bytes):
-            path.write_bytes(crop.source)
-        elif link:
-            path.symlink_to(os.path.relpath(crop.source, (target / crop.path).parent))
-        else:
-            shutil.copyfile(crop.source, path)
-        count += 1
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if target.exists():
-        shutil.rmtree(target)
-    staged.replace(target)
-    return count
+    work = target.with_name(f".{target.name}.mien-export")
+    _clean(work, target)
+    _check(target)
+    try:
+        (work / "new").mkdir(parents=True)
+        with (work / "new" / MANIFEST).open("w", encoding="utf-8", newline="") as file:
+            table = csv.writer(file)
+            table.writerow(MANIFEST_COLUMNS)
+            for crop in crops:
+                _write(work / "new" / crop.path, target / crop.path, crop.source, link=link)
+                name, face = crop.image.input.name, crop.face
+                reviewed = str(crop.reviewed).lower()
+                table.writerow((crop.path, crop.label, face.label, reviewed, name, crop.image.frame, face.number))
+        if target.exists():
+            target.replace(work / "old")
+        (work / "new").replace(target)
+    finally:
+        _clean(work, target)
+
+
+def _write(path: Path, final: Path, source: Path | bytes, *, link: bool) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(source, bytes):
+        path.write_bytes(source)
+    elif link:
+        path.symlink_to(os.path.relpath(source, final.parent))
+    else:
+        shutil.copyfile(source, path)
+
+
+def _clean(work: Path, target: Path) -> None:
+    """Restore the earlier data set if it was moved but not replaced, and remove temporary files."""
+    if (work / "old").exists() and not target.exists():
+        (work / "old").replace(target)
+    shutil.rmtree(work, ignore_errors=True)
+
+
+def _check(target: Path) -> None:
+    """Check that all files of a data set are in its manifest. Raises: ForeignFile."""
+    listed = {MANIFEST}
+    if (target / MANIFEST).exists():
+        with (target / MANIFEST).open(encoding="utf-8", newline="") as file:
+            rows = csv.DictReader(file)
+            if tuple(rows.fieldnames or ()) == MANIFEST_COLUMNS:
+                listed |= {row["image"] for row in rows}
+            else:
+                listed = set()
+    for folder, folders, names in os.walk(target):
+        for name in (*names, *(name for name in folders if os.path.islink(os.path.join(folder, name)))):
+            path = Path(folder, name)
+            if path.relative_to(target).as_posix() not in listed:
+                raise ForeignFile(f"{path} was not written by an export. Move it, or choose a new or empty folder.")

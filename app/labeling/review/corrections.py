@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from mien.app.labeling.files import CORRECTIONS, LabelingError
-from mien.app.labeling.journal import LabeledImage
+from mien.app.labeling.records import Result
 from mien.data.contract import EIGHT_LABELS
 
 NOT_A_FACE: Final = "not_a_face"
@@ -91,16 +91,16 @@ def _drop_cut_line(path: Path) -> None:
     os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
 
 
-def decision(image: LabeledImage, face: int, label: str) -> Correction:
+def decision(image: Result, face: int, label: str) -> Correction:
     """Validate a decision about a face. Raises: BadCorrection."""
     if label not in DECISIONS:
         raise BadCorrection(f"label {label!r}: expected one of {', '.join(DECISIONS)}")
     if not 0 <= face < len(image.faces):
-        raise BadCorrection(f"{image.name} has {len(image.faces)} faces; number {face} does not exist")
+        raise BadCorrection(f"{image.input.name} has {len(image.faces)} faces; number {face} does not exist")
     predicted = image.faces[face].label
-    return Correction(image.name, image.frame, face, image.sha256 or "", predicted, label)
+    return Correction(image.input.name, image.input.frame, face, image.sha256 or "", predicted, label)
 
 
-def applies(correction: Correction | None, image: LabeledImage) -> bool:
+def applies(correction: Correction | None, image: Result) -> bool:
     """Whether a decision was made for the same bytes."""
     return correction is not None and correction.file_sha256 == (image.sha256 or "")

@@ -18,9 +18,8 @@ from mien.app.inference.drawing import annotate, reduced
 from mien.app.inference.pipeline import Analysis
 from mien.app.inference.wording import percent
 from mien.app.labeling.files import LabelingError
-from mien.app.labeling.journal import LabeledImage, View, open_view
-from mien.app.labeling.products import encode_jpeg
-from mien.app.labeling.records import STILL
+from mien.app.labeling.images import encode_jpeg
+from mien.app.labeling.records import STILL, Result
 from mien.app.labeling.review.corrections import (
     DECISIONS,
     Correction,
@@ -30,6 +29,7 @@ from mien.app.labeling.review.corrections import (
     read_corrections,
 )
 from mien.app.labeling.review.sources import source_pixels
+from mien.app.labeling.view import View, open_view
 from mien.data.contract.palette import hex_color
 
 HOST: Final = "127.0.0.1"
@@ -159,7 +159,7 @@ def _add_decisions(app: FastAPI, view: View, out: Path) -> None:
         return JSONResponse({"reviewed": len(read_corrections(out))})
 
 
-def _analysis(view: View, image: LabeledImage, only: int | None) -> Analysis:
+def _analysis(view: View, image: Result, only: int | None) -> Analysis:
     """Stored faces of an image for drawing: all, or one of them."""
     chosen = image.faces if only is None else image.faces[only : only + 1]
     return Analysis(image.width or 1, image.height or 1, chosen, view.detector, view.model, "", {})

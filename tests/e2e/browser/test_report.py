@@ -11,8 +11,8 @@ from playwright.sync_api import Browser, BrowserType, Page
 
 from mien.app.inference.detect import Box
 from mien.app.inference.pipeline import LabeledFace
-from mien.app.labeling.journal import Journal, View
-from mien.app.labeling.records import ImageRecord, Item, Source
+from mien.app.labeling.journal import Journal
+from mien.app.labeling.records import Input, Result
 from mien.app.labeling.report import PER_LABEL, render_page
 from mien.data.contract import LABELS
 from tests.browser import launch
@@ -54,15 +54,11 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path.write_bytes(encoded(gradient_image(), "JPEG"))
     (base / "out" / ".mien").mkdir(parents=True)
     journal = Journal(base / "out")
-    items = [Item(name, "file", bytes(base / name), None, 1, products=4) for name in names]
-    for _ in journal.scan(Source(item.name, "file", item.path, 1, "1:1") for item in items):
-        pass
-    faces = [face(number) for number in range(COUNT)]
-    journal.commit(None, [ImageRecord(one, "ok", 99, 99, "0" * 64, (a,)) for one, a in zip(items, faces, strict=True)])
+    journal.scan((Input(name, "file", bytes(base / name), 1, "1:1") for name in names), lambda _count: None)
+    begun = journal.begin([item for item, _ in journal.todo(0)])
+    journal.save(Result(item, "ok", None, None, "0" * 64, 99, 99, (face(number),)) for number, item in enumerate(begun))
     journal.put("inputs", f'["{base / "in"}"]')
-    view = View(base / "out")
-    (base / "out" / "report.html").write_text(render_page(view), encoding="utf-8")
-    view.close()
+    (base / "out" / "report.html").write_text(render_page(journal), encoding="utf-8")
     journal.close()
     return base / "out" / "report.html"
 

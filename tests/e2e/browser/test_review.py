@@ -10,8 +10,8 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page
 
 from mien.app.labeling.files import CORRECTIONS
+from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.progress import Reporter
-from mien.app.labeling.request import Request
 from mien.app.labeling.review.corrections import read_corrections
 from mien.app.labeling.run import label
 from mien.app.settings import Settings
@@ -28,7 +28,7 @@ def out(artifact: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.mktemp("review")
     photos = write_photos(base / "photos", count=FACES)
     settings = Settings(model=artifact, detector="builtin", device="cpu")
-    outcome = label(Request(base / "out", (str(photos),), outputs=("report",)), settings, Reporter())
+    outcome = label(LabelOptions(inputs=[str(photos)], out=base / "out", outputs=["report"]), settings, Reporter())
     assert sum(outcome.labels.values()) == FACES
     return base / "out"
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.progress import Reporter
-from mien.app.labeling.request import Request
 from mien.app.labeling.run import label
 from mien.app.settings import Settings
 from tests.albums import face_photo, rows_of, write_photos
@@ -38,7 +38,7 @@ def written(artifact: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (photos / "two.dots.png").write_bytes(encoded(face_photo(), "PNG"))
     outputs = ("csv", "files", "jsonl", "parquet", "coco", "label-studio", "fiftyone", "classes")
     settings = Settings(model=artifact, detector="builtin", device="cpu")
-    label(Request(base / "out", (str(photos),), outputs=outputs, workers=1), settings, Reporter())
+    label(LabelOptions(inputs=[str(photos)], out=base / "out", outputs=list(outputs), workers=1), settings, Reporter())
     return base / "out"
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mien.app.inference import pipeline
 from mien.app.inference.detect import Box, Face
-from mien.app.inference.pipeline import Pipeline
-from mien.app.labeling import facts, run
+from mien.app.labeling import run
+from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.progress import Reporter
-from mien.app.labeling.request import Request
 from mien.app.settings import Settings
 from mien.data.contract import Array
 from tests.albums import face_photo, rows_of
@@ -28,8 +28,8 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 import numpy as np
+from mien.app.inference import pipeline
 from mien.app.inference.detect import Box, Face
-from mien.app.labeling import facts
 from mien.app.settings import Settings
 from benchmarks.labeling_memory import measure
 
@@ -39,7 +39,7 @@ class Fixed:
         points = np.array([[35, 45], [75, 45], [55, 65], [40, 85], [70, 85]], np.float32)
         return [Face(Box(20.0, 20.0, 70.0, 80.0), points, 0.9)] * (int(image[0, 0].sum()) % 4)
 
-facts.create_detector = lambda settings: Fixed()
+pipeline.create_detector = lambda settings: Fixed()
 folder, out, artifact, outputs = sys.argv[1:]
 settings = lambda: Settings(model=Path(artifact), device="cpu")
 print(json.dumps(asdict(measure(Path(folder), Path(out), settings, outputs=tuple(outputs.split(",")), workers=2))))
@@ -107,18 +107,11 @@ def test_an_image_on_which_a_stage_fails_is_a_row_and_the_others_are_labeled(
     for number in range(4):
         pixels = np.full((112, 112, 3), 255, np.uint8) if number == 2 else face_photo(variant=number)
         (photos / f"{number}.png").write_bytes(encoded(pixels))
-    monkeypatch.setattr(facts, "create_detector", lambda _settings: Poisoned())
+    monkeypatch.setattr(pipeline, "create_detector", lambda _settings: Poisoned())
     outcome = run.label(
-        Request(tmp_path / "out", (str(photos),), outputs=("csv",)), Settings(model=artifact), Reporter()
+        LabelOptions(inputs=[str(photos)], out=tmp_path / "out", outputs=["csv"]), Settings(model=artifact), Reporter()
     )
     assert outcome.statuses == {"ok": 3, "error": 1}
     (bad,) = (row for row in rows_of(tmp_path / "out") if row["status"] == "error")
     assert (bad["file"], bad["reason"]) == ("2.png", "failed")
     assert bad["error"] == "RuntimeError: the network has no answer"
-
-
-def test_pipelines_share_their_model_and_not_their_detector(artifact: Path) -> None:
-    first, second = facts.open_pipelines(Settings(model=artifact, detector="builtin"), 2)
-    assert isinstance(first, Pipeline)
-    assert first.classifier is second.classifier
-    assert first.detector is not second.detector

@@ -127,17 +127,17 @@ def test_a_missing_cluster_is_named(mien: Mien, tmp_path: Path) -> None:
 
 def test_a_machine_without_the_folders_is_reported(tmp_path: Path) -> None:
     settings = Settings(device="cpu")
-    answer = cluster._present(settings, str(tmp_path / "elsewhere"), "run", None)  # asked per machine
+    answer = cluster.machine_facts(settings, str(tmp_path / "elsewhere"), "run", None)  # asked per machine
     assert "cannot find the output folder" in answer["problem"]
     (tmp_path / ".mien").mkdir()
     run = begin_run(tmp_path)
-    answer = cluster._present(settings, str(tmp_path), run, str(tmp_path / "photos"))
+    answer = cluster.machine_facts(settings, str(tmp_path), run, str(tmp_path / "photos"))
     assert "cannot find the input" in answer["problem"]
 
 
 def test_machines_that_differ_are_named_with_the_difference() -> None:
     found = {"10.0.0.1": {"model": "a", "detector": "yunet"}, "10.0.0.2": {"model": "a", "detector": "builtin"}}
     with pytest.raises(
-        cluster.Unready, match=r"10\.0\.0\.2 differs from 10\.0\.0\.1: detector builtin instead of yunet"
+        cluster.NotReady, match=r"10\.0\.0\.2 differs from 10\.0\.0\.1: detector builtin instead of yunet"
     ):
         cluster.agreed(found)

@@ -37,13 +37,13 @@ main()
 """
 # A signal during the import of a native library: the library raises ImportError instead.
 LOST = """
-import os, signal, app.labeling.run
-def open_pipelines(*_):
+import os, signal, mien.app.labeling.run
+def open_pipeline(*_):
     try:
         os.kill(os.getpid(), signal.SIGTERM)
     except BaseException as error:
         raise ImportError("initialization failed") from error
-app.labeling.run.open_pipelines = open_pipelines
+mien.app.labeling.run.open_pipeline = open_pipeline
 from mien.app.cli import main
 main()
 """
@@ -76,8 +76,8 @@ def test_a_signal_while_the_program_is_imported_exits_with_4(
 @pytest.mark.parametrize(
     ("module", "function"),
     [
-        ("mien.app.labeling.run", "open_pipelines"),
-        ("mien.app.labeling.run", "sources_of"),
+        ("mien.app.labeling.run", "open_pipeline"),
+        ("mien.app.labeling.run", "scan"),
         ("mien.app.labeling.outputs.csv", "face_rows"),
         ("mien.app.labeling.outputs.report", "render_page"),
         ("mien.app.labeling.run", "write_atomic"),

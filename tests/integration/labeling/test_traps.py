@@ -8,13 +8,13 @@ import sys
 import zipfile
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
 
 from mien import app
 from mien.app.labeling import run
-from mien.app.labeling.engine import Engine
 from tests.albums import face_photo, rows_of, write_photos
 from tests.integration.labeling.conftest import Mien, resize
 from tests.support import encoded
@@ -75,14 +75,14 @@ def test_a_pipe_that_replaces_a_file_after_the_scan_does_not_block_the_run(
 ) -> None:
     path = photos / name
     path.write_bytes(jpeg(2))
-    real = Engine.run
+    real = run.label_inputs
 
-    def swapped(engine: Engine) -> None:
+    def swapped(*arguments: Any) -> bool:
         path.unlink()
         os.mkfifo(path)
-        real(engine)
+        return real(*arguments)
 
-    monkeypatch.setattr(Engine, "run", swapped)
+    monkeypatch.setattr(run, "label_inputs", swapped)
     assert mien("label", photos, "--out", tmp_path / "out", "--quiet").exit_code == 0
     (row,) = [row for row in rows_of(tmp_path / "out") if row["file"] == name]
     assert (row["status"], row["reason"]) == ("skipped", "special_file")
@@ -270,7 +270,7 @@ def test_an_unexpected_error_is_a_json_line_too(
     def broken(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(run, "open_pipelines", broken)
+    monkeypatch.setattr(run, "open_pipeline", broken)
     done = mien("label", photos, "--out", tmp_path / "out", "--json-log")
     assert done.exit_code == 1
     assert "RuntimeError: a bug" in json.loads(done.stderr)["error"]

@@ -10,8 +10,8 @@ from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
 from mien.app.cli.program import app as mien_app
+from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.progress import Reporter
-from mien.app.labeling.request import Request
 from mien.app.labeling.run import label
 from mien.app.main import create_app
 from mien.app.settings import Settings
@@ -85,7 +85,9 @@ def test_doctor_passes_for_eight_classes(trained: tuple[Path, Path, Path]) -> No
 def test_labeling_writes_the_eighth_probability_and_category(settings: Settings, tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "0.jpg").write_bytes(encoded(face_photo(), "JPEG"))
-    request = Request(tmp_path / "out", (str(tmp_path / "photos"),), outputs=("csv", "coco", "report"), workers=1)
+    request = LabelOptions(
+        inputs=[str(tmp_path / "photos")], out=tmp_path / "out", outputs=["csv", "coco", "report"], workers=1
+    )
     label(request, settings, Reporter())
     with (tmp_path / "out" / "labels.csv").open(encoding="utf-8", newline="") as file:
         (row,) = csv.DictReader(file)

@@ -2,21 +2,20 @@
 
 import io
 import json
-from pathlib import Path
 
 from rich.console import Console
 
+from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.progress import Bar, JsonLog, Lines, Reporter, reporter
-from mien.app.labeling.records import Failure, ImageRecord, Item
 
-BAD = ImageRecord(Item("a.jpg", "file", bytes(Path("a.jpg")), None, 1), "error", failure=Failure("corrupt", "cut off"))
+BAD = (1, 0, [("a.jpg", "corrupt", "cut off")])
 
 
 def test_a_log_without_a_terminal_gets_lines_of_progress() -> None:
     console = Console(file=io.StringIO(), width=200)
     with Lines(console, every_s=0.0) as report:
         report.start(10, 4)
-        report.image(BAD)
+        report.labeled(*BAD)
         report.writing("csv")
     first, second = console.file.getvalue().splitlines()
     assert first.startswith("5 of 10 images, 0 faces, 1 errors, ")
@@ -29,19 +28,19 @@ def test_lines_are_not_printed_more_often_than_configured() -> None:
     with Lines(console, every_s=3600) as report:
         report.start(10, 0)
         for _ in range(5):
-            report.image(BAD)
+            report.labeled(*BAD)
     assert console.file.getvalue() == ""
 
 
 def test_errors_are_json_lines_with_file_and_reason() -> None:
     stream = io.StringIO()
-    JsonLog(stream).image(BAD)
+    JsonLog(stream).labeled(*BAD)
     (line,) = map(json.loads, stream.getvalue().splitlines())
     assert (line["event"], line["file"], line["reason"], line["error"]) == ("error", "a.jpg", "corrupt", "cut off")
 
 
 def test_the_mode_and_the_terminal_choose_the_reporter() -> None:
-    assert isinstance(reporter("json", Console()), JsonLog)
-    assert type(reporter("quiet", Console())) is Reporter
-    assert isinstance(reporter("bar", Console(force_terminal=True)), Bar)
-    assert isinstance(reporter("bar", Console(file=io.StringIO())), Lines)
+    assert isinstance(reporter(LabelOptions(json_log=True), Console()), JsonLog)
+    assert type(reporter(LabelOptions(quiet=True), Console())) is Reporter
+    assert isinstance(reporter(LabelOptions(), Console(force_terminal=True)), Bar)
+    assert isinstance(reporter(LabelOptions(), Console(file=io.StringIO())), Lines)

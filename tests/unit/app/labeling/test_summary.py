@@ -2,17 +2,16 @@
 
 import io
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 from rich.console import Console
 
-from mien.app.labeling.summary import print_summary, summary_facts
+from mien.app.labeling.summary import Outcome, print_summary, summary_facts
 
-OUTCOME: Any = SimpleNamespace(
+OUTCOME = Outcome(
     statuses={"ok": 5, "no_face": 2, "error": 1, "skipped": 3},
     labels={"happiness": 6, "neutral": 2},
-    tally=SimpleNamespace(images=8, seconds={"decode": 0.5, "classify": 1.5}),
+    new=8,
+    stage_seconds={"decode": 0.5, "classify": 1.5},
     seconds=4.0,
     workers=2,
     facts={"detector": "builtin", "model": "tiny.drawn", "precision": "int8", "provider": "CPUExecutionProvider"},

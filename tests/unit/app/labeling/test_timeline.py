@@ -13,7 +13,7 @@ import pytest
 
 from mien.app.inference.detect import Box
 from mien.app.inference.pipeline import LabeledFace
-from mien.app.labeling.journal import LabeledImage
+from mien.app.labeling.records import Input, Result
 from mien.app.labeling.timeline import COLUMNS, RULES, clock, rows, write_page
 from mien.data.contract import LABELS
 from tests.albums import rows_of
@@ -30,17 +30,13 @@ def face(number: int, box: tuple[float, float, float, float], label: int) -> Lab
     return LabeledFace(Box(*box), points, 0.9, probabilities, LABELS[label], 0.88, False, 0, number=number)
 
 
-def image(frame: int, time_s: float, *faces: LabeledFace, name: str = "clip.mp4") -> LabeledImage:
-    status: Any = "ok" if faces else "no_face"
-    fields: dict[str, Any] = dict.fromkeys(("reason", "error", "sha256", "member"))
-    return LabeledImage(
-        row=frame, name=name, frame=frame, kind="video", path=name, size=1, status=status, width=400, height=300,
-        time_s=time_s, is_child=True, faces=faces, **fields,
-    )  # fmt: skip
+def image(frame: int, time_s: float, *faces: LabeledFace, name: str = "clip.mp4") -> Result:
+    item = Input(name, "video", name.encode(), 1, parent=1, frame=frame, time_s=time_s)
+    return Result(item, "ok" if faces else "no_face", width=400, height=300, faces=faces)
 
 
-def view(*images: LabeledImage) -> Any:
-    def listed() -> Iterator[LabeledImage]:
+def view(*images: Result) -> Any:
+    def listed() -> Iterator[Result]:
         yield from images
 
     return SimpleNamespace(images=listed, expressions=LABELS, facts={"abstain_threshold": "0.5"})
@@ -77,7 +73,7 @@ def test_probabilities_are_smoothed_with_the_stated_time_constant() -> None:
     assert RULES.settle_s == 0.5
 
 
-def page_of(*images: LabeledImage) -> str:
+def page_of(*images: Result) -> str:
     file = io.StringIO()
     write_page(view(*images), file)
     return file.getvalue()

@@ -8,41 +8,38 @@ from pyarrow import parquet
 
 from mien.app.labeling.columns import FACE_COLUMNS, FILE_COLUMNS
 from mien.app.labeling.facts import OtherRun
-from mien.app.labeling.files import DiskFull, ForeignFile, LabelingError
-from mien.app.labeling.journal import View
-from mien.app.labeling.journal.ledger import Ledger
+from mien.app.labeling.files import FILES_DIR, LABELS_DIR, DiskFull, ForeignFile, LabelingError
 from mien.app.labeling.ray import partitions
+from mien.app.labeling.ray.ledger import Ledger
 from mien.app.labeling.ray.partitions import (
-    FILES_DIR,
-    LABELS_DIR,
     AnotherRun,
-    Written,
-    attempt,
+    Partition,
     begin_run,
     commit,
+    count_attempt,
+    read_partition,
     read_plan,
-    read_written,
     signature_of,
     table_path,
     write_plan,
 )
-from mien.app.labeling.records import Failure, Source
+from mien.app.labeling.records import Failure, Input
+from mien.app.labeling.view import View
 from tests.unit.app.labeling.conftest import Labeled
 
 FACTS = {"model": "tiny", "detector": "builtin"}
 
 
-def source(name: str, signature: str = "1:1", failure: Failure | None = None) -> Source:
-    return Source(name, "file", f"/photos/{name}".encode("utf-8", "surrogateescape"), 1, signature, failure)
+def source(name: str, signature: str = "1:1", failure: Failure | None = None) -> Input:
+    return Input(name, "file", f"/photos/{name}".encode("utf-8", "surrogateescape"), 1, signature, failure)
 
 
 def settled(
-    out: Path, sources: list[Source], facts: dict[str, str] = FACTS, *, new_run: bool = False
+    out: Path, sources: list[Input], facts: dict[str, str] = FACTS, *, new_run: bool = False
 ) -> tuple[tuple[int, int], list[str]]:
     """Numbers of inputs and of labeled ones, and the names of unlabeled inputs."""
     ledger = Ledger(out)
-    for _ in ledger.add(sources):
-        pass
+    ledger.add(sources, lambda _count: None)
     ledger.settle(facts, new_run=new_run)
     missing = [one.name for group in ledger.missing(2) for one in group]
     counts = ledger.counts()
@@ -58,13 +55,13 @@ def out(tmp_path: Path) -> Path:
     return folder
 
 
-def committed(out: Path, finished: Labeled, sources: list[Source], **facts: object) -> str:
+def committed(out: Path, finished: Labeled, sources: list[Input], **facts: object) -> str:
     """Commit the rows of the finished run as those of `sources`; returns the key of the partition."""
     run = begin_run(out)
     key = write_plan(out, sources, FACTS)
     inputs = tuple((one.name, signature_of(one)) for one in sources)
     view = View(finished.out)
-    commit(out, view, Written(key, inputs, FACTS, {"ok": len(sources)}, **facts), run)
+    commit(out, view, Partition(key, inputs, FACTS, {"ok": len(sources)}, **facts), run)
     view.close()
     return key
 
@@ -77,7 +74,7 @@ def test_a_partition_has_the_rows_of_the_local_engine_and_lists_its_inputs(out: 
     assert labels.to_pylist() == parquet.read_table(finished.out / "labels.parquet").to_pylist()
     files = parquet.read_table(out / FILES_DIR)
     assert files.column_names == [column.name for column in FILE_COLUMNS]
-    written = read_written(out, key)
+    written = read_partition(out, key)
     assert written is not None
     assert [name for name, _ in written.inputs] == ["a.jpg", "b.jpg"]
     assert not list((out / ".mien" / "part").iterdir())
@@ -94,7 +91,7 @@ def test_inputs_in_a_committed_partition_are_done_and_others_are_not(out: Path, 
     [[source("a.jpg", "2:2"), source("b.jpg")], [source("b.jpg")], [source("a.jpg", failure=Failure("not_found", ""))]],
     ids=["changed", "removed", "failing"],
 )
-def test_a_partition_with_a_changed_input_is_undone(out: Path, finished: Labeled, now: list[Source]) -> None:
+def test_a_partition_with_a_changed_input_is_undone(out: Path, finished: Labeled, now: list[Input]) -> None:
     key = committed(out, finished, [source("a.jpg"), source("b.jpg")])
     assert settled(out, now) == ((len(now), 0), [one.name for one in now])
     assert not table_path(out, LABELS_DIR, key).exists()
@@ -102,14 +99,14 @@ def test_a_partition_with_a_changed_input_is_undone(out: Path, finished: Labeled
 
 
 def test_inputs_that_failed_for_a_temporary_reason_are_retried(out: Path, finished: Labeled) -> None:
-    committed(out, finished, [source("a.jpg")], again=True)
+    committed(out, finished, [source("a.jpg")], retry=True)
     assert settled(out, [source("a.jpg")]) == ((1, 0), ["a.jpg"])
 
 
 def test_labels_without_their_files_are_ignored_and_removed(out: Path, finished: Labeled) -> None:
     key = committed(out, finished, [source("a.jpg")])
     table_path(out, FILES_DIR, key).unlink()  # what a worker leaves that was killed between the two renamings
-    assert read_written(out, key) is None
+    assert read_partition(out, key) is None
     assert settled(out, [source("a.jpg")]) == ((1, 0), ["a.jpg"])
     assert not table_path(out, LABELS_DIR, key).exists()
 
@@ -155,7 +152,7 @@ def test_a_worker_of_an_earlier_run_commits_nothing(out: Path, finished: Labeled
     begin_run(out)
     view = View(finished.out)
     with pytest.raises(AnotherRun):
-        commit(out, view, Written("k", (("a.jpg", "file 1:1 "),), FACTS), earlier)
+        commit(out, view, Partition("0" * 20, (("a.jpg", "file 1:1 "),), FACTS), earlier)
     view.close()
     assert not list((out / LABELS_DIR).iterdir())
     assert not list((out / ".mien" / "part").iterdir())
@@ -168,24 +165,24 @@ def test_a_partition_labeled_twice_replaces_itself(out: Path, finished: Labeled)
 
 
 def test_a_plan_keeps_unusual_names_and_failures(out: Path) -> None:
-    odd = Source("latin-\\xe9", "file", b"/photos/latin-\xe9", 5, "5:7")
-    dead = Source("名.jpg", "none", "/photos/名.jpg".encode(), 0, "", Failure("not_found", "gone"))
+    odd = Input("latin-\\xe9", "file", b"/photos/latin-\xe9", 5, "5:7")
+    dead = Input("名.jpg", "none", "/photos/名.jpg".encode(), 0, "", Failure("not_found", "gone"))
     assert read_plan(out, write_plan(out, [odd, dead], FACTS)) == [odd, dead]
 
 
 def test_a_partition_that_crashes_workers_ends_the_run_and_names_its_files(out: Path) -> None:
     key = write_plan(out, [source("a.jpg"), source("b.jpg")], FACTS)
     for _ in range(3):
-        attempt(out, key, 3)
+        count_attempt(out, key, 3)
     with pytest.raises(LabelingError, match=r"a\.jpg to b\.jpg"):
-        attempt(out, key, 3)
+        count_attempt(out, key, 3)
 
 
 def test_a_full_disk_leaves_no_partial_partition(out: Path, finished: Labeled, monkeypatch: pytest.MonkeyPatch) -> None:
     run, view = begin_run(out), View(finished.out)
     monkeypatch.setattr(partitions.os, "fsync", _no_space)
     with pytest.raises(DiskFull, match="no space left"):
-        commit(out, view, Written("k", (("a.jpg", "file 1:1 "),), FACTS), run)
+        commit(out, view, Partition("0" * 20, (("a.jpg", "file 1:1 "),), FACTS), run)
     view.close()
     assert not list((out / LABELS_DIR).iterdir())
     assert not list((out / ".mien" / "part").iterdir())

@@ -7,6 +7,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from mien.app.labeling.files import CORRECTIONS, LabelingError
+from mien.app.labeling.review import class_folders
 from mien.app.labeling.review.corrections import read_corrections
 from mien.app.labeling.review.export import write_export
 from mien.app.labeling.review.server import create_review_app
@@ -127,6 +128,31 @@ def test_an_export_never_replaces_a_folder_of_other_files(own: Labeled, tmp_path
     with pytest.raises(LabelingError, match="not written by an export"):
         write_export(own.out, tmp_path / "thesis", everything=True)
     assert (tmp_path / "thesis" / "chapter1.txt").read_text() == "years of work"
+
+
+@pytest.mark.parametrize("step", range(2))
+def test_an_export_killed_at_any_step_is_repaired_by_the_next(
+    own: Labeled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    target, calls = tmp_path / "faces", []
+    write_export(own.out, target, everything=True)
+    before = sorted(target.rglob("*"))
+    real = Path.replace
+
+    def killing(path: Path, other: Path) -> Path:  # the process ends before this renaming, and cleans up nothing
+        calls.append(path)
+        if len(calls) > step:
+            monkeypatch.setattr(class_folders, "_clean", lambda *_: None)
+            raise SystemExit
+        return real(path, other)
+
+    monkeypatch.setattr(Path, "replace", killing)
+    with pytest.raises(SystemExit):
+        write_export(own.out, target, everything=True)
+    monkeypatch.undo()
+    write_export(own.out, target, everything=True)
+    assert sorted(target.rglob("*")) == before
+    assert [path.name for path in tmp_path.iterdir() if path.name != "out"] == ["faces"]
 
 
 def test_a_folder_without_a_run_is_named(tmp_path: Path) -> None:

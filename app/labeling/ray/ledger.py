@@ -4,25 +4,23 @@ import itertools
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
 from mien.app.labeling.facts import OtherRun, changes
 from mien.app.labeling.files import STATE_DIR
 from mien.app.labeling.ray.partitions import (
-    FILES_DIR,
-    LABELS_DIR,
-    Written,
+    Partition,
+    input_fields,
+    input_from,
     keys_of,
-    read_written,
+    read_partition,
     remove,
     set_aside,
     signature_of,
-    source_fields,
-    source_from,
 )
-from mien.app.labeling.records import Source
+from mien.app.labeling.records import Input
 
 _BATCH: Final = 2_000
 
@@ -43,31 +41,29 @@ class Ledger:
         """Delete the database."""
         self._db.close()
 
-    def add(self, sources: Iterable[Source]) -> Iterator[int]:
-        """Store the inputs of a scan; yields their number so far."""
-        count = 0
-        iterator = iter(sources)
+    def add(self, inputs: Iterable[Input], scanned: Callable[[int], None]) -> None:
+        """Store the inputs of a scan; `scanned` is called with their number so far."""
+        count, iterator = 0, iter(inputs)
         while batch := list(itertools.islice(iterator, _BATCH)):
-            rows = [(source.name, json.dumps(source_fields(source)), signature_of(source)) for source in batch]
+            rows = [(item.name, json.dumps(input_fields(item)), signature_of(item)) for item in batch]
             self._db.execute("BEGIN")
             self._db.executemany("INSERT OR REPLACE INTO found(name, source, signature) VALUES(?,?,?)", rows)
             self._db.execute("COMMIT")
             count += len(batch)
-            yield count
+            scanned(count)
 
-    def is_own(self, name: str) -> bool:
-        """Whether a file is the table of a partition."""
-        return name.split("/", maxsplit=1)[0] in (LABELS_DIR, FILES_DIR)
+    def _partitions(self) -> Iterator[Partition]:
+        """Committed partitions of earlier runs."""
+        partitions = (read_partition(self._out, key) for key in keys_of(self._out))
+        return (partition for partition in partitions if partition is not None)
 
     def had_inputs(self, prefix: str) -> bool:
         """Whether partitions contain inputs with this prefix."""
-        found = (read_written(self._out, key) for key in keys_of(self._out))
-        return any(name.startswith(prefix) for one in found if one is not None for name, _ in one.inputs)
+        return any(name.startswith(prefix) for partition in self._partitions() for name, _ in partition.inputs)
 
     def earlier_facts(self) -> dict[str, str]:
         """Facts of an earlier run; empty if there is none."""
-        found = (read_written(self._out, key) for key in keys_of(self._out))
-        return next((written.facts for written in found if written is not None), {})
+        return next((partition.facts for partition in self._partitions()), {})
 
     def settle(self, facts: dict[str, str], *, new_run: bool = False) -> Path | None:
         """Keep valid partitions and remove all others; those of an earlier run are moved to another folder.
@@ -76,25 +72,21 @@ class Ledger:
         """
         aside: Path | None = None
         for key in keys_of(self._out):
-            written = read_written(self._out, key)
-            if written is not None and (new_run or written.facts != facts):
+            partition = read_partition(self._out, key)
+            if partition is not None and (new_run or partition.facts != facts):
                 if not new_run:
-                    raise OtherRun(self._out, changes(written.facts, facts))
-                aside = aside or self._next_aside()
+                    raise OtherRun(self._out, changes(partition.facts, facts))
+                places = (self._out / STATE_DIR / f"ray-run.{number}" for number in itertools.count(1))
+                aside = aside or next(place for place in places if not place.exists())
                 set_aside(self._out, key, aside)
-            elif written is None or written.again or not self.take(written):
+            elif partition is None or partition.retry or not self.take(partition):
                 remove(self._out, key)
         return aside
 
-    def _next_aside(self) -> Path:
-        numbers = itertools.count(1)
-        places = (self._out / STATE_DIR / f"ray-run.{number}" for number in numbers)
-        return next(place for place in places if not place.exists())
-
-    def take(self, written: Written) -> bool:
+    def take(self, partition: Partition) -> bool:
         """Record a partition; returns False without recording if an input is gone, changed or in another partition."""
         self._db.execute("BEGIN")
-        rows = [(written.key, name, signature) for name, signature in written.inputs]
+        rows = [(partition.key, name, signature) for name, signature in partition.inputs]
         taken = self._db.executemany(
             "UPDATE found SET key=? WHERE name=? AND signature=? AND key IS NULL", rows
         ).rowcount
@@ -102,8 +94,8 @@ class Ledger:
             self._db.execute("ROLLBACK")
             return False
         self._db.execute("COMMIT")
-        self.statuses.update(written.statuses)
-        self.labels.update(written.labels)
+        self.statuses.update(partition.statuses)
+        self.labels.update(partition.labels)
         return True
 
     def counts(self) -> tuple[int, int]:
@@ -111,8 +103,8 @@ class Ledger:
         total, done = self._db.execute("SELECT COUNT(*), COUNT(key) FROM found").fetchone()
         return total, done
 
-    def missing(self, size: int) -> Iterator[list[Source]]:
+    def missing(self, size: int) -> Iterator[list[Input]]:
         """Inputs that are in no partition, sorted by name, in lists of `size`."""
         cursor = self._db.execute("SELECT source FROM found WHERE key IS NULL ORDER BY name")
         while rows := cursor.fetchmany(size):
-            yield [source_from(json.loads(row[0])) for row in rows]
+            yield [input_from(json.loads(row[0])) for row in rows]

@@ -3,14 +3,17 @@
 A name depends only on the name of the input, so it is the same in every run and unique.
 """
 
+import contextlib
 import hashlib
 import os
 import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import cv2
 
-from mien.app.labeling.kinds import IMAGE_EXTENSIONS
+from mien.app.labeling.reading import IMAGE_EXTENSIONS
 from mien.app.labeling.records import STILL
 from mien.data.contract import Array
 
@@ -111,3 +114,34 @@ def annotated_path(name: str, frame: int) -> str:
 def crop_path(name: str, frame: int, face: int) -> str:
     """Path of a face crop, relative to the output folder."""
     return f"{CROPS_DIR}/{crop_name(name, frame, face)}"
+
+
+def image_paths(name: str, frame: int, faces: int, images: int) -> Iterator[str]:
+    """Paths of the written images of an input with this number of faces."""
+    if images & ANNOTATED:
+        yield annotated_path(name, frame)
+    if images & CROPS:
+        yield from (crop_path(name, frame, face) for face in range(faces))
+
+
+def remove_images(out: Path, name: str, frame: int) -> None:
+    """Remove the annotated copy and the crops of an input, and folders that become empty."""
+    remove_crops(out, name, frame, first=0)
+    _remove(out, annotated_path(name, frame))
+
+
+def remove_crops(out: Path, name: str, frame: int, *, first: int) -> None:
+    """Remove the crops of an input from face number `first` on; the last one first, so that no gap remains."""
+    last = first
+    while os.path.lexists(out / crop_path(name, frame, last)):
+        last += 1
+    for face in reversed(range(first, last)):
+        _remove(out, crop_path(name, frame, face))
+
+
+def _remove(out: Path, path: str) -> None:
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        os.unlink(out / path)
+    with contextlib.suppress(OSError):  # not empty, or gone
+        while path := os.path.dirname(path):
+            os.rmdir(out / path)

@@ -1,0 +1,387 @@
+"""Journal of an output folder: inputs of the scan and their results, in a SQLite file that survives a kill.
+
+Only the main thread of a run uses it. Before a batch of images is labeled, its rows are marked; therefore the journal
+knows every image file that it has written or begun to write.
+"""
+
+import contextlib
+import csv
+import itertools
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from mien.app.inference.pipeline import LabeledFace
+from mien.app.labeling.files import ForeignFile, LabelingError, foreign
+from mien.app.labeling.images import ANNOTATED, CROPS, image_paths
+from mien.app.labeling.reading import CONTAINERS
+from mien.app.labeling.records import STILL, TRANSIENT, Failure, Input, Result
+from mien.app.labeling.review.class_folders import MANIFEST, MANIFEST_COLUMNS
+from mien.app.labeling.view import CONTAINER_KINDS, View
+from mien.data.atomic import atomic_file, atomic_path
+
+_PAGE: Final = 512
+_BATCH: Final = 2_000
+# found: session of the last scan that found the input, 0 for rows that are only kept to remove their images;
+# opened: signature of an archive or a video when it was last opened; products: images that may exist on the disk.
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS items(
+  id INTEGER PRIMARY KEY, name TEXT NOT NULL, frame INTEGER NOT NULL, parent INTEGER, kind TEXT NOT NULL,
+  path BLOB NOT NULL, member INTEGER, size INTEGER NOT NULL, signature TEXT NOT NULL, found INTEGER NOT NULL,
+  status TEXT, reason TEXT, error TEXT, sha256 TEXT, width INTEGER, height INTEGER, time_s REAL,
+  products INTEGER NOT NULL DEFAULT 0, opened TEXT, UNIQUE(name, frame));
+CREATE INDEX IF NOT EXISTS by_parent ON items(parent) WHERE parent IS NOT NULL;
+CREATE INDEX IF NOT EXISTS by_hash ON items(sha256, name) WHERE sha256 IS NOT NULL;
+CREATE TABLE IF NOT EXISTS faces(
+  item INTEGER NOT NULL, face INTEGER NOT NULL, box BLOB NOT NULL, landmarks BLOB NOT NULL, score REAL NOT NULL,
+  probabilities BLOB NOT NULL, label TEXT NOT NULL, confidence REAL NOT NULL, uncertain INTEGER NOT NULL,
+  roll REAL NOT NULL, sharpness REAL NOT NULL, PRIMARY KEY(item, face)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS thumbs(
+  item INTEGER NOT NULL, face INTEGER NOT NULL, jpeg BLOB NOT NULL, PRIMARY KEY(item, face));
+"""
+_UNCHANGED: Final = "items.signature=excluded.signature AND items.path=excluded.path AND items.kind=excluded.kind"
+_UPSERT_INPUT: Final = f"""
+INSERT INTO items(name, frame, kind, path, size, signature, found, status, reason, error)
+VALUES(?, {STILL}, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT(name, frame) DO UPDATE SET kind=excluded.kind, path=excluded.path, size=excluded.size,
+  found=excluded.found, signature=excluded.signature, parent=NULL,
+  status=CASE WHEN excluded.status IS NOT NULL THEN excluded.status WHEN {_UNCHANGED} THEN items.status END,
+  reason=CASE WHEN excluded.status IS NOT NULL THEN excluded.reason ELSE items.reason END,
+  error=CASE WHEN excluded.status IS NOT NULL THEN excluded.error ELSE items.error END
+WHERE items.found != excluded.found OR items.path = excluded.path
+"""
+_UPSERT_CHILD: Final = """
+INSERT INTO items(name, frame, parent, kind, path, member, size, signature, found, time_s, products)
+VALUES(?, ?, ?, ?, ?, ?, ?, '', ?, ?, ?)
+ON CONFLICT(name, frame) DO UPDATE SET parent=excluded.parent, kind=excluded.kind, path=excluded.path,
+  member=excluded.member, size=excluded.size, found=excluded.found, time_s=excluded.time_s, status=NULL,
+  products=items.products | excluded.products
+RETURNING id
+"""
+_STALE: Final = "products != 0 AND (found != ? OR status IN ('error', 'skipped'))"
+_EARLIER: Final = re.compile(r"journal\.(\d+)\.sqlite3")
+
+
+class Journal(View):
+    """The journal, for writing."""
+
+    def __init__(self, out: Path) -> None:
+        """Open or create it. Raises: sqlite3.Error."""
+        super().__init__(out, writable=True)
+
+    def _prepare(self) -> None:
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=NORMAL")  # a power failure loses at most the last images
+        self._db.executescript(_SCHEMA)
+        if "checksum" in {row[1] for row in self._db.execute("PRAGMA table_info(faces)")}:  # of an earlier version
+            with self._transaction():
+                for table in ("items", "faces", "thumbs"):
+                    self._db.execute(f"ALTER TABLE {table} DROP COLUMN checksum")
+                self._list_classes()
+                self._db.execute("UPDATE items SET products=products | ? WHERE status IS NULL", (ANNOTATED | CROPS,))
+                self._db.execute("DROP TABLE written")
+
+    def _list_classes(self) -> None:
+        """Write the manifest of class folders of an earlier version, which recorded its files in the journal."""
+        sql = "SELECT path FROM written WHERE owner='classes'"
+        paths = [path.removeprefix("classes/") for (path,) in self._db.execute(sql)]
+        if paths and not (self.out / "classes" / MANIFEST).exists():
+            with atomic_file(self.out / "classes" / MANIFEST, "w") as file:
+                table = csv.writer(file)
+                table.writerow(MANIFEST_COLUMNS)
+                table.writerows([path, path.split("/")[1], "", "", "", "", ""] for path in paths)
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._db.execute("COMMIT")
+        except BaseException:
+            if self._db.in_transaction:  # SQLite rolls back itself after "disk full"
+                self._db.execute("ROLLBACK")
+            raise
+
+    def put(self, key: str, value: str) -> None:
+        """Store a value about the run, such as its settings."""
+        self._db.execute(
+            "INSERT INTO meta VALUES(?, ?) ON CONFLICT(key) DO UPDATE SET value=excluded.value", (key, value)
+        )
+
+    def put_facts(self, facts: dict[str, str]) -> None:
+        """Store everything that the results depend on."""
+        self.put("facts", json.dumps(facts))
+        self.facts = facts
+
+    def keep_copy(self) -> Path:
+        """Copy the journal to a new numbered file; returns its path. Raises: OSError, sqlite3.Error."""
+        numbers = [int(match[1]) for path in self.path.parent.iterdir() if (match := _EARLIER.fullmatch(path.name))]
+        kept = self.path.with_name(f"journal.{max(numbers, default=0) + 1}.sqlite3")
+        with atomic_path(kept) as part:
+            self._db.execute("VACUUM INTO ?", (str(part),))
+        return kept
+
+    # The scan
+
+    def scan(self, inputs: Iterable[Input], scanned: Callable[[int], None], *, new_run: bool = False) -> None:
+        """Store the inputs of a scan as a new session; `scanned` is called with their number so far.
+
+        Uses one transaction: if the scan fails or is killed, the inputs of the last session remain, and so do the
+        results that `new_run` forgets. Raises: LabelingError.
+        """
+        before, self.session = self.session, self.session + 1
+        try:
+            with self._transaction():
+                if new_run:
+                    self._db.execute("UPDATE items SET status=NULL, reason=NULL, found=0, opened=NULL")
+                count, iterator = 0, iter(inputs)
+                while batch := list(itertools.islice(iterator, _BATCH)):
+                    self._add(batch)
+                    count += len(batch)
+                    scanned(count)
+                self._settle(before)
+                self.put("session", str(self.session))
+        except BaseException:
+            self.session = before
+            raise
+
+    def _add(self, batch: list[Input]) -> None:
+        rows = [
+            (
+                item.name, item.kind, item.path, item.size, item.signature, self.session,
+                *((item.failure.status, item.failure.reason, item.failure.message) if item.failure else (None,) * 3),
+            )
+            for item in batch
+        ]  # fmt: skip
+        if self._db.executemany(_UPSERT_INPUT, rows).rowcount == len(batch):
+            return
+        for item in batch:
+            (other,) = self._db.execute("SELECT path FROM items WHERE name=? AND frame=-1", (item.name,)).fetchone()
+            if other != item.path:
+                raise LabelingError(
+                    f"two inputs have the name {item.name}: {other!r} and {item.path!r}. Label them with two output "
+                    "folders."
+                )
+
+    def _settle(self, before: int) -> None:
+        """Forget the results of changed inputs, and retry inputs that failed for a temporary reason."""
+        now = self.session
+        transient = ", ".join(f"'{reason}'" for reason in TRANSIENT)
+        self._db.execute(
+            f"UPDATE items SET status=NULL WHERE reason IN ({transient}) AND kind NOT IN ('none', 'folder') "  # noqa: S608
+            "AND found=?",
+            (now,),
+        )
+        self._forget_members("SELECT id FROM items WHERE status IS NULL AND signature != COALESCE(opened, signature)")
+        self._db.execute(
+            "UPDATE items SET found=? WHERE found != 0 AND parent IN (SELECT id FROM items WHERE found=? AND "  # noqa: S608
+            f"kind IN {CONTAINER_KINDS} AND status IS NOT NULL)",
+            (now, now),
+        )
+        # Inputs in a folder that currently cannot be read keep their rows.
+        unreadable = self._db.execute("SELECT name FROM items WHERE kind='folder' AND found=?", (now,)).fetchall()
+        self._db.executemany(
+            "UPDATE items SET found=? WHERE found=? AND name > ? AND name < ?",
+            [(now, before, f"{name}/", f"{name}0") for (name,) in unreadable],
+        )
+        for table in ("faces", "thumbs"):
+            self._db.execute(
+                f"DELETE FROM {table} WHERE item NOT IN (SELECT id FROM items WHERE status IN ('ok', 'no_face'))"  # noqa: S608
+            )
+
+    def _forget_members(self, containers: str, values: tuple[int, ...] = ()) -> None:
+        """Forget the images of archives and videos, given by a query; their rows are kept to remove written images."""
+        self._db.execute(
+            f"UPDATE items SET status=NULL, reason=NULL, found=0 WHERE parent IN ({containers})",  # noqa: S608
+            values,
+        )
+
+    def had_inputs(self, prefix: str) -> bool:
+        """Whether the last session had inputs with this prefix."""
+        last = int(self.get("session") or 0)
+        sql = "SELECT 1 FROM items WHERE found=? AND substr(name, 1, ?)=? LIMIT 1"
+        return self._db.execute(sql, (last, len(prefix), prefix)).fetchone() is not None
+
+    def recheck(self, digest: Callable[[bytes], str]) -> int:
+        """Label files again whose hash has changed; returns their number."""
+        rows = self._db.execute(
+            "SELECT id, path, sha256 FROM items WHERE found=? AND parent IS NULL AND sha256 IS NOT NULL AND "
+            "status IS NOT NULL",
+            (self.session,),
+        ).fetchall()
+        changed = []
+        for row, path, stored in rows:
+            with contextlib.suppress(OSError):  # the workers will record the reason
+                if digest(path) == stored:
+                    continue
+            changed.append(row)
+        with self._transaction():
+            for row in changed:
+                self._forget_members("?", (row,))
+                self._db.execute("UPDATE items SET status=NULL WHERE id=?", (row,))
+        return len(changed)
+
+    def retry(self, reason: str) -> int:
+        """Label images again that failed for a reason; returns their number."""
+        return self._db.execute("UPDATE items SET status=NULL, reason=NULL WHERE reason=?", (reason,)).rowcount
+
+    def redraw(self, image: int) -> None:
+        """Label images again for which an image of this kind was written."""
+        self._db.execute("UPDATE items SET status=NULL WHERE products & ? AND status IN ('ok', 'no_face')", (image,))
+
+    def written(self, images: int) -> Iterator[tuple[int, str, int, int, int]]:
+        """Row, name, frame, written images and number of faces of labeled images."""
+        yield from self._db.execute(
+            "SELECT id, name, frame, products & ?, (SELECT COUNT(*) FROM faces WHERE item=id) FROM items WHERE "
+            "found=? AND products & ? AND status IN ('ok', 'no_face')",
+            (images, self.session, images),
+        )
+
+    def relabel(self, rows: Iterable[int]) -> None:
+        """Label these images again."""
+        with self._transaction():
+            self._db.executemany("UPDATE items SET status=NULL WHERE id=?", ((row,) for row in rows))
+
+    # Work to do
+
+    def todo(self, images: int) -> Iterator[tuple[Input, bool]]:
+        """Every input of this session, sorted by name, and whether it is done; `images` are those to write."""
+        last = ""
+        while True:
+            rows = self._db.execute(
+                "SELECT id, name, kind, path, size, status, products FROM items WHERE found=? AND frame=? AND "
+                "parent IS NULL AND name > ? ORDER BY name LIMIT ?",
+                (self.session, STILL, last, _PAGE),
+            ).fetchall()
+            for row, name, kind, path, size, status, on_disk in rows:
+                done = self._all_done(row, images) if kind in CONTAINERS else _is_done(status, on_disk, images)
+                item = Input(name, kind, path, size, row=row, images=images)
+                yield item, done and status is not None
+            if len(rows) < _PAGE:
+                return
+            last = rows[-1][1]
+
+    def _all_done(self, container: int, images: int) -> bool:
+        """Whether all known images of a container are labeled and written."""
+        sql = (
+            "SELECT 1 FROM items WHERE parent=? AND found != 0 AND (status IS NULL OR status IN ('ok', 'no_face') AND "
+            "products & ? != ?) LIMIT 1"
+        )
+        return self._db.execute(sql, (container, images, images)).fetchone() is None
+
+    def is_done(self, child: Input) -> bool:
+        """Whether an image of a container is labeled and written."""
+        row = self._known(child)
+        return row is not None and _is_done(row[0], row[1], child.images)
+
+    def _known(self, child: Input) -> tuple[str | None, int] | None:
+        sql = "SELECT status, products FROM items WHERE name=? AND frame=?"
+        row: tuple[str | None, int] | None = self._db.execute(sql, (child.name, child.frame)).fetchone()
+        return row
+
+    def progress(self) -> tuple[int, int]:
+        """Number of known images of this session, and of labeled ones."""
+        total, done = self._db.execute(
+            "SELECT COUNT(*), COUNT(status) FROM items WHERE found=? AND kind NOT IN ('none', 'folder') AND "  # noqa: S608
+            f"(kind NOT IN {CONTAINER_KINDS} OR parent IS NOT NULL)",
+            (self.session,),
+        ).fetchone()
+        return total, done
+
+    # Results
+
+    def open_container(self, container: Input) -> None:
+        """Store the signature of a container before its images are labeled."""
+        self._db.execute("UPDATE items SET opened=signature WHERE id=?", (container.row,))
+
+    def begin(self, batch: Sequence[Input]) -> list[Input]:
+        """Mark images as being labeled and written; returns them with their rows.
+
+        Raises: ForeignFile, if a file that no run has written is in the way.
+        """
+        with self._transaction():
+            return [self._begin(item) for item in batch]
+
+    def _begin(self, item: Input) -> Input:
+        known = self._known(item)
+        item = replace(item, on_disk=known[1] if known else 0)
+        for path in image_paths(item.name, item.frame, 1, item.images & ~item.on_disk):
+            if os.path.lexists(self.out / path):
+                raise ForeignFile(foreign(self.out / path))
+        if item.parent is None:
+            sql = "UPDATE items SET status=NULL, products=products | ? WHERE id=?"
+            self._db.execute(sql, (item.images, item.row))
+            return item
+        values = (
+            item.name, item.frame, item.parent, item.kind, item.path, item.member, item.size, self.session,
+            item.time_s, item.images,
+        )  # fmt: skip
+        (row,) = self._db.execute(_UPSERT_CHILD, values).fetchall()[0]
+        return replace(item, row=row)
+
+    def save(self, results: Iterable[Result]) -> None:
+        """Store the results of a batch and their faces in one transaction."""
+        with self._transaction():
+            for result in results:
+                row = result.input.row
+                self._db.execute(
+                    "UPDATE items SET status=?, reason=?, error=?, sha256=?, width=?, height=? WHERE id=?",
+                    (
+                        result.status, result.reason, result.error, result.sha256, result.width, result.height, row,
+                    ),
+                )  # fmt: skip
+                for table in ("faces", "thumbs"):
+                    self._db.execute(f"DELETE FROM {table} WHERE item=?", (row,))  # noqa: S608
+                faces = [(row, *_face_values(face)) for face in result.faces]
+                self._db.executemany("INSERT INTO faces VALUES(?,?,?,?,?,?,?,?,?,?,?)", faces)
+                thumbs = [(row, face.number, face.thumb) for face in result.faces if face.thumb]
+                self._db.executemany("INSERT INTO thumbs VALUES(?,?,?)", thumbs)
+
+    def close_container(self, container: Input, failure: Failure | None, sha256: str) -> None:
+        """Record that a container was read to its end or up to a failure."""
+        result = (failure.status, failure.reason, failure.message) if failure else ("ok", None, None)
+        with self._transaction():
+            self._db.execute(
+                "UPDATE items SET status=?, reason=?, error=?, sha256=? WHERE id=?",
+                (*result, sha256 or None, container.row),
+            )
+            sql = "UPDATE items SET found=? WHERE parent=? AND status IS NOT NULL"
+            self._db.execute(sql, (self.session, container.row))
+
+    # Images of removed inputs
+
+    def stale(self) -> Iterator[tuple[str, int]]:
+        """Name and frame of inputs that are gone or failed, and for which images may exist on the disk."""
+        yield from self._db.execute(f"SELECT name, frame FROM items WHERE {_STALE}", (self.session,))  # noqa: S608
+
+    def forget_stale(self) -> None:
+        """Record that the images of `stale` were removed."""
+        with self._transaction():
+            self._db.execute(f"UPDATE items SET products=0 WHERE {_STALE}", (self.session,))  # noqa: S608
+            self._db.execute("DELETE FROM items WHERE found != ? AND status IS NULL", (self.session,))
+
+
+def _is_done(status: str | None, on_disk: int, images: int) -> bool:
+    return status in ("error", "skipped") or (status is not None and on_disk & images == images)
+
+
+def _face_values(face: LabeledFace) -> tuple[object, ...]:
+    return (
+        face.number,
+        np.asarray(face.box_px, "<f8").tobytes(),
+        np.asarray(face.landmarks_px, "<f4").tobytes(),
+        float(face.score),
+        np.asarray(face.probabilities, "<f4").tobytes(),
+        face.label,
+        float(face.confidence),
+        int(face.uncertain),
+        float(face.roll_degrees),
+        float(face.sharpness),
+    )

@@ -1,0 +1,221 @@
+"""Read-only view of a run for outputs: results by name and frame, each with its faces.
+
+Rows are streamed, so memory does not depend on the number of images.
+"""
+
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from mien.app.inference.detect import Box
+from mien.app.inference.pipeline import LabeledFace
+from mien.app.labeling.files import STATE_DIR, DamagedJournal, LabelingError
+from mien.app.labeling.reading import CONTAINERS
+from mien.app.labeling.records import Input, Result, Status
+from mien.data.contract import LABELS
+
+JOURNAL_NAME: Final = "journal.sqlite3"
+CONTAINER_KINDS: Final = f"({', '.join(map(repr, CONTAINERS))})"  # for `kind IN`
+_COLUMNS: Final = (
+    "i.id, i.name, i.kind, i.path, i.size, i.parent, i.member, i.frame, i.time_s, "
+    "i.status, i.reason, i.error, i.sha256, i.width, i.height, "
+    "f.face, f.box, f.landmarks, f.score, f.probabilities, f.label, f.confidence, f.uncertain, f.roll, f.sharpness"
+)
+_RESULT, _FACE = 9, 15  # first columns
+# A container has its own row only if it failed as a whole.
+_IMAGES: Final = (
+    f"i.found=? AND i.status IS NOT NULL AND (i.kind NOT IN {CONTAINER_KINDS} OR i.parent IS NOT NULL OR "
+    "i.status IN ('error', 'skipped'))"
+)
+
+
+class NoJournal(LabelingError):
+    """A folder that was not written by `mien label`."""
+
+
+class View:
+    """A finished or interrupted run, for reading."""
+
+    def __init__(
+        self, out: Path, *, knows_duplicates: bool = True, filtered: bool = True, writable: bool = False
+    ) -> None:
+        """Open the journal of an output folder. Raises: sqlite3.OperationalError, if there is none.
+
+        Args:
+            out: the output folder.
+            knows_duplicates: whether the journal contains all inputs, so that duplicates are known.
+            filtered: whether to leave out faces below the run's --min-face and --min-confidence.
+            writable: whether the journal may be created and changed.
+        """
+        # facts: everything that the results depend on, such as model and detector; empty before the first run
+        self.out, self.knows_duplicates, self._filtered = out, knows_duplicates, filtered
+        self.path = out / STATE_DIR / JOURNAL_NAME
+        address = f"{self.path.absolute().as_uri()}?mode={'rwc' if writable else 'ro'}"
+        # The review page reads in several threads.
+        self._db = sqlite3.connect(address, uri=True, isolation_level=None, timeout=30.0, check_same_thread=False)
+        try:
+            self._prepare()
+            self.session = int(self.get("session") or 0)
+            self.facts: dict[str, str] = json.loads(self.get("facts") or "{}")
+        except sqlite3.Error:  # such as a full disk; an unclosed connection would keep the folder busy
+            self._db.close()
+            raise
+
+    def _prepare(self) -> None:
+        """Create missing tables, in a journal for writing."""
+
+    def close(self) -> None:
+        """Close the connection; the last one merges the write-ahead log into the file."""
+        self._db.close()
+
+    def get(self, key: str) -> str | None:
+        """A value about the run, or None."""
+        row = self._db.execute("SELECT value FROM meta WHERE key=?", (key,)).fetchone()
+        return None if row is None else str(row[0])
+
+    @property
+    def detector(self) -> str:
+        """Name of the detector."""
+        return self.facts.get("detector", "")
+
+    @property
+    def model(self) -> str:
+        """Name of the artifact."""
+        return self.facts.get("model", "")
+
+    @property
+    def precision(self) -> str:
+        """Precision in which the model ran."""
+        return self.facts.get("precision", "")
+
+    @property
+    def expressions(self) -> tuple[str, ...]:
+        """Labels of the model, in its order."""
+        return tuple(self.facts.get("labels", " ".join(LABELS)).split())
+
+    @property
+    def inputs(self) -> list[str]:
+        """Folders and files of the command line."""
+        inputs: list[str] = json.loads(self.get("inputs") or "[]")
+        return inputs
+
+    def _minima(self) -> tuple[float, float]:
+        """Minimum side in pixels and minimum confidence of faces in the outputs."""
+        min_face_px, min_confidence = json.loads((self._filtered and self.get("filter")) or "[0, 0]")
+        return min_face_px, min_confidence
+
+    def images(self) -> Iterator[Result]:
+        """Results of the last session, by name and frame."""
+        return self._results(f"{_IMAGES} ORDER BY i.name, i.frame, f.face", (self.session,))
+
+    def image(self, name: str, frame: int) -> Result | None:
+        """One image by name and frame; None if it does not exist."""
+        where = "i.name=? AND i.frame=? AND i.found=? AND i.status IS NOT NULL ORDER BY f.face"
+        return next(self._results(where, (name, frame, self.session)), None)
+
+    def _results(self, where: str, values: tuple[Any, ...]) -> Iterator[Result]:
+        min_face_px, min_confidence = self._minima()
+        cursor = self._db.execute(
+            f"SELECT {_COLUMNS} FROM items i LEFT JOIN faces f ON f.item=i.id WHERE {where}",  # noqa: S608  # constants
+            values,
+        )
+        for _, group in groupby(cursor, key=itemgetter(0)):
+            rows = list(group)
+            row, name, kind, path, size, parent, member, frame, time_s, status, *rest = rows[0][:_FACE]
+            faces = [_face(row[_FACE:]) for row in rows if row[_FACE] is not None]
+            kept = tuple(
+                face for face in faces if face.short_side_px >= min_face_px and face.confidence >= min_confidence
+            )
+            image = Input(name, kind, path, size, row=row, parent=parent, member=member, frame=frame, time_s=time_s)
+            reason, error, sha256, width, height = rest
+            shown: Status = "no_face" if faces and not kept else status
+            yield Result(image, shown, reason, error, sha256, width, height, kept)
+
+    def thumb(self, row: int, face: int) -> bytes | None:
+        """JPEG thumbnail of a face, or None if there is none."""
+        found = self._db.execute("SELECT jpeg FROM thumbs WHERE item=? AND face=?", (row, face)).fetchone()
+        return None if found is None else bytes(found[0])
+
+    def least_confident(self, label: str) -> Iterator[tuple[int, int, str, int, str, float, str | None]]:
+        """Row, face, name, frame, label, confidence and hash of faces, least confident first; "" is any label."""
+        where = "AND f.label=?" if label in self.expressions else ""
+        yield from self._db.execute(
+            "SELECT i.id, f.face, i.name, i.frame, f.label, f.confidence, i.sha256 FROM faces f JOIN items i "  # noqa: S608
+            f"ON i.id=f.item WHERE i.found=? AND i.status='ok' {where} ORDER BY f.confidence, i.name, i.frame, f.face",
+            (self.session, label) if where else (self.session,),
+        )
+
+    def counts(self) -> dict[str, int]:
+        """Images per status."""
+        if any(self._minima()):
+            return dict(Counter(image.status for image in self.images()))
+        sql = f"SELECT i.status, COUNT(*) FROM items i WHERE {_IMAGES} GROUP BY 1"  # noqa: S608
+        return dict(self._db.execute(sql, (self.session,)))
+
+    def labels(self) -> dict[str, int]:
+        """Faces per label."""
+        if any(self._minima()):
+            return dict(Counter(face.label for image in self.images() for face in image.faces))
+        return dict(
+            self._db.execute(
+                "SELECT f.label, COUNT(*) FROM faces f JOIN items i ON i.id=f.item "
+                "WHERE i.found=? AND i.status='ok' GROUP BY 1",
+                (self.session,),
+            )
+        )
+
+    def remaining(self) -> int:
+        """Number of unlabeled inputs and members of the last session; an unread archive or video counts as one."""
+        sql = "SELECT COUNT(*) FROM items WHERE found=? AND status IS NULL"
+        return int(self._db.execute(sql, (self.session,)).fetchone()[0])
+
+    def first_with_hash(self, sha256: str) -> str | None:
+        """First name, in sorted order, of the files of the last session with this hash."""
+        if not self.knows_duplicates:
+            return None
+        sql = "SELECT name FROM items WHERE sha256=? AND found=? AND kind != 'video' ORDER BY name LIMIT 1"
+        row = self._db.execute(sql, (sha256, self.session)).fetchone()
+        return None if row is None else str(row[0])
+
+
+def _face(row: tuple[Any, ...]) -> LabeledFace:
+    number, box, landmarks, score, probabilities, label, confidence, uncertain, roll, sharpness = row
+    return LabeledFace(
+        box_px=Box(*np.frombuffer(box, "<f8").tolist()),
+        landmarks_px=np.frombuffer(landmarks, "<f4").reshape(5, 2),
+        score=score,
+        probabilities=np.frombuffer(probabilities, "<f4"),
+        label=label,
+        confidence=confidence,
+        uncertain=bool(uncertain),
+        roll_degrees=roll,
+        number=number,
+        sharpness=sharpness,
+    )
+
+
+def open_view(out: Path, *, filtered: bool = True) -> View:
+    """Open a view. Raises: NoJournal, if `out` contains no labeled run; DamagedJournal."""
+    try:
+        return View(out, filtered=filtered)
+    except sqlite3.OperationalError as error:
+        raise NoJournal(f"{out} is not an output folder of `mien label`: it has no journal.") from error
+    except sqlite3.DatabaseError as error:
+        raise DamagedJournal(out, error) from error
+
+
+def earlier_facts(out: Path) -> dict[str, str]:
+    """Facts of the run in `out`; empty if there is none. Raises: DamagedJournal."""
+    try:
+        with closing(open_view(out)) as view:
+            return view.facts
+    except NoJournal:
+        return {}
