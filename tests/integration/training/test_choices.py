@@ -4,7 +4,6 @@ import json
 import logging
 import sys
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -26,11 +25,9 @@ from mien.training.loop.sharpness import perturbed_weights
 from mien.training.release.foreign import ForeignWeightsError
 from mien.training.release.graphs import ReleasedNetwork, check_fp32, write_graph
 from mien.training.train import train
-from tests.data_sets import make_affectnet, make_expw
 from tests.support_training import (
     TINY_CNN,
     TINY_DEIT,
-    data_of,
     drawn_faces,
     losses,
     metric_lines,
@@ -54,12 +51,6 @@ def test_unlabeled_faces_are_drawn_equally_often_by_every_sampler() -> None:
     labels = np.repeat([-1, 0, 1], [500, 490, 10])
     drawn = labels[epoch_order(labels, seed=0, epoch=0, sampler="class")]
     assert np.bincount(drawn + 1) / 1000 == pytest.approx([0.5, 0.25, 0.25], abs=0.05)
-
-
-@pytest.mark.parametrize("name", ["lamb", "nadamw"])
-def test_any_of_timms_optimizers_trains_by_its_name(tmp_path: Path, name: str) -> None:
-    recipe = small_recipe(drawn_faces(tmp_path / "faces", train=2, valid=1), epochs=1, optim={"name": name})
-    assert np.isfinite(list(losses(train(recipe, tmp_path / "run")).values())).all()
 
 
 def test_an_optimizer_or_an_option_that_timm_does_not_know_is_named() -> None:
@@ -205,10 +196,3 @@ def test_a_missing_tracker_names_the_command_to_install_it(tmp_path: Path, monke
     recipe = small_recipe(drawn_faces(tmp_path / "faces", train=2, valid=1), epochs=1)
     with pytest.raises(RecipeError, match="pip install wandb"):
         train(with_runtime(recipe, wandb=True), tmp_path / "run")
-
-
-@pytest.mark.parametrize(("kind", "make"), [("affectnet", make_affectnet), ("expw", make_expw)])
-def test_each_new_reader_feeds_a_run(tmp_path: Path, kind: str, make: Callable[[Path], Path]) -> None:
-    data = data_of(make(tmp_path / kind), kind)
-    out = train(small_recipe(tmp_path, data=data, epochs=1), tmp_path / "run")
-    assert sum("valid_accuracy" in line for line in metric_lines(out)) == 1

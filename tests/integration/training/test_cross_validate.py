@@ -30,17 +30,6 @@ def test_cross_validation_scores_every_face_once(tmp_path: Path, capsys: pytest.
     assert (sum(facts["faces"].values()), len(facts["faces"]), len(facts["learned_from"])) == (42, 2, 1)
 
 
-def test_an_interrupted_cross_validation_says_how_to_resume_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("mien.training.cross_validate.train", interrupted)
-    assert main([str(write_recipe(tmp_path / "recipe.yaml", small_recipe(tmp_path)))]) == 130
-    assert "rerun the same command to resume" in caplog.text
-
-
 @pytest.mark.parametrize("folds", ["0", "1"])
 def test_fewer_than_two_folds_are_a_usage_error(folds: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):

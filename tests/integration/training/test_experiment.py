@@ -69,32 +69,10 @@ def test_every_head_of_a_row_is_compared_with_the_first_row_face_by_face(experim
     assert as_markdown(results).count("\n| ") == 6
 
 
-def test_a_finished_run_is_not_trained_again(experiment: Path, tmp_path: Path) -> None:
-    recipes = recipes_of(experiment, reduced=True)
-    folders = run_rows(recipes, tmp_path / "runs")
-    before = (folders["none"][0] / "best.pt").stat().st_mtime_ns
-    run_rows(recipes, tmp_path / "runs")
-    assert (folders["none"][0] / "best.pt").stat().st_mtime_ns == before
-
-
 def test_the_first_row_always_runs_and_an_unknown_row_lists_the_known_ones(experiment: Path) -> None:
     assert list(recipes_of(experiment, reduced=True, rows=["none"])) == ["learned", "none"]
     with pytest.raises(RecipeError, match="no row fourier; it has learned, none"):
         recipes_of(experiment, reduced=True, rows=["fourier"])
-
-
-def test_a_missing_experiment_is_a_clear_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    assert main([str(tmp_path / "absent.yaml")]) == 1
-    assert "absent.yaml" in caplog.text
-
-
-def test_a_file_that_is_not_an_experiment_names_its_problems(
-    experiment: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert main([str(experiment.with_name("base.yaml"))]) == 1
-    assert "seeds: Field required" in caplog.text
-    assert "unknown key 'epochs'" in caplog.text
-    assert "pydantic" not in caplog.text
 
 
 def test_seeds_give_their_mean_and_deviation_and_a_test_against_the_first_row_each(

@@ -1,12 +1,10 @@
 """The code and the numbers of docs/how-it-works.md."""
 
 import ast
-import io
 import re
 from pathlib import Path
 
 import cv2
-import matplotlib as mpl
 import numpy as np
 import pytest
 from PIL import Image
@@ -16,7 +14,7 @@ from mien.models.manifest import default_artifact_dir
 from mien.training.train import train
 from tests.data_sets import make_folders
 from tests.support_training import TINY_CNN, TINY_DEIT, drawn_faces, small_recipe
-from tools.illustrate import _STYLE, FACES, MAX_BYTES, PHOTOS, PICTURES, main, read_subject, sample_faces
+from tools.illustrate import FACES, MAX_BYTES, PHOTOS, PICTURES, main, sample_faces
 
 ROOT = Path(__file__).parents[3]
 GUIDE = ROOT / "docs" / "how-it-works.md"
@@ -78,24 +76,6 @@ def test_an_artifact_gives_the_figures_without_its_run(place: Path) -> None:
     again = ["--baseline", str(place / "plain"), "--data", f"folders={place / 'folders'}", "--out", str(place / "more")]
     assert main([released, *again]) == 0
     assert not (place / "more" / "curves.png").exists()
-
-
-@pytest.mark.parametrize("name", PICTURES)
-def test_no_text_is_cut_and_no_legend_covers_a_figure(place: Path, name: str) -> None:
-    subject = read_subject(place / "student", baseline=place / "plain", data=None)
-    with mpl.rc_context(_STYLE):
-        drawn = PICTURES[name](subject)
-        drawn.savefig(io.BytesIO())  # lays it out
-    width, height = drawn.bbox.size
-    words = [text for axes in drawn.axes for text in (axes.title, axes.xaxis.label, axes.yaxis.label)]
-    for artist in [*drawn.legends, *(text for text in words if text.get_text())]:
-        box = artist.get_window_extent()
-        assert -1 <= box.x0 <= box.x1 <= width + 1, artist
-        assert -1 <= box.y0 <= box.y1 <= height + 1, artist
-    for legend in drawn.legends:
-        for axes in drawn.axes:
-            assert not legend.get_window_extent().overlaps(axes.get_window_extent())
-    assert all(axes.get_legend() is None for axes in drawn.axes)
 
 
 def test_a_cnn_is_rejected_with_its_name(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,5 @@
 """Initialization from a released artifact: same logits as the graph, trainable, and errors for mismatches."""
 
-import logging
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,17 +69,6 @@ def test_the_network_equals_the_graph_that_it_is_initialized_from(
     expected = evaluate.run_graph(evaluate.open_graph(source.folder / "model.onnx"), crops)
     network = started(root, MODELS[name], source.folder).eval()
     np.testing.assert_allclose(logits(network, crops, source.head), expected, atol=2e-2)  # half precision
-
-
-def test_a_run_initialized_from_an_artifact_logs_new_weights(
-    root: Path, artifacts: dict[str, Released], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    source = artifacts["hybrid"]
-    model = TINY_DEIT | {"init_from": str(source.folder)}
-    with caplog.at_level(logging.INFO):
-        run = train(small_recipe(root, model=model, epochs=1), tmp_path / "next")
-    assert "newly initialized: none" in caplog.text
-    assert load_best(run)[1]["epoch"] == 0
 
 
 def test_an_artifact_of_another_network_or_damaged_is_rejected(

@@ -4,7 +4,6 @@ import logging
 import math
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from mien.models.manifest import default_artifact_dir
 from mien.models.network import FaceNetwork
 from mien.training.config import DataSource, DistillationConfig, Recipe, RecipeError, RuntimeConfig
 from mien.training.distillation.teachers import Teachers
-from mien.training.evaluate import main as evaluate_main
 from mien.training.loop import checkpoint
 from mien.training.loop.batches import FaceBatch, JoinedFaces, _target, load_faces
 from mien.training.loop.machine import Machine, choose_device
@@ -29,9 +27,8 @@ from mien.training.loop.provenance import weights_sha256
 from mien.training.loop.run_folder import RunError, load_best
 from mien.training.loop.session import Session
 from mien.training.loop.supervised import Supervised
-from mien.training.loop.throughput import Clock, forward_flops, matmul_flops_per_s
+from mien.training.loop.throughput import Clock, forward_flops
 from mien.training.loop.trackers import BOARD_FOLDER
-from mien.training.report.command import main as report_main
 from mien.training.train import train
 from tests.data_sets import make_folders
 from tests.support_models import crops
@@ -107,12 +104,6 @@ def test_the_operations_of_a_transformer_include_attention(tmp_path: Path) -> No
     expected = 2 * per_block + 2 * 49 * 64 * dim + 2 * dim * 7
     assert forward_flops(network, crops(1, channels=1)) == expected
     assert network.training
-
-
-def test_the_matrix_product_rate_is_measured_once() -> None:
-    rate = matmul_flops_per_s(torch.device("cpu"), torch.float32)
-    assert rate > 1e8
-    assert matmul_flops_per_s(torch.device("cpu"), torch.float32) == rate
 
 
 @pytest.mark.parametrize(("bf16", "warnings"), [(80e9, 1), (200e9, 0)])
@@ -214,14 +205,6 @@ def test_invalid_vote_shares_are_rejected_with_the_name_of_the_face(shares: tupl
         _target(sample, DataSource(kind="votes", split="train", target="votes"), LABELS)
 
 
-def test_a_label_out_of_range_never_reaches_training(tmp_path: Path) -> None:
-    root = drawn_faces(tmp_path / "faces", train=2, valid=1)
-    (root / "train" / "9").mkdir()
-    shutil.copy(next((root / "valid").rglob("*.png")), root / "train" / "9" / "x.png")
-    with pytest.raises(DatasetError, match="9"):
-        train(small_recipe(root, epochs=1), tmp_path / "run")
-
-
 @pytest.mark.parametrize(
     ("key", "value"), [("labels", ["joy", *LABELS[1:]]), ("labels", list(reversed(LABELS))), ("contract_id", "0000")]
 )
@@ -269,20 +252,6 @@ def test_a_color_teacher_gets_gray_faces_in_three_channels(tmp_path: Path) -> No
     teachers = Teachers(DistillationConfig(mode="soft", teachers=(run,))).eval()
     with torch.no_grad():
         torch.testing.assert_close(teachers(crops(2, channels=1)), teachers(crops(2, channels=1).expand(-1, -1, -1, 3)))
-
-
-@pytest.mark.parametrize(
-    ("main", "arguments"),
-    [(evaluate_main, ["--artifact", "a", "--data", "folders=b"]), (report_main, ["runs/a"])],
-    ids=["evaluate", "report"],
-)
-def test_a_reader_option_without_a_value_is_a_usage_error(
-    main: Callable[[list[str]], int], arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as exit_:
-        main([*arguments, "--option", "ignore"])
-    assert exit_.value.code == 2
-    assert "--option: 'ignore': expected KEY=VALUE" in capsys.readouterr().err
 
 
 def test_attention_is_not_fused_on_a_cpu_with_equal_results() -> None:

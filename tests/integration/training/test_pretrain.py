@@ -1,8 +1,6 @@
 """Masked autoencoding: learning, resuming, and initialization from its encoder or from a finished run."""
 
 import logging
-import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,11 +12,10 @@ from mien.models.network import FaceNetwork
 from mien.training.config import RecipeError, read_as
 from mien.training.loop import checkpoint
 from mien.training.loop.run_folder import load_best
-from mien.training.loop.trackers import BOARD_FOLDER
 from mien.training.pretrain import PretrainRecipe, pretrain
 from mien.training.release.initialization import ENCODER_NAME, InitialWeightsError, load_initial
 from mien.training.train import train
-from tests.support_training import PLAIN_DEIT, TINY_CNN, TINY_DEIT, drawn_faces, losses, small_recipe, with_runtime
+from tests.support_training import PLAIN_DEIT, TINY_CNN, TINY_DEIT, drawn_faces, losses, small_recipe
 
 DISTILLED = PLAIN_DEIT | {"name": "deit_tiny_distilled_patch16_224"}
 POSITIONS = "backbone.network.pos_embed"
@@ -53,13 +50,6 @@ def test_the_loss_falls_and_a_resumed_run_has_the_losses_of_an_uninterrupted_one
     assert losses(pretrain(recipe, tmp_path / "run")) == pytest.approx(whole, rel=1e-5)
 
 
-def test_pretraining_in_parts_has_the_losses_of_whole_batches(tmp_path: Path) -> None:
-    recipe = pretrain_recipe(drawn_faces(tmp_path / "faces"), epochs=1)
-    whole = losses(pretrain(recipe, tmp_path / "whole"))
-    parts = losses(pretrain(with_runtime(recipe, accumulate=2), tmp_path / "parts"))
-    assert parts == pytest.approx(whole, rel=1e-4)
-
-
 def test_pretraining_with_a_moving_average_saves_the_average(tmp_path: Path) -> None:
     root = drawn_faces(tmp_path / "faces", train=4)
     optim = {"learning_rate": 3e-3, "ema_decay": 0.9}
@@ -67,26 +57,6 @@ def test_pretraining_with_a_moving_average_saves_the_average(tmp_path: Path) -> 
     state, kept = checkpoint.read(out / checkpoint.LAST), checkpoint.read(out / ENCODER_NAME)["weights"]
     assert all(torch.equal(kept[name], state["ema"][f"network.{name}"]) for name in kept)
     assert any(not torch.equal(kept[name], state["network"][f"network.{name}"]) for name in kept)
-
-
-def test_pretraining_writes_tensorboard_events(tmp_path: Path) -> None:
-    recipe = with_runtime(pretrain_recipe(drawn_faces(tmp_path / "faces", train=2), epochs=1), tensorboard=True)
-    out = pretrain(recipe, tmp_path / "run")
-    assert b"loss" in b"".join(path.read_bytes() for path in (out / BOARD_FOLDER).iterdir())
-
-
-@pytest.mark.skipif(shutil.which("gcc") is None or sys.platform != "linux", reason="torch.compile needs a C compiler")
-@pytest.mark.timeout(600)
-def test_a_compiled_pretraining_has_the_losses_of_the_plain_one(tmp_path: Path) -> None:
-    recipe = pretrain_recipe(drawn_faces(tmp_path / "faces", train=2), epochs=1)
-    plain = losses(pretrain(recipe, tmp_path / "plain"))
-    assert losses(pretrain(with_runtime(recipe, compile=True), tmp_path / "compiled")) == pytest.approx(plain, abs=1e-3)
-
-
-def test_half_precision_pretraining_on_the_cpu_is_rejected(tmp_path: Path) -> None:
-    recipe = pretrain_recipe(drawn_faces(tmp_path / "faces", train=2), epochs=1)
-    with pytest.raises(RecipeError, match="use bf16 or fp32"):
-        pretrain(with_runtime(recipe, precision="fp16"), tmp_path / "run")
 
 
 def test_masked_patches_never_reach_the_encoder(tmp_path: Path) -> None:
@@ -131,14 +101,6 @@ def read(folder: Path, split: str = "train", *overrides: str) -> PretrainRecipe:
 def test_evaluation_splits_are_never_used_for_training(tmp_path: Path, split: str) -> None:
     with pytest.raises(RecipeError, match="not for training"):
         read(tmp_path, split)
-
-
-@pytest.mark.parametrize(
-    ("override", "nearest"), [("mask.mask_ratios=0.5", "mask_ratio"), ("optim.learning_rat=1", "learning_rate")]
-)
-def test_an_unknown_key_names_the_nearest_known_one(tmp_path: Path, override: str, nearest: str) -> None:
-    with pytest.raises(RecipeError, match=f"did you mean '{nearest}'"):
-        read(tmp_path, "train", override)
 
 
 def test_a_student_is_initialized_from_a_pretrained_encoder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -37,7 +37,8 @@ def test_the_release_can_be_fine_tuned_on_new_faces_and_both_are_compared(
     assert tuned > before + 0.1
 
     mine = export([run], "mine", artifacts_dir=tmp_path / "artifacts")
-    assert compare([str(released), str(mine), "--data", f"folders={root}", "--option", "valid_share=0.2"]) == 0
+    assert compare([str(released), str(mine), "--prior", "natural", "--data", f"folders={root}", "--option",
+                    "valid_share=0.2"]) == 0  # fmt: skip
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert f"accuracy {100 * before:.2f} {100 * tuned:.2f} {100 * (tuned - before):+.2f}" in shown
 

@@ -6,10 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from mien.models.network import FaceNetwork
 from mien.training.config import RecipeError
-from mien.training.loop.run_folder import parameters
-from mien.training.variants import Plot, recipes_of
+from mien.training.variants import recipes_of
 from tests.support_training import TINY_CNN, TINY_DEIT, small_recipe, write_recipe
 
 EXPERIMENTS = Path(__file__).parents[3] / "training" / "recipes" / "experiments"
@@ -87,20 +85,3 @@ def test_students_learn_from_a_row_of_the_same_seed_faces_and_votes_that_is_trai
             assert runs[folder].seed == student.seed
             assert runs[folder].data.train == student.data.train
             assert order.index(folder) < order.index(Path("runs/experiments") / student.name)
-
-
-def test_the_figure_of_the_amount_of_data_has_every_row_once() -> None:
-    values = yaml.safe_load((EXPERIMENTS / "data_amount.yaml").read_text(encoding="utf-8"))
-    plot = Plot.model_validate(values["plot"])
-    drawn = [row for lines in plot.panels.values() for line in lines.values() for row in line.values()]
-    assert sorted(drawn) == sorted(values["rows"])
-
-
-@pytest.mark.parametrize("reduced", [False, True])
-def test_compared_models_have_similar_sizes_and_smaller_parts_get_more_epochs(reduced: bool) -> None:
-    rows = recipes_of(EXPERIMENTS / "data_amount.yaml", reduced=reduced)
-    sizes = [parameters(FaceNetwork(rows[f"{kind}_100"][0].model)) for kind in ("cnn", "vit", "hybrid")]
-    assert max(sizes) < 1.2 * min(sizes)
-    for kind in ("cnn", "vit", "hybrid", "cnn_taught", "vit_taught", "hybrid_taught"):
-        epochs = [rows[f"{kind}_{share}"][0].epochs for share in (10, 30, 100)]
-        assert epochs == ([10, 4, 2] if reduced else [200, 120, 60])

@@ -45,14 +45,6 @@ def test_every_module_in_the_folder_that_is_not_the_base_has_one_reader_of_its_n
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_reader_has_a_title_and_a_source(kind: str) -> None:
-    reader = readers()[kind]
-    assert reader.title
-    assert len(reader.where_to_get) > 40
-    assert reader.__doc__
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_an_empty_folder_is_rejected_with_the_place_to_get_the_set(kind: str, tmp_path: Path) -> None:
     for root in (tmp_path, tmp_path / "absent"):
         with pytest.raises(DatasetError) as caught:
