@@ -18,6 +18,9 @@ GOLDEN = Path(__file__).parent / "golden"
 # OpenCV's vector paths round differently from its scalar ones, by one level and rarely
 LEVELS_OF_ROUNDING = 1
 SHARE_OF_ROUNDING = 0.02
+if cv2.__version__ >= "5":  # it interpolates at exact positions, and no longer at multiples of 1/32 px
+    LEVELS_OF_ROUNDING = 2
+    SHARE_OF_ROUNDING = 0.5
 
 
 def grating(height: int = 260, width: int = 340) -> Array:
