@@ -72,6 +72,7 @@ def memory_of_run(folder: Path, out: Path, artifact: Path, count: int) -> dict[s
     return figures
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_memory_stays_flat_over_eight_hundred_files(tmp_path: Path, artifact: Path) -> None:
     figures = memory_of_run(tmp_path / "photos", tmp_path / "out", artifact, 800)

@@ -71,6 +71,7 @@ def phase_of(log: bytes) -> str:
     return "labeling" if "start" in events else "starting"
 
 
+@pytest.mark.slow
 def test_a_run_killed_repeatedly_ends_in_the_same_bytes(mien: Mien, album: Path, tmp_path: Path) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     assert mien("label", album, "--out", whole, "--write", EVERYTHING, "--quiet").exit_code == 3

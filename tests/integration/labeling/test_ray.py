@@ -68,6 +68,7 @@ def actors_of(driver: int) -> Iterator[int]:
             yield process
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").exists(), reason="finds the workers in /proc")
 def test_killed_workers_and_drivers_leave_the_rows_of_each_file_once(mien: Mien, album: Path, tmp_path: Path) -> None:
     out, local = tmp_path / "out", tmp_path / "local"

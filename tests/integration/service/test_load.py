@@ -102,6 +102,7 @@ def _check_bounded(result: Overload) -> None:
     assert result.deepest_queue <= QUEUE
 
 
+@pytest.mark.slow
 def test_ten_times_overload_is_rejected_and_not_queued(serve: Serve) -> None:
     """The long form also checks the latency, on an idle machine."""
     result = _overload(serve, 3)
@@ -191,6 +192,7 @@ def _memory(serve: Serve, *, warm: int, count: int, limit_mb: float) -> None:
     assert "Traceback" not in server.log.read_text()
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_over_mixed_requests(serve: Serve) -> None:
     _memory(serve, warm=200, count=600, limit_mb=50)
 

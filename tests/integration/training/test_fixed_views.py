@@ -14,6 +14,7 @@ from mien.training.distillation.teachers import Teachers, fixed_logits
 from mien.training.loop.batches import EpochPlan, FaceBatches, JoinedFaces, load_faces
 from mien.training.loop.machine import Machine
 from mien.training.train import train
+from tests.integration.training.conftest import Trained
 from tests.support_training import TINY_DEIT, drawn_faces, losses, metric_lines, small_recipe
 
 CPU = Machine(torch.device("cpu"), torch.autocast("cpu", enabled=False))
@@ -25,8 +26,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def teacher(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return train(small_recipe(root, epochs=1), tmp_path_factory.mktemp("runs") / "teacher")
+def teacher(trained: Trained) -> Path:
+    return trained.teacher
 
 
 def joined(root: Path, cache_dir: Path) -> JoinedFaces:

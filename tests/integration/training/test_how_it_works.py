@@ -13,7 +13,8 @@ from mien.data.contract import LABELS
 from mien.models.manifest import default_artifact_dir
 from mien.training.train import train
 from tests.data_sets import make_folders
-from tests.support_training import TINY_CNN, TINY_DEIT, drawn_faces, small_recipe
+from tests.integration.training.conftest import Trained
+from tests.support_training import TINY_DEIT, small_recipe
 from tools.illustrate import FACES, MAX_BYTES, PHOTOS, PICTURES, main, sample_faces
 
 ROOT = Path(__file__).parents[3]
@@ -23,14 +24,12 @@ PLAIN = {**TINY_DEIT, "name": "deit_tiny_patch16_224"}
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Runs of a teacher, a distilled student, and a plain student."""
     root = tmp_path_factory.mktemp("figures")
-    faces = drawn_faces(root / "folders")
-    taught = {"mode": "token-soft", "teachers": [str(root / "teacher")], "temperature": 2.0}
-    train(small_recipe(faces, model=TINY_CNN), root / "teacher")
-    train(small_recipe(faces, model=TINY_DEIT, distillation=taught), root / "student")
-    train(small_recipe(faces, model=PLAIN), root / "plain")
+    for name, folder in {"folders": trained.faces, "teacher": trained.teacher, "student": trained.student}.items():
+        (root / name).symlink_to(folder)
+    train(small_recipe(trained.faces, model=PLAIN), root / "plain")
     return root
 
 

@@ -16,8 +16,8 @@ from mien.training.distillation.teachers import Teachers
 from mien.training.faces import read_faces
 from mien.training.loop.run_folder import RunError, load_best
 from mien.training.release.initialization import InitialWeightsError, load_initial
-from mien.training.train import train
-from tests.support_training import PLAIN_DEIT, TINY_CNN, TINY_DEIT, drawn_faces, small_recipe
+from tests.integration.training.conftest import Trained
+from tests.support_training import PLAIN_DEIT, TINY_CNN, TINY_DEIT, small_recipe
 
 PLAIN_STEM = TINY_DEIT | {"options": PLAIN_DEIT["options"]}
 MODELS = {"hybrid": TINY_DEIT, "cnn": TINY_CNN}
@@ -32,20 +32,18 @@ class Released:
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return drawn_faces(tmp_path_factory.mktemp("drawn") / "faces")
+def root(trained: Trained) -> Path:
+    return trained.faces
 
 
 @pytest.fixture(scope="module")
-def artifacts(root: Path) -> dict[str, Released]:
+def artifacts(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Released]:
     """One per network."""
-    out = root.parent
-    found = {}
-    for name, model in MODELS.items():
-        run = train(small_recipe(root, model=model), out / name)
-        folder = export.export([run], name, artifacts_dir=out / "artifacts")
-        found[name] = Released(folder, load_best(run)[1]["head"])
-    return found
+    cnn = export.export([trained.teacher], "cnn", artifacts_dir=tmp_path_factory.mktemp("artifacts"))
+    return {
+        "hybrid": Released(trained.artifact, load_best(trained.student)[1]["head"]),
+        "cnn": Released(cnn, load_best(trained.teacher)[1]["head"]),
+    }
 
 
 def started(root: Path, model: dict[str, object], folder: Path) -> FaceNetwork:

@@ -31,6 +31,7 @@ from mien.training.loop.throughput import Clock, forward_flops
 from mien.training.loop.trackers import BOARD_FOLDER
 from mien.training.train import train
 from tests.data_sets import make_folders
+from tests.integration.training.conftest import Trained
 from tests.support_models import crops
 from tests.support_training import (
     PLAIN_DEIT,
@@ -146,6 +147,7 @@ def test_half_precision_trains_on_a_gpu(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None or sys.platform != "linux", reason="torch.compile needs a C compiler")
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_compiled_network_has_the_losses_of_the_plain_one(tmp_path: Path) -> None:
     recipe = small_recipe(drawn_faces(tmp_path / "faces"), model=PLAIN_DEIT, epochs=1)
@@ -208,9 +210,11 @@ def test_invalid_vote_shares_are_rejected_with_the_name_of_the_face(shares: tupl
 @pytest.mark.parametrize(
     ("key", "value"), [("labels", ["joy", *LABELS[1:]]), ("labels", list(reversed(LABELS))), ("contract_id", "0000")]
 )
-def test_a_teacher_of_other_labels_or_another_contract_is_rejected(tmp_path: Path, key: str, value: object) -> None:
-    root = drawn_faces(tmp_path / "faces", train=2, valid=1)
-    teacher = train(small_recipe(root, epochs=1), tmp_path / "teacher")
+def test_a_teacher_of_other_labels_or_another_contract_is_rejected(
+    trained: Trained, tmp_path: Path, key: str, value: object
+) -> None:
+    root = trained.faces
+    teacher = shutil.copytree(trained.teacher, tmp_path / "teacher")
     state = checkpoint.read(teacher / checkpoint.BEST)
     checkpoint.save(teacher / checkpoint.BEST, state | {key: value})
     recipe = small_recipe(root, epochs=1, distillation={"mode": "soft", "teachers": [str(teacher)]})
@@ -218,9 +222,8 @@ def test_a_teacher_of_other_labels_or_another_contract_is_rejected(tmp_path: Pat
         train(recipe, tmp_path / "student")
 
 
-def test_a_released_artifact_teaches_alone_and_together_with_a_run(tmp_path: Path) -> None:
-    root = drawn_faces(tmp_path / "faces", train=2, valid=1)
-    run = train(small_recipe(root, epochs=1), tmp_path / "cnn")
+def test_a_released_artifact_teaches_alone_and_together_with_a_run(trained: Trained, tmp_path: Path) -> None:
+    root, run = drawn_faces(tmp_path / "faces", train=2, valid=1), trained.teacher
     artifact = default_artifact_dir()
     alone = Teachers(DistillationConfig(mode="soft", teachers=(artifact,))).eval()
     gray = crops(4, channels=1)

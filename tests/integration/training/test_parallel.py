@@ -40,6 +40,7 @@ def train_in_two(recipe: Recipe, out: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_two_processes_have_the_losses_of_one_and_can_be_resumed(tmp_path: Path) -> None:
     recipe = recipe_of(drawn_faces(tmp_path / "faces"))

@@ -15,6 +15,7 @@ from mien.training.loop.run_folder import load_best
 from mien.training.pretrain import PretrainRecipe, pretrain
 from mien.training.release.initialization import ENCODER_NAME, InitialWeightsError, load_initial
 from mien.training.train import train
+from tests.integration.training.conftest import Trained
 from tests.support_training import PLAIN_DEIT, TINY_CNN, TINY_DEIT, drawn_faces, losses, small_recipe
 
 DISTILLED = PLAIN_DEIT | {"name": "deit_tiny_distilled_patch16_224"}
@@ -134,9 +135,8 @@ def test_positions_are_resized_where_the_grid_differs(tmp_path: Path, caplog: py
     assert "positions from 7x7 to 14x14" in caplog.text
 
 
-def test_a_run_can_be_initialized_from_a_finished_run_with_its_heads(tmp_path: Path) -> None:
-    root = drawn_faces(tmp_path / "faces", train=2, valid=1)
-    first = train(small_recipe(root, model=TINY_DEIT, epochs=1), tmp_path / "first")
+def test_a_run_can_be_initialized_from_a_finished_run_with_its_heads(trained: Trained, tmp_path: Path) -> None:
+    root, first = trained.faces, trained.student
     weights = load_best(first)[0].state_dict()
     found = state_of(first, TINY_DEIT, root)
     assert all(torch.equal(found[key], value) for key, value in weights.items())

@@ -22,18 +22,14 @@ from mien.training.loop.throughput import TrainingDiverged
 from mien.training.release import graphs
 from mien.training.release.description import finish
 from mien.training.train import train
-from tests.support_training import TINY_CNN, TINY_DEIT, drawn_faces, small_recipe
+from tests.integration.training.conftest import Trained
+from tests.support_training import drawn_faces, small_recipe
 
 
 @pytest.fixture(scope="module")
-def released(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
+def released(trained: Trained) -> tuple[Path, Path, Path]:
     """Data, the student's run and its artifact."""
-    folder = tmp_path_factory.mktemp("release")
-    root = drawn_faces(folder / "faces", train=12)
-    teacher = train(small_recipe(root, model=TINY_CNN), folder / "teacher")
-    distillation = {"mode": "token-soft", "teachers": [str(teacher)], "weight": 0.5, "temperature": 2.0}
-    run = train(small_recipe(root, model=TINY_DEIT, epochs=6, distillation=distillation), folder / "student")
-    return root, run, export.export([run], "drawn", artifacts_dir=folder / "artifacts")
+    return trained.faces, trained.student, trained.artifact
 
 
 def test_the_artifact_is_valid_and_describes_itself(released: tuple[Path, Path, Path]) -> None:

@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import random
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ from mien.training.loop import checkpoint
 from mien.training.loop.run_folder import METRICS_NAME, RECIPE_NAME, RunError, read_facts
 from mien.training.loop.supervised import Supervised
 from mien.training.train import train
+from tests.integration.training.conftest import Trained
 from tests.support_training import (
     TINY_CNN,
     TINY_DEIT,
@@ -53,6 +55,7 @@ def kill_after(process: multiprocessing.process.BaseProcess, out: Path, *, lines
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_killed_at_ten_random_moments_the_losses_are_those_of_an_uninterrupted_run(tmp_path: Path) -> None:
     recipe = small_recipe(drawn_faces(tmp_path / "faces"), model=TINY_DEIT, epochs=5)
@@ -75,32 +78,27 @@ def test_killed_at_ten_random_moments_the_losses_are_those_of_an_uninterrupted_r
     assert losses(out) == pytest.approx(expected, rel=1e-5)
 
 
-def test_a_corrupt_last_checkpoint_falls_back_to_the_one_before(tmp_path: Path) -> None:
-    recipe = small_recipe(drawn_faces(tmp_path / "faces"))
-    train(recipe, tmp_path / "run")
-    expected = losses(tmp_path / "run")
-    (tmp_path / "run" / checkpoint.LAST).write_bytes(b"PK\x03\x04 torn")
-    train(recipe, tmp_path / "run")
-    assert losses(tmp_path / "run") == pytest.approx(expected, rel=1e-5)
+def test_a_corrupt_last_checkpoint_falls_back_to_the_one_before(trained: Trained, tmp_path: Path) -> None:
+    out = shutil.copytree(trained.teacher, tmp_path / "run")
+    (out / checkpoint.LAST).write_bytes(b"PK\x03\x04 torn")
+    train(trained.teacher_recipe(), out)
+    assert losses(out) == pytest.approx(losses(trained.teacher), rel=1e-5)
 
 
-def test_runs_of_one_recipe_are_equal_and_another_seed_changes_them(tmp_path: Path) -> None:
-    root = drawn_faces(tmp_path / "faces")
-    first = losses(train(small_recipe(root), tmp_path / "first"))
-    assert losses(train(small_recipe(root), tmp_path / "second")) == first
-    assert losses(train(small_recipe(root, seed=1), tmp_path / "third")) != first
+def test_runs_of_one_recipe_are_equal_and_another_seed_changes_them(trained: Trained, tmp_path: Path) -> None:
+    first = losses(trained.teacher)
+    assert losses(train(trained.teacher_recipe(), tmp_path / "second")) == first
+    assert losses(train(trained.teacher_recipe(seed=1), tmp_path / "third")) != first
 
 
-def test_a_folder_with_a_run_of_another_recipe_is_rejected(tmp_path: Path) -> None:
-    root = drawn_faces(tmp_path / "faces", train=2, valid=1)
-    train(small_recipe(root, epochs=1), tmp_path / "run")
+def test_a_folder_with_a_run_of_another_recipe_is_rejected(trained: Trained, tmp_path: Path) -> None:
+    out = shutil.copytree(trained.teacher, tmp_path / "run")
     with pytest.raises(MienError, match="another recipe"):
-        train(small_recipe(root, epochs=1, seed=3), tmp_path / "run")
+        train(trained.teacher_recipe(seed=3), out)
 
 
-def test_a_finished_run_is_left_as_it_is_also_one_of_an_earlier_release(tmp_path: Path) -> None:
-    recipe = small_recipe(drawn_faces(tmp_path / "faces", train=2, valid=1), epochs=1)
-    out = train(recipe, tmp_path / "run")
+def test_a_finished_run_is_left_as_it_is_also_one_of_an_earlier_release(trained: Trained, tmp_path: Path) -> None:
+    recipe, out = trained.teacher_recipe(), shutil.copytree(trained.teacher, tmp_path / "run")
     stored = yaml.safe_load((out / RECIPE_NAME).read_text(encoding="utf-8"))
     del stored["model"]["init_from"]  # added later
     stored |= {"patience_epochs": None, "optim": stored["optim"] | {"momentum": 0.9, "ema_warmup": True}}  # removed
@@ -157,8 +155,10 @@ def test_each_of_two_sources_of_one_kind_and_split_is_recorded_and_checked(tmp_p
         changed.write_bytes(pixels)
 
 
-def test_a_fine_tuned_run_inherits_the_provenance_of_its_initialization_and_teacher(tmp_path: Path) -> None:
-    teacher = train(small_recipe(drawn_faces(tmp_path / "faces", train=2, valid=1), epochs=1), tmp_path / "teacher")
+def test_a_fine_tuned_run_inherits_the_provenance_of_its_initialization_and_teacher(
+    trained: Trained, tmp_path: Path
+) -> None:
+    teacher = trained.teacher
     own = drawn_faces(tmp_path / "own", train=3, valid=1)
     values = {"mode": "hard", "teachers": [str(teacher)]}
     recipe = small_recipe(own, epochs=1, distillation=values, model=TINY_CNN | {"init_from": str(teacher)})
