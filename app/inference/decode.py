@@ -38,8 +38,8 @@ def decode(
         settings: the limits.
         reduced: decode a JPEG at 1/2, 1/4 or 1/8 size if its long side stays at least `detection_max_px`. Decoding a
             12-megapixel photo takes ten times as long as detecting its faces; at half size, a third of that.
-        admit: for an image of an untrusted sender: called with its number of pixels before it is decoded, once the
-            guard against decompression bombs has passed it; may wait for memory.
+        admit: for an image of an untrusted sender: called with the memory for decoding it, in pixels, once the guard
+            against decompression bombs has passed it; may wait for memory.
     Raises: PayloadTooLarge, ImageTooLarge, UnsupportedImage, DecodeError.
     """
     if len(payload) > settings.max_bytes:
@@ -47,7 +47,7 @@ def decode(
     size: Probe | None = None
     if admit is not None:
         size = image_guard.check(payload, max_pixels=settings.max_pixels)
-        admit(size.width * size.height)
+        admit(image_guard.memory_px(size))
     if not reduced:
         image = contract.decode(payload, max_pixels=settings.max_pixels)
         return Decoded(image, image.shape[1], image.shape[0])

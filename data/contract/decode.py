@@ -20,6 +20,7 @@ from mien.data.errors import MienError
 
 FORMATS: Final = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "AVIF")
 MAX_PIXELS: Final = 50_000_000
+_STRIP_PX: Final = 256
 _EXIF_ORIENTATION: Final = 0x0112
 _PILLOW: Final = re.compile(r"PIL\.")
 # `max_pixels` replaces Pillow's own limit.
@@ -166,10 +167,18 @@ def _to_rgb(image: Image.Image) -> Image.Image:
     if image.mode.startswith("I") or image.mode == "F":
         return _to_8_bit(image).convert("RGB")
     if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
-        rgba = image.convert("RGBA")
-        white = Image.new("RGBA", rgba.size, (255, 255, 255, 255))
-        return Image.alpha_composite(white, rgba).convert("RGB")
+        return _on_white(image)
     return image if image.mode == "RGB" else image.convert("RGB")  # which would copy it
+
+
+def _on_white(image: Image.Image) -> Image.Image:
+    """Composite strip by strip: three copies of a large image would take twice the memory of decoding it."""
+    rgb = Image.new("RGB", image.size)
+    for top in range(0, image.height, _STRIP_PX):
+        strip = image.crop((0, top, image.width, min(top + _STRIP_PX, image.height))).convert("RGBA")
+        white = Image.new("RGBA", strip.size, (255, 255, 255, 255))
+        rgb.paste(Image.alpha_composite(white, strip).convert("RGB"), (0, top))
+    return rgb
 
 
 def _to_8_bit(image: Image.Image) -> Image.Image:

@@ -105,7 +105,10 @@ async def expressions(request: Request, options: Annotated[LabelOptions, Query()
                 headers={"Connection": "close"},
             ) from None
         clock.lap("receive")
-        images = await _until_gone(request, _label(service, uploads, options, reservation, clock))
+        try:
+            images = await _until_gone(request, _label(service, uploads, options, reservation, clock))
+        finally:
+            uploads.clear()  # the traceback of an error would keep them until the next full garbage collection
     result = ExpressionsResponse(
         model=classifier.manifest.name,
         provider=classifier.provider,
@@ -145,17 +148,22 @@ async def _label(
     timeout_s = service.settings.request_timeout_s
     threads = asyncio.Semaphore(service.threads)
 
-    async def label(index: int, upload: Upload) -> ImageResult | Exception:
+    async def label(index: int) -> ImageResult | Exception:
+        name = uploads[index].name
+
         def render(analysis: Analysis, model: Model) -> ImageResult:
-            return serialize.image_result(index, upload.name, analysis, model.pipeline.classifier, options)
+            return serialize.image_result(index, name, analysis, model.pipeline.classifier, options)
 
         async with threads:
             try:
-                if upload.error is not None:
-                    raise upload.error
-                return await service.label(upload.payload, options, render)
+                if (too_large := uploads[index].error) is not None:
+                    raise too_large
+                return await service.label(uploads[index].payload, options, render)
             except (RequestError, CapacityError, DecodeError) as error:
                 return error.with_traceback(None)
+            except asyncio.CancelledError as error:
+                # its frames hold the image until the next full garbage collection
+                raise error.with_traceback(None) from None
 
     work = 0
     if service.admission.working >= service.admission.concurrent:  # otherwise, nobody waits for these images
@@ -167,7 +175,7 @@ async def _label(
         ):
             clock.lap("wait")
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(label(index, upload)) for index, upload in enumerate(uploads)]
+                tasks = [group.create_task(label(index)) for index in range(len(uploads))]
             results = [task.result() for task in tasks]
             clock.lap("work")
     except TimeoutError:

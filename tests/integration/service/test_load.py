@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import httpx
+import numpy as np
 import pytest
 
 from benchmarks.load import REFUSED, Connection, Outcome, closed_loop, open_loop, percentile, request_bytes
@@ -231,3 +232,47 @@ def test_the_load_client_distinguishes_rejected_and_answered_requests(serve: Ser
     server.stop()
     refused = asyncio.run(closed_loop(server.address, REQUESTS, count=4, concurrency=2))
     assert {outcome.status for outcome in refused} == {REFUSED}
+
+
+def _attack(server: Server, body: bytes, seconds: float) -> Counter[int]:
+    """Four clients that send the same request again and again, faster than it can be served."""
+    statuses: Counter[int] = Counter()
+    end = time.monotonic() + seconds
+
+    def send() -> None:
+        headers = {"Content-Type": "multipart/form-data; boundary=x"}
+        while time.monotonic() < end:
+            with suppress(httpx.HTTPError):
+                url = f"{server.url}/v1/expressions?annotate=true&crops=true"
+                statuses[httpx.post(url, content=body, headers=headers, timeout=60).status_code] += 1
+
+    threads = [threading.Thread(target=send) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return statuses
+
+
+@pytest.mark.timeout(300)
+def test_large_annotated_images_take_bounded_memory_and_free_it_when_they_time_out(serve: Serve) -> None:
+    """Sixteen images of 49.7 megapixels per request; none can be finished within the timeout."""
+    rows = np.zeros((7000, 7100, 3), np.uint8)
+    rows[::35] = np.random.default_rng(0).integers(0, 60, (200, 7100, 1), np.uint8)
+    photo = encoded(rows, "PNG", compress_level=1)
+    assert 1_000_000 < len(photo) < 3_100_000
+    part = b'--x\r\nContent-Disposition: form-data; name="images"; filename="a.png"\r\n\r\n'
+    server = serve(request_timeout_s=4)
+    before_mb = server.memory_mb()
+    server.reset_peak()
+    statuses = _attack(server, (part + photo + b"\r\n") * 16 + b"--x--\r\n", 10)
+    peak_mb = server.peak_mb()
+    end = time.monotonic() + 40  # the images in progress are decoded to their end
+    while (after_mb := server.memory_mb()) > before_mb + 450 and time.monotonic() < end:
+        time.sleep(1)
+    print(f"{dict(statuses)}, before {before_mb:.0f} MB, peak {peak_mb:.0f} MB, after {after_mb:.0f} MB")
+    assert set(statuses) <= {200, 413, 503}
+    assert statuses[413] + statuses[503] > 0, "requests timed out"
+    assert peak_mb < 1200
+    assert after_mb < before_mb + 450, "nothing is kept but the allocator's and the detector's arenas"
+    assert httpx.get(f"{server.url}/ready").json()["requests_inside"] == 0

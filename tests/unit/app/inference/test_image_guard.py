@@ -31,6 +31,13 @@ def test_a_large_image_with_enough_bytes_per_pixel_passes() -> None:
     assert pixels(encoded(noise, "JPEG", quality=30)) == 6_000_000
 
 
+def test_formats_that_take_more_memory_have_a_lower_limit() -> None:
+    image = gradient_image(500, 400)
+    assert check(encoded(image), max_pixels=200_000).format == "PNG"
+    with pytest.raises(ImageTooLarge, match="WEBP image of 500x400 px: the limit is 125,000 pixels"):
+        check(encoded(image, "WEBP"), max_pixels=200_000)
+
+
 def jpeg(*, width: int = 64, progressive: bool = False) -> bytes:
     return encoded(gradient_image(width, width), "JPEG", progressive=progressive)
 
