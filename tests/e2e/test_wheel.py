@@ -18,6 +18,7 @@ from tests.serving import free_port
 from tests.support import ROOT, sample_photo
 
 OWN_PACKAGES = ("app", "data", "models", "training", "tools", "benchmarks", "tests")
+RUNTIME = "app/static/page/runtime/ort.wasm.min.mjs"
 USE_ANALYZER = """
 import app, data, models, sys, training
 from mien import Analyzer
@@ -38,6 +39,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if (ROOT / name).is_file():
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ROOT / name, source / name)
+    (source / RUNTIME).parent.mkdir(exist_ok=True)
+    (source / RUNTIME).touch()  # as `make runtime` does; git ignores it
     return _build(source, "wheel")
 
 
@@ -67,7 +70,7 @@ def test_the_wheel_has_all_modules_and_data_and_no_link(wheel: Path) -> None:
         if path.is_file() and path.suffix in {".py", ".html", ".js", ".css", ".yaml", ".json", ".onnx", ".wasm"}
         if "runtime" not in path.relative_to(ROOT).parts[2:4]
     }
-    assert {"mien/__init__.py", "mien/__main__.py", "mien/py.typed"} <= names
+    assert {"mien/__init__.py", "mien/__main__.py", "mien/py.typed", f"mien/{RUNTIME}"} <= names
     assert expected <= names
     assert not [name for name in names if "__pycache__" in name or name.startswith("mien/mien")]
 
