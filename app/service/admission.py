@@ -9,7 +9,7 @@ the response. Uploads that have not arrived are not in the queue.
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -48,8 +48,10 @@ class Reservation:
 class Admission:
     """State of admission control, with limits from the settings. Belongs to one event loop, so it needs no lock."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, on_change: Callable[[], None] = lambda: None) -> None:
+        """`on_change` is called when requests or streams begin, wait or end."""
         self.settings = settings
+        self._on_change = on_change
         self.concurrent = settings.max_concurrent or max(8, 4 * cores())
         self.working = 0
         self.buffered_bytes: Counter[str] = Counter()
@@ -111,10 +113,12 @@ class Admission:
         if self.streams >= limit:
             raise QueueFull(f"{limit} streams are open: try again in a moment")
         self._streams[client] += 1
+        self._on_change()
         try:
             yield
         finally:
             self._streams -= Counter((client,))
+            self._on_change()
 
     @asynccontextmanager
     async def slot(self, client: str, *, pixels: int = 0, images: int = 1) -> AsyncIterator[None]:
@@ -150,6 +154,7 @@ class Admission:
         except asyncio.CancelledError:
             if granted in queue:
                 queue.remove(granted)
+                self._on_change()
             elif not granted.cancelled():
                 self._release()  # canceled after the slot was granted
             raise
@@ -169,6 +174,7 @@ class Admission:
                 if not granted.done():
                     self.working += 1
                     granted.set_result(None)
+        self._on_change()
 
     def _check_queue(self, client: str, pixels: int, images: int) -> "deque[asyncio.Future[None]] | None":
         """Check whether a request may wait; returns the queue that must lose its newest request for it, if any.

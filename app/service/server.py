@@ -8,6 +8,7 @@ import tempfile
 from typing import Any
 
 import uvicorn
+from prometheus_client.multiprocess import mark_process_dead
 from uvicorn.supervisors import Multiprocess
 
 from mien.app.inference.classifier import with_precision
@@ -23,8 +24,14 @@ class Workers(Multiprocess):
     """Uvicorn's worker processes, with a parent that closes the port before it stops them.
 
     Otherwise, the port would stay open until the last worker ends, and the kernel would accept connections that no
-    process serves.
+    process serves. Gauges of a worker that has ended no longer count.
     """
+
+    def keep_subprocess_alive(self) -> None:
+        before = {process.pid for process in self.processes}
+        super().keep_subprocess_alive()
+        for pid in before - {process.pid for process in self.processes}:
+            mark_process_dead(pid)  # type: ignore[no-untyped-call]
 
     def terminate_all(self) -> None:
         announce_end()

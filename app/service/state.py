@@ -59,8 +59,17 @@ class Service:
         self.threads = cores()
         self.fallback = fallback(self.pipeline.classifier, settings)
         self.draining = False
-        self.admission = Admission(settings)
+        self.admission = Admission(settings, self._gauge)
         self.models = {name: Model(pipeline, self._batcher(pipeline)) for name, pipeline in pipelines.items()}
+        for model in self.models.values():
+            classifier = model.pipeline.classifier
+            metrics.running.labels(
+                model=classifier.manifest.name,
+                provider=classifier.provider,
+                precision=classifier.precision,
+                detector=model.pipeline.detector.name,
+                fallback="none" if self.fallback is None else "cpu",
+            ).set(1)
         self._pixels = image_guard.PixelBudget(settings.max_pixels_at_once)
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="mien-photo")
 
@@ -146,20 +155,11 @@ class Service:
         for face in analysis.faces:
             self.metrics.faces.labels(face.label, str(face.uncertain).lower()).inc()
 
-    def gauge(self) -> None:
-        """Update the gauges."""
+    def _gauge(self) -> None:
+        """Update the gauges, at every change: with several workers, only one of them responds to a scrape."""
         self.metrics.queue.set(self.admission.waiting)
         self.metrics.working.set(self.admission.working)
         self.metrics.streams.set(self.admission.streams)
-        for model in self.models.values():
-            classifier = model.pipeline.classifier
-            self.metrics.running.labels(
-                model=classifier.manifest.name,
-                provider=classifier.provider,
-                precision=classifier.precision,
-                detector=model.pipeline.detector.name,
-                fallback="none" if self.fallback is None else "cpu",
-            ).set(1)
 
     def drain(self) -> None:
         """Make `/ready` return 503 and every response close its connection."""

@@ -18,5 +18,4 @@ router = APIRouter()
 )
 async def metrics(service: TheService) -> Response:
     """Counters, gauges and histograms in the text format."""
-    service.gauge()
     return Response(service.metrics.render(), media_type=CONTENT_TYPE_LATEST)

@@ -1,19 +1,25 @@
 """Overload, several processes, and memory over many requests; `make soak` runs the long form."""
 
 import asyncio
+import os
 import random
+import re
+import signal
 import struct
 import threading
 import time
 import zlib
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 import httpx
 import numpy as np
 import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.protocol import State
+from websockets.sync.client import connect
 
 from benchmarks.load import REFUSED, Connection, Outcome, closed_loop, open_loop, percentile, request_bytes
 from tests.integration.service.conftest import Serve
@@ -131,6 +137,34 @@ def test_worker_processes_share_the_port_and_count_together(serve: Serve) -> Non
         assert 'mien_images_total{outcome="no_face"} 12.0' in text, text
     assert server.stop() == 0
     assert not list((server.folder / "tmp").iterdir()), "the folder of the shared counters is gone"
+
+
+def test_gauges_add_up_over_workers_and_forget_those_that_were_killed(serve: Serve) -> None:
+    server = serve(workers=2)
+    workers = [int(pid) for pid in re.findall(r"Started server process \[(\d+)\]", server.log.read_text())]
+    assert len(workers) == 2
+
+    def shown() -> set[float]:
+        texts = [httpx.get(f"{server.url}/metrics").text for _ in range(8)]  # any worker responds
+        return {float(re.findall(r"^mien_streams (\S+)", text, re.MULTILINE)[0]) for text in texts}
+
+    with ExitStack() as streams:
+        url = server.url.replace("http", "ws") + "/v1/stream"
+        clients = [streams.enter_context(connect(url)) for _ in range(4)]
+        assert shown() == {4.0}
+        os.kill(workers[0], signal.SIGKILL)
+        time.sleep(0.5)
+        open_now = 0
+        for client in clients:
+            with suppress(ConnectionClosed):
+                client.ping().wait(1)
+            open_now += client.protocol.state is State.OPEN
+        end = time.monotonic() + 60
+        while shown() != {float(open_now)} and time.monotonic() < end:
+            time.sleep(0.5)
+        assert shown() == {float(open_now)}
+    time.sleep(1)
+    assert shown() == {0.0}
 
 
 async def _abort(address: tuple[str, int], request: bytes) -> None:
