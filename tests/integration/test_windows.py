@@ -20,7 +20,7 @@ from tests.support import ROOT, sample_photo
 
 # The standard library and packages are imported first: on Linux, they may use what is removed.
 WITHOUT_POSIX = """
-import asyncio, ctypes, os, signal, sys
+import asyncio, ctypes, os, signal, socket, sys
 import cv2, fastapi, filelock, multiprocessing.popen_spawn_posix, numpy, onnxruntime, PIL.Image, platformdirs
 import prometheus_client, pydantic_settings, rich.console, rich.progress, sqlite3, subprocess, tempfile, typer, uvicorn
 import uvicorn.supervisors, webbrowser
@@ -33,6 +33,8 @@ for name in [name for name in dir(signal) if name.startswith("SIG") and name.isu
 for name in ("fork", "forkpty", "getuid", "geteuid", "getgid", "getpgid", "killpg", "setsid", "uname", "nice", "sync",
              "sched_getaffinity", "statvfs", "chown", "mkfifo", "O_NONBLOCK", "O_DIRECTORY", "O_NOFOLLOW", "sysconf"):
     delattr(os, name)
+for name in ("SO_REUSEPORT", "SO_PEERCRED", "TCP_USER_TIMEOUT", "MSG_DONTWAIT"):
+    delattr(socket, name)
 
 def no_signal_handler(*arguments):
     raise NotImplementedError  # of every event loop on Windows
