@@ -56,7 +56,8 @@ def check(reader: Reader, progress: Callable[[str, int], None]) -> Report:
             report.problems.append(str(error))
             continue
         report.left_out[split] = dict(reader.left_out(split))
-        report.counts[split] = _count(samples, reader.labels)
+        counts = Counter(sample.label for sample in samples)
+        report.counts[split] = {label: counts[label] for label in reader.labels}
         report.problems.extend(_label_problems(split, samples, reader.labels))
         checked_of_split = list(_check_images(reader, samples, progress))
         report.problems.extend(_file_problems(split, checked_of_split))
@@ -67,16 +68,11 @@ def check(reader: Reader, progress: Callable[[str, int], None]) -> Report:
     return report
 
 
-def _count(samples: list[Sample], labels: tuple[str, ...]) -> dict[str, int]:
-    found = Counter(sample.label for sample in samples)
-    return {label: found[label] for label in labels}
-
-
 def _check_images(reader: Reader, samples: list[Sample], progress: Callable[[str, int], None]) -> Iterator[_Checked]:
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        for one in pool.map(lambda sample: _check_image(reader, sample), samples):
-            progress(one.sample.split, 1)
-            yield one
+        for image in pool.map(lambda sample: _check_image(reader, sample), samples):
+            progress(image.sample.split, 1)
+            yield image
 
 
 def _check_image(reader: Reader, sample: Sample) -> _Checked:
@@ -110,12 +106,12 @@ def _label_problems(split: str, samples: list[Sample], labels: tuple[str, ...]) 
 
 
 def _file_problems(split: str, checked: list[_Checked]) -> Iterator[str]:
-    missing = [one.sample for one in checked if one.missing]
+    missing = [image.sample for image in checked if image.missing]
     if missing:
         yield f"{split}: {len(missing)} of {len(checked)} images are missing: {_listed(missing)}"
-    broken = [one for one in checked if one.error]
+    broken = [image for image in checked if image.error]
     if broken:
-        samples = [one.sample for one in broken]
+        samples = [image.sample for image in broken]
         yield f"{split}: {len(broken)} images are unreadable: {_listed(samples)} ({broken[0].error})"
 
 
@@ -137,14 +133,14 @@ def _compare_pixels(report: Report, checked: list[_Checked], advice: str) -> Non
     first: dict[str, Sample] = {}
     across: dict[tuple[str, str], list[Sample]] = {}
     within: dict[str, list[Sample]] = {}
-    for one in checked:
-        if one.pixels is None:
+    for image in checked:
+        if image.pixels is None:
             continue
-        earlier = first.setdefault(one.pixels, one.sample)
-        if earlier.split != one.sample.split:
-            across.setdefault((one.sample.split, earlier.split), []).append(one.sample)
-        elif earlier is not one.sample:
-            within.setdefault(earlier.split, []).append(one.sample)
+        earlier = first.setdefault(image.pixels, image.sample)
+        if earlier.split != image.sample.split:
+            across.setdefault((image.sample.split, earlier.split), []).append(image.sample)
+        elif earlier is not image.sample:
+            within.setdefault(earlier.split, []).append(image.sample)
     for (split, other), samples in across.items():
         problem = f"{split}: {len(samples)} images have the same pixels as an image of {other}: {_listed(samples)}"
         report.problems.append(f"{problem}. {advice}".removesuffix(". "))

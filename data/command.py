@@ -79,12 +79,12 @@ def _print_report(console: Console, reader: Reader, report: Report) -> None:
 def _cell(report: Report, split: str, label: str | None) -> str:
     """Format found and published numbers of images of one label, or of all labels."""
     chosen = report.labels if label is None else (label,)
-    found = sum(report.counts[split][name] for name in chosen)
+    count = sum(report.counts[split][name] for name in chosen)
     if split not in report.published:
-        return f"{found:,}"
+        return f"{count:,}"
     published = sum(report.published[split][name] for name in chosen)
-    style = "green" if found == published else "red"
-    return f"[{style}]{found:,}[/] / {published:,}"
+    style = "green" if count == published else "red"
+    return f"[{style}]{count:,}[/] / {published:,}"
 
 
 def main(arguments: list[str]) -> None:

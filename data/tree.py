@@ -58,8 +58,8 @@ class FileTree(ABC):
 
     def prefix_of(self, marker: str) -> str | None:
         """Return the shortest folder prefix ("" or "a/b/") in front of `marker`; None if there is no such file."""
-        found = [name for name in self.names if name == marker or name.endswith(f"/{marker}")]
-        return min(found, key=len)[: -len(marker)] if found else None
+        matching = [name for name in self.names if name == marker or name.endswith(f"/{marker}")]
+        return min(matching, key=len)[: -len(marker)] if matching else None
 
 
 def _is_hidden(name: str) -> bool:

@@ -288,12 +288,12 @@ def verify_files(folder: Path, expected: dict[str, str]) -> None:
         if Path(name).name != name:
             raise ArtifactError(f"artifact {folder.name}: file {name!r} is outside of the artifact folder")
         try:
-            found = sha256_of(path)
+            actual = sha256_of(path)
         except OSError as error:
             raise ArtifactError(f"artifact {folder.name}: cannot read {path} ({error.strerror})") from error
-        if found != sha256:
+        if actual != sha256:
             raise ArtifactError(
-                f"artifact {folder.name}: {name} has sha256 {found[:12]}..., expected {sha256[:12]}.... "
+                f"artifact {folder.name}: {name} has sha256 {actual[:12]}..., expected {sha256[:12]}.... "
                 "The file is damaged or was replaced: restore it from the repository."
             )
 

@@ -75,14 +75,14 @@ def detect_on_crops(reader: Reader, detector_file: Path, *, step: int = 10) -> F
     """Find the face with the highest score on every `step`-th training image, in pixels of the enlarged image."""
     detector = cv2.FaceDetectorYN.create(str(detector_file), "", (ENLARGED_PX + 2 * BORDER_PX,) * 2, MIN_SCORE)
     samples = reader.samples("train")[::step]
-    found = []
+    best_faces = []
     for sample in samples:
         enlarged = cv2.resize(reader.image(sample), (ENLARGED_PX, ENLARGED_PX), interpolation=cv2.INTER_CUBIC)
         framed = cv2.copyMakeBorder(enlarged, BORDER_PX, BORDER_PX, BORDER_PX, BORDER_PX, cv2.BORDER_CONSTANT)
         _, faces = detector.detect(np.ascontiguousarray(framed[:, :, ::-1]))
         if faces is not None:
-            found.append(max(faces, key=lambda face: face[-1]))
-    rows = np.asarray(found, dtype=np.float64)
+            best_faces.append(max(faces, key=lambda face: face[-1]))
+    rows = np.asarray(best_faces, dtype=np.float64)
     return Faces(rows[:, 4:14].reshape(-1, 5, 2) - BORDER_PX, rows[:, :4] - (BORDER_PX, BORDER_PX, 0, 0), len(samples))
 
 

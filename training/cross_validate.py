@@ -62,7 +62,7 @@ def cross_validate(recipes: list[Recipe], runs: Path) -> CrossValidation:
         mean_class_accuracy=metrics.bootstrap(
             lambda i: metrics.mean_class_accuracy(metrics.confusion(predicted[i], labels[i])), len(labels)
         ),
-        by_fold=tuple(float((found == actual).mean()) for found, actual in scored),
+        by_fold=tuple(float((predicted == actual).mean()) for predicted, actual in scored),
     )
 
 
@@ -93,7 +93,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> None:
     recipe = read_recipe(options.recipe, options.overrides)
-    found = cross_validate(fold_recipes(recipe, folds=options.folds, group_by=options.group_by), options.runs)
-    for name, value in (("accuracy", found.accuracy), ("mean class accuracy", found.mean_class_accuracy)):
-        print(f"{name}, %: {interval(value)}, {found.faces} faces")
-    print("accuracy by fold, %: " + ", ".join(percent(share, 2) for share in found.by_fold))
+    result = cross_validate(fold_recipes(recipe, folds=options.folds, group_by=options.group_by), options.runs)
+    for name, value in (("accuracy", result.accuracy), ("mean class accuracy", result.mean_class_accuracy)):
+        print(f"{name}, %: {interval(value)}, {result.faces} faces")
+    print("accuracy by fold, %: " + ", ".join(percent(share, 2) for share in result.by_fold))

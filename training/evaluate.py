@@ -166,22 +166,18 @@ def evaluate(
 
 def print_evaluations(evaluations: list[Evaluation], *, title: str) -> None:
     """Print metrics in percent with 95 % intervals: one table for all faces and one for clean ones."""
-    for clean in sorted({one.clean for one in evaluations}):
-        part = [one for one in evaluations if one.clean == clean]
-        _print_part(part, title=f"{title}, clean faces" if clean else title)
-
-
-def _print_part(evaluations: list[Evaluation], *, title: str) -> None:
-    heads = [f"{one.prior}, {one.faces:,} faces" for one in evaluations]
-    table = Table("metric", *heads, title=title)
-    columns = [dict(one.shares()) for one in evaluations]
-    for name in columns[0]:
-        table.add_row(name, *(interval(column[name]) for column in columns))
-    divergences = [one.kl_to_votes for one in evaluations]
-    if all(kl is not None for kl in divergences):
-        cells = [f"{kl.value:.3f} ({kl.low:.3f} to {kl.high:.3f})" for kl in divergences if kl is not None]
-        table.add_row("KL to votes (nats)", *cells)
-    Console().print(table)
+    for clean in sorted({evaluation.clean for evaluation in evaluations}):
+        part = [evaluation for evaluation in evaluations if evaluation.clean == clean]
+        heads = [f"{evaluation.prior}, {evaluation.faces:,} faces" for evaluation in part]
+        table = Table("metric", *heads, title=f"{title}, clean faces" if clean else title)
+        columns = [dict(evaluation.shares()) for evaluation in part]
+        for name in columns[0]:
+            table.add_row(name, *(interval(column[name]) for column in columns))
+        divergences = [evaluation.kl_to_votes for evaluation in part if evaluation.kl_to_votes is not None]
+        if divergences:
+            cells = [f"{kl.value:.3f} ({kl.low:.3f} to {kl.high:.3f})" for kl in divergences]
+            table.add_row("KL to votes (nats)", *cells)
+        Console().print(table)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -196,7 +192,7 @@ def main(arguments: list[str] | None = None) -> int:
         manifest, evaluations = evaluate(chosen.artifact, kind, root, chosen.split, dict(chosen.option))
         print_evaluations(evaluations, title=f"{manifest.name} on {kind} {chosen.split}")
         if chosen.json:
-            scored = [one.model_dump(mode="json") for one in evaluations]
+            scored = [evaluation.model_dump(mode="json") for evaluation in evaluations]
             results = {"artifact": manifest.name, "labels": manifest.labels, "evaluations": scored}
             write_atomic(chosen.json, json.dumps(results, indent=2) + "\n")
     except (MienError, OSError) as error:

@@ -137,17 +137,21 @@ def export(
         raise ExportError("several networks in one graph need a name: use --arch")
     final = artifacts_dir / f"{arch or members[0].model.arch or members[0].model.name}.{tag}"
     with new_artifact(final) as staging:
-        _fill(staging, final.name, members, _other_splits(also), mirrored=mirrored)
+        other_splits = _other_splits(also)
+        valid = _read(next((member.valid for member in members if member.valid.root), members[0].valid))
+        released: Released = members[0].released
+        if len(members) == 1:
+            save_weights(members[0].network, staging)
+        else:  # each with its own temperature, so that their probabilities can be averaged
+            networks = [member.released for member in members]
+            logits = [torch_logits(network, valid.crops) for network in networks]
+            temperatures = [
+                round(metrics.fit_temperature(network_logits, valid.labels), 4) for network_logits in logits
+            ]
+            released = ReleasedEnsemble(networks, temperatures, mirrored=mirrored)
+        _write_and_check(released, staging, valid.crops)
+        describe(staging, _manifest(staging, final.name, members, mirrored=mirrored), valid, other_splits)
     return final
-
-
-def _fill(folder: Path, name: str, members: list[Member], also: Sequence[FaceSet], *, mirrored: bool) -> None:
-    valid = _read(next((member.valid for member in members if member.valid.root), members[0].valid))
-    if len(members) == 1:
-        save_weights(members[0].network, folder)
-    released = members[0].released if len(members) == 1 else _ensemble(members, valid, mirrored=mirrored)
-    _write_and_check(released, folder, valid.crops)
-    describe(folder, _manifest(folder, name, members, mirrored=mirrored), valid, also)
 
 
 def _valid_source(manifest: Manifest) -> DataSource:
@@ -168,13 +172,6 @@ def _other_splits(also: tuple[str, ...]) -> list[FaceSet]:
             raise ExportError(f"--also {text!r}: expected KIND/SPLIT, for example muxspace/valid")
         splits.append(_read(DataSource(kind=kind, split=split)))
     return splits
-
-
-def _ensemble(members: list[Member], valid: FaceSet, *, mirrored: bool) -> ReleasedEnsemble:
-    """Combine members, each with its own temperature, so that their probabilities can be averaged."""
-    networks = [member.released for member in members]
-    temperatures = [metrics.fit_temperature(torch_logits(one, valid.crops), valid.labels) for one in networks]
-    return ReleasedEnsemble(networks, [round(temperature, 4) for temperature in temperatures], mirrored=mirrored)
 
 
 def _write_and_check(released: Released, folder: Path, crops: Array) -> None:
@@ -209,13 +206,14 @@ def _manifest(folder: Path, name: str, members: list[Member], *, mirrored: bool)
     weights = {key: value for member in members for key, value in member.weights_from.items()}
     terms = {key: value for member in members for key, value in member.weight_terms.items()}
     recipe = {"data": first.recipe["data"], "mirrored": mirrored, "members": [member.recipe for member in members]}
+    relevance = open_graph(folder / _GRAPHS["fp32"]).get_outputs()[1:]
     return Manifest(
         name=name,
         labels=first.labels,
         contract_id=contract_id(),
         input=GraphInput(),
         output=GraphOutput(shape=(-1, len(first.labels))),
-        explain=_relevance(folder / _GRAPHS["fp32"]),
+        explain=Relevance(name=relevance[0].name, shape=(-1, *relevance[0].shape[1:])) if relevance else None,
         graphs={
             precision: GraphFile(file=file, sha256=sha256_of(folder / file))
             for precision, file in _GRAPHS.items()
@@ -265,26 +263,18 @@ def _licensed(manifest: Manifest) -> Manifest:
     return manifest.model_copy(update={"license": _license(manifest.learned_from, manifest.weight_terms)})
 
 
-def _relevance(graph: Path) -> Relevance | None:
-    outputs = open_graph(graph).get_outputs()
-    if len(outputs) == 1:
-        return None
-    rows, columns = outputs[1].shape[1:]
-    return Relevance(name=outputs[1].name, shape=(-1, rows, columns))
-
-
 def _shareable(values: dict[str, Any]) -> dict[str, Any]:
     """Remove local paths from a recipe; runs and artifacts keep the last two parts of their paths."""
+
+    def short(path: str) -> str:
+        return "/".join(Path(path).parts[-2:])
+
     for source in (*values["data"]["train"], values["data"]["valid"]):
         source["root"] = None
     model, distillation = values["model"], values["distillation"]
-    model["init_from"] = model["init_from"] and _short(model["init_from"])
-    distillation["teachers"] = [_short(teacher) for teacher in distillation["teachers"]]
+    model["init_from"] = model["init_from"] and short(model["init_from"])
+    distillation["teachers"] = [short(teacher) for teacher in distillation["teachers"]]
     return values
-
-
-def _short(path: str) -> str:
-    return "/".join(Path(path).parts[-2:])
 
 
 def _license(learned_from: Iterable[str], weight_terms: dict[str, str]) -> str:
@@ -316,7 +306,16 @@ def main(arguments: list[str] | None = None) -> int:
     logging.basicConfig(level=logging.ERROR, format="%(message)s", handlers=[RichHandler(show_path=False)])
     logger.setLevel(logging.INFO)
     try:
-        folder = _run(options)
+        folder = options.folders[0]
+        if options.refit:
+            refit(folder, tuple(options.also))
+        elif options.card:
+            rewrite_card(folder)
+        else:
+            folder = export(
+                options.folders, options.tag, arch=options.arch, mirrored=not options.one_view,
+                artifacts_dir=options.artifacts, also=tuple(options.also),
+            )  # fmt: skip
     except (MienError, OSError) as error:
         logger.error("%s", error)
         return 1
@@ -324,17 +323,3 @@ def main(arguments: list[str] | None = None) -> int:
         write_atomic(options.artifacts / POINTERS[options.pointer], folder.name + "\n")
     logger.info("wrote %s", folder)
     return 0
-
-
-def _run(options: argparse.Namespace) -> Path:
-    also = tuple(options.also)
-    if options.refit:
-        refit(options.folders[0], also)
-    elif options.card:
-        rewrite_card(options.folders[0])
-    else:
-        return export(
-            options.folders, options.tag, arch=options.arch, mirrored=not options.one_view,
-            artifacts_dir=options.artifacts, also=also,
-        )  # fmt: skip
-    return Path(options.folders[0])

@@ -63,10 +63,10 @@ class Comparison:
     def obstacles(self) -> list[str]:
         """Messages about failed release criteria."""
         slow = [batch for batch, (fp32_ms, int8_ms) in self.median_ms.items() if int8_ms >= fp32_ms]
-        found = [f"not faster than fp32 at batch {batch}" for batch in slow]
+        obstacles = [f"not faster than fp32 at batch {batch}" for batch in slow]
         if self.change.value < -MAX_LOSS:
-            found.append(f"mean class accuracy drops by {-100 * self.change.value:.2f} points, the limit is 0.5")
-        return found
+            obstacles.append(f"mean class accuracy drops by {-100 * self.change.value:.2f} points, the limit is 0.5")
+        return obstacles
 
 
 class _Crops(CalibrationDataReader):  # type: ignore[misc]  # the library has no types
@@ -156,10 +156,10 @@ def compare(manifest: Manifest, fp32: Path, int8: Path, kind: str, root: Path, *
     sessions = [open_graph(path, threads=THREADS, spinning=False) for path in (fp32, int8)]
     evaluations = [score_graph(path, manifest, faces) for path in (fp32, int8)]
     logits = [run_graph(session, faces.crops) for session in sessions]
-    predicted = [manifest.probabilities(one, "balanced").argmax(axis=1) for one in logits]
+    predicted = [manifest.probabilities(logits_of_graph, "balanced").argmax(axis=1) for logits_of_graph in logits]
 
     def change(chosen: Array) -> float:
-        before, after = (metrics.confusion(one[chosen], faces.labels[chosen]) for one in predicted)
+        before, after = (metrics.confusion(classes[chosen], faces.labels[chosen]) for classes in predicted)
         return metrics.mean_class_accuracy(after) - metrics.mean_class_accuracy(before)
 
     timed = {batch: median_ms(sessions, np.ascontiguousarray(faces.crops[:batch]), rounds=rounds) for batch in BATCHES}

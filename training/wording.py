@@ -15,7 +15,7 @@ def percent(share: float, digits: int = 1, *, sign: str = "") -> str:
 
 def interval(figure: Interval, digits: int = 2, *, sign: str = "") -> str:
     """Format a share and its interval as percentages."""
-    value, low, high = (percent(one, digits, sign=sign) for one in (figure.value, figure.low, figure.high))
+    value, low, high = (percent(share, digits, sign=sign) for share in (figure.value, figure.low, figure.high))
     return f"{value} ({low} to {high})"
 
 

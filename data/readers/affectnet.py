@@ -70,8 +70,8 @@ class AffectNet(ListedReader):
         self._path_by_file = {"/".join(name.split("/")[-2:]): name for name in self.tree.names}
         self._left_out: dict[str, Counter[str]] = {"train": Counter(), "test": Counter()}
         self._from_csv = any(self.tree.prefix_of(name) is not None for name in _CSV.values())
-        found = self._listed() if self._from_csv else self._in_folders()
-        self._take(found)
+        samples = self._listed() if self._from_csv else self._in_folders()
+        self._take(samples)
         if not any(self._by_split.values()):
             raise self.error(f"neither training.csv nor train/0/*.jpg in {root}")
 
@@ -79,8 +79,10 @@ class AffectNet(ListedReader):
         """Return the paper's counts, adjusted for held-out faces; {} for class folders, which are partial copies."""
         if not self._from_csv:
             return {}
-        found = {split: dict(zip(EXPRESSIONS, counts, strict=True)) for split, counts in _PUBLISHED.items()}
-        train, test = ({label: counts[label] for label in self.labels} for counts in (found["train"], found["test"]))
+        published = {split: dict(zip(EXPRESSIONS, counts, strict=True)) for split, counts in _PUBLISHED.items()}
+        train, test = (
+            {label: counts[label] for label in self.labels} for counts in (published["train"], published["test"])
+        )
         if not self.hold_out_valid:
             return {"train": train, "test": test}
         valid = {label: int(count * VALID_SHARE) for label, count in train.items()}
@@ -105,10 +107,10 @@ class AffectNet(ListedReader):
             else:
                 self._by_split["test"].append(sample)
         for members in by_label.values():
-            held = hold_out([one.key for one in members], VALID_SHARE) if self.hold_out_valid else frozenset()
-            for one in members:
-                split = "valid" if one.key in held else "train"
-                self._by_split[split].append(replace(one, split=split))
+            held = hold_out([sample.key for sample in members], VALID_SHARE) if self.hold_out_valid else frozenset()
+            for sample in members:
+                split = "valid" if sample.key in held else "train"
+                self._by_split[split].append(replace(sample, split=split))
 
     def _listed(self) -> Iterator[Sample]:
         for split, name in _CSV.items():

@@ -104,10 +104,10 @@ class Reader(ABC):
 
     def labeled(self, split: str) -> list[Sample]:
         """List the samples with one of `labels`, sorted by key. Raises: DatasetError, also if there are none."""
-        found = [sample for sample in self.samples(split) if sample.label in self.labels]
-        if not found:
+        labeled = [sample for sample in self.samples(split) if sample.label in self.labels]
+        if not labeled:
             raise DatasetError(f"{self.kind}: split {split!r} has no faces labeled {', '.join(self.labels)}")
-        return found
+        return labeled
 
     def clean_options(self, split: str) -> Mapping[str, object]:
         """Return the options that remove faces of a split that resemble a face of train; {} if there are none."""
@@ -173,14 +173,14 @@ def frame(image: Array, sample: Sample) -> Array:
 def readers() -> Mapping[str, type[Reader]]:
     """Return every reader in this folder by its kind."""
     package = importlib.import_module("mien.data.readers")
-    found: dict[str, type[Reader]] = {}
+    by_kind: dict[str, type[Reader]] = {}
     for module_info in pkgutil.iter_modules(package.__path__):
         module = importlib.import_module(f"{package.__name__}.{module_info.name}")
         for value in vars(module).values():
             defined_here = inspect.isclass(value) and value.__module__ == module.__name__
             if defined_here and issubclass(value, Reader) and hasattr(value, "kind"):
-                found[value.kind] = value
-    return MappingProxyType(dict(sorted(found.items())))
+                by_kind[value.kind] = value
+    return MappingProxyType(dict(sorted(by_kind.items())))
 
 
 def open_reader(kind: str, root: Path | str, **options: object) -> Reader:

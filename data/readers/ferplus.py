@@ -86,10 +86,10 @@ class FerPlus(Reader):
         self.labels = LABELS if classes == 7 else EIGHT_LABELS
         self.exclude_near_duplicates_of = tuple(exclude_near_duplicates_of)
         self._left_out: dict[str, Counter[str]] = {}
-        found = [self.tree.prefix_of(f"{folder}/label.csv") for folder in _FOLDERS.values()]
-        if all(prefix is None for prefix in found):
+        prefixes = [self.tree.prefix_of(f"{folder}/label.csv") for folder in _FOLDERS.values()]
+        if all(prefix is None for prefix in prefixes):
             raise self.error(f"no FER2013Train/label.csv, FER2013Valid/label.csv or FER2013Test/label.csv in {root}")
-        self._prefix = next(prefix for prefix in found if prefix is not None)
+        self._prefix = next(prefix for prefix in prefixes if prefix is not None)
         absent = set(self.exclude_near_duplicates_of) - set(self.splits())
         if absent:
             raise self.error(f"exclude_near_duplicates_of={','.join(sorted(absent))}, but {root} has no such split")

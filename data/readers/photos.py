@@ -57,16 +57,16 @@ class Photos(Reader):
 
     def _read_split(self, split: str) -> list[Sample]:
         name = self._prefix + _TABLE
-        found, self._left_out = [], Counter[str]()
+        samples, self._left_out = [], Counter[str]()
         for line, row in enumerate(self.tree.read_csv(name), start=2):
             try:
                 reason = self._reason_against(row)
-                found += [] if reason else [_sample(row, split)]
+                samples += [] if reason else [_sample(row, split)]
             except (KeyError, TypeError, ValueError) as error:
                 raise self.error(f"{name} line {line}: {error!r} in {row}") from error
             self._left_out[reason] += bool(reason)
         self._left_out += Counter()  # drops zero counts
-        return found
+        return samples
 
     def _reason_against(self, row: Mapping[str, str]) -> str:
         if not row["face"]:

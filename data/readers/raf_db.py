@@ -104,8 +104,8 @@ class RafDb(RafDbReader):
     ) -> None:
         super().__init__(root, hold_out_valid=hold_out_valid)
         self.images = images
-        found = [(name, self.tree.prefix_of(name)) for name in _LABEL_FILES]
-        present = [f"{prefix}{name}" for name, prefix in found if prefix is not None]
+        prefixes = [(name, self.tree.prefix_of(name)) for name in _LABEL_FILES]
+        present = [f"{prefix}{name}" for name, prefix in prefixes if prefix is not None]
         if not present:
             raise self.error(f"no {_LABEL_FILES[0]} in {root}")
         self._label_by_id = self._read_labels(present[0])

@@ -36,11 +36,11 @@ class RafDbKaggle(RafDbReader):
 
     def __init__(self, root: Path | str, *, hold_out_valid: bool = True) -> None:
         super().__init__(root, hold_out_valid=hold_out_valid)
-        found = [match for name in self.tree.names if (match := _IMAGE.fullmatch(name))]
-        if not found:
+        matches = [match for name in self.tree.names if (match := _IMAGE.fullmatch(name))]
+        if not matches:
             raise self.error(f"no DATASET/train/1/*.jpg in {root}")
-        self._prefix = found[0]["prefix"]
-        self._in_folders = {match["key"]: self._label(match["number"], match["key"]) for match in found}
+        self._prefix = matches[0]["prefix"]
+        self._in_folders = {match["key"]: self._label(match["number"], match["key"]) for match in matches}
         listed = {key: label for part in ("train", "test") for key, label in self._listed(part).items()}
         self._label_by_key = listed or self._in_folders
         by_id = {_id_of(key): label for key, label in self._label_by_key.items()}

@@ -64,17 +64,17 @@ def face_network_path(path: Path | str | None = None) -> Path:
 
 def read_face_network(path: Path | str | None = None) -> FaceNetworkFile:
     """Read the weights. Raises: PretrainedWeightsUnavailable, for a missing or different file."""
-    found = face_network_path(path)
+    file = face_network_path(path)
     try:
-        content = found.read_bytes()
+        content = file.read_bytes()
     except OSError as error:
         raise PretrainedWeightsUnavailable(
-            f"{found}: cannot be read ({error.strerror}). Get it with: {_HOW_TO_GET}."
+            f"{file}: cannot be read ({error.strerror}). Get it with: {_HOW_TO_GET}."
         ) from error
     sha256 = hashlib.sha256(content).hexdigest()
     if sha256 != FILE_SHA256:
         raise PretrainedWeightsUnavailable(
-            f"{found}: sha256 {sha256[:12]}..., expected {FILE_SHA256[:12]}...; the file is damaged or from another "
+            f"{file}: sha256 {sha256[:12]}..., expected {FILE_SHA256[:12]}...; the file is damaged or from another "
             f"release. Get it with: {_HOW_TO_GET}."
         )
     return _parse(content)

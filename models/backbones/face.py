@@ -86,9 +86,9 @@ class FaceResNet(nn.Module):
         return self.feature_map(pixels).mean(dim=(2, 3))
 
     def forward(self, pixels: Tensor) -> Heads:  # (B, C, P, P)
-        found = self.feature_map(pixels)
-        logits = self.head(self.drop(found.mean(dim=(2, 3))))  # (B, classes)
-        return Heads(logits, class_maps=class_activation_maps(found, self.head))
+        features = self.feature_map(pixels)
+        logits = self.head(self.drop(features.mean(dim=(2, 3))))  # (B, classes)
+        return Heads(logits, class_maps=class_activation_maps(features, self.head))
 
     def load_dlib(self, layers: list[Layer]) -> None:
         """Take dlib's convolutions and affine layers, in the order of its file; extra ones are ignored."""

@@ -56,10 +56,10 @@ def decode(grids: dict[str, Array], *, cells_across: Array, threshold: float) ->
 def _cells(cls: Array, obj: Array, bbox: Array, kps: Array, *, stride: int, columns: int, threshold: float) -> Array:
     """Faces of one grid above the threshold, (N, 15) float32."""
     scores = np.sqrt(np.clip(cls[:, 0], 0, 1) * np.clip(obj[:, 0], 0, 1))
-    found = np.flatnonzero(scores >= threshold)
-    origin = np.stack([found % columns, found // columns], axis=1).astype(np.float32)
-    sizes = np.exp(bbox[found, 2:]) * stride
-    corners = (origin + bbox[found, :2]) * stride - sizes / 2
-    landmarks = (kps[found].reshape(-1, 5, 2) + origin[:, None]) * stride
-    fields = [corners, sizes, landmarks.reshape(-1, 10), scores[found, None]]
+    chosen = np.flatnonzero(scores >= threshold)
+    origin = np.stack([chosen % columns, chosen // columns], axis=1).astype(np.float32)
+    sizes = np.exp(bbox[chosen, 2:]) * stride
+    corners = (origin + bbox[chosen, :2]) * stride - sizes / 2
+    landmarks = (kps[chosen].reshape(-1, 5, 2) + origin[:, None]) * stride
+    fields = [corners, sizes, landmarks.reshape(-1, 10), scores[chosen, None]]
     return np.concatenate(fields, axis=1).astype(np.float32)

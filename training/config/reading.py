@@ -8,8 +8,7 @@ from typing import Any, TypeVar, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from mien.training.config.errors import RecipeError
-from mien.training.config.recipe import Recipe
+from mien.training.config.schema import Recipe, RecipeError
 
 S = TypeVar("S", bound=BaseModel)
 

@@ -60,12 +60,12 @@ def _sources(manifest: DetectorManifest) -> str:
 def _table(metrics: dict[str, list[DetectorMetric]]) -> str:
     lines = [f"| on held-out images | faces | {' | '.join(metrics)} |", "| --- " * (2 + len(metrics)) + "|"]
     for rows in zip(*metrics.values(), strict=True):
-        cells = " | ".join(_cell(one.name, one.estimate) for one in rows)
+        cells = " | ".join(_cell(metric.name, metric.estimate) for metric in rows)
         lines.append(f"| {rows[0].name} | {rows[0].faces} | {cells} |")
     return "\n".join(lines)
 
 
-def _cell(name: str, one: Interval) -> str:
+def _cell(name: str, estimate: Interval) -> str:
     if name.startswith(("recall", "precision")):
-        return f"{interval(one, 1)} %"
-    return f"{one.value:.3f} ({one.low:.3f} to {one.high:.3f})"
+        return f"{interval(estimate, 1)} %"
+    return f"{estimate.value:.3f} ({estimate.low:.3f} to {estimate.high:.3f})"

@@ -91,8 +91,10 @@ def evaluate(detect: Detect, images: LabeledImages) -> list[DetectorMetric]:
     plain = [compare(detect(item.read()), reference_faces(item), item.faces[:, :4]) for item in images.items]
     metrics = [
         _recall(f"recall, faces of {MIN_FACE_PX:.0f} px and more", plain),
-        _share("false positives per 100 faces", plain, lambda one: 100 * one.false, _faces),
-        _share("precision", plain, lambda one: one.detections - one.false, lambda one: one.detections),
+        _share("false positives per 100 faces", plain, lambda matches: 100 * matches.false, _faces),
+        _share(
+            "precision", plain, lambda matches: matches.detections - matches.false, lambda matches: matches.detections
+        ),
         _error("landmark error, mean", plain),
         _median_error("landmark error, median", plain),
     ]
@@ -159,7 +161,7 @@ def _under(item: LabeledImage, scale: float, angle_deg: float) -> tuple[Array, A
 
 def _share(name: str, views: list[Matches], part: Count, whole: Count) -> DetectorMetric:
     """Ratio of two sums over images, with its interval; NaN if there are no faces."""
-    parts, wholes = np.array([part(one) for one in views]), np.array([whole(one) for one in views])
+    parts, wholes = np.array([part(matches) for matches in views]), np.array([whole(matches) for matches in views])
 
     def statistic(chosen: Array) -> float:
         total = wholes[chosen].sum()
@@ -169,25 +171,25 @@ def _share(name: str, views: list[Matches], part: Count, whole: Count) -> Detect
 
 
 def _recall(name: str, views: list[Matches]) -> DetectorMetric:
-    return _share(name, views, lambda one: float(one.found.sum()), _faces)
+    return _share(name, views, lambda matches: float(matches.found.sum()), _faces)
 
 
 def _error(name: str, views: list[Matches]) -> DetectorMetric:
-    return _share(name, views, lambda one: float(one.errors.sum()), lambda one: len(one.errors))
+    return _share(name, views, lambda matches: float(matches.errors.sum()), lambda matches: len(matches.errors))
 
 
 def _median_error(name: str, views: list[Matches]) -> DetectorMetric:
-    errors = np.concatenate([one.errors for one in views])
+    errors = np.concatenate([matches.errors for matches in views])
     estimate = bootstrap(lambda chosen: float(np.median(errors[chosen])), len(errors)) if len(errors) else _NOTHING
     return _metric(name, views, estimate)
 
 
 def _metric(name: str, views: list[Matches], estimate: Interval) -> DetectorMetric:
-    return DetectorMetric(name=name, faces=sum(len(one.found) for one in views), estimate=estimate)
+    return DetectorMetric(name=name, faces=sum(len(matches.found) for matches in views), estimate=estimate)
 
 
-def _faces(one: Matches) -> float:
-    return len(one.found)
+def _faces(matches: Matches) -> float:
+    return len(matches.found)
 
 
 def evaluate_artifact(
@@ -216,7 +218,9 @@ def table(metrics: dict[str, list[DetectorMetric]]) -> Table:
     """One row per metric, one column per detector."""
     out = Table("on held-out images", "faces", *metrics)
     for rows in zip(*metrics.values(), strict=True):
-        cells = [f"{one.estimate.value:.3f} ({one.estimate.low:.3f} to {one.estimate.high:.3f})" for one in rows]
+        cells = [
+            f"{metric.estimate.value:.3f} ({metric.estimate.low:.3f} to {metric.estimate.high:.3f})" for metric in rows
+        ]
         out.add_row(rows[0].name, str(rows[0].faces), *cells)
     return out
 
@@ -237,6 +241,6 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     console.print(table(metrics))
     if options.json:
-        values = {name: [one.model_dump() for one in each] for name, each in metrics.items()}
+        values = {name: [metric.model_dump() for metric in each] for name, each in metrics.items()}
         write_atomic(options.json, json.dumps({"artifact": manifest.name, "metrics": values}, indent=2) + "\n")
     return 0

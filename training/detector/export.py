@@ -80,7 +80,7 @@ def _first_manifest(
 def describe(folder: Path, recipe: DetectorRecipe) -> None:
     """Evaluate the graph of an artifact and write the metrics into its manifest and card."""
     manifest, metrics = evaluate_artifact(folder, recipe.data)
-    measured = tuple(one for one in metrics[manifest.name] if math.isfinite(one.estimate.value))
+    measured = tuple(metric for metric in metrics[manifest.name] if math.isfinite(metric.estimate.value))
     manifest = manifest.model_copy(update={"metrics": measured})
     card = render(manifest, metrics)
     write_atomic(folder / "card.md", card)

@@ -36,8 +36,8 @@ def check_graph(network: FaceFPN, path: Path, image: Array) -> float:
     for height, width in _SIDES:
         pixels = np.resize(image, (height, width, 3)).transpose(2, 0, 1)[None].astype(np.float32)
         expected = released(torch.from_numpy(pixels))
-        found = session.run(list(OUTPUTS), {"input": pixels})
-        worst = max(worst, *(float(np.abs(a.numpy() - b).max()) for a, b in zip(expected, found, strict=True)))
+        outputs = session.run(list(OUTPUTS), {"input": pixels})
+        worst = max(worst, *(float(np.abs(a.numpy() - b).max()) for a, b in zip(expected, outputs, strict=True)))
     if not worst <= MAX_DIFFERENCE:
         raise ExportError(f"{path.name}: an output differs from torch by {worst:.2e}, more than {MAX_DIFFERENCE:g}")
     return worst

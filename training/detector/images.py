@@ -77,8 +77,10 @@ def load_images(data: DetectorData, split: Split) -> LabeledImages:
 def _files(folder: ImageFolder, split: Split) -> list[tuple[Path, str]]:
     """Files of a split and their SHA-256, sorted by it."""
     root = folder.resolved_root()
-    found = sorted((sha256_of(path), path) for path in root.rglob("*") if path.suffix.lower() in _SUFFIXES)
-    chosen = {sha256: path for sha256, path in found if (int(sha256[:8], 16) % _VALID_SHARE == 0) == (split == "valid")}
+    hashed = sorted((sha256_of(path), path) for path in root.rglob("*") if path.suffix.lower() in _SUFFIXES)
+    chosen = {
+        sha256: path for sha256, path in hashed if (int(sha256[:8], 16) % _VALID_SHARE == 0) == (split == "valid")
+    }
     if not chosen:
         raise DatasetError(f"{root}: no images for split {split}; expected {', '.join(sorted(_SUFFIXES))} files")
     share = _VALID_SHARE if split == "valid" else 1
@@ -108,6 +110,6 @@ def _labels(
 
 def _store(path: Path, labels: list[Array]) -> None:
     faces = np.concatenate(labels) if labels else np.empty((0, len(FIELDS)), np.float32)
-    arrays: dict[str, Any] = {"faces": faces, "counts": np.array([len(one) for one in labels])}
+    arrays: dict[str, Any] = {"faces": faces, "counts": np.array([len(faces) for faces in labels])}
     with atomic_path(path) as part, part.open("wb") as file:
         np.savez(file, **arrays)

@@ -105,11 +105,14 @@ def losses(grids: list[Grid], targets: list[Targets], weights: DetectorLoss) -> 
     )
     height, width = grids[0].cls.shape[2:]
     corners, strides = cells(height * STRIDES[0], width * STRIDES[0])
-    assigned = [assign(one, corners, strides) for one in targets]
-    face, counts = torch.stack([one.face for one in assigned]), torch.stack([one.counts for one in assigned])
+    assigned = [assign(target, corners, strides) for target in targets]
+    face, counts = (
+        torch.stack([target.face for target in assigned]),
+        torch.stack([target.counts for target in assigned]),
+    )
     image, cell = torch.nonzero(face >= 0, as_tuple=True)
-    first = torch.tensor([0, *(len(one.faces) for one in targets)]).cumsum(0)
-    wanted = torch.cat([one.faces for one in targets])[face[image, cell] + first[image]]  # (P, 14) px
+    first = torch.tensor([0, *(len(target.faces) for target in targets)]).cumsum(0)
+    wanted = torch.cat([target.faces for target in targets])[face[image, cell] + first[image]]  # (P, 14) px
     corners, strides, wanted, counts = (tensor.to(bbox.device) for tensor in (corners, strides, wanted, counts))
     true = torch.cat([wanted[:, :2], wanted[:, :2] + wanted[:, 2:4]], dim=1)
     predicted = to_boxes(bbox[image, cell], corners[cell], strides[cell, None])

@@ -38,9 +38,9 @@ class Scenes:
 
     def __init__(self, images: LabeledImages, config: SceneConfig, *, weights: dict[str, float], seed: int) -> None:
         self._images, self._config, self._seed = images.items, config, seed
-        counts = {name: sum(one.folder == name for one in images.items) for name in weights}
-        chances = np.array([weights[one.folder] / counts[one.folder] for one in images.items])
-        has_face = np.array([len(sure_faces(one.faces)) > 0 for one in images.items])
+        counts = {name: sum(image.folder == name for image in images.items) for name in weights}
+        chances = np.array([weights[image.folder] / counts[image.folder] for image in images.items])
+        has_face = np.array([len(sure_faces(image.faces)) > 0 for image in images.items])
         self._any, self._with_face = _cumulative(chances), _cumulative(chances * has_face)
         self._without_face = _cumulative(chances * ~has_face)
 

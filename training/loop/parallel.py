@@ -39,10 +39,10 @@ class World:
 
     def gather(self, value: Value) -> list[Value]:
         """Values of all processes, by rank; all of them must call it."""
-        found: list[Value] = [value] * self.size
+        values: list[Value] = [value] * self.size
         if self.size > 1:
-            distributed.all_gather_object(found, value)
-        return found
+            distributed.all_gather_object(values, value)
+        return values
 
     def first_alone(self, work: Callable[[], Value]) -> Value:
         """Run `work` on rank 0, then on the others, which can use its files."""

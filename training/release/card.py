@@ -49,10 +49,10 @@ def render(manifest: Manifest) -> str:
 def _headline(manifest: Manifest) -> str:
     """Share of faces that can be labeled with 95 % accuracy."""
     lines, first = [], manifest.metrics[0]
-    for one in manifest.metrics:
-        if one.coverage_at_95 is not None and (one.data, one.split) == (first.data, first.split):
-            faces = f"{'clean ' if one.clean else ''}{one.data} {one.split} faces, {one.prior}"
-            lines.append(f"- **{interval(one.coverage_at_95)} %** of {faces}")
+    for scored in manifest.metrics:
+        if scored.coverage_at_95 is not None and (scored.data, scored.split) == (first.data, first.split):
+            faces = f"{'clean ' if scored.clean else ''}{scored.data} {scored.split} faces, {scored.prior}"
+            lines.append(f"- **{interval(scored.coverage_at_95)} %** of {faces}")
     return "Coverage at 95 % selective accuracy:\n\n" + "\n".join(lines)
 
 
@@ -122,10 +122,10 @@ def _limits(manifest: Manifest) -> str:
 def _tables(scored: tuple[SplitMetrics, ...], command: str) -> str:
     """One table per split, with one column per prior and subset."""
     tables = []
-    for (data, split), group in groupby(scored, key=lambda one: (one.data, one.split)):
+    for (data, split), group in groupby(scored, key=lambda column: (column.data, column.split)):
         columns = list(group)
-        heads = [f"{'clean, ' if one.clean else ''}{one.prior}, {one.faces:,} faces" for one in columns]
-        rows = [dict(one.shares()) for one in columns]
+        heads = [f"{'clean, ' if column.clean else ''}{column.prior}, {column.faces:,} faces" for column in columns]
+        rows = [dict(column.shares()) for column in columns]
         lines = [
             f"| {name} | " + " | ".join(interval(row[name]) if name in row else "" for row in rows) + " |"
             for name in rows[0]

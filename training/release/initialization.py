@@ -111,14 +111,14 @@ def _fit_positions(network: FaceNetwork, weights: dict[str, Tensor], own: dict[s
     transformer: Any = network.backbone.network
     has_token = "backbone.network.dist_token" in weights
     prefix = 2 if has_token else 1
-    found = weights[_POSITIONS]  # (1, prefix + side * side, dim)
-    side, new_side = round((found.shape[1] - prefix) ** 0.5), transformer.patch_embed.grid_size[0]
-    if side**2 != found.shape[1] - prefix or found.shape[2] != own[_POSITIONS].shape[2]:
+    positions = weights[_POSITIONS]  # (1, prefix + side * side, dim)
+    side, new_side = round((positions.shape[1] - prefix) ** 0.5), transformer.patch_embed.grid_size[0]
+    if side**2 != positions.shape[1] - prefix or positions.shape[2] != own[_POSITIONS].shape[2]:
         return ""  # `_check` reports the mismatch
-    patches = resample_abs_pos_embed(found[:, prefix:], [new_side, new_side], [side, side], num_prefix_tokens=0)
+    patches = resample_abs_pos_embed(positions[:, prefix:], [new_side, new_side], [side, side], num_prefix_tokens=0)
     fitted = own[_POSITIONS].clone()
     kept = min(prefix, transformer.num_prefix_tokens)
-    fitted[:, :kept] = found[:, :kept]
+    fitted[:, :kept] = positions[:, :kept]
     fitted[:, transformer.num_prefix_tokens :] = patches
     weights[_POSITIONS] = fitted
     if not hasattr(transformer, "dist_token"):
@@ -140,9 +140,9 @@ def _check(
         if key in weights and weights[key].shape != own[key].shape
     ]
     problems = [
-        f"{name} {len(found)}, first {found[0]}"
-        for name, found in (("missing", missing), ("unexpected", unknown), ("with another shape", shapes))
-        if found
+        f"{name} {len(names)}, first {names[0]}"
+        for name, names in (("missing", missing), ("unexpected", unknown), ("with another shape", shapes))
+        if names
     ]
     if problems:
         raise InitialWeightsError(

@@ -50,7 +50,7 @@ def fit_operating_point(logits: Array, labels: Array) -> OperatingPoint:
     by_tau = {tau: _cross_fitted(logits, labels, tau) for tau in _TAUS}
     bound = max(MAX_ECE, metrics.ece(by_tau[0.0], labels))
     allowed = [tau for tau in _TAUS if metrics.ece(by_tau[tau], labels) <= bound]
-    tau = max(allowed, key=lambda one: _sum_of_accuracies(by_tau[one], labels))  # the smallest of equals
+    tau = max(allowed, key=lambda tau: _sum_of_accuracies(by_tau[tau], labels))  # the smallest of equals
     return OperatingPoint(
         calibration=fit_calibration(logits, labels, tau),
         tau=tau,

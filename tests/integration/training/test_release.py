@@ -163,7 +163,7 @@ def test_an_invalid_name_or_split_is_found_before_the_export(
     complaint: str,
 ) -> None:
     monkeypatch.setenv("MIEN_DATA_DIR", str(tmp_path))
-    monkeypatch.setattr(export, "_fill", pytest.fail)
+    monkeypatch.setattr(export, "_write_and_check", pytest.fail)
     with pytest.raises(MienError, match=complaint):
         export.export([released[1]], tag, artifacts_dir=tmp_path / "artifacts", also=also)
 

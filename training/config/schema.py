@@ -1,0 +1,294 @@
+"""Recipes: all options of a run, with their defaults."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Final, Literal, Self
+
+from pydantic import Field, model_validator
+
+from mien.data.augment import AugmentConfig
+from mien.data.errors import MienError
+from mien.data.folds import Grouping
+from mien.models.backbones import BackboneConfig
+from mien.models.strict import StrictModel
+
+Sampler = Literal["instance", "class", "square_root"]
+DistillationMode = Literal["none", "soft", "hard", "token-soft", "token-hard"]
+DATA_DIR_VARIABLE: Final = "MIEN_DATA_DIR"
+WEIGHT_SUFFIXES: Final = (".safetensors", ".pth", ".pt", ".bin")
+
+
+class RecipeError(MienError, ValueError):
+    """An invalid recipe."""
+
+
+def default_root(name: str) -> Path:
+    """Folder of a data set in $MIEN_DATA_DIR. Raises: RecipeError, if it is not set."""
+    folder = os.environ.get(DATA_DIR_VARIABLE)
+    if not folder:
+        raise RecipeError(
+            f"data set {name}: no root in the recipe and ${DATA_DIR_VARIABLE} is not set. "
+            f"Set {DATA_DIR_VARIABLE} to the folder with {name}/; data/README.md describes how to get it."
+        )
+    return Path(folder) / name
+
+
+class FoldConfig(StrictModel):
+    """A part of a split for cross-validation: one fold, or all others."""
+
+    of: int = Field(ge=2, description="number of folds")
+    index: int = Field(ge=0, description="number of the fold, from 0")
+    take: Literal["fold", "others"]
+    group_by: Grouping = Field("none", description="what stays in one fold: a person, a photo, near-duplicates")
+
+    @model_validator(mode="after")
+    def _within(self) -> Self:
+        if self.index >= self.of:
+            raise ValueError(f"index {self.index}: expected 0 to {self.of - 1}")
+        return self
+
+
+class DataSource(StrictModel):
+    """One split of one data set."""
+
+    kind: str
+    split: str
+    root: Path | None = Field(None, description=f"folder or zip; default: ${DATA_DIR_VARIABLE}/<kind>")
+    options: dict[str, Any] = Field(default_factory=dict, description="options of the reader")
+    target: Literal["votes", "label", "teacher"] = Field(
+        "label", description="target of the loss: vote shares, one class, or only the output of the teacher"
+    )
+    fraction: float = Field(
+        1.0, gt=0, le=1, description="share of each class; smaller shares are subsets of larger ones"
+    )
+    fold: FoldConfig | None = Field(None, description="part of the split for cross-validation")
+
+    def resolved_root(self) -> Path:
+        """Folder of the set. Raises: RecipeError, if there is neither a root nor the environment variable."""
+        return self.root or default_root(self.kind)
+
+
+class DataConfig(StrictModel):
+    """Training splits, and the split that selects the best epoch; test splits are rejected."""
+
+    train: tuple[DataSource, ...] = Field(min_length=1)
+    valid: DataSource
+    cache_dir: Path = Path("cache")
+    sampler: Sampler = Field(
+        "instance",
+        description="instance: every face once per epoch; class, square_root: sampling by class (Kang et al. 2020)",
+    )
+    allow_missing_classes: bool = Field(False, description="train even if a class has no faces")
+
+    @model_validator(mode="after")
+    def _no_test_split(self) -> Self:
+        for source in (*self.train, self.valid):
+            if source.split == "test":
+                raise ValueError(
+                    f"{source.kind}: the test split is for the final evaluation only, not for training or selection"
+                )
+        return self
+
+
+class ModelConfig(BackboneConfig):
+    """Configuration of the network and of its initial weights."""
+
+    arch: str | None = Field(
+        None, pattern=r"^[a-z0-9_]+$", description="first part of the artifact's name; default: name"
+    )
+    init_from: Path | None = Field(
+        None, description="initial weights: run folder, artifact folder, or state dict (.safetensors, .pth)"
+    )
+    init_terms: str | None = Field(None, description="license of a weights file; the release inherits it")
+
+    @model_validator(mode="after")
+    def _one_start(self) -> Self:
+        if self.pretrained and self.init_from is not None:
+            raise ValueError("pretrained and init_from both set the initial weights: choose one")
+        if self.init_from is not None and self.init_from.suffix in WEIGHT_SUFFIXES and not self.init_terms:
+            raise ValueError(
+                f"init_from {self.init_from} is a file of third-party weights: name their publisher and license in "
+                "init_terms, as the release inherits the license"
+            )
+        return self
+
+
+class OptimConfig(StrictModel):
+    """Optimizer, cosine schedule with warm-up, and moving average of the weights for validation and export."""
+
+    removed: ClassVar[Mapping[str, object]] = {"momentum": 0.9, "nesterov": True, "ema_warmup": True}
+
+    name: str = Field(
+        "adamw", description="any of timm's optimizers, e.g. adamw, sgd (Nesterov), momentum (SGD), lamb, muon, adamp"
+    )
+    options: dict[str, Any] = Field(default_factory=dict, description="optimizer options, e.g. {betas: [0.9, 0.95]}")
+    learning_rate: float = Field(1e-3, gt=0)
+    min_learning_rate: float = Field(1e-5, ge=0)
+    weight_decay: float = Field(0.05, ge=0)
+    warmup_epochs: float = Field(1.0, ge=0)
+    clip_grad_norm: float | None = Field(1.0, gt=0)
+    sam_rho: float | None = Field(
+        None,
+        gt=0,
+        description="radius of sharpness-aware minimization (Foret et al. 2021), e.g. 0.05; doubles the time per step",
+    )
+    ema_decay: float | None = Field(
+        0.998,
+        ge=0,
+        lt=1,
+        description="decay of the moving average of the weights, at step t at most 1 - t^(-2/3); null: no average",
+    )
+    layer_decay: float | None = Field(
+        None, gt=0, le=1, description="factor of the learning rate of each layer relative to the next one"
+    )
+
+
+class RuntimeConfig(StrictModel):
+    """Device and speed. The result changes only by rounding, and by `accumulate` in networks with BatchNorm."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    precision: Literal["fp32", "bf16", "fp16"] = Field("bf16", description="fp16 uses loss scaling and requires cuda")
+    compile: bool = Field(False, description="torch.compile: slow start, faster steps; requires a C compiler")
+    accumulate: int = Field(
+        1,
+        ge=1,
+        description="parts per batch; gradients are the same, but BatchNorm normalizes each part separately",
+    )
+    workers: int = Field(1, ge=0)
+    threads: int | None = Field(None, ge=1)
+    checkpoint_every_steps: int = Field(200, ge=1)
+    log_every_steps: int = Field(10, ge=1)
+    tensorboard: bool = Field(False, description="also log to TensorBoard; requires pip install tensorboardX")
+    wandb: bool = Field(False, description="also log to Weights & Biases; requires pip install wandb")
+    mlflow: bool = Field(False, description="also log to MLflow at MLFLOW_TRACKING_URI; requires pip install mlflow")
+
+
+class DistillationConfig(StrictModel):
+    """Distillation as in DeiT (Touvron et al. 2021, section 4)."""
+
+    mode: DistillationMode = "none"
+    teachers: tuple[Path, ...] = Field(
+        (), description="run or artifact folders; several form an ensemble by mean probability"
+    )
+    weight: float = Field(0.5, ge=0, le=1, description="lambda, weight of the distillation loss")
+    temperature: float = Field(3.0, gt=0, description="tau of the soft modes")
+    views: Literal["augmented", "fixed"] = Field(
+        "augmented",
+        description="what the teachers see: each augmented crop, or, once per run, each face and its mirror image",
+    )
+
+    @model_validator(mode="after")
+    def _teacher_fits_mode(self) -> Self:
+        if (self.mode == "none") != (not self.teachers):
+            raise ValueError(
+                f"mode {self.mode!r} with {len(self.teachers)} teachers: every mode except none requires a teacher"
+            )
+        return self
+
+
+class RelabelConfig(StrictModel):
+    """Relabeling of faces that the network contradicts, as in SCN (Wang et al. 2020, section 3.4)."""
+
+    margin: float = Field(0.2, ge=0, lt=1, description="minimum lead of another class over the label")
+    from_epoch: int = Field(10, ge=1, description="number of epochs with the original labels")
+
+
+class LossConfig(StrictModel):
+    """Supervised loss."""
+
+    label_smoothing: float = Field(0.0, ge=0, lt=1)
+    logit_adjustment: float = Field(0.0, ge=0, description="tau of Menon et al. 2021, weight of the log prior")
+    class_balance: float | None = Field(
+        None, gt=0, lt=1, description="beta of Cui et al. 2019: class weights by effective number of faces"
+    )
+    relabel: RelabelConfig | None = Field(None, description="relabeling against label noise; null: off")
+    attention_consistency: float = Field(
+        0.0,
+        ge=0,
+        description="weight of EAC's consistency loss (Zhang et al. 2022), such as 5; doubles the time per step",
+    )
+
+    @model_validator(mode="after")
+    def _one_remedy(self) -> Self:
+        if self.logit_adjustment and self.class_balance is not None:
+            raise ValueError("logit_adjustment and class_balance both correct for rare classes: choose one")
+        return self
+
+
+class MixConfig(StrictModel):
+    """Mixup and CutMix by batch, as in timm.data.Mixup; with both, half of the mixed batches are CutMix."""
+
+    removed: ClassVar[Mapping[str, object]] = {"switch_probability": 0.5}
+
+    mixup: float = Field(0.0, ge=0, description="alpha of its Beta distribution; 0 is off")
+    cutmix: float = Field(0.0, ge=0, description="alpha of its Beta distribution; 0 is off")
+    probability: float = Field(1.0, ge=0, le=1, description="probability that a batch is mixed")
+
+
+class RunRecipe(StrictModel):
+    """Base of all recipes."""
+
+    name: str = Field(pattern=r"^[a-z0-9_]+$")
+    seed: int = Field(0, ge=0)
+    batch_size: int = Field(128, ge=2)
+    optim: OptimConfig = OptimConfig()
+    runtime: RuntimeConfig = RuntimeConfig()
+
+    @model_validator(mode="after")
+    def _parts_are_not_empty(self) -> Self:
+        if self.runtime.accumulate > self.batch_size:
+            raise ValueError(f"runtime.accumulate {self.runtime.accumulate} is above batch_size {self.batch_size}")
+        return self
+
+
+class FaceRecipe(RunRecipe):
+    """Base of the recipes for networks on crops of faces."""
+
+    epochs: int = Field(ge=1)
+    model: ModelConfig
+    augment: AugmentConfig = AugmentConfig()
+
+    @model_validator(mode="after")
+    def _warm_up_ends(self) -> Self:
+        if self.optim.warmup_epochs > self.epochs:
+            raise ValueError(
+                f"optim.warmup_epochs {self.optim.warmup_epochs:g} is more than epochs {self.epochs}: the learning "
+                "rate would never reach its value. Reduce optim.warmup_epochs."
+            )
+        return self
+
+
+class Recipe(FaceRecipe):
+    """Recipe of a training run."""
+
+    removed: ClassVar[Mapping[str, object]] = {"patience_epochs": None}
+
+    data: DataConfig
+    distillation: DistillationConfig = DistillationConfig()
+    loss: LossConfig = LossConfig()
+    mix: MixConfig = MixConfig()
+    select: Literal["accuracy", "mean_class_accuracy"] = "accuracy"
+
+    @model_validator(mode="after")
+    def _one_remedy_for_rare_classes(self) -> Self:
+        if self.data.sampler != "instance" and (self.loss.logit_adjustment or self.loss.class_balance is not None):
+            remedy = "logit_adjustment" if self.loss.logit_adjustment else "class_balance"
+            raise ValueError(
+                f"data.sampler {self.data.sampler} and loss.{remedy} both correct for rare classes: choose one"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _targets_exist(self) -> Self:
+        if self.loss.relabel is not None and (self.mix.mixup or self.mix.cutmix):
+            raise ValueError("loss.relabel with mix: predictions for mixed faces cannot contradict a label")
+        if self.distillation.views == "fixed" and (self.mix.mixup or self.mix.cutmix):
+            raise ValueError("distillation.views fixed with mix: the teachers see no mixed faces; use views augmented")
+        if all(source.target != "teacher" for source in self.data.train):
+            return self
+        if self.distillation.mode == "none" or self.loss.label_smoothing > 0:
+            raise ValueError(
+                "target teacher requires a distillation mode and label_smoothing 0: smoothing would create labels"
+            )
+        return self
