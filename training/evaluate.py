@@ -4,14 +4,14 @@
 
 Metrics are reported with and without the correction for rare classes, on the complete split and, if the reader can
 detect near-duplicates, on its clean faces: those that resemble no face of the train split. All metrics have 95 %
-bootstrap intervals over faces.
+bootstrap intervals over faces. --corruptions also measures corrupted faces (training/robustness.py).
 """
 
 import argparse
 import json
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +26,7 @@ from mien.data.errors import MienError
 from mien.data.readers.base import open_reader
 from mien.data.tree import DatasetError
 from mien.models.manifest import Interval, Manifest, Prior, SplitMetrics, load_artifact
+from mien.training import robustness
 from mien.training.command import add_data_arguments
 from mien.training.faces import FaceSet, read_faces
 from mien.training.loop import metrics
@@ -186,14 +187,34 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--artifact", type=Path, required=True, help="folder with manifest.json")
     add_data_arguments(parser)
     parser.add_argument("--json", type=Path, help="write all metrics to this file")
+    parser.add_argument("--corruptions", action="store_true", help="also measure corrupted faces, balanced prior")
+    parser.add_argument("--faces", type=int, metavar="N", help="number of random faces to corrupt (default: all)")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the results of --corruptions, as .png or .svg")
     chosen = parser.parse_args(arguments)
     kind, root = chosen.data
+    if chosen.plot and chosen.plot.suffix not in (".png", ".svg"):
+        parser.error(f"--plot {chosen.plot}: expected a name that ends with .png or .svg")
     try:
         manifest, evaluations = evaluate(chosen.artifact, kind, root, chosen.split, dict(chosen.option))
-        print_evaluations(evaluations, title=f"{manifest.name} on {kind} {chosen.split}")
+        title = f"{manifest.name} on {kind} {chosen.split}"
+        print_evaluations(evaluations, title=title)
+        rows: list[robustness.Row] = []
+        if chosen.corruptions:
+            faces = read_faces(kind, root, chosen.split, dict(chosen.option))
+            if chosen.faces is not None and chosen.faces < len(faces):
+                faces = faces.part(np.sort(np.random.default_rng(0).choice(len(faces), chosen.faces, replace=False)))
+            session = open_graph(chosen.artifact / manifest.graph("fp32").file)
+            rows = robustness.measure(
+                lambda crops: manifest.probabilities(run_graph(session, crops), "balanced"), faces
+            )
+            title += f", balanced, {len(faces):,} faces"
+            robustness.print_rows(rows, title=title)
+            if chosen.plot:
+                robustness.write_figure(chosen.plot, rows, title=title)
         if chosen.json:
             scored = [evaluation.model_dump(mode="json") for evaluation in evaluations]
             results = {"artifact": manifest.name, "labels": manifest.labels, "evaluations": scored}
+            results |= {"corruptions": [asdict(row) for row in rows]} if rows else {}
             write_atomic(chosen.json, json.dumps(results, indent=2) + "\n")
     except (MienError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)

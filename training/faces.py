@@ -37,6 +37,19 @@ class FaceSet:
     def __len__(self) -> int:
         return len(self.keys)
 
+    def part(self, chosen: Array) -> "FaceSet":
+        """The faces with these indices."""
+        return FaceSet(
+            self.kind,
+            self.split,
+            self.crops[chosen],
+            self.labels[chosen],
+            None if self.votes is None else self.votes[chosen],
+            tuple(self.keys[index] for index in chosen),
+            tuple(self.attributes[index] for index in chosen),
+            None if self.clean is None else self.clean[chosen],
+        )
+
     @property
     def title(self) -> str:
         """Display name: set, split and number of faces."""

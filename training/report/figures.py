@@ -4,7 +4,7 @@ import base64
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import cv2
 import matplotlib as mpl
@@ -16,8 +16,10 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from mien.data.contract import Array
 from mien.models.manifest import Interval
 from mien.training.loop import metrics
-from mien.training.report.results import RunResult
 from mien.training.wording import interval, percent
+
+if TYPE_CHECKING:
+    from mien.training.report.results import RunResult
 
 COLORS: Final = ("#0067a5", "#c4510b", "#117a56", "#8a4a9e")
 GRAY: Final = "#5a616b"
@@ -52,7 +54,7 @@ def percent_axis(axis: Any) -> None:
     axis.set_major_formatter(PercentFormatter(1.0, symbol=""))
 
 
-def history(result: RunResult) -> Picture:
+def history(result: "RunResult") -> Picture:
     """Losses, and both validation accuracies by epoch, with the selected epoch."""
     run = result.history
     drawn = Figure(figsize=(8.4, 3.0))
@@ -75,7 +77,7 @@ def history(result: RunResult) -> Picture:
     return _svg(drawn, f"Training loss, and validation accuracy, by epoch; accuracy {best} % at best")
 
 
-def calibration(result: RunResult, labels: Array) -> Picture:
+def calibration(result: "RunResult", labels: Array) -> Picture:
     """Reliability before and after temperature scaling (Guo et al. 2017), and error over coverage."""
     drawn = Figure(figsize=(8.4, 3.0))
     before, after, abstention = drawn.subplots(1, 3)

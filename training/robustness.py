@@ -1,0 +1,142 @@
+"""Accuracy and calibration of a classifier on corrupted faces: `mien evaluate --corruptions`.
+
+Noise, blur, JPEG, brightness and contrast are those of ImageNet-C (Hendrycks and Dietterich 2019), with blur scaled
+from 224 to 112 pixels. The others concern faces: size, occlusion, roll, and error of the landmarks for the alignment.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import albumentations as A
+import cv2
+import numpy as np
+from matplotlib.figure import Figure
+from rich.console import Console
+from rich.table import Table
+
+from mien.data.atomic import atomic_path
+from mien.data.contract import CROP_PX, Array
+from mien.data.contract.align import TEMPLATE_PX, similarity
+from mien.models.manifest import Interval
+from mien.training.faces import FaceSet
+from mien.training.loop import metrics
+from mien.training.report.figures import COLORS, GRAY, in_style, percent_axis
+from mien.training.wording import interval
+
+STRENGTHS: Final = {
+    "face size, px": (84, 56, 36, 24, 12),
+    "blur, sigma in px": (0.5, 1.0, 1.5, 2.0, 3.0),
+    "noise, std": (0.08, 0.12, 0.18, 0.26, 0.38),
+    "JPEG quality": (25, 18, 15, 10, 7),
+    "brightness": (0.1, 0.2, 0.3, 0.4, 0.5),
+    "contrast": (0.4, 0.3, 0.2, 0.1, 0.05),
+    "eyes covered, share": (0.2, 0.4, 0.6, 0.8, 1.0),
+    "mouth covered, share": (0.2, 0.4, 0.6, 0.8, 1.0),
+    "roll, degrees": (10, 20, 30, 45, 60),
+    "landmark error, share of eye distance": (0.02, 0.04, 0.06, 0.08, 0.1),
+}
+_EYE_DISTANCE_PX: Final = TEMPLATE_PX[1][0] - TEMPLATE_PX[0][0]
+_HALF_BAND_PX: Final = 16
+_DRAWN: Final = {"accuracy": "accuracy, %", "ece": "ECE, %"}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Metrics at one strength of a corruption; strength 0 is the original."""
+
+    corruption: str
+    strength: float
+    accuracy: Interval
+    mean_class_accuracy: Interval
+    ece: Interval
+
+
+def corrupt(crop: Array, corruption: str, strength: float, *, seed: int) -> Array:
+    """Corrupt one crop, (112, 112, 3) uint8 RGB; equal seeds give equal results."""
+    kind = corruption.split(",", maxsplit=1)[0]
+    if kind == "face size":
+        small = cv2.resize(crop, (int(strength), int(strength)), interpolation=cv2.INTER_AREA)
+        return np.asarray(cv2.resize(small, (CROP_PX, CROP_PX), interpolation=cv2.INTER_CUBIC))
+    if kind == "contrast":
+        mean = crop.mean(axis=(0, 1))
+        return np.asarray(np.clip(np.rint((crop - mean) * strength + mean), 0, 255), np.uint8)
+    if kind in ("eyes covered", "mouth covered"):
+        row = TEMPLATE_PX[0][1] if kind == "eyes covered" else TEMPLATE_PX[3][1]
+        top, bottom = round(row - strength * _HALF_BAND_PX), round(row + strength * _HALF_BAND_PX)
+        covered = crop.copy()
+        covered[top:bottom] = 127
+        return covered
+    if kind in ("roll", "landmark error"):
+        matrix = cv2.getRotationMatrix2D((CROP_PX / 2, CROP_PX / 2), strength, 1.0)
+        if kind == "landmark error":  # the face is aligned by points that are off
+            errors = np.random.default_rng(seed).normal(0, strength * _EYE_DISTANCE_PX, (5, 2))
+            matrix = similarity(np.asarray(TEMPLATE_PX) + errors)
+        return np.asarray(cv2.warpAffine(crop, matrix, (CROP_PX, CROP_PX), borderMode=cv2.BORDER_REPLICATE))
+    transform = A.Compose([{
+        "blur": lambda: A.GaussianBlur(blur_limit=0, sigma_limit=(strength, strength), p=1),
+        "noise": lambda: A.GaussNoise(std_range=(strength, strength), p=1),
+        "JPEG quality": lambda: A.ImageCompression(quality_range=(int(strength), int(strength)), p=1),
+        "brightness": lambda: A.RandomBrightnessContrast((strength, strength), (0, 0), p=1),
+    }[kind]()])  # fmt: skip
+    transform.set_random_seed(seed)
+    corrupted: Array = transform(image=crop)["image"]
+    return corrupted
+
+
+def measure(classify: Callable[[Array], Array], faces: FaceSet) -> list[Row]:
+    """Metrics of the original faces, then of each corruption at each strength.
+
+    Args:
+        classify: calibrated probabilities (N, K) of crops (N, 112, 112, 3) uint8 RGB.
+        faces: faces to corrupt.
+    """
+
+    def row(corruption: str, strength: float, crops: Array) -> Row:
+        probabilities, labels, count = classify(crops), faces.labels, len(faces)
+        predicted = probabilities.argmax(axis=1)
+        return Row(
+            corruption,
+            strength,
+            metrics.bootstrap(lambda i: float((predicted[i] == labels[i]).mean()), count),
+            metrics.bootstrap(lambda i: metrics.mean_class_accuracy(metrics.confusion(predicted[i], labels[i])), count),
+            metrics.bootstrap(lambda i: metrics.ece(probabilities[i], labels[i]), count),
+        )
+
+    rows = [row("none", 0.0, faces.crops)]
+    for corruption, strengths in STRENGTHS.items():
+        for strength in strengths:
+            crops = [corrupt(crop, corruption, strength, seed=number) for number, crop in enumerate(faces.crops)]
+            rows.append(row(corruption, strength, np.stack(crops)))
+    return rows
+
+
+def print_rows(rows: list[Row], *, title: str) -> None:
+    """Print metrics in percent with 95 % intervals."""
+    table = Table("corruption", "strength", "accuracy", "mean class accuracy", "ECE", title=title)
+    for row in rows:
+        shares = (row.accuracy, row.mean_class_accuracy, row.ece)
+        table.add_row(row.corruption, f"{row.strength:g}", *(interval(share, 1) for share in shares))
+    Console().print(table)
+
+
+def write_figure(path: Path, rows: list[Row], *, title: str) -> None:
+    """Draw accuracy and ECE over the strength of each corruption, as PNG or SVG; dashed: the original faces."""
+    with in_style():
+        drawn = Figure(figsize=(10.0, 4.6))
+        drawn.suptitle(title)
+        panels = drawn.subplots(2, 5, sharey=True).flat
+        for axes, (corruption, strengths) in zip(panels, STRENGTHS.items(), strict=True):
+            places = range(len(strengths))
+            for color, (metric, label) in zip(COLORS, _DRAWN.items(), strict=False):
+                estimates = [getattr(row, metric) for row in rows if row.corruption == corruption]
+                axes.vlines(places, [e.low for e in estimates], [e.high for e in estimates], color=color)
+                axes.plot(places, [e.value for e in estimates], "o-", markersize=3, color=color, label=label)
+                axes.axhline(getattr(rows[0], metric).value, color=GRAY, linestyle="--", linewidth=0.8)
+            axes.set(title=corruption.replace(", ", ",\n", 1), ylim=(0, 1))
+            axes.set_xticks(places, [f"{strength:g}" for strength in strengths])
+            percent_axis(axes.yaxis)
+        drawn.legend(*drawn.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+        with atomic_path(path) as part:
+            drawn.savefig(part, metadata={"Software": None} if path.suffix == ".png" else {"Date": None})
