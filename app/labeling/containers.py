@@ -150,19 +150,26 @@ def read_member(image: Input) -> bytes:
         raise BrokenContainer(f"member {image.member} cannot be read ({error})") from error
 
 
-def read_frame(image: Input) -> Array:
-    """Decode one frame of a video again, (H, W, 3) uint8 RGB. Raises: BrokenContainer."""
-    video = cv2.VideoCapture(os.fsdecode(image.path))
-    try:
-        for _ in range(image.frame + 1):
-            if not video.grab():
-                break
-        read, pixels = video.retrieve()
-    finally:
-        video.release()
-    if not read:
-        raise BrokenContainer(f"frame {image.frame} cannot be read")
-    return cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB)
+class FrameReader:
+    """Decodes frames of a video again, in the order of their numbers."""
+
+    def __init__(self, path: bytes) -> None:
+        self.path = path
+        self.next_frame = 0
+        self._video = cv2.VideoCapture(os.fsdecode(path))
+
+    def close(self) -> None:
+        """Close the video."""
+        self._video.release()
+
+    def read(self, frame: int) -> Array:
+        """A frame that is not before `next_frame`, (H, W, 3) uint8 RGB. Raises: BrokenContainer."""
+        while self.next_frame <= frame and self._video.grab():
+            self.next_frame += 1
+        read, pixels = self._video.retrieve()
+        if not read or self.next_frame <= frame:
+            raise BrokenContainer(f"frame {frame} cannot be read")
+        return cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB)
 
 
 def expected_frames(path: bytes, options: LabelOptions) -> int:

@@ -63,14 +63,18 @@ class View:
         self._db = sqlite3.connect(address, uri=True, isolation_level=None, timeout=30.0, check_same_thread=False)
         try:
             self._prepare()
-            self.session = int(self.get("session") or 0)
-            self.facts: dict[str, str] = json.loads(self.get("facts") or "{}")
+            self.refresh()
         except sqlite3.Error:  # such as a full disk; an unclosed connection would keep the folder busy
             self._db.close()
             raise
 
     def _prepare(self) -> None:
         """Create missing tables, in a journal for writing."""
+
+    def refresh(self) -> None:
+        """Show the last session, if a run has begun one since the view was opened."""
+        self.session = int(self.get("session") or 0)
+        self.facts: dict[str, str] = json.loads(self.get("facts") or "{}")
 
     def close(self) -> None:
         """Close the connection; the last one merges the write-ahead log into the file."""

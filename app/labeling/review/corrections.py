@@ -1,15 +1,19 @@
 """Corrections in `corrections.jsonl`, one line per decision; predictions are never changed.
 
-The last line for a face is used. A line is ignored if the bytes of its image have changed.
+A decision belongs to a face of a photo, whatever its name and number: it applies to the same bytes, and to the face
+whose box overlaps the box of the decision by at least `MIN_IOU`. The last line for a face is used.
 """
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from mien.app.inference.detect import Box
+from mien.app.inference.detect.base import iou
+from mien.app.inference.pipeline import LabeledFace
 from mien.app.labeling.files import CORRECTIONS, LabelingError
 from mien.app.labeling.records import Result
 from mien.data.contract import EIGHT_LABELS
@@ -17,7 +21,7 @@ from mien.data.contract import EIGHT_LABELS
 NOT_A_FACE: Final = "not_a_face"
 UNDONE: Final = "undone"
 DECISIONS: Final = (*EIGHT_LABELS, NOT_A_FACE, UNDONE)
-Key = tuple[str, int, int]
+MIN_IOU: Final = 0.5
 
 
 class BadCorrection(LabelingError):
@@ -28,7 +32,9 @@ class BadCorrection(LabelingError):
 class Correction:
     """One decision.
 
-    file, frame, face: identify the face; frame is -1 for still images.
+    file_sha256, frame, box: identify the face; frame is -1 for still images; the box, pixels, is missing in lines of
+        versions before 0.3, which apply to the face with their number and prediction.
+    file, face: name and number of the face at the time of the decision.
     label: one of `DECISIONS`; the predicted label if it was confirmed.
     """
 
@@ -38,46 +44,106 @@ class Correction:
     file_sha256: str
     predicted: str
     label: str
+    box: tuple[float, float, float, float] | None = None
+
+    def overlap(self, face: LabeledFace) -> float:
+        """Share of the box that a face has in common with it."""
+        if self.box is None:
+            return float(face.number == self.face and face.label == self.predicted)
+        return iou(Box(*self.box), face.box_px)
 
 
-def read_corrections(out: Path) -> dict[Key, Correction]:
-    """Current decisions by face. Raises: LabelingError, naming an invalid line."""
-    path = out / CORRECTIONS
-    if not path.exists():
-        return {}
-    found: dict[Key, Correction] = {}
-    for number, correction in _lines(path):
+class Corrections:
+    """The current decisions of an output folder; lines that are added to the file are read when they are needed."""
+
+    def __init__(self, out: Path) -> None:
+        """Read the file. Raises: LabelingError, naming an invalid line."""
+        self._path = out / CORRECTIONS
+        self._clear()
+        self.refresh()
+
+    def _clear(self) -> None:
+        self._bytes, self._lines = 0, 0
+        self._by_image: dict[tuple[str, int], list[Correction]] = {}
+
+    def __iter__(self) -> Iterator[Correction]:
+        return (correction for corrections in self._by_image.values() for correction in corrections)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_image.values()))
+
+    def refresh(self) -> None:
+        """Read what was added to the file since the last call. Raises: LabelingError, naming an invalid line."""
+        size = self._path.stat().st_size if self._path.exists() else 0
+        if size < self._bytes:  # edited by hand
+            self._clear()
+        if size == self._bytes:
+            return
+        with self._path.open("rb") as file:
+            file.seek(self._bytes)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return  # truncated by a kill and never acknowledged
+                self._lines += 1
+                self._apply(self._parse(line))
+                self._bytes += len(line)
+
+    def _parse(self, line: bytes) -> Correction:
+        try:
+            correction = Correction(**json.loads(line))
+        except (ValueError, TypeError) as error:
+            raise LabelingError(
+                f"{self._path} line {self._lines} is not a correction ({error}): repair or remove it."
+            ) from error
         if correction.label not in DECISIONS:
-            raise BadCorrection(f"{path} line {number}: label {correction.label!r}, expected {', '.join(DECISIONS)}")
-        key = (correction.file, correction.frame, correction.face)
-        if correction.label == UNDONE:
-            found.pop(key, None)
-        else:
-            found[key] = correction
-    return found
+            raise BadCorrection(
+                f"{self._path} line {self._lines}: label {correction.label!r}, expected {', '.join(DECISIONS)}"
+            )
+        return correction
+
+    def _apply(self, correction: Correction) -> None:
+        """Replace the earlier decision about the same face."""
+        others = [
+            other
+            for other in self._by_image.get((correction.file_sha256, correction.frame), [])
+            if not _is_same_face(other, correction)
+        ]
+        others += [] if correction.label == UNDONE else [correction]
+        self._by_image[correction.file_sha256, correction.frame] = others
+
+    def append(self, correction: Correction) -> None:
+        """Append a decision to the file and sync it to disk."""
+        _drop_cut_line(self._path)
+        with self._path.open("ab") as file:
+            file.write(json.dumps(asdict(correction), ensure_ascii=False).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        self.refresh()
+
+    def has(self, sha256: str | None, frame: int) -> bool:
+        """Whether there are decisions about an image."""
+        return bool(self._by_image.get((sha256 or "", frame)))
+
+    def of(self, image: Result) -> dict[int, Correction]:
+        """Decisions about the faces of an image, by number; each decision and each face is used once."""
+        corrections = self._by_image.get((image.sha256 or "", image.input.frame), [])
+        return {face.number: correction for correction, face in _matches(corrections, image.faces)}
 
 
-def _lines(path: Path) -> Iterator[tuple[int, Correction]]:
-    with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, start=1):
-            if not line.endswith("\n"):
-                return  # truncated by a kill and never acknowledged
-            try:
-                yield number, Correction(**json.loads(line))
-            except (ValueError, TypeError) as error:
-                raise LabelingError(
-                    f"{path} line {number} is not a correction ({error}): repair or remove it."
-                ) from error
+def _is_same_face(one: Correction, other: Correction) -> bool:
+    if one.box is None or other.box is None:
+        return one.face == other.face
+    return iou(Box(*one.box), Box(*other.box)) >= MIN_IOU
 
 
-def append_correction(out: Path, correction: Correction) -> None:
-    """Append a decision and sync it to disk."""
-    path = out / CORRECTIONS
-    _drop_cut_line(path)
-    with path.open("ab") as file:
-        file.write(json.dumps(asdict(correction), ensure_ascii=False).encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
+def _matches(corrections: list[Correction], faces: Iterable[LabeledFace]) -> Iterator[tuple[Correction, LabeledFace]]:
+    """Greedy matching, largest overlap first."""
+    pairs = [(correction.overlap(face), correction, face) for correction in corrections for face in faces]
+    used: set[int] = set()
+    for overlap, correction, face in sorted(pairs, key=lambda pair: -pair[0]):
+        if overlap >= MIN_IOU and not used & {id(correction), id(face)}:
+            used |= {id(correction), id(face)}
+            yield correction, face
 
 
 def _drop_cut_line(path: Path) -> None:
@@ -97,10 +163,6 @@ def decision(image: Result, face: int, label: str) -> Correction:
         raise BadCorrection(f"label {label!r}: expected one of {', '.join(DECISIONS)}")
     if not 0 <= face < len(image.faces):
         raise BadCorrection(f"{image.input.name} has {len(image.faces)} faces; number {face} does not exist")
-    predicted = image.faces[face].label
-    return Correction(image.input.name, image.input.frame, face, image.sha256 or "", predicted, label)
-
-
-def applies(correction: Correction | None, image: Result) -> bool:
-    """Whether a decision was made for the same bytes."""
-    return correction is not None and correction.file_sha256 == (image.sha256 or "")
+    corrected = image.faces[face]
+    name, frame, sha256 = image.input.name, image.input.frame, image.sha256 or ""
+    return Correction(name, frame, face, sha256, corrected.label, label, tuple(corrected.box_px))

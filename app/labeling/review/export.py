@@ -3,46 +3,81 @@
 mien review out --export faces && mien data check folders faces
 """
 
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Final
 
+from mien.app.labeling.files import LabelingError
 from mien.app.labeling.images import crop_path, encode_png
+from mien.app.labeling.records import Result
 from mien.app.labeling.review.class_folders import Crop, write_class_folders
-from mien.app.labeling.review.corrections import NOT_A_FACE, applies, read_corrections
-from mien.app.labeling.review.sources import source_pixels
+from mien.app.labeling.review.corrections import NOT_A_FACE, Correction, Corrections
+from mien.app.labeling.review.sources import SourceReader
 from mien.app.labeling.view import View, open_view
 from mien.data import contract
-from mien.data.contract import Array
+
+_LISTED: Final = 20
 
 
 def write_export(out: Path, target: Path, *, everything: bool) -> str:
     """Write reviewed faces as class folders (all faces with `everything`, unreviewed ones by the model's label).
 
     Existing crops in `crops/` are used; others are cut from the sources by the same function. Returns: a message for
-    the user. Raises: LabelingError.
+    the user, which lists what could not be exported. Raises: LabelingError.
     """
-    count: Counter[bool] = Counter()
     target.parent.mkdir(parents=True, exist_ok=True)
     with closing(open_view(out, filtered=False)) as view:
-        write_class_folders(target, _crops(view, everything=everything, count=count))
-    return f"{count.total()} faces in {target}, {count[True]} of them reviewed. Check: mien data check folders {target}"
+        export = _Export(view, everything=everything)
+        write_class_folders(target, export.crops())
+    unmatched = [
+        f"  {correction.file}{'' if correction.frame < 0 else f', frame {correction.frame}'}: {correction.label}"
+        for correction in export.unmatched
+    ]
+    lines = [f"{export.count} faces in {target}, {export.reviewed} of them reviewed."]
+    lines += _listed("corrections match no face any more and were not exported", unmatched)
+    lines += _listed("photos were not exported", [f"  {message}" for message in export.unreadable])
+    return "\n".join([*lines, f"Check: mien data check folders {target}"])
 
 
-def _crops(view: View, *, everything: bool, count: Counter[bool]) -> Iterator[Crop]:
-    corrections = read_corrections(view.out)
-    for image in view.images():
-        pixels: Array | None = None
+def _listed(heading: str, lines: list[str]) -> list[str]:
+    more = [f"  and {len(lines) - _LISTED} more"] if len(lines) > _LISTED else []
+    return [f"{len(lines)} {heading}:", *lines[:_LISTED], *more] if lines else []
+
+
+class _Export:
+    """One pass over the faces of a run; the fields are filled by it."""
+
+    def __init__(self, view: View, *, everything: bool) -> None:
+        self._view, self._everything = view, everything
+        self._corrections = Corrections(view.out)
+        self.count = self.reviewed = 0
+        self.unreadable: list[str] = []
+        self.unmatched: list[Correction] = []
+
+    def crops(self) -> Iterator[Crop]:
+        matched = set()
+        with closing(SourceReader()) as reader:
+            for image in self._view.images():
+                corrections = self._corrections.of(image)
+                matched |= {id(correction) for correction in corrections.values()}
+                try:
+                    yield from self._image(image, corrections, reader)
+                except LabelingError as error:
+                    self.unreadable.append(str(error))
+        self.unmatched = [correction for correction in self._corrections if id(correction) not in matched]
+
+    def _image(self, image: Result, corrections: dict[int, Correction], reader: SourceReader) -> Iterator[Crop]:
+        pixels = None
         for face in image.faces:
-            correction = corrections.get((image.input.name, image.input.frame, face.number))
-            reviewed = correction is not None and applies(correction, image)
-            label = correction.label if correction is not None and reviewed else face.label
-            if label == NOT_A_FACE or not (reviewed or everything):
+            correction = corrections.get(face.number)
+            label = correction.label if correction else face.label
+            if label == NOT_A_FACE or not (correction or self._everything):
                 continue
-            source: Path | bytes = view.out / crop_path(image.input.name, image.input.frame, face.number)
+            source: Path | bytes = self._view.out / crop_path(image.input.name, image.input.frame, face.number)
             if isinstance(source, Path) and not source.exists():
-                pixels = source_pixels(image) if pixels is None else pixels
+                pixels = reader.pixels(image) if pixels is None else pixels
                 source = encode_png(contract.align(pixels, face.landmarks_px))
-            count[reviewed] += 1
-            yield Crop(image, face, label, reviewed, source)
+            self.count += 1
+            self.reviewed += correction is not None
+            yield Crop(image, face, label, correction is not None, source)

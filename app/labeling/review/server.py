@@ -5,11 +5,12 @@ mien review out
 
 import itertools
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import uvicorn
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
 from pydantic import BaseModel
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -20,15 +21,8 @@ from mien.app.inference.wording import percent
 from mien.app.labeling.files import LabelingError
 from mien.app.labeling.images import encode_jpeg
 from mien.app.labeling.records import STILL, Result
-from mien.app.labeling.review.corrections import (
-    DECISIONS,
-    Correction,
-    Key,
-    append_correction,
-    decision,
-    read_corrections,
-)
-from mien.app.labeling.review.sources import source_pixels
+from mien.app.labeling.review.corrections import DECISIONS, Correction, Corrections, decision
+from mien.app.labeling.review.sources import SourceReader
 from mien.app.labeling.view import View, open_view
 from mien.data.contract.palette import hex_color
 
@@ -59,14 +53,14 @@ def serve_review(out: Path, port: int) -> None:
 
 
 def create_review_app(out: Path) -> FastAPI:
-    """Application with the page and its API, for one output folder. Raises: FileNotFoundError."""
-    view = open_view(out, filtered=False)
+    """Application with the page and its API, for one output folder. Raises: NoJournal."""
+    view, corrections = open_view(out, filtered=False), Corrections(out)
     app = FastAPI(title="Mien review", docs_url=None, redoc_url=None, openapi_url=None)
     # Otherwise, a page of another site could reach this port by DNS rebinding.
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost", "testserver"])
     _add_page(app, view, out)
-    _add_faces(app, view, out)
-    _add_decisions(app, view, out)
+    _add_faces(app, view, corrections)
+    _add_decisions(app, view, corrections)
     return app
 
 
@@ -79,6 +73,7 @@ def _add_page(app: FastAPI, view: View, out: Path) -> None:
 
     @app.get("/api/run")
     def run() -> dict[str, Any]:
+        view.refresh()
         counts = view.labels()
         return {
             "folder": str(out.absolute()),
@@ -91,12 +86,13 @@ def _add_page(app: FastAPI, view: View, out: Path) -> None:
         }
 
 
-def _add_faces(app: FastAPI, view: View, out: Path) -> None:
+def _add_faces(app: FastAPI, view: View, corrections: Corrections) -> None:
     @app.get("/api/faces")
-    def faces(label: str = "", state: str = "open", offset: int = 0) -> dict[str, Any]:
-        decided = read_corrections(out)
-        cards = list(itertools.islice(_cards(view, decided, label, state), offset, offset + PAGE))
-        return {"faces": cards, "reviewed": len(decided), "more": len(cards) == PAGE}
+    def faces(label: str = "", state: str = "open", offset: Annotated[int, Query(ge=0)] = 0) -> dict[str, Any]:
+        view.refresh()
+        corrections.refresh()
+        cards = list(itertools.islice(_cards(view, corrections, label, state), offset, offset + PAGE))
+        return {"faces": cards, "reviewed": len(corrections), "more": len(cards) == PAGE}
 
     @app.get("/api/thumb/{row}/{face}")
     def thumb(row: int, face: int) -> Response:
@@ -107,56 +103,56 @@ def _add_faces(app: FastAPI, view: View, out: Path) -> None:
 
     @app.get("/api/photo")
     def photo(file: str, frame: int = STILL, face: int | None = None) -> Response:
+        view.refresh()
         image = view.image(file, frame)
         if image is None:
             return JSONResponse({"detail": "no such image"}, status_code=404)
         try:
-            pixels = source_pixels(image)
+            with closing(SourceReader()) as reader:
+                pixels = reader.pixels(image)
         except LabelingError as error:
             return JSONResponse({"detail": str(error)}, status_code=410)
         drawn = annotate(reduced(pixels, _VIEW_PX), _analysis(view, image, face))
         return Response(encode_jpeg(drawn, 88), media_type="image/jpeg")
 
 
-def _cards(view: View, decided: dict[Key, Correction], label: str, state: str) -> Iterator[dict[str, Any]]:
+def _cards(view: View, corrections: Corrections, label: str, state: str) -> Iterator[dict[str, Any]]:
     """Faces in review order; `state` is open, reviewed or all."""
+    matched: dict[int, dict[int, Correction]] = {}  # by row and number, for images with decisions
     for row, number, name, frame, predicted, confidence, sha256 in view.least_confident(label):
-        made = decided.get((name, frame, number))
-        made = made if made is not None and made.file_sha256 == (sha256 or "") else None
-        if (state == "open" and made) or (state == "reviewed" and not made):
+        if corrections.has(sha256, frame) and row not in matched:
+            image = view.image(name, frame)
+            matched[row] = corrections.of(image) if image else {}
+        correction = matched.get(row, {}).get(number)
+        if (state == "open" and correction) or (state == "reviewed" and not correction):
             continue
-        yield _card(row, number, name, frame, predicted, confidence, made)
+        yield {
+            "row": row,
+            "face": number,
+            "file": name,
+            "frame": frame,
+            "predicted": predicted,
+            "confidence": round(confidence, 4),
+            "percent": percent(confidence),
+            "decision": correction.label if correction else None,
+        }
 
 
-def _card(
-    row: int, number: int, name: str, frame: int, predicted: str, confidence: float, made: Correction | None
-) -> dict[str, Any]:
-    return {
-        "row": row,
-        "face": number,
-        "file": name,
-        "frame": frame,
-        "predicted": predicted,
-        "confidence": round(confidence, 4),
-        "percent": percent(confidence),
-        "decision": made.label if made else None,
-    }
-
-
-def _add_decisions(app: FastAPI, view: View, out: Path) -> None:
+def _add_decisions(app: FastAPI, view: View, corrections: Corrections) -> None:
     @app.post("/api/decisions")
     def decide(request: Request, body: Decision) -> Response:
         origin = request.headers.get("origin")
         if origin is not None and origin != f"{request.url.scheme}://{request.url.netloc}":
             return JSONResponse({"detail": "only this page may send decisions"}, status_code=403)
+        view.refresh()
         image = view.image(body.file, body.frame)
         if image is None:
             return JSONResponse({"detail": "no such image"}, status_code=404)
         try:
-            append_correction(out, decision(image, body.face, body.label))
+            corrections.append(decision(image, body.face, body.label))
         except LabelingError as error:
             return JSONResponse({"detail": str(error), "expected": DECISIONS}, status_code=422)
-        return JSONResponse({"reviewed": len(read_corrections(out))})
+        return JSONResponse({"reviewed": len(corrections)})
 
 
 def _analysis(view: View, image: Result, only: int | None) -> Analysis:

@@ -12,7 +12,7 @@ from playwright.sync_api import Page
 from mien.app.labeling.files import CORRECTIONS
 from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.progress import Reporter
-from mien.app.labeling.review.corrections import read_corrections
+from mien.app.labeling.review.corrections import Corrections
 from mien.app.labeling.run import label
 from mien.app.settings import Settings
 from tests.albums import write_photos
@@ -50,7 +50,7 @@ def review(open_tab: Open, address: str, out: Path) -> Page:
 
 
 def decisions(out: Path) -> dict[str, str]:
-    return {file: one.label for (file, _, _), one in read_corrections(out).items()}
+    return {correction.file: correction.label for correction in Corrections(out)}
 
 
 def where(page: Page) -> str:

@@ -1,16 +1,27 @@
 """Corrections: storage, validity for the same bytes only, and export as a data set."""
 
 import json
+import shutil
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
+from mien.app.inference.detect import Box
+from mien.app.labeling.containers import FrameReader
 from mien.app.labeling.files import CORRECTIONS, LabelingError
+from mien.app.labeling.journal import Journal
+from mien.app.labeling.options import LabelOptions
+from mien.app.labeling.progress import Reporter
 from mien.app.labeling.review import class_folders
-from mien.app.labeling.review.corrections import read_corrections
+from mien.app.labeling.review.corrections import Corrections
 from mien.app.labeling.review.export import write_export
 from mien.app.labeling.review.server import create_review_app
+from mien.app.labeling.run import label
+from mien.app.labeling.view import View
 from mien.data.contract import decode
 from mien.data.readers.folders import Folders
 from tests.unit.app.labeling.conftest import Labeled
@@ -23,6 +34,11 @@ def page(own: Labeled) -> TestClient:
 
 def decide(page: TestClient, file: str, label: str, **more: object) -> int:
     return page.post("/api/decisions", json={"file": file, "face": 0, "label": label} | more).status_code
+
+
+def faces_of(page: TestClient, **query: str) -> list[dict[str, Any]]:
+    faces: list[dict[str, Any]] = page.get("/api/faces", params=query).json()["faces"]
+    return faces
 
 
 def test_the_page_and_its_faces_come_least_confident_first(page: TestClient) -> None:
@@ -38,7 +54,7 @@ def test_a_decision_is_saved_shown_and_can_be_undone(page: TestClient, own: Labe
     before = (own.out / "labels.csv").read_bytes()
     assert decide(page, "0.jpg", "anger") == 200
     assert decide(page, "clip.avi", "fear", frame=1) == 200
-    assert {key: one.label for key, one in read_corrections(own.out).items()} == {
+    assert {(one.file, one.frame, one.face): one.label for one in Corrections(own.out)} == {
         ("0.jpg", -1, 0): "anger",
         ("clip.avi", 1, 0): "fear",
     }
@@ -46,7 +62,7 @@ def test_a_decision_is_saved_shown_and_can_be_undone(page: TestClient, own: Labe
     reviewed = page.get("/api/faces", params={"state": "reviewed"}).json()["faces"]
     assert {face["decision"] for face in reviewed} == {"anger", "fear"}
     assert decide(page, "0.jpg", "undone") == 200
-    assert len(read_corrections(own.out)) == 1
+    assert len(Corrections(own.out)) == 1
     assert (own.out / "labels.csv").read_bytes() == before
 
 
@@ -79,9 +95,9 @@ def test_a_truncated_line_affects_no_other_line(page: TestClient, own: Labeled) 
     decide(page, "0.jpg", "anger")
     with (own.out / CORRECTIONS).open("ab") as file:
         file.write(b'{"file": "1.jpg", "fra')
-    assert len(read_corrections(own.out)) == 1
+    assert len(Corrections(own.out)) == 1
     decide(page, "2.jpg", "fear")
-    assert {key[0] for key in read_corrections(own.out)} == {"0.jpg", "2.jpg"}
+    assert {correction.file for correction in Corrections(own.out)} == {"0.jpg", "2.jpg"}
 
 
 def test_reviewed_faces_become_class_folders_that_training_reads(
@@ -120,6 +136,89 @@ def test_a_decision_about_other_bytes_is_ignored(page: TestClient, own: Labeled,
     one = json.loads(lines)
     (own.out / CORRECTIONS).write_text(json.dumps(one | {"file_sha256": "0" * 64}) + "\n", encoding="utf-8")
     assert "0 faces" in write_export(own.out, tmp_path / "faces", everything=False)
+
+
+def test_a_correction_stays_with_its_face_when_another_detector_numbers_it_differently(
+    page: TestClient, own: Labeled, tmp_path: Path
+) -> None:
+    decide(page, "0.jpg", "anger")
+    decide(page, "1.jpg", "fear")
+    with closing(Journal(own.out)) as journal:  # 0.jpg: a larger face comes first; 1.jpg: the face is elsewhere
+        image, other = journal.image("0.jpg", -1), journal.image("1.jpg", -1)
+        assert image is not None
+        assert other is not None
+        (face,), (moved,) = image.faces, other.faces
+        x, y, width, height = face.box_px
+        larger = replace(face, box_px=Box(x + 2 * width, y, 2 * width, 2 * height), number=0)
+        elsewhere = replace(moved, box_px=Box(x + 2 * width, y, width, height))
+        journal.save([replace(image, faces=(larger, replace(face, number=1))), replace(other, faces=(elsewhere,))])
+    said = write_export(own.out, tmp_path / "faces", everything=False)
+    assert [path.name for path in (tmp_path / "faces").rglob("*.png")] == ["0.jpg.face1.png"]
+    assert "1 corrections match no face any more" in said
+    assert "  1.jpg: fear" in said
+    states = {(face["file"], face["face"]): face["decision"] for face in faces_of(page, state="all")}
+    assert (states["0.jpg", 0], states["0.jpg", 1], states["1.jpg", 0]) == (None, "anger", None)
+
+
+def test_a_correction_follows_the_bytes_of_a_renamed_photo(page: TestClient, own: Labeled, tmp_path: Path) -> None:
+    decide(page, "0.jpg", "anger")
+    photos = tmp_path / "photos"
+    shutil.copytree(own.photos, photos)
+    (photos / "0.jpg").rename(photos / "renamed.jpg")
+    options = LabelOptions(inputs=[str(photos)], out=own.out, outputs=["csv"], workers=1)
+    label(options, own.settings, Reporter())
+    assert {face["file"] for face in faces_of(page, state="reviewed")} == {"renamed.jpg"}, (
+        "the open page shows the rerun"
+    )
+    write_export(own.out, tmp_path / "faces", everything=False)
+    assert [path.name for path in (tmp_path / "faces").rglob("*.png")] == ["renamed.jpg.face0.png"]
+
+
+def test_a_correction_of_an_earlier_version_applies_to_the_face_with_its_number(own: Labeled, tmp_path: Path) -> None:
+    with closing(View(own.out)) as view:
+        image = view.image("0.jpg", -1)
+    assert image is not None
+    lines = [
+        {"file": "0.jpg", "frame": -1, "face": 0, "file_sha256": image.sha256, "predicted": predicted, "label": label}
+        for predicted, label in ((image.faces[0].label, "anger"), ("none", "fear"))
+    ]
+    for line, count in zip(lines, (1, 0), strict=True):
+        (own.out / CORRECTIONS).write_text(json.dumps(line) + "\n", encoding="utf-8")
+        assert f"{count} faces" in write_export(own.out, tmp_path / "faces", everything=False)
+
+
+def test_a_missing_photo_is_listed_and_the_others_are_exported(page: TestClient, own: Labeled, tmp_path: Path) -> None:
+    shutil.rmtree(own.out / "crops")
+    with closing(Journal(own.out)) as journal:
+        journal._db.execute("UPDATE items SET path=? WHERE name='3.jpg'", (b"/nowhere/3.jpg",))
+    said = write_export(own.out, tmp_path / "faces", everything=True)
+    assert "6 faces in" in said
+    assert "1 photos were not exported:\n  3.jpg can no longer be read" in said
+    assert [path.name for path in tmp_path.iterdir() if path.name != "out"] == ["faces"]
+
+
+def test_the_frames_of_a_video_are_decoded_once_for_an_export(
+    page: TestClient, own: Labeled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.rmtree(own.out / "crops")
+    opened: list[bytes] = []
+    real = FrameReader.__init__
+    monkeypatch.setattr(FrameReader, "__init__", lambda reader, path: (opened.append(path), real(reader, path))[1])
+    write_export(own.out, tmp_path / "faces", everything=True)
+    assert len(opened) == 1
+
+
+def test_decisions_are_appended_without_reading_the_others_again(page: TestClient, own: Labeled) -> None:
+    decide(page, "0.jpg", "anger")
+    corrections = Corrections(own.out)
+    first = (own.out / CORRECTIONS).read_bytes()
+    (own.out / CORRECTIONS).write_bytes(b"#" * (len(first) - 1) + b"\n" + first.replace(b"0.jpg", b"1.jpg"))
+    corrections.refresh()
+    assert [correction.file for correction in corrections] == ["1.jpg"]
+
+
+def test_an_offset_before_the_first_face_is_rejected(page: TestClient) -> None:
+    assert page.get("/api/faces", params={"offset": -5}).status_code == 422
 
 
 def test_an_export_never_replaces_a_folder_of_other_files(own: Labeled, tmp_path: Path) -> None:
