@@ -66,6 +66,8 @@ def label(
         fail("give either FOLDER... or --files-from.", USAGE)
     if options.per_second is not None and options.every != 1:
         fail("--every and --per-second cannot be combined.", USAGE)
+    if options.outputs:
+        _check_names(options.outputs)
     with Interrupts().installed() as signals:
         from mien.app.labeling.json_stderr import json_stderr
 
@@ -73,6 +75,13 @@ def label(
         with json_stderr() if options.json_log else nullcontext() as stream:
             code = _run(options, settings, signals, stream)
     raise typer.Exit(code)
+
+
+def _check_names(outputs: list[str]) -> None:
+    from mien.app.labeling.outputs import output_names
+
+    if unknown := [name for name in outputs if name not in output_names()]:
+        fail(f"--write {','.join(unknown)}: expected one or more of {', '.join(output_names())}.", USAGE)
 
 
 def _declare_options() -> None:

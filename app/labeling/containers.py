@@ -42,10 +42,16 @@ _ARCHIVE_ERRORS: Final = (
 # A video is truncated if more than this share of its stated length, and more than this many seconds, are missing.
 _MISSING_SHARE: Final = 0.1
 _MISSING_S: Final = 0.5
+_ENCRYPTED: Final = Failure("encrypted", "the member is encrypted; no password can be given")
+_SPECIAL: Final = Failure("special_file", "a pipe or device in an archive", "skipped")
 
 
 class BrokenContainer(MienError):
     """A container that cannot be read to its end."""
+
+
+class NotAVideo(MienError):
+    """A file with the name of a video."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +60,8 @@ class _Member:
 
     name: str
     size: int
-    is_encrypted: bool
     read: Callable[[], bytes]
+    failure: Failure | None = None
 
 
 def open_container(
@@ -101,12 +107,15 @@ def _members(file: IO[bytes], kind: str) -> Iterator[_Member | None]:
         with zipfile.ZipFile(file) as archive:
             for info in archive.infolist():
                 read = partial(archive.read, info)
-                yield None if info.is_dir() else _Member(info.filename, info.file_size, bool(info.flag_bits & 1), read)
+                failure = _ENCRYPTED if info.flag_bits & 1 else None
+                yield None if info.is_dir() else _Member(info.filename, info.file_size, read, failure)
         return
     with tarfile.open(fileobj=file, mode="r|*") as tar:
         for entry in tar:
             read = partial(_extract, tar, entry)
-            yield _Member(entry.name, entry.size, False, read) if entry.isfile() else None
+            link = Failure("link", f"a link to {printable(entry.linkname)} in the archive", "skipped")
+            failure = None if entry.isfile() else link if entry.issym() or entry.islnk() else _SPECIAL
+            yield None if entry.isdir() else _Member(entry.name, entry.size, read, failure)
 
 
 def _extract(archive: tarfile.TarFile, entry: tarfile.TarInfo) -> bytes:
@@ -117,7 +126,7 @@ def _extract(archive: tarfile.TarFile, entry: tarfile.TarInfo) -> bytes:
 def _name_of(member: str, options: LabelOptions) -> str | None:
     """Name of a member in the outputs, without parts that lead upward; None if it is left out."""
     parts = [part for part in member.replace("\\", "/").split("/") if part not in ("", ".", "..")]
-    name = printable("/".join(parts))
+    name = printable("/".join(parts)).replace("\0", "\\x00")
     if not parts or any(is_hidden(part, options) for part in parts) or is_ignored(name, options):
         return None
     return name
@@ -125,13 +134,14 @@ def _name_of(member: str, options: LabelOptions) -> str | None:
 
 def _with_payload(member: _Member, child: Input, max_bytes: int) -> Input:
     """Read the bytes of a member, or set the failure. Raises: TarError, EOFError, ..., if a tar file is damaged."""
-    if kind_of(child.name) != "file":
+    failure = member.failure
+    if kind_of(child.name) != "file" and failure in (None, _ENCRYPTED):
         message = "an archive or a video inside an archive: unpack the outer one to label it"
-        return replace(child, failure=Failure("nested", message, "skipped"))
-    if member.is_encrypted:
-        return replace(child, failure=Failure("encrypted", "the member is encrypted; no password can be given"))
-    if member.size > max_bytes:
-        return replace(child, failure=Failure("too_large", too_many_bytes(member.size, max_bytes)))
+        failure = Failure("nested", message, "skipped")
+    elif failure is None and member.size > max_bytes:
+        failure = Failure("too_large", too_many_bytes(member.size, max_bytes))
+    if failure is not None:
+        return replace(child, failure=failure)
     try:
         return replace(child, payload=member.read())
     except _ARCHIVE_ERRORS as error:
@@ -188,6 +198,8 @@ def _frames(container: Input, options: LabelOptions, is_done: IsDone) -> Iterato
     video = cv2.VideoCapture(os.fsdecode(container.path))
     try:
         if not video.isOpened():
+            if container.name.lower().endswith(".ts") and not _is_transport_stream(container.path):
+                raise NotAVideo("a source file of TypeScript, or another file that is not a video")
             raise BrokenContainer("video cannot be opened: not a format that OpenCV's FFmpeg reads")
         frame, slot, time_s = 0, 0, 0.0
         rate = video.get(cv2.CAP_PROP_FPS) or 25.0
@@ -205,6 +217,11 @@ def _frames(container: Input, options: LabelOptions, is_done: IsDone) -> Iterato
         _check_end(video, frame, time_s, rate)
     finally:
         video.release()
+
+
+def _is_transport_stream(path: bytes) -> bool:
+    with open_file(path) as file:
+        return file.read(1) == b"\x47"
 
 
 def _with_pixels(video: cv2.VideoCapture, child: Input) -> Input:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from mien.app.inference.pipeline import Pipeline
-from mien.app.labeling.containers import BrokenContainer, expected_frames, open_container
+from mien.app.labeling.containers import BrokenContainer, NotAVideo, expected_frames, open_container
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.progress import Reporter
@@ -24,6 +24,8 @@ from mien.app.labeling.worker import label_batch
 BATCH: Final = 16
 # Decoded frames stay in memory until they are labeled, so their batches are smaller.
 FRAME_BATCH: Final = 4
+# Members of archives stay in memory until they are labeled; a batch ends with the member that exceeds this.
+BATCH_BYTES: Final = 32_000_000
 _IN_PROGRESS = deque[tuple["Batch", Future[tuple[list[Result], dict[str, float]]]]]
 
 
@@ -119,11 +121,16 @@ def _container_batches(
         if container.kind == "video":
             expect(expected_frames(container.path, options))
         opened = open_container(replace(container, sha256=sha256), options, max_bytes, journal.is_done)
-        for count, (child, done) in enumerate(opened, start=1):
+        count = weight = 0
+        for child, done in opened:
             batch += [] if done else [child]
-            if batch and count % size == 0:
-                yield Batch(batch)
-                batch = []
+            count, weight = count + 1, weight + (0 if child.is_frame else child.size)
+            if count == size or weight >= BATCH_BYTES:
+                if batch:
+                    yield Batch(batch)
+                batch, count, weight = [], 0, 0
+    except NotAVideo as error:
+        failure = Failure("not_an_image", str(error), "skipped")
     except BrokenContainer as error:
         failure = Failure("corrupt", str(error))
     except OSError as error:

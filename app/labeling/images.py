@@ -25,6 +25,7 @@ CROPS_DIR: Final = "crops"
 _JPEG: Final = (".jpg", ".jpeg")
 _WRITTEN: Final = (*_JPEG, ".png")
 _MAX_COMPONENT_BYTES: Final = 200
+_MAX_PATH_BYTES: Final = 1_000
 _QUALITY: Final = 90
 _THUMB_PX: Final = 96
 _WINDOWS: Final = os.name == "nt"
@@ -58,6 +59,8 @@ def flat_crop_name(name: str, frame: int, face: int) -> str:
 
 def _components(name: str) -> list[str]:
     """Safe components of a path, including the root of an absolute name."""
+    if len(name.encode("utf-8", "replace")) > _MAX_PATH_BYTES:  # a member of an archive
+        name = f"{name[:20].lstrip('/')}~{_digest(name)}/{name.rsplit('/', 1)[-1]}"
     parts = [part for part in name.split("/") if part not in ("", ".")]
     return ["", *parts] if name.startswith("/") else parts or ["unnamed"]
 

@@ -83,6 +83,14 @@ class LabelOptions:
             rich_help_panel=_OUT,
         ),
     ] = field(default_factory=list)
+    spreadsheet_safe: Annotated[
+        bool,
+        typer.Option(
+            "--spreadsheet-safe",
+            help="Put an apostrophe before texts that a spreadsheet would run as a formula.",
+            rich_help_panel=_OUT,
+        ),
+    ] = False
     annotated_px: Annotated[
         int, typer.Option(min=64, help="Maximum long side of annotated copies, pixels.", rich_help_panel=_OUT)
     ] = 1600

@@ -13,17 +13,26 @@ from mien.app.labeling.records import Failure, Kind, Status
 from mien.data.contract import DecodeError, ImageTooLarge, UnsupportedImage
 from mien.data.errors import MienError
 
-# Extensions of images; unsupported formats (camera raw, HEIC without pillow-heif) become error rows.
-IMAGE_EXTENSIONS: Final = frozenset(
+RAW_EXTENSIONS: Final = frozenset(
     (
-        *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".dib", ".gif", ".tif", ".tiff"),
-        *(".avif", ".heic", ".heif", ".hif", ".jxl", ".jp2", ".j2k", ".jpf", ".psd"),
         *(".dng", ".cr2", ".cr3", ".crw", ".nef", ".nrw", ".arw", ".srf", ".sr2", ".raf", ".orf", ".rw2", ".pef"),
         *(".srw", ".x3f", ".raw", ".rwl", ".iiq", ".3fr", ".kdc", ".dcr", ".mrw", ".erf", ".mef", ".mos"),
     )
 )
+# Extensions of images; unsupported formats (camera raw, HEIC without pillow-heif) become error rows.
+IMAGE_EXTENSIONS: Final = RAW_EXTENSIONS | frozenset(
+    (
+        *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".dib", ".gif", ".tif", ".tiff", ".mpo"),
+        *(".avif", ".heic", ".heif", ".hif", ".jxl", ".jp2", ".j2k", ".jpf", ".psd"),
+    )
+)
+# First bytes of images with other names, such as IMG_0001 and photo.jpg_original
+_SIGNATURES: Final = (b"\xff\xd8\xff", b"\x89PNG\r\n", b"GIF8", b"II*\0", b"MM\0*")
 VIDEOS: Final = frozenset(
-    (".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm", ".mpg", ".mpeg", ".wmv", ".3gp", ".mts", ".m2ts", ".ogv")
+    (
+        *(".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm", ".mpg", ".mpeg", ".wmv", ".3gp", ".mts", ".m2ts", ".ogv"),
+        *(".ts", ".flv", ".vob", ".asf"),
+    )
 )
 TARS: Final = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
 CONTAINERS: Final = ("zip", "tar", "video")
@@ -92,17 +101,31 @@ def file_sha256(path: str | bytes) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def failure_of(error: Exception, name: str) -> Failure:
-    """Reason for an error during reading or decoding."""
-    known = os.path.splitext(name)[1].lower() in IMAGE_EXTENSIONS
+def check_raw(name: str) -> None:
+    """Reject camera raw, from which Pillow would read the thumbnail. Raises: UnsupportedImage."""
+    if os.path.splitext(name)[1].lower() in RAW_EXTENSIONS:
+        raise UnsupportedImage("camera raw is not supported: export the photo as JPEG, TIFF or PNG")
+
+
+def failure_of(error: Exception, name: str, payload: bytes | None = None) -> Failure:
+    """Reason for an error during reading or decoding; a file without the name and the content of an image is skipped.
+
+    payload: the file's bytes, if it could be read.
+    """
+    suffix = os.path.splitext(name)[1].lower()
+    known = suffix in IMAGE_EXTENSIONS or (payload or b"").startswith(_SIGNATURES)
     status: Status = "error" if known else "skipped"
     match error:
         case UnsupportedImage():
             return Failure("unsupported" if known else "not_an_image", str(error), status)
-        case PayloadTooLarge() | ImageTooLarge() | MemoryError():
+        case ImageTooLarge():
+            return Failure("too_large", str(error))
+        case PayloadTooLarge() | MemoryError():
             return Failure("too_large", str(error) or "out of memory", status)
+        case DecodeError() if str(error).startswith("empty"):
+            return Failure("empty", str(error), status)
         case DecodeError():
-            return Failure("empty" if str(error).startswith("empty") else "corrupt", str(error), status)
+            return Failure("corrupt", str(error))
         case OSError():
             return unreadable(error, "file")
     return Failure("failed", f"{type(error).__name__}: {error}")

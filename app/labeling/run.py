@@ -38,7 +38,7 @@ from mien.data.atomic import write_atomic
 
 _RECORDED: Final = (
     "recursive", "ignore", "hidden", "symlinks", "every", "per_second", "limit", "annotated_px", "min_face_px",
-    "min_confidence",
+    "min_confidence", "spreadsheet_safe",
 )  # fmt: skip
 
 
@@ -130,6 +130,7 @@ def _prepare(journal: Journal, options: LabelOptions, pipeline: Pipeline, report
     journal.put("drawing", options.drawing)
     journal.put("filter", json.dumps([options.min_face_px, options.min_confidence]))
     journal.put("limits", limits)
+    journal.put("spreadsheet_safe", str(options.spreadsheet_safe))
     return outputs
 
 

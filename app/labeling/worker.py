@@ -28,7 +28,7 @@ from mien.app.labeling.images import (
     thumbnail,
 )
 from mien.app.labeling.options import LabelOptions
-from mien.app.labeling.reading import failure_of, read_file
+from mien.app.labeling.reading import check_raw, failure_of, read_file
 from mien.app.labeling.records import Failure, Input, Result, Status
 from mien.data.atomic import write_atomic
 from mien.data.contract import CROP_PX, Array
@@ -72,14 +72,15 @@ def _prepare(
     if item.failure is not None:
         return sha256, item.failure
     draws = bool(item.images & ANNOTATED)
+    payload = item.payload
     try:
         if item.pixels is not None:
             photo = pipeline.prepare_pixels(item.pixels, keep_image=draws)
         else:
             with timed(timings_ms, "read"):
-                payload = item.payload
                 payload = read_file(item.path, pipeline.settings.max_bytes) if payload is None else payload
                 sha256 = hashlib.sha256(payload).hexdigest()
+            check_raw(item.name)
             photo = pipeline.prepare(payload, keep_image=draws)
         for stage, milliseconds in photo.timings_ms.items():
             timings_ms[stage] += milliseconds
@@ -88,7 +89,7 @@ def _prepare(
                 photo = replace(photo, image=reduced(photo.image, options.annotated_px))
         return sha256, photo
     except Exception as error:  # noqa: BLE001  # one poisoned image must not end a run over a million others
-        return sha256, failure_of(error, item.name)
+        return sha256, failure_of(error, item.name, payload)
 
 
 def _write_images(item: Input, view: Array | None, analysis: Analysis, options: LabelOptions, out: Path) -> None:

@@ -10,20 +10,22 @@ from mien.app.labeling.view import View
 
 HELP: Final = "labels.csv: one row per face"
 TARGETS: Final = ("labels.csv",)
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")  # first characters of texts that spreadsheets run
 
 
 def render(view: View) -> None:
     """Write `labels.csv`."""
     with open_output(view, TARGETS[0]) as file:
-        write_csv(file, FACE_COLUMNS, face_rows(view))
+        write_csv(view, file, FACE_COLUMNS, face_rows(view))
 
 
-def write_csv(file: IO[str], columns: Sequence[Column], rows: Iterable[Row]) -> None:
+def write_csv(view: View, file: IO[str], columns: Sequence[Column], rows: Iterable[Row]) -> None:
     """Write a table with a header and line feeds as line endings."""
+    formula = _FORMULA if view.get("spreadsheet_safe") == "True" else ()
     writer = csv.writer(_LineFeeds(file))
     writer.writerow([column.name for column in columns])
     for row in rows:
-        writer.writerow([_cell(column, row[column.name]) for column in columns])
+        writer.writerow([_cell(column, row[column.name], formula) for column in columns])
 
 
 class _LineFeeds:
@@ -40,7 +42,7 @@ class _LineFeeds:
         return self._file.write(row.removesuffix("\r\n") + "\n")
 
 
-def _cell(column: Column, value: Value) -> str:
+def _cell(column: Column, value: Value, formula: tuple[str, ...]) -> str:
     """A value as text: empty for None, true or false for booleans, six digits for probabilities."""
     if value is None:
         return ""
@@ -48,4 +50,5 @@ def _cell(column: Column, value: Value) -> str:
         return "true" if value else "false"
     if column.name == "confidence" or column.name.startswith("p_"):
         return f"{value:.6f}"
-    return str(value)
+    text = str(value)
+    return f"'{text}" if column.type == "text" and text.startswith(formula) else text

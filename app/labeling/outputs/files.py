@@ -14,4 +14,4 @@ TARGETS: Final = ("files.csv",)
 def render(view: View) -> None:
     """Write `files.csv`."""
     with open_output(view, TARGETS[0]) as file:
-        write_csv(file, FILE_COLUMNS, file_rows(view))
+        write_csv(view, file, FILE_COLUMNS, file_rows(view))

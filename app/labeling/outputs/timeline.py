@@ -15,6 +15,6 @@ def render(view: View) -> None:
     """Write the table and the page of plots."""
     table, page = TARGETS
     with open_output(view, table) as file:
-        write_csv(file, COLUMNS, rows(view))
+        write_csv(view, file, COLUMNS, rows(view))
     with open_output(view, page) as file:
         write_page(view, file)

@@ -33,7 +33,7 @@ class Correction:
     """One decision.
 
     file_sha256, frame, box: identify the face; frame is -1 for still images; the box, pixels, is missing in lines of
-        versions before 0.3, which apply to the face with their number and prediction.
+        earlier versions, which apply to the face with their number and prediction.
     file, face: name and number of the face at the time of the decision.
     label: one of `DECISIONS`; the predicted label if it was confirmed.
     """
@@ -44,7 +44,7 @@ class Correction:
     file_sha256: str
     predicted: str
     label: str
-    box: tuple[float, float, float, float] | None = None
+    box: tuple[float, ...] | None = None
 
     def overlap(self, face: LabeledFace) -> float:
         """Share of the box that a face has in common with it."""

@@ -156,6 +156,12 @@ def test_names_are_read_from_standard_input(
     }
 
 
+def test_a_list_with_nul_needs_its_option(mien: Mien, nested: Path, tmp_path: Path) -> None:
+    done = mien("label", "--files-from", "-", "--out", tmp_path / "out", given=bytes(nested / "a.jpg") + b"\0")
+    assert done.exit_code == 1
+    assert "--null" in done.stderr
+
+
 def test_the_output_inside_the_input_is_never_labeled(mien: Mien, nested: Path) -> None:
     for _ in range(2):
         mien("label", nested, "--out", nested / "out", "--quiet")

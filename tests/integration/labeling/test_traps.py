@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 import zipfile
 from collections import Counter
 from pathlib import Path
@@ -14,8 +15,8 @@ import pytest
 from PIL import Image
 
 from mien import app
-from mien.app.labeling import run
-from tests.albums import face_photo, rows_of, write_photos
+from mien.app.labeling import engine, run
+from tests.albums import face_photo, rows_of, write_photos, write_video
 from tests.integration.labeling.conftest import Mien, resize
 from tests.support import encoded
 from tests.videos import with_durations, with_index_first, write_mp4
@@ -152,6 +153,58 @@ def test_ignored_patterns_count_for_patterns_lists_and_members(
     assert rows_of(tmp_path / "none") == []
 
 
+def test_odd_members_of_archives_are_rows_and_the_others_are_labeled(mien: Mien, tmp_path: Path) -> None:
+    folder, long = tmp_path / "in", "n" * 5_000
+    folder.mkdir()
+    with zipfile.ZipFile(folder / "a.zip", "w") as archive:
+        for name in (f"{long}.jpg", "deep/" * 1_000 + "b.jpg", "c.jpg"):
+            archive.writestr(zipfile.ZipInfo(name), jpeg(1))
+    with tarfile.open(folder / "b.tar", "w", format=tarfile.PAX_FORMAT) as archive:
+        for name, path in (("nul.jpg", "n\0ul.jpg"), ("c.jpg", None)):
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.pax_headers = len(jpeg(2)), {"path": path} if path else {}
+            archive.addfile(entry, io.BytesIO(jpeg(2)))
+        for name, kind in (("s.jpg", tarfile.SYMTYPE), ("h.jpg", tarfile.LNKTYPE), ("p.jpg", tarfile.FIFOTYPE)):
+            entry = tarfile.TarInfo(name)
+            entry.type, entry.linkname = kind, "c.jpg"
+            archive.addfile(entry)
+    options = ("--out", tmp_path / "out", "--write", "csv,annotated,crops")
+    assert mien("label", folder, *options, "--quiet").exit_code == 0
+    statuses = {row["file"]: (row["status"], row["reason"]) for row in rows_of(tmp_path / "out")}
+    assert statuses == {
+        f"a.zip/{long}.jpg": ("ok", ""),
+        f"a.zip/{'deep/' * 1_000}b.jpg": ("ok", ""),
+        "a.zip/c.jpg": ("ok", ""),
+        "b.tar/n\\x00ul.jpg": ("ok", ""),
+        "b.tar/c.jpg": ("ok", ""),
+        "b.tar/s.jpg": ("skipped", "link"),
+        "b.tar/h.jpg": ("skipped", "link"),
+        "b.tar/p.jpg": ("skipped", "special_file"),
+    }
+    assert sum(path.is_file() for path in (tmp_path / "out" / "annotated").rglob("*")) == 5
+    assert "5 of 8" not in mien("label", folder, *options).stderr, "all are done"
+
+
+def test_large_members_of_archives_are_labeled_in_smaller_batches(
+    mien: Mien, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_zip(tmp_path / "some.zip", *range(12))
+    mien("label", tmp_path / "some.zip", "--out", tmp_path / "whole", "--quiet")
+    monkeypatch.setattr(engine, "BATCH_BYTES", 20_000)  # a member has 9,000
+    counts: list[int] = []
+    real = engine.label_batch
+
+    def counted(pipeline: Any, batch: Any, *rest: Any) -> Any:
+        counts.append(len(batch))
+        return real(pipeline, batch, *rest)
+
+    monkeypatch.setattr(engine, "label_batch", counted)
+    for limit in ("2", "12"):  # the batches do not depend on what is labeled already
+        mien("label", tmp_path / "some.zip", "--out", tmp_path / "out", "--limit", limit, "--quiet")
+    assert [count for count in counts if count] == [2, 1, 3, 3, 3]
+    assert rows_of(tmp_path / "out") == rows_of(tmp_path / "whole")
+
+
 # Limits
 
 
@@ -222,6 +275,29 @@ def test_avif_and_heic_are_read_where_they_can_be_and_raw_is_an_error(mien: Mien
     assert found["c.heic"]["status"] == "error"
 
 
+def test_photos_that_cannot_be_read_are_errors_whatever_their_name(mien: Mien, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for name in ("a.nef", "b.DNG", "c.arw"):  # the first image of these files is a thumbnail
+        (folder / name).write_bytes(encoded(face_photo(), "TIFF"))
+    for name in ("IMG_0001", "x.jpg_original", "x.mpo"):
+        (folder / name).write_bytes(jpeg(1)[:600])
+    (folder / "notes").write_text("words")
+    (folder / "main.ts").write_text("const a = 1;")
+    write_video(folder / "clip.avi", frames=3)
+    (folder / "clip.avi").rename(folder / "clip.flv")
+    assert mien("label", folder, "--out", tmp_path / "out", "--write", "files", "--quiet").exit_code == 3
+    statuses = {row["file"]: (row["status"], row["reason"]) for row in rows_of(tmp_path / "out", "files.csv")}
+    assert {name for name, found in statuses.items() if found == ("error", "unsupported")} >= {
+        "a.nef",
+        "b.DNG",
+        "c.arw",
+    }
+    assert {statuses[name][0] for name in ("IMG_0001", "x.jpg_original", "x.mpo")} == {"error"}
+    assert statuses["notes"] == statuses["main.ts"] == ("skipped", "not_an_image")
+    assert statuses["clip.flv"] == ("ok", "")
+
+
 def test_heic_is_read_with_its_extra(mien: Mien, tmp_path: Path) -> None:
     heif = pytest.importorskip("pillow_heif", reason="pillow-heif is not installed: HEIC is not tested")
     buffer = io.BytesIO()
@@ -254,6 +330,7 @@ def test_a_log_of_json_lines_holds_nothing_else(mien: Mien, photos: Path, tmp_pa
         (("--bogus",), "No such option: --bogus"),
         (("--workers", "many"), "valid integer"),
         (("--every", "2", "--per-second", "1"), "cannot be combined"),
+        (("--write", "cvs"), "expected one or more of annotated"),
     ],
 )
 def test_a_usage_error_is_one_json_line_too(options: tuple[str, ...], message: str, photos: Path) -> None:

@@ -18,16 +18,17 @@ from rich.console import Console
 from mien.app.inference.detect import Box
 from mien.app.inference.drawing import annotate, reduced
 from mien.app.inference.pipeline import Analysis, LabeledFace
-from mien.app.labeling import timeline
+from mien.app.labeling import run, timeline
 from mien.app.labeling.columns import FACE_COLUMNS, FILE_COLUMNS
 from mien.app.labeling.files import LabelingError
-from mien.app.labeling.options import DEFAULT_OUTPUTS
+from mien.app.labeling.options import DEFAULT_OUTPUTS, LabelOptions
 from mien.app.labeling.outputs import check_outputs, load_output, output_names
+from mien.app.labeling.progress import Reporter
 from mien.app.labeling.summary import print_summary
 from mien.data.contract import LABELS, LANDMARKS, align, decode
 from mien.data.contract.palette import COLORS
 from mien.data.readers.folders import Folders
-from tests.albums import rows_of
+from tests.albums import rows_of, write_photos
 from tests.support import gradient_image
 from tests.unit.app.labeling.conftest import ALL, Labeled
 
@@ -199,6 +200,16 @@ def test_every_column_is_in_the_guide_with_its_unit() -> None:
     for column in (*FACE_COLUMNS, *FILE_COLUMNS, *timeline.COLUMNS):
         line = f"| `{column.name}` | {column.type} | {column.unit} | {column.meaning} |"
         assert line in guide, f"docs/labeling.md lacks: {line}"
+
+
+@pytest.mark.parametrize("safe", [False, True])
+def test_formulas_are_marked_as_text_on_request(finished: Labeled, tmp_path: Path, safe: bool) -> None:
+    names = ["=1+1.jpg", "+a.jpg", "-b.jpg", "@c.jpg", "d.jpg"]
+    photos = write_photos(tmp_path / "photos", *names)
+    options = LabelOptions(inputs=[str(photos)], out=tmp_path / "out", outputs=["csv"], spreadsheet_safe=safe)
+    run.label(options, finished.settings, Reporter())
+    mark = "'" if safe else ""
+    assert {row["file"] for row in rows_of(tmp_path / "out")} == {f"{mark}{name}" for name in names[:4]} | {"d.jpg"}
 
 
 def test_an_unknown_output_is_rejected_with_the_known_ones() -> None:
