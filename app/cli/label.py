@@ -16,6 +16,9 @@ from mien.app.cli.options import DetectorName, Model, OnDevice, PriorName, fail
 from mien.app.labeling.options import DEFAULT_OUTPUTS, LabelOptions
 from mien.app.labeling.signals import Interrupts
 
+# Typical sizes of an annotated copy of 1,600 pixels, and of the rows and thumbnails of an image
+_COPY_BYTES: Final = 500_000
+_ROW_BYTES: Final = 10_000
 _KINDS: Final = {"file": "files", "zip": "zip archives", "tar": "tar archives", "video": "videos"}
 
 
@@ -166,30 +169,55 @@ def _label(options: LabelOptions, settings: dict[str, Any], signals: Interrupts,
 
 
 def _dry_run(options: LabelOptions, stream: IO[str] | None) -> int:
-    """Scan only: print the number of inputs by kind, and of files that cannot be read."""
+    """Scan only: print the number of inputs by kind, of files that cannot be read, and the disk space needed."""
     from rich.console import Console
 
-    from mien.app.labeling.outputs import check_outputs
+    from mien.app.labeling.containers import expected_frames
+    from mien.app.labeling.files import free_bytes
+    from mien.app.labeling.images import ANNOTATED
+    from mien.app.labeling.outputs import check_outputs, images_for
     from mien.app.labeling.progress import JsonLog
+    from mien.app.labeling.reading import CONTAINERS
     from mien.app.labeling.scan import scan
+    from mien.app.labeling.view import NoJournal, open_view
 
     check_outputs(options.outputs)
     kinds: Counter[str] = Counter()
     failures: Counter[str] = Counter()
-    size = 0
+    size = labeled = frames = disk = 0
+    copy_bytes = _COPY_BYTES * options.annotated_px**2 // 1600**2
+    copies = images_for(options.outputs or DEFAULT_OUTPUTS) & ANNOTATED
+    try:
+        view = open_view(options.out)
+    except NoJournal:
+        view = None
     for item in scan(options):
         size += item.size
-        if item.failure is None:
-            kinds[item.kind] += 1
-        else:
+        if item.failure is not None:
             failures[item.failure.reason] += 1
+            continue
+        kinds[item.kind] += 1
+        if view is not None and view.is_labeled(item):
+            labeled += 1
+            continue
+        images = expected_frames(item.path, options) if item.kind == "video" else 1
+        frames += images if item.kind == "video" else 0
+        largest = copy_bytes * images if item.kind == "video" else item.size if item.kind in CONTAINERS else copy_bytes
+        disk += images * _ROW_BYTES + (min(item.size, largest) if copies else 0)
+    free = free_bytes(options.out)
     if options.json_log:
-        JsonLog(stream).log("dry_run", kinds=kinds, failures=failures, bytes=size)
+        counts = {"labeled": labeled, "video_frames": frames, "disk_bytes": disk, "free_bytes": free}
+        JsonLog(stream).log("dry_run", kinds=kinds, failures=failures, bytes=size, **counts)
         return 0
     console = Console(highlight=False)
     for kind, count in sorted(kinds.items()):
-        console.print(f"{count:>12,} {_KINDS[kind]}")
+        console.print(f"{count:>12,} {_KINDS[kind]}{f', about {frames:,} frames' if kind == 'video' else ''}")
     for reason, count in sorted(failures.items()):
         console.print(f"{count:>12,} unreadable: {reason}")
-    console.print(f"{size / 1e6:>12,.1f} MB in total. Nothing was written.")
+    if labeled:
+        console.print(f"{labeled:>12,} of these are labeled already")
+    console.print(f"{size / 1e6:>12,.1f} MB in total")
+    console.print(
+        f"{disk / 1e6:>12,.1f} MB needed for the results, about; {free / 1e6:,.1f} MB free. Nothing was written."
+    )
     return 0

@@ -176,6 +176,11 @@ class View:
             )
         )
 
+    def is_labeled(self, item: Input) -> bool:
+        """Whether an input of a new scan is labeled and unchanged."""
+        sql = "SELECT 1 FROM items WHERE name=? AND frame=? AND path=? AND signature=? AND status IS NOT NULL"
+        return self._db.execute(sql, (item.name, item.frame, item.path, item.signature)).fetchone() is not None
+
     def remaining(self) -> int:
         """Number of unlabeled inputs and members of the last session; an unread archive or video counts as one."""
         sql = "SELECT COUNT(*) FROM items WHERE found=? AND status IS NULL"

@@ -1,5 +1,6 @@
 """Inputs of labeling: folders, patterns, lists, archives, videos and unusual files."""
 
+import json
 import os
 from pathlib import Path
 
@@ -181,3 +182,17 @@ def test_a_dry_run_counts_and_writes_nothing(mien: Mien, nested: Path, tmp_path:
     assert done.exit_code == 0
     assert "5 files" in done.stdout
     assert not (tmp_path / "out").exists()
+
+
+def test_a_dry_run_counts_what_is_labeled_already_and_the_frames_of_videos(
+    mien: Mien, nested: Path, tmp_path: Path
+) -> None:
+    mien("label", nested, "--out", tmp_path / "out", "--quiet")
+    write_photos(nested, "new.jpg")
+    write_video(nested / "clip.avi", frames=10)
+    done = mien("label", nested, "--out", tmp_path / "out", "--every", "5", "--dry-run", "--json-log")
+    counts = json.loads(done.stderr)
+    assert counts["kinds"] == {"file": 6, "video": 1}
+    assert (counts["labeled"], counts["video_frames"]) == (5, 2)
+    assert 0 < counts["disk_bytes"] < counts["free_bytes"]
+    assert "5 of these are labeled already" in mien("label", nested, "--out", tmp_path / "out", "--dry-run").stdout
