@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
 
 from mien.app import VERSION
 from mien.app.inference.pipeline import Pipeline, build_pipelines
@@ -63,7 +64,7 @@ def _include_routes(app: FastAPI, settings: Settings) -> None:
     app.include_router(metrics.router, dependencies=[] if settings.metrics_without_key else keyed)
     for public in (stream, health, docs, page):  # FastAPI does not describe WebSockets
         app.include_router(public.router)
-    app.mount("/page", page.Assets())
+    app.mount("/page", GZipMiddleware(page.Assets(), compresslevel=6))
 
 
 def _middleware(settings: Settings) -> list[Middleware]:

@@ -8,9 +8,9 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
-from fastapi import APIRouter, HTTPException
+from fastapi import APIRouter, HTTPException, Request
 from starlette.responses import FileResponse, JSONResponse, Response
-from starlette.staticfiles import StaticFiles
+from starlette.staticfiles import NotModifiedResponse, StaticFiles
 from starlette.types import Scope
 
 from mien.app.inference.in_browser import BrowserPipeline
@@ -72,12 +72,15 @@ async def local(service: TheService) -> Response:
 
 
 @router.get("/page/models/{name}")
-async def graph(name: str, service: TheService) -> Response:
-    """A verified graph."""
+async def graph(name: str, service: TheService, request: Request) -> Response:
+    """A verified graph; 304 if the browser has it."""
     path = (await _pipeline(service)).graphs.get(name) if has_runtime() else None
     if path is None:
         raise HTTPException(HTTPStatus.NOT_FOUND)
-    return FileResponse(path, media_type="application/octet-stream", headers={"Cache-Control": "no-cache"})
+    headers = {"Cache-Control": "no-cache"}
+    response = FileResponse(path, stat_result=path.stat(), media_type="application/octet-stream", headers=headers)
+    known = StaticFiles().is_not_modified(response.headers, request.headers)
+    return NotModifiedResponse(response.headers) if known else response
 
 
 async def _pipeline(service: Service) -> BrowserPipeline:

@@ -68,6 +68,17 @@ def test_an_unchanged_asset_is_not_sent_twice(client: TestClient) -> None:
     assert client.get("/page/page.css", headers={"if-none-match": tag}).status_code == 304
 
 
+def test_scripts_styles_and_webassembly_are_compressed(client: TestClient) -> None:
+    for name in ("main.js", "page.css", "runtime/ort-wasm-simd-threaded.wasm"):
+        if not (FOLDER / name).is_file():
+            continue  # `make runtime` fetches it
+        with client.stream("GET", f"/page/{name}", headers={"accept-encoding": "gzip"}) as response:
+            assert response.headers["content-encoding"] == "gzip"
+            size = sum(map(len, response.iter_raw()))
+        assert size < 0.6 * (FOLDER / name).stat().st_size
+    assert "content-encoding" not in client.get("/page/samples/photo.jpg").headers, "a JPEG does not shrink"
+
+
 @pytest.mark.parametrize("path", ["/page/nope.js", "/page/", "/page/../docs.js", "/page/%2e%2e/docs.js"])
 def test_only_the_pages_own_files_are_served(client: TestClient, path: str) -> None:
     response = client.get(path)
@@ -132,3 +143,6 @@ def test_with_the_runtime_the_graphs_are_served(
     detector = default_detector_dir() / "model.onnx"
     assert client.get("/page/models/detector.onnx").content == detector.read_bytes()
     assert client.get("/page/models/manifest.json").status_code == 404
+    tag = client.get("/page/models/detector.onnx").headers["etag"]
+    again = client.get("/page/models/detector.onnx", headers={"if-none-match": tag})
+    assert (again.status_code, again.content) == (304, b"")
