@@ -1,7 +1,7 @@
 """Graphs and constants of the pipeline for labeling in the browser.
 
-The modules in `app/static/page/local/` implement `search.py`, `decode.py`, `align.py` and `tracking.py` in JavaScript,
-and get all constants from here.
+The modules in `app/static/page/local/` implement `search.py`, `decode.py` and `align.py` in JavaScript, and get all
+constants from here.
 """
 
 from dataclasses import asdict, dataclass
@@ -10,7 +10,6 @@ from typing import Any, Final, Literal
 
 from mien.app.inference.detect import base, search
 from mien.app.inference.detect.builtin import score_threshold
-from mien.app.inference.tracking import TrackingRules
 from mien.app.settings import Settings
 from mien.data.contract import CROP_PX, LANDMARKS
 from mien.data.contract.align import MIN_SPREAD_PX, TEMPLATE_PX
@@ -45,7 +44,6 @@ def browser_pipeline(model: Path, settings: Settings) -> BrowserPipeline:
         "landmarks": LANDMARKS,
         "classifier": _classifier(classifier, settings)
         | {"graphs": {where: {"file": f"classifier.{one}.onnx", "precision": one} for where, one in chosen.items()}},
-        "tracking": asdict(TrackingRules()),
         "bytes": {name: path.stat().st_size for name, path in graphs.items()},
     }
     return BrowserPipeline(facts, graphs)

@@ -1,36 +1,85 @@
 """Tracking of faces across the frames of a stream, and smoothing of their probabilities over time.
 
-Flow: faces of a frame -> matched to tracks by IoU -> probabilities smoothed over time -> a label that changes only when
-another expression leads clearly, so that it does not flicker between two.
+Flow: faces of a frame -> matched to tracks by expected position and by the face itself, in the best assignment of all
+-> probabilities smoothed over time -> a label that changes only when another expression leads clearly, so that it does
+not flicker between two.
+
+`app/static/page/tracker.js` implements the same rules, and a test compares both. `python -m benchmarks.tracking`
+measures them, and docs/decisions/0013-own-tracker.md states why no library is used.
 """
 
 import math
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 import numpy as np
 
-from mien.app.inference.detect.base import Box, iou
+from mien.app.inference.detect.base import Box
 from mien.app.inference.pipeline import LabeledFace
 from mien.data.contract import EIGHT_LABELS, Array
+
+# What all faces have in common: the mean of the 10,903 training faces of muxspace at 8x8 pixels, in percent of the
+# contrast; the left half, as the right half mirrors it.
+_MEAN_FACE: Final = (
+    (-8, -3, 6, 11),
+    (-9, -1, 9, 14),
+    (-8, -3, -5, 2),
+    (-5, 2, 1, 5),
+    (-4, 4, 10, 6),
+    (-5, 0, 3, 1),
+    (-7, -3, 1, -2),
+    (-8, -7, -1, 4),
+)
+_GRID: Final = len(_MEAN_FACE)
+_NEW_TRACK_COST: Final = 3.0  # more than that of any possible match: 1 for the position and 2 for the face
 
 
 @dataclass(frozen=True, slots=True)
 class TrackingRules:
-    """Parameters of matching and smoothing.
+    """Parameters of matching and smoothing. Distances are in face widths, similarities are cosines of descriptors.
 
     Attributes:
-        min_iou: minimum intersection over union of a face and the last box of its track.
-        lost_s: a track ends after this time without a matching face,
+        reach: a face matches a track by position up to this distance from where the track is expected,
+        reach_per_s: plus this distance per second since the track was last seen,
+        max_reach: up to this distance,
+        max_growth: and if it is at most this many times as large or as small.
+        velocity_s: time constant of the smoothed velocity of a track; 63 % of a change counts after it.
+        lost_s: a track is not matched by position after this time without a matching face,
         slow_s: or after this time if there was no frame since it was last seen.
+        other_face: a face near a track of the last frame is another person if it is less similar than this.
+        same_face: a face that is at least so similar is the same person, wherever it appears
+        return_s: within this time.
+        pause_s: time without frames that counts toward `return_s` at most; after more, only the same face matches.
+        head: width of a head in face widths;
+        covered: two heads that share more than this part of the smaller one hide each other: they can look different.
         settle_s: time constant of the exponential smoothing: after it, 63 % of a change is visible; 0 turns it off.
         lead: how much more probable another expression must be to replace the displayed one.
     """
 
-    min_iou: float = 0.3
-    lost_s: float = 1.0
+    reach: float = 0.5
+    reach_per_s: float = 2.0
+    max_reach: float = 1.5
+    max_growth: float = 2.0
+    velocity_s: float = 0.15
+    lost_s: float = 2.0
     slow_s: float = 4.0
+    other_face: float = 0.7
+    same_face: float = 0.75
+    return_s: float = 10.0
+    pause_s: float = 1.0
+    head: float = 1.4
+    covered: float = 0.15
     settle_s: float = 0.35
     lead: float = 0.08
+
+
+@dataclass(slots=True)
+class _Seen:
+    """A face of the newest frame: its box, its descriptor if known, and whether another face covers it."""
+
+    box_px: Box
+    descriptor: Array | None
+    covered: bool
 
 
 @dataclass(slots=True)
@@ -41,6 +90,10 @@ class _Track:
     shown: int
     sure: bool
     seen_s: float
+    seen_clock_s: float
+    velocity_px: tuple[float, float] = (0.0, 0.0)  # per second
+    newest: Array | None = None  # descriptor of the newest face that was not covered
+    usual: Array | None = None  # mean descriptor over time
 
 
 @dataclass(slots=True)
@@ -52,61 +105,95 @@ class Tracker:
     _tracks: list[_Track] = field(default_factory=list)
     _next: int = 1
     _updated_s: float = -math.inf
+    _clock_s: float = 0.0  # runs with the frames, but at most `pause_s` from one to the next
 
     def update(self, faces: tuple[LabeledFace, ...], at_s: float) -> list[LabeledFace]:
         """Match the faces of the next frame to tracks.
 
         Args:
-            faces: faces of the frame, from the pipeline.
+            faces: faces of the frame, from the pipeline. Faces without a crop are matched by position only.
             at_s: time of the frame in seconds, on a monotonic clock.
         Returns: the faces in the same order, with the number, the smoothed probabilities and the label of their track.
         """
-        self._tracks = [track for track in self._tracks if self._is_held(track, at_s)]
-        self._updated_s = at_s
-        matches = self._match(faces)
-        tracked = []
-        for index, face in enumerate(faces):
-            track = matches.get(index)
-            if track is None:
-                track = self._begin(face, at_s)
-            else:
-                self._follow(track, face, at_s)
-            tracked.append(_smoothed(face, track))
-        return tracked
-
-    def _is_held(self, track: _Track, at_s: float) -> bool:
-        in_last_frame = track.seen_s == self._updated_s
-        return at_s - track.seen_s <= (self.rules.slow_s if in_last_frame else self.rules.lost_s)
-
-    def _match(self, faces: tuple[LabeledFace, ...]) -> dict[int, _Track]:
-        """Greedy matching, highest IoU first; each face and each track is used once."""
-        pairs = [
-            (iou(face.box_px, track.box_px), index, number)
-            for index, face in enumerate(faces)
-            for number, track in enumerate(self._tracks)
+        rules = self.rules
+        self._clock_s += min(max(at_s - self._updated_s, 0.0), rules.pause_s)
+        kept_s = max(rules.return_s, rules.lost_s, rules.slow_s)
+        self._tracks = [track for track in self._tracks if self._clock_s - track.seen_clock_s <= kept_s]
+        boxes = [face.box_px for face in faces]
+        seen = [
+            _Seen(
+                box,
+                descriptor(face.crop),
+                any(_shared(box, other, rules.head) > rules.covered for other in boxes[:i] + boxes[i + 1 :]),
+            )
+            for i, (face, box) in enumerate(zip(faces, boxes, strict=True))
         ]
-        matches: dict[int, _Track] = {}
-        used: set[int] = set()
-        for score, index, number in sorted(pairs, key=lambda pair: -pair[0]):
-            if score >= self.rules.min_iou and index not in matches and number not in used:
-                matches[index] = self._tracks[number]
-                used.add(number)
-        return matches
+        costs = np.array([[self._cost(track, one, at_s) for track in self._tracks] for one in seen], np.float64)
+        matches = assign(costs.reshape(len(seen), len(self._tracks)), _NEW_TRACK_COST)
+        tracks = [
+            self._begin(face, at_s) if match is None else self._tracks[match]
+            for face, match in zip(faces, matches, strict=True)
+        ]
+        for track, face, one in zip(tracks, faces, seen, strict=True):
+            self._move(track, one, at_s)
+            self._smooth(track, face, at_s)
+            track.seen_s, track.seen_clock_s = at_s, self._clock_s
+        self._updated_s = at_s
+        return [_smoothed(face, track) for track, face in zip(tracks, faces, strict=True)]
+
+    def _cost(self, track: _Track, seen: _Seen, at_s: float) -> float:
+        """Cost of a match: distance from the expected position and difference of the faces; inf if impossible."""
+        rules, passed_s = self.rules, at_s - track.seen_s
+        known = [one for one in (track.newest, track.usual) if one is not None and seen.descriptor is not None]
+        similarity = max((float(one @ seen.descriptor) for one in known), default=None)
+        ahead_s = min(passed_s, rules.pause_s)
+        (x, y), (from_x, from_y) = _center(seen.box_px), _center(track.box_px)
+        size, track_size = _size(seen.box_px), _size(track.box_px)
+        off_x, off_y = x - from_x - ahead_s * track.velocity_px[0], y - from_y - ahead_s * track.velocity_px[1]
+        reach = min(rules.reach + rules.reach_per_s * passed_s, rules.max_reach)
+        distance = math.hypot(off_x, off_y) / (math.sqrt(size * track_size) * reach)
+        in_last_frame = track.seen_s == self._updated_s
+        held_s = rules.slow_s if in_last_frame else rules.lost_s
+        is_near = distance <= 1 and passed_s <= held_s and 1 / rules.max_growth <= size / track_size <= rules.max_growth
+        if similarity is None:
+            return distance if is_near else math.inf
+        is_same = similarity >= rules.same_face and self._clock_s - track.seen_clock_s <= rules.return_s
+        continues = in_last_frame and passed_s <= rules.pause_s and similarity >= rules.other_face
+        if not (is_same or (is_near and (continues or seen.covered))):
+            return math.inf
+        return min(distance, 1.0) + min(2 * (1 - similarity), 1.9)
 
     def _begin(self, face: LabeledFace, at_s: float) -> _Track:
         probabilities = face.probabilities.astype(np.float64)
         shown = int(probabilities.argmax())
         sure = bool(probabilities[shown] >= self.threshold)
-        track = _Track(self._next, face.box_px, probabilities, shown, sure, at_s)
+        track = _Track(self._next, face.box_px, probabilities, shown, sure, at_s, self._clock_s)
         self._next += 1
         self._tracks.append(track)
         return track
 
-    def _follow(self, track: _Track, face: LabeledFace, at_s: float) -> None:
+    def _move(self, track: _Track, seen: _Seen, at_s: float) -> None:
+        """Take over the position of a face; its velocity and descriptor only if no other face covers it."""
+        passed_s = at_s - track.seen_s
+        if passed_s > 0 and not seen.covered:
+            weight = 1 - math.exp(-passed_s / self.rules.velocity_s) if passed_s <= self.rules.lost_s else 0.0
+            (x, y), (from_x, from_y) = _center(seen.box_px), _center(track.box_px)
+            measured = ((x - from_x) / passed_s, (y - from_y) / passed_s)
+            old = track.velocity_px
+            track.velocity_px = (
+                weight * measured[0] + (1 - weight) * old[0],
+                weight * measured[1] + (1 - weight) * old[1],
+            )
+        track.box_px = seen.box_px
+        if seen.descriptor is not None and not seen.covered:
+            track.newest = seen.descriptor
+            usual = seen.descriptor if track.usual is None else track.usual + 0.1 * (seen.descriptor - track.usual)
+            track.usual = usual / np.linalg.norm(usual)
+
+    def _smooth(self, track: _Track, face: LabeledFace, at_s: float) -> None:
         settle_s = self.rules.settle_s
         weight = 1.0 - math.exp(-max(0.0, at_s - track.seen_s) / settle_s) if settle_s else 1.0
         track.probabilities = track.probabilities + weight * (face.probabilities - track.probabilities)
-        track.box_px, track.seen_s = face.box_px, at_s
         best = int(track.probabilities.argmax())
         if track.probabilities[best] - track.probabilities[track.shown] >= self.rules.lead:
             track.shown = best
@@ -114,6 +201,86 @@ class Tracker:
         margin = self.rules.lead / 2
         threshold = self.threshold - margin if track.sure else self.threshold + margin
         track.sure = bool(track.probabilities[track.shown] >= threshold)
+
+
+def descriptor(crop: Array) -> Array | None:
+    """A small vector to compare faces of one stream: the crop at 8x8 pixels without brightness, contrast and mean face.
+
+    The cosine of two is high for one person. It does not identify people beyond a stream, and is never stored.
+
+    Args:
+        crop: (112, 112, 3) uint8 RGB, an aligned face; empty if not available.
+    Returns: (192,) float64 of length 1; None if there is no crop, or if it is of one color.
+    """
+    if not crop.size:
+        return None
+    side = crop.shape[0] // _GRID
+    cells = crop.reshape(_GRID, side, _GRID, side, 3).mean((1, 3), dtype=np.float64)
+    cells -= cells.mean()
+    contrast = np.linalg.norm(cells)
+    if contrast < 1:
+        return None
+    vector = (cells / contrast - _MEAN).ravel()
+    return np.asarray(vector / np.linalg.norm(vector))
+
+
+_MEAN: Final = np.hstack([_MEAN_FACE, np.fliplr(_MEAN_FACE)])[..., None] / 100
+
+
+def assign(costs: Array, unmatched: float) -> list[int | None]:
+    """The cheapest assignment of rows to columns (Hungarian algorithm; Kuhn 1955, Jonker and Volgenant 1987).
+
+    Args:
+        costs: (rows, columns) float64; inf if impossible.
+        unmatched: cost of a row without a column.
+    Returns: the column of each row, or None.
+    """
+    rows, real = costs.shape
+    padded = np.hstack([np.where(np.isfinite(costs), costs, 1e6), np.full((rows, rows), unmatched)])
+    start = columns = real + rows
+    row_of = np.full(columns + 1, -1)  # of a column; `start` holds the row that is being added
+    row_price, column_price = np.zeros(rows), np.zeros(columns + 1)
+    for row in range(rows):
+        row_of[start], column = row, start
+        slack, previous = np.full(columns + 1, np.inf), np.full(columns + 1, -1)
+        visited = np.zeros(columns + 1, bool)
+        while row_of[column] >= 0:
+            visited[column] = True
+            reduced = padded[row_of[column]] - row_price[row_of[column]] - column_price[:start]
+            better = np.flatnonzero(~visited[:start] & (reduced < slack[:start]))
+            slack[better], previous[better] = reduced[better], column
+            column = int(np.argmin(np.where(visited, np.inf, slack)))
+            step = slack[column]
+            row_price[row_of[visited]] += step
+            column_price[visited] -= step
+            slack[~visited] -= step
+        while column != start:
+            row_of[column] = row_of[previous[column]]
+            column = int(previous[column])
+        row_of[start] = -1
+    matches: list[int | None] = [None] * rows
+    for column, row in enumerate(row_of[:real]):
+        if row >= 0:
+            matches[row] = column
+    return matches
+
+
+def _center(box: Box) -> tuple[float, float]:
+    return box[0] + box[2] / 2, box[1] + box[3] / 2
+
+
+def _size(box: Box) -> float:
+    return math.sqrt(box[2] * box[3])
+
+
+def _shared(a: Box, b: Box, grown: float) -> float:
+    """Shared area of two boxes that are enlarged by `grown`, as a part of the smaller one."""
+    overlap = 1.0
+    for place, length in ((0, 2), (1, 3)):
+        distance = abs(a[place] + a[length] / 2 - b[place] - b[length] / 2)
+        side, other = grown * a[length], grown * b[length]
+        overlap *= min(max((side + other) / 2 - distance, 0.0), side, other)
+    return overlap / (grown**2 * min(a[2] * a[3], b[2] * b[3]))
 
 
 def _smoothed(face: LabeledFace, track: _Track) -> LabeledFace:

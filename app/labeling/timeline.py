@@ -23,7 +23,7 @@ from mien.app.labeling.view import View
 from mien.data.contract import EIGHT_LABELS, Array, by_label
 from mien.data.contract.palette import hex_color
 
-RULES: Final = TrackingRules(min_iou=0.2, lost_s=2.0, settle_s=0.5)
+RULES: Final = TrackingRules(settle_s=0.5)
 # With sparse sampling, a person may be missed in this many frames.
 _MISSED_FRAMES: Final = 2.5
 PLOTTED_FRAMES: Final = 3

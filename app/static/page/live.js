@@ -3,18 +3,21 @@
 import { CameraError } from "./camera.js";
 import { announce, byId, setText } from "./dom.js";
 import { Frames } from "./frames.js";
+import { similarity } from "./local/align.js";
 import { Announcer, LiveMetrics } from "./metrics.js";
 import { Motion } from "./motion.js";
 import { People } from "./people.js";
 import { Settings } from "./settings.js";
 import { Camera, Clip, offerCameras, unplayable } from "./source.js";
 import { Stage } from "./stage.js";
-import { Steady } from "./steady.js";
 import { Tools } from "./tools.js";
+import { Tracker, descriptorOf } from "./tracker.js";
 
 const NO_FACE_MS = 1500;
 const DRAW_MS = 25; // cameras do not have more frames
 const SAMPLE = "page/samples/clip.webm";
+// of data/contract/align.py
+const CROP = { px: 112, template_px: [[35, 42.3], [77, 42.3], [56, 65.5], [39.1, 84.6], [72.9, 84.6]], min_spread_px: 1 };
 
 export class Live {
   /** `labeler`: the service, or the labeler of local mode. */
@@ -23,7 +26,10 @@ export class Live {
     this.video = this.stage.video;
     this.people = new People(byId("faces"), byId("nobody"), byId("legend"));
     this.motion = new Motion();
-    this.steady = new Steady();
+    this.tracker = new Tracker();
+    this.pictures = new Map(); // time of a frame without result -> its pixels
+    this.crop = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+    Object.assign(this.crop.canvas, { width: CROP.px, height: CROP.px });
     this.metrics = new LiveMetrics();
     this.announcer = new Announcer();
     this.settings = new Settings((settings) => this.apply(settings));
@@ -56,7 +62,6 @@ export class Live {
   /** Switch to another labeler. */
   use(labeler) {
     this.stream?.close();
-    if (this.stream) this.forget();
     this.labeler = labeler;
     const note = (text) => this.state === "live" && this.stage.badge(text);
     this.stream = labeler.stream({
@@ -70,7 +75,8 @@ export class Live {
   }
 
   apply(settings) {
-    Object.assign(this.steady, { settleMs: settings.settleMs, threshold: settings.threshold });
+    this.tracker.rules.settle_s = settings.settleMs / 1000;
+    this.tracker.threshold = settings.threshold;
     this.video.classList.toggle("mirrored", settings.mirrored);
   }
 
@@ -146,11 +152,11 @@ export class Live {
     this.showPaused(false);
   }
 
-  /** Forget all people; numbers restart on the next connection. */
+  /** Forget all people: the next source starts with person 1. */
   forget() {
-    this.streamId = null;
     this.motion.clear();
-    this.steady.clear();
+    this.tracker.clear();
+    this.pictures.clear();
     this.metrics.clear();
     this.people.clear();
     this.emptySince = null;
@@ -202,36 +208,50 @@ export class Live {
   }
 
   async send(canvas, takenAt) {
-    const { stream } = this;
+    const { stream, source } = this;
+    const picture = await createImageBitmap(canvas);
     const frame = await stream.encode(canvas);
-    if (!frame || this.state !== "live" || stream !== this.stream) return;
+    if (!frame || this.state !== "live" || stream !== this.stream) return picture.close();
+    this.pictures.set(takenAt, picture);
     stream.send(frame, takenAt);
-    this.last = { frame, stream: this.streamId };
+    this.last = { frame, source };
   }
 
   answered(result, takenAt) {
     if (this.state !== "live") return;
     if (result.error) return this.stage.badge(`The service cannot read the frames: ${result.error.detail}`);
     const now = performance.now();
-    this.meet(result.stream);
-    const faces = this.steady.update(result.faces, takenAt);
+    const faces = this.tracker.update(this.described(result.faces, takenAt), takenAt);
     this.frameSize = { width: result.width, height: result.height };
     this.motion.update(faces, takenAt, now);
     this.people.update(faces, now);
     this.metrics.add(now, now - takenAt);
     this.announcer.consider(faces, now);
-    this.tools.answered(result.stream, faces, now);
+    this.tools.answered(faces, now);
     setText(byId("count"), String(faces.length));
     this.tellWhetherEmpty(faces.length, now);
   }
 
-  /** Numbers of people are valid within one connection only: a new one starts without people, and a note says so. */
-  meet(stream) {
-    if (stream === this.streamId) return;
-    const again = this.streamId !== null;
-    this.forget();
-    this.streamId = stream;
-    if (again) this.stage.note("New connection: people are numbered from 1 again");
+  /** The faces of a frame with what the tracker compares them by. */
+  described(faces, takenAt) {
+    const picture = this.pictures.get(takenAt);
+    const described = faces.map((face) => ({ ...face, descriptor: picture && this.descriptor(picture, Object.values(face.landmarks)) }));
+    for (const [at, old] of this.pictures) {
+      if (at > takenAt) continue;
+      old.close();
+      this.pictures.delete(at);
+    }
+    return described;
+  }
+
+  descriptor(picture, landmarks) {
+    const found = similarity(landmarks.map(({ x, y }) => [x, y]), CROP);
+    if (!found) return undefined;
+    const [[a, , x], [b, , y]] = found;
+    this.crop.reset();
+    this.crop.setTransform(a, b, -b, a, x, y);
+    this.crop.drawImage(picture, 0, 0);
+    return descriptorOf(this.crop.getImageData(0, 0, CROP.px, CROP.px));
   }
 
   tellWhetherEmpty(count, now) {

@@ -6,7 +6,7 @@ import { FaceBlock } from "./faces.js";
 import { Timeline } from "./timeline.js";
 
 const AWAY_MS = 1200;
-const REMOVED_MS = 8000;
+const REMOVED_MS = 10_000; // until then, a person who returns keeps the number
 const REFRESH_MS = 100;
 const TIMELINE_MS = 400;
 const THUMB_MS = 700;
@@ -54,7 +54,7 @@ class Person {
 export class People {
   constructor(list, nobody, legend) {
     Object.assign(this, { list, nobody, legend });
-    this.people = new Map(); // of one connection: track -> Person
+    this.people = new Map(); // track -> Person
     this.refreshedAt = 0;
     this.clear();
   }

@@ -8,27 +8,20 @@ const columns = () => ["seconds", "person", "label", "uncertain", "confidence", 
 
 export class Session {
   constructor(now) {
-    Object.assign(this, { startedAt: now, endedAt: now, frames: 0, rows: [], streams: [], people: new Map() });
+    Object.assign(this, { startedAt: now, endedAt: now, frames: 0, rows: [], people: new Map() });
     this.date = new Date();
   }
 
   /** Add the faces of one frame. */
-  add(stream, faces, now) {
+  add(faces, now) {
     this.frames++;
     this.endedAt = now;
     for (const face of faces) {
-      const name = this.nameOf(stream, face.track);
+      const name = `Person ${face.track}`;
       if (!this.people.has(name)) this.people.set(name, { number: face.track, history: new History(Infinity) });
       this.people.get(name).history.add(face, now);
       this.rows.push(rowOf(face, name, (now - this.startedAt) / 1000));
     }
-  }
-
-  /** "Person 2", or "Person 2 (connection 3)" after numbers have restarted. */
-  nameOf(stream, track) {
-    if (!this.streams.includes(stream)) this.streams.push(stream);
-    const place = this.streams.indexOf(stream);
-    return `Person ${track}${place ? ` (connection ${place + 1})` : ""}`;
   }
 
   get seconds() {

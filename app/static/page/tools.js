@@ -22,14 +22,14 @@ export class Tools {
   async showAttention() {
     const { live } = this;
     if (!live.last) return;
-    const { frame, stream } = live.last;
+    const { frame, source } = live.last;
     byId("look").disabled = true;
     try {
       const { images: [{ faces }] } = await live.labeler.label(new Blob([frame], { type: "image/jpeg" }), { explain: true });
       for (const face of faces) {
         const figure = await attentionFigure(face.explanation);
         const track = live.motion.nearest((box) => iou(box, face.box));
-        if (track !== undefined && stream === live.streamId) live.people.attach(track, figure);
+        if (track !== undefined && source === live.source) live.people.attach(track, figure);
       }
       live.stage.note(faces.length ? "Each card shows where the model looked" : "No face in this frame");
     } catch (error) {
@@ -65,8 +65,8 @@ export class Tools {
   }
 
   /** Add the faces of a result to the session, if one is being recorded. */
-  answered(stream, faces, now) {
-    this.session?.add(stream, faces, now);
+  answered(faces, now) {
+    this.session?.add(faces, now);
   }
 
   /** Record the current picture with its boxes. */

@@ -1,12 +1,16 @@
 """People in the live view: identities, colors, tags, disappearing cards, and messages."""
 
+from dataclasses import asdict
+from typing import Any
+
 import numpy as np
 import pytest
 from playwright.sync_api import BrowserType
 
-from mien.app.inference.detect import Box
-from mien.app.inference.pipeline import LabeledFace
-from mien.app.inference.tracking import Tracker
+from benchmarks import tracking
+from mien.app.inference.pipeline import LabeledFace, build_pipeline
+from mien.app.inference.tracking import Tracker, TrackingRules, descriptor
+from mien.app.settings import load_settings
 from mien.data.contract import LABELS
 from tests.browser import ALLOWED, CAMERA, crossing_frames, launch, write_camera
 from tests.e2e.browser.conftest import Open
@@ -63,27 +67,18 @@ DRAWN = """async () => {
 }"""
 
 
-# What the page shows of a list of [ms, probabilities], one face: [label, uncertain, confidence] for each.
-STEADY = """async ([frames, threshold]) => {
-  const { Steady } = await import('/page/steady.js');
-  const steady = Object.assign(new Steady(), { threshold });
-  return frames.map(([at, probabilities]) => {
-    const [face] = steady.update([{ track: 1, detection_score: 0.95, probabilities }], at);
-    return [face.label, face.uncertain, face.confidence];
-  });
+# The people of the page for frames of [ms, faces], each: [number, label, uncertain, confidence].
+TRACKED = """async ([frames, threshold]) => {
+  const { Tracker } = await import('/page/tracker.js');
+  const tracker = Object.assign(new Tracker(), { threshold });
+  const shown = ({ track, label, uncertain, confidence }) => [track, label, uncertain, confidence];
+  return frames.map(([at, faces]) => tracker.update(faces, at).map(shown));
 }"""
-
-# The numbers of the people on the page for a list of [ms, {track: score}], for each.
-NUMBERS = """async (frames) => {
-  const { Steady } = await import('/page/steady.js');
-  const { LABELS } = await import('/page/labels.js');
-  const probabilities = Object.fromEntries(LABELS.map((label) => [label, 1 / 7]));
-  const steady = new Steady();
-  return frames.map(([at, scores]) => {
-    const seen = ([track, score]) => ({ track: Number(track), detection_score: score, probabilities });
-    const faces = Object.entries(scores).map(seen);
-    return steady.update(faces, at).map((face) => face.track);
-  });
+# The descriptors of crops, each (112, 112, 3) as a list.
+DESCRIPTORS = """async (crops) => {
+  const { descriptorOf } = await import('/page/tracker.js');
+  const rgba = (crop) => crop.flatMap((row) => row.flatMap((pixel) => [...pixel, 255]));
+  return crops.map((crop) => [...descriptorOf({ width: crop.length, data: rgba(crop) })]);
 }"""
 
 
@@ -93,31 +88,23 @@ def heading(number: int) -> str:
     )
 
 
-def test_a_new_connection_starts_without_people_and_shows_a_message(open_tab: Open) -> None:
+@pytest.mark.parametrize("how", ["connection", "pause", "tab"])
+def test_people_keep_their_numbers_over_a_new_connection_or_a_pause(open_tab: Open, how: str) -> None:
     tab = start_scene(open_tab, *TWO)
     tab.wait_until(heading(2))
-    tab.page.wait_for_timeout(3000)
-    show(tab, person(1, 400, 100, sadness=0.9))  # the other person is number 1 now
-    tab.page.evaluate("() => window.socket.fail()")
-    tab.wait_until("window.connections === 2 && document.querySelectorAll('.face').length === 1")
-    assert "numbered from 1 again" in tab.page.inner_text("#badge")
-    tab.wait_until("document.querySelector('.timeline').ariaLabel?.includes('sadness')")
-    assert "happiness" not in (tab.page.get_attribute(".timeline", "aria-label") or ""), "nobody inherits a timeline"
+    toggle = {"pause": "#pause", "tab": "#tab-photos"}.get(how)
+    if toggle:
+        tab.page.click(toggle)
+    show(tab, person(1, *(400, 100), sadness=0.9))  # the second person, whom the new connection calls number 1
+    if toggle:
+        tab.page.click("#tab-live" if how == "tab" else toggle)
+    else:
+        tab.page.evaluate("() => window.socket.fail()")
+    tab.wait_until("window.connections === 2 && document.querySelector('[data-person=\"1\"].away')")
+    tab.wait_until("document.querySelector('[data-person=\"2\"] .face-label').textContent.includes('sadness')")
 
 
-@pytest.mark.parametrize("how", ["pause", "tab"])
-def test_a_pause_or_another_tab_also_starts_without_people(open_tab: Open, how: str) -> None:
-    tab = start_scene(open_tab, *TWO)
-    tab.wait_until(heading(2))
-    tab.page.click("#pause" if how == "pause" else "#tab-photos")
-    show(tab, person(1, 400, 100, sadness=0.9))
-    tab.page.click("#pause" if how == "pause" else "#tab-live")
-    tab.wait_until("window.connections === 2 && document.querySelectorAll('.face').length === 1")
-    assert "sadness" in tab.page.inner_text(".face-label")
-    assert "numbered from 1 again" in tab.page.inner_text("#badge")
-
-
-def test_the_attention_map_of_an_earlier_connection_is_not_shown(open_tab: Open) -> None:
+def test_the_attention_map_of_an_earlier_camera_is_not_shown(open_tab: Open) -> None:
     tab = start_scene(open_tab, *TWO)
     tab.page.evaluate("""() => {
         const real = window.fetch;
@@ -126,8 +113,8 @@ def test_the_attention_map_of_an_earlier_connection_is_not_shown(open_tab: Open)
     }""")
     tab.page.evaluate("() => { document.getElementById('look').hidden = false; }")
     tab.page.click("#look")
-    tab.page.evaluate("() => window.socket.fail()")
-    tab.wait_until("window.connections === 2 && document.querySelectorAll('.face').length === 2")
+    tab.page.click("#stop")
+    tab.start_camera()
     picture = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="
     overlay = f"{{media_type: 'image/png', base64: '{picture}'}}"
     body = f"{{images: [{{faces: [{{...window.people[0], explanation: {{overlay: {overlay}}}}}]}}]}}"
@@ -147,8 +134,15 @@ def test_the_attention_map_of_an_earlier_connection_is_not_shown(open_tab: Open)
     ],
     ids=["brief", "unsure", "unsteady", "slow", "turned-away"],
 )
-def test_only_a_sure_or_lasting_detection_becomes_a_person(open_tab: Open, frames: object, numbers: object) -> None:
-    assert open_tab().page.evaluate(NUMBERS, frames) == numbers
+def test_only_a_sure_or_lasting_detection_becomes_a_person(
+    open_tab: Open, frames: list[tuple[int, dict[int, float]]], numbers: object
+) -> None:
+    def face(place: int, score: float) -> dict[str, Any]:
+        return person(0, 250 * place, 0) | {"detection_score": score}
+
+    timed = [[at, [face(place, score) for place, score in scores.items()]] for at, scores in frames]
+    people = open_tab().page.evaluate(TRACKED, [timed, 0.5])
+    assert [[number for number, *_ in shown] for shown in people] == numbers
 
 
 def test_number_and_color_of_a_person_are_on_box_and_card(open_tab: Open) -> None:
@@ -176,21 +170,33 @@ def test_uncertain_and_neutral_look_different(open_tab: Open) -> None:
     assert tab.page.inner_text("#threshold-value") == "10%"
 
 
-def test_the_page_smooths_as_the_service_does(open_tab: Open) -> None:
-    shares = np.random.default_rng(3).dirichlet(np.full(7, 0.6), 25).repeat(8, axis=0).astype(np.float32)
+def test_the_page_tracks_and_smooths_as_the_service_does(open_tab: Open) -> None:
+    pipeline, studio = build_pipeline(load_settings()), tracking.Studio()
+    page = open_tab().page
+    film = list(tracking.frames(tracking.SCENES[2], pipeline, studio))  # two people cross
+    del film[12:18]  # a stall
+    crops = [face.crop for face in film[0].faces]
+    assert np.allclose(page.evaluate(DESCRIPTORS, [crop.tolist() for crop in crops]), list(map(descriptor, crops)))
+    shown = page.evaluate(TRACKED, [[[1000 * frame.time_s, list(map(_sent, frame.faces))] for frame in film], 0.5])
     tracker = Tracker(threshold=0.5)
-    box, points = Box(0, 0, 80, 80), np.zeros((5, 2), np.float32)
-    expected = []
-    for number, row in enumerate(shares):
-        face = LabeledFace(box, points, 0.9, row, LABELS[int(row.argmax())], float(row.max()), False, 0.0)
-        expected.append(tracker.update((face,), number / 15)[0])
-    tab = open_tab()
-    frames = [
-        [1000 * number / 15, dict(zip(LABELS, map(float, row), strict=True))] for number, row in enumerate(shares)
-    ]
-    found = tab.page.evaluate(STEADY, [frames, 0.5])
-    assert [(label, uncertain) for label, uncertain, _ in found] == [(one.label, one.uncertain) for one in expected]
-    assert [value for _, _, value in found] == pytest.approx([one.confidence for one in expected], abs=1e-6)
+    for people, frame in zip(shown, film, strict=True):
+        expected = tracker.update(frame.faces, frame.time_s)
+        assert [one[:3] for one in people] == [[one.track, one.label, one.uncertain] for one in expected]
+        assert [one[3] for one in people] == pytest.approx([one.confidence for one in expected], abs=1e-5)
+    rules = page.evaluate("async () => (await import('/page/tracker.js')).RULES")
+    assert rules == asdict(TrackingRules())
+
+
+def _sent(face: LabeledFace) -> dict[str, Any]:
+    values = descriptor(face.crop)
+    assert values is not None
+    probabilities = dict(zip(LABELS, map(float, face.probabilities), strict=True))
+    return {
+        "box": face.box_px._asdict(),
+        "descriptor": values.tolist(),
+        "detection_score": 1,  # a person at once, as in the service
+        "probabilities": probabilities,
+    }
 
 
 def test_tags_hide_neither_each_other_nor_a_mouth(open_tab: Open) -> None:

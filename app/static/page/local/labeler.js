@@ -1,7 +1,5 @@
 // Labeling in this tab: the interface of service.js, with a worker that runs the released graphs. Nothing is sent.
 
-import { Numbers } from "./numbers.js";
-
 export class LocalLabeler {
   /** `facts`: `pipeline` of local.json; `opened(runs)`: called with what runs. The graphs are loaded on first use. */
   constructor(facts, opened) {
@@ -65,7 +63,7 @@ class LocalStream {
   async open() {
     if (this.wanted) return;
     this.wanted = true;
-    Object.assign(this, { id: `local-${++LocalStream.opened}`, frame: 0, numbers: new Numbers(this.labeler.facts.tracking) });
+    Object.assign(this, { id: `local-${++LocalStream.opened}`, frame: 0 });
     const { id } = this;
     this.on.loading();
     try {
@@ -94,8 +92,8 @@ class LocalStream {
     const { id } = this;
     this.busy = true;
     try {
-      const { faces, ...frame } = await this.labeler.ask({ source: bitmap }, [bitmap]);
-      if (id === this.id) this.on.answer({ stream: id, frame: this.frame++, ...frame, faces: this.numbers.give(faces, takenAt / 1000) }, takenAt);
+      const result = await this.labeler.ask({ source: bitmap }, [bitmap]);
+      if (id === this.id) this.on.answer({ stream: id, frame: this.frame++, ...result }, takenAt);
     } catch (error) {
       this.on.failed(error.message);
     } finally {

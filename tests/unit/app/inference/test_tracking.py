@@ -1,14 +1,16 @@
 """Faces of a stream keep their number, and labels do not flicker."""
 
-from itertools import pairwise
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
 
 from mien.app.inference.detect import Box
 from mien.app.inference.pipeline import LabeledFace
-from mien.app.inference.tracking import Tracker, TrackingRules
-from mien.data.contract import LABELS, label_index
+from mien.app.inference.tracking import Tracker, TrackingRules, assign, descriptor
+from mien.data.contract import CROP_PX, LABELS, Array, label_index
 
 FRAME_S = 1 / 15
 
@@ -20,6 +22,18 @@ def face(x: float = 100, y: float = 100, size: float = 80, **shares: float) -> L
     box, points = Box(x, y, size, size), np.zeros((5, 2), np.float32)
     label = LABELS[int(probabilities.argmax())]
     return LabeledFace(box, points, 0.9, probabilities, label, float(probabilities.max()), False, 0.0)
+
+
+def seen(who: int, x: float, y: float = 100, *, frame: int = 0) -> LabeledFace:
+    """The face of a person, 80 px wide, with other noise and brightness in each frame."""
+    cells = np.random.default_rng(who).uniform(40, 200, (7, 7, 3)).repeat(CROP_PX // 7, 0).repeat(CROP_PX // 7, 1)
+    noise = np.random.default_rng(100 + frame)
+    crop = cells * noise.uniform(0.8, 1.2) + noise.normal(0, 5, cells.shape)
+    return replace(face(x, y), crop=crop.clip(0, 255).astype(np.uint8))
+
+
+def numbers(tracker: Tracker, frames: Sequence[tuple[float, Sequence[LabeledFace]]]) -> list[list[int]]:
+    return [[one.track for one in tracker.update(tuple(faces), at_s)] for at_s, faces in frames]
 
 
 def run(tracker: Tracker, frames: list[tuple[LabeledFace, ...]], frame_s: float = FRAME_S) -> list[list[str]]:
@@ -61,6 +75,62 @@ def test_two_faces_never_share_a_track() -> None:
     tracker.update((face(100),), 0.0)
     numbers = [one.track for one in tracker.update((face(105), face(101)), 0.1)]
     assert numbers == [2, 1], "the one that overlaps more keeps its number"
+
+
+@pytest.mark.parametrize("frames_per_s", [4, 8, 15])
+@pytest.mark.parametrize("turn_back", [False, True])
+def test_people_who_cross_keep_their_numbers(frames_per_s: int, turn_back: bool) -> None:
+    frames = []
+    for frame in range(3 * frames_per_s):
+        share = frame / (3 * frames_per_s)
+        share = min(share, 1 - share) if turn_back else share
+        left, right = seen(1, 100 + 300 * share, frame=frame), seen(2, 400 - 300 * share, 110, frame=frame)
+        hidden = abs(left.box_px.x - right.box_px.x) < 50  # the detector finds the one in front
+        frames.append((frame / frames_per_s, (left,) if hidden else (left, right)))
+    given = numbers(Tracker(threshold=0.3), frames)
+    assert all(one == [1, 2][: len(one)] for one in given)
+
+
+def test_a_person_who_returns_within_ten_seconds_keeps_the_number_wherever_that_is() -> None:
+    both, nobody = (seen(1, 100), seen(2, 500)), [(0.2 + at / 4, ()) for at in range(36)]
+    tracker = Tracker(threshold=0.3)
+    assert numbers(tracker, [(0.0, both), *nobody, (9.0, (seen(2, 100), seen(3, 500)))])[-1] == [2, 3]
+    assert numbers(tracker, [(9.2 + at / 4, ()) for at in range(45)] + [(20.6, (seen(2, 100),))])[-1] == [4]
+
+
+def test_a_cut_to_another_person_at_the_same_place_gives_another_number() -> None:
+    frames = [(frame * FRAME_S, (seen(1 + frame // 10 % 2, 100, frame=frame),)) for frame in range(40)]
+    assert numbers(Tracker(threshold=0.3), frames) == [[1]] * 10 + [[2]] * 10 + [[1]] * 10 + [[2]] * 10
+
+
+@pytest.mark.parametrize("pause_s", [0.6, 2.0, 60.0])
+def test_a_stall_or_pause_hands_no_number_to_somebody_else(pause_s: float) -> None:
+    before, after = (seen(1, 100), seen(2, 200)), (seen(2, 110, frame=1), seen(1, 190, frame=1))
+    assert numbers(Tracker(threshold=0.3), [(0.0, before), (pause_s, after)]) == [[1, 2], [2, 1]]
+    assert numbers(Tracker(threshold=0.3), [(0.0, before), (pause_s, (seen(3, 100),))]) == [[1, 2], [3]]
+
+
+def test_a_face_without_contrast_is_matched_by_position() -> None:
+    blank = replace(face(100), crop=np.full((CROP_PX, CROP_PX, 3), 90, np.uint8))
+    assert descriptor(blank.crop) is None
+    assert numbers(Tracker(threshold=0.3), [(0.0, (blank,)), (FRAME_S, (blank,))]) == [[1], [1]]
+
+
+def test_the_assignment_is_the_cheapest_of_all() -> None:
+    random = np.random.default_rng(5)
+    for _ in range(200):
+        rows, columns = random.integers(0, 5, 2)
+        costs: Array = random.uniform(0, 4, (rows, columns))
+        costs[random.random(costs.shape) < 0.2] = np.inf
+        matches = assign(costs, 3.0)
+        used = [match for match in matches if match is not None]
+        assert len(set(used)) == len(used)
+        padded = np.hstack([costs, np.full((rows, rows), 3.0)])
+        cheapest = min(
+            padded[range(rows), list(order)].sum() for order in permutations(range(rows + columns), int(rows))
+        )
+        paid = sum(3.0 if match is None else costs[row, match] for row, match in enumerate(matches))
+        assert paid == pytest.approx(cheapest)
 
 
 def test_a_label_does_not_flicker_between_two_near_expressions() -> None:

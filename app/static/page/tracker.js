@@ -1,0 +1,182 @@
+// People of a stream: faces matched from frame to frame, probabilities smoothed over time, and a label that does not
+// flicker. The rules are those of app/inference/tracking.py, which explains them. On top of them, a face that the
+// detector is less sure of counts as a person only after a moment, as false detections are brief.
+
+import { align } from "./local/align.js";
+import { LABELS, ranked } from "./labels.js";
+
+export const RULES = {
+  reach: 0.5, reach_per_s: 2, max_reach: 1.5, max_growth: 2, velocity_s: 0.15, lost_s: 2, slow_s: 4,
+  other_face: 0.7, same_face: 0.75, return_s: 10, pause_s: 1, head: 1.4, covered: 0.15, settle_s: 0.35, lead: 0.08,
+};
+const MEAN_FACE = [
+  [-8, -3, 6, 11], [-9, -1, 9, 14], [-8, -3, -5, 2], [-5, 2, 1, 5], [-4, 4, 10, 6], [-5, 0, 3, 1], [-7, -3, 1, -2], [-8, -7, -1, 4],
+].map((row) => [...row, ...row.toReversed()]);
+const NEW_TRACK_COST = 3;
+const SURE_SCORE = 0.9;
+const CONFIRMED_MS = 400;
+
+export class Tracker {
+  constructor() {
+    this.rules = { ...RULES };
+    this.threshold = 0;
+    this.clear();
+  }
+
+  clear() {
+    Object.assign(this, { tracks: [], people: 0, updated: -Infinity, clock: 0 });
+  }
+
+  /**
+   * People of one frame, taken at `at` ms, with smoothed probabilities and a steady label; `track` becomes the number of
+   * the person, counted from 1. A face may have a `descriptor`.
+   */
+  update(faces, at) {
+    const { rules } = this;
+    const now = at / 1000;
+    this.clock += Math.min(Math.max(now - this.updated, 0), rules.pause_s);
+    const kept = Math.max(rules.return_s, rules.lost_s, rules.slow_s);
+    this.tracks = this.tracks.filter((track) => this.clock - track.seenClock <= kept);
+    const seen = faces.map((face) => ({ ...face, covered: faces.some((other) => other !== face && shared(face.box, other.box, rules.head) > rules.covered) }));
+    const matches = assign(seen.map((face) => this.tracks.map((track) => this.cost(track, face, now))), this.tracks.length, NEW_TRACK_COST);
+    const tracks = seen.map((face, place) => this.tracks[matches[place]] ?? this.begin(face, at));
+    const people = seen.flatMap((face, place) => {
+      const track = tracks[place];
+      this.move(track, face, now);
+      this.smooth(track, face, now);
+      if (track.seen !== this.updated && track.seen !== now) track.since = at;
+      Object.assign(track, { seen: now, seenClock: this.clock });
+      if (face.detection_score >= SURE_SCORE || at - track.since >= CONFIRMED_MS) track.number ??= ++this.people;
+      const { probabilities, label, sure, number } = track;
+      return number ? [{ ...faces[place], track: number, probabilities, label, confidence: probabilities[label], uncertain: !sure }] : [];
+    });
+    this.updated = now;
+    return people;
+  }
+
+  /** Cost of a match: distance from the expected position and difference of the faces; Infinity if impossible. */
+  cost(track, { box, descriptor, covered }, now) {
+    const { rules } = this;
+    const passed = now - track.seen;
+    const ahead = Math.min(passed, rules.pause_s);
+    const [to, from, size, before] = [center(box), center(track.box), sizeOf(box), sizeOf(track.box)];
+    const off = [0, 1].map((axis) => to[axis] - from[axis] - ahead * track.velocity[axis]);
+    const reach = Math.min(rules.reach + rules.reach_per_s * passed, rules.max_reach);
+    const distance = Math.hypot(...off) / (Math.sqrt(size * before) * reach);
+    const inLastFrame = track.seen === this.updated;
+    const held = inLastFrame ? rules.slow_s : rules.lost_s;
+    const isNear = distance <= 1 && passed <= held && size / before <= rules.max_growth && size / before >= 1 / rules.max_growth;
+    if (!descriptor || !track.newest) return isNear ? distance : Infinity;
+    const similarity = Math.max(dot(track.newest, descriptor), dot(track.usual, descriptor));
+    const isSame = similarity >= rules.same_face && this.clock - track.seenClock <= rules.return_s;
+    const continues = inLastFrame && passed <= rules.pause_s && similarity >= rules.other_face;
+    if (!(isSame || (isNear && (continues || covered)))) return Infinity;
+    return Math.min(distance, 1) + Math.min(2 * (1 - similarity), 1.9);
+  }
+
+  begin({ box, probabilities }, at) {
+    const [label] = ranked(probabilities);
+    const track = { box, probabilities, label, sure: probabilities[label] >= this.threshold, seen: at / 1000, since: at, seenClock: this.clock, velocity: [0, 0] };
+    this.tracks.push(track);
+    return track;
+  }
+
+  /** Take over the position of a face; its velocity and descriptor only if no other face covers it. */
+  move(track, { box, descriptor, covered }, now) {
+    const passed = now - track.seen;
+    if (passed > 0 && passed <= this.rules.lost_s && !covered) {
+      const weight = 1 - Math.exp(-passed / this.rules.velocity_s);
+      const [to, from] = [center(box), center(track.box)];
+      track.velocity = track.velocity.map((speed, axis) => speed + weight * ((to[axis] - from[axis]) / passed - speed));
+    }
+    track.box = box;
+    if (!descriptor || covered) return;
+    track.newest = descriptor;
+    track.usual = track.usual ? unit(track.usual.map((value, place) => value + 0.1 * (descriptor[place] - value))) : descriptor;
+  }
+
+  smooth(track, face, now) {
+    const { settle_s: settle, lead } = this.rules;
+    const share = settle ? 1 - Math.exp(-Math.max(0, now - track.seen) / settle) : 1;
+    const blend = (label) => track.probabilities[label] + share * (face.probabilities[label] - track.probabilities[label]);
+    track.probabilities = Object.fromEntries(LABELS.map((label) => [label, blend(label)]));
+    const [best] = ranked(track.probabilities);
+    if (track.probabilities[best] - track.probabilities[track.label] >= lead) track.label = best;
+    // hysteresis for `uncertain`, as for the label
+    track.sure = track.probabilities[track.label] >= this.threshold + (track.sure ? -lead / 2 : lead / 2);
+  }
+}
+
+/** A vector to compare the faces of one stream, of RGBA pixels of an aligned face; undefined if it is of one color. */
+export function descriptorOf({ width, data }) {
+  const grid = MEAN_FACE.length;
+  const side = width / grid;
+  const cells = new Float64Array(3 * grid * grid);
+  for (let y = 0, from = 0; y < width; y++) {
+    for (let x = 0; x < width; x++, from += 4) {
+      const cell = 3 * (grid * Math.floor(y / side) + Math.floor(x / side));
+      for (let channel = 0; channel < 3; channel++) cells[cell + channel] += data[from + channel] / (side * side);
+    }
+  }
+  const mean = cells.reduce((sum, value) => sum + value, 0) / cells.length;
+  const contrast = Math.hypot(...cells.map((value) => value - mean));
+  if (contrast < 1) return undefined;
+  return unit(cells.map((value, place) => (value - mean) / contrast - MEAN_FACE.flat()[Math.floor(place / 3)] / 100));
+}
+
+/** The cheapest assignment of rows to `real` columns, Infinity if impossible: the column of each row, or undefined. */
+export function assign(costs, real, unmatched) {
+  const start = real + costs.length;
+  const rowOf = new Array(start + 1).fill(-1);
+  const [rowPrice, columnPrice] = [costs.map(() => 0), new Array(start + 1).fill(0)];
+  const costOf = (row, column) => (column < real ? Math.min(costs[row][column], 1e6) : unmatched);
+  for (let row = 0; row < costs.length; row++) {
+    const [slack, previous, visited] = [new Array(start).fill(Infinity), new Array(start), new Set()];
+    let column = start;
+    rowOf[start] = row;
+    while (rowOf[column] >= 0) {
+      visited.add(column);
+      const current = rowOf[column];
+      let next = -1;
+      for (let other = 0; other < start; other++) {
+        if (visited.has(other)) continue;
+        const reduced = costOf(current, other) - rowPrice[current] - columnPrice[other];
+        if (reduced < slack[other]) [slack[other], previous[other]] = [reduced, column];
+        if (next < 0 || slack[other] < slack[next]) next = other;
+      }
+      const step = slack[next];
+      for (const other of visited) {
+        rowPrice[rowOf[other]] += step;
+        columnPrice[other] -= step;
+      }
+      for (let other = 0; other < start; other++) if (!visited.has(other)) slack[other] -= step;
+      column = next;
+    }
+    while (column !== start) {
+      rowOf[column] = rowOf[previous[column]];
+      column = previous[column];
+    }
+    rowOf[start] = -1;
+  }
+  const columns = costs.map((_, row) => rowOf.indexOf(row));
+  return columns.map((column) => (column < real ? column : undefined));
+}
+
+const center = ({ x, y, width, height }) => [x + width / 2, y + height / 2];
+const sizeOf = ({ width, height }) => Math.sqrt(width * height);
+const dot = (one, other) => one.reduce((sum, value, place) => sum + value * other[place], 0);
+
+function unit(vector) {
+  const length = Math.hypot(...vector);
+  return vector.map((value) => value / length);
+}
+
+/** Shared area of two boxes that are enlarged by `grown`, as a part of the smaller one. */
+function shared(one, other, grown) {
+  const [from, to] = [center(one), center(other)];
+  const overlap = ["width", "height"].map((length, axis) => {
+    const [side, beside] = [grown * one[length], grown * other[length]];
+    return Math.min(Math.max((side + beside) / 2 - Math.abs(from[axis] - to[axis]), 0), side, beside);
+  });
+  return (overlap[0] * overlap[1]) / (grown ** 2 * Math.min(one.width * one.height, other.width * other.height));
+}
