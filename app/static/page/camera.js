@@ -12,6 +12,7 @@ const ERRORS = {
   NotAllowedError: ["refused", "Camera access is blocked",
     "Allow it with the camera icon in the address bar (or in the browser's settings for this site), then try again."],
   NotFoundError: ["none", "No camera found", "Connect one and try again, or use photos instead."],
+  OverconstrainedError: ["missing", "Your camera is not connected", "Connect the camera that you used before, or use another one."],
   NotReadableError: ["busy", "The camera is in use",
     "Another program or tab is using it. Close that one, then try again."],
 };
@@ -23,7 +24,7 @@ function cameraErrorOf(error) {
   return new CameraError(kind, title, text);
 }
 
-/** Open a camera: the one with `deviceId` if it is still available. Throws CameraError. */
+/** Open a camera: the one with `deviceId` if given, and no other. Throws CameraError. */
 export async function openCamera(deviceId) {
   if (!navigator.mediaDevices?.getUserMedia) {
     throw new CameraError("insecure", "The camera needs a secure page",
@@ -36,7 +37,6 @@ export async function openCamera(deviceId) {
       video: deviceId ? { ...size, deviceId: { exact: deviceId } } : { ...size, facingMode: "user" },
     });
   } catch (error) {
-    if (deviceId && ["OverconstrainedError", "NotFoundError"].includes(error.name)) return openCamera(undefined);
     throw cameraErrorOf(error);
   }
 }

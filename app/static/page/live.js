@@ -1,6 +1,7 @@
 // The live view: camera or video -> frames -> stream -> boxes on the picture, people beside it.
 
 import { CameraError } from "./camera.js";
+import { choice, keep } from "./choices.js";
 import { announce, byId, setText } from "./dom.js";
 import { Frames } from "./frames.js";
 import { similarity } from "./local/align.js";
@@ -16,6 +17,8 @@ import { Tracker, descriptorOf } from "./tracker.js";
 const NO_FACE_MS = 1500;
 const DRAW_MS = 25; // cameras do not have more frames
 const SAMPLE = "page/samples/clip.webm";
+// For other errors, trying again can help.
+const BUTTONS = { unplayable: "Start camera", insecure: "", missing: "Use another camera" };
 // of data/contract/align.py
 const CROP = { px: 112, template_px: [[35, 42.3], [77, 42.3], [56, 65.5], [39.1, 84.6], [72.9, 84.6]], min_spread_px: 1 };
 
@@ -35,6 +38,7 @@ export class Live {
     this.settings = new Settings((settings) => this.apply(settings));
     this.tools = new Tools(this);
     this.frameSize = { width: 4, height: 3 };
+    this.cameraId = choice("camera");
     this.use(labeler);
     this.frames = new Frames(this.video, {
       ready: (now) => this.state === "live" && this.stream.ready(now),
@@ -49,11 +53,17 @@ export class Live {
 
   listen() {
     const click = (id, act) => byId(id).addEventListener("click", act);
-    click("start", () => this.startCamera());
+    click("start", () => {
+      if (this.state === "missing") this.chooseCamera(null);
+      this.startCamera();
+    });
     click("sample-clip", () => this.play(new Clip("Sample clip", SAMPLE, { loop: true })));
     click("stop", () => this.stop());
     click("pause", () => this.pause(this.state !== "paused"));
-    byId("camera").addEventListener("change", () => this.startCamera(byId("camera").value));
+    byId("camera").addEventListener("change", () => {
+      this.chooseCamera(byId("camera").value);
+      this.startCamera();
+    });
     document.addEventListener("visibilitychange", () => this.attend());
     navigator.mediaDevices?.addEventListener("devicechange", () => this.devicesChanged());
     addEventListener("pagehide", () => this.release());
@@ -80,9 +90,15 @@ export class Live {
     this.video.classList.toggle("mirrored", settings.mirrored);
   }
 
-  async startCamera(deviceId) {
+  /** Use this camera from now on, and no other; null for any. */
+  chooseCamera(deviceId) {
+    this.cameraId = deviceId;
+    keep("camera", deviceId, { shared: false });
+  }
+
+  async startCamera() {
     this.release();
-    const camera = (this.source = new Camera(deviceId));
+    const camera = (this.source = new Camera(this.cameraId));
     this.stage.enter("asking", { title: "Waiting for the camera", text: "Choose “Allow” when your browser asks." });
     try {
       await camera.open();
@@ -109,7 +125,9 @@ export class Live {
       if (source === this.source) this.fail(source instanceof Clip ? unplayable(source) : error);
       return;
     }
-    if (source === this.source) this.begin();
+    if (source !== this.source) return;
+    this.cameraId = source.usedId ?? this.cameraId;
+    this.begin();
   }
 
   begin() {
@@ -125,19 +143,19 @@ export class Live {
   fail(error) {
     this.release();
     if (!(error instanceof CameraError)) error = new CameraError("failed", "The camera did not start", error.message);
-    this.stage.enter(error.kind, { title: error.title, text: error.text, button: "Try again", error: true, samples: true });
-    byId("start").focus();
+    this.stage.enter(error.kind, { title: error.title, text: error.text, button: BUTTONS[error.kind] ?? "Try again", error: true, samples: true });
+    byId(byId("start").hidden ? "state-title" : "start").focus();
   }
 
   async devicesChanged() {
-    const cameras = await offerCameras(this.source?.media?.getVideoTracks()[0].getSettings().deviceId);
-    if (this.state === "lost" && cameras.length) await this.startCamera();
+    const cameras = await offerCameras(this.cameraId);
+    if (this.state === "lost" && cameras.some(({ deviceId }) => deviceId === this.cameraId)) setText(byId("state-text"), "It is connected again.");
   }
 
   cameraLost() {
     this.release();
-    this.stage.enter("lost", { title: "Camera disconnected", button: "Try again", error: true,
-      text: "It was unplugged, or another program is using it. It restarts as soon as it is available." });
+    this.stage.enter("lost", { title: "Camera disconnected", button: "Start again", error: true,
+      text: "It was unplugged, or another program is using it." });
   }
 
   /** Release the source and close the connection. */
@@ -164,8 +182,9 @@ export class Live {
   }
 
   stop() {
+    const title = this.source instanceof Clip ? "Video stopped" : "Camera off";
     this.release();
-    this.stage.enter("idle", { title: "Camera off", text: "Nothing is being sent.", button: "Start camera", samples: true });
+    this.stage.enter("idle", { title, text: "Nothing is being sent.", button: "Start camera", samples: true });
     byId("start").focus();
   }
 

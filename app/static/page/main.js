@@ -63,7 +63,9 @@ listenToTabs();
 showLegend();
 const gallery = new Gallery(mode.labeler, { show: () => choose("photos"), playVideo });
 byId("sample-photo").addEventListener("click", () => gallery.takeSample());
-choose(location.hash === "#photos" ? "photos" : "live");
+const follow = () => choose(location.hash === "#photos" ? "photos" : "live");
+addEventListener("hashchange", follow);
+follow();
 takeModel();
 byId("api").hidden = !here.service;
 for (const part of document.querySelectorAll("[inert]")) part.inert = false; // until here, a click would be lost

@@ -1,5 +1,6 @@
 // Switch between labeling by the service and in this tab; hidden if there is no choice.
 
+import { isOn, keep } from "./choices.js";
 import { byId, setText } from "./dom.js";
 import { LocalLabeler } from "./local/labeler.js";
 import { service } from "./service.js";
@@ -13,11 +14,17 @@ export class Mode {
     this.local = here.pipeline && new LocalLabeler(here.pipeline, (runs) => this.isLocal && this.showLocal(runs));
     const input = byId("local");
     byId("local-field").hidden = !this.local;
-    input.checked = !here.service;
+    input.checked = !here.service || (Boolean(this.local) && isOn("local"));
     input.disabled = !here.service;
-    input.addEventListener("change", () => this.apply());
+    input.addEventListener("change", () => {
+      keep("local", input.checked ? "1" : null);
+      this.apply();
+    });
     setText(byId("host"), HERE.includes(location.hostname) ? "this machine" : location.host);
     this.show();
+    if (here.service && !this.local && isOn("local")) {
+      setText(byId("state-text"), "Local mode, which you chose, is not available now: frames would go to the service.");
+    }
   }
 
   get isLocal() {

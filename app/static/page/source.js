@@ -42,7 +42,8 @@ export class Camera {
     await video.play();
     const settings = track.getSettings();
     this.mirrored = settings.facingMode !== "environment";
-    await offerCameras(settings.deviceId);
+    this.usedId = settings.deviceId;
+    await offerCameras(this.usedId);
   }
 
   release(video) {

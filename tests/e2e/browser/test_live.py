@@ -1,12 +1,13 @@
 """Live view in a real browser: all states, the right label, and recovery from errors."""
 
 import json
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import BrowserType, Page
 
 from mien.app.service.security import key_hash
-from tests.browser import CAMERA, WAIT_MS, launch, serving
+from tests.browser import ALLOWED, CAMERA, WAIT_MS, launch, serving
 from tests.e2e.browser.conftest import Open
 from tests.serving import Server
 
@@ -184,17 +185,68 @@ def test_a_resized_window_keeps_everything_visible(open_tab: Open, size: tuple[i
     assert tab.page.evaluate(DRAWN_AT) == pytest.approx(center / aspect[0], abs=0.12)
 
 
-def test_an_unplugged_camera_is_reported_and_resumed(open_tab: Open) -> None:
-    tab = open_tab()
-    tab.start_camera()
-    tab.page.evaluate(
-        "() => document.getElementById('video').srcObject.getVideoTracks()[0].dispatchEvent(new Event('ended'))"
-    )
-    wait_for_state(tab.page, "lost")
-    assert title(tab.page) == "Camera disconnected"
-    tab.page.evaluate("() => navigator.mediaDevices.dispatchEvent(new Event('devicechange'))")
-    wait_for_state(tab.page, "live")
-    tab.wait_for_results(2)
+UNPLUG = """(id) => {
+  const { mediaDevices } = navigator;
+  const [list, open] = [mediaDevices.enumerateDevices.bind(mediaDevices), mediaDevices.getUserMedia.bind(mediaDevices)];
+  const missing = () => window.unplugged;
+  mediaDevices.enumerateDevices = async () => (await list()).filter(({ deviceId }) => deviceId !== missing());
+  mediaDevices.getUserMedia = async (wanted) => {
+    if (missing() && wanted.video.deviceId?.exact === missing()) throw new DOMException("", "OverconstrainedError");
+    return open(wanted);
+  };
+  const [track] = document.getElementById("video").srcObject.getVideoTracks();
+  window.unplugged = track.getSettings().deviceId;
+  track.dispatchEvent(new Event("ended"));
+  mediaDevices.dispatchEvent(new Event("devicechange"));
+}"""
+USED = "document.getElementById('video').srcObject.getVideoTracks()[0].getSettings().deviceId"
+
+
+def test_no_other_camera_starts_than_the_chosen_one(open_tab: Open, browsers: BrowserType) -> None:
+    with launch(browsers, f"{CAMERA}=device-count=2", ALLOWED) as two_cameras:
+        tab = open_tab(inside=two_cameras)
+        page = tab.page
+        page.click("#start")
+        wait_for_state(page, "live")
+        first = page.evaluate(USED)
+        page.click("#settings")
+        second = page.locator("#camera option:not([selected])").get_attribute("value")
+        assert second not in {None, first}
+        page.select_option("#camera", second)
+        tab.wait_until(f"document.getElementById('stage').dataset.state === 'live' && {USED} === '{second}'")
+        page.click("#stop")
+        page.click("#start")
+        wait_for_state(page, "live")
+        assert page.evaluate(USED) == second, "after a stop"
+        page.reload()
+        tab.wait_until("!document.querySelector('[inert]')")
+        page.click("#start")
+        wait_for_state(page, "live")
+        assert page.evaluate(USED) == second, "after a reload"
+        page.evaluate(UNPLUG)
+        wait_for_state(page, "lost")
+        page.wait_for_timeout(1000)
+        assert title(page) == "Camera disconnected"
+        page.click("#start")
+        wait_for_state(page, "missing")
+        page.evaluate(
+            "() => { window.unplugged = null; navigator.mediaDevices.dispatchEvent(new Event('devicechange')); }"
+        )
+        page.wait_for_timeout(500)
+        assert title(page) == "Your camera is not connected", "nothing starts without a click"
+        assert page.inner_text("#start") == "Use another camera"
+        page.click("#start")
+        wait_for_state(page, "live")
+
+
+def test_a_video_that_does_not_play_offers_no_second_try(open_tab: Open, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.mp4"
+    broken.write_bytes(b"not a video")
+    tab = open_tab("/#photos")
+    tab.page.set_input_files("#files", broken)
+    wait_for_state(tab.page, "unplayable")
+    assert tab.page.inner_text("#start") == "Start camera"
+    assert not tab.page.evaluate("Boolean(document.getElementById('video').srcObject)")
 
 
 def test_a_blocked_camera_is_reported(open_tab: Open, browsers: BrowserType) -> None:

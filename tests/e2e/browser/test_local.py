@@ -170,7 +170,23 @@ def test_nothing_leaves_the_tab(open_tab: Open) -> None:
     assert "Nothing leaves this tab" in tab.page.inner_text(".notice >> nth=-1")
 
 
-def test_switching_while_the_camera_runs_starts_with_new_people(open_tab: Open) -> None:
+def test_local_mode_stays_on_after_a_reload_and_in_a_link(open_tab: Open) -> None:
+    tab = open_tab()
+    tab.page.check("#local")
+    assert "local=1" in tab.page.url
+    for address in (tab.page.url, tab.page.url.split("?")[0], tab.page.url.replace("local=1", "local=0")):
+        tab.page.goto(address)
+        tab.wait_until("!document.querySelector('[inert]')")
+        assert tab.page.is_checked("#local"), address
+    tab.start_camera()
+    assert tab.sent == []
+    tab.page.uncheck("#local")
+    tab.page.reload()
+    tab.wait_until("!document.querySelector('[inert]')")
+    assert not tab.page.is_checked("#local")
+
+
+def test_switching_while_the_camera_runs_keeps_the_people(open_tab: Open) -> None:
     tab = open_tab()
     tab.start_camera()
     tab.wait_for_results(2)
@@ -183,6 +199,7 @@ def test_switching_while_the_camera_runs_starts_with_new_people(open_tab: Open) 
     assert len(tab.sent) == sent
     tab.page.uncheck("#local")
     tab.wait_for_results(2)
+    assert tab.page.locator("[data-person]").count() == tab.page.locator("[data-person='1']").count() == 1
 
 
 def test_a_photo_that_the_browser_cannot_read_has_an_explanation(open_tab: Open, tmp_path: Path) -> None:
