@@ -1,7 +1,6 @@
 """Options shared by the commands, and one-line error messages; fast to import."""
 
 import sys
-from pathlib import Path
 from typing import Annotated, Literal, NoReturn
 
 import typer
@@ -9,7 +8,6 @@ import typer
 from mien.app.cli.exit_codes import FAILED, error_line
 
 WITH = "Model"  # heading of the help
-
 
 Model = Annotated[
     str | None,
@@ -27,13 +25,6 @@ DetectorName = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="Face detector: auto, or one of `mien models list`.", rich_help_panel=WITH),
 ]
-
-
-def folder(value: str) -> Path:
-    """Parse a folder; an empty one, as from an unset shell variable, would be the current folder."""
-    if not str(value):
-        raise typer.BadParameter("the path is empty")
-    return Path(value)
 
 
 class printed_errors:  # noqa: N801  # used like a statement

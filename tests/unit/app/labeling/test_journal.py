@@ -1,12 +1,17 @@
-"""Journal: time of a rescan."""
+"""Journal: time of a rescan, and journals of earlier versions."""
 
+import csv
 import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
+from mien.app.labeling.files import ForeignFile
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.records import Failure, Input, Result
+from mien.app.labeling.review.class_folders import MANIFEST, write_class_folders
 
 COUNT = 5_000
 
@@ -29,3 +34,25 @@ def test_a_rescan_after_all_inputs_were_replaced_takes_as_long_as_a_first_scan(t
                 if item.kind == "file":
                     journal.save([Result(item, "no_face")])
     assert seconds[1] < 10 * seconds[0] + 1.0, "quadratic, it took 100 times as long"
+
+
+def test_a_journal_of_an_earlier_version_is_converted(tmp_path: Path) -> None:
+    for path in (".mien", "classes/train/anger"):
+        (tmp_path / path).mkdir(parents=True)
+    (tmp_path / "classes" / "train" / "anger" / "a.png").write_bytes(b"")
+    with closing(Journal(tmp_path)) as journal:
+        for table in ("items", "faces", "thumbs"):
+            journal._db.execute(f"ALTER TABLE {table} ADD COLUMN checksum INTEGER NOT NULL DEFAULT 1")
+        journal._db.execute("CREATE TABLE written(path TEXT, owner TEXT)")
+        journal._db.execute("INSERT INTO written VALUES('classes/train/anger/a.png', 'classes')")
+    with closing(Journal(tmp_path)) as journal:
+        journal.scan([Input("a.jpg", "file", b"/a.jpg", 1, "1:1")], lambda _count: None)
+        journal.save([Result(item, "no_face") for item, _ in journal.todo(0)])
+        assert journal.counts() == {"no_face": 1}
+    with (tmp_path / "classes" / MANIFEST).open(newline="") as file:
+        assert [row["image"] for row in csv.DictReader(file)] == ["train/anger/a.png"]
+    (tmp_path / "classes" / "mine.png").write_bytes(b"")
+    with pytest.raises(ForeignFile, match=r"mine\.png"):
+        write_class_folders(tmp_path / "classes", [])
+    (tmp_path / "classes" / "mine.png").unlink()
+    write_class_folders(tmp_path / "classes", [])

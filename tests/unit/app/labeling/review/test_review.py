@@ -221,14 +221,6 @@ def test_an_offset_before_the_first_face_is_rejected(page: TestClient) -> None:
     assert page.get("/api/faces", params={"offset": -5}).status_code == 422
 
 
-def test_an_export_never_replaces_a_folder_of_other_files(own: Labeled, tmp_path: Path) -> None:
-    (tmp_path / "thesis").mkdir()
-    (tmp_path / "thesis" / "chapter1.txt").write_text("years of work")
-    with pytest.raises(LabelingError, match="not written by an export"):
-        write_export(own.out, tmp_path / "thesis", everything=True)
-    assert (tmp_path / "thesis" / "chapter1.txt").read_text() == "years of work"
-
-
 @pytest.mark.parametrize("step", range(2))
 def test_an_export_killed_at_any_step_is_repaired_by_the_next(
     own: Labeled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
