@@ -25,7 +25,7 @@ def _blocks(document: str, mark: str) -> list[tuple[str, str]]:
 
 def _run(language: str, text: str, *, cwd: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
     command = {"sh": ["sh", "-eu", "-c", text], "python": [sys.executable, "-c", text]}[language]
-    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=250, check=False)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -78,7 +78,7 @@ def test_every_kind_of_addition_has_an_example() -> None:
 def test_example_is_found_and_runs(name: str, tree: Path) -> None:
     trial = re.sub(r"^        ", "", TRIALS[name], flags=re.MULTILINE)
     command = [sys.executable, "-W", "error", "-c", trial]
-    result = subprocess.run(command, cwd=tree, capture_output=True, text=True, timeout=100, check=False)
+    result = subprocess.run(command, cwd=tree, capture_output=True, text=True, timeout=250, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
 
 

@@ -48,7 +48,7 @@ def _run_watched(body: str, home: Path, **environment: str) -> subprocess.Comple
     clean.pop("NO_ALBUMENTATIONS_UPDATE", None)
     clean |= {"HOME": str(home), "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "default"} | environment
     command = [sys.executable, "-c", WATCH.format(body=body)]
-    return subprocess.run(command, cwd=home, env=clean, capture_output=True, text=True, timeout=110, check=False)
+    return subprocess.run(command, cwd=home, env=clean, capture_output=True, text=True, timeout=250, check=False)
 
 
 @pytest.mark.parametrize(

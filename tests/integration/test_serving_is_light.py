@@ -42,7 +42,7 @@ def serving(artifact: Path) -> dict[str, Any]:
         cwd=Path(__file__).resolve().parents[2],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=250,
         check=False,
     )
     assert done.returncode == 0, done.stderr
