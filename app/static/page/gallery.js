@@ -68,8 +68,8 @@ export class Gallery {
   take(files) {
     const videos = files.filter(isVideo);
     const photos = files.filter((file) => !isVideo(file));
-    if (photos.length) this.show();
-    else if (videos.length) this.playVideo(videos[0]);
+    if (videos.length) this.playVideo(videos[0]); // photos are labeled meanwhile
+    else if (photos.length) this.show();
     for (const file of photos) {
       const result = { name: file.name, file, done: false, root: element("li", { class: "tile" }) };
       presentNote(result, "Waiting…", true);

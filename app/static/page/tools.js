@@ -16,6 +16,9 @@ export class Tools {
     click("snapshot", this.snapshot);
     click("fullscreen", this.toggleFullscreen);
     click("record", () => (this.session ? this.finish() : this.record()));
+    addEventListener("beforeunload", (event) => {
+      if (this.session || this.summary.dialog.open) event.preventDefault(); // the browser asks before a recording is lost
+    });
   }
 
   /** Request the maps of the newest frame, and show each on the card of its person. */

@@ -220,3 +220,12 @@ def test_a_video_that_the_browser_cannot_play_is_reported(open_tab: Open, tmp_pa
     tab.page.set_input_files("#files", broken)
     tab.page.wait_for_selector("#stage[data-state=unplayable]", timeout=WAIT_MS)
     assert "broken.mp4" in tab.page.inner_text("#state-text")
+
+
+def test_a_video_plays_while_photos_chosen_with_it_are_labeled(open_tab: Open) -> None:
+    tab = open_tab("/#photos")
+    clip = ROOT / "app/static/page/samples/clip.webm"
+    tab.page.set_input_files("#files", [ROOT / "samples/photos/astronaut.jpg", clip])
+    tab.page.wait_for_selector("#stage[data-state=live]", timeout=WAIT_MS)
+    tab.page.click("#tab-photos")
+    wait_until_done(tab, 1)

@@ -8,6 +8,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from playwright.sync_api import Dialog
 
 from mien.data.contract import decode
 from tests.e2e.browser.conftest import Open
@@ -94,6 +95,27 @@ def test_a_person_is_counted_once_over_a_pause_and_a_new_connection(open_tab: Op
     tab.page.click("#record")
     tab.page.wait_for_selector("#summary[open]")
     assert tab.page.locator("#summary-plots h3").all_inner_texts() == ["1\nPerson 1"]
+
+
+def test_the_browser_asks_before_a_reload_loses_a_recording(open_tab: Open) -> None:
+    tab = start_scene(open_tab, TWO[0])
+    asked: list[str] = []
+
+    def stay(dialog: Dialog) -> None:
+        asked.append(dialog.type)
+        dialog.dismiss()
+
+    tab.page.on("dialog", stay)
+    tab.page.click("#record")
+    tab.page.evaluate("() => setTimeout(() => location.reload())")
+    for _ in range(100):
+        if asked:
+            break
+        tab.page.wait_for_timeout(100)
+    assert asked == ["beforeunload"]
+    assert tab.page.inner_text("#record").startswith("Finish")
+    tab.page.click("#record")
+    tab.page.wait_for_selector("#summary[open]")
 
 
 def test_a_snapshot_equals_the_displayed_image(open_tab: Open) -> None:
