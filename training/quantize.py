@@ -90,8 +90,8 @@ def calibration_crops(kind: str, root: Path, options: dict[str, Any], *, faces: 
 def quantize(source: Path, target: Path, crops: Array) -> None:
     """Quantize an exported fp32 graph to int8.
 
-    Convolutions except the first and multiplications with weights are quantized, if the logits depend on them.
-    Attention products, norms, the head and the rollout stay in fp32.
+    Multiplications with weights and convolutions except the first and depthwise ones are quantized, if the logits
+    depend on them. Attention products, norms, the head and the rollout stay in fp32.
 
     Args:
         source: ONNX file written by `mien export`.
@@ -117,9 +117,10 @@ def quantize(source: Path, target: Path, crops: Array) -> None:
 
 
 def weighted_nodes(model: onnx.ModelProto) -> list[str]:
-    """Names of the nodes to quantize, in graph order: multiplications with weights, and convolutions except the first.
+    """Names of the nodes to quantize, in graph order: multiplications with weights, and convolutions except some.
 
-    The first convolution has few input channels: it takes little time, and its error would affect all other layers.
+    The first convolution has few input channels: it takes little time, and its error would affect all other layers. The
+    same holds for depthwise convolutions, each channel of which has its own range.
     """
     constants = {tensor.name for tensor in model.graph.initializer}
     producers = {name: node for node in model.graph.node for name in node.output}
@@ -130,8 +131,12 @@ def weighted_nodes(model: onnx.ModelProto) -> list[str]:
             needed.add(node.name)
             waiting.extend(node.input)
     weighted = [node for node in model.graph.node if node.name in needed and set(node.input[1:]) & constants]
-    convolutions = [node.name for node in weighted if node.op_type == "Conv"]
-    return convolutions[1:] + [node.name for node in weighted if node.op_type == "MatMul"]
+    convolutions = [node for node in weighted if node.op_type == "Conv"]
+    grouped = [
+        node.name for node in convolutions if any(item.name == "group" and item.i > 1 for item in node.attribute)
+    ]
+    dense = [node.name for node in convolutions[1:] if node.name not in grouped]
+    return dense + [node.name for node in weighted if node.op_type == "MatMul"]
 
 
 def median_ms(sessions: list[onnxruntime.InferenceSession], crops: Array, *, rounds: int) -> tuple[float, ...]:

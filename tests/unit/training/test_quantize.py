@@ -65,6 +65,19 @@ def test_a_failed_criterion_leaves_no_file(tmp_path: Path) -> None:
     assert sorted(artifact.iterdir()) == before
 
 
+def test_depthwise_convolutions_are_not_quantized() -> None:
+    shapes = {"first": (4, 1, 3, 3), "depthwise": (4, 1, 3, 3), "pointwise": (8, 4, 1, 1)}
+    weights = [onnx.numpy_helper.from_array(np.ones(shape, np.float32), f"w_{name}") for name, shape in shapes.items()]
+    nodes = [
+        onnx.helper.make_node("Conv", [source, f"w_{name}"], [target], name=name, group=groups)
+        for name, source, target, groups in (
+            ("first", "crops", "a", 1), ("depthwise", "a", "b", 4), ("pointwise", "b", "logits", 1)
+        )
+    ]  # fmt: skip
+    graph = onnx.helper.make_graph(nodes, "drawn", [], [], weights)
+    assert quantize.weighted_nodes(onnx.helper.make_model(graph)) == ["pointwise"]
+
+
 def test_only_what_the_logits_need_is_quantized_and_the_first_convolution_is_not() -> None:
     model = onnx.load(str(default_artifact_dir() / "model.onnx"))
     names = quantize.weighted_nodes(model)
