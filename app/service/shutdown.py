@@ -8,13 +8,13 @@ from arriving in between; their clients are refused when the port has closed.
 
 import asyncio
 import contextlib
-import ctypes
 import os
 import signal
 import socket
 import struct
 import sys
 import threading
+from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,7 +29,7 @@ _SIGNALS: Final = tuple(
 )
 _CLOSING_S: Final = 0.02  # time for the event loop to release a listener
 _SO_ATTACH_FILTER: Final = 26  # Linux, socket(7)
-_DROP_ALL: Final = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0))  # one BPF instruction: return 0
+_DROP_ALL: Final = array("B", struct.pack("HBBI", 0x06, 0, 0, 0))  # one BPF instruction: return 0
 _WORKERS_FOLDER: Final = "PROMETHEUS_MULTIPROC_DIR"  # shared by all workers; only set if there are several
 _ENDING: Final = "ending"
 
@@ -124,7 +124,7 @@ def _drop_new_connections(listener: socket.socket) -> None:
     """Ignore connection attempts; clients repeat them after a second. Has no effect outside of Linux."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError):  # not in every sandbox
-            program = struct.pack("HL", 1, ctypes.addressof(_DROP_ALL))
+            program = struct.pack("HP", 1, _DROP_ALL.buffer_info()[0])
             listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
 
 
