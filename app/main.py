@@ -14,6 +14,7 @@ from mien.app import VERSION
 from mien.app.inference.pipeline import Pipeline, build_pipelines
 from mien.app.service import problems
 from mien.app.service.http_protocol import STATE_KEY, Connections
+from mien.app.service.memory import return_freed_buffers
 from mien.app.service.metrics import Metrics
 from mien.app.service.middleware import REQUEST_ID, Cors, Envelope
 from mien.app.service.routes import docs, expressions, health, metrics, models, page, stream
@@ -86,6 +87,7 @@ def _middleware(settings: Settings) -> list[Middleware]:
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[dict[str, object]]:
+    return_freed_buffers()
     settings: Settings = app.state.settings
     with starting():
         service = Service(app.state.pipelines or build_pipelines(settings), settings, Metrics())
