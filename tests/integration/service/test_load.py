@@ -80,8 +80,9 @@ def _watched(server: Server) -> Iterator[list[int]]:
 
     def watch() -> None:
         while not ended.wait(0.2):
-            with suppress(httpx.HTTPError):
-                depths.append(httpx.get(f"{server.url}/ready", timeout=5).json()["queue_depth"])
+            with suppress(httpx.HTTPError):  # an overloaded service may refuse this request, too
+                ready = httpx.get(f"{server.url}/ready", timeout=5).raise_for_status()
+                depths.append(ready.json()["queue_depth"])
 
     watcher = threading.Thread(target=watch)
     watcher.start()

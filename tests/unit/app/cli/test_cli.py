@@ -105,8 +105,8 @@ def test_models_list_includes_every_detector() -> None:
         (["label"], 2, "give either FOLDER... or --files-from"),
         (["label", "x", "--files-from", "-"], 2, "give either FOLDER... or --files-from"),
         (["label", "x", "--every", "2", "--per-second", "1"], 2, "cannot be combined"),
-        (["label", "no/such/folder"], 1, "there is no such folder or file"),
-        (["label", ".", "--write", "cvs"], 1, "expected one or more of"),
+        (["label", "no/such/folder"], 1, "no/such/folder does not exist"),
+        (["label", ".", "--write", "cvs"], 2, "cvs"),
         (["review", "no/such/folder"], 1, "has no journal"),
     ],
 )
