@@ -47,13 +47,21 @@ class Server:
         return self.folder / "server.log"
 
     def start(self) -> None:
-        """Start the process, and wait until it is ready."""
+        """Start the process, and wait until it and its workers are ready."""
+        before = self._started()
         environment = self.environment | {"MIEN_PORT": str(self.port)}
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", _PROGRAM], env=environment, cwd=self.folder, stdout=log, stderr=log
             )
         wait_until_ready(self.url, self.process, self.log)
+        end = time.monotonic() + 90  # the first worker responds while others start
+        while self._started() - before < int(environment.get("MIEN_WORKERS", 1)):
+            assert time.monotonic() < end, f"a worker did not start:\n{self.log.read_text()}"
+            time.sleep(0.1)
+
+    def _started(self) -> int:
+        return self.log.read_text().count("Application startup complete") if self.log.exists() else 0
 
     def stop(self, timeout_s: float = 40) -> int:
         """Stop the process with SIGTERM; returns its exit status."""
