@@ -9,8 +9,8 @@ ENV_SERVE ?= .venv
 ENV_TRAIN ?= .venv-train
 ENV_TEST ?= .venv-test
 RUNTIME = app/static/page/runtime
-# two processes, each with one thread for matrix products
-PYTEST = OMP_NUM_THREADS=1 "$(ENV_TEST)/bin/python" -m pytest --numprocesses 2 --dist worksteal
+# more processes than the two cores of a small machine, since tests wait for services and browsers; one thread each
+PYTEST = OMP_NUM_THREADS=1 "$(ENV_TEST)/bin/python" -m pytest --numprocesses 3 --dist worksteal
 export PHOTOS OUT SITE RECIPE PYTHON
 # changes to the recipe, as in `make train RECIPE=... epochs=3`: every other setting of the command line
 CHANGES = $(filter-out $(foreach own,$(SETTINGS),$(own)=%),$(MAKEOVERRIDES))
@@ -19,7 +19,7 @@ SETTINGS = PHOTOS OUT SITE RECIPE PYTHON ENV_SERVE ENV_TRAIN ENV_TEST
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help label serve runtime page doctor train test test-all lint soak clean
-.PHONY: recipe-given
+.PHONY: recipe-given run-tests run-all-tests
 
 help: ## list the commands
 	@echo "usage: make COMMAND [SETTING=value ...]"
@@ -47,10 +47,16 @@ train: recipe-given $(ENV_TRAIN)/.installed ## train a model: RECIPE=training/re
 recipe-given:
 	@test -n "$$RECIPE" || { echo "Missing recipe. Run: make train RECIPE=one of" >&2; ls training/recipes/*.yaml >&2; exit 2; }
 
-test: lint ## check style, types and imports, then run the tests except the slow ones
+test: ## check style, types and imports, and run the tests except the slow ones
+	@$(MAKE) --no-print-directory --jobs 2 lint run-tests
+
+test-all: ## check style, types and imports, and run the tests including the slow ones
+	@$(MAKE) --no-print-directory --jobs 2 lint run-all-tests
+
+run-tests: $(ENV_TEST)/.installed
 	@$(PYTEST)
 
-test-all: lint ## check style, types and imports, then run the tests including the slow ones
+run-all-tests: $(ENV_TEST)/.installed
 	@$(PYTEST) -m "not soak and not registry"
 
 lint: $(ENV_TEST)/.installed ## check style, types, imports and spelling only

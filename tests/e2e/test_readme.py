@@ -55,11 +55,6 @@ def address(clone: Path, tmp_path: Path, empty_home: dict[str, str]) -> Iterator
             service.terminate()
 
 
-def test_readme_has_commands_to_run() -> None:
-    assert len(_blocks(README, "test")) >= 2
-    assert len(_blocks(README, "test-with-service")) >= 2
-
-
 @pytest.mark.parametrize(("language", "text"), _blocks(README, "test"))
 def test_commands_run(language: str, text: str, clone: Path, empty_home: dict[str, str]) -> None:
     result = _run(language, text, cwd=clone, env=empty_home)
@@ -84,9 +79,3 @@ def test_the_table_of_columns_matches_the_output(clone: Path, empty_home: dict[s
     assert {row["file"] for row in rows} == {path.name for path in (ROOT / "samples" / "photos").iterdir()}
     assert [row["label"] for row in rows if row["file"] == "astronaut.jpg"] != [""]
     assert [row["face"] for row in rows if row["file"] == "chelsea.jpg"] == [""]
-
-
-def test_files_named_in_the_readme_exist() -> None:
-    named = re.findall(r"\b((?:training/recipes|samples|docs|data|models)/[\w./-]+\.(?:yaml|jpg|md))", README)
-    assert named
-    assert not [name for name in named if not (ROOT / name).exists()]

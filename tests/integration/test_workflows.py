@@ -44,23 +44,12 @@ def test_a_workflow_may_only_read_and_its_actions_are_pinned_to_commits(workflow
     assert all("timeout-minutes" in job for job in content["jobs"].values())
 
 
-def test_workflows_run_the_local_command() -> None:
-    assert _commands("ci.yml", "test") == [".ci/run test"]
-    assert _commands("nightly.yml", "test") == [".ci/run"]
-    assert os.access(ROOT / ".ci" / "run", os.X_OK)
-
-
 def test_tests_run_on_the_oldest_and_the_newest_python() -> None:
     stated = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
     assert PROJECT["requires-python"] == f">={stated[0]}"
     for workflow in ("ci.yml", "nightly.yml"):
         matrix = _read(f"workflows/{workflow}")["jobs"]["test"]["strategy"]["matrix"]
         assert matrix["python"] == [stated[0], stated[-1]]
-
-
-def test_labeling_runs_on_macos_and_windows() -> None:
-    systems = _read("workflows/ci.yml")["jobs"]["label"]["strategy"]["matrix"]["os"]
-    assert {system.partition("-")[0] for system in systems} == {"macos", "windows"}
 
 
 def test_commands_name_files_and_targets_that_exist() -> None:
@@ -86,24 +75,6 @@ def test_a_release_has_one_top_level_name_and_the_version_of_its_tag(
     env = {"PATH": os.environ["PATH"], "TAG": tag}
     result = subprocess.run(["bash", "-e", "-c", command], cwd=tmp_path, env=env, capture_output=True, check=False)
     assert (result.returncode == 0) is passes
-
-
-def test_updates_are_proposed_for_every_kind_of_pin() -> None:
-    updates = _read("dependabot.yml")["updates"]
-    assert {update["package-ecosystem"] for update in updates} == {"pip", "npm", "docker", "github-actions"}
-    for update in updates:
-        for folder in update.get("directories", [update.get("directory")]):
-            assert (ROOT / folder.strip("/")).is_dir()
-
-
-def test_forms_refuse_photos_of_people_and_a_bug_report_has_the_output_of_doctor() -> None:
-    forms = {path.stem: _read(f"ISSUE_TEMPLATE/{path.name}") for path in (GITHUB / "ISSUE_TEMPLATE").iterdir()}
-    assert forms.pop("config") == {"blank_issues_enabled": False}
-    for form in forms.values():
-        fields = {field["id"]: field for field in form["body"] if "id" in field}
-        assert all(option["required"] for option in fields["photos"]["attributes"]["options"])
-    required = {field["id"] for field in forms["bug"]["body"] if field.get("validations", {}).get("required")}
-    assert "doctor" in required
 
 
 def test_the_citation_is_of_the_newest_version_in_the_changelog() -> None:
