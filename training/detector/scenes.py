@@ -48,7 +48,7 @@ class Scenes:
         rng = np.random.default_rng([self._seed, index])
         side = self._config.img_size
         scene = Scene(np.full((side, side, 3), rng.integers(0, 256, 3), np.uint8))
-        mode = rng.choice(list(MODES), p=list(MODES.values()))
+        mode = str(rng.choice(list(MODES), p=list(MODES.values())))
         if mode.startswith("mosaic"):
             self._mosaic(scene, int(mode[-1]), rng)
         elif mode == "paste":
