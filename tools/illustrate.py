@@ -37,7 +37,7 @@ from mien.models.attention import (
 from mien.models.manifest import MANIFEST_NAME
 from mien.models.network import FaceNetwork
 from mien.models.rollout import rollout
-from mien.training.command import kind_and_root
+from mien.training.arguments import kind_and_root
 from mien.training.config import Recipe
 from mien.training.export import read_member
 from mien.training.faces import read_faces

@@ -5,7 +5,6 @@ mien compare models/artifacts/BEFORE models/artifacts/AFTER --data folders=sets/
 Artifacts are compared as they are served, by default with the correction for rare classes (`balanced`). A run has none.
 """
 
-import argparse
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,8 +17,8 @@ from rich.table import Table
 from mien.data.contract import EIGHT_LABELS, Array
 from mien.data.errors import MienError
 from mien.models.manifest import MANIFEST_NAME, Interval, Prior, artifact_dir, load_artifact
-from mien.training.command import add_data_arguments
-from mien.training.evaluate import PRIORS, open_graph, run_graph
+from mien.training.arguments import parse
+from mien.training.evaluate import open_graph, run_graph
 from mien.training.faces import read_faces
 from mien.training.loop import metrics
 from mien.training.loop.run_folder import load_best
@@ -82,12 +81,7 @@ def predict_classes(folder: Path, crops: Array, *, prior: Prior) -> tuple[str, A
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="mien compare", description="Compare two artifacts or runs.")
-    parser.add_argument("before", help="artifact or run folder, or the name of a model, such as fast")
-    parser.add_argument("after", help="artifact or run folder, or the name of a model")
-    parser.add_argument("--prior", choices=PRIORS, default="balanced", help="of artifacts (default: %(default)s)")
-    add_data_arguments(parser)
-    chosen = parser.parse_args(arguments)
+    chosen = parse("compare", arguments)
     kind, root = chosen.data
     try:
         faces = read_faces(kind, root, chosen.split, dict(chosen.option))

@@ -6,16 +6,15 @@ Each fold has a run folder in runs/cross_validation and is trained unless finish
 evaluated, so nothing is selected on the evaluated faces. Intervals are over faces.
 """
 
-import argparse
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, get_args
 
 import numpy as np
 
 from mien.data.contract import Array
 from mien.data.folds import Grouping
 from mien.models.manifest import Interval
+from mien.training.arguments import parse
 from mien.training.command import exit_code
 from mien.training.config import FoldConfig, Recipe, read_recipe
 from mien.training.loop import checkpoint, metrics
@@ -24,8 +23,6 @@ from mien.training.loop.run_folder import untrained_network
 from mien.training.loop.supervised import predict
 from mien.training.train import train
 from mien.training.wording import interval, percent
-
-RUNS: Final = Path("runs/cross_validation")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,21 +76,13 @@ def _score(recipe: Recipe, folder: Path) -> tuple[Array, Array]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="mien cross-validate", description="Cross-validate a recipe.")
-    parser.add_argument("recipe", type=Path, help="YAML file in training/recipes/")
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="overrides, e.g. epochs=10")
-    parser.add_argument("--folds", type=int, default=5)
-    parser.add_argument("--group-by", choices=get_args(Grouping), default="none", help="what stays in one fold")
-    parser.add_argument("--runs", type=Path, default=RUNS, help="folder of the run folders (default: %(default)s)")
-    options = parser.parse_intermixed_args(arguments)
-    if options.folds < 2:
-        parser.error(f"--folds {options.folds}: expected at least 2")
-    return exit_code(lambda: _run(options))
+    options = parse("cross-validate", arguments)
 
+    def run() -> None:
+        recipe = read_recipe(options.recipe, options.overrides)
+        result = cross_validate(fold_recipes(recipe, folds=options.folds, group_by=options.group_by), options.runs)
+        for name, value in (("accuracy", result.accuracy), ("mean class accuracy", result.mean_class_accuracy)):
+            print(f"{name}, %: {interval(value)}, {result.faces} faces")
+        print("accuracy by fold, %: " + ", ".join(percent(share, 2) for share in result.by_fold))
 
-def _run(options: argparse.Namespace) -> None:
-    recipe = read_recipe(options.recipe, options.overrides)
-    result = cross_validate(fold_recipes(recipe, folds=options.folds, group_by=options.group_by), options.runs)
-    for name, value in (("accuracy", result.accuracy), ("mean class accuracy", result.mean_class_accuracy)):
-        print(f"{name}, %: {interval(value)}, {result.faces} faces")
-    print("accuracy by fold, %: " + ", ".join(percent(share, 2) for share in result.by_fold))
+    return exit_code(run)

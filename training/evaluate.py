@@ -7,13 +7,12 @@ detect near-duplicates, on its clean faces: those that resemble no face of the t
 bootstrap intervals over faces. --corruptions also measures corrupted faces (training/robustness.py).
 """
 
-import argparse
 import json
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import numpy as np
 import onnxruntime
@@ -27,13 +26,13 @@ from mien.data.readers.base import open_reader
 from mien.data.tree import DatasetError
 from mien.models.manifest import Interval, Manifest, Prior, SplitMetrics, load_artifact
 from mien.training import robustness
-from mien.training.command import add_data_arguments
+from mien.training.arguments import parse
 from mien.training.faces import FaceSet, read_faces
 from mien.training.loop import metrics
 from mien.training.wording import interval
 
 _BATCH: Final = 128
-PRIORS: Final[tuple[Prior, ...]] = ("natural", "balanced")
+PRIORS: Final[tuple[Prior, ...]] = get_args(Prior)
 _PAIR: Final = ("happiness", "neutral")
 
 
@@ -183,17 +182,8 @@ def print_evaluations(evaluations: list[Evaluation], *, title: str) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="mien evaluate", description="Evaluate a released artifact.")
-    parser.add_argument("--artifact", type=Path, required=True, help="folder with manifest.json")
-    add_data_arguments(parser)
-    parser.add_argument("--json", type=Path, help="write all metrics to this file")
-    parser.add_argument("--corruptions", action="store_true", help="also measure corrupted faces, balanced prior")
-    parser.add_argument("--faces", type=int, metavar="N", help="number of random faces to corrupt (default: all)")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the results of --corruptions, as .png or .svg")
-    chosen = parser.parse_args(arguments)
+    chosen = parse("evaluate", arguments)
     kind, root = chosen.data
-    if chosen.plot and chosen.plot.suffix not in (".png", ".svg"):
-        parser.error(f"--plot {chosen.plot}: expected a name that ends with .png or .svg")
     try:
         manifest, evaluations = evaluate(chosen.artifact, kind, root, chosen.split, dict(chosen.option))
         title = f"{manifest.name} on {kind} {chosen.split}"

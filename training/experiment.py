@@ -8,7 +8,6 @@ all heads are evaluated on the validation split of the recipe: mean and standard
 intervals over faces, gains over the first row paired by face, and McNemar's test against it for each seed.
 """
 
-import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import numpy as np
 from mien.data.contract import Array
 from mien.models.manifest import Interval
 from mien.models.network import Head
+from mien.training.arguments import parse
 from mien.training.command import exit_code
 from mien.training.config import Recipe, read_as
 from mien.training.loop import metrics
@@ -26,7 +26,7 @@ from mien.training.loop.supervised import predict
 from mien.training.report.comparison import Figures, Result, as_markdown, write_figure
 from mien.training.report.history import read_history
 from mien.training.train import train
-from mien.training.variants import RUNS, Experiment, recipes_of
+from mien.training.variants import Experiment, recipes_of
 
 
 def run_rows(recipes: dict[str, list[Recipe]], runs: Path) -> dict[str, list[Path]]:
@@ -100,20 +100,7 @@ def _mean_class(right: Array, labels: Array) -> float:
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="mien experiment", description="Train rows and compare them.")
-    parser.add_argument("experiment", type=Path, help="file in training/recipes/experiments/")
-    parser.add_argument("--reduced", action="store_true", help="use the smaller budget of the file")
-    parser.add_argument(
-        "--rows", help="rows to run, separated by commas; the first row and the rows that teach are always included"
-    )
-    parser.add_argument("--seeds", type=int, metavar="N", help="seeds 0 to N-1 (default: those of the file)")
-    parser.add_argument("--runs", type=Path, default=RUNS, help="folder of the run folders (default: %(default)s)")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="also draw the results, as .png or .svg")
-    options = parser.parse_args(arguments)
-    if options.plot and options.plot.suffix not in (".png", ".svg"):
-        parser.error(f"--plot {options.plot}: expected a name that ends with .png or .svg")
-    if options.seeds is not None and options.seeds < 1:
-        parser.error(f"--seeds {options.seeds}: expected at least 1")
+    options = parse("experiment", arguments)
 
     def run() -> None:
         rows = options.rows.split(",") if options.rows else None

@@ -12,7 +12,6 @@ Temperature, prior correction and abstain threshold are fitted on the validation
 --refit repeats this for the graphs of an artifact, and rewrites its card. --card only rewrites license and card.
 """
 
-import argparse
 import logging
 import re
 from collections.abc import Iterable, Sequence
@@ -42,6 +41,7 @@ from mien.models.manifest import (
     verify_files,
 )
 from mien.models.network import FaceNetwork
+from mien.training.arguments import PARSERS, parse
 from mien.training.config import DataSource, ModelConfig
 from mien.training.evaluate import load_split, open_graph, run_graph
 from mien.training.faces import FaceSet
@@ -287,21 +287,9 @@ def _license(learned_from: Iterable[str], weight_terms: dict[str, str]) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="mien export", description="Release runs as an artifact.")
-    parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="run or artifact folders")
-    parser.add_argument("--tag", help="distinguishes releases, e.g. ferplus_v1")
-    parser.add_argument("--arch", help="first part of the name (default: from the recipe)")
-    parser.add_argument("--one-view", action="store_true", help="several networks: leave out the mirror image")
-    parser.add_argument("--also", action="append", default=[], metavar="KIND/SPLIT", help="also evaluate this split")
-    parser.add_argument("--artifacts", type=Path, default=ARTIFACTS_DIR, help="parent folder of artifacts")
-    parser.add_argument(
-        "--as", dest="pointer", choices=POINTERS, help="make it the model that serving loads under this name"
-    )
-    parser.add_argument("--refit", action="store_true", help="fit and evaluate the artifact FOLDER again")
-    parser.add_argument("--card", action="store_true", help="write license and card of the artifact FOLDER again")
-    options = parser.parse_args(arguments)
+    options = parse("export", arguments)
     if sum((options.refit, options.card, bool(options.tag))) != 1 or (not options.tag and len(options.folders) > 1):
-        parser.error("use --tag to release, or --refit or --card with one artifact")
+        PARSERS["export"]().error("use --tag to release, or --refit or --card with one artifact")
     # torch's exporter logs hundreds of lines
     logging.basicConfig(level=logging.ERROR, format="%(message)s", handlers=[RichHandler(show_path=False)])
     logger.setLevel(logging.INFO)

@@ -135,7 +135,7 @@ class Masked(FaceTask):
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
-    return run_command("pretrain", "Masked autoencoding of faces.", PretrainRecipe, pretrain, arguments)
+    return run_command("pretrain", PretrainRecipe, pretrain, arguments)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ With --out, the int8 graph is added to the artifact if it meets the release crit
 every batch size, and a loss of mean class accuracy of at most half a point.
 """
 
-import argparse
 import inspect
 import logging
 import shutil
@@ -30,7 +29,7 @@ from mien.data.contract import Array
 from mien.data.errors import MienError
 from mien.data.readers.base import open_reader, readers
 from mien.models.manifest import GraphFile, Interval, Manifest, load_artifact, sha256_of
-from mien.training.command import kind_and_root
+from mien.training.arguments import parse
 from mien.training.evaluate import Evaluation, load_split, open_graph, run_graph
 from mien.training.loop import metrics
 from mien.training.release.description import finish, score_graph
@@ -42,7 +41,6 @@ CALIBRATION_FACES: Final = 512
 MAX_LOSS: Final = 0.005  # of mean class accuracy
 THREADS: Final = 2
 BATCHES: Final = (1, 8, 32)
-ROUNDS: Final = 60
 _CALIBRATION_BATCH: Final = 64
 
 
@@ -155,7 +153,7 @@ def median_ms(sessions: list[onnxruntime.InferenceSession], crops: Array, *, rou
     return tuple(float(1000 * median) for median in np.median(taken, axis=0))
 
 
-def compare(manifest: Manifest, fp32: Path, int8: Path, kind: str, root: Path, *, rounds: int = ROUNDS) -> Comparison:
+def compare(manifest: Manifest, fp32: Path, int8: Path, kind: str, root: Path, *, rounds: int) -> Comparison:
     """Evaluate both graphs on validation, and measure their speed on two threads. Raises: DatasetError."""
     faces = load_split(kind, root, "valid", options_of(manifest, kind, "valid"))
     sessions = [open_graph(path, threads=THREADS, spinning=False) for path in (fp32, int8)]
@@ -223,7 +221,7 @@ def print_comparison(comparison: Comparison, *, title: str) -> None:
     console.print(table)
 
 
-def run(artifact: Path, kind: str, root: Path, *, out: Path | None, rounds: int = ROUNDS) -> Comparison:
+def run(artifact: Path, kind: str, root: Path, *, out: Path | None, rounds: int) -> Comparison:
     """Quantize, compare, print, and write to `out` if it is given.
 
     Raises: ArtifactError, DatasetError; with `out` also FileExistsError, and QuantizationError if a release criterion
@@ -245,19 +243,7 @@ def run(artifact: Path, kind: str, root: Path, *, out: Path | None, rounds: int 
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="mien quantize", description="Quantize an artifact's graph to int8 and compare it with fp32."
-    )
-    parser.add_argument("artifact", type=Path, help="folder with manifest.json")
-    help_ = "data set, e.g. ferplus=path/to/ferplus"
-    parser.add_argument("--data", type=kind_and_root, required=True, metavar="KIND=ROOT", help=help_)
-    parser.add_argument(
-        "--out", type=Path, help="write the artifact with its int8 graph to this folder, which may be the artifact"
-    )
-    parser.add_argument(
-        "--rounds", type=int, default=ROUNDS, help="number of timed inferences per graph and batch size"
-    )
-    chosen = parser.parse_args(arguments)
+    chosen = parse("quantize", arguments)
     # the library recommends preprocessing, which the exporter has already done
     logging.basicConfig(level=logging.ERROR)
     try:

@@ -81,7 +81,7 @@ def _check_classes(faces: JoinedFaces, valid: Faces, recipe: Recipe) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
-    return run_command("train", "Train one network from a recipe.", Recipe, train, arguments)
+    return run_command("train", Recipe, train, arguments)
 
 
 if __name__ == "__main__":

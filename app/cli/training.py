@@ -62,6 +62,8 @@ def _command(name: str, module: Module) -> Callable[[typer.Context], None]:
                 err=True,
             )
             raise typer.Exit(FAILED)
+        if module.needs:  # help and usage errors, before imports that take seconds
+            importlib.import_module("mien.training.arguments").parse(name, context.args)
         raise typer.Exit(importlib.import_module(module.name).main(context.args))
 
     return run

@@ -6,7 +6,6 @@ MIEN_DATA_DIR contains the images, MIEN_MODELS_DIR YuNet's file. The images are 
 the artifact's recipe. The reference is YuNet's labels (teacher.py). Intervals are 95 % bootstrap intervals over images.
 """
 
-import argparse
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from mien.data.errors import MienError
 from mien.models.detector.manifest import DetectorManifest, DetectorMetric, default_detector_dir, load_detector
 from mien.models.detector.yunet import dynamic_graph
 from mien.models.manifest import Interval
+from mien.training.arguments import parse
 from mien.training.detector.config import DetectorData, DetectorRecipe
 from mien.training.detector.images import LabeledImage, LabeledImages, load_images
 from mien.training.detector.runner import Network
@@ -227,12 +227,7 @@ def table(metrics: dict[str, list[DetectorMetric]]) -> Table:
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="mien detector evaluate", description="Evaluate a released face detector, next to YuNet."
-    )
-    parser.add_argument("--artifact", type=Path, help="artifact folder (default: the default detector)")
-    parser.add_argument("--json", type=Path, help="also write the metrics to this file")
-    options = parser.parse_args(arguments)
+    options = parse("detector evaluate", arguments)
     console = Console()
     try:
         manifest, metrics = evaluate_artifact(options.artifact or default_detector_dir())

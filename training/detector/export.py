@@ -6,7 +6,6 @@ Writes models/artifacts/<arch>.<tag>/ with model.onnx, model.safetensors, manife
 held-out images; --default writes its name to models/artifacts/DEFAULT_DETECTOR.
 """
 
-import argparse
 import logging
 import math
 from pathlib import Path
@@ -18,6 +17,7 @@ from mien.data.atomic import write_atomic
 from mien.data.errors import MienError
 from mien.models.detector.manifest import POINTER, DetectorManifest, load_detector
 from mien.models.manifest import ARTIFACTS_DIR, GraphFile, sha256_of, write_manifest
+from mien.training.arguments import parse
 from mien.training.detector.card import render
 from mien.training.detector.config import DetectorRecipe, shareable
 from mien.training.detector.evaluate import TEACHER_THRESHOLD, evaluate_artifact
@@ -91,13 +91,7 @@ def describe(folder: Path, recipe: DetectorRecipe) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="mien detector export", description="Release a face detector.")
-    parser.add_argument("run", type=Path, help="run folder")
-    parser.add_argument("--tag", required=True, help="tag of the release, such as yunet_v1")
-    parser.add_argument("--threshold", type=float, default=TEACHER_THRESHOLD, help="score threshold for serving")
-    parser.add_argument("--artifacts", type=Path, default=ARTIFACTS_DIR, help="output folder")
-    parser.add_argument("--default", action="store_true", help="make it the default detector for serving")
-    options = parser.parse_args(arguments)
+    options = parse("detector export", arguments)
     logging.basicConfig(level=logging.ERROR, format="%(message)s", handlers=[RichHandler(show_path=False)])
     logger.setLevel(logging.INFO)
     try:

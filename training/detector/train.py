@@ -135,8 +135,7 @@ def train(recipe: DetectorRecipe, out: Path) -> Path:
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
-    description = "Train a face detector from a recipe."
-    return run_command("detector train", description, DetectorRecipe, train, arguments)
+    return run_command("detector train", DetectorRecipe, train, arguments)
 
 
 if __name__ == "__main__":

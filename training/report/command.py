@@ -1,6 +1,5 @@
 """Report command: `mien report RUN... [--data KIND=ROOT] [--out report.html] [--markdown]`."""
 
-import argparse
 import sys
 from collections.abc import Mapping
 from itertools import groupby
@@ -14,7 +13,7 @@ import yaml
 from mien.data.atomic import write_atomic
 from mien.data.contract import EIGHT_LABELS
 from mien.data.errors import MienError
-from mien.training.command import key_and_value, kind_and_root
+from mien.training.arguments import parse
 from mien.training.config import DataSource
 from mien.training.faces import TEST, FaceSet, read_faces
 from mien.training.loop.run_folder import read_run
@@ -159,20 +158,7 @@ def choose(
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="mien report", description="Write a report about training runs.")
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders")
-    parser.add_argument(
-        "--data", type=kind_and_root, metavar="KIND=ROOT",
-        help="data set to evaluate on (default: validation data of the first recipe)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--option", type=key_and_value, action="append", default=[], metavar="KEY=VALUE", help="option of the reader"
-    )
-    parser.add_argument("--split", help="split to evaluate on (default: validation split of the recipe)")
-    parser.add_argument("--out", type=Path, help="HTML file (default: report.html, or none with --markdown)")
-    parser.add_argument("--markdown", action="store_true", help="print the table of runs as Markdown")
-    parser.add_argument("--without-faces", action="store_true", help="leave out images of the data set, for sharing")
-    chosen = parser.parse_args(arguments)
+    chosen = parse("report", arguments)
     try:
         source, root = choose(
             read_run(chosen.runs[0]).data.valid, data=chosen.data, split=chosen.split, options=dict(chosen.option)

@@ -1,5 +1,6 @@
 """A teacher, a student distilled from it, and the artifact of the student, trained once for all tests."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,10 +27,10 @@ class Trained:
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Trained:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     """Shared by the processes of the tests: the first one trains, the others wait."""
     own = tmp_path_factory.getbasetemp()
-    folder = (own if worker_id == "master" else own.parent) / "trained"
+    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "trained"
     runs = Trained(folder / "faces", folder / "teacher", folder / "student", folder / "artifacts" / "tiny.drawn")
     with FileLock(f"{folder}.lock"):
         if not runs.artifact.exists():

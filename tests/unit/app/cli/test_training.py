@@ -15,9 +15,9 @@ from tests.data_sets import make_folders
 from tests.support import ROOT
 
 
-def mien(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def mien(*arguments: str, cwd: Path, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     """Simulate the installed program: its folder is first in sys.path instead of the working directory."""
-    command = [sys.executable, "-P", "-c", "from mien.app.cli import main; main()", *arguments]
+    command = [sys.executable, "-P", *options, "-c", "from mien.app.cli import main; main()", *arguments]
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
 
@@ -30,12 +30,17 @@ def test_a_module_named_data_in_the_working_directory_shadows_nothing(tmp_path: 
     assert '"kind": "folders"' in done.stdout
 
 
-@pytest.mark.parametrize("name", ["train", "evaluate"])
-def test_a_command_forwards_help_and_errors(tmp_path: Path, name: str) -> None:
-    shown = mien(name, "--help", cwd=tmp_path)
-    assert shown.returncode == 0, shown.stderr
-    assert "usage:" in shown.stdout
-    assert mien(name, "--no-such-option", cwd=tmp_path).returncode == 2
+@pytest.mark.parametrize("name", [name for name, module in MODULES.items() if module.needs])
+def test_help_and_usage_errors_import_no_training_library(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, MODULES[name].name, None)
+    assert CliRunner().invoke(app, [*name.split(), "--help"]).exit_code == 0
+    assert CliRunner().invoke(app, [*name.split(), "--no-such-option"]).exit_code == 2
+
+
+def test_the_arguments_of_training_import_no_training_library(tmp_path: Path) -> None:
+    shown = mien("train", "--help", cwd=tmp_path, options=("-X", "importtime"))
+    assert "usage: mien train" in shown.stdout
+    assert "torch" not in shown.stderr
 
 
 @pytest.mark.parametrize("name", [name for name, module in MODULES.items() if module.needs])

@@ -1,0 +1,208 @@
+"""Command lines of training; imports no training library, so that `--help` and usage errors are immediate."""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, get_args
+
+from mien.data.folds import Grouping
+from mien.models.manifest import ARTIFACTS_DIR, POINTERS, Prior
+
+Parser = argparse.ArgumentParser
+_FIGURES: Final = (".png", ".svg")
+
+
+def kind_and_root(text: str) -> tuple[str, Path]:
+    """Argument of `--data`: kind and root of a data set."""
+    kind, equals, root = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected KIND=ROOT, for example ferplus=path/to/ferplus")
+    return kind, Path(root)
+
+
+def _key_and_value(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected KEY=VALUE, for example exclude_near_duplicates_of=train")
+    return key, value
+
+
+def _figure(text: str) -> Path:
+    if not text.endswith(_FIGURES):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a name that ends with {' or '.join(_FIGURES)}")
+    return Path(text)
+
+
+def _at_least(minimum: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        if int(text) < minimum:
+            raise argparse.ArgumentTypeError(f"{text}: expected at least {minimum}")
+        return int(text)
+
+    return number
+
+
+def _parser(name: str, description: str) -> Parser:
+    return Parser(prog=f"mien {name}", description=description)
+
+
+def _add_data(parser: Parser, *, required: bool = True, default: str = "", split: str | None = "valid") -> None:
+    """Add `--data`, `--option` and `--split`, which select the faces to evaluate on."""
+    help_ = f"data set, e.g. ferplus=path/to/ferplus{default}"
+    parser.add_argument("--data", type=kind_and_root, required=required, metavar="KIND=ROOT", help=help_)
+    parser.add_argument(
+        "--option", type=_key_and_value, action="append", default=[], metavar="KEY=VALUE", help="option of the reader"
+    )
+    parser.add_argument("--split", default=split, help="split to evaluate on (default: valid)")
+
+
+def _add_recipe(parser: Parser) -> None:
+    parser.add_argument("recipe", type=Path, help="YAML file in training/recipes/")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="overrides, e.g. optim.learning_rate=3e-4")
+
+
+def _training(name: str, description: str) -> Callable[[], Parser]:
+    def parser() -> Parser:
+        made = _parser(name, description)
+        _add_recipe(made)
+        made.add_argument("--out", type=Path, help="run folder (default: runs/<name>); an existing run is resumed")
+        return made
+
+    return parser
+
+
+def evaluate() -> Parser:
+    """Arguments of training/evaluate.py."""
+    parser = _parser("evaluate", "Evaluate a released artifact.")
+    parser.add_argument("--artifact", type=Path, required=True, help="folder with manifest.json")
+    _add_data(parser)
+    parser.add_argument("--json", type=Path, help="write all metrics to this file")
+    parser.add_argument("--corruptions", action="store_true", help="also measure corrupted faces, balanced prior")
+    parser.add_argument("--faces", type=int, metavar="N", help="number of random faces to corrupt (default: all)")
+    parser.add_argument("--plot", type=_figure, metavar="FILE", help="draw the results of --corruptions, .png or .svg")
+    return parser
+
+
+def compare() -> Parser:
+    """Arguments of training/compare.py."""
+    parser = _parser("compare", "Compare two artifacts or runs.")
+    parser.add_argument("before", help="artifact or run folder, or the name of a model, such as fast")
+    parser.add_argument("after", help="artifact or run folder, or the name of a model")
+    parser.add_argument(
+        "--prior", choices=get_args(Prior), default="balanced", help="of artifacts (default: %(default)s)"
+    )
+    _add_data(parser)
+    return parser
+
+
+def cross_validate() -> Parser:
+    """Arguments of training/cross_validate.py."""
+    parser = _parser("cross-validate", "Cross-validate a recipe.")
+    _add_recipe(parser)
+    parser.add_argument("--folds", type=_at_least(2), default=5)
+    parser.add_argument("--group-by", choices=get_args(Grouping), default="none", help="what stays in one fold")
+    _add_runs(parser, "runs/cross_validation")
+    return parser
+
+
+def experiment() -> Parser:
+    """Arguments of training/experiment.py."""
+    parser = _parser("experiment", "Train rows and compare them.")
+    parser.add_argument("experiment", type=Path, help="file in training/recipes/experiments/")
+    parser.add_argument("--reduced", action="store_true", help="use the smaller budget of the file")
+    parser.add_argument(
+        "--rows", help="rows to run, separated by commas; the first row and the rows that teach are always included"
+    )
+    parser.add_argument("--seeds", type=_at_least(1), metavar="N", help="seeds 0 to N-1 (default: those of the file)")
+    _add_runs(parser, "runs/experiments")
+    parser.add_argument("--plot", type=_figure, metavar="FILE", help="also draw the results, as .png or .svg")
+    return parser
+
+
+def _add_runs(parser: Parser, default: str) -> None:
+    parser.add_argument("--runs", type=Path, default=default, help="folder of the run folders (default: %(default)s)")
+
+
+def export() -> Parser:
+    """Arguments of training/export.py."""
+    parser = _parser("export", "Release runs as an artifact.")
+    parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="run or artifact folders")
+    parser.add_argument("--tag", help="distinguishes releases, e.g. ferplus_v1")
+    parser.add_argument("--arch", help="first part of the name (default: from the recipe)")
+    parser.add_argument("--one-view", action="store_true", help="several networks: leave out the mirror image")
+    parser.add_argument("--also", action="append", default=[], metavar="KIND/SPLIT", help="also evaluate this split")
+    _add_artifacts(parser)
+    parser.add_argument(
+        "--as", dest="pointer", choices=POINTERS, help="make it the model that serving loads under this name"
+    )
+    parser.add_argument("--refit", action="store_true", help="fit and evaluate the artifact FOLDER again")
+    parser.add_argument("--card", action="store_true", help="write license and card of the artifact FOLDER again")
+    return parser
+
+
+def _add_artifacts(parser: Parser) -> None:
+    parser.add_argument("--artifacts", type=Path, default=ARTIFACTS_DIR, help="parent folder of artifacts")
+
+
+def report() -> Parser:
+    """Arguments of training/report/command.py."""
+    parser = _parser("report", "Write a report about training runs.")
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders")
+    _add_data(parser, required=False, default=" (default: validation data of the first recipe)", split=None)
+    parser.add_argument("--out", type=Path, help="HTML file (default: report.html, or none with --markdown)")
+    parser.add_argument("--markdown", action="store_true", help="print the table of runs as Markdown")
+    parser.add_argument("--without-faces", action="store_true", help="leave out images of the data set, for sharing")
+    return parser
+
+
+def quantize() -> Parser:
+    """Arguments of training/quantize.py."""
+    parser = _parser("quantize", "Quantize an artifact's graph to int8 and compare it with fp32.")
+    parser.add_argument("artifact", type=Path, help="folder with manifest.json")
+    help_ = "data set, e.g. ferplus=path/to/ferplus"
+    parser.add_argument("--data", type=kind_and_root, required=True, metavar="KIND=ROOT", help=help_)
+    parser.add_argument(
+        "--out", type=Path, help="write the artifact with its int8 graph to this folder, which may be the artifact"
+    )
+    parser.add_argument("--rounds", type=int, default=60, help="number of timed inferences per graph and batch size")
+    return parser
+
+
+def detector_export() -> Parser:
+    """Arguments of training/detector/export.py."""
+    parser = _parser("detector export", "Release a face detector.")
+    parser.add_argument("run", type=Path, help="run folder")
+    parser.add_argument("--tag", required=True, help="tag of the release, such as yunet_v1")
+    parser.add_argument("--threshold", type=float, default=0.6, help="score threshold for serving")
+    _add_artifacts(parser)
+    parser.add_argument("--default", action="store_true", help="make it the default detector for serving")
+    return parser
+
+
+def detector_evaluate() -> Parser:
+    """Arguments of training/detector/evaluate.py."""
+    parser = _parser("detector evaluate", "Evaluate a released face detector, next to YuNet.")
+    parser.add_argument("--artifact", type=Path, help="artifact folder (default: the default detector)")
+    parser.add_argument("--json", type=Path, help="also write the metrics to this file")
+    return parser
+
+
+PARSERS: Final[dict[str, Callable[[], Parser]]] = {
+    "train": _training("train", "Train one network from a recipe."),
+    "pretrain": _training("pretrain", "Masked autoencoding of faces."),
+    "evaluate": evaluate,
+    "compare": compare,
+    "cross-validate": cross_validate,
+    "experiment": experiment,
+    "export": export,
+    "report": report,
+    "quantize": quantize,
+    "detector train": _training("detector train", "Train a face detector from a recipe."),
+    "detector export": detector_export,
+    "detector evaluate": detector_evaluate,
+}
+
+
+def parse(name: str, arguments: list[str] | None) -> argparse.Namespace:
+    """Parse the arguments of a command, in any order; exits with status 2 for a usage error."""
+    return PARSERS[name]().parse_intermixed_args(arguments)
