@@ -8,13 +8,12 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 from starlette.middleware import Middleware
-from starlette.middleware.gzip import GZipMiddleware
 
 from mien.app import VERSION
 from mien.app.inference.pipeline import Pipeline, build_pipelines
 from mien.app.service import problems
 from mien.app.service.http_protocol import STATE_KEY, Connections
-from mien.app.service.memory import return_freed_buffers
+from mien.app.service.memory import return_large_buffers
 from mien.app.service.metrics import Metrics
 from mien.app.service.middleware import REQUEST_ID, Cors, Envelope
 from mien.app.service.routes import docs, expressions, health, metrics, models, page, stream
@@ -65,7 +64,7 @@ def _include_routes(app: FastAPI, settings: Settings) -> None:
     app.include_router(metrics.router, dependencies=[] if settings.metrics_without_key else keyed)
     for public in (stream, health, docs, page):  # FastAPI does not describe WebSockets
         app.include_router(public.router)
-    app.mount("/page", GZipMiddleware(page.Assets(), compresslevel=6))
+    app.mount("/page", page.Assets())
 
 
 def _middleware(settings: Settings) -> list[Middleware]:
@@ -87,7 +86,7 @@ def _middleware(settings: Settings) -> list[Middleware]:
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[dict[str, object]]:
-    return_freed_buffers()
+    return_large_buffers()
     settings: Settings = app.state.settings
     with starting():
         service = Service(app.state.pipelines or build_pipelines(settings), settings, Metrics())

@@ -91,10 +91,10 @@ class Settings(BaseSettings):
         64, description="concurrent requests from one API key or address; 0: no limit"
     )
     max_buffered_bytes: Annotated[int, Field(ge=1024)] = Field(
-        256_000_000, description="bytes of request bodies in memory; one client may use half of what is left"
+        128_000_000, description="bytes of bodies and of images in responses; one client may use half of what is left"
     )
     max_pixels_at_once: Annotated[int, Field(ge=1024)] = Field(
-        50_000_000, description="decoded pixels of all requests together; at most 14 bytes each"
+        50_000_000, description="decoded pixels of all requests together; at most 10 bytes each"
     )
     max_connections: Annotated[int, Field(ge=1, le=100_000)] = Field(1024, description="open connections")
     max_frame_bytes: Annotated[int, Field(ge=1024)] = Field(2_000_000, description="bytes of one webcam frame")

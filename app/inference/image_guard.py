@@ -25,9 +25,10 @@ MAX_SCAN_PIXELS: Final = 1_000_000_000
 # and a PNG of 20 MB has 2,500 chunks of the usual 8 kB; parsers take microseconds for each.
 MAX_PARTS: Final = 20_000
 
-# Memory per pixel while an image is decoded, in units of the 14 bytes that JPEG, PNG, GIF, BMP, AVIF and HEIF take at
-# most (with transparency or an EXIF rotation): WebP takes 22 bytes, TIFF with floats 18.
-_MEMORY: Final = {"WEBP": 1.6, "TIFF": 1.3}
+# Memory per pixel while an image is decoded, in units of the 10 bytes that JPEG, PNG, GIF, BMP and TIFF take at most:
+# WebP takes 16 bytes, AVIF and HEIF 12 with transparency, as progressive JPEG in CMYK.
+_MEMORY: Final = {"WEBP": 1.6, "AVIF": 1.2, "HEIF": 1.2}
+_LARGEST: Final = 1.2  # memory of one image, in that of `max_pixels`: it runs alone
 
 # Within scan data, 0xff is followed by 0x00 or a restart marker; repeated 0xff bytes are padding.
 _MARKER: Final = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
@@ -47,11 +48,11 @@ def check(payload: bytes, *, max_pixels: int) -> Probe:
     scans = _count_parts(payload)
     image = probe(payload, max_pixels=max_pixels)
     pixels = image.width * image.height
-    if memory_px(image) > max_pixels:
+    if memory_px(image) > _LARGEST * max_pixels:
         share = _MEMORY[image.format]
         raise ImageTooLarge(
-            f"{image.format} image of {image.width}x{image.height} px: the limit is {int(max_pixels / share):,} pixels "
-            "in this format"
+            f"{image.format} image of {image.width}x{image.height} px: the limit is "
+            f"{int(_LARGEST * max_pixels / share):,} pixels in this format"
         )
     if pixels > SMALL_PX and len(payload) < pixels * MIN_BYTES_PER_PX:
         raise ImageTooLarge(

@@ -33,14 +33,16 @@ class Reservation:
     def buffer(self, count: int) -> None:
         """Reserve bytes of the shared buffer: at most half of what is left, so that there is room for other clients.
 
+        It holds bodies, and the images of responses until the client has read them.
+
         Raises: QueueFull, if the client has its share; PayloadTooLarge, if an empty buffer has not enough for this
             request.
         """
         buffered, limit = self._admission.buffered_bytes, self._admission.settings.max_buffered_bytes
         if 2 * (self.buffered_bytes + count) > limit:
-            raise PayloadTooLarge(f"body of more than {limit // 2} bytes: send less at once")
+            raise PayloadTooLarge(f"more than {limit // 2} bytes for one request: send or ask for less at once")
         if buffered[self.client] + count > limit - buffered.total() - count:
-            raise QueueFull("the buffer for request bodies is full: try again in a moment")
+            raise QueueFull("the buffer for bodies is full: try again in a moment")
         buffered[self.client] += count
         self.buffered_bytes += count
 

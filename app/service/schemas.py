@@ -188,6 +188,13 @@ class ImageResult(_Record):
     )
     error: ProblemDetails | None = None
 
+    @property
+    def bytes_of_images(self) -> int:
+        """Bytes of the images in base64."""
+        images = [self.annotated, *(face.crop for face in self.faces)]
+        images += [face.explanation.overlay for face in self.faces if face.explanation is not None]
+        return sum(len(image.base64) for image in images if image is not None)
+
 
 class ExpressionsResponse(_Record):
     """The response to one request."""

@@ -9,9 +9,10 @@ import re
 import struct
 import warnings
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Final
 
+import cv2
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
@@ -20,8 +21,21 @@ from mien.data.errors import MienError
 
 FORMATS: Final = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "AVIF")
 MAX_PIXELS: Final = 50_000_000
-_STRIP_PX: Final = 256
+_STRIP_PIXELS: Final = 2**20
 _EXIF_ORIENTATION: Final = 0x0112
+_CLOCKWISE: Final = partial(cv2.rotate, rotateCode=cv2.ROTATE_90_CLOCKWISE)
+_COUNTERCLOCKWISE: Final = partial(cv2.rotate, rotateCode=cv2.ROTATE_90_COUNTERCLOCKWISE)
+_HALF_TURN: Final = partial(cv2.rotate, rotateCode=cv2.ROTATE_180)
+_MIRROR: Final = partial(cv2.flip, flipCode=1)
+_TURNS: Final = {
+    2: (_MIRROR,),
+    3: (_HALF_TURN,),
+    4: (_MIRROR, _HALF_TURN),
+    5: (_MIRROR, _COUNTERCLOCKWISE),
+    6: (_CLOCKWISE,),
+    7: (_MIRROR, _CLOCKWISE),
+    8: (_COUNTERCLOCKWISE,),
+}
 _PILLOW: Final = re.compile(r"PIL\.")
 # `max_pixels` replaces Pillow's own limit.
 Image.MAX_IMAGE_PIXELS = None
@@ -145,40 +159,49 @@ def decode(payload: bytes, *, max_pixels: int = MAX_PIXELS, reduce_to_px: int | 
     """
     _ignore_pillow_warnings()
     with _open(payload) as image:
-        return upright_rgb(image, max_pixels=max_pixels, reduce_to_px=reduce_to_px)
+        return upright_rgb(image, max_pixels=max_pixels, reduce_to_px=reduce_to_px, keep=False)
 
 
-def upright_rgb(image: Image.Image, *, max_pixels: int = MAX_PIXELS, reduce_to_px: int | None = None) -> Array:
-    """Pixels of an open image of Pillow. Arguments, result and errors: see `decode`."""
+def upright_rgb(
+    image: Image.Image, *, max_pixels: int = MAX_PIXELS, reduce_to_px: int | None = None, keep: bool = True
+) -> Array:
+    """Pixels of an open image of Pillow, which is closed early to free memory unless it is to be kept.
+
+    Other arguments, result and errors: see `decode`.
+    """
     _check_pixels(image, max_pixels)
     try:
         if reduce_to_px is not None and _format(image) == "JPEG":
             share = max(1, max(image.size) // max(1, reduce_to_px))
             image.draft(image.mode, (max(1, image.width // share), max(1, image.height // share)))
         image.load()
-        return _turn(_to_rgb(image), _orientation(image))
+        orientation = _orientation(image)
+        pixels: Array = np.empty((image.height, image.width, 3), np.uint8)
+        # in strips, and closed before it is turned: copies of a large image would take twice the memory of decoding it
+        rows = max(1, _STRIP_PIXELS // image.width)
+        for top in range(0, image.height, rows):
+            bottom = min(top + rows, image.height)
+            pixels[top:bottom] = np.asarray(_to_rgb(image.crop((0, top, image.width, bottom))))
     except MemoryError as error:
         raise ImageTooLarge(f"image of {image.size[0]}x{image.size[1]} px: out of memory") from error
     except _BROKEN as error:
         raise DecodeError(f"corrupt or truncated {_format(image)} image: {error}") from error
+    if not keep:
+        image.close()
+    for turn in _TURNS.get(orientation, ()):
+        pixels = turn(pixels)
+    pixels.flags.writeable = False
+    return pixels
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
     if image.mode.startswith("I") or image.mode == "F":
         return _to_8_bit(image).convert("RGB")
     if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
-        return _on_white(image)
+        rgba = image.convert("RGBA")
+        white = Image.new("RGBA", rgba.size, (255, 255, 255, 255))
+        return Image.alpha_composite(white, rgba).convert("RGB")
     return image if image.mode == "RGB" else image.convert("RGB")  # which would copy it
-
-
-def _on_white(image: Image.Image) -> Image.Image:
-    """Composite strip by strip: three copies of a large image would take twice the memory of decoding it."""
-    rgb = Image.new("RGB", image.size)
-    for top in range(0, image.height, _STRIP_PX):
-        strip = image.crop((0, top, image.width, min(top + _STRIP_PX, image.height))).convert("RGBA")
-        white = Image.new("RGBA", strip.size, (255, 255, 255, 255))
-        rgb.paste(Image.alpha_composite(white, strip).convert("RGB"), (0, top))
-    return rgb
 
 
 def _to_8_bit(image: Image.Image) -> Image.Image:
@@ -188,20 +211,3 @@ def _to_8_bit(image: Image.Image) -> Image.Image:
         return Image.fromarray(np.rint(np.clip(np.nan_to_num(pixels), 0, 1) * 255).astype(np.uint8))
     # 65535 / 255 is 257; adding half of it rounds
     return Image.fromarray(((np.clip(pixels, 0, 65535).astype(np.uint32) + 128) // 257).astype(np.uint8))
-
-
-_TURNS: Final = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
-
-
-def _turn(image: Image.Image, orientation: int) -> Array:
-    turn = _TURNS.get(orientation)
-    upright = image if turn is None else image.transpose(turn)
-    return np.ascontiguousarray(np.asarray(upright, dtype=np.uint8))

@@ -3,12 +3,14 @@
 import asyncio
 import time
 from collections.abc import Coroutine
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from http import HTTPStatus
 from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import APIRouter, HTTPException, Query, Request, Response
+from pydantic import TypeAdapter
 from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
 
 from mien.app.errors import BatchTooLarge, CapacityError, InvalidRequest, RequestError, RequestTimeout
 from mien.app.inference import image_guard
@@ -45,6 +47,9 @@ _REQUEST_BODY: Final[dict[str, Any]] = {
         "application/octet-stream": {"schema": _BINARY},
     },
 }
+_TO_JSON: Final = TypeAdapter(ExpressionsResponse).dump_json
+_PIECE_BYTES: Final = 262_144
+_RESPONSE_COPIES: Final = 2  # of an image in a response: its text, and JSON
 _PROBLEMS: Final = (400, 401, 408, 413, 415, 422, 429, 500, 503)
 
 
@@ -94,7 +99,8 @@ async def expressions(request: Request, options: Annotated[LabelOptions, Query()
     if options.explain and classifier.manifest.explain is None:
         raise InvalidRequest(f"explain: model {classifier.manifest.name} has no attention map; request without explain")
     clock = _Clock()
-    with service.admission.admit(client_of(request)) as reservation:
+    with ExitStack() as place:
+        reservation = place.enter_context(service.admission.admit(client_of(request)))
         try:
             async with asyncio.timeout(settings.body_timeout_s):
                 uploads = await read_uploads(request.headers, request.stream(), settings, reservation.buffer)
@@ -109,16 +115,32 @@ async def expressions(request: Request, options: Annotated[LabelOptions, Query()
             images = await _until_gone(request, _label(service, uploads, options, reservation, clock))
         finally:
             uploads.clear()  # the traceback of an error would keep them until the next full garbage collection
-    result = ExpressionsResponse(
-        model=classifier.manifest.name,
-        provider=classifier.provider,
-        precision=classifier.precision,
-        detector="none" if options.aligned else model.pipeline.detector.name,
-        confidence_threshold=model.threshold(options.confidence_threshold),
-        images=images,
-        timings_ms=clock.laps_ms | {"total": clock.total_ms()},
-    )
-    return Response(result.model_dump_json(), media_type="application/json")
+        result = ExpressionsResponse(
+            model=classifier.manifest.name,
+            provider=classifier.provider,
+            precision=classifier.precision,
+            detector="none" if options.aligned else model.pipeline.detector.name,
+            confidence_threshold=model.threshold(options.confidence_threshold),
+            images=images,
+            timings_ms=clock.laps_ms | {"total": clock.total_ms()},
+        )
+        return _HeldResponse(_TO_JSON(result), place.pop_all())
+
+
+class _HeldResponse(Response):
+    """A JSON response that keeps the place of its request, with the bytes in the buffer, until it has been sent."""
+
+    def __init__(self, body: bytes, place: ExitStack) -> None:
+        super().__init__(body, media_type="application/json")
+        self._place = place
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._place:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            for start in range(0, len(self.body), _PIECE_BYTES):  # the server waits for the client after each
+                piece = self.body[start : start + _PIECE_BYTES]
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
 
 
 class _Clock:
@@ -158,7 +180,9 @@ async def _label(
             try:
                 if (too_large := uploads[index].error) is not None:
                     raise too_large
-                return await service.label(uploads[index].payload, options, render)
+                result = await service.label(uploads[index].payload, options, render)
+                reservation.buffer(_RESPONSE_COPIES * result.bytes_of_images)
+                return result
             except (RequestError, CapacityError, DecodeError) as error:
                 return error.with_traceback(None)
             except asyncio.CancelledError as error:

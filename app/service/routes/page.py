@@ -4,11 +4,15 @@
 (app/inference/in_browser.py), if ONNX Runtime Web has been fetched into `RUNTIME`.
 """
 
+import asyncio
+import gzip
+from functools import lru_cache
 from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
 from fastapi import APIRouter, HTTPException, Request
+from starlette.datastructures import Headers
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.staticfiles import NotModifiedResponse, StaticFiles
 from starlette.types import Scope
@@ -30,6 +34,7 @@ _WORKER_POLICY: Final = (
     "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self'; worker-src 'self'"
 )
 _WORKERS: Final = ("local/", "runtime/")
+_COMPRESSED: Final = {".js", ".mjs", ".css", ".wasm"}  # each file once per process: a runtime has 14 MB
 _HEADERS: Final = {
     "Content-Security-Policy": f"{POLICY}; frame-ancestors 'none'",
     "Cache-Control": "no-cache",
@@ -45,11 +50,28 @@ class Assets(StaticFiles):
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         response = await super().get_response(path, scope)
+        if isinstance(response, FileResponse) and Path(path).suffix in _COMPRESSED:
+            if "gzip" in Headers(scope=scope).get("accept-encoding", ""):
+                response = await asyncio.to_thread(_compressed, response)
+            response.headers.add_vary_header("Accept-Encoding")
         response.headers["Cache-Control"] = "no-cache"
         if path.startswith(_WORKERS):
             response.headers["Content-Security-Policy"] = _WORKER_POLICY
             response.headers["Cross-Origin-Embedder-Policy"] = "require-corp"
         return response
+
+
+def _compressed(file: FileResponse) -> Response:
+    body = _gzip(str(file.path), Path(file.path).stat().st_mtime_ns)
+    response = Response(body, headers={"Content-Encoding": "gzip"}, media_type=file.media_type)
+    for name in ("etag", "last-modified"):
+        response.headers[name] = file.headers[name]
+    return response
+
+
+@lru_cache(maxsize=64)
+def _gzip(path: str, _changed_ns: int) -> bytes:
+    return gzip.compress(Path(path).read_bytes(), compresslevel=6)
 
 
 @router.get("/")

@@ -1,9 +1,11 @@
 """`POST /v1/expressions`: responses, and problems of rejected requests."""
 
+import asyncio
 import base64
 import logging
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
@@ -15,6 +17,7 @@ from mien.app.inference.classifier import Classifier
 from mien.app.inference.detect import Box
 from mien.app.inference.pipeline import LabeledFace
 from mien.app.main import create_app
+from mien.app.service.routes import expressions
 from mien.app.service.serialize import face_result
 from mien.app.settings import Settings
 from mien.data.contract import EIGHT_LABELS, LABELS, Array, decode
@@ -125,6 +128,27 @@ def test_the_annotated_image_differs_from_the_photo_at_the_face_only(client: Tes
     assert changed[200:280, 278:283].any(), "the left edge of the face's box is drawn"
     assert not changed[:, :150].any()
     assert post(client, PHOTO).json()["images"][0]["annotated"] is None
+
+
+def test_images_of_a_response_count_in_the_buffer(connect: Connect) -> None:
+    photo = encoded(gradient_image(640, 480), "JPEG", quality=1)
+    client = connect(max_buffered_bytes=4 * len(photo))
+    assert post(client, photo).status_code == 200
+    problem(post(client, photo, annotate="true"), 413, "payload-too-large")
+    assert client.app.state.service.admission.buffered_bytes.total() == 0  # type: ignore[attr-defined]
+
+
+def test_a_response_keeps_its_place_until_the_client_has_read_it() -> None:
+    events, place = list[object](), ExitStack()
+    place.callback(lambda: events.append("released"))
+
+    async def send(message: dict[str, object]) -> None:
+        events.append(message.get("body", message["type"]))
+
+    response = expressions._HeldResponse(b"x" * 300_000, place)
+    asyncio.run(response({}, send, send))  # type: ignore[arg-type]
+    assert b"".join(event for event in events if isinstance(event, bytes)) == b"x" * 300_000
+    assert (events[0], len(events), events[-1]) == ("http.response.start", 5, "released")
 
 
 def test_explain_is_rejected_if_the_model_has_no_attention_map(client: TestClient) -> None:

@@ -1,6 +1,8 @@
 """The page and its files: complete, local, and with a strict content security policy."""
 
+import gzip
 import re
+import threading
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -68,15 +70,29 @@ def test_an_unchanged_asset_is_not_sent_twice(client: TestClient) -> None:
     assert client.get("/page/page.css", headers={"if-none-match": tag}).status_code == 304
 
 
-def test_scripts_styles_and_webassembly_are_compressed(client: TestClient) -> None:
-    for name in ("main.js", "page.css", "runtime/ort-wasm-simd-threaded.wasm"):
-        if not (FOLDER / name).is_file():
-            continue  # `make runtime` fetches it
-        with client.stream("GET", f"/page/{name}", headers={"accept-encoding": "gzip"}) as response:
-            assert response.headers["content-encoding"] == "gzip"
-            size = sum(map(len, response.iter_raw()))
-        assert size < 0.6 * (FOLDER / name).stat().st_size
-    assert "content-encoding" not in client.get("/page/samples/photo.jpg").headers, "a JPEG does not shrink"
+def test_a_file_is_compressed_once_and_not_in_the_event_loop(
+    client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wasm = bytes(range(256)) * 4000
+    (tmp_path / "runtime.wasm").write_bytes(wasm)
+    monkeypatch.setattr(page, "FILES", tmp_path)
+    threads, compress = list[str](), gzip.compress
+    monkeypatch.setattr(
+        gzip, "compress", lambda data, **how: threads.append(threading.current_thread().name) or compress(data, **how)
+    )
+    assets = page.Assets()
+    client.app.mount("/assets", assets)  # type: ignore[attr-defined]
+    zipped = [client.get("/assets/runtime.wasm", headers={"accept-encoding": "gzip"}) for _ in range(3)]
+    plain = client.get("/assets/runtime.wasm", headers={"accept-encoding": "identity"})
+    assert [response.content for response in (*zipped, plain)] == [wasm] * 4
+    assert int(zipped[0].headers["content-length"]) < len(wasm) / 10
+    assert (zipped[2].headers["content-encoding"], plain.headers.get("content-encoding")) == ("gzip", None)
+    assert zipped[2].headers["content-type"] == "application/wasm"
+    assert {response.headers["vary"] for response in (*zipped, plain)} == {"Accept-Encoding"}
+    again = client.get("/assets/runtime.wasm", headers={"if-none-match": zipped[0].headers["etag"]})
+    assert again.status_code == 304
+    assert len(threads) == 1
+    assert threads[0].startswith("asyncio_"), "a thread of the pool"
 
 
 @pytest.mark.parametrize("path", ["/page/nope.js", "/page/", "/page/../docs.js", "/page/%2e%2e/docs.js"])
