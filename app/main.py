@@ -13,6 +13,7 @@ from mien.app import VERSION
 from mien.app.inference.pipeline import Pipeline, build_pipelines
 from mien.app.service import problems
 from mien.app.service.http_protocol import STATE_KEY, Connections
+from mien.app.service.keys import Keys
 from mien.app.service.memory import return_large_buffers
 from mien.app.service.metrics import Metrics
 from mien.app.service.middleware import REQUEST_ID, Cors, Envelope
@@ -58,7 +59,7 @@ def create_app(settings: Settings | None = None, *, pipelines: Mapping[str, Pipe
 
 def _include_routes(app: FastAPI, settings: Settings) -> None:
     """Add every route; the API description marks routes that require a key."""
-    keyed = DESCRIBED_KEYS if settings.api_key_sha256 else []
+    keyed = DESCRIBED_KEYS if settings.needs_key else []
     for resource in (expressions, models):
         app.include_router(resource.router, dependencies=keyed)
     app.include_router(metrics.router, dependencies=[] if settings.metrics_without_key else keyed)
@@ -80,7 +81,7 @@ def _middleware(settings: Settings) -> list[Middleware]:
         Middleware(Envelope),
         Middleware(AllowedHosts, names=allowed_hosts(settings)),
         *([cors] if settings.cors_origins else []),
-        Middleware(ApiKeys, hashes=settings.api_key_sha256, open_paths=open_paths),
+        *([Middleware(ApiKeys, keys=Keys(settings), open_paths=open_paths)] if settings.needs_key else []),
     ]
 
 

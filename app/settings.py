@@ -121,6 +121,7 @@ class Settings(BaseSettings):
     api_key_sha256: Annotated[tuple[ApiKeyHash, ...], NoDecode] = Field(
         (), description="SHA-256 of each API key, hexadecimal, separated by commas; none: no key is needed"
     )
+    api_keys_file: Path | None = Field(None, description="TOML file with names, hashes and quotas; reread on change")
     cors_origins: Annotated[tuple[Origin, ...], NoDecode] = Field(
         (), description="origins whose pages may call the service, separated by commas; none: only its own page"
     )
@@ -149,6 +150,11 @@ class Settings(BaseSettings):
         if self.detection_max_px < self.detection_px:
             raise ValueError(f"detection_max_px {self.detection_max_px} is below detection_px {self.detection_px}")
         return self
+
+    @property
+    def needs_key(self) -> bool:
+        """Whether requests must have an API key."""
+        return bool(self.api_key_sha256) or self.api_keys_file is not None
 
     @property
     def model_names(self) -> tuple[str, ...]:

@@ -10,16 +10,18 @@ from uvicorn.config import LOGGING_CONFIG
 
 # Set by the middleware for each request, and inherited by its tasks and threads.
 request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
+key_name: ContextVar[str | None] = ContextVar("key_name", default=None)
 QUIET_PATHS: Final = frozenset({"/health", "/ready", "/metrics"})
 _ACCESS: Final = ("client", "method", "path", "http_version", "status")
 
 
 class RequestId(logging.Filter):
-    """Adds the request id to each record, also as a suffix for text lines."""
+    """Adds the request id and the name of the API key to each record, also as a suffix for text lines."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         known = getattr(record, "request_id", None) or request_id.get()
-        record.request_id, record.suffix = known, f" [{known}]" if known else ""
+        record.request_id, record.key_name = known, key_name.get()
+        record.suffix = f" [{' '.join(filter(None, (known, key_name.get())))}]" if known else ""
         return True
 
 
@@ -52,6 +54,7 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
             "request_id": getattr(record, "request_id", None),
+            "key": getattr(record, "key_name", None),
             **_access_fields(record),
         }
         if record.exc_info:

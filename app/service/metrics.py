@@ -14,7 +14,7 @@ _BATCH_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 class Metrics:
-    """Counters, gauges and histograms of the service; label values are from fixed sets, never from clients."""
+    """Counters, gauges and histograms; label values are from fixed sets and the settings, never from clients."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -22,6 +22,12 @@ class Metrics:
         ProcessCollector(registry=registry)
         self.requests = Counter(
             "mien_requests", "Requests by route, method and status", ("route", "method", "status"), registry=registry
+        )
+        self.key_requests = Counter(
+            "mien_key_requests", "Requests by name of the API key and status", ("key", "status"), registry=registry
+        )
+        self.key_megapixels = Counter(
+            "mien_key_megapixels", "Megapixels by name of the API key", ("key",), registry=registry
         )
         self.request_seconds = Histogram(
             "mien_request_seconds", "Time to respond", ("route",), buckets=_STAGE_BUCKETS_S, registry=registry

@@ -13,7 +13,15 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mien.app.service.logs import request_id
-from mien.app.service.problems import CLIENT_GONE, INTERNAL, REFUSED, internal_error, problem_response, status_problem
+from mien.app.service.problems import (
+    CLIENT_GONE,
+    INTERNAL,
+    KEY,
+    REFUSED,
+    internal_error,
+    problem_response,
+    status_problem,
+)
 from mien.app.service.state import Service
 
 REQUEST_ID: Final = "X-Request-ID"
@@ -102,6 +110,8 @@ def _add_headers(message: Message, service: Service) -> None:
 def _count(scope: Scope, service: Service, status: int, seconds: float) -> None:
     if refused := scope.get(REFUSED) or _refused(status):
         service.metrics.rejections.labels(refused).inc()
+    if (key := scope.get(KEY)) is not None:
+        service.metrics.key_requests.labels(key.name, str(status)).inc()
     if scope["type"] == "websocket":
         return  # the duration of a stream depends on its client, so its frames are counted instead
     route: Any = scope.get("route")

@@ -5,7 +5,7 @@ A problem never contains a traceback or a path on the server.
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ from mien.app.errors import (
     InvalidRequest,
     PayloadTooLarge,
     QueueFull,
+    QuotaExceeded,
     RequestTimeout,
     ShuttingDown,
     TooManyImages,
@@ -35,6 +36,7 @@ from mien.data.contract import DecodeError, ImageTooLarge, UnsupportedImage
 MEDIA_TYPE: Final = "application/problem+json"
 CLIENT_GONE: Final = 499  # nginx's status for a client that disconnected; it is only used for metrics
 REFUSED: Final = "mien.refused"  # key in the scope of a request for the slug of its problem, for metrics
+KEY: Final = "mien.key"  # key in the scope for its API key
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +67,14 @@ PROBLEMS: Final[tuple[tuple[type[Exception], Problem], ...]] = (
     (RequestTimeout, Problem(503, "timeout", "Request took too long", retry_after_s=2)),
     (ShuttingDown, Problem(503, "shutting-down", "Service is stopping", retry_after_s=5)),
 )
+QUOTA: Final = Problem(429, "quota-exceeded", "Quota of the API key is used up")  # says when to retry itself
 INTERNAL: Final = Problem(500, "internal", "Internal server error")
 
 
 def problem_for(error: Exception) -> Problem:
     """Problem for an error; `INTERNAL` for an unexpected one, whose details are only in the log."""
+    if isinstance(error, QuotaExceeded):
+        return replace(QUOTA, retry_after_s=error.retry_after_s)
     return next((problem for kind, problem in PROBLEMS if isinstance(error, kind)), INTERNAL)
 
 

@@ -1,13 +1,11 @@
-"""Access control by API keys, compared in constant time, and by the Host header.
+"""Access control by API keys and by the Host header.
 
 A key is sent as `Authorization: Bearer`, as `X-API-Key`, as the password of Basic authentication (so that a browser can
-prompt for it), or, for a WebSocket of a page, as the subprotocol `mien.key.<key>`. Settings contain only hashes.
+prompt for it), or, for a WebSocket of a page, as the subprotocol `mien.key.<key>`.
 """
 
 import base64
 import binascii
-import hashlib
-import hmac
 import re
 from collections.abc import Iterable
 from ipaddress import ip_address
@@ -20,7 +18,9 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mien.app.errors import ForeignHost, InvalidRequest, RequestError, Unauthorized
-from mien.app.service.problems import REFUSED, problem_for, problem_response, status_problem
+from mien.app.service.keys import ApiKey, Keys
+from mien.app.service.logs import key_name
+from mien.app.service.problems import KEY, REFUSED, problem_for, problem_response, status_problem
 from mien.app.settings import Settings
 
 PROBE_PATHS: Final = frozenset({"/health", "/ready"})
@@ -36,11 +36,6 @@ KEY_PROTOCOL: Final = "mien.key."
 STREAM_PROTOCOL: Final = (
     "mien.v1"  # offered in addition to the key, because a handshake must select a protocol other than the key
 )
-
-
-def key_hash(key: str) -> str:
-    """SHA-256 of an API key, 64 hexadecimal digits, for `MIEN_API_KEY_SHA256`."""
-    return hashlib.sha256(key.encode()).hexdigest()
 
 
 def presented_key(headers: Headers) -> str | None:
@@ -72,33 +67,30 @@ def _basic_password(value: str) -> str | None:
 
 
 class ApiKeys:
-    """Middleware that rejects requests without a valid key. If no hashes are configured, no key is required."""
+    """Middleware that rejects requests without a valid key."""
 
-    def __init__(self, app: ASGIApp, hashes: Iterable[str], open_paths: frozenset[str] = PROBE_PATHS) -> None:
+    def __init__(self, app: ASGIApp, keys: Keys, open_paths: frozenset[str] = PROBE_PATHS) -> None:
         self._app = app
-        self._hashes = tuple(hashes)
+        self._keys = keys
         self._open_paths = open_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan" or not self._hashes or scope["path"] in self._open_paths:
-            await self._app(scope, receive, send)
-            return
-        try:
-            scope["mien.client"] = self._accepted(presented_key(Headers(scope=scope)))
-        except Unauthorized as error:
-            await _refuse(error, scope, receive, send)
-            return
+        if scope["type"] != "lifespan" and scope["path"] not in self._open_paths:
+            try:
+                scope[KEY] = self._accepted(presented_key(Headers(scope=scope)))
+            except Unauthorized as error:
+                await _refuse(error, scope, receive, send)
+                return
+            key_name.set(scope[KEY].name)
         await self._app(scope, receive, send)
 
-    def _accepted(self, key: str | None) -> str:
+    def _accepted(self, key: str | None) -> ApiKey:
         if key is None:
             raise Unauthorized("no API key: send it as 'Authorization: Bearer <key>' or 'X-API-Key: <key>'")
-        found = key_hash(key)
-        # Compare with every hash, so that the time does not reveal a match.
-        matches = [hmac.compare_digest(found, known) for known in self._hashes]
-        if not any(matches):
+        accepted = self._keys.find(key)
+        if accepted is None:
             raise Unauthorized("this API key is not accepted")
-        return f"key:{found[:12]}"
+        return accepted
 
 
 class AllowedHosts:
@@ -154,9 +146,13 @@ async def _refuse(error: RequestError, scope: Scope, receive: Receive, send: Sen
     await problem_response(problem, str(error))(scope, receive, send)
 
 
+def key_of(connection: HTTPConnection) -> ApiKey | None:
+    """The API key of a request, if keys are configured."""
+    return connection.scope.get(KEY)
+
+
 def client_of(connection: HTTPConnection) -> str:
-    """Client for limits per client: the API key, else the address."""
-    known = connection.scope.get("mien.client")
-    if known is not None:
-        return str(known)
+    """Client for limits per client: the name of the API key, else the address."""
+    if (key := key_of(connection)) is not None:
+        return key.name
     return connection.client.host if connection.client else "unknown"

@@ -21,6 +21,7 @@ from mien.app.inference.pipeline import Analysis, Pipeline, PreparedPhoto, timed
 from mien.app.inference.runtime.cpu_count import cores
 from mien.app.inference.runtime.sessions import CPU, cuda_obstacle
 from mien.app.service.admission import Admission
+from mien.app.service.keys import ApiKey
 from mien.app.service.metrics import Metrics
 from mien.app.service.schemas import LabelOptions
 from mien.app.settings import Settings
@@ -101,8 +102,12 @@ class Service:
         run = contextvars.copy_context().run
         return await asyncio.get_running_loop().run_in_executor(self._pool, run, function, *args)
 
-    async def label(self, payload: bytes, options: LabelOptions, render: Callable[[Analysis, Model], T]) -> T:
+    async def label(
+        self, payload: bytes, options: LabelOptions, render: Callable[[Analysis, Model], T], key: ApiKey | None = None
+    ) -> T:
         """Label the faces of one image; `render` converts the analysis to a response, in a thread.
+
+        The pixels are used from the quota of `key`.
 
         Raises: InvalidRequest, for a model that is not loaded; DecodeError, RequestError or CapacityError, for an image
             that cannot be labeled.
@@ -111,10 +116,16 @@ class Service:
         pipeline, batcher = model.pipeline, model.batcher
 
         def prepare(reserve: Callable[[int], None]) -> PreparedPhoto:
+            def admit(pixels: int) -> None:
+                if key is not None:
+                    key.use_pixels(pixels)
+                    self.metrics.key_megapixels.labels(key.name).inc(pixels / 1e6)
+                reserve(pixels)
+
             if options.aligned:
-                return pipeline.prepare_crop(payload, admit=reserve)
+                return pipeline.prepare_crop(payload, admit=admit)
             smallest = options.min_face_px or 0.0
-            return pipeline.prepare(payload, min_face_px=smallest, keep_image=options.annotate, admit=reserve)
+            return pipeline.prepare(payload, min_face_px=smallest, keep_image=options.annotate, admit=admit)
 
         def prepare_alone() -> PreparedPhoto:
             with self._pixels.reservation() as reserve:

@@ -17,10 +17,11 @@ from mien.app.inference import image_guard
 from mien.app.inference.pipeline import Analysis
 from mien.app.service import serialize
 from mien.app.service.admission import Reservation
+from mien.app.service.keys import ApiKey
 from mien.app.service.problems import MEDIA_TYPE
 from mien.app.service.routes import TheService, check_unique
 from mien.app.service.schemas import EncodedImages, ExpressionsResponse, ImageResult, LabelOptions
-from mien.app.service.security import client_of
+from mien.app.service.security import client_of, key_of
 from mien.app.service.state import Model, Service
 from mien.app.service.uploads import FIELD, Upload, read_uploads
 from mien.app.settings import Settings
@@ -98,7 +99,9 @@ async def expressions(request: Request, options: Annotated[LabelOptions, Query()
     classifier = model.pipeline.classifier
     if options.explain and classifier.manifest.explain is None:
         raise InvalidRequest(f"explain: model {classifier.manifest.name} has no attention map; request without explain")
-    clock = _Clock()
+    clock, key = _Clock(), key_of(request)
+    if key is not None:
+        key.use_request()
     with ExitStack() as place:
         reservation = place.enter_context(service.admission.admit(client_of(request)))
         try:
@@ -112,7 +115,7 @@ async def expressions(request: Request, options: Annotated[LabelOptions, Query()
             ) from None
         clock.lap("receive")
         try:
-            images = await _until_gone(request, _label(service, uploads, options, reservation, clock))
+            images = await _until_gone(request, _label(service, uploads, options, reservation, clock, key))
         finally:
             uploads.clear()  # the traceback of an error would keep them until the next full garbage collection
         result = ExpressionsResponse(
@@ -160,7 +163,12 @@ class _Clock:
 
 
 async def _label(
-    service: Service, uploads: list[Upload], options: LabelOptions, reservation: Reservation, clock: _Clock
+    service: Service,
+    uploads: list[Upload],
+    options: LabelOptions,
+    reservation: Reservation,
+    clock: _Clock,
+    key: ApiKey | None,
 ) -> list[ImageResult]:
     """Wait for a slot, and label the images of a request, as many at once as there are threads.
 
@@ -180,7 +188,7 @@ async def _label(
             try:
                 if (too_large := uploads[index].error) is not None:
                     raise too_large
-                result = await service.label(uploads[index].payload, options, render)
+                result = await service.label(uploads[index].payload, options, render, key)
                 reservation.buffer(_RESPONSE_COPIES * result.bytes_of_images)
                 return result
             except (RequestError, CapacityError, DecodeError) as error:

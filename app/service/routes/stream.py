@@ -25,7 +25,7 @@ from mien.app.service import serialize
 from mien.app.service.problems import REFUSED, problem_for, problem_response
 from mien.app.service.routes import TheService, check_unique
 from mien.app.service.schemas import Fraction, FrameResult, KnownFields, LabelOptions
-from mien.app.service.security import STREAM_PROTOCOL, client_of
+from mien.app.service.security import STREAM_PROTOCOL, client_of, key_of
 from mien.app.service.state import Model, Service
 from mien.data.contract import DecodeError
 
@@ -144,7 +144,7 @@ async def _process(websocket: WebSocket, service: Service, options: StreamOption
     """Process the newest frames until sending fails (None) or times out (a code)."""
     model = service.model(None)
     tracker = Tracker(model.threshold(options.confidence_threshold), TrackingRules(settle_s=options.smoothing_s))
-    client, stream_id = client_of(websocket), uuid.uuid4().hex
+    client, key, stream_id = client_of(websocket), key_of(websocket), uuid.uuid4().hex
     label_options = LabelOptions(min_face_px=options.min_face_px, confidence_threshold=options.confidence_threshold)
     while True:
         number, payload = await newest.take()
@@ -156,8 +156,10 @@ async def _process(websocket: WebSocket, service: Service, options: StreamOption
             return {"width": analysis.width, "height": analysis.height, "faces": faces, "timings_ms": timings_ms}
 
         try:
+            if key is not None:
+                key.use_request()
             async with service.admission.slot(client):
-                fields = await service.label(payload, label_options, render)
+                fields = await service.label(payload, label_options, render, key)
             service.metrics.frames.labels("processed").inc()
         except (RequestError, CapacityError, DecodeError) as error:
             problem = serialize.problem_details(error)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import BrowserType, Page
 
-from mien.app.service.security import key_hash
+from mien.app.service.keys import key_hash
 from tests.browser import ALLOWED, CAMERA, WAIT_MS, launch, serving
 from tests.e2e.browser.conftest import Open
 from tests.serving import Server

@@ -49,10 +49,10 @@ def test_an_example_runs(language: str, text: str, common: Server) -> None:
 
 
 def test_every_problem_of_the_service_is_in_the_guide() -> None:
-    from mien.app.service.problems import INTERNAL, PROBLEMS
+    from mien.app.service.problems import INTERNAL, PROBLEMS, QUOTA
 
     guide = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
-    for problem in (*(row for _, row in PROBLEMS), INTERNAL):
+    for problem in (*(row for _, row in PROBLEMS), QUOTA, INTERNAL):
         assert f"`{problem.slug}`" in guide, problem
         assert re.search(rf"^\| [\d, ]*\b{problem.status}\b", guide, flags=re.MULTILINE), problem
 

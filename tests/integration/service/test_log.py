@@ -1,11 +1,13 @@
 """Log of the service: startup, and one line per request with its id."""
 
 import json
+from pathlib import Path
 
 import httpx
 import pytest
 
 from mien.app.inference.runtime.sessions import cuda_obstacle
+from mien.app.service.keys import key_hash
 from tests.integration.service.conftest import Serve
 
 
@@ -52,10 +54,12 @@ def test_query_strings_and_refused_streams_leave_no_trace_but_their_path(serve: 
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_json_logs_are_one_object_per_line(serve: Serve, workers: int) -> None:
-    server = serve(log_format="json", workers=workers)
-    made = httpx.get(f"{server.url}/v1/models").headers["x-request-id"]
+def test_json_logs_are_one_object_per_line(serve: Serve, workers: int, tmp_path: Path) -> None:
+    (tmp_path / "keys.toml").write_text(f"[web]\nsha256 = ['{key_hash('secret')}']")
+    server = serve(log_format="json", workers=workers, api_keys_file=tmp_path / "keys.toml")
+    made = httpx.get(f"{server.url}/v1/models", headers={"x-api-key": "secret"}).headers["x-request-id"]
     lines = [json.loads(line) for line in server.log.read_text().splitlines()]
     assert all({"time", "level", "logger", "message", "request_id"} <= line.keys() for line in lines)
     (access,) = [line for line in lines if line["request_id"] == made]
     assert (access["method"], access["path"], access["status"]) == ("GET", "/v1/models", 200)
+    assert access["key"] == "web"

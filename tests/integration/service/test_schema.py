@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mien.app.service.security import key_hash
+from mien.app.service.keys import key_hash
 from tests.integration.service.conftest import Serve
 from tests.serving import Server
 from tests.support import ROOT, tiny_artifact

@@ -9,7 +9,7 @@ from fastapi.testclient import TestClient
 
 from mien.app import VERSION
 from mien.app.errors import SettingsError
-from mien.app.service.security import key_hash
+from mien.app.service.keys import key_hash
 from mien.app.service.state import Service
 from mien.app.settings import load_settings
 from mien.data.contract import EIGHT_LABELS, LABELS

@@ -8,8 +8,8 @@ from fastapi.testclient import TestClient
 from starlette.testclient import WebSocketDenialResponse
 from starlette.websockets import WebSocketDisconnect
 
+from mien.app.service.keys import key_hash
 from mien.app.service.routes.stream import NewestFrame
-from mien.app.service.security import key_hash
 from mien.data.contract import LABELS
 from tests.support import encoded, gradient_image
 from tests.unit.app.conftest import Connect, SlowDetector
