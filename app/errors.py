@@ -34,6 +34,10 @@ class PayloadTooLarge(RequestError):
     """More bytes than the limit."""
 
 
+class NoSuchJob(RequestError):
+    """An id of no job, or of another client's."""
+
+
 class TooManyImages(RequestError):
     """More images in one request than the limit."""
 

@@ -3,6 +3,7 @@
 Run it with `mien serve`, or with any ASGI server: `uvicorn --factory mien.app.main:create_app`.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
@@ -17,7 +18,7 @@ from mien.app.service.keys import Keys
 from mien.app.service.memory import return_large_buffers
 from mien.app.service.metrics import Metrics
 from mien.app.service.middleware import REQUEST_ID, Cors, Envelope
-from mien.app.service.routes import docs, expressions, health, metrics, models, page, stream
+from mien.app.service.routes import docs, expressions, health, jobs, metrics, models, page, stream
 from mien.app.service.security import DESCRIBED_KEYS, METRICS_PATH, PROBE_PATHS, AllowedHosts, ApiKeys, allowed_hosts
 from mien.app.service.shutdown import on_stop, starting
 from mien.app.service.state import Service
@@ -60,7 +61,7 @@ def create_app(settings: Settings | None = None, *, pipelines: Mapping[str, Pipe
 def _include_routes(app: FastAPI, settings: Settings) -> None:
     """Add every route; the API description marks routes that require a key."""
     keyed = DESCRIBED_KEYS if settings.needs_key else []
-    for resource in (expressions, models):
+    for resource in (expressions, models, *([jobs] if settings.jobs_dir else [])):
         app.include_router(resource.router, dependencies=keyed)
     app.include_router(metrics.router, dependencies=[] if settings.metrics_without_key else keyed)
     for public in (stream, health, docs, page):  # FastAPI does not describe WebSockets
@@ -94,6 +95,16 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[dict[str, object]]:
     app.state.service = service
     with on_stop(service.drain, after_s=settings.drain_s):
         refused = lambda slug: service.metrics.rejections.labels(slug).inc()  # noqa: E731
-        limits = Connections(settings.header_timeout_s, settings.body_timeout_s, settings.max_connections, refused)
+        limits = Connections(
+            settings.header_timeout_s,
+            settings.body_timeout_s,
+            {jobs.router.prefix: settings.job_upload_timeout_s},
+            settings.max_connections,
+            refused,
+        )
+        running = None if service.jobs is None else asyncio.create_task(service.jobs.run())
         yield {STATE_KEY: limits}
+        if running is not None:
+            running.cancel()
+            await asyncio.wait({running})
     service.close()

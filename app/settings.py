@@ -117,6 +117,16 @@ class Settings(BaseSettings):
     )
     workers: Annotated[int, Field(ge=1, le=64)] = Field(1, description="processes that share the port")
 
+    # Jobs
+    jobs_dir: Path | None = Field(None, description="folder for jobs on a local disk; without one, there are none")
+    max_jobs: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        20, description="jobs that are kept, also those that ended"
+    )
+    max_job_bytes: Annotated[int, Field(ge=1024)] = Field(1_000_000_000, description="bytes in the body of one job")
+    max_job_images: Annotated[int, Field(ge=1)] = Field(10_000, description="images or video frames of one job")
+    job_upload_timeout_s: Annotated[float, Field(gt=0)] = Field(600.0, description="time to receive the body of a job")
+    job_expiry_s: Annotated[float, Field(gt=0)] = Field(86_400.0, description="time to keep a job that has ended")
+
     # Access
     api_key_sha256: Annotated[tuple[ApiKeyHash, ...], NoDecode] = Field(
         (), description="SHA-256 of each API key, hexadecimal, separated by commas; none: no key is needed"

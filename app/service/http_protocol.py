@@ -7,8 +7,8 @@ first bytes have not arrived yet. Here, every state of a connection has a deadli
 
 import json
 from asyncio import AbstractEventLoop, TimerHandle, Transport
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -36,11 +36,13 @@ class Connections:
     """Limits of the connections of this process, and a callback for rejections.
 
     header_timeout_s, body_timeout_s: time to receive the headers and the body of a request.
+    body_timeouts_s: for paths with another time.
     max_connections: number of open connections.
     """
 
     header_timeout_s: float = 10.0
     body_timeout_s: float = 30.0
+    body_timeouts_s: Mapping[str, float] = field(default_factory=dict)
     max_connections: int = 1024
     refused: Callable[[str], None] = lambda _slug: None
 
@@ -109,7 +111,8 @@ class BoundedProtocol(HttpToolsProtocol):
             state, wait_s, late = f"unread {self._pauses}", _UNREAD_S, self.transport.abort
         elif self._in_body and not self.pipeline:
             state, late = f"body {self._requests}", self._body_late
-            wait_s = self._limits.body_timeout_s + _AFTER_ROUTE_S
+            timeout_s = self._limits.body_timeouts_s.get(self.scope["path"], self._limits.body_timeout_s)
+            wait_s = timeout_s + _AFTER_ROUTE_S
         elif responding:
             state, wait_s, late = "route", None, self.transport.abort  # routes have their own time limit
         elif self._in_head:
@@ -131,8 +134,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._refuse(status_problem(HTTPStatus.REQUEST_TIMEOUT), detail)
 
     def _body_late(self) -> None:
-        detail = f"the body did not arrive within {self._limits.body_timeout_s:g} s"
-        self._refuse(status_problem(HTTPStatus.REQUEST_TIMEOUT), detail)
+        self._refuse(status_problem(HTTPStatus.REQUEST_TIMEOUT), "the body did not arrive in time")
 
     def data_received(self, data: bytes) -> None:
         """Pass data to the parser in pieces; its time is quadratic in the number of parts of a header."""

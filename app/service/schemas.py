@@ -208,6 +208,50 @@ class ExpressionsResponse(_Record):
     timings_ms: dict[str, float] = Field(description="milliseconds of the request: receive, wait, work, total")
 
 
+class JobOptions(KnownFields):
+    """Query parameters of a job."""
+
+    min_face_px: Annotated[float, Field(ge=1, le=100_000)] | None = Field(
+        None, description="ignore faces whose shorter side is smaller, pixels"
+    )
+    per_second: Annotated[float, Field(ge=0.01, le=1000)] | None = Field(
+        None, description="frames of a video to label per second; by default all"
+    )
+
+    def arguments(self) -> list[str]:
+        """The options for `mien label`."""
+        given = {"--min-face": self.min_face_px, "--per-second": self.per_second}
+        return [text for name, value in given.items() if value is not None for text in (name, f"{value:g}")]
+
+
+class JobStatus(_Record):
+    """State and progress of a job."""
+
+    id: str
+    state: Literal["queued", "running", "done", "failed", "canceled"]
+    images: dict[str, int] = Field(description="number of images by status: ok, no_face, error, skipped")
+    remaining: int = Field(description="images that are not labeled yet; a zip file or a video counts as one")
+
+
+class JobImage(_Record):
+    """One image of a job, or one frame of a video."""
+
+    name: str = Field(description="file name, or path in the zip file")
+    frame: int | None = Field(description="number of the frame in its video, from 0")
+    time_s: float | None = Field(description="seconds since the start of the video")
+    width: int | None
+    height: int | None
+    faces: list[FaceResult]
+    reason: str | None = Field(description="why an image was not labeled, such as `corrupt` or `too_large`")
+
+
+class JobResults(_Record):
+    """A page of the results of a job."""
+
+    state: Literal["queued", "running", "done", "failed", "canceled"]
+    images: list[JobImage]
+
+
 class FrameResult(_Record):
     """Response to one frame of a stream; if it could not be read, `error` is set and there are no faces."""
 

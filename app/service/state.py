@@ -21,6 +21,7 @@ from mien.app.inference.pipeline import Analysis, Pipeline, PreparedPhoto, timed
 from mien.app.inference.runtime.cpu_count import cores
 from mien.app.inference.runtime.sessions import CPU, cuda_obstacle
 from mien.app.service.admission import Admission
+from mien.app.service.jobs import Jobs
 from mien.app.service.keys import ApiKey
 from mien.app.service.metrics import Metrics
 from mien.app.service.schemas import LabelOptions
@@ -71,6 +72,7 @@ class Service:
                 detector=model.pipeline.detector.name,
                 fallback="none" if self.fallback is None else "cpu",
             ).set(1)
+        self.jobs = None if settings.jobs_dir is None else Jobs(settings.jobs_dir, settings)
         self._pixels = image_guard.PixelBudget(settings.max_pixels_at_once)
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="mien-photo")
 

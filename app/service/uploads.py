@@ -10,7 +10,8 @@ import io
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Final
+from pathlib import Path
+from typing import BinaryIO, Final, Generic, TypeVar, cast
 from urllib.parse import unquote_to_bytes
 
 from pydantic import ValidationError
@@ -31,6 +32,16 @@ _MAX_JSON_VALUES: Final = 10_000
 _JSON_COPIES: Final = 3  # copies of a body during parsing: bytes, text, images
 _MAX_NAME: Final = 255
 _EXTENDED_NAME: Final = re.compile(rb"(?i);\s*filename\*\s*=\s*utf-8'[\w-]*'([^;\s]*)")  # RFC 5987
+_SUFFIX: Final = re.compile(r"\.[a-z0-9]{1,5}")
+# Bodies of jobs other than forms, and the names of their files
+CONTAINERS: Final = {
+    "application/zip": ".zip",
+    "video/mp4": ".mp4",
+    "video/quicktime": ".mov",
+    "video/webm": ".webm",
+    "video/x-matroska": ".mkv",
+    "video/x-msvideo": ".avi",
+}
 _MAX_LENGTH_DIGITS: Final = 18
 
 
@@ -56,13 +67,20 @@ async def read_uploads(
     Returns: at least one upload, in the order of the parts; a part above the limit of one image has an error.
     Raises: UnsupportedContent, PayloadTooLarge, TooManyImages, InvalidRequest.
     """
-    media_type = _check_head(headers, settings)
+    media_type = _media_type(headers)
+    if media_type not in (_MULTIPART, _JSON, "application/octet-stream") and not media_type.startswith("image/"):
+        raise UnsupportedContent(
+            f"Content-Type {media_type or 'missing'}: send {_MULTIPART} with parts named {FIELD!r}, {_JSON} with "
+            "base64, or one image as the body with an image/* type or application/octet-stream"
+        )
+    _check_head(headers, settings.max_body_bytes)
     if media_type == _JSON:
         chunks = _bounded(stream, settings.max_body_bytes, lambda count: reserve(_JSON_COPIES * count))
         return await asyncio.to_thread(_decoded, b"".join([chunk async for chunk in chunks]), settings)
     chunks = _bounded(stream, settings.max_body_bytes, reserve)
     if media_type == _MULTIPART:
-        return await _ImageParser(headers, chunks, settings).uploads()
+        parser = _ImageParser(headers, chunks, settings.max_images, lambda _index, _name: _Spool(settings.max_bytes))
+        return [Upload(name, spool.getvalue(), spool.error) for name, spool in await parser.files()]
     spool = _Spool(settings.max_bytes)
     async for chunk in chunks:
         spool.write(chunk)
@@ -73,24 +91,48 @@ async def read_uploads(
     return [Upload(None, spool.getvalue())]
 
 
-def _check_head(headers: Headers, settings: Settings) -> str:
-    """The media type of an acceptable body."""
-    content_type = headers.get("content-type", "")
-    media_type = content_type.split(";", 1)[0].strip().lower()
-    if media_type not in (_MULTIPART, _JSON, "application/octet-stream") and not media_type.startswith("image/"):
-        raise UnsupportedContent(
-            f"Content-Type {content_type or 'missing'}: send {_MULTIPART} with parts named {FIELD!r}, {_JSON} with "
-            "base64, or one image as the body with an image/* type or application/octet-stream"
-        )
+async def save_uploads(
+    headers: Headers, stream: AsyncIterator[bytes], settings: Settings, folder: Path
+) -> dict[str, str]:
+    """Write the images of a job, or its zip file or video, to a folder.
+
+    Returns: the names that the client gave, by file name. Raises: see `read_uploads`.
+    """
+    media_type = _media_type(headers)
+    if media_type != _MULTIPART and media_type not in CONTAINERS:
+        kinds = ", ".join((_MULTIPART, *CONTAINERS))
+        raise UnsupportedContent(f"Content-Type {media_type or 'missing'}: expected one of {kinds}")
+    _check_head(headers, settings.max_job_bytes)
+    chunks = _bounded(stream, settings.max_job_bytes, lambda _: None)
+    if media_type in CONTAINERS:
+        file = _DiskFile(folder / f"0{CONTAINERS[media_type]}")
+        async for chunk in chunks:
+            await asyncio.to_thread(file.write, chunk)
+        if not file.path.stat().st_size:
+            raise InvalidRequest("empty body: expected the bytes of a zip file or a video")
+        return {}
+
+    def new_file(index: int, name: str | None) -> _DiskFile:
+        suffix = Path(name or "").suffix.lower()
+        return _DiskFile(folder / f"{index:06}{suffix if _SUFFIX.fullmatch(suffix) else ''}")
+
+    files = await _ImageParser(headers, chunks, settings.max_job_images, new_file).files()
+    return {file.path.name: name for name, file in files if name}
+
+
+def _media_type(headers: Headers) -> str:
+    return headers.get("content-type", "").split(";", 1)[0].strip().lower()
+
+
+def _check_head(headers: Headers, max_bytes: int) -> None:
     for name, plain in (("content-encoding", "identity"), ("transfer-encoding", "chunked")):
         if (encoding := headers.get(name, plain).strip().lower()) not in (plain, ""):
             raise UnsupportedContent(f"{name.title()} {encoding[:40]}: send the body without compression")
     length = headers.get("content-length", "0")
     if not (length.isascii() and length.isdecimal()):
         raise InvalidRequest("Content-Length: expected a number of bytes")
-    if len(length) > _MAX_LENGTH_DIGITS or int(length) > settings.max_body_bytes:
-        raise PayloadTooLarge(f"body of {length[:20]} bytes: at most {settings.max_body_bytes} are accepted")
-    return media_type
+    if len(length) > _MAX_LENGTH_DIGITS or int(length) > max_bytes:
+        raise PayloadTooLarge(f"body of {length[:20]} bytes: at most {max_bytes} are accepted")
 
 
 async def _bounded(
@@ -155,16 +197,44 @@ class _Spool(io.BytesIO):
         return super().write(data)
 
 
-class _ImageParser(MultiPartParser):
+class _DiskFile(io.RawIOBase):
+    """A file of a job; it is open only while it is written, because a form may have thousands."""
+
+    _rolled = True  # attribute used by Starlette: written in a thread
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+        self.path.touch()
+
+    def write(self, data: bytes, /) -> int:  # type: ignore[override]  # bytes are all that the parser writes
+        with self.path.open("ab") as file:
+            return file.write(data)
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        return 0
+
+
+_File = TypeVar("_File", _Spool, _DiskFile)
+
+
+class _ImageParser(MultiPartParser, Generic[_File]):
     """Starlette's parser for forms with images only, with or without file names."""
 
-    def __init__(self, headers: Headers, chunks: AsyncGenerator[bytes, None], settings: Settings) -> None:
+    def __init__(
+        self,
+        headers: Headers,
+        chunks: AsyncGenerator[bytes, None],
+        max_images: int,
+        new_file: Callable[[int, str | None], _File],
+    ) -> None:
         super().__init__(headers, chunks)
-        self._settings = settings
-        self._spools: list[tuple[str | None, _Spool]] = []
+        self._max_images = max_images
+        self._new_file: Callable[[int, str | None], _File] = new_file
+        self._files: list[tuple[str | None, _File]] = []
         self._ended = False
 
-    async def uploads(self) -> list[Upload]:
+    async def files(self) -> list[tuple[str | None, _File]]:
         """Parse the body. Raises: InvalidRequest, TooManyImages, and what the stream raises."""
         try:
             await self.parse()
@@ -172,13 +242,13 @@ class _ImageParser(MultiPartParser):
             raise InvalidRequest(f"multipart body: {error.message}") from error
         if not self._ended:
             raise InvalidRequest("multipart body without its closing boundary: cut short, or another boundary was used")
-        if not self._spools:
+        if not self._files:
             raise InvalidRequest(f"no image: expected at least one part named {FIELD!r}")
-        return [Upload(name, spool.getvalue(), spool.error) for name, spool in self._spools]
+        return self._files
 
     def on_part_begin(self) -> None:
-        if len(self._spools) >= self._settings.max_images:
-            raise _too_many(self._settings.max_images)
+        if len(self._files) >= self._max_images:
+            raise _too_many(self._max_images)
         super().on_part_begin()
 
     def on_headers_finished(self) -> None:
@@ -193,9 +263,9 @@ class _ImageParser(MultiPartParser):
         if extended := _EXTENDED_NAME.search(disposition):
             name = unquote_to_bytes(extended[1]).decode("utf-8", "replace")
         name = None if name is None else name[:_MAX_NAME]
-        spool = _Spool(self._settings.max_bytes)
-        self._spools.append((name, spool))
-        self._current_part.file = UploadFile(spool, filename=name)
+        file = self._new_file(len(self._files), name)
+        self._files.append((name, file))
+        self._current_part.file = UploadFile(cast("BinaryIO", file), filename=name)
 
     def on_end(self) -> None:
         self._ended = True

@@ -60,6 +60,7 @@ def test_every_problem_of_the_service_is_in_the_guide() -> None:
 # What the table of settings says in words.
 _WORDS = {
     "none": (),
+    "unset": None,
     "true": True,
     "false": False,
     "text": "text",

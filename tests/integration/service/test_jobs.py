@@ -1,0 +1,126 @@
+"""Jobs: images in the background, from a queue on the disk that survives a kill."""
+
+import io
+import json
+import os
+import signal
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from mien.app.service.keys import key_hash
+from tests.integration.service.conftest import Serve
+from tests.serving import Server
+from tests.support import encoded, gradient_image, sample_photo
+from tests.videos import write_mp4
+
+PHOTO = encoded(gradient_image(160, 120), "JPEG")
+
+
+def wait(server: Server, url: str, *states: str, **headers: str) -> dict[str, Any]:
+    end = time.monotonic() + 120
+    while (job := httpx.get(f"{server.url}{url}", headers=headers).raise_for_status().json())["state"] not in states:
+        assert time.monotonic() < end, (job, server.log.read_text())
+        time.sleep(0.1)
+    return job
+
+
+def submit(server: Server, **request: Any) -> str:
+    response = httpx.post(f"{server.url}/v1/jobs", timeout=30, **request)
+    assert response.status_code == 202, response.text
+    return response.headers["location"]
+
+
+def zipped(count: int) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for number in range(count):
+            archive.writestr(f"photos/{number:04}.jpg", PHOTO)
+    return buffer.getvalue()
+
+
+def test_a_job_has_progress_results_events_and_an_owner(serve: Serve, tmp_path: Path) -> None:
+    keys = {name: {"x-api-key": name} for name in ("mine", "other")}
+    server = serve(
+        model="fast", jobs_dir=tmp_path / "jobs", api_key_sha256=",".join(map(key_hash, keys)), job_expiry_s=4
+    )
+    photo = sample_photo().read_bytes()
+    files = [("images", (name, body)) for name, body in (("b.jpg", photo), ("a.png", PHOTO), ("c.jpg", b"no image"))]
+    url = submit(server, files=files, headers=keys["mine"])
+    assert httpx.get(f"{server.url}{url}", headers=keys["other"]).status_code == 404
+    with httpx.stream("GET", f"{server.url}{url}/events", headers=keys["mine"], timeout=60) as events:
+        told = [json.loads(line.removeprefix("data: ")) for line in events.iter_lines() if line.startswith("data: ")]
+    assert told[-1] == {
+        "id": told[0]["id"],
+        "state": "done",
+        "images": {"ok": 1, "no_face": 1, "error": 1},
+        "remaining": 0,
+    }
+    results = httpx.get(f"{server.url}{url}/results", headers=keys["mine"]).json()["images"]
+    assert [(image["name"], len(image["faces"]), image["reason"]) for image in results] == [
+        ("b.jpg", 1, None),
+        ("a.png", 0, None),
+        ("c.jpg", 0, "unsupported"),
+    ]
+    headers = keys["mine"] | {"content-type": "image/jpeg"}
+    expected = httpx.post(f"{server.url}/v1/expressions", content=photo, headers=headers, timeout=30).json()
+    assert results[0]["faces"][0]["box"] == expected["images"][0]["faces"][0]["box"]
+    assert results[0]["faces"][0]["label"] == expected["images"][0]["faces"][0]["label"]
+    (folder,) = (path for path in (tmp_path / "jobs").iterdir() if path.is_dir())
+    assert not (folder / "input").exists(), "the images are removed when the job has ended"
+    end = time.monotonic() + 30
+    while folder.exists() and time.monotonic() < end:
+        time.sleep(0.2)
+    assert httpx.get(f"{server.url}{url}", headers=keys["mine"]).status_code == 404, "expired"
+
+
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_job_survives_a_kill_and_none_of_its_images_is_lost(serve: Serve, tmp_path: Path, workers: int) -> None:
+    server = serve(jobs_dir=tmp_path / "jobs", workers=workers)
+    url = submit(server, content=zipped(100), headers={"content-type": "application/zip"})
+    later = submit(server, content=zipped(3), headers={"content-type": "application/zip"})
+    while not wait(server, url, "running", "done")["images"]:
+        time.sleep(0.05)
+    if workers == 1:
+        os.kill(server.process.pid, signal.SIGKILL)
+        server.process.wait()
+    else:
+        server.stop()
+    server.start()
+    assert wait(server, url, "done")["images"] == {"no_face": 100}
+    pages = [
+        httpx.get(f"{server.url}{url}/results", params={"offset": offset, "limit": 60}).json() for offset in (0, 60)
+    ]
+    names = [image["name"] for page in pages for image in page["images"]]
+    assert names == [f"photos/{number:04}.jpg" for number in range(100)]
+    assert wait(server, later, "done")["images"] == {"no_face": 3}
+
+
+def test_a_job_is_canceled_and_limits_hold(serve: Serve, tmp_path: Path) -> None:
+    server = serve(jobs_dir=tmp_path / "jobs", max_jobs=2, max_job_bytes=2_000_000, max_job_images=5)
+    video = write_mp4(tmp_path / "clip.mp4", frames=50)
+    url = submit(server, content=video.read_bytes(), headers={"content-type": "video/mp4"})
+    queued = submit(server, files=[("images", ("a.jpg", PHOTO))])
+    full = httpx.post(f"{server.url}/v1/jobs", files=[("images", ("a.jpg", PHOTO))])
+    assert (full.status_code, full.json()["type"]) == (503, "urn:mien:problem:queue-full")
+    assert httpx.delete(f"{server.url}{queued}").status_code == 204
+    assert wait(server, queued, "canceled")["images"] == {}
+    assert httpx.delete(f"{server.url}{queued}").status_code == 204
+    assert httpx.get(f"{server.url}{queued}").json()["type"] == "urn:mien:problem:no-such-job"
+    wait(server, url, "done")
+    frames = httpx.get(f"{server.url}{url}/results").json()["images"]
+    assert [image["frame"] for image in frames] == [0, 1, 2, 3, 4], "no more than the limit"
+    large = {"content": bytes(3_000_000), "headers": {"content-type": "application/zip"}}
+    many = {"files": [("images", ("a.jpg", PHOTO))] * 6}
+    for body, status in ((large, 413), (many, 413), ({"json": {}}, 415), ({"files": [("x", b"")]}, 422)):
+        assert httpx.post(f"{server.url}/v1/jobs", **body).status_code == status
+    folders = [path.name for path in (tmp_path / "jobs").iterdir() if path.is_dir()]
+    assert folders == [url.rsplit("/", 1)[1]], "refused uploads leave nothing"
+
+
+def test_without_a_folder_there_are_no_jobs(common: Server) -> None:
+    assert httpx.post(f"{common.url}/v1/jobs", content=b"").status_code == 404
