@@ -77,9 +77,13 @@ class CapacityError(MienError):
 class QuotaExceeded(TooManyRequests):
     """An API key has used its quota; `retry_after_s` says when some of it is left again."""
 
-    def __init__(self, message: str, *, retry_after_s: int) -> None:
+    def __init__(self, message: str, *, retry_after_s: int = 1) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class BackendUnavailable(CapacityError):
+    """A Triton server that does not respond."""
 
 
 class QueueFull(CapacityError):

@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from starlette.middleware import Middleware
 
 from mien.app import VERSION
+from mien.app.inference import tracing
 from mien.app.inference.pipeline import Pipeline, build_pipelines
 from mien.app.service import problems
 from mien.app.service.http_protocol import STATE_KEY, Connections
@@ -90,6 +91,8 @@ def _middleware(settings: Settings) -> list[Middleware]:
 async def _lifespan(app: FastAPI) -> AsyncIterator[dict[str, object]]:
     return_large_buffers()
     settings: Settings = app.state.settings
+    if settings.tracing:
+        tracing.enable()
     with starting():
         service = Service(app.state.pipelines or build_pipelines(settings), settings, Metrics())
     app.state.service = service

@@ -50,6 +50,9 @@ class Settings(BaseSettings):
     cuda_graphs: bool = Field(True, description="replay batches on the GPU as CUDA graphs if that is faster")
     tensorrt_cache: Path | None = Field(None, description="folder for TensorRT engines; the user cache when unset")
 
+    triton: str | None = Field(None, description="grpc://host:8001/model: classify on a Triton server")
+    triton_timeout_s: Annotated[float, Field(gt=0, le=600)] = Field(5.0, description="time for one inference on it")
+
     max_batch: Annotated[int, Field(ge=0, le=4096)] = Field(0, description="on a GPU: faces per inference; 0: default")
     batch_wait_ms: Annotated[float, Field(ge=0, le=1000)] = Field(
         2.0, description="on a GPU: maximum wait for a batch to fill under load; an idle service does not wait"
@@ -145,6 +148,8 @@ class Settings(BaseSettings):
 
     # Log
     log_format: Literal["text", "json"] = Field("text", description="json: one object per line")
+
+    tracing: bool = Field(False, description="OpenTelemetry spans, exported as the variables OTEL_* say; extra `trace`")
 
     # Address
     host: str = Field("127.0.0.1", description="address to listen on; by default only this machine")

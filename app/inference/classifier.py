@@ -14,6 +14,8 @@ from mien.app.errors import InvalidRequest, ProviderUnavailable
 from mien.app.inference.runtime.cuda_batches import SIZES, FixedBatches
 from mien.app.inference.runtime.int8 import BATCH, MIN_SPEEDUP, has_int8_instructions, speedup
 from mien.app.inference.runtime.sessions import CPU, CUDA, Session, open_session, tensorrt_options
+from mien.app.inference.runtime.triton import MAX_BATCH
+from mien.app.inference.runtime.triton_client import TRITON, TritonModel
 from mien.app.settings import Device, Precision, Settings
 from mien.data.contract import CROP_PX, Array
 from mien.models.manifest import GraphOutput, Prior, Relevance, artifact_dir, load_artifact
@@ -25,6 +27,8 @@ _log = logging.getLogger(__name__)
 
 class Classifier:
     """Calibrated probabilities per crop, one per label of the manifest; thread-safe."""
+
+    _chunk: int = CPU_BATCH
 
     def __init__(
         self,
@@ -144,10 +148,26 @@ class Classifier:
     def _run(self, crops: Array, output: GraphOutput | Relevance) -> Array:
         """One output of the graph for all crops, in batches."""
         parts = [np.empty((0, *output.shape[1:]), np.float32)]
-        for start in range(0, len(crops), CPU_BATCH):
-            feed = {self.manifest.input.name: np.ascontiguousarray(crops[start : start + CPU_BATCH])}
+        for start in range(0, len(crops), self._chunk):
+            feed = {self.manifest.input.name: np.ascontiguousarray(crops[start : start + self._chunk])}
             parts += self._session.inference.run([output.name], feed)
         return np.concatenate(parts)
+
+
+class TritonClassifier(Classifier):
+    """A classifier whose graph runs on a Triton server."""
+
+    _chunk = MAX_BATCH
+
+    def __init__(self, folder: Path, url: str, *, timeout_s: float, prior: Prior = "balanced") -> None:
+        """Verify the artifact in `folder`, and connect to a server with its graph.
+
+        Args: see `Classifier` and `TritonModel`. Raises: ArtifactError; SettingsError; ProviderUnavailable.
+        """
+        self.folder, self.manifest, self.prior = folder, load_artifact(folder), prior
+        self._session = Session(TritonModel(url, self.manifest, timeout_s=timeout_s), "triton", {TRITON: 1})
+        self.provider, self.precision = TRITON, "remote"
+        self.max_batch, self._batches = MAX_BATCH, None
 
 
 def _check_shape(crops: Array) -> None:
@@ -165,6 +185,8 @@ def with_precision(settings: Settings, precision: str, provider: str) -> Setting
 def create_classifier(settings: Settings) -> Classifier:
     """Open the artifact named in the settings, or the default one. Raises: ArtifactError, ProviderUnavailable."""
     folder = artifact_dir(settings.model)
+    if settings.triton is not None:
+        return TritonClassifier(folder, settings.triton, timeout_s=settings.triton_timeout_s, prior=settings.prior)
     return Classifier(
         folder,
         device=settings.device,

@@ -17,6 +17,7 @@ from mien.app.inference.classifier import Classifier, create_classifier
 from mien.app.inference.decode import Decoded, decode
 from mien.app.inference.detect import Box, Detector, Face, create_detector
 from mien.app.inference.detect.base import scaled
+from mien.app.inference.tracing import span
 from mien.app.settings import Settings
 from mien.data.contract import CROP_PX, Array, align, roll_degrees
 from mien.data.contract.align import TEMPLATE_PX
@@ -221,9 +222,10 @@ class Pipeline:
 
 @contextmanager
 def timed(timings_ms: dict[str, float], stage: str) -> Iterator[None]:
-    """Add the time of a block to `timings_ms`, in milliseconds."""
+    """Add the time of a block to `timings_ms`, in milliseconds; the block is a span of a trace."""
     start = time.perf_counter()
-    yield
+    with span(stage):
+        yield
     timings_ms[stage] = timings_ms.get(stage, 0.0) + (time.perf_counter() - start) * 1000.0
 
 

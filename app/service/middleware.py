@@ -12,6 +12,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from mien.app.inference.tracing import request_span
 from mien.app.service.logs import request_id
 from mien.app.service.problems import (
     CLIENT_GONE,
@@ -71,7 +72,11 @@ class Envelope:
             await send(message)
 
         try:
-            await self._app(scope, receive, send_enveloped)
+            with request_span(Headers(scope=scope), {"url.path": scope["path"]}) as span:
+                await self._app(scope, receive, send_enveloped)
+                if span is not None:
+                    span.update_name(f"{scope.get('method', 'WebSocket')} {_route(scope)}")
+                    span.set_attribute("http.response.status_code", int(status))
         except Exception:
             if status:
                 raise
@@ -114,11 +119,15 @@ def _count(scope: Scope, service: Service, status: int, seconds: float) -> None:
         service.metrics.key_requests.labels(key.name, str(status)).inc()
     if scope["type"] == "websocket":
         return  # the duration of a stream depends on its client, so its frames are counted instead
-    route: Any = scope.get("route")
-    path = getattr(route, "path", None) or "unmatched"
+    path = _route(scope)
     method = scope["method"] if scope["method"] in _METHODS else "other"
     service.metrics.requests.labels(path, method, str(status)).inc()
     service.metrics.request_seconds.labels(path).observe(seconds)
+
+
+def _route(scope: Scope) -> str:
+    route: Any = scope.get("route")
+    return getattr(route, "path", None) or "unmatched"
 
 
 def _refused(status: int) -> str | None:

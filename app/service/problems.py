@@ -17,6 +17,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from mien.app.errors import (
+    BackendUnavailable,
     BatchTooLarge,
     ForeignHost,
     ForeignOrigin,
@@ -66,6 +67,7 @@ PROBLEMS: Final[tuple[tuple[type[Exception], Problem], ...]] = (
     (ForeignHost, Problem(421, "foreign-host", "Host is not served here")),
     (TooManyRequests, Problem(429, "too-many-requests", "Too many requests at once", retry_after_s=1)),
     (QueueFull, Problem(503, "queue-full", "Service is busy", retry_after_s=1)),
+    (BackendUnavailable, Problem(503, "backend-unavailable", "Inference server does not respond", retry_after_s=2)),
     (RequestTimeout, Problem(503, "timeout", "Request took too long", retry_after_s=2)),
     (ShuttingDown, Problem(503, "shutting-down", "Service is stopping", retry_after_s=5)),
 )

@@ -20,6 +20,7 @@ from mien.app.inference.in_browser import BrowserPipeline, browser_pipeline
 from mien.app.inference.pipeline import Analysis, Pipeline, PreparedPhoto, timed
 from mien.app.inference.runtime.cpu_count import cores
 from mien.app.inference.runtime.sessions import CPU, cuda_obstacle
+from mien.app.inference.runtime.triton_client import TRITON
 from mien.app.service.admission import Admission
 from mien.app.service.jobs import Jobs
 from mien.app.service.keys import ApiKey
@@ -37,6 +38,17 @@ class Model:
 
     pipeline: Pipeline
     batcher: Batcher | None
+
+    @property
+    def in_photo_thread(self) -> bool:
+        """Whether the thread of a photo classifies its faces, on a CPU."""
+        return self.pipeline.classifier.provider == CPU
+
+    async def classify(self, crops: Array) -> Array:
+        """Probabilities (N, 7) of crops, on a GPU or a Triton server, which batches itself."""
+        if self.batcher is None:  # in a thread that waits for the server, and not in one of those for photos
+            return await asyncio.to_thread(self.pipeline.classify, crops)
+        return await self.batcher.classify(crops)
 
     def threshold(self, requested: float | None) -> float:
         """Confidence threshold of a request; that of the model if the request has none."""
@@ -77,7 +89,7 @@ class Service:
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="mien-photo")
 
     def _batcher(self, pipeline: Pipeline) -> Batcher | None:
-        if pipeline.classifier.provider == CPU:
+        if pipeline.classifier.provider in (CPU, TRITON):  # a Triton server batches itself; on a CPU,
             return None  # photos in parallel have a higher throughput and shorter waits than shared inferences
         limits = BatchLimits(
             max_faces=self.settings.max_batch or pipeline.classifier.max_batch,
@@ -149,11 +161,11 @@ class Service:
                 return finish(photo, probabilities)
 
         try:
-            if batcher is None or options.annotate:
+            if options.annotate or model.in_photo_thread:
                 return await self.in_thread(all_stages)
             photo = await self.in_thread(prepare_alone)
             with timed(photo.timings_ms, "classify"):
-                probabilities = await batcher.classify(photo.crops)
+                probabilities = await model.classify(photo.crops)
             return await self.in_thread(finish, photo, probabilities)
         except (RequestError, CapacityError, DecodeError):
             self.metrics.images.labels("refused").inc()

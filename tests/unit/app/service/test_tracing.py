@@ -1,0 +1,48 @@
+"""Spans of a request and its stages, in the trace of its client."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from mien.app.inference import tracing
+from tests.support import encoded, gradient_image
+from tests.unit.app.conftest import Connect
+
+sdk = pytest.importorskip("opentelemetry.sdk.trace", reason="pip install 'mien[trace]'")
+TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+
+
+@pytest.fixture
+def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
+    from opentelemetry import trace
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    memory, provider = InMemorySpanExporter(), sdk.TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(memory))
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+    monkeypatch.setattr(tracing, "_tracer", None)
+    yield memory
+    provider.shutdown()
+
+
+def test_the_stages_of_a_request_are_spans_of_the_clients_trace(connect: Connect, exporter: object) -> None:
+    client = connect(tracing=True)
+    headers = {"content-type": "image/jpeg", "traceparent": f"00-{TRACE}-{PARENT}-01"}
+    photo = encoded(gradient_image(640, 480), "JPEG")
+    assert client.post("/v1/expressions?top_k=2", content=photo, headers=headers).status_code == 200
+    spans = {span.name: span for span in exporter.get_finished_spans()}  # type: ignore[attr-defined]
+    request = spans.pop("POST /v1/expressions")
+    assert {"decode", "detect", "align", "classify"} <= set(spans)  # and those of FastAPI
+    assert {f"{span.context.trace_id:032x}" for span in (request, *spans.values())} == {TRACE}
+    assert f"{request.parent.span_id:016x}" == PARENT
+    ids = {span.context.span_id for span in (request, *spans.values())}
+    assert all(span.parent.span_id in ids for span in spans.values())
+    assert dict(request.attributes) == {"url.path": "/v1/expressions", "http.response.status_code": 200}
+
+
+def test_without_tracing_stages_have_no_spans(connect: Connect, exporter: object) -> None:
+    photo = encoded(gradient_image(640, 480), "JPEG")
+    connect().post("/v1/expressions", content=photo, headers={"content-type": "image/jpeg"})
+    spans = {span.name for span in exporter.get_finished_spans()}  # type: ignore[attr-defined]
+    assert not {"decode", "request"} & spans, "those of FastAPI only"
