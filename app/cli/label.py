@@ -67,8 +67,8 @@ def label(
     options = LabelOptions(**values)
     if bool(options.inputs) == bool(options.files_from):
         fail("give either FOLDER... or --files-from.", USAGE)
-    if options.per_second is not None and options.every != 1:
-        fail("--every and --per-second cannot be combined.", USAGE)
+    if (options.per_second is not None) + (options.every != 1) + options.scenes > 1:
+        fail("--every, --per-second and --scenes cannot be combined.", USAGE)
     if options.outputs:
         _check_names(options.outputs)
     with Interrupts().installed() as signals:
@@ -179,6 +179,7 @@ def _dry_run(options: LabelOptions, stream: IO[str] | None) -> int:
     from mien.app.labeling.progress import JsonLog
     from mien.app.labeling.reading import CONTAINERS
     from mien.app.labeling.scan import scan
+    from mien.app.labeling.store import is_url
     from mien.app.labeling.view import NoJournal, open_view
 
     check_outputs(options.outputs)
@@ -200,7 +201,7 @@ def _dry_run(options: LabelOptions, stream: IO[str] | None) -> int:
         if view is not None and view.is_labeled(item):
             labeled += 1
             continue
-        images = expected_frames(item.path, options) if item.kind == "video" else 1
+        images = expected_frames(item.path, options) if item.kind == "video" and not is_url(item.path) else 1
         frames += images if item.kind == "video" else 0
         largest = copy_bytes * images if item.kind == "video" else item.size if item.kind in CONTAINERS else copy_bytes
         disk += images * _ROW_BYTES + (min(item.size, largest) if copies else 0)

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from mien.app.cli.options import printed_errors
+from mien.app.cli.exit_codes import USAGE
+from mien.app.cli.options import fail, printed_errors
 
 
 def review(
@@ -16,17 +17,24 @@ def review(
     everything: Annotated[
         bool, typer.Option("--all", help="Export unreviewed faces too, with the model's label.")
     ] = False,
+    sample: Annotated[
+        int | None, typer.Option(min=2, metavar="N", help="Label N faces without seeing the model's labels.")
+    ] = None,
+    reviewer: Annotated[str, typer.Option(metavar="NAME", help="Your name, for --sample.")] = "",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on this machine; 0: any free port.")] = 8001,
 ) -> None:
     """Correct labels in the browser, and export them for training.
 
     The page is served to this machine only. Corrections are saved in corrections.jsonl in the output folder.
+    With --sample, every reviewer labels the same faces, and the page /agreement compares them.
     """
+    if (sample is None) != (not reviewer):
+        fail("--sample and --reviewer belong together.", USAGE)
     with printed_errors():
         from mien.app.labeling.review.export import write_export
         from mien.app.labeling.review.server import serve_review
 
         if export is None:
-            serve_review(out, port)
+            serve_review(out, port, sample or 0, reviewer)
         else:
             typer.echo(write_export(out, export, everything=everything))

@@ -50,11 +50,11 @@ FACE_COLUMNS: Final[tuple[Column, ...]] = (
     ),
     Column("roll", "number", "degrees", "in-plane rotation of the face, clockwise positive"),
     Column("sharpness", "number", "gray levels^2", "variance of the Laplacian of the face crop; blurred if below 20"),
-    Column("frame", "integer", "", "frame number from 0 within a video; empty for still images"),
+    Column("frame", "integer", "", "number from 0 of a frame of a video or a page of a TIFF; empty for still images"),
     Column("time_s", "number", "s", "time of the frame since the start of the video"),
     Column("image_width", "integer", "px", "width of the upright image"),
     Column("image_height", "integer", "px", "height of the upright image"),
-    Column("file_sha256", "text", "", "SHA-256 of the file's bytes (of the whole video for a frame)"),
+    Column("file_sha256", "text", "", "SHA-256 of the file's bytes (of the whole file for a frame)"),
     Column("yaw", "number", "degrees", "estimated turn of the head; positive: to the right of the image"),
     Column("pitch", "number", "degrees", "estimated tilt of the head; positive: upward"),
     Column("duplicate_of", "text", "", "first input, by name, with the same bytes; empty for the first one"),
@@ -68,7 +68,9 @@ FILE_COLUMNS: Final[tuple[Column, ...]] = (
     Column("reason", "text", "", "stable code of the error"),
     Column("error", "text", "", "error message"),
     Column("faces", "integer", "", "number of faces, in all sampled frames"),
-    Column("frames", "integer", "", "number of sampled frames of a video; empty for still images"),
+    Column(
+        "frames", "integer", "", "number of sampled frames of a video, or of pages of a TIFF; empty for still images"
+    ),
     Column("image_width", "integer", "px", "width of the upright image"),
     Column("image_height", "integer", "px", "height of the upright image"),
     Column("bytes", "integer", "B", "size of the file"),
@@ -110,7 +112,7 @@ def _image_values(view: View, image: Result) -> Row:
 
 
 def _duplicate_of(view: View, image: Result) -> str | None:
-    if image.sha256 is None or image.input.kind == "video":
+    if image.sha256 is None or image.input.kind in ("video", "pages"):
         return None
     first = view.first_with_hash(image.sha256)
     return None if first == image.input.name else first
@@ -138,7 +140,7 @@ def file_rows(view: View) -> Iterator[Row]:
         if video and (image.frame is None or image.input.name != video[0].input.name):
             yield _file_row(view, video)
             video = []
-        if image.input.kind == "video":
+        if image.input.kind in ("video", "pages"):
             video.append(image)
         else:
             yield _file_row(view, [image])
@@ -159,7 +161,7 @@ def _file_row(view: View, parts: list[Result]) -> Row:
         "reason": failed.reason if failed else parts[0].reason,
         "error": failed.error if failed else parts[0].error,
         "faces": faces,
-        "frames": len(frames) if frames or parts[0].input.kind == "video" else None,
+        "frames": len(frames) if frames or parts[0].input.kind in ("video", "pages") else None,
         "image_width": largest.width,
         "image_height": largest.height,
         "bytes": parts[0].input.size,

@@ -18,12 +18,23 @@ from functools import partial
 from typing import IO, Final
 
 import cv2
+from PIL import Image
 
 from mien.app.labeling.options import LabelOptions
-from mien.app.labeling.reading import is_hidden, is_ignored, kind_of, open_file, too_many_bytes
+from mien.app.labeling.reading import (
+    failure_of,
+    is_hidden,
+    is_ignored,
+    kind_of,
+    local_file,
+    open_file,
+    too_many_bytes,
+)
 from mien.app.labeling.records import Failure, Input
 from mien.app.labeling.scan import printable
-from mien.data.contract import Array
+from mien.app.settings import Settings
+from mien.data.contract import Array, DecodeError
+from mien.data.contract.decode import upright_rgb
 from mien.data.errors import MienError
 
 IsDone = Callable[[Input], bool]
@@ -42,6 +53,8 @@ _ARCHIVE_ERRORS: Final = (
 # A video is truncated if more than this share of its stated length, and more than this many seconds, are missing.
 _MISSING_SHARE: Final = 0.1
 _MISSING_S: Final = 0.5
+_CUT: Final = 27.0
+_SCENE_S: Final = 0.6
 _ENCRYPTED: Final = Failure("encrypted", "the member is encrypted; no password can be given")
 _SPECIAL: Final = Failure("special_file", "a pipe or device in an archive", "skipped")
 
@@ -65,18 +78,25 @@ class _Member:
 
 
 def open_container(
-    container: Input, options: LabelOptions, max_bytes: int, is_done: IsDone
+    container: Input, path: bytes, options: LabelOptions, limits: Settings, is_done: IsDone
 ) -> Iterator[tuple[Input, bool]]:
-    """Images of the container, and whether they are done; these are not decompressed. Raises: BrokenContainer."""
+    """Images of the container at a local path, and whether they are done; these are not decompressed.
+
+    Raises: BrokenContainer.
+    """
     if container.kind == "video":
-        return _frames(container, options, is_done)
-    return _images(container, options, max_bytes, is_done)
+        return _frames(container, path, options, is_done)
+    if container.kind == "pages":
+        return _pages(container, path, limits.max_pixels, is_done)
+    return _images(container, path, options, limits.max_bytes, is_done)
 
 
-def _images(container: Input, options: LabelOptions, max_bytes: int, is_done: IsDone) -> Iterator[tuple[Input, bool]]:
+def _images(
+    container: Input, path: bytes, options: LabelOptions, max_bytes: int, is_done: IsDone
+) -> Iterator[tuple[Input, bool]]:
     names = set[str]()
     try:
-        with open_file(container.path) as file:
+        with open_file(path) as file:
             for index, member in enumerate(_members(file, container.kind)):
                 name = _name_of(member.name, options) if member else None
                 if member is None or name is None:
@@ -153,8 +173,9 @@ def _with_payload(member: _Member, child: Input, max_bytes: int) -> Input:
 def read_member(image: Input) -> bytes:
     """Read one image of an archive again. Raises: BrokenContainer."""
     try:
-        with open_file(image.path) as file:
-            member = next(itertools.islice(_members(file, image.kind), image.member, None))
+        with local_file(image.path) as path, open_file(path) as file:
+            members = _members(file, image.kind)  # closes a zip file when it is deleted
+            member = next(itertools.islice(members, image.member, None))
             return b"" if member is None else member.read()
     except (*_ARCHIVE_ERRORS, StopIteration) as error:
         raise BrokenContainer(f"member {image.member} cannot be read ({error})") from error
@@ -189,26 +210,60 @@ def expected_frames(path: bytes, options: LabelOptions) -> int:
     video.release()
     if frames <= 0:
         return 0
+    if options.scenes:
+        return 0
     if options.per_second and rate > 0:
         return round(min(frames, frames / rate * options.per_second))
     return round(frames / options.every)
 
 
-def _frames(container: Input, options: LabelOptions, is_done: IsDone) -> Iterator[tuple[Input, bool]]:
-    video = cv2.VideoCapture(os.fsdecode(container.path))
+def page_count(path: bytes) -> int:
+    """Number of pages of a TIFF; 1 for other files, also if they cannot be read."""
+    try:
+        with open_file(path) as file, Image.open(file, formats=("TIFF",)) as image:
+            return int(getattr(image, "n_frames", 1))
+    except Exception:  # noqa: BLE001  # Pillow raises anything on a damaged file, which is reported when it is labeled
+        return 1
+
+
+def read_page(path: bytes, page: int, max_pixels: int) -> Array:
+    """One page of a TIFF, (H, W, 3) uint8 RGB. Raises: DecodeError, OSError."""
+    with open_file(path) as file, Image.open(file, formats=("TIFF",)) as image:
+        try:
+            image.seek(page)
+        except (EOFError, OSError, ValueError, SyntaxError) as error:
+            raise DecodeError(f"page {page} cannot be read ({error})") from error
+        return upright_rgb(image, max_pixels=max_pixels)
+
+
+def _pages(container: Input, path: bytes, max_pixels: int, is_done: IsDone) -> Iterator[tuple[Input, bool]]:
+    for page in range(page_count(path)):
+        child = replace(container, frame=page, parent=container.row, row=None)
+        done = is_done(child)
+        if not done:
+            try:
+                child = replace(child, pixels=read_page(path, page, max_pixels))
+            except DecodeError as error:
+                child = replace(child, failure=failure_of(error, child.name))
+        yield child, done
+
+
+def _frames(container: Input, path: bytes, options: LabelOptions, is_done: IsDone) -> Iterator[tuple[Input, bool]]:
+    video = cv2.VideoCapture(os.fsdecode(path))
     try:
         if not video.isOpened():
-            if container.name.lower().endswith(".ts") and not _is_transport_stream(container.path):
+            if container.name.lower().endswith(".ts") and not _is_transport_stream(path):
                 raise NotAVideo("a source file of TypeScript, or another file that is not a video")
             raise BrokenContainer("video cannot be opened: not a format that OpenCV's FFmpeg reads")
         frame, slot, time_s = 0, 0, 0.0
+        scenes = Scenes() if options.scenes else None
         rate = video.get(cv2.CAP_PROP_FPS) or 25.0
         while video.grab():
             stamp = video.get(cv2.CAP_PROP_POS_MSEC) / 1000.0  # 0 if the format has none
             time_s = round(stamp if stamp > 0 or frame == 0 else frame / rate, 3)
             # At most one frame per time slot, even if the frame rate varies.
             due = math.floor(time_s * options.per_second + 1e-6) if options.per_second else frame // options.every
-            if due >= slot:
+            if scenes.begins(video.retrieve()[1], time_s) if scenes else due >= slot:
                 slot = due + 1
                 child = replace(container, frame=frame, time_s=time_s, parent=container.row, row=None)
                 done = is_done(child)
@@ -217,6 +272,28 @@ def _frames(container: Input, options: LabelOptions, is_done: IsDone) -> Iterato
         _check_end(video, frame, time_s, rate)
     finally:
         video.release()
+
+
+class Scenes:
+    """Cuts of a video, by the mean change of hue, saturation and value from one frame to the next.
+
+    Source: the content detector of PySceneDetect, with its threshold of 27, and at least 0.6 s from cut to cut.
+    """
+
+    def __init__(self) -> None:
+        self._last: Array | None = None
+        self._cut_s = -math.inf
+
+    def begins(self, pixels: Array | None, time_s: float) -> bool:
+        """Whether a scene begins with a frame, (H, W, 3) uint8 BGR."""
+        if pixels is None:
+            return False
+        small = cv2.cvtColor(cv2.resize(pixels, (64, 36), interpolation=cv2.INTER_AREA), cv2.COLOR_BGR2HSV)
+        last, self._last = self._last, small
+        if last is not None and (cv2.absdiff(small, last).mean() < _CUT or time_s - self._cut_s < _SCENE_S):
+            return False
+        self._cut_s = time_s
+        return True
 
 
 def _is_transport_stream(path: bytes) -> bool:

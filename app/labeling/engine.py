@@ -5,17 +5,17 @@ processes. Batches are committed in the order in which they were formed; only a 
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mien.app.inference.pipeline import Pipeline
-from mien.app.labeling.containers import BrokenContainer, NotAVideo, expected_frames, open_container
+from mien.app.labeling.containers import BrokenContainer, NotAVideo, expected_frames, open_container, page_count
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.progress import Reporter
-from mien.app.labeling.reading import CONTAINERS, failure_of, file_sha256
+from mien.app.labeling.reading import CONTAINERS, TIFFS, failure_of, file_sha256, local_file
 from mien.app.labeling.records import Failure, Input, Result
 from mien.app.labeling.signals import Interrupts
 from mien.app.labeling.summary import Outcome
@@ -26,7 +26,6 @@ BATCH: Final = 16
 FRAME_BATCH: Final = 4
 # Members of archives stay in memory until they are labeled; a batch ends with the member that exceeds this.
 BATCH_BYTES: Final = 32_000_000
-_IN_PROGRESS = deque[tuple["Batch", Future[tuple[list[Result], dict[str, float]]]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,102 +38,112 @@ class Batch:
     sha256: str = ""
 
 
-def label_inputs(
-    journal: Journal,
-    options: LabelOptions,
-    pipeline: Pipeline,
-    images: int,
-    report: Reporter,
-    signals: Interrupts,
-    outcome: Outcome,
-) -> bool:
-    """Label what is not labeled yet and write `images`, until all is done, a signal comes or the limit is reached.
-
-    Returns: whether all is labeled. Raises: LabelingError.
-    """
-    left, complete = options.limit, False
-    pending: _IN_PROGRESS = deque()
-    with ThreadPoolExecutor(outcome.workers, thread_name_prefix="label") as pool, signals.deferred():
-        try:
-            for batch in _batches(journal, options, images, pipeline.settings.max_bytes, report.expect):
-                inputs = batch.inputs if left is None else batch.inputs[:left]
-                begun = journal.begin(inputs)
-                pending.append((batch, pool.submit(label_batch, pipeline, begun, options, journal.out)))
-                if len(pending) > outcome.workers + 2:
-                    _commit(journal, pending, report, outcome)
-                if signals.received or len(inputs) < len(batch.inputs):
-                    break
-                left = None if left is None else left - len(inputs)
-            else:
-                complete = True
-            while pending:
-                _commit(journal, pending, report, outcome)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-    return complete
+_IN_PROGRESS = deque[tuple[Batch, Future[tuple[list[Result], dict[str, float]]]]]
 
 
-def _commit(journal: Journal, pending: _IN_PROGRESS, report: Reporter, outcome: Outcome) -> None:
-    batch, future = pending.popleft()
-    results, timings_ms = future.result()
-    if batch.closes is not None:
-        journal.close_container(batch.closes, batch.failure, batch.sha256)
-    journal.save(results)
-    outcome.new += len(results)
-    for stage, milliseconds in timings_ms.items():
-        outcome.stage_seconds[stage] = outcome.stage_seconds.get(stage, 0.0) + milliseconds / 1000
-    errors = [(result.input.name, result.reason, result.error) for result in results if result.status == "error"]
-    report.labeled(len(results), sum(len(result.faces) for result in results), errors)
+@dataclass(slots=True)
+class Run:
+    """A run over the inputs of a journal; `images` is a bit mask of the images that are written during labeling."""
 
+    journal: Journal
+    options: LabelOptions
+    pipeline: Pipeline
+    outcome: Outcome
+    images: int = 0
+    report: Reporter = field(default_factory=Reporter)
+    signals: Interrupts = field(default_factory=Interrupts)
 
-def _batches(
-    journal: Journal, options: LabelOptions, images: int, max_bytes: int, expect: Callable[[int], None]
-) -> Iterator[Batch]:
-    """Batches of inputs sorted by name; they do not depend on what is labeled already."""
-    batch: list[Input] = []
-    count = 0
-    for item, done in journal.todo(images):
-        if item.kind not in CONTAINERS:
-            count += 1
-            batch += [] if done else [item]
-        if batch and (count == BATCH or item.kind in CONTAINERS):
+    def label(self) -> bool:
+        """Label what is not labeled yet, until all is done, a signal comes or the limit is reached.
+
+        Returns: whether all is labeled. Raises: LabelingError.
+        """
+        left, complete = self.options.limit, False
+        pending: _IN_PROGRESS = deque()
+        workers, out = self.outcome.workers, self.journal.out
+        with ThreadPoolExecutor(workers, thread_name_prefix="label") as pool, self.signals.deferred():
+            try:
+                for batch in self._batches():
+                    inputs = batch.inputs if left is None else batch.inputs[:left]
+                    begun = self.journal.begin(inputs)
+                    task = pool.submit(label_batch, self.pipeline, begun, self.options, out, self.journal.earlier)
+                    pending.append((batch, task))
+                    if len(pending) > workers + 2:
+                        self._commit(pending)
+                    if self.signals.received or len(inputs) < len(batch.inputs):
+                        break
+                    left = None if left is None else left - len(inputs)
+                else:
+                    complete = True
+                while pending:
+                    self._commit(pending)
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+        return complete
+
+    def _commit(self, pending: _IN_PROGRESS) -> None:
+        batch, future = pending.popleft()
+        results, timings_ms = future.result()
+        if batch.closes is not None:
+            self.journal.close_container(batch.closes, batch.failure, batch.sha256)
+        self.journal.save(results)
+        reused = sum(result.reused for result in results)
+        self.outcome.new += len(results) - reused
+        self.outcome.reused += reused
+        for stage, milliseconds in timings_ms.items():
+            seconds = self.outcome.stage_seconds.get(stage, 0.0) + milliseconds / 1000
+            self.outcome.stage_seconds[stage] = seconds
+        errors = [(result.input.name, result.reason, result.error) for result in results if result.status == "error"]
+        self.report.labeled(len(results), sum(len(result.faces) for result in results), errors)
+
+    def _batches(self) -> Iterator[Batch]:
+        """Batches of inputs sorted by name; they do not depend on what is labeled already."""
+        batch: list[Input] = []
+        count = 0
+        for item, done in self.journal.todo(self.images):
+            if item.kind == "file" and not done and item.name.lower().endswith(TIFFS) and page_count(item.path) > 1:
+                item = self.journal.has_pages(item)  # noqa: PLW2901
+            if item.kind not in CONTAINERS:
+                count += 1
+                batch += [] if done else [item]
+            if batch and (count == BATCH or item.kind in CONTAINERS):
+                yield Batch(batch)
+                batch = []
+            if item.kind in CONTAINERS and not done:
+                yield from self._container_batches(item)
+            count = 0 if item.kind in CONTAINERS else count % BATCH
+        if batch:
             yield Batch(batch)
-            batch = []
-        if item.kind in CONTAINERS and not done:
-            yield from _container_batches(journal, item, options, max_bytes, expect)
-        count = 0 if item.kind in CONTAINERS else count % BATCH
-    if batch:
-        yield Batch(batch)
 
-
-def _container_batches(
-    journal: Journal, container: Input, options: LabelOptions, max_bytes: int, expect: Callable[[int], None]
-) -> Iterator[Batch]:
-    """Batches of the images of an archive or a video, and its end; images before a damage are included."""
-    journal.open_container(container)
-    size = FRAME_BATCH if container.kind == "video" else BATCH
-    batch: list[Input] = []
-    sha256, failure = "", None
-    try:
-        sha256 = file_sha256(container.path)
-        if container.kind == "video":
-            expect(expected_frames(container.path, options))
-        opened = open_container(replace(container, sha256=sha256), options, max_bytes, journal.is_done)
-        count = weight = 0
-        for child, done in opened:
-            batch += [] if done else [child]
-            count, weight = count + 1, weight + (0 if child.is_frame else child.size)
-            if count == size or weight >= BATCH_BYTES:
-                if batch:
-                    yield Batch(batch)
-                batch, count, weight = [], 0, 0
-    except NotAVideo as error:
-        failure = Failure("not_an_image", str(error), "skipped")
-    except BrokenContainer as error:
-        failure = Failure("corrupt", str(error))
-    except OSError as error:
-        failure = failure_of(error, container.name)
-    if batch:
-        yield Batch(batch)
-    yield Batch([], container, failure, sha256)
+    def _container_batches(self, container: Input) -> Iterator[Batch]:
+        """Batches of the images of an archive or a video, and its end; images before a damage are included."""
+        self.journal.open_container(container)
+        size = FRAME_BATCH if container.kind in ("video", "pages") else BATCH
+        batch: list[Input] = []
+        sha256, failure = "", None
+        try:
+            with local_file(container.path) as path:
+                sha256 = file_sha256(path)
+                if container.kind == "video":
+                    self.report.expect(expected_frames(path, self.options))
+                opened = replace(container, sha256=sha256)
+                settings, is_done = self.pipeline.settings, self.journal.is_done
+                images = open_container(opened, path, self.options, settings, is_done)
+                count = weight = 0
+                for child, done in images:
+                    batch += [] if done else [child]
+                    count, weight = count + 1, weight + (0 if child.is_frame else child.size)
+                    if count == size or weight >= BATCH_BYTES:
+                        if batch:
+                            yield Batch(batch)
+                        batch, count, weight = [], 0, 0
+        except NotAVideo as error:
+            failure = Failure("not_an_image", str(error), "skipped")
+        except BrokenContainer as error:
+            failure = Failure("corrupt", str(error))
+        except OSError as error:
+            failure = failure_of(error, container.name)
+        if batch:
+            yield Batch(batch)
+        yield Batch([], container, failure, sha256)

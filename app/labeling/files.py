@@ -20,6 +20,8 @@ from mien.data.errors import MienError
 STATE_DIR: Final = ".mien"
 RUN_FILE: Final = "run.json"
 CORRECTIONS: Final = "corrections.jsonl"
+PEOPLE: Final = "people.jsonl"
+REVIEWS: Final = "reviews"  # folder of the decisions of each reviewer
 # Folders of tables that a cluster writes
 LABELS_DIR: Final = "labels"
 FILES_DIR: Final = "files"

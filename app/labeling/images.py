@@ -7,14 +7,17 @@ import contextlib
 import hashlib
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
+from uuid import uuid4
 
 import cv2
 
+from mien.app.labeling.files import parts_dir
 from mien.app.labeling.reading import IMAGE_EXTENSIONS
-from mien.app.labeling.records import STILL
+from mien.app.labeling.records import STILL, Input, Result
 from mien.data.contract import Array
 
 ANNOTATED: Final = 1
@@ -125,6 +128,24 @@ def image_paths(name: str, frame: int, faces: int, images: int) -> Iterator[str]
         yield annotated_path(name, frame)
     if images & CROPS:
         yield from (crop_path(name, frame, face) for face in range(faces))
+
+
+def copy_images(out: Path, earlier: Result, item: Input) -> None:
+    """Give the written images of a moved input the name of `item`, as links where the disk has them."""
+    source, target = earlier.input, (item.name, item.frame)
+    count, images = len(earlier.faces), item.images
+    old_paths, new_paths = image_paths(source.name, source.frame, count, images), image_paths(*target, count, images)
+    for path, new in zip(old_paths, new_paths, strict=True):
+        if new != path:
+            part = parts_dir(out) / uuid4().hex
+            try:
+                os.link(out / path, part)
+            except OSError:  # a file system without links
+                shutil.copyfile(out / path, part)
+            (out / new).parent.mkdir(parents=True, exist_ok=True)
+            part.replace(out / new)
+    if item.on_disk & CROPS:
+        remove_crops(out, *target, first=len(earlier.faces))
 
 
 def remove_images(out: Path, name: str, frame: int) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 from mien.app.inference.pipeline import LabeledFace
 from mien.app.labeling.files import ForeignFile, LabelingError, foreign
 from mien.app.labeling.images import ANNOTATED, CROPS, image_paths
-from mien.app.labeling.reading import CONTAINERS
+from mien.app.labeling.reading import CONTAINERS, file_sha256
 from mien.app.labeling.records import STILL, TRANSIENT, Failure, Input, Result
 from mien.app.labeling.review.class_folders import MANIFEST, MANIFEST_COLUMNS
 from mien.app.labeling.view import CONTAINER_KINDS, View
@@ -46,12 +46,16 @@ CREATE TABLE IF NOT EXISTS faces(
 CREATE TABLE IF NOT EXISTS thumbs(
   item INTEGER NOT NULL, face INTEGER NOT NULL, jpeg BLOB NOT NULL, PRIMARY KEY(item, face));
 """
-_UNCHANGED: Final = "items.signature=excluded.signature AND items.path=excluded.path AND items.kind=excluded.kind"
+# Whether a TIFF has pages is known after it was opened.
+_KIND: Final = "CASE WHEN items.kind='pages' AND excluded.kind='file' THEN 'pages' ELSE excluded.kind END"
+_UNCHANGED: Final = f"items.signature=excluded.signature AND items.path=excluded.path AND items.kind={_KIND}"
 _UPSERT_INPUT: Final = f"""
 INSERT INTO items(name, frame, kind, path, size, signature, found, status, reason, error)
 VALUES(?, {STILL}, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT(name, frame) DO UPDATE SET kind=excluded.kind, path=excluded.path, size=excluded.size,
+ON CONFLICT(name, frame) DO UPDATE SET kind={_KIND}, path=excluded.path, size=excluded.size,
   found=excluded.found, signature=excluded.signature, parent=NULL,
+  sha256=CASE WHEN excluded.status IS NULL AND ({_UNCHANGED} OR items.status IN ('ok', 'no_face'))
+    THEN items.sha256 END,
   status=CASE WHEN excluded.status IS NOT NULL THEN excluded.status WHEN {_UNCHANGED} THEN items.status END,
   reason=CASE WHEN excluded.status IS NOT NULL THEN excluded.reason ELSE items.reason END,
   error=CASE WHEN excluded.status IS NOT NULL THEN excluded.error ELSE items.error END
@@ -61,7 +65,7 @@ _UPSERT_CHILD: Final = """
 INSERT INTO items(name, frame, parent, kind, path, member, size, signature, found, time_s, products)
 VALUES(?, ?, ?, ?, ?, ?, ?, '', ?, ?, ?)
 ON CONFLICT(name, frame) DO UPDATE SET parent=excluded.parent, kind=excluded.kind, path=excluded.path,
-  member=excluded.member, size=excluded.size, found=excluded.found, time_s=excluded.time_s, status=NULL,
+  member=excluded.member, size=excluded.size, found=excluded.found, time_s=excluded.time_s, status=NULL, sha256=NULL,
   products=items.products | excluded.products
 RETURNING id
 """
@@ -75,6 +79,7 @@ class Journal(View):
     def __init__(self, out: Path) -> None:
         """Open or create it. Raises: sqlite3.Error."""
         super().__init__(out, writable=True)
+        self._has_moved = False
 
     def _prepare(self) -> None:
         self._db.execute("PRAGMA journal_mode=WAL")
@@ -96,7 +101,7 @@ class Journal(View):
             with atomic_file(self.out / "classes" / MANIFEST, "w") as file:
                 table = csv.writer(file)
                 table.writerow(MANIFEST_COLUMNS)
-                table.writerows([path, path.split("/")[1], "", "", "", "", ""] for path in paths)
+                table.writerows([path, path.split("/")[1], *[""] * 7] for path in paths)
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -140,7 +145,7 @@ class Journal(View):
         try:
             with self._transaction():
                 if new_run:
-                    self._db.execute("UPDATE items SET status=NULL, reason=NULL, found=0, opened=NULL")
+                    self._db.execute("UPDATE items SET status=NULL, reason=NULL, sha256=NULL, found=0, opened=NULL")
                 count, iterator = 0, iter(inputs)
                 while batch := list(itertools.islice(iterator, _BATCH)):
                     self._add(batch)
@@ -179,6 +184,11 @@ class Journal(View):
             "AND found=?",
             (now,),
         )
+        # Members of a moved archive are read from its new place.
+        self._db.execute(
+            "UPDATE items SET path=p.path FROM items p WHERE items.parent=p.id AND p.found=? AND p.status IS NULL",
+            (now,),
+        )
         self._forget_members("SELECT id FROM items WHERE status IS NULL AND signature != COALESCE(opened, signature)")
         self._db.execute(
             "UPDATE items SET found=? WHERE found != 0 AND parent IN (SELECT id FROM items WHERE found=? AND "  # noqa: S608
@@ -191,17 +201,50 @@ class Journal(View):
             "UPDATE items SET found=? WHERE found=? AND name > ? AND name < ?",
             [(now, before, f"{name}/", f"{name}0") for (name,) in unreadable],
         )
+        self._db.execute("DROP TABLE IF EXISTS temp.moved")
+        self._db.execute("CREATE TEMP TABLE moved(sha256 TEXT, frame INTEGER, item INTEGER)")
+        self._db.execute(
+            "INSERT INTO moved SELECT sha256, frame, id FROM items i WHERE sha256 IS NOT NULL AND "  # noqa: S608
+            "CASE WHEN found IN (0, ?) THEN status IS NULL ELSE status IN ('ok', 'no_face') END AND "
+            f"(kind NOT IN {CONTAINER_KINDS} OR parent IS NOT NULL) AND "
+            "(found=0 OR NOT EXISTS (SELECT 1 FROM items p WHERE p.id=i.parent AND p.found=?))",
+            (now, now),
+        )
+        self._db.execute("CREATE INDEX temp.moved_by_hash ON moved(sha256, frame, item)")
+        self._has_moved = self._db.execute("SELECT 1 FROM temp.moved LIMIT 1").fetchone() is not None
         for table in ("faces", "thumbs"):
             self._db.execute(
-                f"DELETE FROM {table} WHERE item NOT IN (SELECT id FROM items WHERE status IN ('ok', 'no_face'))"  # noqa: S608
+                f"DELETE FROM {table} WHERE item NOT IN (SELECT id FROM items WHERE status IN ('ok', 'no_face')) AND "  # noqa: S608
+                "item NOT IN (SELECT item FROM temp.moved)"
             )
 
     def _forget_members(self, containers: str, values: tuple[int, ...] = ()) -> None:
         """Forget the images of archives and videos, given by a query; their rows are kept to remove written images."""
         self._db.execute(
-            f"UPDATE items SET status=NULL, reason=NULL, found=0 WHERE parent IN ({containers})",  # noqa: S608
+            "UPDATE items SET sha256=CASE WHEN status IN ('ok', 'no_face') THEN sha256 END, status=NULL, reason=NULL, "  # noqa: S608
+            f"found=0 WHERE parent IN ({containers})",
             values,
         )
+
+    def earlier(self, item: Input, sha256: str) -> Result | None:
+        """The result of a moved or renamed input with these bytes, whose written images, if needed, exist."""
+        if not self._has_moved:
+            return None
+        sql = (
+            "SELECT * FROM (SELECT m.item, i.found, i.products FROM temp.moved m JOIN items i ON i.id=m.item "
+            "WHERE m.sha256=? AND m.frame=? AND {0} LIMIT 8)"
+        )
+        query = f"{sql.format('m.item=?')} UNION ALL {sql.format('m.item!=?')}"  # the row itself first
+        values = (sha256, item.frame, item.row) * 2
+        for row, session, on_disk in self._db.execute(query, values).fetchall():
+            replaced = session in (0, self.session) and row != item.row  # results of another input of this run
+            result = next(self._results("i.id=? ORDER BY f.face", (row,), filtered=False))
+            paths = image_paths(result.input.name, item.frame, len(result.faces), item.images)
+            exist = all(os.path.exists(self.out / path) for path in paths)
+            if not replaced and on_disk & item.images == item.images and exist:
+                faces = tuple(replace(face, thumb=self.thumb(row, face.number) or b"") for face in result.faces)
+                return replace(result, status="ok" if faces else "no_face", faces=faces)
+        return None
 
     def had_inputs(self, prefix: str) -> bool:
         """Whether the last session had inputs with this prefix."""
@@ -209,7 +252,7 @@ class Journal(View):
         sql = "SELECT 1 FROM items WHERE found=? AND substr(name, 1, ?)=? LIMIT 1"
         return self._db.execute(sql, (last, len(prefix), prefix)).fetchone() is not None
 
-    def recheck(self, digest: Callable[[bytes], str]) -> int:
+    def recheck(self) -> int:
         """Label files again whose hash has changed; returns their number."""
         rows = self._db.execute(
             "SELECT id, path, sha256 FROM items WHERE found=? AND parent IS NULL AND sha256 IS NOT NULL AND "
@@ -219,13 +262,13 @@ class Journal(View):
         changed = []
         for row, path, stored in rows:
             with contextlib.suppress(OSError):  # the workers will record the reason
-                if digest(path) == stored:
+                if file_sha256(path) == stored:
                     continue
             changed.append(row)
         with self._transaction():
             for row in changed:
                 self._forget_members("?", (row,))
-                self._db.execute("UPDATE items SET status=NULL WHERE id=?", (row,))
+                self._db.execute("UPDATE items SET status=NULL, sha256=NULL WHERE id=?", (row,))
         return len(changed)
 
     def retry(self, reason: str) -> int:
@@ -234,7 +277,9 @@ class Journal(View):
 
     def redraw(self, image: int) -> None:
         """Label images again for which an image of this kind was written."""
-        self._db.execute("UPDATE items SET status=NULL WHERE products & ? AND status IN ('ok', 'no_face')", (image,))
+        self._db.execute(
+            "UPDATE items SET status=NULL, sha256=NULL WHERE products & ? AND status IN ('ok', 'no_face')", (image,)
+        )
 
     def written(self, images: int) -> Iterator[tuple[int, str, int, int, int]]:
         """Row, name, frame, written images and number of faces of labeled images."""
@@ -247,7 +292,7 @@ class Journal(View):
     def relabel(self, rows: Iterable[int]) -> None:
         """Label these images again."""
         with self._transaction():
-            self._db.executemany("UPDATE items SET status=NULL WHERE id=?", ((row,) for row in rows))
+            self._db.executemany("UPDATE items SET status=NULL, sha256=NULL WHERE id=?", ((row,) for row in rows))
 
     # Work to do
 
@@ -297,6 +342,11 @@ class Journal(View):
 
     # Results
 
+    def has_pages(self, item: Input) -> Input:
+        """Record that a TIFF has several pages; they are labeled as its frames."""
+        self._db.execute("UPDATE items SET kind='pages' WHERE id=?", (item.row,))
+        return replace(item, kind="pages")
+
     def open_container(self, container: Input) -> None:
         """Store the signature of a container before its images are labeled."""
         self._db.execute("UPDATE items SET opened=signature WHERE id=?", (container.row,))
@@ -316,7 +366,7 @@ class Journal(View):
             if os.path.lexists(self.out / path):
                 raise ForeignFile(foreign(self.out / path))
         if item.parent is None:
-            sql = "UPDATE items SET status=NULL, products=products | ? WHERE id=?"
+            sql = "UPDATE items SET status=NULL, sha256=NULL, products=products | ? WHERE id=?"
             self._db.execute(sql, (item.images, item.row))
             return item
         values = (

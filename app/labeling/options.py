@@ -35,7 +35,8 @@ class LabelOptions:
     """One call of `mien label`; the help of an option is its documentation."""
 
     inputs: Annotated[
-        list[str], typer.Argument(metavar="FOLDER...", help="Folders, photos, videos, zip/tar files, patterns.")
+        list[str],
+        typer.Argument(metavar="FOLDER...", help="Folders, photos, videos, zip/tar files, patterns, s3:// URLs."),
     ] = field(default_factory=list)
     out: Annotated[
         Path,
@@ -71,6 +72,9 @@ class LabelOptions:
     per_second: Annotated[
         float | None, typer.Option(min=0.001, metavar="N", help="N video frames per second.", rich_help_panel=_IN)
     ] = None
+    scenes: Annotated[
+        bool, typer.Option("--scenes", help="The first video frame of every scene.", rich_help_panel=_IN)
+    ] = False
 
     outputs: Annotated[
         list[str],
@@ -138,6 +142,8 @@ class LabelOptions:
     @property
     def sampling(self) -> str:
         """Description of the video sampling; part of the signature of a video."""
+        if self.scenes:
+            return "scenes"
         return f"{self.per_second:g} per second" if self.per_second else f"every {self.every}"
 
     @property

@@ -1,8 +1,11 @@
 """Reading of inputs: their kind by file name, their bytes, and the reasons of failures."""
 
+import contextlib
 import hashlib
 import os
 import stat
+import tempfile
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from io import BufferedReader
 from typing import Final
@@ -10,6 +13,7 @@ from typing import Final
 from mien.app.errors import PayloadTooLarge
 from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.records import Failure, Kind, Status
+from mien.app.labeling.store import download, is_url, read_object
 from mien.data.contract import DecodeError, ImageTooLarge, UnsupportedImage
 from mien.data.errors import MienError
 
@@ -35,7 +39,8 @@ VIDEOS: Final = frozenset(
     )
 )
 TARS: Final = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
-CONTAINERS: Final = ("zip", "tar", "video")
+TIFFS: Final = (".tif", ".tiff")
+CONTAINERS: Final = ("zip", "tar", "video", "pages")
 # Files that operating systems create in folders.
 _LITTER: Final = frozenset(("Thumbs.db", "desktop.ini", "@eaDir", "__MACOSX"))
 
@@ -82,7 +87,12 @@ def open_file(path: str | bytes) -> BufferedReader:
 
 
 def read_file(path: bytes, max_bytes: int) -> bytes:
-    """Read a file after checking its size. Raises: OSError, PayloadTooLarge."""
+    """Read a file or an object of a store, after checking its size. Raises: OSError, PayloadTooLarge."""
+    if is_url(path):
+        payload = read_object(os.fsdecode(path), max_bytes)
+        if len(payload) > max_bytes:
+            raise PayloadTooLarge(f"more bytes than the limit of {max_bytes:,} (MIEN_MAX_BYTES)")
+        return payload
     with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > max_bytes:
@@ -95,16 +105,23 @@ def too_many_bytes(size: int, max_bytes: int) -> str:
     return f"{size:,} bytes, the limit is {max_bytes:,} (MIEN_MAX_BYTES)"
 
 
-def file_sha256(path: str | bytes) -> str:
+@contextlib.contextmanager
+def local_file(path: bytes) -> Iterator[bytes]:
+    """A path that can be opened: an object of a store is downloaded to the temporary folder. Raises: OSError."""
+    if not is_url(path):
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="mien-") as folder:
+        copy = os.path.join(os.fsencode(folder), os.path.basename(path.split(b"?")[0])[-100:] or b"file")
+        with open(copy, "wb") as file:
+            download(os.fsdecode(path), file)
+        yield copy
+
+
+def file_sha256(path: bytes) -> str:
     """SHA-256 of a file, 64 hexadecimal digits. Raises: OSError."""
-    with open_file(path) as file:
+    with local_file(path) as local, open_file(local) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def check_raw(name: str) -> None:
-    """Reject camera raw, from which Pillow would read the thumbnail. Raises: UnsupportedImage."""
-    if os.path.splitext(name)[1].lower() in RAW_EXTENSIONS:
-        raise UnsupportedImage("camera raw is not supported: export the photo as JPEG, TIFF or PNG")
 
 
 def failure_of(error: Exception, name: str, payload: bytes | None = None) -> Failure:

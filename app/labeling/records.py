@@ -8,8 +8,8 @@ import numpy as np
 from mien.app.inference.pipeline import LabeledFace
 from mien.data.contract import Array
 
-# folder: a folder that cannot be read; none: an entry that is never opened
-Kind = Literal["file", "zip", "tar", "video", "folder", "none"]
+# pages: a TIFF with several; folder: a folder that cannot be read; none: an entry that is never opened
+Kind = Literal["file", "zip", "tar", "video", "pages", "folder", "none"]
 Status = Literal["ok", "no_face", "error", "skipped"]
 
 STILL: Final = -1  # frame number of still images
@@ -28,16 +28,16 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A file, a member of an archive or a frame of a video; also an archive or a video, which is opened when labeled.
+    """A file, a member of an archive or a frame of a video or TIFF; also a container, which is opened when labeled.
 
     Attributes:
         name: unique name in all outputs, with forward slashes.
-        path: path of the file, as bytes.
+        path: path or URL of the file, as bytes.
         signature: size, time and sampling, to detect changes.
         failure: problem found before the image is read.
         row: key in the journal, and of its archive or video as `parent`.
         member: position in its archive.
-        frame: number from 0 in its video, otherwise `STILL`; time_s: seconds since the start of the video.
+        frame: number from 0 in its video or TIFF, otherwise `STILL`; time_s: seconds since the start of the video.
         images: bit mask of the images to write; on_disk: of those that an earlier run has written or begun.
         payload: encoded bytes of a member; pixels: a decoded frame.
     """
@@ -61,7 +61,7 @@ class Input:
 
     @property
     def is_frame(self) -> bool:
-        """Whether it is a frame of a video."""
+        """Whether it is a frame of a video or a page of a TIFF."""
         return self.frame != STILL
 
 
@@ -77,6 +77,7 @@ class Result:
     width: int | None = None
     height: int | None = None
     faces: tuple[LabeledFace, ...] = ()
+    reused: bool = False  # a moved input, with its earlier result
 
     @property
     def frame(self) -> int | None:

@@ -19,7 +19,9 @@ from urllib.parse import quote
 
 from mien.app.inference.pipeline import LabeledFace
 from mien.app.labeling.images import annotated_path
+from mien.app.labeling.pages import load_page, relative_link
 from mien.app.labeling.records import Result, images_of
+from mien.app.labeling.store import is_url
 from mien.app.labeling.view import View
 from mien.data.contract import EIGHT_LABELS
 from mien.data.contract.palette import hex_color
@@ -102,11 +104,11 @@ def render_page(view: View) -> str:
     gathered = gather(view)
     faces = sum(gathered.labels.values())
     shown = sorted((one for kept in gathered.by_label.values() for one in kept), key=lambda one: one.order)
-    return Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(
+    return Template(load_page(_TEMPLATE)).substitute(
         model=escape(view.model),
         precision=escape(view.precision),
         detector=escape(view.detector),
-        inputs=escape(", ".join(view.inputs)),
+        inputs=escape(", ".join(os.path.basename(path.rstrip("/")) for path in view.inputs)),
         date=datetime.now().astimezone().isoformat(sep=" ", timespec="minutes"),
         partial="<p class=note>The run is not complete: this page shows the results so far.</p>"
         if view.remaining()
@@ -135,7 +137,7 @@ def _card(view: View, one: Shown) -> dict[str, Any]:
     image, face = one.image, one.face
     return {
         "file": image.input.name,
-        "where": f"face {face.number}" if image.frame is None else f"frame {image.frame}, {image.input.time_s} s",
+        "where": _where(image, face),
         "link": _link(view, image),
         "label": face.label,
         "p": [round(float(p), 4) for p in face.probabilities],
@@ -145,10 +147,18 @@ def _card(view: View, one: Shown) -> dict[str, Any]:
     }
 
 
+def _where(image: Result, face: LabeledFace) -> str:
+    if image.frame is None:
+        return f"face {face.number}"
+    return f"page {image.frame}" if image.input.time_s is None else f"frame {image.frame}, {image.input.time_s} s"
+
+
 def _link(view: View, image: Result) -> str:
-    """URL of the photo, relative to the report; for frames and members, the annotated copy if there is one."""
-    if image.input.kind == "file":
-        return quote(os.path.relpath(image.input.path, os.fsencode(view.out.absolute())))
+    """URL of the photo, relative to the report; otherwise of the annotated copy, if there is one."""
+    if image.input.kind == "file" and not is_url(image.input.path):
+        link = relative_link(image.input.path, view.out)
+        if link:
+            return quote(os.fsencode(link))
     copy = annotated_path(image.input.name, image.input.frame)
     return quote(copy) if os.path.exists(view.out / copy) else ""
 
@@ -172,7 +182,7 @@ def _label_bars(gathered: Gathered, faces: int, expressions: tuple[str, ...]) ->
         count = gathered.labels[label]
         share = f"{count / faces:.1%}" if faces else "-"
         rows += (
-            f'<tr><th><a href="#label={label}">{label}</a><td class=bar><i style="width:{100 * count / most:.1f}%;'
+            f'<tr><th><a href="#label={label}">{label}</a><td class=share><i style="width:{100 * count / most:.1f}%;'
             f'background:{hex_color(label)}"></i><td>{count:,}<td>{share}'
         )
     return rows

@@ -8,8 +8,6 @@ import json
 import os
 import platform
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 import cv2
@@ -18,9 +16,8 @@ import onnxruntime
 import PIL
 
 from mien.app import VERSION
-from mien.app.inference.pipeline import Pipeline
 from mien.app.inference.runtime.cpu_count import cores
-from mien.app.labeling.engine import label_inputs
+from mien.app.labeling.engine import Run
 from mien.app.labeling.facts import OtherRun, changes, facts_of, limits_of, open_pipeline, resumed
 from mien.app.labeling.files import RUN_FILE, check_out, clear_parts, disk_errors, output_lock
 from mien.app.labeling.images import ANNOTATED, CROPS, image_paths, remove_images
@@ -28,17 +25,17 @@ from mien.app.labeling.journal import Journal
 from mien.app.labeling.options import DEFAULT_OUTPUTS, LabelOptions
 from mien.app.labeling.outputs import check_outputs, images_for, with_earlier, write_output
 from mien.app.labeling.progress import Reporter
-from mien.app.labeling.reading import file_sha256
 from mien.app.labeling.scan import printable, scan
 from mien.app.labeling.signals import Interrupts, Stopped
+from mien.app.labeling.store import is_url
 from mien.app.labeling.summary import Outcome
 from mien.app.labeling.view import earlier_facts
 from mien.app.settings import Settings
 from mien.data.atomic import write_atomic
 
 _RECORDED: Final = (
-    "recursive", "ignore", "hidden", "symlinks", "every", "per_second", "limit", "annotated_px", "min_face_px",
-    "min_confidence", "spreadsheet_safe",
+    "recursive", "ignore", "hidden", "symlinks", "every", "per_second", "scenes", "limit", "annotated_px",
+    "min_face_px", "min_confidence", "spreadsheet_safe",
 )  # fmt: skip
 
 
@@ -55,51 +52,56 @@ def label(options: LabelOptions, settings: Settings, report: Reporter, signals: 
         earlier = {} if options.new_run else earlier_facts(options.out)
         pipeline = open_pipeline(resumed(settings, earlier))
         outcome.facts = facts_of(pipeline)
-        with _journal(options.out) as journal, _counted(journal, outcome):
-            began = time.perf_counter()
-            outputs = _prepare(journal, options, pipeline, report)
-            complete = _label(journal, options, pipeline, images_for(outputs), report, signals, outcome)
-            signals.check()
-            if complete:
-                for name, frame in journal.stale():
-                    remove_images(journal.out, name, frame)
-                journal.forget_stale()
-            for name in outputs:
-                signals.check()
-                report.writing(name)
-                outcome.written += write_output(name, journal)
-            outcome.total_seconds = time.perf_counter() - began
-            _write_run_file(journal, options, outcome)
+        with output_lock(options.out), disk_errors(options.out):
+            clear_parts(options.out)
+            with contextlib.closing(Journal(options.out)) as journal:
+                run = Run(journal, options, pipeline, outcome, report=report, signals=signals)
+                try:
+                    _run(run)
+                finally:
+                    outcome.count(journal)
     except Stopped as stop:
         outcome.stopped = stop.name
     return outcome
 
 
-@contextlib.contextmanager
-def _journal(out: Path) -> Iterator[Journal]:
-    """The journal of an output folder that no other process uses."""
-    with output_lock(out), disk_errors(out):
-        clear_parts(out)
-        with contextlib.closing(Journal(out)) as journal:
-            yield journal
-
-
-@contextlib.contextmanager
-def _counted(journal: Journal, outcome: Outcome) -> Iterator[None]:
-    """Count the results, also of a run that is stopped or fails."""
+def _run(run: Run) -> None:
+    """Scan, label, and write the outputs."""
+    journal, outcome, began = run.journal, run.outcome, time.perf_counter()
+    outputs = _scan(run)
+    run.images = images_for(outputs)
+    journal.relabel(
+        row
+        for row, name, frame, written, faces in list(journal.written(run.images & (ANNOTATED | CROPS)))
+        if not all(os.path.lexists(journal.out / path) for path in image_paths(name, frame, faces, written))
+    )
+    outcome.total, outcome.before = journal.progress()
+    if outcome.before:
+        run.report.say(f"Resuming: {outcome.before:,} of {outcome.total:,} images are already labeled.")
+    run.report.start(min(outcome.total, outcome.before + (run.options.limit or outcome.total)), outcome.before)
+    labeling_began = time.perf_counter()
     try:
-        yield
+        complete = run.label()
     finally:
-        _count(journal, outcome)
+        outcome.seconds = time.perf_counter() - labeling_began
+    run.signals.check()
+    if complete:
+        for name, frame in journal.stale():
+            remove_images(journal.out, name, frame)
+        journal.forget_stale()
+    for name in outputs:
+        run.signals.check()
+        run.report.writing(name)
+        outcome.written += write_output(name, journal)
+    outcome.total_seconds = time.perf_counter() - began
+    outcome.count(journal)
+    _write_run_file(run)
+    outcome.suggest(run.options.out)
 
 
-def _count(journal: Journal, outcome: Outcome) -> None:
-    outcome.statuses, outcome.labels, outcome.remaining = journal.counts(), journal.labels(), journal.remaining()
-
-
-def _prepare(journal: Journal, options: LabelOptions, pipeline: Pipeline, report: Reporter) -> list[str]:
+def _scan(run: Run) -> list[str]:
     """Check the settings, and store the inputs of a scan. Returns: outputs to write. Raises: OtherRun, ForeignFile."""
-    facts = facts_of(pipeline)
+    journal, options, report, facts = run.journal, run.options, run.report, run.outcome.facts
     if journal.facts and journal.facts != facts and not options.new_run:
         raise OtherRun(options.out, changes(journal.facts, facts))
     asked = options.outputs or list(DEFAULT_OUTPUTS)
@@ -118,15 +120,15 @@ def _prepare(journal: Journal, options: LabelOptions, pipeline: Pipeline, report
     if journal.get("drawing") not in (None, options.drawing):
         report.say("Annotated copies, if any, are written again: their size or the faces drawn on them changed.")
         journal.redraw(ANNOTATED)
-    limits = limits_of(pipeline)
+    limits = limits_of(run.pipeline)
     if journal.get("limits") not in (None, limits) and (again := journal.retry("too_large")):
         report.say(f"{again:,} files were above the earlier limits and are retried.")
     if options.check_hashes:
-        changed = journal.recheck(file_sha256)
+        changed = journal.recheck()
         report.say(f"{changed:,} files have changed since they were labeled, although size and time are the same.")
     journal.put_facts(facts)
     journal.put("outputs", json.dumps(outputs))
-    journal.put("inputs", json.dumps([printable(path) for path in _inputs(options)]))
+    journal.put("inputs", json.dumps(_inputs(options)))
     journal.put("drawing", options.drawing)
     journal.put("filter", json.dumps([options.min_face_px, options.min_confidence]))
     journal.put("limits", limits)
@@ -135,42 +137,16 @@ def _prepare(journal: Journal, options: LabelOptions, pipeline: Pipeline, report
 
 
 def _inputs(options: LabelOptions) -> list[str]:
-    """Inputs as full paths, or the path of a list."""
-    if options.files_from is not None:
-        return ["standard input" if options.files_from == "-" else os.path.abspath(options.files_from)]
-    return [os.path.abspath(path) for path in options.inputs]
+    """Inputs as full paths or URLs, or the path of a list."""
+    if options.files_from == "-":
+        return ["standard input"]
+    paths = options.inputs if options.files_from is None else [options.files_from]
+    return [path if is_url(path) else printable(os.path.abspath(path)) for path in paths]
 
 
-def _label(
-    journal: Journal,
-    options: LabelOptions,
-    pipeline: Pipeline,
-    images: int,
-    report: Reporter,
-    signals: Interrupts,
-    outcome: Outcome,
-) -> bool:
-    """Label the remaining inputs; returns whether everything is labeled."""
-    lost = [
-        row
-        for row, name, frame, written, faces in journal.written(images & (ANNOTATED | CROPS))
-        if not all(os.path.lexists(options.out / path) for path in image_paths(name, frame, faces, written))
-    ]
-    journal.relabel(lost)
-    outcome.total, outcome.before = journal.progress()
-    if outcome.before:
-        report.say(f"Resuming: {outcome.before:,} of {outcome.total:,} images are already labeled.")
-    report.start(min(outcome.total, outcome.before + (options.limit or outcome.total)), outcome.before)
-    began = time.perf_counter()
-    try:
-        return label_inputs(journal, options, pipeline, images, report, signals, outcome)
-    finally:
-        outcome.seconds = time.perf_counter() - began
-
-
-def _write_run_file(journal: Journal, options: LabelOptions, outcome: Outcome) -> None:
+def _write_run_file(run: Run) -> None:
     """Write `run.json`: versions, settings and outcome."""
-    _count(journal, outcome)
+    out, outcome = run.journal.out, run.outcome
     facts = {
         "versions": {
             "mien": VERSION,
@@ -182,16 +158,17 @@ def _write_run_file(journal: Journal, options: LabelOptions, outcome: Outcome) -
             "pillow": PIL.__version__,
         },
         "settings": outcome.facts,
-        "inputs": [printable(path) for path in _inputs(options)],
-        "options": {name: getattr(options, name) for name in _RECORDED},
-        "outputs": [str(path.relative_to(journal.out)) for path in outcome.written],
+        "inputs": _inputs(run.options),
+        "options": {name: getattr(run.options, name) for name in _RECORDED},
+        "outputs": [str(path.relative_to(out)) for path in outcome.written],
         "images": outcome.statuses,
         "faces": outcome.labels,
         "labeled_now": outcome.new,
+        "reused": outcome.reused,
         "remaining": outcome.remaining,
         "seconds": round(outcome.total_seconds, 3),
         "seconds_labeling": round(outcome.seconds, 3),
         "workers": outcome.workers,
     }
-    write_atomic(journal.out / RUN_FILE, json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
-    outcome.written.append(journal.out / RUN_FILE)
+    write_atomic(out / RUN_FILE, json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
+    outcome.written.append(out / RUN_FILE)

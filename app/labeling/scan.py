@@ -20,6 +20,7 @@ from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.outputs import owned_names
 from mien.app.labeling.reading import CONTAINERS, is_hidden, is_ignored, kind_of, unreadable
 from mien.app.labeling.records import Failure, Input, Kind
+from mien.app.labeling.store import check_store, is_url, is_web, objects
 
 _ENCODED: Final = re.compile(rb"\\(?=x[0-9a-f]{2})")
 _HINT: Final = "If it is on an external disk, check that it is mounted."
@@ -63,17 +64,19 @@ def _roots(options: LabelOptions) -> dict[str, str]:
     out = _identity(str(options.out))
     paths: dict[str, str] = {}
     for argument in options.inputs:
-        exists = os.path.lexists(argument)
+        exists = is_url(argument) or os.path.lexists(argument)
         for path in [argument] if exists else _matches(argument):
             identity = _identity(path)
             if exists or not (identity == out or is_ignored(printable(path), options)):
                 paths.setdefault(identity, path)
     if len(paths) == 1:
         (path,) = paths.values()
-        return {path: "" if os.path.isdir(path) else printable(os.path.basename(path))}
+        return {path: "" if os.path.isdir(path) or is_url(path) else printable(os.path.basename(path))}
     # the last part of each path if these are unique, else the part in which the paths differ
     names = [os.path.basename(identity) for identity in paths]
-    if len(set(names)) < len(names) or not any(os.path.isdir(path) for path in paths):
+    if any(map(is_url, paths)):
+        names = list(paths) if len(set(names)) < len(names) else names
+    elif len(set(names)) < len(names) or not any(os.path.isdir(path) for path in paths):
         common = os.path.commonpath([os.path.dirname(identity) for identity in paths])
         names = [os.path.relpath(identity, common) for identity in paths]
     return dict(zip(paths.values(), map(printable, names), strict=True))
@@ -94,13 +97,16 @@ def _matches(pattern: str) -> list[str]:
 def _found(roots: dict[str, str], options: LabelOptions, had_inputs: Callable[[str], bool]) -> Iterator[Input]:
     owned = owned_names(options.out)
     for path, name in roots.items():
-        if not os.path.isdir(path):
+        if is_url(path) and is_web(path):
+            yield _web_page(path, options)
+            continue
+        if not is_url(path) and not os.path.isdir(path):
             if not _is_output(path, options.out, owned):
                 yield _input(path, name, options)
             continue
         prefix = f"{name}/" if name else ""
         empty = True
-        for item in _folder(path, prefix, options):
+        for item in _objects(path, prefix, options) if is_url(path) else _folder(path, prefix, options):
             empty = False
             yield item
         if empty and had_inputs(prefix):
@@ -117,6 +123,11 @@ def _listed(options: LabelOptions) -> Iterator[Input]:
     """Inputs of a list, named as in the list."""
     owned = owned_names(options.out)
     for path in _names(options.files_from or "-", null=options.null):
+        if is_url(path):
+            check_store(path)
+            if not is_ignored(path, options):
+                yield _web_page(path, options)
+            continue
         parts = [part for part in printable(path).split("/") if part not in ("", ".")]
         name = ("/" if path.startswith("/") else "") + "/".join(parts)
         if is_ignored(name, options) or _is_output(path, options.out, owned):
@@ -154,6 +165,25 @@ def _names(source: str, *, null: bool) -> Iterator[str]:
 
 
 # Entries
+
+
+def _web_page(url: str, options: LabelOptions) -> Input:
+    """An object without a request to its server; a query, such as a signature, is no part of its name."""
+    name = url.split("?", maxsplit=1)[0].split("#", maxsplit=1)[0] if is_web(url) else url
+    kind = kind_of(name)
+    return Input(printable(name), kind, os.fsencode(url), 0, _selection(kind, options))
+
+
+def _objects(url: str, prefix: str, options: LabelOptions) -> Iterator[Input]:
+    """Objects of a store below a prefix, or one object."""
+    for key, size, version in objects(url):
+        name = prefix + printable(key) if key else prefix.rstrip("/") or printable(url.rsplit("/", 1)[-1])
+        parts = [part for part in key.split("/") if part]
+        hidden = any(is_hidden(part, options) for part in parts) or key.endswith("/")
+        if hidden or is_ignored(key, options) or (len(parts) > 1 and not options.recursive):
+            continue
+        kind, path = kind_of(name), f"{url.rstrip('/')}/{key}" if key else url
+        yield Input(name, kind, os.fsencode(path), size, version + _selection(kind, options))
 
 
 def _folder(path: str, prefix: str, options: LabelOptions) -> Iterator[Input]:
@@ -213,6 +243,8 @@ def _is_output(path: str, out_folder: Path, owned: set[str]) -> bool:
 
 def _identity(path: str) -> str:
     """The path with resolved parent links, which is the same for all spellings of an entry."""
+    if is_url(path):
+        return path.rstrip("/")
     head, tail = os.path.split(os.path.abspath(path) if os.pardir not in path.split(os.sep) else os.path.realpath(path))
     return os.path.join(_real_folder(head), tail)
 

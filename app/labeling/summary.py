@@ -1,5 +1,6 @@
 """Outcome of a run, and its summary: labels, errors and time per stage."""
 
+import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mien.app.labeling.records import images_of
+from mien.app.labeling.view import View
 
 
 @dataclass(slots=True)
@@ -15,17 +17,19 @@ class Outcome:
     """Outcome of a run for the summary and the exit code.
 
     Attributes:
-        total: number of images at the start, `before` of them labeled; new: labeled in this run; remaining: not
-            labeled because of a limit or a stop.
+        total: number of images at the start, `before` of them labeled; new: labeled in this run; reused: with results
+            of moved inputs; remaining: not labeled because of a limit or a stop.
         seconds: time for labeling only; total_seconds: including the scan and writing the outputs, after the models
             are opened; stage_seconds: thread time.
         stopped: name of a signal.
-        statuses: images per status; labels: faces per label.
+        statuses: images per status; labels: faces per label; uncertain: faces below the abstain threshold.
+        next_steps: what to look at next, and where or with which command.
     """
 
     total: int = 0
     before: int = 0
     new: int = 0
+    reused: int = 0
     remaining: int = 0
     seconds: float = 0.0
     total_seconds: float = 0.0
@@ -33,9 +37,32 @@ class Outcome:
     stopped: str | None = None
     statuses: dict[str, int] = field(default_factory=dict)
     labels: dict[str, int] = field(default_factory=dict)
+    uncertain: int = 0
     facts: dict[str, str] = field(default_factory=dict)
     workers: int = 1
     written: list[Path] = field(default_factory=list)
+    next_steps: dict[str, str] = field(default_factory=dict)
+
+    def count(self, view: View) -> None:
+        """Count the results of a journal."""
+        self.statuses, self.labels, self.remaining = view.counts(), view.labels(), view.remaining()
+        self.uncertain = view.uncertain()
+
+    def suggest(self, out: Path) -> None:
+        """Set what to look at next."""
+        names, folder = {path.name for path in self.written}, shlex.quote(str(out))
+        errors = self.statuses.get("error", 0)
+        if "report.html" in names:
+            self.next_steps["look at the results"] = str(out / "report.html")
+        if "timeline.html" in names:
+            self.next_steps["look at the videos"] = str(out / "timeline.html")
+        if errors:
+            table = next((name for name in ("report.html", "files.csv", "labels.csv") if name in names), "labels.csv")
+            self.next_steps[f"see why {errors:,} files failed"] = f"{out / table}, errors"
+        if self.labels:
+            least = f"{self.uncertain:,} uncertain faces, " if self.uncertain else ""
+            self.next_steps[f"correct labels ({least}least certain first)"] = f"mien review {folder}"
+            self.next_steps["measure how far to trust them"] = f"mien review {folder} --sample 200 --reviewer NAME"
 
     @property
     def expressions(self) -> list[str]:
@@ -48,6 +75,7 @@ def summary_facts(outcome: Outcome) -> dict[str, Any]:
     return {
         "images": images_of(outcome.statuses),
         "new": outcome.new,
+        "reused": outcome.reused,
         "faces": sum(outcome.labels.values()),
         "labels": {label: outcome.labels.get(label, 0) for label in outcome.expressions},
         "statuses": outcome.statuses,
@@ -61,6 +89,7 @@ def summary_facts(outcome: Outcome) -> dict[str, Any]:
         "remaining": outcome.remaining,
         "stopped": outcome.stopped,
         "written": [str(path) for path in outcome.written],
+        "next": outcome.next_steps,
     }
 
 
@@ -86,6 +115,8 @@ def print_summary(outcome: Outcome, console: Console) -> None:
         console.print(text, highlight=False, soft_wrap=True)
     if outcome.new and outcome.seconds:
         console.print(_speed(outcome), highlight=False)
+    if outcome.reused:
+        console.print(f"{outcome.reused:,} images were moved or renamed: their results are kept", highlight=False)
     if outcome.stopped:
         console.print(
             f"\nStopped by {outcome.stopped}. Results so far are kept: rerun the same command to resume.",
@@ -100,6 +131,10 @@ def print_summary(outcome: Outcome, console: Console) -> None:
         )
     for path in outcome.written:
         console.print(f"  {path}", highlight=False, soft_wrap=True)
+    if outcome.next_steps:
+        console.print("\nNext:", highlight=False)
+    for step, command in outcome.next_steps.items():
+        console.print(f"  {step}: {command}", highlight=False, soft_wrap=True, markup=False)
 
 
 def _speed(outcome: Outcome) -> str:

@@ -1,16 +1,19 @@
 """Timelines of videos: expressions of each person over time, as rows and as a page of plots.
 
-Faces of a person are tracked from frame to frame by IoU, and their probabilities are smoothed over time. A person who
-was not visible for longer than `RULES.lost_s` gets a new number.
+People keep their numbers from frame to frame as on the live page, by place and by face; `mien review` corrects them.
+Their probabilities are smoothed over time.
 """
 
 import itertools
+import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 from string import Template
 from typing import IO, Final
+from urllib.parse import quote
 
 import numpy as np
 
@@ -18,8 +21,13 @@ from mien.app.inference.pipeline import LabeledFace
 from mien.app.inference.tracking import Tracker, TrackingRules
 from mien.app.inference.wording import percent
 from mien.app.labeling.columns import Column, Row
+from mien.app.labeling.images import annotated_path
+from mien.app.labeling.pages import load_page, relative_link
 from mien.app.labeling.records import Result
+from mien.app.labeling.review.people import Numbers, People
+from mien.app.labeling.store import is_url
 from mien.app.labeling.view import View
+from mien.data import contract
 from mien.data.contract import EIGHT_LABELS, Array, by_label
 from mien.data.contract.palette import hex_color
 
@@ -33,7 +41,9 @@ _TEMPLATE: Final = Path(__file__).with_name("timeline.html")
 
 COLUMNS: Final[tuple[Column, ...]] = (
     Column("file", "text", "", "name of the video"),
-    Column("person", "integer", "", "number of the person in the video, from 1; tracked from frame to frame"),
+    Column(
+        "person", "integer", "", "number of the person in the video, from 1, as tracked and corrected in the review"
+    ),
     Column("frame", "integer", "", "frame number from 0"),
     Column("time_s", "number", "s", "time of the frame since the start of the video"),
     Column("face", "integer", "", "number of the face in its frame, as in `labels.csv`"),
@@ -43,16 +53,21 @@ COLUMNS: Final[tuple[Column, ...]] = (
         Column(f"p_{label}", "number", "0..1", f"probability of {label}, smoothed over time (time constant 0.5 s)")
         for label in EIGHT_LABELS
     ),
+    Column("name", "text", "", "name that was given to the person in the review"),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One frame of a video with its people; `gap_s` is the maximum time that a person may be missed."""
+    """One frame of a video; the numbers of people are the tracks of `faces`.
+
+    gap_s: maximum time that a person may be missed; names: names of people by number.
+    """
 
     image: Result
     gap_s: float
     faces: list[LabeledFace]
+    names: dict[int, str]
 
     @property
     def time_s(self) -> float:
@@ -62,31 +77,52 @@ class Moment:
 
 def videos(view: View) -> Iterator[tuple[str, Iterator[Moment]]]:
     """Name and frames of each video, sorted by name."""
-    frames = (image for image in view.images() if image.input.is_frame)
+    people = People(view.out)
+    frames = (image for image in view.images() if image.input.is_frame and image.input.kind == "video")
     for name, images in itertools.groupby(frames, key=lambda image: image.input.name):
-        yield name, _moments(images, float(view.facts.get("abstain_threshold", 0)))
+        yield name, moments(view, images, people)
 
 
-def _moments(images: Iterator[Result], threshold: float) -> Iterator[Moment]:
-    tracker, last_s = Tracker(threshold, RULES), 0.0
+def moments(view: View, images: Iterator[Result], people: People) -> Iterator[Moment]:
+    """The frames of one video with its people."""
+    numbers = Numbers()
+    first = next(images)
+    if edits := people.of(first.sha256):
+        tracked = ((image, faces) for image, _, faces in _tracked(view, view.frames(first.input.name)))
+        numbers.edit(edits, tracked)
+    for image, gap_s, faces in _tracked(view, itertools.chain([first], images)):
+        corrected = [replace(face, track=numbers.person(face.track, image.input.frame)) for face in faces]
+        yield Moment(image, gap_s, corrected, numbers.names)
+
+
+def _tracked(view: View, images: Iterator[Result]) -> Iterator[tuple[Result, float, list[LabeledFace]]]:
+    """Frames of a video, how long a person may be missed then, and the faces with their tracks."""
+    tracker, last_s = Tracker(float(view.facts.get("abstain_threshold", 0)), RULES), 0.0
     for image in images:
         time_s = image.input.time_s or 0.0
         gap_s = max(RULES.lost_s, _MISSED_FRAMES * (time_s - last_s))
         tracker.rules = replace(RULES, lost_s=gap_s, slow_s=gap_s)
-        yield Moment(image, gap_s, tracker.update(image.faces, time_s))
+        yield image, gap_s, tracker.update(tuple(_with_thumb(view, image, face) for face in image.faces), time_s)
         last_s = time_s
+
+
+def _with_thumb(view: View, image: Result, face: LabeledFace) -> LabeledFace:
+    """The face with its thumbnail as the crop, which suffices to compare it with others."""
+    jpeg = face.thumb or view.thumb(image.input.row or 0, face.number)
+    return replace(face, crop=contract.decode(jpeg)) if jpeg else face
 
 
 def rows(view: View) -> Iterator[Row]:
     """One row per person and frame."""
-    for name, moments in videos(view):
-        for moment in moments:
+    for name, frames in videos(view):
+        for moment in frames:
             for face in moment.faces:
                 row: Row = {"file": name, "person": face.track, "frame": moment.image.frame}
                 row |= {"time_s": moment.time_s, "face": face.number}
                 row |= {"label": face.label, "confidence": round(face.confidence, 6)}
                 p = by_label(face.probabilities)
-                yield row | {f"p_{label}": round(p[label], 6) if label in p else None for label in EIGHT_LABELS}
+                row |= {f"p_{label}": round(p[label], 6) if label in p else None for label in EIGHT_LABELS}
+                yield row | {"name": moment.names.get(face.track)}
 
 
 @dataclass(slots=True)
@@ -102,47 +138,60 @@ def write_page(view: View, file: IO[str]) -> None:
     """Write the page of plots, video by video."""
     legend = "".join(f'<span><i style="background:{hex_color(label)}"></i>{label}</span>' for label in view.expressions)
     head, tail = (
-        Template(_TEMPLATE.read_text(encoding="utf-8"))
-        .substitute(legend=legend, settle_s=RULES.settle_s, lost_s=RULES.lost_s, least=PLOTTED_FRAMES, videos="\0")
+        Template(load_page(_TEMPLATE))
+        .substitute(legend=legend, settle_s=RULES.settle_s, return_s=RULES.return_s, least=PLOTTED_FRAMES, videos="\0")
         .split("\0")
     )
     file.write(head)
     empty = True
-    for name, moments in videos(view):
+    for name, frames in videos(view):
         empty = False
-        file.write(_video(name, moments))
+        file.write(_video(view, name, frames))
     file.write("<p>No frame of a video was labeled.</p>" if empty else "")
     file.write(tail)
 
 
-def _video(name: str, moments: Iterator[Moment]) -> str:
+def _video(view: View, name: str, frames: Iterator[Moment]) -> str:
     persons: dict[int, Person] = {}
-    end_s = 0.0
-    for moment in moments:
-        end_s = moment.time_s
+    names: dict[int, str] = {}
+    times: list[tuple[int, float]] = []
+    link = ""
+    for moment in frames:
+        names = moment.names
+        times.append((moment.image.input.frame, moment.time_s))
+        if len(times) == 1 and not is_url(moment.image.input.path):
+            link = quote(os.fsencode(relative_link(moment.image.input.path, view.out)))
         for face in moment.faces:
             person = persons.setdefault(face.track, Person([], [], []))
             person.times_s.append(moment.time_s)
             person.gaps_s.append(moment.gap_s)
             person.probabilities.append(face.probabilities)
-    shown = {number: one for number, one in persons.items() if len(one.times_s) >= PLOTTED_FRAMES}
-    parts = [f"<h2>{escape(name)}</h2>"]
-    parts += [_person(number, person, end_s) for number, person in shown.items()]
+    end_s = times[-1][1]
+    # annotated copies if they are written: browsers play few formats of videos
+    pictures = annotated_path(name, 0).removesuffix("frame_00000000.jpg")
+    pictures = quote(pictures) if os.path.isdir(view.out / pictures) else ""
+    data = json.dumps({"pictures": pictures, "video": link, "end_s": end_s, "frames": times}).replace("<", "\\u003c")
+    shown = {number: person for number, person in persons.items() if len(person.times_s) >= PLOTTED_FRAMES}
+    parts = [f"<section><h2>{escape(name)}</h2><script type=application/json>{data}</script><div class=seek></div>"]
+    parts += [
+        _person(names.get(number) or f"person {number}", person, end_s) for number, person in sorted(shown.items())
+    ]
     if len(shown) < len(persons):
         parts.append(f"<p class=sub>People in fewer than {PLOTTED_FRAMES} frames: {len(persons) - len(shown)}.</p>")
-    return "\n".join(parts)
+    return "\n".join([*parts, "</section>"])
 
 
-def _person(number: int, person: Person, end_s: float) -> str:
+def _person(name: str, person: Person, end_s: float) -> str:
     mean = np.mean(person.probabilities, axis=0)
     order = [place for place in np.argsort(-mean)[:3] if mean[place] >= 0.01]
     most = ", ".join(f"{EIGHT_LABELS[place]} {percent(float(mean[place]))}" for place in order)
     span = f"{clock(person.times_s[0])} to {clock(person.times_s[-1])}, {len(person.times_s):,} frames"
     ticks = "".join(f"<span>{clock(end_s * part / 4)}</span>" for part in range(5))
     return (
-        f'<h3>person {number} <small>{span}; on average {most}</small></h3><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" '
-        f'preserveAspectRatio="none" role="img" aria-label="person {number}: stacked probabilities over time">'
-        f"{''.join(_areas(part, end_s) for part in _spells(person))}</svg><div class=axis>{ticks}</div>"
+        f"<h3>{escape(name)} <small>{span}; on average {most}</small></h3><div class=plot>"
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" preserveAspectRatio="none" role="img" '
+        f'aria-label="{escape(name)}: stacked probabilities over time">'
+        f"{''.join(_areas(part, end_s) for part in _spells(person))}</svg></div><div class=axis>{ticks}</div>"
     )
 
 

@@ -120,13 +120,34 @@ class View:
         """Results of the last session, by name and frame."""
         return self._results(f"{_IMAGES} ORDER BY i.name, i.frame, f.face", (self.session,))
 
+    def frames(self, name: str) -> Iterator[Result]:
+        """Results of the frames of a video, in order."""
+        where = "i.name=? AND i.frame>=0 AND i.found=? AND i.status IS NOT NULL ORDER BY i.frame, f.face"
+        return self._results(where, (name, self.session))
+
+    def videos(self) -> list[str]:
+        """Names of the videos with labeled frames."""
+        sql = (
+            "SELECT DISTINCT name FROM items WHERE kind='video' AND frame>=0 AND found=? AND status IS NOT NULL "
+            "ORDER BY name"
+        )
+        return [name for (name,) in self._db.execute(sql, (self.session,))]
+
+    def image_of(self, sha256: str, frame: int) -> Result | None:
+        """The first image, by name, with these bytes; None if there is none."""
+        where = (
+            "i.id=(SELECT id FROM items WHERE sha256=? AND frame=? AND found=? AND status='ok' ORDER BY name LIMIT 1) "
+            "ORDER BY f.face"
+        )
+        return next(self._results(where, (sha256, frame, self.session)), None)
+
     def image(self, name: str, frame: int) -> Result | None:
         """One image by name and frame; None if it does not exist."""
         where = "i.name=? AND i.frame=? AND i.found=? AND i.status IS NOT NULL ORDER BY f.face"
         return next(self._results(where, (name, frame, self.session)), None)
 
-    def _results(self, where: str, values: tuple[Any, ...]) -> Iterator[Result]:
-        min_face_px, min_confidence = self._minima()
+    def _results(self, where: str, values: tuple[Any, ...], *, filtered: bool = True) -> Iterator[Result]:
+        min_face_px, min_confidence = self._minima() if filtered else (0.0, 0.0)
         cursor = self._db.execute(
             f"SELECT {_COLUMNS} FROM items i LEFT JOIN faces f ON f.item=i.id WHERE {where}",  # noqa: S608  # constants
             values,
@@ -176,6 +197,16 @@ class View:
             )
         )
 
+    def uncertain(self) -> int:
+        """Number of uncertain faces."""
+        if any(self._minima()):
+            return sum(face.uncertain for image in self.images() for face in image.faces)
+        sql = (
+            "SELECT COALESCE(SUM(f.uncertain), 0) FROM faces f JOIN items i ON i.id=f.item "
+            "WHERE i.found=? AND i.status='ok'"
+        )
+        return int(self._db.execute(sql, (self.session,)).fetchone()[0])
+
     def is_labeled(self, item: Input) -> bool:
         """Whether an input of a new scan is labeled and unchanged."""
         sql = "SELECT 1 FROM items WHERE name=? AND frame=? AND path=? AND signature=? AND status IS NOT NULL"
@@ -190,7 +221,9 @@ class View:
         """First name, in sorted order, of the files of the last session with this hash."""
         if not self.knows_duplicates:
             return None
-        sql = "SELECT name FROM items WHERE sha256=? AND found=? AND kind != 'video' ORDER BY name LIMIT 1"
+        sql = (
+            "SELECT name FROM items WHERE sha256=? AND found=? AND kind NOT IN ('video', 'pages') ORDER BY name LIMIT 1"
+        )
         row = self._db.execute(sql, (sha256, self.session)).fetchone()
         return None if row is None else str(row[0])
 

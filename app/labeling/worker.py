@@ -5,7 +5,7 @@ stopped.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -21,6 +21,7 @@ from mien.app.labeling.images import (
     CROPS,
     THUMBS,
     annotated_path,
+    copy_images,
     crop_path,
     encode_jpeg,
     encode_png,
@@ -28,7 +29,8 @@ from mien.app.labeling.images import (
     thumbnail,
 )
 from mien.app.labeling.options import LabelOptions
-from mien.app.labeling.reading import check_raw, failure_of, read_file
+from mien.app.labeling.raw import decode_raw, is_raw
+from mien.app.labeling.reading import failure_of, read_file
 from mien.app.labeling.records import Failure, Input, Result, Status
 from mien.data.atomic import write_atomic
 from mien.data.contract import CROP_PX, Array
@@ -37,14 +39,19 @@ STAGES: Final = ("read", "decode", "detect", "align", "classify", "write")
 
 
 def label_batch(
-    pipeline: Pipeline, batch: Sequence[Input], options: LabelOptions, out: Path
+    pipeline: Pipeline,
+    batch: Sequence[Input],
+    options: LabelOptions,
+    out: Path,
+    earlier: Callable[[Input, str], Result | None] = lambda *_: None,
 ) -> tuple[list[Result], dict[str, float]]:
     """Label a batch; an image that cannot be read becomes a result with a reason.
 
+    earlier: the result of a moved input with the same hash.
     Returns: results, and milliseconds per stage. Raises: LabelingError.
     """
     timings_ms = dict.fromkeys(STAGES, 0.0)
-    prepared = [_prepare(pipeline, item, options, timings_ms) for item in batch]
+    prepared = [_prepare(pipeline, item, options, earlier, timings_ms) for item in batch]
     with timed(timings_ms, "classify"):
         crops = [photo.crops for _, photo in prepared if isinstance(photo, PreparedPhoto)]
         probabilities = pipeline.classify(np.concatenate([np.empty((0, CROP_PX, CROP_PX, 3), np.uint8), *crops]))
@@ -54,6 +61,10 @@ def label_batch(
             bare = replace(item, payload=None, pixels=None)
             if isinstance(photo, Failure):
                 results.append(Result(bare, photo.status, photo.reason, photo.message, sha256))
+                continue
+            if isinstance(photo, Result):
+                copy_images(out, photo, item)
+                results.append(replace(photo, input=bare, sha256=sha256, reused=True))
                 continue
             analysis = pipeline.label(photo, probabilities[first : first + len(photo.faces)])
             first += len(photo.faces)
@@ -65,23 +76,32 @@ def label_batch(
 
 
 def _prepare(
-    pipeline: Pipeline, item: Input, options: LabelOptions, timings_ms: dict[str, float]
-) -> tuple[str | None, PreparedPhoto | Failure]:
+    pipeline: Pipeline,
+    item: Input,
+    options: LabelOptions,
+    earlier: Callable[[Input, str], Result | None],
+    timings_ms: dict[str, float],
+) -> tuple[str | None, PreparedPhoto | Result | Failure]:
     """SHA-256 of an image, and its faces; the image is kept at the size of its annotated copy."""
     sha256 = item.sha256 or None
     if item.failure is not None:
         return sha256, item.failure
     draws = bool(item.images & ANNOTATED)
-    payload = item.payload
+    payload, pixels = item.payload, item.pixels
     try:
-        if item.pixels is not None:
-            photo = pipeline.prepare_pixels(item.pixels, keep_image=draws)
-        else:
+        if payload is None and pixels is None:
             with timed(timings_ms, "read"):
-                payload = read_file(item.path, pipeline.settings.max_bytes) if payload is None else payload
-                sha256 = hashlib.sha256(payload).hexdigest()
-            check_raw(item.name)
-            photo = pipeline.prepare(payload, keep_image=draws)
+                payload = read_file(item.path, pipeline.settings.max_bytes)
+        sha256 = hashlib.sha256(payload).hexdigest() if payload is not None else sha256
+        if (result := earlier(item, sha256 or "")) is not None:
+            return sha256, result
+        if is_raw(item.name):
+            with timed(timings_ms, "decode"):
+                pixels = decode_raw(payload or b"", pipeline.settings.max_pixels)
+        if pixels is None:
+            photo = pipeline.prepare(payload or b"", keep_image=draws)
+        else:
+            photo = pipeline.prepare_pixels(pixels, keep_image=draws)
         for stage, milliseconds in photo.timings_ms.items():
             timings_ms[stage] += milliseconds
         if photo.image is not None:

@@ -19,7 +19,9 @@ from mien.app.labeling.files import (
     CORRECTIONS,
     FILES_DIR,
     LABELS_DIR,
+    PEOPLE,
     RAY_RUN,
+    REVIEWS,
     RUN_FILE,
     STATE_DIR,
     ForeignFile,
@@ -120,6 +122,6 @@ def owned_names(folder: Path) -> set[str]:
     """Names of the entries of a folder that runs of `mien label` have written there."""
     names = {STATE_DIR}
     with contextlib.suppress(sqlite3.Error), contextlib.closing(View(folder)) as view:
-        names |= {RUN_FILE, CORRECTIONS}
+        names |= {RUN_FILE, CORRECTIONS, PEOPLE, REVIEWS}
         names |= {target.split("/")[0] for target in targets_of(json.loads(view.get("outputs") or "[]"))}
     return names | ({LABELS_DIR, FILES_DIR} if (folder / STATE_DIR / RAY_RUN).exists() else set())

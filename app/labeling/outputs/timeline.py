@@ -2,12 +2,14 @@
 
 from typing import Final
 
+from mien.app.labeling.images import THUMBS
 from mien.app.labeling.outputs import open_output
 from mien.app.labeling.outputs.csv import write_csv
 from mien.app.labeling.timeline import COLUMNS, rows, write_page
 from mien.app.labeling.view import View
 
 HELP: Final = "timeline.csv and .html: each person in a video over time"
+IMAGES: Final = THUMBS  # people are recognized by them
 TARGETS: Final = ("timeline.csv", "timeline.html")
 
 

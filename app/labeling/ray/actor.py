@@ -8,16 +8,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
-from mien.app.labeling.engine import label_inputs
+from mien.app.labeling.engine import Run
 from mien.app.labeling.facts import facts_of, open_pipeline
 from mien.app.labeling.files import STATE_DIR, LabelingError
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.options import LabelOptions
-from mien.app.labeling.progress import Reporter
 from mien.app.labeling.ray.cluster import agreed
 from mien.app.labeling.ray.partitions import Partition, commit, count_attempt, read_partition, read_plan, signature_of
 from mien.app.labeling.records import TRANSIENT, Input
-from mien.app.labeling.signals import Interrupts
 from mien.app.labeling.summary import Outcome
 from mien.app.settings import Settings
 
@@ -54,7 +52,7 @@ class Labeler:
             journal.put_facts(self._facts)
             journal.scan(inputs, lambda _count: None)
             outcome = Outcome()
-            label_inputs(journal, self._options, self._pipeline, 0, Reporter(), Interrupts(), outcome)
+            Run(journal, self._options, self._pipeline, outcome).label()
             failed = [image for image in journal.images() if image.status == "error"]
             known = {item.name for item in inputs if item.failure is not None}
             partition = Partition(

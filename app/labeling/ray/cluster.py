@@ -15,6 +15,7 @@ from mien.app.labeling.facts import facts_of, open_pipeline
 from mien.app.labeling.files import LabelingError, parts_dir
 from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.ray.partitions import is_current
+from mien.app.labeling.store import check_store, is_url
 from mien.app.settings import Settings
 from mien.data.errors import MienError
 
@@ -177,8 +178,8 @@ def agreed(found: dict[str, dict[str, str]]) -> dict[str, str]:
 
 def _first_path(task: Task) -> str | None:
     """First input of the command line, which every machine must be able to read."""
-    given = [name for name in task.options.inputs if os.path.lexists(name)]
-    return os.path.abspath(given[0]) if given else None
+    given = next((name for name in task.options.inputs if is_url(name) or os.path.lexists(name)), None)
+    return given if given is None or is_url(given) else os.path.abspath(given)
 
 
 def machine_facts(settings: Settings, out: str, run: str, first: str | None) -> dict[str, str]:
@@ -188,12 +189,14 @@ def machine_facts(settings: Settings, out: str, run: str, first: str | None) -> 
         return {
             "problem": f"cannot find the output folder {out} of this run. Use a folder that is shared by all machines."
         }
-    if first is not None and not os.path.lexists(first):
+    if first is not None and not is_url(first) and not os.path.lexists(first):
         return {"problem": f"cannot find the input {first}. Use a path that is the same on all machines."}
     try:
         mark = parts_dir(folder) / f"{socket.gethostname()}-{os.getpid()}"
         mark.touch()
         mark.unlink()
+        if first is not None and is_url(first):
+            check_store(first)
         return facts_of(open_pipeline(settings))
     except OSError as error:
         return {"problem": f"cannot write into {out} ({error.strerror or error})"}

@@ -18,7 +18,8 @@ from mien.app.labeling.records import Result
 
 SPLIT: Final = "train"
 MANIFEST: Final = "manifest.csv"
-MANIFEST_COLUMNS: Final = ("image", "label", "predicted", "reviewed", "file", "frame", "face")
+_EARLIER_COLUMNS: Final = ("image", "label", "predicted", "reviewed", "file", "frame", "face")
+MANIFEST_COLUMNS: Final = (*_EARLIER_COLUMNS, "person", "name")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,6 +31,7 @@ class Crop:
     label: str
     reviewed: bool
     source: Path | bytes
+    person: tuple[int, str] | None = None  # number and name of the person in the video
 
     @property
     def path(self) -> str:
@@ -56,7 +58,8 @@ def write_class_folders(target: Path, crops: Iterable[Crop], *, link: bool = Fal
                 _write(work / "new" / crop.path, target / crop.path, crop.source, link=link)
                 name, face = crop.image.input.name, crop.face
                 reviewed = str(crop.reviewed).lower()
-                table.writerow((crop.path, crop.label, face.label, reviewed, name, crop.image.frame, face.number))
+                where = (name, crop.image.frame, face.number, *(crop.person or ("", "")))
+                table.writerow((crop.path, crop.label, face.label, reviewed, *where))
         if target.exists():
             target.replace(work / "old")
         (work / "new").replace(target)
@@ -87,7 +90,7 @@ def _check(target: Path) -> None:
     if (target / MANIFEST).exists():
         with (target / MANIFEST).open(encoding="utf-8", newline="") as file:
             rows = csv.DictReader(file)
-            if tuple(rows.fieldnames or ()) == MANIFEST_COLUMNS:
+            if tuple(rows.fieldnames or ()) in (MANIFEST_COLUMNS, _EARLIER_COLUMNS):
                 listed |= {row["image"] for row in rows}
             else:
                 listed = set()

@@ -14,7 +14,7 @@ from typing import Final
 from mien.app.inference.detect import Box
 from mien.app.inference.detect.base import iou
 from mien.app.inference.pipeline import LabeledFace
-from mien.app.labeling.files import CORRECTIONS, LabelingError
+from mien.app.labeling.files import CORRECTIONS, REVIEWS, LabelingError
 from mien.app.labeling.records import Result
 from mien.data.contract import EIGHT_LABELS
 
@@ -56,9 +56,9 @@ class Correction:
 class Corrections:
     """The current decisions of an output folder; lines that are added to the file are read when they are needed."""
 
-    def __init__(self, out: Path) -> None:
-        """Read the file. Raises: LabelingError, naming an invalid line."""
-        self._path = out / CORRECTIONS
+    def __init__(self, out: Path, reviewer: str = "") -> None:
+        """Read the file, or that of a reviewer. Raises: LabelingError, naming an invalid line."""
+        self._path = out / REVIEWS / f"{reviewer}.jsonl" if reviewer else out / CORRECTIONS
         self._clear()
         self.refresh()
 
@@ -113,7 +113,8 @@ class Corrections:
 
     def append(self, correction: Correction) -> None:
         """Append a decision to the file and sync it to disk."""
-        _drop_cut_line(self._path)
+        self._path.parent.mkdir(exist_ok=True)
+        drop_cut_line(self._path)
         with self._path.open("ab") as file:
             file.write(json.dumps(asdict(correction), ensure_ascii=False).encode() + b"\n")
             file.flush()
@@ -123,6 +124,11 @@ class Corrections:
     def has(self, sha256: str | None, frame: int) -> bool:
         """Whether there are decisions about an image."""
         return bool(self._by_image.get((sha256 or "", frame)))
+
+    def label_of(self, face: Correction) -> str | None:
+        """The label that was decided for the face of another decision."""
+        decided = self._by_image.get((face.file_sha256, face.frame), [])
+        return next((other.label for other in decided if _is_same_face(other, face)), None)
 
     def of(self, image: Result) -> dict[int, Correction]:
         """Decisions about the faces of an image, by number; each decision and each face is used once."""
@@ -146,7 +152,7 @@ def _matches(corrections: list[Correction], faces: Iterable[LabeledFace]) -> Ite
             yield correction, face
 
 
-def _drop_cut_line(path: Path) -> None:
+def drop_cut_line(path: Path) -> None:
     """Remove a truncated last line, which would corrupt the next one."""
     if not path.exists() or path.stat().st_size == 0:
         return

@@ -13,7 +13,9 @@ from mien.app.labeling.images import crop_path, encode_png
 from mien.app.labeling.records import Result
 from mien.app.labeling.review.class_folders import Crop, write_class_folders
 from mien.app.labeling.review.corrections import NOT_A_FACE, Correction, Corrections
+from mien.app.labeling.review.people import People
 from mien.app.labeling.review.sources import SourceReader
+from mien.app.labeling.timeline import moments
 from mien.app.labeling.view import View, open_view
 from mien.data import contract
 
@@ -52,14 +54,19 @@ class _Export:
         self._view, self._everything = view, everything
         self._corrections = Corrections(view.out)
         self.count = self.reviewed = 0
+        self._persons: dict[tuple[str, int, int], tuple[int, str]] = {}
         self.unreadable: list[str] = []
         self.unmatched: list[Correction] = []
 
     def crops(self) -> Iterator[Crop]:
         matched = set()
+        people, video = People(self._view.out), ""
         with closing(SourceReader()) as reader:
             for image in self._view.images():
                 corrections = self._corrections.of(image)
+                if image.input.is_frame and image.input.name != video:
+                    video = image.input.name
+                    self._persons = _persons(self._view, people, video)
                 matched |= {id(correction) for correction in corrections.values()}
                 try:
                     yield from self._image(image, corrections, reader)
@@ -80,4 +87,14 @@ class _Export:
                 source = encode_png(contract.align(pixels, face.landmarks_px))
             self.count += 1
             self.reviewed += correction is not None
-            yield Crop(image, face, label, correction is not None, source)
+            person = self._persons.get((image.input.name, image.input.frame, face.number))
+            yield Crop(image, face, label, correction is not None, source, person)
+
+
+def _persons(view: View, people: People, video: str) -> dict[tuple[str, int, int], tuple[int, str]]:
+    """Number and name of the person of each face of a video, by name, frame and number of the face."""
+    return {
+        (video, moment.image.input.frame, face.number): (face.track, moment.names.get(face.track, ""))
+        for moment in moments(view, view.frames(video), people)
+        for face in moment.faces
+    }

@@ -1,4 +1,4 @@
-"""Server of the review page, for this machine only.
+"""Server of the review pages, for this machine only.
 
 mien review out
 """
@@ -9,8 +9,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+import cv2
+import numpy as np
 import uvicorn
-from fastapi import FastAPI, Query, Request, Response
+from fastapi import FastAPI, HTTPException, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
 from pydantic import BaseModel
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -20,16 +22,24 @@ from mien.app.inference.pipeline import Analysis
 from mien.app.inference.wording import percent
 from mien.app.labeling.files import LabelingError
 from mien.app.labeling.images import encode_jpeg
+from mien.app.labeling.outputs import write_output
+from mien.app.labeling.pages import load_page
 from mien.app.labeling.records import STILL, Result
-from mien.app.labeling.review.corrections import DECISIONS, Correction, Corrections, decision
+from mien.app.labeling.review.agreement import agreement_page, check_reviewer, draw_sample
+from mien.app.labeling.review.corrections import MIN_IOU, Correction, Corrections, decision
+from mien.app.labeling.review.people import Action, People, edit_of
 from mien.app.labeling.review.sources import SourceReader
+from mien.app.labeling.timeline import moments
 from mien.app.labeling.view import View, open_view
+from mien.data.contract import Array
 from mien.data.contract.palette import hex_color
 
 HOST: Final = "127.0.0.1"
 PAGE: Final = 120
+FACES_OF_PERSON: Final = 12
 _VIEW_PX: Final = 1400
-_TEMPLATE: Final = Path(__file__).with_name("review.html")
+_FOLDER: Final = Path(__file__).parent
+_POLICY: Final = {"Content-Security-Policy": "default-src 'self' 'unsafe-inline'; img-src 'self' data:"}
 
 
 class Decision(BaseModel):
@@ -41,9 +51,21 @@ class Decision(BaseModel):
     label: str
 
 
-def serve_review(out: Path, port: int) -> None:
-    """Serve the page until Ctrl-C. Raises: FileNotFoundError, if `out` contains no run."""
-    app = create_review_app(out)
+class PeopleEdit(BaseModel):
+    """Request of the page: an edit about the person of a face."""
+
+    file: str
+    frame: int = 0
+    face: int = 0
+    action: Action
+    name: str = ""
+    other_frame: int | None = None
+    other_face: int = 0
+
+
+def serve_review(out: Path, port: int, sample: int = 0, reviewer: str = "") -> None:
+    """Serve the page until Ctrl-C. Raises: LabelingError, such as NoJournal if `out` contains no run."""
+    app = create_review_app(out, sample, reviewer)
     config = uvicorn.Config(app, host=HOST, port=port, log_level="warning", server_header=False)
     server = uvicorn.Server(config)
     server.config.load()
@@ -52,46 +74,57 @@ def serve_review(out: Path, port: int) -> None:
     server.run(sockets=[socket])
 
 
-def create_review_app(out: Path) -> FastAPI:
-    """Application with the page and its API, for one output folder. Raises: NoJournal."""
-    view, corrections = open_view(out, filtered=False), Corrections(out)
+def create_review_app(out: Path, sample: int = 0, reviewer: str = "") -> FastAPI:
+    """Application with the pages and their API, for one output folder.
+
+    With a sample, `reviewer` labels its faces without seeing the labels of the model. Raises: LabelingError.
+    """
+    view = open_view(out, filtered=False)
+    if sample:
+        check_reviewer(reviewer)
+    corrections, people = Corrections(out, reviewer), People(out)
+    drawn = draw_sample(out, sample) if sample else None
     app = FastAPI(title="Mien review", docs_url=None, redoc_url=None, openapi_url=None)
     # Otherwise, a page of another site could reach this port by DNS rebinding.
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost", "testserver"])
-    _add_page(app, view, out)
-    _add_faces(app, view, corrections)
-    _add_decisions(app, view, corrections)
+    app.add_exception_handler(LabelingError, lambda _, error: JSONResponse({"detail": str(error)}, status_code=422))
+    _add_faces(app, view, corrections, drawn)
+    _add_people(app, view, people)
+
+    @app.middleware("http")
+    async def only_this_page_writes(request: Request, call_next: Any) -> Any:
+        origin = request.headers.get("origin")
+        if request.method == "POST" and origin not in (None, f"{request.url.scheme}://{request.url.netloc}"):
+            return JSONResponse({"detail": "only this page may send decisions"}, status_code=403)
+        view.refresh()
+        return await call_next(request)
+
+    @app.get("/agreement")
+    def agreement() -> HTMLResponse:
+        return HTMLResponse(agreement_page(out), headers=_POLICY)
+
     return app
 
 
-def _add_page(app: FastAPI, view: View, out: Path) -> None:
+def _add_faces(app: FastAPI, view: View, corrections: Corrections, sample: list[Correction] | None) -> None:
     @app.get("/")
     def page() -> HTMLResponse:
-        text = _TEMPLATE.read_text(encoding="utf-8")
-        headers = {"Content-Security-Policy": "default-src 'self' 'unsafe-inline'; img-src 'self' data:"}
-        return HTMLResponse(text, headers=headers)
+        return HTMLResponse(load_page(_FOLDER / "review.html"), headers=_POLICY)
 
     @app.get("/api/run")
     def run() -> dict[str, Any]:
-        view.refresh()
         counts = view.labels()
-        return {
-            "folder": str(out.absolute()),
-            "model": view.model,
-            "precision": view.precision,
-            "detector": view.detector,
-            "labels": [
-                {"name": label, "count": counts.get(label, 0), "color": hex_color(label)} for label in view.expressions
-            ],
-        }
+        labels = [
+            {"name": label, "count": counts.get(label, 0), "color": hex_color(label)} for label in view.expressions
+        ]
+        return {"folder": str(view.out.absolute()), "labels": labels, "blind": sample is not None}
 
-
-def _add_faces(app: FastAPI, view: View, corrections: Corrections) -> None:
     @app.get("/api/faces")
     def faces(label: str = "", state: str = "open", offset: Annotated[int, Query(ge=0)] = 0) -> dict[str, Any]:
-        view.refresh()
         corrections.refresh()
-        cards = list(itertools.islice(_cards(view, corrections, label, state), offset, offset + PAGE))
+        chosen = _cards(view, corrections, label) if sample is None else _sampled(view, corrections, sample)
+        chosen = (card for card in chosen if state == "all" or (state == "reviewed") == bool(card["decision"]))
+        cards = list(itertools.islice(chosen, offset, offset + PAGE))
         return {"faces": cards, "reviewed": len(corrections), "more": len(cards) == PAGE}
 
     @app.get("/api/thumb/{row}/{face}")
@@ -103,59 +136,112 @@ def _add_faces(app: FastAPI, view: View, corrections: Corrections) -> None:
 
     @app.get("/api/photo")
     def photo(file: str, frame: int = STILL, face: int | None = None) -> Response:
-        view.refresh()
-        image = view.image(file, frame)
-        if image is None:
-            return JSONResponse({"detail": "no such image"}, status_code=404)
-        try:
-            with closing(SourceReader()) as reader:
-                pixels = reader.pixels(image)
-        except LabelingError as error:
-            return JSONResponse({"detail": str(error)}, status_code=410)
-        drawn = annotate(reduced(pixels, _VIEW_PX), _analysis(view, image, face))
+        image = _image(view, file, frame)
+        with closing(SourceReader()) as reader:
+            pixels = reader.pixels(image)
+        chosen = image.faces if face is None else image.faces[face : face + 1]
+        if sample is not None:
+            drawn = _boxed(pixels, [one.box_px for one in chosen])
+        else:
+            size = image.width or 1, image.height or 1
+            drawn = annotate(reduced(pixels, _VIEW_PX), Analysis(*size, chosen, view.detector, view.model, "", {}))
         return Response(encode_jpeg(drawn, 88), media_type="image/jpeg")
 
+    @app.post("/api/decisions")
+    def decide(body: Decision) -> dict[str, int]:
+        corrections.append(decision(_image(view, body.file, body.frame), body.face, body.label))
+        return {"reviewed": len(corrections)}
 
-def _cards(view: View, corrections: Corrections, label: str, state: str) -> Iterator[dict[str, Any]]:
-    """Faces in review order; `state` is open, reviewed or all."""
+
+def _add_people(app: FastAPI, view: View, people: People) -> None:
+    @app.get("/people")
+    def page() -> HTMLResponse:
+        return HTMLResponse(load_page(_FOLDER / "people.html"), headers=_POLICY)
+
+    @app.get("/api/people")
+    def persons() -> dict[str, Any]:
+        return {"videos": [_video(view, people, name) for name in view.videos()]}
+
+    @app.post("/api/people")
+    def edit(body: PeopleEdit) -> dict[str, Any]:
+        video = _image(view, body.file, body.frame)
+        other = None if body.other_frame is None else (_image(view, body.file, body.other_frame), body.other_face)
+        people.append(edit_of(video, body.action, who=body.face, other=other, name=body.name))
+        return persons()
+
+    @app.post("/api/timeline")
+    def timeline() -> dict[str, list[str]]:
+        return {"written": [path.name for path in write_output("timeline", view)]}
+
+
+def _image(view: View, file: str, frame: int) -> Result:
+    image = view.image(file, frame)
+    if image is None:
+        raise HTTPException(404, "no such image")
+    return image
+
+
+def _boxed(pixels: Array, boxes: list[Any]) -> Array:
+    """A copy of a photo with the boxes of faces, without their labels."""
+    drawn = np.array(pixels)
+    width = max(2, max(drawn.shape) // 300)
+    for x, y, box_width, box_height in boxes:
+        corner = round(x + box_width), round(y + box_height)
+        cv2.rectangle(drawn, (round(x), round(y)), corner, (255, 255, 255), width)
+    return reduced(drawn, _VIEW_PX)
+
+
+def _card(row: int, number: int, name: str, frame: int, correction: Correction | None) -> dict[str, Any]:
+    decided = correction.label if correction else None
+    return {"row": row, "face": number, "file": name, "frame": frame, "decision": decided}
+
+
+def _cards(view: View, corrections: Corrections, label: str) -> Iterator[dict[str, Any]]:
+    """Faces, least confident first."""
     matched: dict[int, dict[int, Correction]] = {}  # by row and number, for images with decisions
     for row, number, name, frame, predicted, confidence, sha256 in view.least_confident(label):
         if corrections.has(sha256, frame) and row not in matched:
             image = view.image(name, frame)
             matched[row] = corrections.of(image) if image else {}
-        correction = matched.get(row, {}).get(number)
-        if (state == "open" and correction) or (state == "reviewed" and not correction):
+        card = _card(row, number, name, frame, matched.get(row, {}).get(number))
+        yield card | {"predicted": predicted, "confidence": round(confidence, 4), "percent": percent(confidence)}
+
+
+def _sampled(view: View, corrections: Corrections, sample: list[Correction]) -> Iterator[dict[str, Any]]:
+    """Faces of the sample that the run still has, without labels."""
+    for drawn in sample:
+        image = view.image_of(drawn.file_sha256, drawn.frame)
+        face = max(image.faces, key=drawn.overlap, default=None) if image else None
+        if image is None or face is None or drawn.overlap(face) < MIN_IOU:
             continue
-        yield {
-            "row": row,
-            "face": number,
-            "file": name,
-            "frame": frame,
-            "predicted": predicted,
-            "confidence": round(confidence, 4),
-            "percent": percent(confidence),
-            "decision": correction.label if correction else None,
+        correction = corrections.of(image).get(face.number)
+        card = _card(image.input.row or 0, face.number, image.input.name, drawn.frame, correction)
+        yield card | {"predicted": "", "percent": ""}
+
+
+def _video(view: View, people: People, name: str) -> dict[str, Any]:
+    """People of a video, each with a few faces, evenly in time."""
+    persons: dict[int, list[dict[str, Any]]] = {}
+    names: dict[int, str] = {}
+    sha256: str | None = None
+    for moment in moments(view, view.frames(name), people):
+        names, sha256, image = moment.names, moment.image.sha256, moment.image.input
+        for face in moment.faces:
+            where = {"row": image.row, "frame": image.frame, "face": face.number, "time_s": moment.time_s}
+            persons.setdefault(face.track, []).append(where)
+    listed = [
+        {
+            "number": number,
+            "name": names.get(number, ""),
+            "frames": len(faces),
+            "from_s": faces[0]["time_s"],
+            "to_s": faces[-1]["time_s"],
+            "faces": [faces[place] for place in _evenly(len(faces))],
         }
+        for number, faces in sorted(persons.items())
+    ]
+    return {"file": name, "people": listed, "edits": len(people.of(sha256))}
 
 
-def _add_decisions(app: FastAPI, view: View, corrections: Corrections) -> None:
-    @app.post("/api/decisions")
-    def decide(request: Request, body: Decision) -> Response:
-        origin = request.headers.get("origin")
-        if origin is not None and origin != f"{request.url.scheme}://{request.url.netloc}":
-            return JSONResponse({"detail": "only this page may send decisions"}, status_code=403)
-        view.refresh()
-        image = view.image(body.file, body.frame)
-        if image is None:
-            return JSONResponse({"detail": "no such image"}, status_code=404)
-        try:
-            corrections.append(decision(image, body.face, body.label))
-        except LabelingError as error:
-            return JSONResponse({"detail": str(error), "expected": DECISIONS}, status_code=422)
-        return JSONResponse({"reviewed": len(corrections)})
-
-
-def _analysis(view: View, image: Result, only: int | None) -> Analysis:
-    """Stored faces of an image for drawing: all, or one of them."""
-    chosen = image.faces if only is None else image.faces[only : only + 1]
-    return Analysis(image.width or 1, image.height or 1, chosen, view.detector, view.model, "", {})
+def _evenly(count: int) -> list[int]:
+    return sorted({round(place) for place in np.linspace(0, count - 1, min(count, FACES_OF_PERSON))})

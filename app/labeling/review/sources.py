@@ -1,11 +1,14 @@
 """Pixels of labeled images, read from their sources."""
 
-from mien.app.labeling.containers import BrokenContainer, FrameReader, read_member
+from contextlib import ExitStack
+
+from mien.app.errors import PayloadTooLarge
+from mien.app.labeling.containers import BrokenContainer, FrameReader, read_member, read_page
 from mien.app.labeling.files import LabelingError
-from mien.app.labeling.options import MAX_PIXELS
-from mien.app.labeling.reading import open_file
+from mien.app.labeling.options import MAX_BYTES, MAX_PIXELS
+from mien.app.labeling.raw import decode_image
+from mien.app.labeling.reading import local_file, read_file
 from mien.app.labeling.records import Input, Result
-from mien.data import contract
 from mien.data.contract import Array, DecodeError
 
 
@@ -13,31 +16,35 @@ class SourceReader:
     """Reads images from their sources; the frames of a video are decoded once if they are read in order."""
 
     def __init__(self) -> None:
+        self._opened = ExitStack()
+        self._path = b""
         self._video: FrameReader | None = None
 
     def close(self) -> None:
         """Close the last video."""
-        if self._video is not None:
-            self._video.close()
+        self._opened.close()
 
     def pixels(self, image: Result) -> Array:
         """The pixels of an image, (H, W, 3) uint8 RGB. Raises: LabelingError, if its source is gone or was changed."""
         name = image.input.name
         try:
             pixels = self._read(image.input)
-        except (OSError, BrokenContainer, DecodeError) as error:
+        except (OSError, BrokenContainer, DecodeError, PayloadTooLarge) as error:
             raise LabelingError(f"{name} can no longer be read ({error}): label the folder again.") from error
         if pixels.shape[:2] != (image.height, image.width):
             raise LabelingError(f"{name} is not the image that was labeled: label the folder again.")
         return pixels
 
     def _read(self, item: Input) -> Array:
+        if item.kind == "pages":
+            with local_file(item.path) as path:
+                return read_page(path, item.frame, MAX_PIXELS)
         if item.is_frame:
-            if self._video is None or self._video.path != item.path or self._video.next_frame > item.frame:
+            if self._video is None or self._path != item.path or self._video.next_frame > item.frame:
                 self.close()
-                self._video = FrameReader(item.path)
+                self._video = FrameReader(self._opened.enter_context(local_file(item.path)))
+                self._opened.callback(self._video.close)
+                self._path = item.path
             return self._video.read(item.frame)
-        if item.kind != "file":
-            return contract.decode(read_member(item), max_pixels=MAX_PIXELS)
-        with open_file(item.path) as file:
-            return contract.decode(file.read(), max_pixels=MAX_PIXELS)
+        payload = read_file(item.path, MAX_BYTES) if item.kind == "file" else read_member(item)
+        return decode_image(item.name, payload, MAX_PIXELS)

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -33,14 +34,21 @@ def out(artifact: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return base / "out"
 
 
-@pytest.fixture(scope="module")
-def address(out: Path) -> Iterator[str]:
+@contextmanager
+def served(out: Path) -> Iterator[str]:
+    """Address of the review page of an output folder."""
     command = [sys.executable, "-m", "mien", "review", out, "--port", "0"]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     yield process.stdout.readline().split()[2].rstrip("/")
     process.terminate()
     process.communicate(timeout=20)
+
+
+@pytest.fixture(scope="module")
+def address(out: Path) -> Iterator[str]:
+    with served(out) as address:
+        yield address
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from tests.support import ROOT, encoded
 TABLES = ("csv", "files", "jsonl", "parquet", "coco", "label-studio", "report")
 # A detector that costs next to nothing, so that the machinery around it is what is measured; it finds none to three
 # faces, so that batches differ in size.
-PROGRAM = """
+FIXED = """
 import json
 import sys
 from dataclasses import asdict
@@ -40,9 +40,38 @@ class Fixed:
         return [Face(Box(20.0, 20.0, 70.0, 80.0), points, 0.9)] * (int(image[0, 0].sum()) % 4)
 
 pipeline.create_detector = lambda settings: Fixed()
+"""
+PROGRAM = f"""{FIXED}
 folder, out, artifact, outputs = sys.argv[1:]
 settings = lambda: Settings(model=Path(artifact), device="cpu")
 print(json.dumps(asdict(measure(Path(folder), Path(out), settings, outputs=tuple(outputs.split(",")), workers=2))))
+"""
+# Half of a folder is labeled, then the rest; then it is scanned again, moved, and its folders are renamed.
+SCALE = f"""{FIXED}
+from benchmarks.labeling_memory import peak_rss_mb
+from mien.app.labeling.options import LabelOptions
+from mien.app.labeling.progress import Reporter
+from mien.app.labeling.run import label
+folder, out, artifact = map(Path, sys.argv[1:4])
+count = int(sys.argv[4])
+settings = Settings(model=artifact, device="cpu")
+def run(folder, limit=None):
+    options = LabelOptions(inputs=[str(folder)], out=out, outputs=["csv"], workers=2, limit=limit)
+    return label(options, settings, Reporter())
+half, rest = run(folder, count // 2), run(folder)
+rescan = run(folder)
+moved = run(folder.rename(folder.with_name("moved")))
+folder = folder.with_name("moved")
+for path in list(folder.iterdir()):
+    path.rename(path.with_name("renamed " + path.name))
+renamed = run(folder)
+assert half.new + rest.new == count and rescan.new == moved.new == renamed.new == 0
+assert moved.reused == renamed.reused == count
+print(json.dumps(dict(
+    ms_per_image=1000 * (half.seconds + rest.seconds) / count, rescan_s=rescan.total_seconds,
+    resume_s=rest.total_seconds - rest.seconds, moved_s=moved.total_seconds, renamed_s=renamed.total_seconds,
+    peak_rss_mb=peak_rss_mb(),
+)))
 """
 
 
@@ -86,6 +115,22 @@ def test_memory_stays_flat_over_a_hundred_thousand_files(tmp_path: Path, artifac
     assert abs(figures["growth_mb_per_10000"]) < 1.0
     assert figures["rss_mb_end"] - figures["rss_mb_fifth"] < 15
     assert figures["writing_mb"] - figures["rss_mb_end"] < 120  # Parquet: the library, and groups of 16,000 rows
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("count", [5_000, 20_000, 100_000])
+def test_rescans_resumes_and_moves_take_time_in_proportion(tmp_path: Path, artifact: Path, count: int) -> None:
+    make_photos(tmp_path / "photos", count)
+    command = [sys.executable, "-c", SCALE, tmp_path / "photos", tmp_path / "out", artifact, str(count)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    figures: dict[str, float] = json.loads(done.stdout)
+    row = [f"{count:,}", *(f"{value:.{2 if name.endswith('_s') else 1}f}" for name, value in figures.items())]
+    print(f"\n| images | {' | '.join(figures)} |\n| {' | '.join(row)} |")
+    for step in ("rescan_s", "moved_s", "renamed_s"):
+        assert figures[step] < 1 + count * 0.002, step
+    assert figures["peak_rss_mb"] < 400
 
 
 class Poisoned:

@@ -142,3 +142,9 @@ def test_machines_that_differ_are_named_with_the_difference() -> None:
         cluster.NotReady, match=r"10\.0\.0\.2 differs from 10\.0\.0\.1: detector builtin instead of yunet"
     ):
         cluster.agreed(found)
+
+
+@pytest.mark.parametrize(("second", "common"), [("fp32", "fp32"), ("int8", "int8")])
+def test_machines_run_in_fp32_if_only_some_gain_from_int8(second: str, common: str) -> None:
+    found = {"a": {"model": "m", "precision": "int8"}, "b": {"model": "m", "precision": second}}
+    assert cluster.agreed(cluster.same_precision(found)) == {"model": "m", "precision": common}

@@ -11,14 +11,17 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import cv2
+import numpy as np
 import pytest
 from PIL import Image
 
 from mien import app
 from mien.app.labeling import engine, run
 from tests.albums import face_photo, rows_of, write_photos, write_video
+from tests.camera_raw import dng
 from tests.integration.labeling.conftest import Mien, resize
-from tests.support import encoded
+from tests.support import encoded, gradient_image
 from tests.videos import with_durations, with_index_first, write_mp4
 
 
@@ -57,6 +60,17 @@ def test_a_third_of_a_video_is_an_error_and_its_frames_are_labeled(mien: Mien, t
     assert {row["status"] for row in frames} == {"ok"}
 
 
+def test_scenes_give_one_frame_each(mien: Mien, tmp_path: Path) -> None:
+    dark, light = np.zeros((144, 176, 3), np.uint8), np.full((144, 176, 3), 220, np.uint8)
+    writer = cv2.VideoWriter(str(tmp_path / "clip.avi"), cv2.VideoWriter.fourcc(*"MJPG"), 10.0, (176, 144))
+    for scene in (dark, light, dark):
+        for number in range(10):
+            writer.write(scene + np.uint8(number))  # slow changes are no cut
+    writer.release()
+    assert mien("label", tmp_path / "clip.avi", "--out", tmp_path / "out", "--scenes", "--quiet").exit_code == 0
+    assert [row["frame"] for row in rows_of(tmp_path / "out")] == ["0", "10", "20"]
+
+
 def test_frames_per_second_are_even_where_the_frame_rate_is_not(mien: Mien, tmp_path: Path) -> None:
     path = write_mp4(tmp_path / "clip.mp4", frames=40)
     with_durations(path, [0.1] * 20 + [1.9] * 20)
@@ -76,14 +90,14 @@ def test_a_pipe_that_replaces_a_file_after_the_scan_does_not_block_the_run(
 ) -> None:
     path = photos / name
     path.write_bytes(jpeg(2))
-    real = run.label_inputs
+    real = engine.Run.label
 
-    def swapped(*arguments: Any) -> bool:
+    def swapped(label_run: engine.Run) -> bool:
         path.unlink()
         os.mkfifo(path)
-        return real(*arguments)
+        return real(label_run)
 
-    monkeypatch.setattr(run, "label_inputs", swapped)
+    monkeypatch.setattr(engine.Run, "label", swapped)
     assert mien("label", photos, "--out", tmp_path / "out", "--quiet").exit_code == 0
     (row,) = [row for row in rows_of(tmp_path / "out") if row["file"] == name]
     assert (row["status"], row["reason"]) == ("skipped", "special_file")
@@ -262,16 +276,14 @@ def test_small_and_uncertain_faces_are_left_out_and_come_back(mien: Mien, photos
 # Formats
 
 
-def test_avif_and_heic_are_read_where_they_can_be_and_raw_is_an_error(mien: Mien, tmp_path: Path) -> None:
+def test_avif_is_read_and_heic_is_read_or_an_error(mien: Mien, tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
     (folder / "a.avif").write_bytes(encoded(face_photo(), "AVIF"))
-    (folder / "b.nef").write_bytes(b"II*\0" + b"\0" * 200)
     (folder / "c.heic").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + b"\0" * 100)
     assert mien("label", folder, "--out", tmp_path / "out", "--quiet").exit_code == 3
     found = {row["file"]: row for row in rows_of(tmp_path / "out")}
     assert found["a.avif"]["status"] == "ok"
-    assert (found["b.nef"]["status"], found["b.nef"]["reason"]) == ("error", "unsupported")
     assert found["c.heic"]["status"] == "error"
 
 
@@ -296,6 +308,63 @@ def test_photos_that_cannot_be_read_are_errors_whatever_their_name(mien: Mien, t
     assert {statuses[name][0] for name in ("IMG_0001", "x.jpg_original", "x.mpo")} == {"error"}
     assert statuses["notes"] == statuses["main.ts"] == ("skipped", "not_an_image")
     assert statuses["clip.flv"] == ("ok", "")
+
+
+def test_camera_raw_is_labeled_from_its_full_preview_or_developed(mien: Mien, tmp_path: Path) -> None:
+    pytest.importorskip("rawpy", reason="rawpy is not installed: camera raw is not tested")
+    folder = tmp_path / "in"
+    folder.mkdir()
+    upright, other = face_photo(448), gradient_image(448, 448)
+    sideways = np.ascontiguousarray(np.rot90(upright))  # orientation 6 turns it back
+    full, small = encoded(sideways, "JPEG"), encoded(face_photo(112), "JPEG")
+    (folder / "a-developed.dng").write_bytes(dng(sideways, orientation=6))
+    (folder / "b-preview.nef").write_bytes(
+        dng(gradient_image(448, 448), orientation=6, preview=full, preview_px=(448, 448))
+    )
+    (folder / "c-thumbnail.arw").write_bytes(dng(other, preview=small, preview_px=(112, 112)))
+    (folder / "d-cut.dng").write_bytes(dng(upright)[:5000])
+    Image.fromarray(upright).save(folder / "e-plain.png")
+    options = ("--out", tmp_path / "out", "--write", "csv", "--quiet")
+    assert mien("label", folder, *options).exit_code == 3
+    rows = {row["file"].split(".")[0]: row for row in rows_of(tmp_path / "out")}
+    assert {name: row["status"] for name, row in rows.items()} == {
+        "a-developed": "ok",
+        "b-preview": "ok",
+        "c-thumbnail": "no_face",
+        "d-cut": "error",
+        "e-plain": "ok",
+    }
+    for name in ("a-developed", "b-preview"):
+        for column in ("x", "y", "width", "height"):
+            assert float(rows[name][column]) == pytest.approx(float(rows["e-plain"][column]), abs=25), (name, column)
+    assert mien("review", tmp_path / "out", "--export", tmp_path / "faces", "--all").exit_code == 0
+
+
+def test_pages_of_a_tiff_are_frames_and_one_page_is_a_still_image(mien: Mien, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    first, *others = [Image.fromarray(face_photo(variant=number)) for number in range(3)]
+    first.save(folder / "scans.TIF", save_all=True, append_images=others)
+    first.save(folder / "one.tif")
+    (folder / "cut.tiff").write_bytes((folder / "scans.TIF").read_bytes()[:-20_000])
+    command = ("label", folder, "--out", tmp_path / "out", "--write", "csv,files,annotated,timeline", "--json-log")
+    mien(*command, "--limit", "2")
+    assert mien(*command).exit_code == 3
+    rows = rows_of(tmp_path / "out")
+    assert [(row["frame"], row["time_s"]) for row in rows if row["file"] == "scans.TIF"] == [
+        ("0", ""),
+        ("1", ""),
+        ("2", ""),
+    ]
+    assert [row["frame"] for row in rows if row["file"] == "one.tif"] == [""]
+    assert len({row["x"] for row in rows if row["file"] == "scans.TIF"}) > 1, "pages differ"
+    files = {row["file"]: row for row in rows_of(tmp_path / "out", "files.csv")}
+    assert (files["scans.TIF"]["frames"], files["scans.TIF"]["faces"], files["one.tif"]["frames"]) == ("3", "3", "")
+    assert (tmp_path / "out" / "annotated" / "scans.TIF" / "frame_00000002.jpg").exists()
+    assert rows_of(tmp_path / "out", "timeline.csv") == []
+    assert json.loads(mien(*command).stderr.splitlines()[-1])["new"] == 0
+    assert mien("review", tmp_path / "out", "--export", tmp_path / "faces", "--all").exit_code == 0
+    assert len(list((tmp_path / "faces").rglob("scans.TIF*.png"))) == 3
 
 
 def test_heic_is_read_with_its_extra(mien: Mien, tmp_path: Path) -> None:
@@ -327,9 +396,8 @@ def test_a_log_of_json_lines_holds_nothing_else(mien: Mien, photos: Path, tmp_pa
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--bogus",), "No such option: --bogus"),
         (("--workers", "many"), "valid integer"),
-        (("--every", "2", "--per-second", "1"), "cannot be combined"),
+        (("--every", "2", "--scenes"), "cannot be combined"),
         (("--write", "cvs"), "expected one or more of annotated"),
     ],
 )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mien.app.inference.detect import Box
-from mien.app.inference.drawing import Rectangle, annotate, place_tags
+from mien.app.inference.drawing import Rectangle, annotate, place_tags, reduced
 from mien.app.inference.pipeline import Analysis, LabeledFace
 from mien.data.contract import EIGHT_LABELS, LABELS, Array
 from mien.data.contract.palette import COLORS, hex_color
@@ -71,3 +71,8 @@ def test_every_expression_has_its_own_color() -> None:
     assert tuple(COLORS) == EIGHT_LABELS
     assert len({hex_color(label) for label in EIGHT_LABELS}) == len(EIGHT_LABELS)
     assert hex_color("happiness") == "#e69f00"
+
+
+def test_images_are_reduced_and_never_enlarged() -> None:
+    assert reduced(np.zeros((1500, 3000, 3), np.uint8), 1600).shape == (800, 1600, 3)
+    assert reduced(GRAY, 1600) is GRAY

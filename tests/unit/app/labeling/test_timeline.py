@@ -4,7 +4,8 @@ import io
 import itertools
 import math
 import re
-from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +14,10 @@ import pytest
 
 from mien.app.inference.detect import Box
 from mien.app.inference.pipeline import LabeledFace
+from mien.app.labeling.files import LabelingError
+from mien.app.labeling.images import encode_jpeg
 from mien.app.labeling.records import Input, Result
+from mien.app.labeling.review.people import Action, People, edit_of
 from mien.app.labeling.timeline import COLUMNS, RULES, clock, rows, write_page
 from mien.data.contract import LABELS
 from tests.albums import rows_of
@@ -31,15 +35,19 @@ def face(number: int, box: tuple[float, float, float, float], label: int) -> Lab
 
 
 def image(frame: int, time_s: float, *faces: LabeledFace, name: str = "clip.mp4") -> Result:
-    item = Input(name, "video", name.encode(), 1, parent=1, frame=frame, time_s=time_s)
-    return Result(item, "ok" if faces else "no_face", width=400, height=300, faces=faces)
+    item = Input(name, "video", f"/{name}".encode(), 1, parent=1, frame=frame, time_s=time_s)
+    return Result(item, "ok" if faces else "no_face", sha256=name, width=400, height=300, faces=faces)
 
 
-def view(*images: Result) -> Any:
-    def listed() -> Iterator[Result]:
-        yield from images
-
-    return SimpleNamespace(images=listed, expressions=LABELS, facts={"abstain_threshold": "0.5"})
+def view(*images: Result, out: Path = Path("nowhere")) -> Any:
+    return SimpleNamespace(
+        images=lambda: iter(images),
+        frames=lambda name: (image for image in images if image.input.name == name),
+        thumb=lambda *_: None,
+        expressions=LABELS,
+        facts={"abstain_threshold": "0.5"},
+        out=out,
+    )
 
 
 def test_persons_keep_their_number_and_a_video_begins_with_person_1() -> None:
@@ -64,18 +72,62 @@ def test_a_person_is_tracked_if_frames_are_seconds_apart() -> None:
     assert {row["person"] for row in rows(view(*frames))} == {1}
 
 
+def portrait(seed: int) -> bytes:
+    """A thumbnail of a face that looks like no other."""
+    cells = np.random.default_rng(seed).integers(0, 255, (8, 8, 3), np.uint8)
+    return encode_jpeg(np.repeat(np.repeat(cells, 12, axis=0), 12, axis=1))
+
+
+def test_people_keep_their_numbers_when_they_cross_or_return() -> None:
+    anna, ben = (replace(face(0, LEFT, HAPPY), thumb=portrait(seed)) for seed in (1, 2))
+
+    def at(person: LabeledFace, number: int, x: float) -> LabeledFace:
+        return replace(person, number=number, box_px=Box(x, 0.0, 50.0, 50.0))
+
+    frames = [image(0, 0.0, at(anna, 0, 0), at(ben, 1, 100)), image(1, 0.5, at(anna, 0, 60), at(ben, 1, 40))]
+    frames += [image(2, 1.0, at(ben, 0, 0), at(anna, 1, 100)), image(3, 1.5, at(ben, 0, 0))]
+    frames += [image(4, 5.0, at(anna, 0, 300), at(ben, 1, 0))]
+    assert [row["person"] for row in rows(view(*frames))] == [1, 2, 1, 2, 2, 1, 2, 1, 2]
+
+
+def test_people_are_merged_split_and_named(tmp_path: Path) -> None:
+    frames = [image(number, number * 0.1, face(0, LEFT, HAPPY), face(1, RIGHT, SAD)) for number in range(6)]
+
+    def persons() -> list[tuple[object, object]]:
+        return [(row["person"], row["name"]) for row in rows(view(*frames, out=tmp_path))]
+
+    def edit(action: Action, who: Result, number: int, **given: Any) -> None:
+        People(tmp_path).append(edit_of(who, action, who=number, **given))
+
+    edit("name", frames[5], 1, name="Ben")
+    assert persons() == [(1, None), (2, "Ben")] * 6
+    edit("split", frames[3], 0)
+    assert persons() == [(1, None), (2, "Ben")] * 3 + [(3, None), (2, "Ben")] * 3
+    edit("merge", frames[0], 1, other=(frames[4], 0))
+    assert persons() == [(1, None), (3, "Ben")] * 3 + [(3, "Ben"), (3, "Ben")] * 3
+    assert "<h3>Ben " in page_of(*frames, out=tmp_path)
+    with (tmp_path / "people.jsonl").open("ab") as file:
+        file.write(b'{"truncated')
+    edit("undo", frames[0], 0)
+    assert persons() == [(1, None), (2, "Ben")] * 3 + [(3, None), (2, "Ben")] * 3
+    frames = [image(number, number * 0.1, face(0, RIGHT, HAPPY)) for number in range(6)]  # another detector
+    assert persons() == [(1, "Ben")] * 6, "names stay with the place of a face, not with its number"
+    with pytest.raises(LabelingError, match="number 7"):
+        edit("split", frames[0], 7)
+
+
 def test_probabilities_are_smoothed_with_the_stated_time_constant() -> None:
     frames = [image(0, 0.0, face(0, LEFT, HAPPY)), image(1, RULES.settle_s, face(0, LEFT, SAD))]
     first, second = rows(view(*frames))
     assert first["p_happiness"] == pytest.approx(0.88)
     assert second["p_sadness"] == pytest.approx(0.02 + (1 - math.exp(-1)) * 0.86, abs=1e-5)
-    assert "time constant 0.5 s" in COLUMNS[-1].meaning
+    assert "time constant 0.5 s" in COLUMNS[-2].meaning
     assert RULES.settle_s == 0.5
 
 
-def page_of(*images: Result) -> str:
+def page_of(*images: Result, out: Path = Path("nowhere")) -> str:
     file = io.StringIO()
-    write_page(view(*images), file)
+    write_page(view(*images, out=out), file)
     return file.getvalue()
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
@@ -17,6 +18,7 @@ from mien.app.labeling.journal import Journal
 from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.progress import Reporter
 from mien.app.labeling.review import class_folders
+from mien.app.labeling.review.agreement import measure
 from mien.app.labeling.review.corrections import Corrections
 from mien.app.labeling.review.export import write_export
 from mien.app.labeling.review.server import create_review_app
@@ -24,6 +26,7 @@ from mien.app.labeling.run import label
 from mien.app.labeling.view import View
 from mien.data.contract import decode
 from mien.data.readers.folders import Folders
+from tests.albums import rows_of
 from tests.unit.app.labeling.conftest import Labeled
 
 
@@ -244,6 +247,59 @@ def test_an_export_killed_at_any_step_is_repaired_by_the_next(
     write_export(own.out, target, everything=True)
     assert sorted(target.rglob("*")) == before
     assert [path.name for path in tmp_path.iterdir() if path.name != "out"] == ["faces"]
+
+
+def test_people_of_a_video_are_named_and_the_timeline_and_exports_follow(
+    page: TestClient, own: Labeled, tmp_path: Path
+) -> None:
+    assert "People in videos" in page.get("/people").text
+    (video,) = page.get("/api/people").json()["videos"]
+    (person,) = video["people"]
+    assert (video["file"], person["number"], person["frames"], len(person["faces"])) == ("clip.avi", 1, 2, 2)
+    assert decode(page.get(f"/api/thumb/{person['faces'][0]['row']}/0").content).shape == (96, 96, 3)
+    body = {"file": "clip.avi", "frame": 1, "face": 0, "action": "name", "name": "Anna"}
+    assert page.post("/api/people", json=body).json()["videos"][0]["people"][0]["name"] == "Anna"
+    assert page.post("/api/people", json=body | {"face": 9}).status_code == 422
+    assert page.post("/api/people", json=body, headers={"Origin": "https://example.org"}).status_code == 403
+    assert page.post("/api/timeline", json={}).json() == {"written": ["timeline.csv", "timeline.html"]}
+    assert {row["name"] for row in rows_of(own.out, "timeline.csv")} == {"Anna"}
+    write_export(own.out, tmp_path / "faces", everything=True)
+    named = {row["file"]: row["name"] for row in rows_of(tmp_path / "faces", "manifest.csv")}
+    assert named == {"clip.avi": "Anna"} | {f"{number}.jpg": "" for number in range(5)}
+
+
+def test_reviewers_label_the_same_faces_unseen_and_their_agreement_is_measured(own: Labeled) -> None:
+    pytest.importorskip("statsmodels", reason="statsmodels is not installed: agreement is not tested")
+    answers = {"anna": ["anger"] * 3 + ["fear"] * 2, "ben": ["anger"] * 2 + ["fear"] * 3, "cleo": ["anger", "fear"] * 2}
+    for reviewer, labels in answers.items():
+        page = TestClient(create_review_app(own.out, 5, reviewer))
+        faces = faces_of(page)
+        assert len(faces) == 5
+        assert {(face["predicted"], face["percent"]) for face in faces} == {("", "")}
+        assert page.get("/api/photo", params={"file": faces[0]["file"], "frame": faces[0]["frame"]}).status_code == 200
+        for face, given in zip(faces, labels, strict=False):  # Cleo leaves one out
+            assert decide(page, face["file"], given, frame=face["frame"], face=face["face"]) == 200
+        assert len(faces_of(page)) == 5 - len(labels)
+    results = {kappa.raters: kappa for kappa in measure(own.out)}
+    pair, everyone = results["anna", "ben"], results["anna", "ben", "cleo"]
+    assert (pair.faces, pair.share) == (5, 0.8)
+    # Cohen 1960: observed 4/5, by chance 3/5 * 2/5 + 2/5 * 3/5
+    expected = (0.8 - 0.48) / (1 - 0.48)
+    assert pair.kappa == pytest.approx(expected, abs=1e-3)
+    assert pair.low is not None
+    assert pair.high is not None
+    assert pair.low < expected < pair.high
+    # Fleiss 1971, on the four faces that all have labeled
+    votes = np.array([[3, 0], [2, 1], [2, 1], [0, 3]])
+    observed, chance = ((votes**2).sum(axis=1) - 3).mean() / 6, ((votes.sum(axis=0) / 12) ** 2).sum()
+    assert (everyone.faces, everyone.kappa) == (4, pytest.approx((observed - chance) / (1 - chance), abs=1e-3))
+    assert [raters for raters in results if "model" in raters][-1] == ("majority of reviewers", "model")
+    assert "0.62" in page.get("/agreement").text
+    assert not (own.out / CORRECTIONS).exists()
+    with pytest.raises(LabelingError, match="sample of 5 faces"):
+        create_review_app(own.out, 6, "anna")
+    with pytest.raises(LabelingError, match="reviewer"):
+        create_review_app(own.out, 5, "../anna")
 
 
 def test_a_folder_without_a_run_is_named(tmp_path: Path) -> None:

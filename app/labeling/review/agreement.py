@@ -1,0 +1,184 @@
+"""Agreement of reviewers with each other and with the model, on a sample of faces that all of them label unseen.
+
+mien review out --sample 200 --reviewer anna
+"""
+
+import hashlib
+import heapq
+import importlib.util
+import itertools
+import json
+import re
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from html import escape
+from pathlib import Path
+from string import Template
+from typing import Any, Final
+
+import numpy as np
+
+from mien.app.labeling.files import REVIEWS, LabelingError
+from mien.app.labeling.pages import load_page
+from mien.app.labeling.review.corrections import DECISIONS, Correction, Corrections, decision
+from mien.app.labeling.view import View, open_view
+from mien.data.atomic import write_atomic
+
+SAMPLE: Final = "sample.json"
+MODEL: Final = "model"
+MAJORITY: Final = "majority of reviewers"
+_NAME: Final = re.compile(r"[\w.-]{1,40}")
+_RESAMPLES: Final = 1_000
+_TEMPLATE: Final = Path(__file__).with_name("agreement.html")
+
+
+@dataclass(frozen=True, slots=True)
+class Kappa:
+    """Agreement of two raters (Cohen) or of all reviewers (Fleiss), with its 95 % interval; None if undefined.
+
+    Attributes:
+        faces: number of faces that these raters labeled; share: that got the same label from all of them.
+    """
+
+    raters: tuple[str, ...]
+    faces: int
+    share: float
+    kappa: float | None
+    low: float | None
+    high: float | None
+
+
+def check_reviewer(name: str) -> None:
+    """Check a reviewer's name, which is the name of a file. Raises: LabelingError."""
+    if _NAME.fullmatch(name) is None or name in (MODEL, "sample"):
+        raise LabelingError(f"reviewer {name!r}: expected a name of up to 40 letters, digits, dots, - and _.")
+
+
+def draw_sample(out: Path, count: int) -> list[Correction]:
+    """Faces of the sample, drawn and stored by the first call. Raises: LabelingError, for another number.
+
+    The sample is stratified: each expression has the share that it has among the labels, and at least one face. Its
+    faces are those with the smallest hashes, so the draw is repeatable.
+    """
+    path = out / REVIEWS / SAMPLE
+    if path.exists():
+        faces = [Correction(**values) for values in json.loads(path.read_text(encoding="utf-8"))["faces"]]
+        if len(faces) != count:
+            raise LabelingError(
+                f"{path} has a sample of {len(faces)} faces: add --sample {len(faces)}, or remove the folder {REVIEWS} "
+                "to begin another one."
+            )
+        return faces
+    with closing(open_view(out, filtered=False)) as view:
+        counts = view.labels()
+        if sum(counts.values()) < count:
+            raise LabelingError(f"--sample {count}: {out} has {sum(counts.values())} faces.")
+        smallest: dict[str, list[tuple[str, Correction]]] = {}
+        for label, share in _strata(counts, count).items():
+            keyed = ((_digest(face), face) for face in _faces(view, label))
+            smallest[label] = heapq.nsmallest(share, keyed, key=lambda pair: pair[0])
+    drawn = [face for _, face in sorted(itertools.chain(*smallest.values()), key=lambda pair: pair[0])]
+    write_atomic(path, json.dumps({"faces": [asdict(face) for face in drawn]}, ensure_ascii=False))
+    return drawn
+
+
+def _strata(counts: dict[str, int], total: int) -> dict[str, int]:
+    """Faces per label in proportion to `counts`, at least one each, by the largest remainders."""
+    shares = {label: max(1.0, total * count / sum(counts.values())) for label, count in counts.items()}
+    strata = {label: int(share) for label, share in shares.items()}
+    by_remainder = sorted(shares, key=lambda label: strata[label] - shares[label])
+    for label in itertools.islice(itertools.cycle(by_remainder), max(0, total - sum(strata.values()))):
+        strata[label] += 1
+    while sum(strata.values()) > max(total, len(strata)):
+        strata[max(strata, key=lambda label: strata[label])] -= 1
+    return strata
+
+
+def _faces(view: View, label: str) -> Iterator[Correction]:
+    for _, number, name, frame, _, _, _ in view.least_confident(label):
+        image = view.image(name, frame)
+        if image is not None:
+            yield decision(image, number, label)
+
+
+def _digest(face: Correction) -> str:
+    return hashlib.sha256(f"{face.file_sha256} {face.frame} {face.box}".encode()).hexdigest()
+
+
+def measure(out: Path) -> list[Kappa]:
+    """Cohen's kappa of each pair of raters, and Fleiss' kappa of all reviewers if there are several.
+
+    Raises: LabelingError, if there is no sample, or if statsmodels is not installed.
+    """
+    path = out / REVIEWS / SAMPLE
+    if not path.exists():
+        raise LabelingError(f"{out} has no sample: mien review {out} --sample 200 --reviewer NAME")
+    if importlib.util.find_spec("statsmodels") is None:
+        raise LabelingError("agreement: statsmodels is not installed. Run `pip install statsmodels`.")
+    faces = [Correction(**values) for values in json.loads(path.read_text(encoding="utf-8"))["faces"]]
+    reviewers = {path.stem: Corrections(out, path.stem) for path in sorted((out / REVIEWS).glob("*.jsonl"))}
+    ratings = {name: [corrections.label_of(face) for face in faces] for name, corrections in reviewers.items()}
+    groups: list[tuple[str, ...]] = list(itertools.combinations([*ratings, MODEL], 2))
+    if len(ratings) > 1:
+        groups.append((MAJORITY, MODEL))
+    if len(ratings) > 2:  # the kappa of Fleiss
+        groups.append(tuple(ratings))
+    ratings[MAJORITY] = [_majority(labels) for labels in zip(*ratings.values(), strict=True)]
+    ratings[MODEL] = [face.predicted for face in faces]
+    with warnings.catch_warnings():  # a resample with one label has no kappa, and raters without chance no variance
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return [_kappa(group, [ratings[name] for name in group]) for group in groups]
+
+
+def _majority(labels: tuple[str | None, ...]) -> str | None:
+    given = [label for label in labels if label]
+    if not given:
+        return None
+    label, votes = Counter(given).most_common(1)[0]
+    return label if votes > len(given) / 2 else None
+
+
+def _kappa(raters: tuple[str, ...], ratings: list[list[str | None]]) -> Kappa:
+    from scipy.stats import bootstrap
+    from statsmodels.stats.inter_rater import aggregate_raters, cohens_kappa, fleiss_kappa
+
+    common = [labels for labels in zip(*ratings, strict=True) if all(labels)]
+    codes = np.array([[DECISIONS.index(label) for label in labels if label] for labels in common], np.int64)
+    if len(codes) < 2 or len(np.unique(codes)) < 2:
+        share = float(np.mean([len(set(labels)) == 1 for labels in common])) if common else 0.0
+        return Kappa(raters, len(common), share, None, None, None)
+    share = float((codes == codes[:, :1]).all(axis=1).mean())
+    if len(raters) == 2:
+        table = np.zeros((len(DECISIONS), len(DECISIONS)))
+        np.add.at(table, (codes[:, 0], codes[:, 1]), 1)
+        used = np.flatnonzero(table.sum(axis=0) + table.sum(axis=1))
+        result = cohens_kappa(table[np.ix_(used, used)])
+        return Kappa(raters, len(codes), share, *map(_finite, (result.kappa, result.kappa_low, result.kappa_upp)))
+    counts = aggregate_raters(codes, n_cat=len(DECISIONS))[0]
+    interval = bootstrap(
+        (np.arange(len(counts)),),
+        lambda rows: fleiss_kappa(counts[rows]),
+        vectorized=False,
+        n_resamples=_RESAMPLES,
+        method="percentile",
+        rng=np.random.default_rng(0),
+    ).confidence_interval
+    return Kappa(raters, len(codes), share, *map(_finite, (fleiss_kappa(counts), interval.low, interval.high)))
+
+
+def _finite(value: Any) -> float | None:
+    return round(float(value), 4) if np.isfinite(value) else None
+
+
+def agreement_page(out: Path) -> str:
+    """The page of agreement. Raises: LabelingError."""
+    rows = ""
+    for kappa in measure(out):
+        words, kind = (" and ".join(kappa.raters), "Cohen") if len(kappa.raters) == 2 else ("all reviewers", "Fleiss")
+        interval = "" if kappa.low is None else f"{kappa.low:.2f} to {kappa.high:.2f}"
+        value = "-" if kappa.kappa is None else f"{kappa.kappa:.2f}"
+        rows += f"<tr><td>{escape(words)}<td>{kind}<td>{kappa.faces}<td>{kappa.share:.0%}<td>{value}<td>{interval}"
+    return Template(load_page(_TEMPLATE)).substitute(rows=rows, out=escape(out.name))

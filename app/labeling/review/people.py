@@ -1,0 +1,156 @@
+"""Corrections of the people in videos, in `people.jsonl`: merged, split and named numbers.
+
+An edit names faces by frame and box, like corrections of labels, so it stays with its people after another run.
+"""
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from mien.app.inference.detect import Box
+from mien.app.inference.detect.base import iou
+from mien.app.inference.pipeline import LabeledFace
+from mien.app.labeling.files import PEOPLE, LabelingError
+from mien.app.labeling.records import Result
+from mien.app.labeling.review.corrections import MIN_IOU, drop_cut_line
+
+Action = Literal["merge", "split", "name", "undo"]
+MAX_NAME: Final = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """A face of a video: its frame, and its box in pixels."""
+
+    frame: int
+    box: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One edit of a video.
+
+    action: `merge` makes `who` the person of `other`, `split` makes them another person from that frame on, `name`
+        names them, and `undo` reverts the last edit.
+    """
+
+    file_sha256: str
+    action: Action
+    who: Anchor | None = None
+    other: Anchor | None = None
+    name: str = ""
+
+
+class People:
+    """The edits of an output folder."""
+
+    def __init__(self, out: Path) -> None:
+        """Read the file. Raises: LabelingError, naming an invalid line."""
+        self._path = out / PEOPLE
+        self._edits: dict[str, list[Edit]] = {}
+        if not self._path.exists():
+            return
+        for number, line in enumerate(self._path.read_bytes().splitlines(keepends=True), start=1):
+            if not line.endswith(b"\n"):
+                return  # truncated by a kill and never acknowledged
+            try:
+                values = json.loads(line)
+                anchors = {name: _parsed(values[name]) for name in ("who", "other") if values.get(name)}
+                self._apply(Edit(**values | anchors))
+            except (ValueError, TypeError, KeyError) as error:
+                raise LabelingError(
+                    f"{self._path} line {number} is not an edit ({error}): repair or remove it."
+                ) from error
+
+    def _apply(self, edit: Edit) -> None:
+        edits = self._edits.setdefault(edit.file_sha256, [])
+        if edit.action == "undo":
+            del edits[-1:]
+        else:
+            edits.append(edit)
+
+    def of(self, sha256: str | None) -> list[Edit]:
+        """Edits of a video, in order."""
+        return self._edits.get(sha256 or "", [])
+
+    def append(self, edit: Edit) -> None:
+        """Append an edit to the file and sync it to disk."""
+        drop_cut_line(self._path)
+        with self._path.open("ab") as file:
+            file.write(json.dumps(asdict(edit), ensure_ascii=False).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        self._apply(edit)
+
+
+@dataclass(slots=True)
+class Numbers:
+    """Numbers and names of the people of one video, after the edits; `unmatched` edits name no face any more."""
+
+    names: dict[int, str] = field(default_factory=dict)
+    unmatched: list[Edit] = field(default_factory=list)
+    _steps: list[tuple[int, int, int]] = field(default_factory=list)  # person, first frame, new number
+
+    def person(self, track: int, frame: int) -> int:
+        """Number of the person of a track in a frame."""
+        for person, first, new in self._steps:
+            if track == person and frame >= first:
+                track = new
+        return track
+
+    def edit(self, edits: list[Edit], frames: Iterable[tuple[Result, list[LabeledFace]]]) -> None:
+        """Apply edits; `frames` are all of the video, with the tracks of their faces."""
+        wanted = {anchor for edit in edits for anchor in (edit.who, edit.other) if anchor is not None}
+        tracks: dict[Anchor, int] = {}
+        last = 0
+        for image, faces in frames:
+            last = max(last, *(face.track for face in faces), 0)
+            for anchor in (anchor for anchor in wanted if anchor.frame == image.input.frame):
+                best = max(faces, key=lambda face: iou(Box(*anchor.box), face.box_px), default=None)
+                if best is not None and iou(Box(*anchor.box), best.box_px) >= MIN_IOU:
+                    tracks[anchor] = best.track
+        for edit in edits:
+            if edit.who is None or not all(anchor in tracks for anchor in (edit.who, edit.other) if anchor is not None):
+                self.unmatched.append(edit)
+                continue
+            person = self.person(tracks[edit.who], edit.who.frame)
+            if edit.action == "name":
+                self.names[person] = edit.name
+            elif edit.action == "split":
+                last += 1
+                self._steps.append((person, edit.who.frame, last))
+            elif edit.other is not None:
+                into = self.person(tracks[edit.other], edit.other.frame)
+                self._steps.append((person, 0, into))
+                if name := self.names.pop(person, ""):
+                    self.names.setdefault(into, name)
+
+
+def edit_of(
+    video: Result, action: Action, *, who: int, other: tuple[Result, int] | None = None, name: str = ""
+) -> Edit:
+    """An edit about a face of a frame. Raises: LabelingError, for a face that does not exist."""
+    if action == "merge" and other is None:
+        raise LabelingError("merge: the other person is missing")
+    if len(name) > MAX_NAME:
+        raise LabelingError(f"a name has at most {MAX_NAME} characters")
+    return Edit(
+        video.sha256 or "",
+        action,
+        None if action == "undo" else _anchor(video, who),
+        None if other is None else _anchor(*other),
+        name,
+    )
+
+
+def _parsed(values: dict[str, Any]) -> Anchor:
+    return Anchor(values["frame"], tuple(values["box"]))
+
+
+def _anchor(image: Result, face: int) -> Anchor:
+    if not 0 <= face < len(image.faces):
+        raise LabelingError(f"{image.input.name} has {len(image.faces)} faces; number {face} does not exist")
+    return Anchor(image.input.frame, tuple(image.faces[face].box_px))

@@ -1,0 +1,62 @@
+"""People of a video in the review page, and the slider of the timeline."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from mien.app.labeling.options import LabelOptions
+from mien.app.labeling.progress import Reporter
+from mien.app.labeling.run import label
+from mien.app.settings import Settings
+from tests.albums import rows_of, write_video
+from tests.e2e.browser.conftest import Open
+from tests.e2e.browser.test_review import served
+
+
+@pytest.fixture(scope="module")
+def out(artifact: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    base = tmp_path_factory.mktemp("people")
+    write_video(base / "clip.avi", frames=4)
+    options = LabelOptions(inputs=[str(base / "clip.avi")], out=base / "out", outputs=["annotated", "timeline"])
+    label(options, Settings(model=artifact, detector="builtin", device="cpu"), Reporter())
+    return base / "out"
+
+
+@pytest.fixture(scope="module")
+def address(out: Path) -> Iterator[str]:
+    with served(out) as address:
+        yield address
+
+
+@pytest.fixture
+def people(open_tab: Open, address: str) -> Page:
+    return open_tab("/people", at=address).page
+
+
+def test_people_are_named_and_split_and_the_timeline_follows(people: Page, out: Path) -> None:
+    people.get_by_label("name of person 1").fill("Anna")
+    people.get_by_label("name of person 1").press("Enter")
+    expect(people.locator("h3")).to_have_text(["Anna"])
+    people.locator(".strip button").nth(2).click()
+    expect(people.locator("h3")).to_have_text(["Anna", "person 2"])
+    people.get_by_role("button", name="Undo the last change").click()
+    expect(people.locator("h3")).to_have_text(["Anna"])
+    people.get_by_role("button", name="Update the timeline").click()
+    expect(people.locator("#message")).to_contain_text("timeline.csv")
+    assert {row["name"] for row in rows_of(out, "timeline.csv")} == {"Anna"}
+
+
+def test_the_slider_of_the_timeline_shows_the_frame(open_tab: Open, out: Path) -> None:
+    page = open_tab("/timeline.html", at=out.as_uri()).page
+    page.get_by_role("slider").fill("0.3")
+    expect(page.locator(".seek img")).to_have_attribute("src", "annotated/clip.avi/frame_00000002.jpg")
+    assert (
+        page.evaluate(
+            "async () => { const i = document.querySelector('.seek img'); await i.decode(); return i.naturalWidth; }"
+        )
+        > 0
+    )
+    page.locator(".plot").first.click(position={"x": 1, "y": 5})
+    expect(page.locator(".seek img")).to_have_attribute("src", "annotated/clip.avi/frame_00000000.jpg")

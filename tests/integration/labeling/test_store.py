@@ -1,0 +1,169 @@
+"""Photos in S3 and on a web server: paging, missing, slow and failing objects, resuming, and review."""
+
+import json
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mien.app.labeling import store
+from tests.albums import rows_of, write_photos, write_video
+from tests.integration.labeling.conftest import Mien, tree
+from tests.stores import BUCKET, Faulty, faulty_server, put, s3_server
+
+OUTPUTS = ("--write", "csv,files,annotated,crops,report", "--json-log")
+
+
+@pytest.fixture(scope="module")
+def moto() -> Iterator[str]:
+    with s3_server() as url:
+        yield url
+
+
+@pytest.fixture
+def s3(moto: str) -> Iterator[Faulty]:
+    with faulty_server(moto) as server:
+        yield server
+
+
+@pytest.fixture
+def web() -> Iterator[Faulty]:
+    with faulty_server() as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(store, "STALLED_S", 0.5)
+    monkeypatch.setattr(store, "RETRIES", 2)
+    store._bucket.cache_clear()
+    yield
+    store._bucket.cache_clear()
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    folder = write_photos(tmp_path / "photos", "a.jpg", "b c.jpg", "deep/ü%20.jpg", "deep/d.jpg", ".hidden/e.jpg")
+    with zipfile.ZipFile(folder / "some.zip", "w") as archive:
+        archive.write(folder / "a.jpg", "in/a.jpg")
+    write_video(folder / "clip.avi", frames=3)
+    return folder
+
+
+def s3_mien(mien: Mien, url: str) -> Mien:
+    settings = {
+        "AWS_ENDPOINT_URL": url,
+        "AWS_ACCESS_KEY_ID": "a",
+        "AWS_SECRET_ACCESS_KEY": "b",
+        "AWS_REGION": "eu-west-1",
+    }
+    return Mien(mien.environment | settings)
+
+
+def upload(url: str, folder: Path, prefix: str) -> None:
+    from urllib.parse import quote
+
+    for path in folder.rglob("*"):
+        if path.is_file():
+            put(url, quote(f"{prefix}/{path.relative_to(folder)}"), path.read_bytes())
+
+
+def test_a_bucket_gives_the_rows_of_a_folder_and_a_rerun_labels_nothing(
+    mien: Mien, photos: Path, tmp_path: Path, moto: str, s3: Faulty
+) -> None:
+    upload(moto, photos, "2026")
+    assert mien("label", photos, "--out", tmp_path / "local", *OUTPUTS).exit_code == 0
+    remote = s3_mien(mien, s3.url)
+    done = remote("label", f"s3://{BUCKET}/2026", "--out", tmp_path / "out", *OUTPUTS)
+    assert done.exit_code == 0, done.stderr
+    assert s3.requests[f"/{BUCKET}"] > 2, "the objects come in pages"
+    local, stored = tree(tmp_path / "local"), tree(tmp_path / "out")
+    assert {name: digest for name, digest in stored.items() if name != "report.html"} == {
+        name: digest for name, digest in local.items() if name != "report.html"
+    }
+    before = sum(s3.requests[path] for path in s3.requests if path.endswith((".jpg", ".avi", ".zip")))
+    again = remote("label", f"s3://{BUCKET}/2026", "--out", tmp_path / "out", *OUTPUTS)
+    assert json.loads(again.stderr.splitlines()[-1])["new"] == 0
+    assert sum(s3.requests[path] for path in s3.requests if path.endswith((".jpg", ".avi", ".zip"))) == before
+    for path in (tmp_path / "out" / "crops").rglob("*.png"):
+        path.unlink()
+    exported = remote("review", tmp_path / "out", "--export", tmp_path / "faces", "--all")
+    assert exported.stdout.startswith("8 faces"), exported.stdout
+
+
+def test_missing_slow_and_failing_objects_are_one_row_each_and_are_retried(
+    mien: Mien, photos: Path, tmp_path: Path, moto: str, s3: Faulty
+) -> None:
+    upload(moto, photos, "faults")
+    base, remote = f"/{BUCKET}/faults", s3_mien(mien, s3.url)
+    s3.failures |= {f"{base}/a.jpg": 2, f"{base}/b c.jpg": 100}
+    s3.slow.add(f"{base}/deep/d.jpg")
+    given = "".join(f"s3://{BUCKET}/faults/{name}\n" for name in ("a.jpg", "b c.jpg", "deep/d.jpg", "gone.jpg"))
+    command = ("label", "--files-from", "-", "--out", tmp_path / "out", "--quiet")
+    assert remote(*command, given=given.encode()).exit_code == 3
+    reasons = {row["file"].rsplit("/", 1)[1]: row["reason"] for row in rows_of(tmp_path / "out")}
+    assert reasons == {"a.jpg": "", "b c.jpg": "unreadable", "d.jpg": "unreadable", "gone.jpg": "not_found"}
+    assert s3.requests[f"{base}/b c.jpg"] == 3, "two retries"
+    s3.failures.clear()
+    s3.slow.clear()
+    put(moto, "faults/gone.jpg", (photos / "a.jpg").read_bytes())
+    assert remote(*command, given=given.encode()).exit_code == 0
+    assert {row["status"] for row in rows_of(tmp_path / "out")} == {"ok"}
+
+
+def test_a_list_of_web_addresses_is_labeled_and_its_signatures_are_not_written(
+    mien: Mien, photos: Path, tmp_path: Path, web: Faulty
+) -> None:
+    web.files = {f"/{name}": (photos / "a.jpg").read_bytes() for name in ("a.jpg", "b c.jpg", "c.jpg")}
+    web.failures |= {"/a.jpg": 2, "/c.jpg": 100}
+    web.slow.add("/d.jpg")
+    names = ("a.jpg?signature=secret", "b c.jpg", "c.jpg", "d.jpg", "gone.jpg")
+    (tmp_path / "list.txt").write_text("".join(f"{web.url}/{name}\n" for name in names))
+    done = mien("label", "--files-from", tmp_path / "list.txt", "--out", tmp_path / "out", *OUTPUTS)
+    assert done.exit_code == 3, done.stderr
+    reasons = {row["file"].rsplit("/", 1)[1]: row["reason"] for row in rows_of(tmp_path / "out")}
+    assert reasons == {
+        "a.jpg": "",
+        "b c.jpg": "",
+        "c.jpg": "unreadable",
+        "d.jpg": "unreadable",
+        "gone.jpg": "not_found",
+    }
+    assert web.requests["/c.jpg"] == 3
+    written = [path for path in (tmp_path / "out").rglob("*") if path.is_file() and ".mien" not in path.parts]
+    assert not [path for path in written if b"secret" in path.read_bytes()]
+
+
+def test_an_unknown_bucket_and_a_missing_library_are_named(
+    mien: Mien, tmp_path: Path, s3: Faulty, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = s3_mien(mien, s3.url)("label", "s3://nowhere/at-all", "--out", tmp_path / "out")
+    assert refused.exit_code == 1
+    assert "s3://nowhere/at-all" in refused.stderr.replace("\n", "")
+    store._bucket.cache_clear()
+    monkeypatch.setitem(__import__("sys").modules, "obstore.store", None)
+    missing = mien("label", "s3://photos", "--out", tmp_path / "out")
+    assert missing.exit_code == 1
+    assert "pip install obstore" in missing.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_workers_of_a_cluster_read_from_the_store(mien: Mien, photos: Path, tmp_path: Path, moto: str) -> None:
+    from pyarrow import parquet
+
+    upload(moto, photos, "cluster")
+    assert mien("label", photos, "--out", tmp_path / "local", "--write", "parquet", "--quiet").exit_code == 0
+    process = s3_mien(mien, moto).start(
+        "label", f"s3://{BUCKET}/cluster", "--out", tmp_path / "out", "--engine", "ray", "--workers", "2", "--quiet"
+    )
+    assert process.wait(timeout=500) == 0, process.communicate()
+    tables = [
+        parquet.read_table(path).drop_columns(["duplicate_of"])
+        for path in (tmp_path / "local" / "labels.parquet", tmp_path / "out" / "labels")
+    ]
+    assert (
+        tables[0].to_pylist()
+        == tables[1].sort_by([("file", "ascending"), ("frame", "ascending"), ("face", "ascending")]).to_pylist()
+    )
