@@ -26,7 +26,6 @@ from mien.app.service.problems import MEDIA_TYPE, Problem, problem_body, problem
 STATE_KEY: Final = "mien.connections"
 MAX_HEAD_BYTES: Final = 65_536
 MAX_HEADERS: Final = 100
-_UNREAD_S: Final = 10.0  # for a client to read what fills the buffers of the connection
 _LAST_REQUEST_S: Final = 1.0
 _AFTER_ROUTE_S: Final = 1.0  # a route that reads the body responds first, with its own error
 
@@ -35,7 +34,8 @@ _AFTER_ROUTE_S: Final = 1.0  # a route that reads the body responds first, with 
 class Connections:
     """Limits of the connections of this process, and a callback for rejections.
 
-    header_timeout_s, body_timeout_s: time to receive the headers and the body of a request.
+    header_timeout_s, body_timeout_s: time to receive the headers and the body of a request; the first is also the time
+        for a client to read what fills the buffers of its connection.
     body_timeouts_s: for paths with another time.
     max_connections: number of open connections.
     """
@@ -106,9 +106,9 @@ class BoundedProtocol(HttpToolsProtocol):
         responding = cycle is not None and not cycle.response_complete
         wait_s: float | None
         if self.transport.is_closing():
-            state, wait_s, late = "close", _UNREAD_S, self.transport.abort
+            state, wait_s, late = "close", self._limits.header_timeout_s, self.transport.abort
         elif self.flow.write_paused:
-            state, wait_s, late = f"unread {self._pauses}", _UNREAD_S, self.transport.abort
+            state, wait_s, late = f"unread {self._pauses}", self._limits.header_timeout_s, self.transport.abort
         elif self._in_body and not self.pipeline:
             state, late = f"body {self._requests}", self._body_late
             timeout_s = self._limits.body_timeouts_s.get(self.scope["path"], self._limits.body_timeout_s)

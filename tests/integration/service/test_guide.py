@@ -107,3 +107,13 @@ def test_every_metric_that_the_guide_names_exists() -> None:
     families = {family.name for family in Metrics().registry.collect()}
     assert len(named) >= 9
     assert {name.removesuffix("_total") for name in named} <= families
+
+
+def test_every_promise_of_the_threat_model_has_a_test_that_exists() -> None:
+    text = (ROOT / "docs" / "threat-model.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (?!threat|--)(.+?) \| .+ \| (.+) \|$", text, flags=re.MULTILINE)
+    tests = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    assert len(rows) >= 15
+    for threat, names in rows:
+        assert re.findall(r"`(test_\w+)`", names), threat
+        assert not [name for name in re.findall(r"`(test_\w+)`", names) if f"def {name}(" not in tests], threat

@@ -9,19 +9,19 @@ import pytest
 from mien.app.inference.runtime.sessions import cuda_obstacle
 from mien.app.service.keys import key_hash
 from tests.integration.service.conftest import Serve
+from tests.serving import Server
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_service_that_falls_back_to_the_cpu_logs_it(serve: Serve, workers: int) -> None:
+def test_a_service_that_falls_back_to_the_cpu_logs_it(serve: Serve) -> None:
     obstacle = cuda_obstacle()
     if obstacle is None:
         pytest.skip("this machine has a GPU")
-    server = serve(device="auto", workers=workers)
+    server = serve(device="auto", workers=2)
     assert f"INFO:     device auto: using the CPU ({obstacle})" in server.log.read_text()
 
 
-def test_a_service_for_the_cpu_logs_nothing_about_devices(serve: Serve) -> None:
-    assert "device" not in serve(device="cpu").log.read_text()
+def test_a_service_for_the_cpu_logs_nothing_about_devices(common: Server) -> None:
+    assert "device" not in common.log.read_text()
 
 
 def test_every_request_is_logged_with_its_id_and_successful_probes_are_not(serve: Serve) -> None:
@@ -37,8 +37,8 @@ def test_every_request_is_logged_with_its_id_and_successful_probes_are_not(serve
     assert not [line for line in log.splitlines() if "/health" in line or "/ready" in line or "/metrics" in line]
 
 
-def test_query_strings_and_refused_streams_leave_no_trace_but_their_path(serve: Serve) -> None:
-    server = serve()
+def test_query_strings_and_refused_streams_leave_no_trace_but_their_path(common: Server) -> None:
+    server = common
     httpx.get(f"{server.url}/nope?key=secret")
     upgrade = b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
     upgrade += b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
@@ -53,10 +53,9 @@ def test_query_strings_and_refused_streams_leave_no_trace_but_their_path(serve: 
     assert "ERROR" not in log
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_json_logs_are_one_object_per_line(serve: Serve, workers: int, tmp_path: Path) -> None:
+def test_json_logs_are_one_object_per_line(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "keys.toml").write_text(f"[web]\nsha256 = ['{key_hash('secret')}']")
-    server = serve(log_format="json", workers=workers, api_keys_file=tmp_path / "keys.toml")
+    server = serve(log_format="json", workers=2, api_keys_file=tmp_path / "keys.toml")
     made = httpx.get(f"{server.url}/v1/models", headers={"x-api-key": "secret"}).headers["x-request-id"]
     lines = [json.loads(line) for line in server.log.read_text().splitlines()]
     assert all({"time", "level", "logger", "message", "request_id"} <= line.keys() for line in lines)

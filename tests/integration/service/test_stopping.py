@@ -58,8 +58,7 @@ def _stop_under_load(serve: Serve, workers: int, **options: object) -> None:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_no_accepted_request_is_lost_when_the_service_stops(serve: Serve, workers: int) -> None:
-    for _ in range(2):
-        _stop_under_load(serve, workers)
+    _stop_under_load(serve, workers)
 
 
 @pytest.mark.parametrize("slow", [_SLOW_MODELS, _SLOW_IMPORT])

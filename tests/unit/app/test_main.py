@@ -62,12 +62,6 @@ def test_an_unknown_path_is_a_problem(client: TestClient, path: str) -> None:
     assert response.headers["content-type"] == "application/problem+json"
 
 
-def test_another_method_is_a_problem_that_names_the_allowed(client: TestClient) -> None:
-    response = client.get("/v1/expressions")
-    assert (response.status_code, response.headers["allow"]) == (405, "POST")
-    assert response.headers["content-type"] == "application/problem+json"
-
-
 def test_the_documentation_page_loads_nothing_from_elsewhere(client: TestClient) -> None:
     page = client.get("/docs")
     assert page.headers["content-type"].startswith("text/html")

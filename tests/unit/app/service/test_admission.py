@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mien.app.errors import PayloadTooLarge, QueueFull, TooManyRequests
+from mien.app.errors import PayloadTooLarge, QueueFull
 from mien.app.service.admission import Admission
 from mien.app.settings import Settings
 
@@ -119,27 +119,6 @@ def test_one_client_cannot_fill_the_buffer_for_bodies() -> None:
     assert gate.buffered_bytes.total() == 0
     with gate.admit("a") as alone, pytest.raises(PayloadTooLarge, match="more than 1000 bytes"):
         alone.buffer(1001)
-
-
-def test_a_client_has_its_own_limit() -> None:
-    gate = admission(per_client=1)
-    with gate.admit("a"), gate.admit("b"), pytest.raises(TooManyRequests), gate.admit("a"):
-        pass
-    with gate.admit("a"):
-        pass
-
-
-def test_one_client_cannot_hold_all_streams() -> None:
-    gate = admission(streams_per_client=2)
-    with ExitStack() as streams:
-        for _ in range(2):
-            streams.enter_context(gate.stream("a"))
-        with pytest.raises(TooManyRequests, match="2 streams of one client"):
-            streams.enter_context(gate.stream("a"))
-        streams.enter_context(gate.stream("b"))
-        with pytest.raises(QueueFull, match="3 streams are open"):
-            streams.enter_context(gate.stream("b"))
-    assert gate.streams == 0
 
 
 def test_the_expected_wait_follows_the_pixels_and_not_the_requests() -> None:

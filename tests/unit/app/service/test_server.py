@@ -7,12 +7,7 @@ import pytest
 
 from mien.app.inference.runtime.sessions import CPU
 from mien.app.service import server
-from mien.app.service.server import uvicorn_options
 from mien.app.settings import Settings
-
-
-def test_a_worker_has_a_minute_to_start_before_it_is_replaced() -> None:
-    assert uvicorn_options(Settings())["timeout_worker_healthcheck"] == 60
 
 
 def test_worker_processes_keep_the_precision_that_their_parent_measured(monkeypatch: pytest.MonkeyPatch) -> None:

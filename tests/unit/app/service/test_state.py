@@ -1,6 +1,5 @@
 """The reported provider, its fallback to the CPU in log, `/ready`, `/metrics` and header; the classifying thread."""
 
-import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -58,15 +57,6 @@ def test_readiness_and_metrics_report_the_fallback(fallen: TestClient) -> None:
     (line,) = (line for line in fallen.get("/metrics").text.splitlines() if line.startswith("mien_info{"))
     assert 'fallback="cpu"' in line
     assert f'provider="{CPU}"' in line
-
-
-def test_the_startup_log_has_the_reason(
-    artifact: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(sessions, "cuda_obstacle", lambda: WHY)
-    with caplog.at_level(logging.INFO, logger=sessions.__name__):
-        create_classifier(Settings(device="auto", model=artifact))
-    assert f"device auto: using the CPU ({WHY})" in caplog.text
 
 
 def test_a_service_for_the_cpu_reports_no_fallback(connect: Connect) -> None:

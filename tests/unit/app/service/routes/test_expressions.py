@@ -355,14 +355,6 @@ def test_an_oversized_part_fails_its_image_and_not_the_batch(connect: Connect) -
     assert (large["index"], large["error"]["type"]) == (1, "urn:mien:problem:payload-too-large")
 
 
-def test_bytes_of_a_request_are_limited_by_the_shared_buffer(connect: Connect) -> None:
-    client = connect(max_buffered_bytes=4096)
-    problem(post(client, PHOTO), 413, "payload-too-large")
-    small = encoded(gradient_image(32, 32), "JPEG")
-    assert post(client, small).status_code == 200
-    assert post(client, small).status_code == 200, "the reserved memory is released"
-
-
 def test_an_unexpected_error_reveals_only_its_id(connect: Connect, caplog: pytest.LogCaptureFixture) -> None:
     class Broken:
         name = "broken"
