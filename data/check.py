@@ -64,7 +64,7 @@ def check(reader: Reader, progress: Callable[[str, int], None]) -> Report:
         checked += checked_of_split
     report.problems.extend(_count_problems(report))
     report.problems.extend(reader.findings())
-    _compare_pixels(report, checked, reader.on_duplicates)
+    _compare_pixels(report, checked, can_exclude=reader.can_exclude)
     return report
 
 
@@ -129,7 +129,7 @@ def _count_problems(report: Report) -> Iterator[str]:
             yield f"{split}: no images of {', '.join(empty)}"
 
 
-def _compare_pixels(report: Report, checked: list[_Checked], advice: str) -> None:
+def _compare_pixels(report: Report, checked: list[_Checked], *, can_exclude: bool) -> None:
     first: dict[str, Sample] = {}
     across: dict[tuple[str, str], list[Sample]] = {}
     within: dict[str, list[Sample]] = {}
@@ -143,6 +143,7 @@ def _compare_pixels(report: Report, checked: list[_Checked], advice: str) -> Non
             within.setdefault(earlier.split, []).append(image.sample)
     for (split, other), samples in across.items():
         problem = f"{split}: {len(samples)} images have the same pixels as an image of {other}: {_listed(samples)}"
-        report.problems.append(f"{problem}. {advice}".removesuffix(". "))
+        advice = f". Use the option exclude_near_duplicates_of={split} to leave them out of {other}"
+        report.problems.append(problem + (advice if can_exclude else ""))
     for split, samples in within.items():
         report.notes.append(f"{split}: {len(samples)} images have the same pixels as another image of {split}")

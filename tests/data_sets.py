@@ -88,6 +88,23 @@ def write_image(path: Path, image: Array) -> None:
     assert cv2.imwrite(str(path), image[:, :, ::-1])
 
 
+def make_all_different(root: Path) -> None:
+    """Replace all images below `root` by different noise, because drawn faces resemble each other."""
+    images = (path for path in root.rglob("*") if path.suffix in (".png", ".jpg"))
+    for seed, path in enumerate(sorted(images)):
+        coarse = np.random.default_rng(seed).integers(0, 256, (12, 12), dtype=np.uint8)
+        write_image(path, cv2.cvtColor(cv2.resize(coarse, (48, 48)), cv2.COLOR_GRAY2RGB))
+
+
+def copy_brighter(source: Path, target: Path) -> None:
+    """Write a near-duplicate: less contrast, brighter, and a corner painted over."""
+    pixels = cv2.imread(str(source))
+    assert pixels is not None
+    changed = np.clip(pixels.astype(np.float32) * 0.8 + 20, 0, 255).astype(np.uint8)
+    changed[:4, :4] = 128
+    write_image(target, changed[:, :, ::-1])
+
+
 def make_raf_db(
     root: Path,
     train: Mapping[str, int] = SIX_PER_CLASS,
@@ -119,13 +136,9 @@ def make_raf_db_kaggle(
     root: Path, train: Mapping[str, int] = SIX_PER_CLASS, test: Mapping[str, int] = SIX_PER_CLASS
 ) -> Path:
     """Write RAF-DB's Kaggle layout with the same images as `make_raf_db`. Returns `root`."""
-    rows: dict[str, list[tuple[str, int]]] = {"train": [], "test": []}
     for name, label, seed in _raf_db_names(train, test):
-        part, number, file = name.split("_")[0], _NUMBERS[label], f"{name}_aligned.jpg"
-        rows[part].append((file, number))
-        write_image(root / "DATASET" / part / str(number) / file, draw_face(label, seed, size_px=100)[0])
-    for part, listed in rows.items():
-        write_csv(root / f"{part}_labels.csv", [("image", "label"), *listed])
+        face, _ = draw_face(label, seed, size_px=100)
+        write_image(root / "DATASET" / name.split("_")[0] / str(_NUMBERS[label]) / f"{name}_aligned.jpg", face)
     return root
 
 

@@ -6,7 +6,6 @@ Artifacts are compared as they are served, by default with the correction for ra
 """
 
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,27 +42,17 @@ def compare(before: Array, after: Array, labels: Array) -> list[Gain]:
         before, after: (N,) predicted classes.
         labels: (N,) actual classes.
     """
+    present, everything = np.unique(labels), np.arange(len(labels))
 
-    def gain(name: str, metric: Callable[[Array, Array], float], chosen: Array) -> Gain:
-        def of(predicted: Array, i: Array) -> float:
-            return metric(predicted[chosen][i], labels[chosen][i])
+    def scores(predicted: Array, chosen: Array) -> Array:
+        counts = metrics.confusion(predicted[chosen], labels[chosen])
+        overall = metrics.accuracy(counts), metrics.mean_class_accuracy(counts)
+        return np.array([*overall, *metrics.recalls(counts)[present]])
 
-        everything = np.arange(len(chosen))
-        paired = metrics.bootstrap(lambda i: of(after, i) - of(before, i), len(chosen))
-        return Gain(name, of(before, everything), of(after, everything), paired)
-
-    def accuracy(predicted: Array, actual: Array) -> float:
-        return float((predicted == actual).mean())
-
-    def mean_class_accuracy(predicted: Array, actual: Array) -> float:
-        return metrics.mean_class_accuracy(metrics.confusion(predicted, actual))
-
-    everything = np.arange(len(labels))
-    classes = [
-        gain(f"recall, {EIGHT_LABELS[index]}", accuracy, np.flatnonzero(labels == index)) for index in np.unique(labels)
-    ]
-    overall = [gain("accuracy", accuracy, everything), gain("mean class accuracy", mean_class_accuracy, everything)]
-    return overall + classes
+    names = ["accuracy", "mean class accuracy", *(f"recall, {EIGHT_LABELS[index]}" for index in present)]
+    sides = [scores(predicted, everything).tolist() for predicted in (before, after)]
+    gains = metrics.bootstrap_all(lambda chosen: scores(after, chosen) - scores(before, chosen), len(labels))
+    return [Gain(*row) for row in zip(names, *sides, gains, strict=True)]
 
 
 def predict_classes(folder: Path, crops: Array, *, prior: Prior) -> tuple[str, Array]:

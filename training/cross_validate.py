@@ -53,14 +53,8 @@ def cross_validate(recipes: list[Recipe], runs: Path) -> CrossValidation:
     """Train and evaluate every fold. Raises: see `train`."""
     scored = [_score(recipe, train(recipe, runs / recipe.name)) for recipe in recipes]
     predicted, labels = (np.concatenate(parts) for parts in zip(*scored, strict=True))
-    return CrossValidation(
-        faces=len(labels),
-        accuracy=metrics.bootstrap(lambda i: float((predicted[i] == labels[i]).mean()), len(labels)),
-        mean_class_accuracy=metrics.bootstrap(
-            lambda i: metrics.mean_class_accuracy(metrics.confusion(predicted[i], labels[i])), len(labels)
-        ),
-        by_fold=tuple(float((predicted == actual).mean()) for predicted, actual in scored),
-    )
+    by_fold = tuple(float((predicted == actual).mean()) for predicted, actual in scored)
+    return CrossValidation(len(labels), *metrics.accuracies(predicted, labels), by_fold)
 
 
 def _score(recipe: Recipe, folder: Path) -> tuple[Array, Array]:

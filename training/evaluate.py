@@ -9,7 +9,7 @@ bootstrap intervals over faces. --corruptions also measures corrupted faces (tra
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final, get_args
@@ -81,28 +81,29 @@ def score(  # noqa: PLR0913 (names of one table)
     predicted, faces, classes = probabilities.argmax(axis=1), len(labels), probabilities.shape[1]
     for_ece = probabilities if calibrated is None else calibrated
 
-    def over_confusion(metric: Callable[[Array], float]) -> Interval:
-        return metrics.bootstrap(lambda i: metric(metrics.confusion(predicted[i], labels[i], classes=classes)), faces)
+    present = np.unique(labels)
 
-    def recall_of(index: int) -> Callable[[Array], float]:
-        return lambda counts: float(metrics.recalls(counts)[index])
+    def over_confusion(chosen: Array) -> list[float]:
+        counts = metrics.confusion(predicted[chosen], labels[chosen], classes=classes)
+        overall = [metrics.accuracy(counts), metrics.mean_class_accuracy(counts), metrics.macro_f1(counts)]
+        return [*overall, *metrics.recalls(counts)[present]]
 
-    present = [index for index in range(classes) if (labels == index).any()]
+    accuracy, mean_class_accuracy, macro_f1, *recalls = metrics.bootstrap_all(over_confusion, faces)
     return Evaluation(
         data=data,
         split=split,
         clean=clean,
         prior=prior,
         faces=faces,
-        accuracy=over_confusion(metrics.accuracy),
-        mean_class_accuracy=over_confusion(metrics.mean_class_accuracy),
-        macro_f1=over_confusion(metrics.macro_f1),
+        accuracy=accuracy,
+        mean_class_accuracy=mean_class_accuracy,
+        macro_f1=macro_f1,
         ece=metrics.bootstrap(lambda i: metrics.ece(for_ece[i], labels[i]), faces),
         coverage_at_95=metrics.bootstrap(lambda i: metrics.coverage(for_ece[i], labels[i]), faces),
         kl_to_votes=None
         if votes is None
         else metrics.bootstrap(lambda i: metrics.kl_to_votes(probabilities[i], votes[i]), faces),
-        recall={EIGHT_LABELS[index]: over_confusion(recall_of(index)) for index in present},
+        recall=dict(zip((EIGHT_LABELS[index] for index in present), recalls, strict=True)),
         happiness_against_neutral=_pair(probabilities, labels),
         confusion=tuple(map(tuple, metrics.confusion(predicted, labels, classes=classes).tolist())),
     )
@@ -124,7 +125,7 @@ def score_split(
 ) -> list[Evaluation]:
     """Metrics by prior, of all faces and then of clean faces, for (N, K) probabilities; see `score`."""
     parts = [(False, np.ones(len(faces), dtype=bool))]
-    parts += [] if faces.clean is None else [(True, faces.clean)]
+    parts += [(True, faces.clean)] if faces.clean is not None and faces.clean.any() else []
     return [
         score(
             probabilities[prior][chosen],

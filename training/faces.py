@@ -1,7 +1,7 @@
 """Labeled faces of one split of one data set, for evaluation, releases and reports."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,15 +39,14 @@ class FaceSet:
 
     def part(self, chosen: Array) -> "FaceSet":
         """The faces with these indices."""
-        return FaceSet(
-            self.kind,
-            self.split,
-            self.crops[chosen],
-            self.labels[chosen],
-            None if self.votes is None else self.votes[chosen],
-            tuple(self.keys[index] for index in chosen),
-            tuple(self.attributes[index] for index in chosen),
-            None if self.clean is None else self.clean[chosen],
+        return replace(
+            self,
+            crops=self.crops[chosen],
+            labels=self.labels[chosen],
+            votes=None if self.votes is None else self.votes[chosen],
+            keys=tuple(self.keys[index] for index in chosen),
+            attributes=tuple(self.attributes[index] for index in chosen),
+            clean=None if self.clean is None else self.clean[chosen],
         )
 
     @property

@@ -16,13 +16,12 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
-from mien.data.atomic import atomic_path
 from mien.data.contract import CROP_PX, Array
 from mien.data.contract.align import TEMPLATE_PX, similarity
 from mien.models.manifest import Interval
 from mien.training.faces import FaceSet
 from mien.training.loop import metrics
-from mien.training.report.figures import COLORS, GRAY, in_style, percent_axis
+from mien.training.report.figures import COLORS, GRAY, in_style, percent_axis, save
 from mien.training.wording import interval
 
 STRENGTHS: Final = {
@@ -94,15 +93,9 @@ def measure(classify: Callable[[Array], Array], faces: FaceSet) -> list[Row]:
     """
 
     def row(corruption: str, strength: float, crops: Array) -> Row:
-        probabilities, labels, count = classify(crops), faces.labels, len(faces)
-        predicted = probabilities.argmax(axis=1)
-        return Row(
-            corruption,
-            strength,
-            metrics.bootstrap(lambda i: float((predicted[i] == labels[i]).mean()), count),
-            metrics.bootstrap(lambda i: metrics.mean_class_accuracy(metrics.confusion(predicted[i], labels[i])), count),
-            metrics.bootstrap(lambda i: metrics.ece(probabilities[i], labels[i]), count),
-        )
+        probabilities, labels = classify(crops), faces.labels
+        ece = metrics.bootstrap(lambda i: metrics.ece(probabilities[i], labels[i]), len(faces))
+        return Row(corruption, strength, *metrics.accuracies(probabilities.argmax(axis=1), labels), ece)
 
     rows = [row("none", 0.0, faces.crops)]
     for corruption, strengths in STRENGTHS.items():
@@ -138,5 +131,4 @@ def write_figure(path: Path, rows: list[Row], *, title: str) -> None:
             axes.set_xticks(places, [f"{strength:g}" for strength in strengths])
             percent_axis(axes.yaxis)
         drawn.legend(*drawn.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
-        with atomic_path(path) as part:
-            drawn.savefig(part, metadata={"Software": None} if path.suffix == ".png" else {"Date": None})
+        save(drawn, path)

@@ -21,6 +21,7 @@ from typing import ClassVar, Literal, get_args, get_origin, get_type_hints
 import numpy as np
 
 from mien.data.contract import LABELS, Array, DecodeError, DegenerateLandmarks, align, decode, fit
+from mien.data.near_duplicates import near_duplicates, thumbnails
 from mien.data.tree import DatasetError, FileTree, open_tree
 
 Point = tuple[float, float]
@@ -65,11 +66,21 @@ class Reader(ABC):
     where_to_get: ClassVar[str]
     terms: ClassVar[str] = "the terms of its owners"  # of images and labels; trained weights inherit them
     limits: ClassVar[str] = ""  # full sentences for the card of a model trained on the set
-    on_duplicates: ClassVar[str] = ""  # advice for images that occur in two splits
+    can_exclude: ClassVar[bool] = False  # whether the reader has the option exclude_near_duplicates_of
+    has_clean_faces: ClassVar[bool] = False  # whether evaluation also reports the faces that resemble none of train
 
-    def __init__(self, root: Path | str) -> None:
+    def __init__(self, root: Path | str, *, exclude_near_duplicates_of: Sequence[str] = ()) -> None:
+        """Open the files below `root`.
+
+        Args:
+            root: folder of the data set, its zip, or a folder with one zip.
+            exclude_near_duplicates_of: splits. Images of other splits that resemble one of theirs are left out; see
+                `data.near_duplicates`. A subclass that has this option passes it on.
+        """
         self.root = Path(root)
         self.labels: tuple[str, ...] = LABELS
+        self.exclude_near_duplicates_of = tuple(exclude_near_duplicates_of)
+        self._near_duplicates: dict[str, dict[str, int]] = {}
         self._samples: dict[str, tuple[Sample, ...]] = {}
         self._prefix = ""  # of the keys' files in the tree
         try:
@@ -92,15 +103,39 @@ class Reader(ABC):
     def left_out(self, split: str) -> Mapping[str, int]:
         """Return the number of images of a split that are not samples, by reason. Raises: see `samples`."""
         self.samples(split)
-        return {}
+        return self._near_duplicates[split]
 
     def samples(self, split: str) -> list[Sample]:
         """List one split's samples, sorted by key. Raises: DatasetError, also for a missing split."""
         if split not in self.splits():
             raise self.error(f"no split {split!r} in {self.root}, it has {', '.join(self.splits()) or 'none'}")
         if split not in self._samples:
-            self._samples[split] = tuple(sorted(self._read_split(split), key=lambda sample: sample.key))
+            samples = self._without_near_duplicates(split, self._read_split(split))
+            self._samples[split] = tuple(sorted(samples, key=lambda sample: sample.key))
         return list(self._samples[split])
+
+    def _without_near_duplicates(self, split: str, samples: list[Sample]) -> list[Sample]:
+        self._near_duplicates[split] = {}
+        for other in self.exclude_near_duplicates_of:
+            if other not in self.splits():
+                raise self.error(f"exclude_near_duplicates_of={other}, but {self.root} has no such split")
+            if other != split:
+                compared = (self._thumbnails(part) for part in (samples, self._images_of(other)))
+                near = near_duplicates(*compared)
+                self._near_duplicates[split][f"near-duplicates of {other}"] = int(near.sum())
+                samples = [sample for sample, is_near in zip(samples, near, strict=True) if not is_near]
+        return samples
+
+    def _images_of(self, split: str) -> list[Sample]:
+        """List all images of a split for `exclude_near_duplicates_of`, whether they are samples or not."""
+        return self._read_split(split)
+
+    def _thumbnails(self, samples: Sequence[Sample]) -> Array:
+        """Thumbnails of faces, (N, 256): of images that are faces, or of the faces aligned by their landmarks."""
+        try:
+            return thumbnails(self.image(s) if s.landmarks_px is None else self.crop(s) for s in samples)
+        except DecodeError as error:
+            raise self.error(f"an image is unreadable: {error}; `mien data check` names it") from error
 
     def labeled(self, split: str) -> list[Sample]:
         """List the samples with one of `labels`, sorted by key. Raises: DatasetError, also if there are none."""
@@ -111,7 +146,10 @@ class Reader(ABC):
 
     def clean_options(self, split: str) -> Mapping[str, object]:
         """Return the options that remove faces of a split that resemble a face of train; {} if there are none."""
-        return {}
+        others = {"train"} & set(self.splits()) - {split}
+        if not self.has_clean_faces or not others:
+            return {}
+        return {"exclude_near_duplicates_of": sorted({*self.exclude_near_duplicates_of, *others})}
 
     def path_of(self, sample: Sample) -> str:
         """Return the name of a sample's file in the tree."""
@@ -196,7 +234,7 @@ def open_reader(kind: str, root: Path | str, **options: object) -> Reader:
         reader = readers()[kind]
     except KeyError:
         raise DatasetError(f"no reader {kind!r}: expected one of {', '.join(readers())}") from None
-    return reader(root, **_typed(reader, options))
+    return reader(root, **_typed(reader, options))  # type: ignore[arg-type]  # each reader has other options
 
 
 def parse_options(texts: list[str]) -> dict[str, str]:

@@ -23,8 +23,7 @@ from typing import ClassVar, Final, Literal
 
 import numpy as np
 
-from mien.data.contract import EIGHT_LABELS, LABELS, Array, DecodeError, decode
-from mien.data.near_duplicates import near_duplicates, thumbnails
+from mien.data.contract import EIGHT_LABELS, LABELS
 from mien.data.readers.base import Reader, Sample
 from mien.data.tree import DatasetError
 
@@ -48,8 +47,8 @@ class FerPlus(Reader):
     Options:
         protocol: which images are used and how votes become a distribution; see the module docstring.
         classes: 7, or 8 with contempt last in `labels`.
-        exclude_near_duplicates_of: splits, as a list or comma-separated. Images of other splits that resemble one of
-            theirs are left out; see `data.near_duplicates`.
+        exclude_near_duplicates_of: splits, as a list or comma-separated; see `Reader`. Images that the protocol leaves
+            out count, too.
 
     Under the majority protocol, `distribution` contains the votes without single ones.
     """
@@ -69,7 +68,8 @@ class FerPlus(Reader):
         "cultures are underrepresented, and there are no annotations to measure results by group. Disgust and fear "
         "are rare, so their intervals are wide."
     )
-    on_duplicates: ClassVar[str] = "Use the option exclude_near_duplicates_of=valid to leave them out of train"
+    can_exclude: ClassVar[bool] = True
+    has_clean_faces: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -79,20 +79,16 @@ class FerPlus(Reader):
         classes: Literal[7, 8] = 7,
         exclude_near_duplicates_of: Sequence[str] = (),
     ) -> None:
-        super().__init__(root)
+        super().__init__(root, exclude_near_duplicates_of=exclude_near_duplicates_of)
         if protocol not in ("majority", "probability") or classes not in (7, 8):
             raise DatasetError(f"ferplus: {protocol=}, {classes=}: expected majority or probability, 7 or 8")
         self.protocol = protocol
         self.labels = LABELS if classes == 7 else EIGHT_LABELS
-        self.exclude_near_duplicates_of = tuple(exclude_near_duplicates_of)
         self._left_out: dict[str, Counter[str]] = {}
         prefixes = [self.tree.prefix_of(f"{folder}/label.csv") for folder in _FOLDERS.values()]
         if all(prefix is None for prefix in prefixes):
             raise self.error(f"no FER2013Train/label.csv, FER2013Valid/label.csv or FER2013Test/label.csv in {root}")
         self._prefix = next(prefix for prefix in prefixes if prefix is not None)
-        absent = set(self.exclude_near_duplicates_of) - set(self.splits())
-        if absent:
-            raise self.error(f"exclude_near_duplicates_of={','.join(sorted(absent))}, but {root} has no such split")
 
     def splits(self) -> tuple[str, ...]:
         """Return the splits with a label.csv."""
@@ -105,15 +101,9 @@ class FerPlus(Reader):
         published = {split: dict(zip(COLUMNS, counts, strict=False)) for split, counts in _PUBLISHED.items()}
         return {split: {label: counts[label] for label in self.labels} for split, counts in published.items()}
 
-    def clean_options(self, split: str) -> Mapping[str, object]:
-        """Return the option that leaves out near-duplicates of train, if there is another split named train."""
-        others = {"train"} & set(self.splits()) - {split}
-        return {"exclude_near_duplicates_of": sorted({*self.exclude_near_duplicates_of, *others})} if others else {}
-
     def left_out(self, split: str) -> Mapping[str, int]:
         """Return the images that are not samples, by majority column or reason."""
-        self.samples(split)
-        return dict(self._left_out[split])
+        return {**super().left_out(split), **self._left_out[split]}
 
     def _label_file(self, split: str) -> str:
         return f"{self._prefix}{_FOLDERS[split]}/label.csv"
@@ -146,31 +136,16 @@ class FerPlus(Reader):
                 samples.append(self._sample(key, split, label, shares, votes))
             else:
                 left_out["no majority" if label is None else label] += 1
-        for other in self.exclude_near_duplicates_of:
-            if other != split:
-                resembling = self._near_duplicates(samples, other)
-                left_out[f"near-duplicates of {other}"] = len(resembling)
-                samples = [sample for sample in samples if sample.key not in resembling]
         self._left_out[split] = left_out
         return samples
 
-    def _near_duplicates(self, samples: Sequence[Sample], split: str) -> frozenset[str]:
-        """Keys of samples that resemble any image of a split, including images left out by the protocol."""
-        own = thumbnails(self._image(sample.key) for sample in samples)
-        others = thumbnails(self._image(key) for key, _ in self._rows(split))
-        near = near_duplicates(own, others)
-        return frozenset(sample.key for sample, is_near in zip(samples, near, strict=True) if is_near)
+    def _images_of(self, split: str) -> list[Sample]:
+        return [Sample(key, split, None) for key, _ in self._rows(split)]
 
     def _sample(self, key: str, split: str, label: str, shares: Mapping[str, float], votes: Sequence[int]) -> Sample:
         kept = [shares[name] for name in self.labels]
         distribution = tuple(share / sum(kept) for share in kept)
         return Sample(key, split, label, distribution, votes=sum(votes), attributes={"gray": "1"})
-
-    def _image(self, key: str) -> Array:
-        try:
-            return decode(self.tree.read(self._prefix + key))
-        except DecodeError as error:
-            raise self.error(f"{key} is unreadable: {error}") from error
 
 
 def _without_single_votes(votes: Sequence[int]) -> dict[str, int]:

@@ -8,7 +8,7 @@ Class names may have any common spelling (`happy`, `4_Happiness`, a RAF-DB numbe
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Final, Literal
 
@@ -35,6 +35,7 @@ class Folders(Reader):
             the file's name. The rest of `all` becomes train.
         ignore: class folders to leave out, comma-separated, spelled as on disk.
         classes: 7, or 8 with contempt last in `labels`.
+        exclude_near_duplicates_of: splits, as a list or comma-separated; see `Reader`.
     """
 
     kind: ClassVar[str] = "folders"
@@ -45,6 +46,7 @@ class Folders(Reader):
     )
     terms: ClassVar[str] = "those of the owner of the images"
     limits: ClassVar[str] = "Metrics on class folders apply to similar images only."
+    can_exclude: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -54,8 +56,9 @@ class Folders(Reader):
         test_share: float = 0.0,
         ignore: str = "",
         classes: Literal[7, 8] = 7,
+        exclude_near_duplicates_of: Sequence[str] = (),
     ) -> None:
-        super().__init__(root)
+        super().__init__(root, exclude_near_duplicates_of=exclude_near_duplicates_of)
         self.labels = LABELS if classes == 7 else EIGHT_LABELS
         if not (0 <= valid_share < 1 and 0 <= test_share < 1 and valid_share + test_share < 1):
             raise DatasetError(
@@ -83,9 +86,10 @@ class Folders(Reader):
 
     def left_out(self, split: str) -> Mapping[str, int]:
         """Return the number of images in ignored folders."""
-        self.samples(split)
+        near = super().left_out(split)
         became = {_ALL: "train"} if _ALL not in self._by_split else {}
-        return {name: count for (where, name), count in self._left_out.items() if became.get(where, where) == split}
+        ignored = {name: count for (where, name), count in self._left_out.items() if became.get(where, where) == split}
+        return {**near, **ignored}
 
     def _read_split(self, split: str) -> list[Sample]:
         return [Sample(key, split, label) for key, label in self._by_split[split].items()]

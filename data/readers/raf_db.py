@@ -10,7 +10,7 @@ The set has no validation split, so one tenth of each train class is held out: t
 the smallest SHA-256 (`data.split`). The Kaggle copy has the same split. The test split is never used for selection.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import ClassVar, Final, Literal
 
@@ -68,8 +68,11 @@ class RafDbReader(Reader):
         "are wide. Gender, race and age are the annotators' impressions."
     )
 
-    def __init__(self, root: Path | str, *, hold_out_valid: bool) -> None:
-        super().__init__(root)
+    can_exclude: ClassVar[bool] = True
+    has_clean_faces: ClassVar[bool] = True
+
+    def __init__(self, root: Path | str, *, hold_out_valid: bool, exclude_near_duplicates_of: Sequence[str]) -> None:
+        super().__init__(root, exclude_near_duplicates_of=exclude_near_duplicates_of)
         self.hold_out_valid = hold_out_valid
         self._split_by_id: dict[str, str] = {}
 
@@ -79,8 +82,8 @@ class RafDbReader(Reader):
         return tuple(split for split in ("train", "valid", "test") if split in present)
 
     def expected_counts(self) -> Mapping[str, Mapping[str, int]]:
-        """Return the paper's counts, adjusted for held-out images."""
-        return published_counts(hold_out_valid=self.hold_out_valid)
+        """Return the paper's counts, adjusted for held-out images; {} without near-duplicates."""
+        return {} if self.exclude_near_duplicates_of else published_counts(hold_out_valid=self.hold_out_valid)
 
 
 class RafDb(RafDbReader):
@@ -89,6 +92,7 @@ class RafDb(RafDbReader):
     Options:
         images: aligned (100x100, fitted) or original (whole photos, warped by the annotated landmarks).
         hold_out_valid: false keeps all of train in train.
+        exclude_near_duplicates_of: splits, as a list or comma-separated; see `Reader`.
     """
 
     kind: ClassVar[str] = "raf_db"
@@ -101,8 +105,9 @@ class RafDb(RafDbReader):
         *,
         images: Literal["aligned", "original"] = "aligned",
         hold_out_valid: bool = True,
+        exclude_near_duplicates_of: Sequence[str] = (),
     ) -> None:
-        super().__init__(root, hold_out_valid=hold_out_valid)
+        super().__init__(root, hold_out_valid=hold_out_valid, exclude_near_duplicates_of=exclude_near_duplicates_of)
         self.images = images
         prefixes = [(name, self.tree.prefix_of(name)) for name in _LABEL_FILES]
         present = [f"{prefix}{name}" for name, prefix in prefixes if prefix is not None]

@@ -1,6 +1,6 @@
 """Evaluation metrics: accuracy, mean class accuracy, macro-F1, recall, ECE, KL to votes, with bootstrap intervals."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -69,16 +69,32 @@ def kl_to_votes(probabilities: Array, votes: Array) -> float:
 
 
 def bootstrap(statistic: Callable[[Array], float], faces: int) -> Interval:
-    """Percentile bootstrap over faces.
+    """Percentile bootstrap over faces of one metric; see `bootstrap_all`."""
+    return bootstrap_all(lambda chosen: [statistic(chosen)], faces)[0]
+
+
+def bootstrap_all(statistics: Callable[[Array], Sequence[float] | Array], faces: int) -> list[Interval]:
+    """Percentile bootstrap over faces of several metrics on the same resamples.
 
     Args:
-        statistic: maps indices (faces,) to a metric.
+        statistics: maps indices (faces,) to metrics.
         faces: number of faces.
     """
     rng = np.random.default_rng(0)
-    draws = [statistic(rng.integers(0, faces, faces)) for _ in range(RESAMPLES)]
-    low, high = np.nanpercentile(draws, [2.5, 97.5])
-    return Interval(statistic(np.arange(faces)), float(low), float(high))
+    draws = np.array([statistics(rng.integers(0, faces, faces)) for _ in range(RESAMPLES)])
+    low, high = np.nanpercentile(draws, [2.5, 97.5], axis=0)
+    return [Interval(*map(float, row)) for row in zip(statistics(np.arange(faces)), low, high, strict=True)]
+
+
+def accuracies(predicted: Array, actual: Array) -> tuple[Interval, Interval]:
+    """Accuracy and mean class accuracy of (N,) classes, with their intervals."""
+
+    def both(chosen: Array) -> tuple[float, float]:
+        counts = confusion(predicted[chosen], actual[chosen])
+        return accuracy(counts), mean_class_accuracy(counts)
+
+    overall, by_class = bootstrap_all(both, len(actual))
+    return overall, by_class
 
 
 def mcnemar_p(first: Array, second: Array) -> float:

@@ -4,6 +4,7 @@ import base64
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import cv2
@@ -13,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from mien.data.atomic import atomic_path
 from mien.data.contract import Array
 from mien.models.manifest import Interval
 from mien.training.loop import metrics
@@ -156,6 +158,12 @@ def _svg(drawn: Figure, alt: str) -> Picture:
     buffer = io.BytesIO()
     drawn.savefig(buffer, format="svg", metadata={"Date": None})
     return Picture("data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode(), alt)
+
+
+def save(drawn: Figure, path: Path) -> None:
+    """Write a figure as PNG or SVG; the same figure gives the same bytes."""
+    with atomic_path(path) as part:
+        drawn.savefig(part, metadata={"Software": None} if path.suffix == ".png" else {"Date": None})
 
 
 def in_style() -> Any:

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -135,13 +134,9 @@ def slices_of(attributes: Sequence[Mapping[str, str]], predicted: Array, labels:
             right = int((of_slice == actual).sum())
             wilson = binomtest(right, len(chosen)).proportion_ci(0.95, method="wilson")
             accuracy = Interval(right / len(chosen), float(wilson.low), float(wilson.high))
-            mean_class = metrics.bootstrap(partial(_mean_class_accuracy, of_slice, actual), len(chosen))
+            _, mean_class = metrics.accuracies(of_slice, actual)
             slices.append(Slice(attribute.replace("_", " "), value, len(chosen), accuracy, mean_class))
     return slices
-
-
-def _mean_class_accuracy(predicted: Array, labels: Array, chosen: Array) -> float:
-    return metrics.mean_class_accuracy(metrics.confusion(predicted[chosen], labels[chosen]))
 
 
 def most_confident_mistakes(predicted: Array, confidence: Array, labels: Array, *, shown: int = 24) -> Array:

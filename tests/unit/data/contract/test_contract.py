@@ -70,19 +70,18 @@ def test_a_crop_equals_its_golden_image(name: str) -> None:
     )
 
 
-@pytest.mark.parametrize("shift_px", [(0.06, 0.0), (0.0, 0.06)])
-def test_golden_crops_notice_a_shift_of_a_twentieth_of_a_pixel(shift_px: tuple[float, float]) -> None:
-    center = (170.3 + shift_px[0], 130.6 + shift_px[1])
-    assert _differs(_aligned(1.0, 0.0, center), _golden("align_same_size"))
-
-
-def test_golden_crops_notice_swapped_colors() -> None:
-    assert _differs(CASES["align_reduced"]()[:, :, ::-1], _golden("align_reduced"))
-
-
-def test_golden_crops_notice_another_interpolation() -> None:
-    nearest = cv2.resize(grating(48, 48), (CROP_PX, CROP_PX), interpolation=cv2.INTER_CUBIC)
-    assert _differs(nearest, _golden("fit_enlarged"))
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("align_same_size", lambda: _aligned(1.0, 0.0, (170.36, 130.6))),
+        ("align_same_size", lambda: _aligned(1.0, 0.0, (170.3, 130.66))),
+        ("align_reduced", lambda: CASES["align_reduced"]()[:, :, ::-1]),
+        ("fit_enlarged", lambda: cv2.resize(grating(48, 48), (CROP_PX, CROP_PX), interpolation=cv2.INTER_CUBIC)),
+    ],
+    ids=["a twentieth of a pixel right", "a twentieth of a pixel down", "swapped colors", "another interpolation"],
+)
+def test_golden_crops_notice(name: str, change: Callable[[], Array]) -> None:
+    assert _differs(change(), _golden(name))
 
 
 def test_the_contract_has_the_id_of_released_artifacts() -> None:
@@ -96,10 +95,6 @@ def test_the_contract_has_the_id_of_released_artifacts() -> None:
 def test_the_id_changes_with_its_facts(monkeypatch: pytest.MonkeyPatch, name: str, value: object) -> None:
     monkeypatch.setattr(identity, name, value)
     assert contract_id.__wrapped__() != contract_id()
-
-
-def test_labels_have_raf_dbs_order() -> None:
-    assert LABELS == ("surprise", "fear", "disgust", "happiness", "sadness", "anger", "neutral")
 
 
 if __name__ == "__main__":

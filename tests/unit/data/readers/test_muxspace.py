@@ -35,12 +35,6 @@ def test_attributes_name_the_person_and_the_annotator(tmp_path: Path) -> None:
     assert sample.box_px == (40, 30, 80, 80)
 
 
-def test_contempt_is_left_out_and_counted(tmp_path: Path) -> None:
-    reader = open_reader("muxspace", make_muxspace(tmp_path, {"train": {"fear": 2, "contempt": 3}}))
-    assert Counter(sample.label for sample in reader.samples("train")) == {"fear": 2}
-    assert reader.left_out("train") == {"contempt": 3}
-
-
 def test_doubtful_labels_can_be_left_out(tmp_path: Path) -> None:
     root = make_muxspace(tmp_path, {"train": {"fear": 2, "neutral": 3, "happiness": 1, "contempt": 1}})
     reader = open_reader("muxspace", root, keep=["happiness", "neutral"])
