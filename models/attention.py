@@ -83,7 +83,7 @@ def position_similarity(network: FaceNetwork) -> Tensor | None:
     Source: Dosovitskiy et al. 2021, figure 7.
     """
     inner: Any = network.backbone.network
-    if inner.pos_embed is None:
+    if getattr(inner, "pos_embed", None) is None:
         return None
     side = grid_side(network)
     positions = torch.nn.functional.normalize(inner.pos_embed.detach()[0, -side * side :].float(), dim=-1)

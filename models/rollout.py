@@ -1,7 +1,7 @@
-"""Attention rollout: a map of the patches that contributed to a token of a transformer.
+"""Maps of what a prediction is based on: attention rollout of a transformer, Grad-CAM of a CNN.
 
-It is exported as a second output of the released graph. The map shows where information came from; it is the same for
-all classes and does not explain why one was predicted.
+They are exported as a second output of the released graph. Rollout shows where information came from; it is the same
+for all classes and does not explain why one was predicted. Grad-CAM shows what speaks for the predicted class.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,8 @@ _TOKEN_ROWS: dict[Head, tuple[int, ...]] = {"class": (0,), "distillation": (1,),
 
 def has_attention(backbone: nn.Module) -> bool:
     """Whether a backbone is a transformer over a square grid of patches, as in models/backbones/deit.py."""
-    return hasattr(getattr(backbone, "network", None), "blocks") and hasattr(backbone, "distilled")
+    blocks = getattr(getattr(backbone, "network", None), "blocks", ())
+    return len(blocks) > 0 and hasattr(backbone, "distilled")
 
 
 @contextmanager
@@ -60,3 +61,17 @@ def rollout(attentions: list[Tensor], *, head: Head) -> Tensor:
         flow = (0.5 * attention.float().mean(dim=1) + 0.5 * identity) @ flow  # (B, tokens, tokens)
     rows = torch.stack([flow[:, row, prefix:] for row in _TOKEN_ROWS[head]]).mean(dim=0)  # (B, side * side)
     return (rows / rows.sum(dim=-1, keepdim=True)).reshape(-1, side, side)
+
+
+def grad_cam(class_maps: Tensor, logits: Tensor) -> Tensor:
+    """Grad-CAM of the predicted class; without gradients, because the logits are means of linear maps of the features.
+
+    Args:
+        class_maps: (B, classes, H, W), see `class_activation_maps`.
+        logits: (B, classes).
+    Returns: (B, H, W) float32, rows from the top; maps sum to 1 and are uniform if nothing speaks for the class.
+    Source: Selvaraju et al. 2017, section 3.1; for a weight per position (MobileFaceNet), Draelos and Carin 2020.
+    """
+    predicted = logits.argmax(dim=-1)[:, None, None, None].expand(-1, 1, *class_maps.shape[2:])
+    positive = class_maps.gather(1, predicted).squeeze(1).relu() + 1e-6
+    return positive / positive.sum(dim=(1, 2), keepdim=True)

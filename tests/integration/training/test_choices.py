@@ -3,7 +3,6 @@
 import json
 import logging
 import sys
-from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,15 +14,19 @@ from timm import create_model
 from torch import nn
 
 from mien.models.manifest import sha256_of
-from mien.training.config import OptimConfig, RecipeError
+from mien.models.network import FaceNetwork
+from mien.training.config import OptimConfig, RecipeError, RuntimeConfig
 from mien.training.distillation.losses import relabel
 from mien.training.evaluate import open_graph, run_graph
 from mien.training.loop.batches import epoch_order
 from mien.training.loop.optimizer import build_optimizer
 from mien.training.loop.run_folder import FACTS_NAME, load_best
 from mien.training.loop.sharpness import perturbed_weights
+from mien.training.loop.throughput import MetricsLogger
+from mien.training.loop.trackers import open_trackers
 from mien.training.release.foreign import ForeignWeightsError
 from mien.training.release.graphs import ReleasedNetwork, check_fp32, write_graph
+from mien.training.release.initialization import load_initial
 from mien.training.train import train
 from tests.support_training import (
     TINY_CNN,
@@ -32,7 +35,6 @@ from tests.support_training import (
     losses,
     metric_lines,
     small_recipe,
-    with_runtime,
 )
 
 
@@ -74,13 +76,12 @@ def test_sam_computes_the_gradient_at_perturbed_weights_and_restores_them() -> N
 
 
 def test_sam_changes_the_training(tmp_path: Path) -> None:
-    root = drawn_faces(tmp_path / "faces", train=4, valid=1)
-    recipe = small_recipe(root, epochs=1)
+    recipe = small_recipe(drawn_faces(tmp_path / "faces", train=4, valid=1), epochs=1)
     plain = losses(train(recipe, tmp_path / "plain"))
     sharp = recipe.model_copy(update={"optim": recipe.optim.model_copy(update={"sam_rho": 0.05})})
-    found = losses(train(sharp, tmp_path / "sam"))
-    assert found[1] == pytest.approx(plain[1], rel=1e-5)
-    assert found[3] != pytest.approx(plain[3], rel=1e-5)
+    changed = losses(train(sharp, tmp_path / "sam"))
+    assert changed[1] == pytest.approx(plain[1], rel=1e-5)
+    assert changed[3] != pytest.approx(plain[3], rel=1e-5)
 
 
 def test_a_contradicted_label_is_replaced_and_a_missing_one_is_not() -> None:
@@ -116,16 +117,17 @@ def test_relabeling_starts_at_its_epoch_and_logs_its_share(tmp_path: Path) -> No
     assert max(shares[7:]) > 0
 
 
-def test_a_network_with_224_pixels_trains_and_exports(tmp_path: Path) -> None:
-    root = drawn_faces(tmp_path / "faces", train=2, valid=1)
-    recipe = small_recipe(root, model=TINY_CNN | {"img_size": 224}, epochs=1)
-    network, state = load_best(train(recipe, tmp_path / "run"))
+def test_a_cnn_with_224_pixels_exports_with_grad_cam(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    network = FaceNetwork(small_recipe(tmp_path, model=TINY_CNN | {"img_size": 224}).model).eval()
     crops = np.random.default_rng(0).integers(0, 256, (3, 112, 112, 3), dtype=np.uint8)
     with torch.no_grad():
         assert network.preprocess(torch.from_numpy(crops)).shape == (3, 1, 224, 224)
-        expected = network(torch.from_numpy(crops)).class_logits.numpy()
-    write_graph(ReleasedNetwork(network, state["head"]), tmp_path / "model.onnx")
-    check_fp32(expected, run_graph(open_graph(tmp_path / "model.onnx"), crops))
+        logits, maps = ReleasedNetwork(network, "class")(torch.from_numpy(crops))
+    write_graph(ReleasedNetwork(network, "class"), tmp_path / "model.onnx")
+    session = open_graph(tmp_path / "model.onnx")
+    check_fp32(logits.numpy(), run_graph(session, crops))
+    np.testing.assert_allclose(session.run(["relevance"], {"crops": crops})[0], maps.numpy(), atol=1e-4)
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".pth"])
@@ -158,41 +160,39 @@ def test_third_party_weights_initialize_a_network_and_their_terms_are_inherited(
 
 
 def test_third_party_weights_that_are_damaged_or_of_another_network_are_rejected(tmp_path: Path) -> None:
-    root = drawn_faces(tmp_path / "faces", train=2, valid=1)
+    network = FaceNetwork(small_recipe(tmp_path).model)
     broken, other = tmp_path / "broken.pth", tmp_path / "other.safetensors"
     broken.write_bytes(b"rubbish")
     save_file({"else.weight": torch.zeros(2)}, other)
     for path, expected in ((broken, "cannot be read"), (other, "no tensor name matches this timm network")):
-        recipe = small_recipe(root, model=TINY_CNN | {"init_from": str(path), "init_terms": "MIT"}, epochs=1)
         with pytest.raises(ForeignWeightsError, match=expected):
-            train(recipe, tmp_path / "run")
+            load_initial(network, path)
 
 
-@pytest.mark.parametrize("library", ["wandb", "mlflow"])
-def test_a_tracker_gets_the_content_of_the_metrics_file(
+@pytest.mark.parametrize("library", ["tensorboardX", "wandb", "mlflow"])
+def test_a_tracker_gets_the_numbers_of_the_metrics_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str
 ) -> None:
-    logged: Counter[str] = Counter()
-    closed: list[str] = []
+    calls: list[object] = []
 
-    def log(values: dict[str, float], step: int) -> None:
-        logged.update(values.keys())
+    def log(*values: object, **_: object) -> None:
+        calls.extend(values)
 
-    run = SimpleNamespace(log=log, finish=lambda: closed.append("wandb"))
+    run = SimpleNamespace(log=log, finish=lambda: calls.append("closed"))
+    writer = SimpleNamespace(add_scalar=log, flush=lambda: None, close=run.finish)
     fake = SimpleNamespace(
-        init=lambda **_: run, set_experiment=str, start_run=lambda **_: None, log_metrics=log,
-        end_run=lambda: closed.append("mlflow"),
+        init=lambda **_: run, set_experiment=str, start_run=lambda **_: None, log_metrics=log, end_run=run.finish,
+        SummaryWriter=lambda *_, **__: writer,
     )  # fmt: skip
     monkeypatch.setitem(sys.modules, library, fake)
-    recipe = small_recipe(drawn_faces(tmp_path / "faces", train=2, valid=1), epochs=1)
-    out = train(with_runtime(recipe, **{library: True}), tmp_path / "run")
-    assert logged["loss"] == len(losses(out))
-    assert logged["valid_accuracy"] == 1
-    assert closed == [library]
+    runtime = RuntimeConfig.model_validate({library.removesuffix("X"): True})
+    metrics = MetricsLogger(tmp_path / "m.jsonl", step=0, trackers=open_trackers(runtime, tmp_path, name="r", step=0))
+    metrics.add({"step": 3, "loss": 0.5, "head": "class"})
+    metrics.close()
+    assert calls == (["loss", 0.5, 3, "closed"] if library == "tensorboardX" else [{"loss": 0.5}, "closed"])
 
 
 def test_a_missing_tracker_names_the_command_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
-    recipe = small_recipe(drawn_faces(tmp_path / "faces", train=2, valid=1), epochs=1)
     with pytest.raises(RecipeError, match="pip install wandb"):
-        train(with_runtime(recipe, wandb=True), tmp_path / "run")
+        open_trackers(RuntimeConfig(wandb=True), tmp_path, name="r", step=0)

@@ -1,9 +1,9 @@
-"""Recorded attention and attention rollout."""
+"""Recorded attention, attention rollout and Grad-CAM."""
 
 import torch
 
 from mien.models.network import FaceNetwork
-from mien.models.rollout import recorded_attention, rollout
+from mien.models.rollout import grad_cam, recorded_attention, rollout
 from tests.support_models import SMALL, config, crops
 
 
@@ -25,3 +25,19 @@ def test_rollout_follows_the_token_of_the_selected_head() -> None:
     torch.testing.assert_close(rollout([attention] * 2, head="class"), torch.tensor([[[0.0, 1.0], [0.0, 0.0]]]))
     torch.testing.assert_close(rollout([attention], head="distillation"), torch.tensor([[[0.0, 0.0], [0.0, 1.0]]]))
     torch.testing.assert_close(rollout([attention], head="mean"), torch.tensor([[[0.0, 0.5], [0.0, 0.5]]]))
+
+
+def test_grad_cam_equals_its_definition_by_gradients() -> None:
+    torch.manual_seed(0)
+    network = FaceNetwork(config("resnet10t", family="cnn", img_size=112)).eval().backbone
+    pixels = torch.randn(3, 1, 112, 112)
+    features = network.network.forward_features(pixels)
+    logits = network.network.forward_head(features)
+    (gradients,) = torch.autograd.grad(logits.max(dim=1).values.sum(), features)
+    expected = (gradients.mean(dim=(2, 3), keepdim=True) * features).sum(dim=1).relu()
+    expected = expected / expected.sum(dim=(1, 2), keepdim=True)
+    with torch.no_grad():
+        heads = network(pixels)
+        torch.testing.assert_close(grad_cam(heads.class_maps, heads.class_logits), expected, atol=1e-3, rtol=0)
+    nothing = grad_cam(-torch.ones(1, 7, 2, 2), torch.zeros(1, 7))
+    torch.testing.assert_close(nothing, torch.full((1, 2, 2), 0.25))
