@@ -1,18 +1,25 @@
-"""Augmentation of training crops with albumentations: uint8 in, uint8 out, reproducible by seed.
+"""Augmentation of training crops with albumentations and timm's RandAugment: uint8 in, uint8 out, reproducible by seed.
 
 A recipe sets the strengths under `augment`.
 """
 
 import os
+import random
+import re
 from dataclasses import asdict, dataclass
+from typing import Any, Final
 
 # otherwise, albumentations contacts a server at import to look for a newer version
 os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
 
 import albumentations as A
 import cv2
+import numpy as np
+from PIL import Image
 
 from mien.data.contract import Array
+
+_RAND_AUGMENT: Final = re.compile(r"rand(-(m|n|p|mstd|inc|w)[\d.]+)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,24 +39,47 @@ class AugmentConfig:
     compression: float = 0.1  # probability
     erase: float = 0.25  # probability
     color_jitter: float = 0.0  # hue and saturation; for RGB crops only
+    rand_augment: str = ""  # RandAugment before all steps, in timm's notation: rand-m9-mstd0.5-inc1 is DeiT's
 
     def __post_init__(self) -> None:
-        wrong = [name for name, value in asdict(self).items() if not 0 <= value <= (180 if "degrees" in name else 1)]
+        strengths = {name: value for name, value in asdict(self).items() if name != "rand_augment"}
+        wrong = [name for name, value in strengths.items() if not 0 <= value <= (180 if "degrees" in name else 1)]
         if wrong:
             raise ValueError(f"{', '.join(wrong)}: expected 0 to 1, or to 180 degrees")
+        if self.rand_augment and not _RAND_AUGMENT.fullmatch(self.rand_augment):
+            raise ValueError(f"rand_augment {self.rand_augment!r}: expected timm's notation, e.g. rand-m9-mstd0.5-inc1")
 
 
 class Augment:
-    """A pipeline of albumentations for (112, 112, C) uint8 crops."""
+    """A pipeline for (112, 112, C) uint8 crops."""
 
     def __init__(self, config: AugmentConfig) -> None:
         self._compose = A.Compose(_steps(config))
+        self._rand_augment: Any = None
+        if config.rand_augment:
+            from timm.data.auto_augment import rand_augment_transform
+
+            self._rand_augment = rand_augment_transform(config.rand_augment, {"img_mean": (128, 128, 128)})
 
     def __call__(self, crop: Array, *, seed: int) -> Array:
         """Augment one (112, 112, C) uint8 crop; equal seeds give equal results."""
+        if self._rand_augment is not None:
+            crop = self._randomly_augmented(crop, seed % 2**32)
         self._compose.set_random_seed(seed % 2**32)
         augmented: Array = self._compose(image=crop)["image"]
         return augmented
+
+    def _randomly_augmented(self, crop: Array, seed: int) -> Array:
+        image = Image.fromarray(np.broadcast_to(crop, (*crop.shape[:2], 3)))
+        states = random.getstate(), np.random.get_state()  # noqa: NPY002 (timm draws from both global generators)
+        try:
+            random.seed(seed)
+            np.random.seed(seed)  # noqa: NPY002
+            changed = np.asarray(self._rand_augment(image))
+        finally:
+            random.setstate(states[0])
+            np.random.set_state(states[1])  # noqa: NPY002
+        return changed if crop.shape[2] == 3 else cv2.cvtColor(changed, cv2.COLOR_RGB2GRAY)[..., None]
 
 
 def _steps(config: AugmentConfig) -> list[A.BasicTransform]:

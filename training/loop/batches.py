@@ -206,9 +206,9 @@ class FaceBatch(NamedTuple):
 class FaceBatches(Dataset[FaceBatch]):
     """Map-style dataset of the batches of one epoch; item b depends only on (seed, epoch, b)."""
 
-    def __init__(self, faces: JoinedFaces, augment: AugmentConfig, plan: EpochPlan, *, sampler: Sampler) -> None:
-        self.faces, self.config, self.plan = faces, augment, plan
-        self.order = epoch_order(faces.labels, seed=plan.seed, epoch=plan.epoch, sampler=sampler)
+    def __init__(self, faces: JoinedFaces, augment: AugmentConfig, plan: EpochPlan, order: Array) -> None:
+        """Load the faces `order`, (N,) indices from `epoch_order`."""
+        self.faces, self.config, self.plan, self.order = faces, augment, plan, order
         draws: Counter[int] = Counter()
         self.repeats = np.zeros(len(self.order), np.int64)  # how often a face was drawn before, in this epoch
         for place, face in enumerate(self.order.tolist()):
@@ -237,7 +237,7 @@ class FaceBatches(Dataset[FaceBatch]):
         )
 
 
-def epoch_order(labels: Array, *, seed: int, epoch: int, sampler: Sampler = "instance") -> Array:
+def epoch_order(labels: Array, *, seed: int, epoch: int, sampler: Sampler = "instance", repeats: int = 1) -> Array:
     """Order of the faces in an epoch, (N,) indices; equal seeds and epochs give equal orders.
 
     Args:
@@ -245,8 +245,13 @@ def epoch_order(labels: Array, *, seed: int, epoch: int, sampler: Sampler = "ins
         seed, epoch: seed of the random generator.
         sampler: `instance` visits every face once. `class` and `square_root` draw with replacement, with equal
             probability per class or proportional to the square root of its size. Source: Kang et al. 2020, section 4.1.
+        repeats: draws of each face in a row; the epoch stays as long, so each has other faces. Source: Hoffer et al.
+            2020.
     """
     draw = np.random.default_rng([seed, epoch])
+    if repeats > 1:
+        once = epoch_order(labels, seed=seed, epoch=epoch, sampler=sampler)
+        return np.repeat(once, repeats)[: len(labels)]
     if sampler == "instance":
         return draw.permutation(len(labels))
     classes, place, counts = np.unique(labels, return_inverse=True, return_counts=True)

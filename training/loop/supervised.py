@@ -41,7 +41,8 @@ class Supervised(FaceTask):
         self, recipe: Recipe, out: Path, network: FaceNetwork, faces: JoinedFaces, *, valid: Faces, machine: Machine
     ) -> None:
         super().__init__(recipe, faces, machine)
-        self.out, self.network, self.valid, self.sampler = out, network, valid, recipe.data.sampler
+        self.out, self.network, self.valid = out, network, valid
+        self.sampler, self.repeats = recipe.data.sampler, recipe.data.repeats
         self.labels = EIGHT_LABELS[: valid.targets.shape[1]]
         self.best_score, self.best_epoch, self.step = -1.0, -1, 0
         self.teachers = Teachers(recipe.distillation).to(machine.device) if recipe.distillation.teachers else None

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
+from mien.data.contract import Array
 from mien.training.config import FaceRecipe, RecipeError, Sampler
 from mien.training.loop.batches import EpochPlan, FaceBatch, FaceBatches, JoinedFaces, epoch_order, load_batches
 from mien.training.loop.machine import Machine
@@ -74,6 +75,7 @@ class FaceTask(Task):
 
     recipe: FaceRecipe
     sampler: Sampler = "instance"
+    repeats: int = 1
 
     def __init__(self, recipe: FaceRecipe, faces: JoinedFaces, machine: Machine) -> None:
         self.recipe, self.faces, self.machine = recipe, faces, machine
@@ -86,12 +88,15 @@ class FaceTask(Task):
         """This process's faces."""
         recipe, world = self.recipe, self.machine.world
         plan = EpochPlan(recipe.seed, epoch, recipe.batch_size, world.rank, world.size)
-        batches = FaceBatches(self.faces, recipe.augment, plan, sampler=self.sampler)
+        batches = FaceBatches(self.faces, recipe.augment, plan, self._order(epoch))
         return load_batches(batches, first=first, seed=recipe.seed, workers=recipe.runtime.workers)
 
     def names(self, step: int) -> list[str]:
         """Keys of the faces."""
         epoch, number = divmod(step, self.steps_per_epoch)
-        order = epoch_order(self.faces.labels, seed=self.recipe.seed, epoch=epoch, sampler=self.sampler)
         size = self.recipe.batch_size
-        return [self.faces.keys[int(i)] for i in order[number * size : (number + 1) * size]]
+        return [self.faces.keys[int(i)] for i in self._order(epoch)[number * size : (number + 1) * size]]
+
+    def _order(self, epoch: int) -> Array:
+        labels, seed = self.faces.labels, self.recipe.seed
+        return epoch_order(labels, seed=seed, epoch=epoch, sampler=self.sampler, repeats=self.repeats)

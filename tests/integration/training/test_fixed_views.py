@@ -79,7 +79,7 @@ def test_a_batch_has_the_logits_of_its_faces(root: Path, tmp_path: Path) -> None
     faces = joined(root, tmp_path)
     faces.teacher_logits = np.repeat(np.arange(len(faces), dtype=np.float32)[:, None], 7, axis=1)
     plan = EpochPlan(seed=0, epoch=1, batch_size=8)
-    batches = FaceBatches(faces, AugmentConfig(), plan, sampler="instance")
+    batches = FaceBatches(faces, AugmentConfig(), plan, np.random.default_rng(0).permutation(len(faces)))
     _, targets, logits = batches[1]
     chosen = logits[:, 0].long()
     assert torch.equal(chosen, torch.from_numpy(batches.order[8:16]))

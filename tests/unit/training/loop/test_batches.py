@@ -1,5 +1,6 @@
 """Batches of a data set: a subset of each class, or faces without labels."""
 
+import random
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +16,9 @@ from mien.data.tree import DatasetError
 from mien.training.config import DataSource, RecipeError
 from mien.training.distillation.losses import cross_entropy
 from mien.training.distillation.teachers import Teachers, fixed_logits
-from mien.training.loop.batches import EpochPlan, FaceBatches, Faces, JoinedFaces, _write_cache, load_faces
+from mien.training.loop.batches import EpochPlan, FaceBatches, Faces, JoinedFaces, _write_cache, epoch_order, load_faces
 from mien.training.loop.machine import Machine
+from tests.data_sets import draw_face
 from tests.support_training import drawn_faces, small_recipe
 
 
@@ -54,11 +56,12 @@ def test_a_face_that_is_drawn_repeatedly_is_augmented_differently_each_time(root
     keys = tuple(whole.keys[i] for i in kept)
     part = replace(whole, crops=whole.crops[kept], targets=whole.targets[kept], labels=whole.labels[kept], keys=keys)
     plan = EpochPlan(seed=0, epoch=0, batch_size=len(part))
-    batches = FaceBatches(JoinedFaces([part]), AugmentConfig(), plan, sampler="class")
+    order = epoch_order(part.labels, seed=0, epoch=0, sampler="class")
+    batches = FaceBatches(JoinedFaces([part]), AugmentConfig(), plan, order)
     rare = batches[0].crops[batches.order == 0]
     assert len(rare) > 3
     assert len(torch.unique(rare, dim=0)) == len(rare)
-    again = FaceBatches(JoinedFaces([part]), AugmentConfig(), plan, sampler="class")
+    again = FaceBatches(JoinedFaces([part]), AugmentConfig(), plan, order)
     assert torch.equal(batches[0].crops, again[0].crops)
 
 
@@ -109,6 +112,31 @@ def test_cached_faces_are_read_back_as_a_map(tmp_path: Path) -> None:
     faces = np.arange(3 * 112 * 112, dtype=np.uint32).astype(np.uint8).reshape(3, 112, 112, 1)
     _write_cache(tmp_path / "cache.npy", iter(faces), 3, 1)
     assert np.array_equal(np.load(tmp_path / "cache.npy", mmap_mode="r"), faces)
+
+
+def test_repeated_augmentation_draws_a_face_three_times_in_a_row_and_fewer_faces(root: Path) -> None:
+    labels = load(root).labels
+    order = epoch_order(labels, seed=0, epoch=0, repeats=3)
+    assert len(order) == len(labels) == 70
+    assert order[:69].reshape(23, 3).std(axis=1).max() == 0
+    assert len(set(order.tolist())) == 24
+    assert np.array_equal(order[::3], epoch_order(labels, seed=0, epoch=0)[:24])
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_rand_augment_is_reproducible_and_leaves_the_global_generators_alone(channels: int) -> None:
+    crop = np.ascontiguousarray(draw_face("happiness", 1)[0][..., :channels])
+    off = dict.fromkeys(("flip", "scale", "shift", "rotate_degrees", "shear_degrees"), 0.0)
+    off |= dict.fromkeys(("brightness", "contrast", "gamma", "blur", "noise", "compression", "erase"), 0.0)
+    augment = Augment(AugmentConfig(rand_augment="rand-m9-mstd0.5-inc1", **off))  # type: ignore[arg-type]
+    state = random.getstate()
+    changed = [augment(crop, seed=seed) for seed in range(8)]
+    assert random.getstate() == state
+    assert {image.shape for image in changed} == {crop.shape}
+    assert len({image.tobytes() for image in changed}) >= 4
+    assert np.array_equal(augment(crop, seed=3), changed[3])
+    with pytest.raises(ValueError, match="expected timm's notation"):
+        AugmentConfig(rand_augment="auto")
 
 
 def test_augmentation_accepts_its_largest_strengths() -> None:
