@@ -71,8 +71,7 @@ def _training(name: str, description: str) -> Callable[[], Parser]:
     return parser
 
 
-def evaluate() -> Parser:
-    """Arguments of training/evaluate.py."""
+def _evaluate() -> Parser:
     parser = _parser("evaluate", "Evaluate a released artifact.")
     parser.add_argument("--artifact", type=Path, required=True, help="folder with manifest.json")
     _add_data(parser)
@@ -83,8 +82,7 @@ def evaluate() -> Parser:
     return parser
 
 
-def compare() -> Parser:
-    """Arguments of training/compare.py."""
+def _compare() -> Parser:
     parser = _parser("compare", "Compare two artifacts or runs.")
     parser.add_argument("before", help="artifact or run folder, or the name of a model, such as fast")
     parser.add_argument("after", help="artifact or run folder, or the name of a model")
@@ -95,8 +93,7 @@ def compare() -> Parser:
     return parser
 
 
-def cross_validate() -> Parser:
-    """Arguments of training/cross_validate.py."""
+def _cross_validate() -> Parser:
     parser = _parser("cross-validate", "Cross-validate a recipe.")
     _add_recipe(parser)
     parser.add_argument("--folds", type=_at_least(2), default=5)
@@ -105,8 +102,7 @@ def cross_validate() -> Parser:
     return parser
 
 
-def experiment() -> Parser:
-    """Arguments of training/experiment.py."""
+def _experiment() -> Parser:
     parser = _parser("experiment", "Train rows and compare them.")
     parser.add_argument("experiment", type=Path, help="file in training/recipes/experiments/")
     parser.add_argument("--reduced", action="store_true", help="use the smaller budget of the file")
@@ -116,6 +112,7 @@ def experiment() -> Parser:
     parser.add_argument("--seeds", type=_at_least(1), metavar="N", help="seeds 0 to N-1 (default: those of the file)")
     _add_runs(parser, "runs/experiments")
     parser.add_argument("--plot", type=_figure, metavar="FILE", help="also draw the results, as .png or .svg")
+    parser.add_argument("--curves", type=_figure, metavar="FILE", help="also draw accuracy over training")
     return parser
 
 
@@ -123,8 +120,7 @@ def _add_runs(parser: Parser, default: str) -> None:
     parser.add_argument("--runs", type=Path, default=default, help="folder of the run folders (default: %(default)s)")
 
 
-def export() -> Parser:
-    """Arguments of training/export.py."""
+def _export() -> Parser:
     parser = _parser("export", "Release runs as an artifact.")
     parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="run or artifact folders")
     parser.add_argument("--tag", help="distinguishes releases, e.g. ferplus_v1")
@@ -144,8 +140,7 @@ def _add_artifacts(parser: Parser) -> None:
     parser.add_argument("--artifacts", type=Path, default=ARTIFACTS_DIR, help="parent folder of artifacts")
 
 
-def report() -> Parser:
-    """Arguments of training/report/command.py."""
+def _report() -> Parser:
     parser = _parser("report", "Write a report about training runs.")
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders")
     _add_data(parser, required=False, default=" (default: validation data of the first recipe)", split=None)
@@ -155,8 +150,7 @@ def report() -> Parser:
     return parser
 
 
-def quantize() -> Parser:
-    """Arguments of training/quantize.py."""
+def _quantize() -> Parser:
     parser = _parser("quantize", "Quantize an artifact's graph to int8 and compare it with fp32.")
     parser.add_argument("artifact", type=Path, help="folder with manifest.json")
     help_ = "data set, e.g. ferplus=path/to/ferplus"
@@ -168,8 +162,7 @@ def quantize() -> Parser:
     return parser
 
 
-def detector_export() -> Parser:
-    """Arguments of training/detector/export.py."""
+def _detector_export() -> Parser:
     parser = _parser("detector export", "Release a face detector.")
     parser.add_argument("run", type=Path, help="run folder")
     parser.add_argument("--tag", required=True, help="tag of the release, such as yunet_v1")
@@ -179,8 +172,7 @@ def detector_export() -> Parser:
     return parser
 
 
-def detector_evaluate() -> Parser:
-    """Arguments of training/detector/evaluate.py."""
+def _detector_evaluate() -> Parser:
     parser = _parser("detector evaluate", "Evaluate a released face detector, next to YuNet.")
     parser.add_argument("--artifact", type=Path, help="artifact folder (default: the default detector)")
     parser.add_argument("--json", type=Path, help="also write the metrics to this file")
@@ -190,16 +182,16 @@ def detector_evaluate() -> Parser:
 PARSERS: Final[dict[str, Callable[[], Parser]]] = {
     "train": _training("train", "Train one network from a recipe."),
     "pretrain": _training("pretrain", "Masked autoencoding of faces."),
-    "evaluate": evaluate,
-    "compare": compare,
-    "cross-validate": cross_validate,
-    "experiment": experiment,
-    "export": export,
-    "report": report,
-    "quantize": quantize,
+    "evaluate": _evaluate,
+    "compare": _compare,
+    "cross-validate": _cross_validate,
+    "experiment": _experiment,
+    "export": _export,
+    "report": _report,
+    "quantize": _quantize,
     "detector train": _training("detector train", "Train a face detector from a recipe."),
-    "detector export": detector_export,
-    "detector evaluate": detector_evaluate,
+    "detector export": _detector_export,
+    "detector evaluate": _detector_evaluate,
 }
 
 

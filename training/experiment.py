@@ -1,7 +1,7 @@
 """Experiments: variants of a recipe, trained and compared in one table and one figure.
 
     mien experiment training/recipes/experiments/distillation.yaml [--reduced] [--rows none,soft] [--seeds 3]
-        [--plot FILE.png]
+        [--plot FILE.png] [--curves FILE.png]
 
 Each row and seed has a run folder in runs/experiments and is trained unless finished: rerun the command to resume. Then
 all heads are evaluated on the validation split of the recipe: mean and standard deviation over seeds, 95 % bootstrap
@@ -23,7 +23,7 @@ from mien.training.loop import metrics
 from mien.training.loop.batches import load_faces
 from mien.training.loop.run_folder import load_best, parameters
 from mien.training.loop.supervised import predict
-from mien.training.report.comparison import Figures, Result, as_markdown, write_figure
+from mien.training.report.comparison import Figures, Result, as_markdown, write_curves, write_figure
 from mien.training.report.history import read_history
 from mien.training.train import train
 from mien.training.variants import Experiment, recipes_of
@@ -106,9 +106,17 @@ def main(arguments: list[str] | None = None) -> int:
         rows = options.rows.split(",") if options.rows else None
         seeds = None if options.seeds is None else range(options.seeds)
         recipes = recipes_of(options.experiment, reduced=options.reduced, rows=rows, runs=options.runs, seeds=seeds)
-        results = compare(recipes, run_rows(recipes, options.runs))
+        folders = run_rows(recipes, options.runs)
+        results = compare(recipes, folders)
         print(as_markdown(results))
+        plot = read_as(Experiment, options.experiment, []).plot
         if options.plot:
-            write_figure(options.plot, results, read_as(Experiment, options.experiment, []).plot)
+            write_figure(options.plot, results, plot)
+        if options.curves:
+            histories = {
+                row: [read_history(folders[row][i], batch_size=recipe.batch_size) for i, recipe in enumerate(of_seeds)]
+                for row, of_seeds in recipes.items()
+            }
+            write_curves(options.curves, histories, plot)
 
     return exit_code(run)

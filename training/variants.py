@@ -1,9 +1,12 @@
 """Rows of an experiment: variants of a recipe, from one YAML file in training/recipes/experiments."""
 
+import itertools
+import json
+import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from pydantic import Field, model_validator
 
@@ -31,31 +34,51 @@ class Plot(StrictModel):
 
 
 class Experiment(StrictModel):
-    """Rows to compare; the first is the baseline. `{seed}` and `{runs}` in an override are the row's own."""
+    """Rows to compare; the first is the baseline. `{seed}` and `{runs}` in an override are the row's own.
+
+    `grid` instead of `rows` makes a row of each combination of the values of some keys of the recipe.
+    """
 
     base: Path = Field(description="recipe to vary, relative to the file of the experiment")
     bases: dict[str, Path] = Field(default_factory=dict, description="other recipes to vary, by row")
-    seeds: tuple[int, ...] = Field(min_length=1)
+    seeds: tuple[int, ...] = Field((0,), min_length=1)
     common: Overrides = Field((), description="overrides for every row")
     matching: dict[str, Overrides] = Field(default_factory=dict, description="overrides by row or pattern, e.g. *_10")
-    reduced: Budget
+    reduced: Budget | None = None
+    grid: dict[str, tuple[Any, ...]] = Field(default_factory=dict, description="values by key of the recipe")
     rows: dict[str, Overrides] = Field(min_length=2)
     plot: Plot | None = Field(None, description="figure of --plot; null: one interval per row")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _rows_of_the_grid(cls, values: Any) -> Any:
+        grid = values.get("grid") if isinstance(values, dict) else None
+        if not isinstance(grid, dict) or not all(isinstance(choices, list) for choices in grid.values()):
+            return values
+        if "rows" in values:
+            raise ValueError("grid and rows: choose one")
+        rows = {}
+        for combination in itertools.product(*grid.values()):
+            named = dict(zip(grid, combination, strict=True))
+            name = "_".join(f"{key.split('.')[-1]}_{value}" for key, value in named.items())
+            changes = [f"{key}={json.dumps(value)}" for key, value in named.items()]
+            rows[re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")] = changes
+        return values | {"rows": rows}
+
     @model_validator(mode="after")
     def _names_are_rows(self) -> Self:
-        for pattern in (*self.matching, *self.reduced.matching):
+        reduced = self.reduced or Budget(seeds=self.seeds)
+        for pattern in (*self.matching, *reduced.matching):
             if not any(fnmatchcase(row, pattern) for row in self.rows):
                 raise ValueError(f"matching: no row matches {pattern!r}")
         drawn = [] if self.plot is None else [line for panel in self.plot.panels.values() for line in panel.values()]
-        named = {*self.bases, *(self.reduced.rows or ()), *(row for line in drawn for row in line.values())}
+        named = {*self.bases, *(reduced.rows or ()), *(row for line in drawn for row in line.values())}
         if unknown := sorted(named - set(self.rows)):
             raise ValueError(f"no row {', '.join(unknown)}; it has {', '.join(self.rows)}")
         return self
 
-    def overrides(self, row: str, *, reduced: bool) -> Overrides:
+    def overrides(self, row: str, budget: Budget) -> Overrides:
         """Overrides of one row, the strongest last."""
-        budget = self.reduced if reduced else Budget(seeds=self.seeds)
         ordered = (self.common, budget.overrides, _of(self.matching, row), self.rows[row], _of(budget.matching, row))
         return tuple(change for part in ordered for change in part)
 
@@ -82,21 +105,24 @@ def recipes_of(
         seeds: instead of those of the file.
     """
     experiment = read_as(Experiment, path, [])
+    if reduced and experiment.reduced is None:
+        raise RecipeError(f"experiment {path}: has no reduced budget")
+    budget = experiment.reduced if reduced and experiment.reduced else Budget(seeds=experiment.seeds)
     unknown = set(rows or []) - set(experiment.rows)
     if unknown:
         raise RecipeError(
             f"experiment {path}: no row {', '.join(sorted(unknown))}; it has {', '.join(experiment.rows)}"
         )
-    seeds = list(seeds or (experiment.reduced.seeds if reduced else experiment.seeds))
+    seeds = list(seeds or budget.seeds)
     recipes: dict[str, list[Recipe]] = {}
     for row in experiment.rows:
         base = (path.parent / experiment.bases.get(row, experiment.base)).resolve()
-        changes = experiment.overrides(row, reduced=reduced)
+        changes = experiment.overrides(row, budget)
         for seed in seeds:
             own = [change.replace("{seed}", str(seed)).replace("{runs}", str(runs)) for change in changes]
             recipe = read_recipe(base, [*own, f"seed={seed}", f"name={path.stem}_{row}_{seed}"])
             recipes.setdefault(row, []).append(recipe)
-    chosen = rows or (experiment.reduced.rows if reduced else None) or experiment.rows
+    chosen = rows or budget.rows or experiment.rows
     needed = _with_teachers({next(iter(recipes)), *chosen}, recipes, runs)
     return {row: of_seeds for row, of_seeds in recipes.items() if row in needed}
 

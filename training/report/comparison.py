@@ -9,10 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from mien.data.atomic import atomic_path
 from mien.models.manifest import Interval
 from mien.models.network import Head
-from mien.training.report.figures import COLORS, in_style, percent_axis
+from mien.training.report.figures import COLORS, in_style, percent_axis, save
+from mien.training.report.history import History
 from mien.training.variants import Plot
 from mien.training.wording import interval, percent
 
@@ -72,12 +72,41 @@ def write_figure(path: Path, results: list[Result], plot: Plot | None) -> None:
     """Draw the selected head of each row as PNG or SVG; without `plot`, one interval per row."""
     chosen = {result.row: result for result in results if result.chosen}
     with in_style():
-        drawn = _rows(chosen) if plot is None else _lines(chosen, plot)
-        with atomic_path(path) as part:
-            drawn.savefig(part, metadata={"Software": None} if path.suffix == ".png" else {"Date": None})
+        save(_rows(chosen) if plot is None else _lines(chosen, plot), path)
 
 
 _METRICS: Final = {"accuracy": "accuracy, %", "mean_class_accuracy": "mean class accuracy, %"}
+
+
+def write_curves(path: Path, histories: dict[str, list[History]], plot: Plot | None) -> None:
+    """Draw validation accuracy over the faces seen in training, a line per row: the mean over its seeds.
+
+    With `plot`, there is a panel per position, such as a share of the faces, and per panel of the plot.
+    """
+    panels = {("", ""): {row: row for row in histories}}
+    if plot is not None:
+        panels = {}
+        for title, lines in plot.panels.items():
+            for name, places in lines.items():
+                for x, row in places.items():
+                    panels.setdefault((title, f"{plot.x}: {x:g}"), {})[name] = row
+    columns = len({position for _, position in panels})
+    with in_style():
+        drawn = Figure(figsize=(2.2 + 2.4 * columns, 1.2 + 2.1 * len(panels) / columns))
+        grid = drawn.subplots(len(panels) // columns, columns, sharex=True, sharey=True, squeeze=False).flat
+        for axes, ((title, position), rows) in zip(grid, panels.items(), strict=True):
+            for number, (name, shown) in enumerate(rows.items()):
+                color, dash = COLORS[number % len(COLORS)], ("-", "--", ":")[number // len(COLORS) % 3]
+                of_seeds = histories.get(shown, [])
+                if of_seeds:
+                    mean = np.mean([history.accuracy for history in of_seeds], axis=0)
+                    axes.plot(of_seeds[0].faces, mean, dash, color=color, label=name)
+            axes.set(title=f"{title}, {position}".strip(", "), xlabel="faces seen", ylabel="validation accuracy, %")
+            axes.label_outer()
+            percent_axis(axes.yaxis)
+        handles = {str(line.get_label()): line for axes in drawn.axes for line in axes.get_lines()}
+        drawn.legend(list(handles.values()), list(handles), loc="outside lower center", ncols=4)
+        save(drawn, path)
 
 
 def _rows(results: dict[str, Result]) -> Figure:

@@ -56,10 +56,27 @@ def test_the_rows_that_teach_a_chosen_row_are_trained_too(tmp_path: Path) -> Non
     assert list(recipes_of(short, reduced=False)) == ["none", "cnn", "by_cnn", "by_cnn_short"]
 
 
+def test_a_grid_has_a_row_for_each_combination_of_values(tmp_path: Path) -> None:
+    grid = {"optim.learning_rate": [1e-3, 5e-5], "loss.relabel": [None, {"margin": 0.3}]}
+    write_recipe(tmp_path / "student.yaml", small_recipe(tmp_path / "faces"))
+    path = tmp_path / "sweep.yaml"
+    path.write_text(yaml.safe_dump({"base": "student.yaml", "grid": grid}, sort_keys=False), encoding="utf-8")
+    rows = {row: of_seeds[0] for row, of_seeds in recipes_of(path, reduced=False).items()}
+    assert list(rows)[:3] == [
+        "learning_rate_0_001_relabel_none", "learning_rate_0_001_relabel_margin_0_3",
+        "learning_rate_5e_05_relabel_none",
+    ]  # fmt: skip
+    assert [recipe.optim.learning_rate for recipe in rows.values()] == [1e-3, 1e-3, 5e-5, 5e-5]
+    assert [recipe.loss.relabel is None for recipe in rows.values()] == [True, False] * 2
+    with pytest.raises(RecipeError, match="no reduced budget"):
+        recipes_of(path, reduced=True)
+
+
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
         ({"matching": {"vit*": []}}, "no row matches 'vit\\*'"),
+        ({"grid": {"epochs": [1, 2]}}, "grid and rows: choose one"),
         ({"bases": {"vit": "student.yaml"}}, "no row vit; it has none, cnn, by_cnn, by_cnn_short"),
         ({"plot": {"x": "faces", "panels": {"all": {"CNN": {10: "cnn_10"}}}}}, "no row cnn_10"),
     ],

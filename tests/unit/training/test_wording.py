@@ -1,15 +1,9 @@
-"""Percentages with and without an interval, and the most frequent confusion."""
+"""Percentages with an interval, and the most frequent confusion."""
 
 import numpy as np
 
 from mien.models.manifest import Interval
-from mien.training.wording import interval, most_confused, percent
-
-
-def test_a_share_is_a_percentage_with_the_requested_digits() -> None:
-    assert percent(0.98765) == "98.8"
-    assert percent(0.5, 0) == "50"
-    assert percent(0.01, 2, sign="+") == "+1.00"
+from mien.training.wording import interval, most_confused
 
 
 def test_an_interval_follows_its_value() -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from mien.models.manifest import Interval
 from mien.models.network import Head
-from mien.training.report.comparison import Figures, Result, as_markdown, write_figure
+from mien.training.report.comparison import Figures, Result, as_markdown, write_curves, write_figure
+from mien.training.report.history import History
 from mien.training.variants import Plot
 
 
@@ -50,6 +51,20 @@ def test_a_figure_without_lines_has_one_interval_per_row(tmp_path: Path) -> None
     write_figure(tmp_path / "rows.svg", RESULTS, None)
     text = (tmp_path / "rows.svg").read_text(encoding="utf-8")
     assert all(f">{one.row}<" in text for one in RESULTS)
+
+
+@pytest.mark.parametrize(("plot", "panels"), [(PLOT, 4), (None, 1)])
+def test_curves_have_a_line_per_row_over_the_faces_seen(tmp_path: Path, plot: Plot | None, panels: int) -> None:
+    epochs, one = np.array([1, 2]), np.ones(2)
+    histories = {
+        row: [History(one, {}, epochs, 100 * epochs, level * one, one, 1, 1) for level in (0.4, 0.6)]
+        for row in ("cnn_10", "cnn_100", "vit_10")  # vit_100 is not trained
+    }
+    write_curves(tmp_path / "curves.svg", histories, plot)
+    text = (tmp_path / "curves.svg").read_text(encoding="utf-8")
+    assert text.count(">faces seen<") == (2 if plot else 1)
+    assert all(f">{name}<" in text for name in (("CNN", "ViT", "alone, faces, %: 10") if plot else histories))
+    assert text.count('id="axes_') == panels
 
 
 def test_the_selected_head_is_drawn(tmp_path: Path) -> None:
