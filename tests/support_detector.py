@@ -5,13 +5,10 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-import torch
 
 from mien.data.contract import Array
-from mien.models.detector.network import FaceFPN
 from mien.training.detector import images
 from mien.training.detector.config import DetectorRecipe
-from mien.training.detector.graph import write_graph
 from mien.training.detector.teacher import FIELDS
 from tests.support_training import RUNTIME
 
@@ -56,13 +53,6 @@ def drawn_images(root: Path) -> Path:
             image = rng.integers(0, 100, image.shape, dtype=np.uint8)
         cv2.imwrite(str(root / f"{number:03}.png"), image)
     return root
-
-
-def untrained_graph(path: Path) -> Path:
-    """Write the graph of an untrained small network, in place of the teacher's. Returns `path`."""
-    torch.manual_seed(1)
-    write_graph(FaceFPN((4, 8, 8, 8, 8), (1, 1, 1, 1), 8).eval(), path)
-    return path
 
 
 def small_detector_recipe(folder: Path, monkeypatch: pytest.MonkeyPatch, *, steps: int = 6) -> DetectorRecipe:

@@ -1,10 +1,9 @@
 """Figures of docs/how-it-works.md, drawn from a trained transformer and two freely licensed faces.
 
-    python -m tools.illustrate RUN [--data KIND=ROOT] [--baseline RUN] --out docs/images/how-it-works
+    python -m tools.illustrate RUN [--data KIND=ROOT] --out docs/images/how-it-works
 
 RUN is a run or an artifact. It needs a distillation token for the figures of both tokens. Means over faces use the
-validation split; individual faces are those of samples/photos. `--baseline` is a run of the same recipe without
-distillation, for the curves.
+validation split; individual faces are those of samples/photos.
 """
 
 import argparse
@@ -19,7 +18,6 @@ import matplotlib as mpl
 import numpy as np
 import torch
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 from PIL import Image
 
 from mien.data.contract import Array, align, decode
@@ -34,16 +32,12 @@ from mien.models.attention import (
     token_cosines,
     trace,
 )
-from mien.models.manifest import MANIFEST_NAME
 from mien.models.network import FaceNetwork
 from mien.models.rollout import rollout
 from mien.training.arguments import kind_and_root
-from mien.training.config import Recipe
 from mien.training.export import read_member
 from mien.training.faces import read_faces
-from mien.training.loop.run_folder import read_run
 from mien.training.report.command import choose
-from mien.training.report.history import History, read_history
 
 PHOTOS: Final = Path(__file__).parents[1] / "samples" / "photos"
 # landmarks found by YuNet: image-left eye, image-right eye, nose, image-left and image-right mouth corner
@@ -75,10 +69,7 @@ class Subject:
 
     network: FaceNetwork
     valid: Array  # (N, 112, 112, 3) uint8, RGB
-    history: History | None  # of a run; an artifact has none
-    baseline: History | None
     name: str
-    baseline_name: str
 
 
 def sample_faces() -> Array:
@@ -250,24 +241,6 @@ def _first(number: int, title: str) -> str:
     return title if number == 0 else ""
 
 
-def curves(subject: Subject) -> Figure:
-    """Validation accuracy with a teacher and without."""
-    if subject.baseline is None or subject.history is None:
-        raise IllustrationError("the curves need two runs: RUN and --baseline RUN")
-    drawn = Figure(figsize=(6.8, 2.8))
-    for axes, what, title in zip(
-        drawn.subplots(1, 2), ("accuracy", "mean_class_accuracy"), ("accuracy", "mean class accuracy"), strict=True
-    ):
-        lines = ((subject.baseline, subject.baseline_name, _GRAY, "--"), (subject.history, subject.name, _BLUE, "-"))
-        for history, name, color, dash in lines:
-            axes.plot(history.epochs, 100 * getattr(history, what), dash, marker="o", color=color, label=name)
-        axes.set(xlabel="epoch", ylabel="validation, %", title=title)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.grid(alpha=0.3)
-    drawn.legend(*axes.get_legend_handles_labels(), frameon=False, loc="outside lower left", ncols=2)
-    return drawn
-
-
 PICTURES: Final[dict[str, Callable[[Subject], Figure]]] = {
     "patches": patch_grid,
     "positions": position,
@@ -275,14 +248,12 @@ PICTURES: Final[dict[str, Callable[[Subject], Figure]]] = {
     "distance": distance,
     "tokens": tokens,
     "looks": looks,
-    "curves": curves,
 }
 
 
 def drawable(subject: Subject) -> list[str]:
     """Names of the figures that can be drawn from this run."""
     left_out = set() if has_distillation_token(subject.network) else {"tokens", "looks"}
-    left_out |= {"curves"} if subject.baseline is None or subject.history is None else set()
     left_out |= set() if position_similarity(subject.network) is not None else {"positions"}
     return [name for name in PICTURES if name not in left_out]
 
@@ -309,29 +280,14 @@ def _compress(path: Path) -> None:
         raise IllustrationError(f"{path}: {path.stat().st_size:,} bytes, at most {MAX_BYTES:,} are allowed")
 
 
-def read_subject(run: Path, *, baseline: Path | None, data: tuple[str, Path] | None) -> Subject:
+def read_subject(run: Path, *, data: tuple[str, Path] | None) -> Subject:
     """Load the input of the figures. Raises: MienError and its subclasses."""
-    released = (run / MANIFEST_NAME).exists()
-    member, recipe = read_member(run), None if released else read_run(run)
+    member = read_member(run)
     if not has_class_token(member.network):
         raise IllustrationError(f"{run}: {member.model.name} is not a transformer with a class token")
     source, root = choose(member.valid, data=data, split=None, options={})
-    other = None if baseline is None else read_run(baseline)
-    return Subject(
-        network=member.network,
-        valid=read_faces(source.kind, root, source.split, source.options).crops,
-        history=None if recipe is None else read_history(run, batch_size=recipe.batch_size),
-        baseline=None if baseline is None or other is None else read_history(baseline, batch_size=other.batch_size),
-        name="" if recipe is None else label_of(recipe, other),
-        baseline_name="" if other is None or recipe is None else label_of(other, recipe),
-    )
-
-
-def label_of(recipe: Recipe, other: Recipe | None) -> str:
-    """Legend of a run: its distillation mode, with its name where the other run has the same mode."""
-    mode = f"distillation: {recipe.distillation.mode}"
-    same = other is not None and other.distillation.mode == recipe.distillation.mode
-    return f"{recipe.name}, {mode}" if same else mode
+    crops = read_faces(source.kind, root, source.split, source.options).crops
+    return Subject(network=member.network, valid=crops, name=run.name)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -340,11 +296,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("run", type=Path, help="run or artifact folder of a transformer")
     help_ = "data for means (default: validation data of the recipe)"
     parser.add_argument("--data", type=kind_and_root, metavar="KIND=ROOT", help=help_)
-    parser.add_argument("--baseline", type=Path, metavar="RUN", help="run without distillation, for the curves")
     parser.add_argument("--out", type=Path, required=True, help="folder for the figures")
     options = parser.parse_args(arguments)
     try:
-        written = write(read_subject(options.run, baseline=options.baseline, data=options.data), options.out)
+        written = write(read_subject(options.run, data=options.data), options.out)
     except MienError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -89,14 +89,16 @@ def landmark_error(points: Array, true: Array) -> float:
 def evaluate(detect: Detect, images: LabeledImages) -> list[DetectorMetric]:
     """All metrics of one detector."""
     plain = [compare(detect(item.read()), reference_faces(item), item.faces[:, :4]) for item in images.items]
+    errors = np.concatenate([matches.errors for matches in plain])
+    median = bootstrap(lambda chosen: float(np.median(errors[chosen])), len(errors)) if len(errors) else _NOTHING
     metrics = [
         _recall(f"recall, faces of {MIN_FACE_PX:.0f} px and more", plain),
-        _share("false positives per 100 faces", plain, lambda matches: 100 * matches.false, _faces),
-        _share(
+        _ratio("false positives per 100 faces", plain, lambda matches: 100 * matches.false, _faces),
+        _ratio(
             "precision", plain, lambda matches: matches.detections - matches.false, lambda matches: matches.detections
         ),
         _error("landmark error, mean", plain),
-        _median_error("landmark error, median", plain),
+        DetectorMetric(name="landmark error, median", faces=sum(map(_faces, plain)), estimate=median),
     ]
     for low, high in SIZES_PX:
         resized = [compare(detect(image), *known) for image, *known in _resized(images, low, high)]
@@ -159,36 +161,27 @@ def _under(item: LabeledImage, scale: float, angle_deg: float) -> tuple[Array, A
     return canvas, sure[((center > 0) & (center < size)).all(axis=1)], faces[:, :4]
 
 
-def _share(name: str, views: list[Matches], part: Count, whole: Count) -> DetectorMetric:
+def _ratio(name: str, views: list[Matches], part: Count, whole: Count) -> DetectorMetric:
     """Ratio of two sums over images, with its interval; NaN if there are no faces."""
-    parts, wholes = np.array([part(matches) for matches in views]), np.array([whole(matches) for matches in views])
+    parts, wholes = (np.array([count(matches) for matches in views]) for count in (part, whole))
 
     def statistic(chosen: Array) -> float:
         total = wholes[chosen].sum()
         return float(parts[chosen].sum() / total) if total else float("nan")
 
-    return _metric(name, views, bootstrap(statistic, len(views)) if wholes.sum() else _NOTHING)
+    estimate = bootstrap(statistic, len(views)) if wholes.sum() else _NOTHING
+    return DetectorMetric(name=name, faces=sum(map(_faces, views)), estimate=estimate)
 
 
 def _recall(name: str, views: list[Matches]) -> DetectorMetric:
-    return _share(name, views, lambda matches: float(matches.found.sum()), _faces)
+    return _ratio(name, views, lambda matches: matches.found.sum(), _faces)
 
 
 def _error(name: str, views: list[Matches]) -> DetectorMetric:
-    return _share(name, views, lambda matches: float(matches.errors.sum()), lambda matches: len(matches.errors))
+    return _ratio(name, views, lambda matches: matches.errors.sum(), lambda matches: len(matches.errors))
 
 
-def _median_error(name: str, views: list[Matches]) -> DetectorMetric:
-    errors = np.concatenate([matches.errors for matches in views])
-    estimate = bootstrap(lambda chosen: float(np.median(errors[chosen])), len(errors)) if len(errors) else _NOTHING
-    return _metric(name, views, estimate)
-
-
-def _metric(name: str, views: list[Matches], estimate: Interval) -> DetectorMetric:
-    return DetectorMetric(name=name, faces=sum(len(matches.found) for matches in views), estimate=estimate)
-
-
-def _faces(matches: Matches) -> float:
+def _faces(matches: Matches) -> int:
     return len(matches.found)
 
 

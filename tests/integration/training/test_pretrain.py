@@ -1,6 +1,7 @@
 """Masked autoencoding: learning, resuming, and initialization from its encoder or from a finished run."""
 
 import logging
+import shutil
 from pathlib import Path
 
 import pytest
@@ -42,13 +43,22 @@ def masked(root: Path, mask_ratio: float = 0.75) -> MaskedAutoencoder:
     return MaskedAutoencoder(FaceNetwork(pretrain_recipe(root).model), MaskConfig(mask_ratio=mask_ratio)).eval()
 
 
-def test_the_loss_falls_and_a_resumed_run_has_the_losses_of_an_uninterrupted_one(tmp_path: Path) -> None:
-    recipe = pretrain_recipe(drawn_faces(tmp_path / "faces"), epochs=4)
-    whole = losses(pretrain(recipe, tmp_path / "run"))
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Run of a plain encoder; a test that changes it works on a copy. Its faces are beside it."""
+    folder = tmp_path_factory.mktemp("mae")
+    return pretrain(pretrain_recipe(drawn_faces(folder / "faces", valid=1), epochs=4), folder / "run")
+
+
+def test_the_loss_falls_and_a_resumed_run_has_the_losses_of_an_uninterrupted_one(
+    pretrained: Path, tmp_path: Path
+) -> None:
+    whole, out = losses(pretrained), shutil.copytree(pretrained, tmp_path / "run")
     assert len(whole) == 28
     assert sum(list(whole.values())[-7:]) < 0.95 * sum(list(whole.values())[:7])
-    (tmp_path / "run" / checkpoint.LAST).unlink()
-    assert losses(pretrain(recipe, tmp_path / "run")) == pytest.approx(whole, rel=1e-5)
+    (out / checkpoint.LAST).unlink()
+    pretrain(pretrain_recipe(pretrained.parent / "faces", epochs=4), out)
+    assert losses(out) == pytest.approx(whole, rel=1e-5)
 
 
 def test_pretraining_with_a_moving_average_saves_the_average(tmp_path: Path) -> None:
@@ -104,55 +114,37 @@ def test_evaluation_splits_are_never_used_for_training(tmp_path: Path, split: st
         read(tmp_path, split)
 
 
-def test_a_student_is_initialized_from_a_pretrained_encoder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    root = drawn_faces(tmp_path / "faces")
-    folder = pretrain(pretrain_recipe(root, epochs=1), tmp_path / "mae")
-    encoder = checkpoint.read(folder / ENCODER_NAME)["weights"]
-    with caplog.at_level(logging.INFO):
-        found = state_of(folder, PLAIN_DEIT, root)
+def test_students_are_initialized_from_a_pretrained_encoder(
+    pretrained: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root, encoder = pretrained.parent / "faces", checkpoint.read(pretrained / ENCODER_NAME)["weights"]
+    caplog.set_level(logging.INFO)
+    plain = state_of(pretrained, PLAIN_DEIT, root)
     assert "newly initialized: backbone.network.head.bias, backbone.network.head.weight" in caplog.text
-    assert all(torch.equal(found[key], value) for key, value in encoder.items())
-    train(small_recipe(root, model=PLAIN_DEIT | {"init_from": str(folder)}, epochs=1), tmp_path / "student")
+    assert all(torch.equal(plain[key], value) for key, value in encoder.items())
+    distilled = state_of(pretrained, DISTILLED, root)  # everything except its distillation token
+    assert distilled[POSITIONS].shape == (1, 51, 32)
+    torch.testing.assert_close(distilled[POSITIONS][:, 2:], encoder[POSITIONS][:, 1:])
+    torch.testing.assert_close(distilled[POSITIONS][:, :1], encoder[POSITIONS][:, :1])
+    larger = state_of(pretrained, PLAIN_DEIT | {"img_size": 112}, root)
+    assert larger[POSITIONS].shape == (1, 197, 32)
+    assert "positions from 7x7 to 14x14" in caplog.text
+    train(small_recipe(root, model=PLAIN_DEIT | {"init_from": str(pretrained)}, epochs=1), tmp_path / "student")
     assert load_best(tmp_path / "student")[1]["epoch"] == 0
 
 
-def test_a_distilled_student_loads_everything_except_its_distillation_token(tmp_path: Path) -> None:
-    root = drawn_faces(tmp_path / "faces", train=2, valid=1)
-    folder = pretrain(pretrain_recipe(root, epochs=1), tmp_path / "mae")
-    encoder = checkpoint.read(folder / ENCODER_NAME)["weights"]
-    found = state_of(folder, DISTILLED, root)
-    assert found[POSITIONS].shape == (1, 51, 32)
-    torch.testing.assert_close(found[POSITIONS][:, 2:], encoder[POSITIONS][:, 1:])
-    torch.testing.assert_close(found[POSITIONS][:, :1], encoder[POSITIONS][:, :1])
+def test_a_run_can_be_initialized_from_a_finished_run_with_its_heads(trained: Trained) -> None:
+    weights = load_best(trained.student)[0].state_dict()
+    started = state_of(trained.student, TINY_DEIT, trained.faces)
+    assert all(torch.equal(started[key], value) for key, value in weights.items())
 
 
-def test_positions_are_resized_where_the_grid_differs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    root = drawn_faces(tmp_path / "faces", train=2, valid=1)
-    folder = pretrain(pretrain_recipe(root, epochs=1), tmp_path / "mae")
-    with caplog.at_level(logging.INFO):
-        found = state_of(folder, PLAIN_DEIT | {"img_size": 112}, root)
-    assert found[POSITIONS].shape == (1, 197, 32)
-    assert "positions from 7x7 to 14x14" in caplog.text
-
-
-def test_a_run_can_be_initialized_from_a_finished_run_with_its_heads(trained: Trained, tmp_path: Path) -> None:
-    root, first = trained.faces, trained.student
-    weights = load_best(first)[0].state_dict()
-    found = state_of(first, TINY_DEIT, root)
-    assert all(torch.equal(found[key], value) for key, value in weights.items())
-    other = drawn_faces(tmp_path / "reviewed", train=3, valid=1)
-    tuned = small_recipe(other, model=TINY_DEIT | {"init_from": str(first)}, epochs=1)
-    train(tuned, tmp_path / "tuned")
-    train(tuned.model_copy(update={"epochs": 1}), tmp_path / "tuned")  # a finished run is left as it is
-
-
-def test_weights_of_another_network_are_rejected_by_name_and_shape(tmp_path: Path) -> None:
-    root = drawn_faces(tmp_path / "faces", train=2, valid=1)
-    folder = pretrain(pretrain_recipe(root, epochs=1), tmp_path / "mae")
+def test_weights_of_another_network_are_rejected_by_name_and_shape(pretrained: Path, tmp_path: Path) -> None:
+    root = pretrained.parent / "faces"
     wider = PLAIN_DEIT | {"options": {"embed_dim": 48, "depth": 2, "num_heads": 2, "patch_px": 8}}
     with pytest.raises(InitialWeightsError, match=r"cls_token \(1, 1, 32\), expected \(1, 1, 48\)"):
-        state_of(folder, wider, root)
+        state_of(pretrained, wider, root)
     with pytest.raises(InitialWeightsError, match="do not match the network"):
-        state_of(folder, TINY_CNN, root)
+        state_of(pretrained, TINY_CNN, root)
     with pytest.raises(InitialWeightsError, match="neither encoder"):
         state_of(tmp_path / "nowhere", PLAIN_DEIT, root)
