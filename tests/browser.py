@@ -135,6 +135,7 @@ class Tab:
     streams: list[WebSocket] = field(default_factory=list)
     sent: list[bytes] = field(default_factory=list)
     results: list[str] = field(default_factory=list)
+    most_in_flight: int = 0
 
     def watch(self) -> None:
         self.page.on("console", self._logged)
@@ -142,14 +143,28 @@ class Tab:
         self.page.on("websocket", self._connected)
 
     def _logged(self, message: ConsoleMessage) -> None:
-        caused_by_test = "willReadFrequently" in message.text  # of the canvases that tests read
+        # of the canvases that tests read, and of Playwright
+        caused_by_test = "willReadFrequently" in message.text or "Worker registration blocked" in message.text
         if message.type in {"error", "warning"} and not caused_by_test:
             self.errors.append(f"{message.text} ({message.location.get('url')})")
 
     def _connected(self, stream: WebSocket) -> None:
         self.streams.append(stream)
-        stream.on("framesent", lambda payload: self.sent.append(bytes(payload)))
-        stream.on("framereceived", lambda payload: self.results.append(str(payload)))
+        in_flight = 0
+
+        def sent(payload: str | bytes) -> None:
+            nonlocal in_flight
+            self.sent.append(bytes(payload))
+            in_flight += 1
+            self.most_in_flight = max(self.most_in_flight, in_flight)
+
+        def received(payload: str | bytes) -> None:
+            nonlocal in_flight
+            self.results.append(str(payload))
+            in_flight -= 1
+
+        stream.on("framesent", sent)
+        stream.on("framereceived", received)
 
     def ignore_errors(self, *parts: str) -> None:
         """Forget the errors that contain one of `parts`: the browser logs failures that a test causes."""
@@ -172,9 +187,12 @@ class Tab:
         faces: list[dict[str, Any]] = json.loads(self.results[-1])["faces"]
         return faces
 
+    def wait_until_ready(self) -> None:
+        self.page.wait_for_selector("body:not(:has([inert]))", timeout=WAIT_MS)
+
     def start_camera(self) -> None:
         self.page.click("#start")
-        self.page.wait_for_selector(".face-label:not(:empty)", timeout=WAIT_MS)
+        self.page.wait_for_selector("#faces .face-label:not(:empty)", timeout=WAIT_MS)
 
     def wait_until(self, expression: str) -> None:
         """Wait until a JavaScript expression is true; polled, because the content security policy forbids eval."""

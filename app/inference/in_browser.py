@@ -15,7 +15,7 @@ from mien.data.contract import CROP_PX, LANDMARKS
 from mien.data.contract.align import MIN_SPREAD_PX, TEMPLATE_PX
 from mien.models.detector import decode
 from mien.models.detector.manifest import DetectorManifest, default_detector_dir, load_detector
-from mien.models.manifest import Manifest, load_artifact
+from mien.models.manifest import Manifest, load_artifact, sha256_of
 
 # With WebAssembly, int8 is three times as fast as fp32 and a quarter of the download; WebGPU does not support it.
 _PREFERRED: Final[dict[str, tuple[Literal["fp32", "int8"], ...]]] = {"wasm": ("int8", "fp32"), "webgpu": ("fp32",)}
@@ -43,8 +43,13 @@ def browser_pipeline(model: Path, settings: Settings) -> BrowserPipeline:
         "crop": {"px": CROP_PX, "template_px": TEMPLATE_PX, "min_spread_px": MIN_SPREAD_PX},
         "landmarks": LANDMARKS,
         "classifier": _classifier(classifier, settings)
-        | {"graphs": {where: {"file": f"classifier.{one}.onnx", "precision": one} for where, one in chosen.items()}},
+        | {
+            "graphs": {where: {"file": f"classifier.{one}.onnx", "precision": one} for where, one in chosen.items()},
+            "metrics": [score.model_dump() for score in classifier.metrics_in(chosen["wasm"])],
+        },
         "bytes": {name: path.stat().st_size for name, path in graphs.items()},
+        # in addresses, so that a browser fetches a graph once
+        "versions": {name: sha256_of(path)[:12] for name, path in graphs.items()},
     }
     return BrowserPipeline(facts, graphs)
 
@@ -79,6 +84,7 @@ def _classifier(manifest: Manifest, settings: Settings) -> dict[str, Any]:
         "input": manifest.input.name,
         "output": manifest.output.name,
         "labels": manifest.labels,
+        "parameters": manifest.parameters,
         "temperature": manifest.temperature,
         "offsets": manifest.prior_correction if balanced else (0.0,) * len(manifest.labels),
         "abstain_threshold": manifest.abstain_threshold,

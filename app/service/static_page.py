@@ -1,7 +1,8 @@
 """The page as a folder of static files: it labels in the browser, without a service.
 
 URLs are relative, so that the page also works below a sub-path. A static web server does not send our headers: the
-content security policy is in the page, and WebAssembly uses one thread.
+content security policy is in the page, and the service worker adds those for several threads of WebAssembly. The
+folder `page` is also an npm package for other pages, of which `example.html` is one.
 """
 
 import json
@@ -9,10 +10,12 @@ import shutil
 from pathlib import Path
 from typing import Final
 
+from mien.app import VERSION
 from mien.app.errors import StartupError
 from mien.app.inference.in_browser import browser_pipeline
+from mien.app.inference.pipeline import build_pipeline
 from mien.app.service.routes.models import CARD_NAME
-from mien.app.service.routes.page import FILES, POLICY, has_runtime
+from mien.app.service.routes.page import FILES, POLICY, has_runtime, sample_result
 from mien.app.settings import Settings
 from mien.models.manifest import artifact_dir
 
@@ -31,6 +34,12 @@ def write_page(folder: Path, settings: Settings) -> None:
         shutil.copyfile(path, folder / "page" / "models" / name)
     for name in ("index.html", "card.html"):
         _write_html(FILES / name, folder / name)
+    (folder / "page" / "sw.js").replace(folder / "sw.js")
+    shutil.copyfile(FILES / "example.html", folder / "example.html")
+    package = json.loads((FILES / "package.json").read_text(encoding="utf-8")) | {"version": VERSION}
+    (folder / "page" / "package.json").write_text(json.dumps(package, indent=2) + "\n", encoding="utf-8")
+    sample = sample_result(build_pipeline(settings))
+    (folder / "page" / "samples" / "photo.json").write_text(sample, encoding="utf-8")
     shutil.copyfile(model / CARD_NAME, folder / "page" / CARD_NAME)
     facts = {"service": False, "pipeline": pipeline.facts}
     (folder / "page" / "local.json").write_text(json.dumps(facts), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""`/`: the page with live camera and photos; `/card`: the model card. Both are files of this package.
+"""`/`: the page with live camera and photos; `/card`: the model card; `/sw.js`: the service worker. All are files here.
 
 `/page/local.json` and `/page/models/` serve what the page needs to label in the browser without sending a picture
 (app/inference/in_browser.py), if ONNX Runtime Web has been fetched into `RUNTIME`.
@@ -6,6 +6,7 @@
 
 import asyncio
 import gzip
+import json
 from functools import lru_cache
 from http import HTTPStatus
 from pathlib import Path
@@ -18,16 +19,20 @@ from starlette.staticfiles import NotModifiedResponse, StaticFiles
 from starlette.types import Scope
 
 from mien.app.inference.in_browser import BrowserPipeline
+from mien.app.inference.pipeline import Pipeline
 from mien.app.service.routes import TheService
+from mien.app.service.schemas import LabelOptions
+from mien.app.service.serialize import image_result
 from mien.app.service.state import Service
 
 router = APIRouter(include_in_schema=False)
 FILES: Final = Path(__file__).parents[2] / "static" / "page"
 RUNTIME: Final = FILES / "runtime"
+_SAMPLE: Final = FILES / "samples" / "photo.jpg"
 # blob: for videos that the user chooses; the browser reads them from the disk and sends nothing.
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-    "media-src 'self' blob:; worker-src 'self'; base-uri 'none'; form-action 'none'"
+    "media-src 'self' blob:; worker-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'"
 )
 # Only workers compile WebAssembly.
 _WORKER_POLICY: Final = (
@@ -86,6 +91,20 @@ async def card() -> Response:
     return FileResponse(FILES / "card.html", media_type="text/html", headers=_HEADERS)
 
 
+@router.get("/sw.js")
+async def service_worker() -> Response:
+    """Script that lets the page work offline; it controls the folder that it is in."""
+    headers = _HEADERS | {"Content-Security-Policy": "default-src 'none'; connect-src 'self'"}
+    return FileResponse(FILES / "sw.js", media_type="text/javascript", headers=headers)
+
+
+@router.get("/page/samples/photo.json")
+async def sample(service: TheService) -> Response:
+    """The sample photo as labeled by the default model."""
+    result = await service.in_thread(sample_result, service.pipeline)
+    return Response(result, media_type="application/json", headers={"Cache-Control": "no-cache"})
+
+
 @router.get("/page/local.json")
 async def local(service: TheService) -> Response:
     """Facts for labeling in the browser; `pipeline` is null without ONNX Runtime Web."""
@@ -107,6 +126,15 @@ async def graph(name: str, service: TheService, request: Request) -> Response:
 
 async def _pipeline(service: Service) -> BrowserPipeline:
     return await service.in_thread(lambda: service.in_browser)  # the first call verifies files
+
+
+@lru_cache(maxsize=1)
+def sample_result(pipeline: Pipeline) -> str:
+    """The page's sample photo, labeled: JSON, as REST returns it with attention maps if the model has them."""
+    options = LabelOptions(explain=pipeline.classifier.manifest.explain is not None)
+    analysis = pipeline.analyze(_SAMPLE.read_bytes())
+    image = image_result(0, _SAMPLE.name, analysis, pipeline.classifier, options)
+    return json.dumps({"images": [image.model_dump(mode="json")]})
 
 
 def has_runtime() -> bool:

@@ -17,8 +17,11 @@ export class Detail {
     byId("detail-before").addEventListener("click", () => this.step(-1));
     byId("detail-after").addEventListener("click", () => this.step(1));
     byId("detail-save").addEventListener("click", () => this.save());
+    byId("detail-larger").addEventListener("click", () => this.zoom(!this.zoomed));
+    byId("detail-picture").addEventListener("click", (event) => this.zoom(!this.zoomed, event));
     this.dialog.addEventListener("click", (event) => event.target === this.dialog && this.dialog.close());
     this.dialog.addEventListener("keydown", (event) => {
+      if (this.zoomed && byId("detail-zoom").contains(event.target)) return; // the arrows scroll
       if (event.key === "ArrowLeft") this.step(-1);
       if (event.key === "ArrowRight") this.step(1);
     });
@@ -33,8 +36,20 @@ export class Detail {
     byId("detail-before").disabled = place <= 0;
     byId("detail-after").disabled = place < 0 || place >= this.among().length - 1;
     byId("detail-faces").replaceChildren(...image.faces.map(faceOf));
+    this.zoom(false);
     if (!this.dialog.open) this.dialog.showModal();
     await this.draw(result);
+  }
+
+  /** Show the picture larger than the dialog, to scroll in, around the point of a click; or fit it in again. */
+  zoom(zoomed, point) {
+    const [frame, canvas] = [byId("detail-zoom"), byId("detail-picture")];
+    const before = canvas.getBoundingClientRect();
+    const [x, y] = point ? [(point.clientX - before.left) / before.width, (point.clientY - before.top) / before.height] : [0.5, 0.5];
+    this.zoomed = zoomed;
+    frame.classList.toggle("zoomed", zoomed);
+    byId("detail-larger").setAttribute("aria-pressed", String(zoomed));
+    frame.scrollTo(x * canvas.clientWidth - frame.clientWidth / 2, y * canvas.clientHeight - frame.clientHeight / 2);
   }
 
   async draw(result) {

@@ -1,7 +1,9 @@
 // Drawing of faces on a picture, for the live view, recordings and photos.
 
-import { DARK, brief, colorOf, personColor } from "./labels.js";
-import { placeTags } from "./tags.js";
+import { DARK, brief, colorOf } from "./labels.js";
+import { placeTags, shared } from "./tags.js";
+
+const FEW = 4; // in a larger group, either all tags show their label or none
 
 /** Landmarks of a face whose box has moved to `box`. */
 export function landmarksIn(face, box) {
@@ -28,26 +30,32 @@ function mouthOf({ mouth_left: left, mouth_right: right }) {
  * @returns {object[]} the rectangles of the tags
  */
 export function drawFaces(context, faces, { unit = 1, area, landmarks = false, slots }) {
-  const tags = faces.map(({ face, number, box, points }) =>
-    ({ key: number, box, mouth: mouthOf(points), ...tagSize(context, face, number, box, unit) }));
-  const places = placeTags(tags, area, slots);
+  const tagsOf = (numberOnly) => faces.map(({ face, number, box, points }, index) =>
+    ({ key: number, box, mouth: mouthOf(points), ...tagSize(context, numberOnly[index] ? "" : brief(face), number, box, unit) }));
+  let tags = tagsOf([]);
+  let places = placeTags(tags, area, slots);
+  const hides = places.map((place, index) => tags.some(({ box }, other) => other !== index && shared(place, box)));
+  if (hides.includes(true)) {
+    tags = tagsOf(faces.length > FEW ? hides.fill(true) : hides);
+    places = placeTags(tags, area, slots);
+  }
   faces.forEach((shown) => drawBox(context, shown, unit, landmarks));
-  faces.forEach((shown, index) => drawTag(context, shown, places[index], tags[index].size, unit));
+  faces.forEach((shown, index) => drawTag(context, shown, places[index], tags[index], unit));
   return places;
 }
 
-function drawBox(context, { face, number, box, points, opacity = 1 }, unit, landmarks) {
+function drawBox(context, { face, box, points, opacity = 1 }, unit, landmarks) {
   context.save();
   context.globalAlpha = opacity;
   if (face.uncertain) context.setLineDash([8 * unit, 6 * unit]);
-  for (const [style, width] of [[DARK, 5 * unit], [personColor(number), 2.5 * unit]]) {
+  for (const [style, width] of [[DARK, 5 * unit], [colorOf(face.label), 2.5 * unit]]) {
     context.strokeStyle = style;
     context.lineWidth = width;
     context.beginPath();
     context.roundRect(box.x, box.y, box.width, box.height, 6 * unit);
     context.stroke();
   }
-  if (landmarks) drawLandmarks(context, points, personColor(number), unit);
+  if (landmarks) drawLandmarks(context, points, colorOf(face.label), unit);
   context.restore();
 }
 
@@ -66,21 +74,20 @@ function drawLandmarks(context, points, color, unit) {
 
 const fontOf = (size) => `600 ${size}px system-ui, sans-serif`;
 
-function tagSize(context, face, number, box, unit) {
+/** The size of a tag with a text, or with the number alone. */
+function tagSize(context, text, number, box, unit) {
   const size = Math.min(Math.max(box.width / 9, 13 * unit), 24 * unit);
   context.font = fontOf(size);
-  const text = context.measureText(brief(face)).width;
-  const chip = context.measureText(String(number)).width;
-  return { size, width: text + chip + 1.9 * size, height: 1.5 * size };
+  const chip = context.measureText(String(number)).width + 0.9 * size;
+  return { size, text, chip, width: chip + (text ? context.measureText(text).width + size : 0), height: 1.5 * size };
 }
 
-/** A chip with the person's number and color, then the label: filled with its color, or hollow if it is uncertain. */
-function drawTag(context, { face, number, opacity = 1 }, place, size, unit) {
+/** A chip with the person's number, then the label: filled with its color, or hollow if it is uncertain. */
+function drawTag(context, { face, number, opacity = 1 }, place, { size, text, chip }, unit) {
   context.save();
   context.globalAlpha = opacity;
   context.font = fontOf(size);
   context.textBaseline = "middle";
-  const chip = context.measureText(String(number)).width + 0.9 * size;
   const middle = place.y + place.height / 2 + 0.04 * size;
   context.beginPath();
   context.roundRect(place.x, place.y, place.width, place.height, 4 * unit);
@@ -88,13 +95,13 @@ function drawTag(context, { face, number, opacity = 1 }, place, size, unit) {
   context.fill();
   context.save();
   context.clip();
-  context.fillStyle = personColor(number);
+  context.fillStyle = "#fff";
   context.fillRect(place.x, place.y, chip, place.height);
   context.restore();
   context.fillStyle = DARK;
   context.fillText(String(number), place.x + 0.45 * size, middle);
   context.fillStyle = face.uncertain ? "#fff" : DARK;
-  context.fillText(brief(face), place.x + chip + 0.5 * size, middle);
+  context.fillText(text, place.x + chip + 0.5 * size, middle);
   if (face.uncertain) context.setLineDash([4 * unit, 3 * unit]);
   context.strokeStyle = face.uncertain ? colorOf(face.label) : DARK;
   context.lineWidth = unit;

@@ -1,7 +1,7 @@
 // Block with the label and the bars of one face: of a person in the live view, or of a photo.
 
 import { element, setText } from "./dom.js";
-import { DARK, LABELS, brief, percent, personColor, ranked } from "./labels.js";
+import { LABELS, brief, percent, ranked } from "./labels.js";
 
 const SHORT = 3;
 
@@ -15,10 +15,8 @@ export class FaceBlock {
     this.more = element("button", { class: "more", "aria-expanded": "false" });
     this.more.addEventListener("click", () => this.expand(!this.expanded));
     this.name = name;
-    this.head = element("div", { class: "face-head" }, element(level, {}, this.chip, name), this.more, this.label);
+    this.head = element("div", { class: "face-head" }, element(level, {}, this.chip, element("span", { class: "name" }, name)), this.label, this.more);
     this.root = element(tag, { class: "face" }, this.head, this.bars);
-    this.root.style.setProperty("--person", personColor(number));
-    this.root.style.setProperty("--on-person", DARK);
     this.expand(expanded);
   }
 
@@ -27,15 +25,16 @@ export class FaceBlock {
     this.more.setAttribute("aria-expanded", String(expanded));
     this.more.setAttribute("aria-label", `${this.name}: ${expanded ? "three expressions" : "all expressions"}`);
     this.more.title = expanded ? "Show three" : "Show all";
+    this.root.classList.toggle("expanded", expanded);
     if (this.face) this.show(this.face);
   }
 
   show(face) {
     this.face = face;
     setText(this.label, brief(face));
-    this.label.title = face.uncertain ? "Uncertain: below the threshold" : "";
+    this.label.title = [face.uncertain && "Uncertain: below the threshold", face.corrected && "* corrected for the neutral face"].filter(Boolean).join("; ");
     this.label.classList.toggle("uncertain", face.uncertain);
-    this.label.dataset.label = face.label;
+    this.root.dataset.label = this.label.dataset.label = face.label;
     ranked(face.probabilities).forEach((label, rank) => {
       const row = this.rows.get(label);
       const value = face.probabilities[label];

@@ -9,6 +9,7 @@ import { fromBase64, isVideo, paint, readable, sendable } from "./pictures.js";
 
 const SIDE_BY_SIDE = 2;
 const TILE_PX = 640;
+const AGAIN = [408, 429, 500, 503]; // other refusals are final for a file
 
 export class Gallery {
   /** `labeler`: the service, or the labeler of local mode; `show()` selects the tab; `playVideo(file)` plays a video. */
@@ -24,6 +25,7 @@ export class Gallery {
       this.take([...event.target.files]);
       event.target.value = "";
     });
+    byId("choose").addEventListener("click", () => byId("files").click());
     for (const name of ["dragover", "dragenter"]) {
       addEventListener(name, (event) => {
         if (![...event.dataTransfer.types].includes("Files")) return;
@@ -42,6 +44,7 @@ export class Gallery {
     byId("json").addEventListener("click", () => download(asJson(this.results), "mien.json"));
     byId("csv").addEventListener("click", () => download(asCsv(this.results), "mien.csv"));
     byId("clear").addEventListener("click", () => this.clear());
+    byId("undo").addEventListener("click", () => this.restore());
   }
 
   paste(event) {
@@ -51,21 +54,35 @@ export class Gallery {
     this.take(files.map((file) => new File([file], `pasted-${++this.pasted}.${file.type.split("/")[1]}`, { type: file.type })));
   }
 
-  /** Label the sample photo of the page. */
-  async takeSample() {
-    const blob = await (await fetch("page/samples/photo.jpg")).blob();
-    this.take([new File([blob], "sample.jpg", { type: blob.type })]);
-  }
-
+  /** Remove all photos; until others come, they can be restored. */
   clear() {
+    this.cleared = this.results;
+    setText(byId("cleared-text"), `${countOf(this.results)} removed.`);
     this.waiting = [];
     this.results = [];
     byId("results").replaceChildren();
     this.showProgress();
+    byId("cleared").hidden = false;
+    byId("undo").focus();
+  }
+
+  restore() {
+    this.results = this.cleared;
+    this.waiting = this.results.filter(({ done, busy }) => !done && !busy);
+    byId("results").replaceChildren(...this.results.map(({ root }) => root));
+    this.forgetCleared();
+    this.showProgress();
+    this.startNext();
     byId("files").focus();
   }
 
+  forgetCleared() {
+    this.cleared = null;
+    byId("cleared").hidden = true;
+  }
+
   take(files) {
+    this.forgetCleared();
     const videos = files.filter(isVideo);
     const photos = files.filter((file) => !isVideo(file));
     if (videos.length) this.playVideo(videos[0]); // photos are labeled meanwhile
@@ -99,24 +116,25 @@ export class Gallery {
     byId("drop").classList.toggle("compact", some);
     const busy = done < this.results.length;
     byId("json").disabled = byId("csv").disabled = busy;
-    const count = `${this.results.length} photo${this.results.length === 1 ? "" : "s"}`;
+    const count = countOf(this.results);
     setText(byId("progress"), !some ? "" : busy ? `${done} of ${count} done` : `${count} done`);
     this.filter.update(this.results);
     if (some && !busy) announce(`${count} done. ${this.results.at(-1).summary ?? ""}`);
   }
 
   async work(result) {
+    result.busy = true;
     presentNote(result, "Labeling…", true);
     try {
       const picture = await readable(result.file);
-      const file = await sendable(result.file, picture);
+      const file = await sendable(result.file, picture, this.labeler.local);
       const answer = await this.labeler.label(file, { annotate: picture === null, explain: byId("attention").checked });
       await this.keep(result, answer, picture);
     } catch (error) {
-      result.error = error.detail ? error : { title: "No response", detail: `The service did not respond (${error.message}).` };
+      result.error = error.detail ? error : { title: "No response", detail: `The service did not respond (${error.message}).`, again: true };
       this.presentError(result);
     }
-    result.done = true;
+    Object.assign(result, { busy: false, done: true });
   }
 
   /** Keep the response and a picture that this browser can display, and show both. */
@@ -145,6 +163,8 @@ export class Gallery {
   presentError(result) {
     result.summary = result.error.detail;
     presentNote(result, result.error.detail, false);
+    const { status, again: temporary } = result.error;
+    if (!temporary && !AGAIN.includes(status)) return;
     const again = element("button", { "aria-label": `Try ${result.name} again` }, "Try again");
     again.addEventListener("click", () => {
       Object.assign(result, { error: undefined, done: false });
@@ -155,6 +175,8 @@ export class Gallery {
     result.root.append(again);
   }
 }
+
+const countOf = ({ length }) => `${length} photo${length === 1 ? "" : "s"}`;
 
 function presentNote(result, text, waiting) {
   const blank = element("div", { class: `blank${waiting ? " waiting" : ""}`, "aria-hidden": "true" });

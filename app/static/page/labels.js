@@ -1,4 +1,4 @@
-// Names and colors of the expressions, and one color per person. The colors are those of data/contract/palette.py.
+// Names and colors of the expressions; people have numbers. The colors are those of data/contract/palette.py.
 
 const EXPRESSIONS = ["surprise", "fear", "disgust", "happiness", "sadness", "anger", "neutral", "contempt"];
 
@@ -23,10 +23,8 @@ const COLORS = {
   neutral: "rgb(200 200 200)",
   contempt: "rgb(0 114 178)",
 };
-const PEOPLE = ["#6ea8fe", "#ff8fa3", "#7ee081", "#ffd166", "#c4a1ff", "#5fe0d3", "#ffa26b", "#d9dee8"];
 
 export const colorOf = (label) => COLORS[label];
-export const personColor = (number) => PEOPLE[(number - 1) % PEOPLE.length];
 
 /** Give the style sheet the same colors, as `--surprise` and so on. */
 export function applyPalette() {
@@ -39,8 +37,8 @@ export const percent = (fraction) => (fraction > 0.995 ? ">99%" : `${Math.round(
 /** The expressions of a face, most probable first. */
 export const ranked = (probabilities) => LABELS.filter((label) => label in probabilities).sort((one, other) => probabilities[other] - probabilities[one]);
 
-/** Short label of a face, with a question mark if it is uncertain: "happiness 92%", "sadness? 31%". */
-export const brief = (face) => `${face.label}${face.uncertain ? "?" : ""} ${percent(face.confidence)}`;
+/** Short label of a face, with a question mark if it is uncertain, and a star if it is corrected: "sadness? 31%", "neutral* 62%". */
+export const brief = (face) => `${face.label}${face.uncertain ? "?" : ""}${face.corrected ? "*" : ""} ${percent(face.confidence)}`;
 
 /** The label of a face in words: "happiness 92%", or "uncertain (sadness 31%)". */
 export function spoken(face) {

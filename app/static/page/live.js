@@ -27,7 +27,11 @@ export class Live {
   constructor(labeler) {
     this.stage = new Stage();
     this.video = this.stage.video;
-    this.people = new People(byId("faces"), byId("nobody"), byId("legend"));
+    this.people = new People(byId("faces"), byId("nobody"), byId("legend"), (number, on, done) => {
+      if (on) return this.tracker.captureNeutral(number, done);
+      this.tracker.forgetNeutral(number);
+      done(false);
+    });
     this.motion = new Motion();
     this.tracker = new Tracker();
     this.pictures = new Map(); // time of a frame without result -> its pixels
@@ -174,7 +178,8 @@ export class Live {
   forget() {
     this.motion.clear();
     this.tracker.clear();
-    this.pictures.clear();
+    this.drop(Infinity);
+    this.people.pause(false);
     this.metrics.clear();
     this.people.clear();
     this.emptySince = null;
@@ -197,6 +202,7 @@ export class Live {
     this.showPaused(paused);
     this.stage.enter(paused ? "paused" : "live");
     this.stage.badge(paused ? why : "");
+    this.people.pause(paused);
     if (paused) {
       this.video.pause();
       this.stream.close();
@@ -218,6 +224,7 @@ export class Live {
 
   async lost(retryMs, everOpen) {
     this.motion.clear();
+    this.people.pause(true);
     this.metrics.clear();
     this.stage.badge(everOpen ? "Connection lost, trying again…" : "Connecting…");
     const response = await fetch("v1/models").catch(() => null);
@@ -240,10 +247,13 @@ export class Live {
     if (this.state !== "live") return;
     if (result.error) return this.stage.badge(`The service cannot read the frames: ${result.error.detail}`);
     const now = performance.now();
-    const faces = this.tracker.update(this.described(result.faces, takenAt), takenAt);
+    const picture = this.pictures.get(takenAt);
+    const faces = this.tracker.update(this.described(result.faces, picture), takenAt);
     this.frameSize = { width: result.width, height: result.height };
     this.motion.update(faces, takenAt, now);
-    this.people.update(faces, now);
+    this.people.pause(false);
+    this.people.update(faces, now, picture);
+    this.drop(takenAt);
     this.metrics.add(now, now - takenAt);
     this.announcer.consider(faces, now);
     this.tools.answered(faces, now);
@@ -252,15 +262,17 @@ export class Live {
   }
 
   /** The faces of a frame with what the tracker compares them by. */
-  described(faces, takenAt) {
-    const picture = this.pictures.get(takenAt);
-    const described = faces.map((face) => ({ ...face, descriptor: picture && this.descriptor(picture, Object.values(face.landmarks)) }));
+  described(faces, picture) {
+    return faces.map((face) => ({ ...face, descriptor: picture && this.descriptor(picture, Object.values(face.landmarks)) }));
+  }
+
+  /** Drop the pixels of frames up to one. */
+  drop(takenAt) {
     for (const [at, old] of this.pictures) {
       if (at > takenAt) continue;
       old.close();
       this.pictures.delete(at);
     }
-    return described;
   }
 
   descriptor(picture, landmarks) {
@@ -295,7 +307,6 @@ export class Live {
     this.drawnAt = now;
     const shown = this.motion.at(now);
     this.stage.draw(shown, this.frameSize, this.settings);
-    this.people.look(this.video, shown, this.video.videoWidth / this.frameSize.width, now);
     this.people.refresh(now, this.settings.threshold);
     this.metrics.show(byId("fps"), byId("latency"), now);
     this.tools.drawn(shown);

@@ -1,10 +1,12 @@
 // Entry point of the page: its two tabs, and the labeler in use.
 
 import { byId, element, swatch } from "./dom.js";
+import { showExample } from "./example.js";
 import { Gallery } from "./gallery.js";
 import { LABELS, applyPalette, setLabels } from "./labels.js";
 import { Live } from "./live.js";
 import { Mode } from "./mode.js";
+import { workOffline } from "./offline.js";
 import { pageFacts, serviceFacts } from "./service.js";
 import { Clip } from "./source.js";
 
@@ -62,10 +64,11 @@ function takeModel() {
 listenToTabs();
 showLegend();
 const gallery = new Gallery(mode.labeler, { show: () => choose("photos"), playVideo });
-byId("sample-photo").addEventListener("click", () => gallery.takeSample());
 const follow = () => choose(location.hash === "#photos" ? "photos" : "live");
 addEventListener("hashchange", follow);
 follow();
 takeModel();
 byId("api").hidden = !here.service;
+showExample();
+workOffline(!here.service);
 for (const part of document.querySelectorAll("[inert]")) part.inert = false; // until here, a click would be lost

@@ -1,17 +1,25 @@
 // Switch between labeling by the service and in this tab; hidden if there is no choice.
 
 import { isOn, keep } from "./choices.js";
-import { byId, setText } from "./dom.js";
+import { announce, byId, setText } from "./dom.js";
+import { percent } from "./labels.js";
 import { LocalLabeler } from "./local/labeler.js";
 import { service } from "./service.js";
 
 const HERE = ["localhost", "127.0.0.1", "[::1]"];
+const RUNTIME_BYTES = 4e6; // ONNX Runtime Web, compressed
+const READY = "Ready: pictures stay in this tab";
+const megabytes = (bytes) => (bytes / 1e6).toFixed(1);
 
 export class Mode {
   /** `here`: of pageFacts(); `found`: of serviceFacts(); `changed(labeler)` is called when the switch is used. */
   constructor(here, found, changed) {
-    Object.assign(this, { found, changed });
-    this.local = here.pipeline && new LocalLabeler(here.pipeline, (runs) => this.isLocal && this.showLocal(runs));
+    Object.assign(this, { here, found, changed });
+    const { pipeline } = here;
+    this.local = pipeline && new LocalLabeler(pipeline, {
+      opened: (runs) => this.opened(runs),
+      loaded: (bytes, total) => this.loaded(bytes, total),
+    });
     const input = byId("local");
     byId("local-field").hidden = !this.local;
     input.checked = !here.service || (Boolean(this.local) && isOn("local"));
@@ -20,7 +28,8 @@ export class Mode {
       keep("local", input.checked ? "1" : null);
       this.apply();
     });
-    setText(byId("host"), HERE.includes(location.hostname) ? "this machine" : location.host);
+    this.host = HERE.includes(location.hostname) ? "this machine" : location.host;
+    setText(byId("host"), this.host);
     this.show();
     if (here.service && !this.local && isOn("local")) {
       setText(byId("state-text"), "Local mode, which you chose, is not available now: frames would go to the service.");
@@ -38,24 +47,47 @@ export class Mode {
   apply() {
     this.show();
     this.changed(this.labeler);
-    if (this.isLocal) this.local.open().catch((error) => setText(byId("runs"), `: ${error.message}`));
+    if (this.isLocal) this.local.open().catch((error) => setText(byId("place"), `Not loaded: ${error.message}`));
   }
 
   show() {
-    const { found } = this;
+    const { found, here } = this;
     byId("by-service").hidden = this.isLocal;
     byId("in-tab").hidden = !this.isLocal;
     const explains = !this.isLocal && found?.model?.explain;
     byId("look").hidden = byId("attention-field").hidden = !explains;
     if (!explains) byId("attention").checked = false;
-    if (this.isLocal) return this.showLocal({ model: this.local.facts.classifier.name });
-    setText(byId("card"), found?.ready.model ?? "unknown");
+    const size = here.pipeline && megabytes(RUNTIME_BYTES + this.local.bytes);
+    const inTab = this.runs ? READY : `Pictures stay in this tab. Loads ${size} MB once`;
+    setText(byId("place"), this.isLocal ? inTab : `Pictures go to ${this.host}`);
+    byId("loading").hidden = true;
+    const model = found?.model ?? here.pipeline?.classifier;
+    if (!model) return setText(byId("card"), "unknown");
+    setText(byId("card"), `${model.labels.length} expressions, ${megabytes(model.parameters)} M parameters${accuracyOf(model)}`);
+    byId("card").title = model.name;
+    if (this.isLocal) return setText(byId("runs"), this.runs ?? " in this tab");
     const device = found?.ready.provider.replace("ExecutionProvider", "");
     setText(byId("runs"), found ? ` in ${found.ready.precision} on ${device}, faces by ${found.ready.detector}` : "");
   }
 
-  showLocal({ model, precision, provider, detector }) {
-    setText(byId("card"), model);
-    setText(byId("runs"), precision ? ` in ${precision} in this tab (${provider}), faces by ${detector}` : " in this tab");
+  /** Progress of loading. */
+  loaded(bytes, total) {
+    if (!this.isLocal) return;
+    byId("loading").hidden = false;
+    Object.assign(byId("loading"), { value: bytes, max: total });
+    setText(byId("place"), `Loading ${megabytes(bytes)} of ${megabytes(total)} MB`);
   }
+
+  opened({ precision, provider, detector }) {
+    this.runs = ` in ${precision} in this tab (${provider}), faces by ${detector}`;
+    if (!this.isLocal) return;
+    this.show();
+    announce("Local mode is ready");
+  }
+}
+
+/** Accuracy on the first test set of the manifest. */
+function accuracyOf({ metrics }) {
+  const score = metrics?.find(({ split }) => split === "test");
+  return score ? `, ${percent(score.accuracy.value)} right on ${score.data}` : "";
 }

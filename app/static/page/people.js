@@ -10,19 +10,34 @@ const REMOVED_MS = 10_000; // until then, a person who returns keeps the number
 const REFRESH_MS = 100;
 const TIMELINE_MS = 400;
 const THUMB_MS = 700;
+const COMPACT_FROM = 5; // people in view
 const THUMB_PX = 112;
 const MAX_AWAY = 3;
+const NEUTRAL = "This is their neutral face";
 
 class Person {
-  constructor(number) {
+  /** `setNeutral(on, done)`: take the next two seconds as the person's neutral face, or forget it. */
+  constructor(number, setNeutral) {
     this.block = new FaceBlock(`Person ${number}`, number);
     this.root = this.block.root;
     this.root.dataset.person = number;
     this.thumb = element("canvas", { class: "thumb", width: THUMB_PX, height: THUMB_PX, "aria-hidden": "true" });
     this.timeline = new Timeline();
     this.root.prepend(this.thumb);
-    this.root.append(this.timeline.root);
+    this.neutral = element("button", { class: "neutral" }, NEUTRAL);
+    this.neutral.addEventListener("click", () => this.toggleNeutral(setNeutral));
+    this.root.append(this.timeline.root, this.neutral);
     this.drawnAt = this.thumbAt = 0;
+  }
+
+  toggleNeutral(setNeutral) {
+    const on = !this.face?.corrected;
+    setText(this.neutral, on ? "Keep a neutral face for 2 s…" : NEUTRAL);
+    this.neutral.disabled = on;
+    setNeutral(on, (done) => {
+      this.neutral.disabled = false;
+      setText(this.neutral, done ? "Corrected for their neutral face: undo" : `Not seen for 2 s. ${NEUTRAL}`);
+    });
   }
 
   seen(face, now) {
@@ -32,28 +47,31 @@ class Person {
 
   /** `answeredAt`: arrival of the newest result; while none arrives, nobody counts as having left. */
   refresh(now, answeredAt, threshold) {
-    const away = answeredAt - this.seenAt > AWAY_MS;
-    this.root.classList.toggle("away", away);
-    if (away) return setText(this.block.label, "left");
+    this.away = answeredAt - this.seenAt > AWAY_MS;
+    this.root.classList.toggle("away", this.away);
+    if (this.away) return setText(this.block.label, "left");
     this.block.show(this.face);
     if (now - this.drawnAt < TIMELINE_MS) return;
     this.drawnAt = now;
     this.timeline.draw(now, threshold);
   }
 
-  /** Copy the face from the video. */
-  look(video, box, scale, now) {
+  /** Copy the face from the frame that was labeled. */
+  look(picture, { box }, now) {
     if (now - this.thumbAt < THUMB_MS) return;
     this.thumbAt = now;
     const side = Math.max(box.width, box.height) * 1.25;
     const [x, y] = [box.x + (box.width - side) / 2, box.y + (box.height - side) / 2];
-    this.thumb.getContext("2d").drawImage(video, x * scale, y * scale, side * scale, side * scale, 0, 0, THUMB_PX, THUMB_PX);
+    const context = this.thumb.getContext("2d");
+    context.clearRect(0, 0, THUMB_PX, THUMB_PX);
+    context.drawImage(picture, x, y, side, side, 0, 0, THUMB_PX, THUMB_PX);
   }
 }
 
 export class People {
-  constructor(list, nobody, legend) {
-    Object.assign(this, { list, nobody, legend });
+  /** `setNeutral(number, on, done)`: see Person. */
+  constructor(list, nobody, legend, setNeutral) {
+    Object.assign(this, { list, nobody, legend, setNeutral });
     this.people = new Map(); // track -> Person
     this.refreshedAt = 0;
     this.clear();
@@ -66,13 +84,22 @@ export class People {
     this.legend.hidden = true;
   }
 
-  update(faces, now) {
+  /** Show the faces of a result. `picture`: its frame, if known. */
+  update(faces, now, picture) {
     this.answeredAt = now;
     for (const face of faces) {
-      if (!this.people.has(face.track)) this.people.set(face.track, new Person(face.track));
-      this.people.get(face.track).seen(face, now);
+      const { track } = face;
+      if (!this.people.has(track)) this.people.set(track, new Person(track, (on, done) => this.setNeutral(track, on, done)));
+      const person = this.people.get(track);
+      person.seen(face, now);
+      if (picture) person.look(picture, face, now);
     }
     this.forget(now);
+  }
+
+  /** While nothing arrives, cards keep the last result and say so. */
+  pause(paused) {
+    this.list.classList.toggle("stale", paused);
   }
 
   /** Remove people some seconds after they left, or sooner if several others left later. */
@@ -92,21 +119,18 @@ export class People {
     if (person) showAttention(person.root, figure);
   }
 
-  look(video, shown, scale, now) {
-    for (const { face, box } of shown) this.people.get(face.track)?.look(video, box, scale, now);
-  }
-
   refresh(now, threshold) {
     if (now - this.refreshedAt < REFRESH_MS) return;
     this.refreshedAt = now;
     for (const person of this.people.values()) {
-      const wasAway = person.root.classList.contains("away");
+      const wasAway = person.away;
       person.refresh(now, this.answeredAt, threshold);
-      const isAway = person.root.classList.contains("away");
-      if (person.root.isConnected && wasAway === isAway) continue;
-      if (isAway) this.list.append(person.root);
+      if (person.root.isConnected && wasAway === person.away) continue;
+      if (person.away) this.list.append(person.root);
       else this.list.insertBefore(person.root, this.list.querySelector(".away")); // people in view come first
     }
+    const inView = [...this.people.values()].filter(({ away }) => !away).length;
+    this.list.classList.toggle("compact", inView >= COMPACT_FROM);
     this.nobody.hidden = this.people.size > 0;
     this.legend.hidden = !this.people.size;
   }

@@ -15,11 +15,24 @@ export async function readable(file) {
   return createImageBitmap(file, { imageOrientation: "from-image" }).catch(() => null);
 }
 
-/** The file to send for a photo: unchanged, or as JPEG if only browsers read its format. Throws {detail}. */
-export async function sendable(file, picture) {
-  if (!BROWSER_ONLY.test(file.name) && !/avif|hei[cf]/.test(file.type)) return file;
-  if (picture) return asJpeg(picture);
-  throw { title: "Unreadable", detail: "This browser cannot read this format. Safari reads HEIC, and most browsers read AVIF; or save the photo as JPEG." };
+/** The file to label: unchanged, or as JPEG if only browsers read its format. `local`: in this tab. Throws {detail}. */
+export async function sendable(file, picture, local) {
+  const browserOnly = BROWSER_ONLY.test(file.name) || /avif|hei[cf]/.test(file.type);
+  if (picture) return browserOnly ? asJpeg(picture) : file;
+  if (browserOnly) throw unreadable("This browser cannot read this format. Safari reads HEIC, and most browsers read AVIF; or save the photo as JPEG.");
+  if (local) throw unreadable(await whyUnreadable(file));
+  return file;
+}
+
+const unreadable = (detail) => ({ title: "Unreadable", detail });
+
+async function whyUnreadable(file) {
+  if (!file.size) return "The file is empty.";
+  const start = new Uint8Array(await file.slice(0, 12).arrayBuffer());
+  const text = String.fromCharCode(...start);
+  if (text.startsWith("II*\0") || text.startsWith("MM\0*")) return "Local mode cannot read TIFF. Save the photo as JPEG, or turn off local mode.";
+  if (/^(\xff\xd8\xff|\x89PNG|GIF8|BM|RIFF....WEBP)/s.test(text)) return "The file is damaged: it starts like a photo, but cannot be decoded.";
+  return "The file is not an image that browsers read.";
 }
 
 function asJpeg(picture) {

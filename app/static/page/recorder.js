@@ -8,32 +8,31 @@ export class VideoRecorder {
   constructor() {
     this.canvas = document.createElement("canvas");
     this.slots = new Map();
-    this.parts = [];
   }
 
-  static get type() {
-    return globalThis.MediaRecorder && TYPES.find((type) => MediaRecorder.isTypeSupported(type));
-  }
-
-  /** Start recording; the first picture must be on the canvas. */
-  start() {
-    if (!VideoRecorder.type) return;
+  /** Start recording; the first picture must be on the canvas. `added(part)` gets a part of the file every second. */
+  start(added) {
+    const type = globalThis.MediaRecorder && TYPES.find((one) => MediaRecorder.isTypeSupported(one));
+    if (!type) return;
     this.media = this.canvas.captureStream(FRAMES_PER_S);
-    this.recorder = new MediaRecorder(this.media, { mimeType: VideoRecorder.type, videoBitsPerSecond: BITS_PER_S });
-    this.recorder.ondataavailable = ({ data }) => data.size && this.parts.push(data);
+    this.recorder = new MediaRecorder(this.media, { mimeType: type, videoBitsPerSecond: BITS_PER_S });
+    this.recorder.ondataavailable = ({ data }) => data.size && added(data);
     this.recorder.start(1000);
   }
 
-  /** The video, or null if this browser cannot record one. */
+  /** Stop, after the last part has been added. */
   async stop() {
-    if (!this.recorder) return null;
-    if (this.recorder.state !== "inactive") {
+    if (this.recorder && this.recorder.state !== "inactive") {
       await new Promise((done) => {
         this.recorder.onstop = done;
         this.recorder.stop();
       });
     }
-    this.media.getTracks().forEach((track) => track.stop());
-    return this.parts.length ? new Blob(this.parts, { type: this.recorder.mimeType.split(";")[0] }) : null;
+    this.media?.getTracks().forEach((track) => track.stop());
   }
+}
+
+/** The video of its parts, or null if this browser cannot record one. */
+export function videoOf(parts) {
+  return parts.length ? new Blob(parts, { type: parts[0].type.split(";")[0] }) : null;
 }

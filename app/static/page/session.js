@@ -1,39 +1,42 @@
-// A recorded session: the results of each person over time. It stays in this tab until it is saved or discarded.
+// A recorded session: the results of each person over time. It stays in this browser until it is saved or deleted.
 
 import { LABELS, UNCERTAIN } from "./labels.js";
 import { History } from "./timeline.js";
 import { table } from "./exports.js";
 
-const columns = () => ["seconds", "person", "label", "uncertain", "confidence", "x", "y", "width", "height", ...LABELS.map((label) => `p_${label}`)];
+const columns = () => ["seconds", "person", "label", "uncertain", "confidence", "x", "y", "width", "height", ...LABELS.map((label) => `p_${label}`), "corrected"];
 
 export class Session {
-  constructor(now) {
-    Object.assign(this, { startedAt: now, endedAt: now, frames: 0, rows: [], people: new Map() });
-    this.date = new Date();
+  constructor({ date = new Date(), rows = [], frames = 0, seconds = 0 } = {}) {
+    Object.assign(this, { date, rows, frames, seconds });
+    this.startedAt = performance.now();
+  }
+
+  /** Of parts that were kept while it was recorded. */
+  static of(parts) {
+    const { date, frames, seconds } = parts.at(-1);
+    return new Session({ date, frames, seconds, rows: parts.flatMap(({ rows }) => rows) });
   }
 
   /** Add the faces of one frame. */
   add(faces, now) {
     this.frames++;
-    this.endedAt = now;
-    for (const face of faces) {
-      const name = `Person ${face.track}`;
-      if (!this.people.has(name)) this.people.set(name, { number: face.track, history: new History(Infinity) });
-      this.people.get(name).history.add(face, now);
-      this.rows.push(rowOf(face, name, (now - this.startedAt) / 1000));
-    }
-  }
-
-  get seconds() {
-    return (this.endedAt - this.startedAt) / 1000;
+    this.seconds = (now - this.startedAt) / 1000;
+    for (const face of faces) this.rows.push(rowOf(face, this.seconds));
   }
 
   /** Seconds per expression and person: [{person, number, history, seconds: {happiness: 3.2, ...}, total}]. */
   summary() {
-    return [...this.people].map(([person, { number, history }]) => {
-      const held = Object.fromEntries(history.seconds(this.endedAt, this.startedAt));
+    const histories = new Map();
+    for (const row of this.rows) {
+      if (!histories.has(row.person)) histories.set(row.person, new History(Infinity));
+      const probabilities = Object.fromEntries(LABELS.map((label) => [label, row[`p_${label}`]]));
+      histories.get(row.person).add({ ...row, probabilities }, 1000 * row.seconds);
+    }
+    return [...histories].map(([person, history]) => {
+      const held = Object.fromEntries(history.seconds(1000 * this.seconds, 0));
       const seconds = Object.fromEntries([...LABELS, UNCERTAIN].map((label) => [label, held[label] ?? 0]));
-      return { person, number, history, seconds, total: Object.values(seconds).reduce((sum, one) => sum + one, 0) };
+      return { person, number: person.split(" ")[1], history, seconds, total: Object.values(seconds).reduce((sum, one) => sum + one, 0) };
     });
   }
 
@@ -51,7 +54,8 @@ export class Session {
 const round = (value) => Math.round(1000 * value) / 1000;
 const mapped = (values) => Object.fromEntries(Object.entries(values).map(([name, value]) => [name, round(value)]));
 
-function rowOf(face, person, seconds) {
+function rowOf(face, seconds) {
   const shares = Object.fromEntries(LABELS.map((label) => [`p_${label}`, round(face.probabilities[label])]));
-  return { seconds: round(seconds), person, label: face.label, uncertain: face.uncertain, confidence: round(face.confidence), ...mapped(face.box), ...shares };
+  const { label, uncertain, corrected } = face;
+  return { seconds: round(seconds), person: `Person ${face.track}`, label, uncertain, confidence: round(face.confidence), ...mapped(face.box), ...shares, corrected };
 }

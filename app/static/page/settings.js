@@ -1,20 +1,31 @@
-// Settings of the live view: mirror, landmarks, smoothing, threshold. They are kept until the page is closed.
+// Settings of the live view: mirror, landmarks, smoothing, threshold. Changes outlive the page (choices.js).
 
 import { byId, setText } from "./dom.js";
+import { choice, keep } from "./choices.js";
 import { percent } from "./labels.js";
+
+const VALUES = { mirror: "checked", landmarks: "checked", smoothing: "value", threshold: "value" };
 
 export class Settings {
   /** `changed()` is called after every change. */
   constructor(changed) {
     this.changed = changed;
-    this.mirrored = true;
-    this.landmarks = false;
+    for (const [name, property] of Object.entries(VALUES)) {
+      const kept = choice(name);
+      if (kept !== null) byId(name)[property] = property === "checked" ? kept === "1" : kept;
+      byId(name).addEventListener("input", () => {
+        keep(name, property === "checked" ? String(Number(byId(name).checked)) : byId(name).value);
+        this.read();
+      });
+    }
+    byId("reset").addEventListener("click", () => this.reset());
+    this.mirrors = byId("mirror").checked;
     this.listen();
     this.read();
   }
 
   listen() {
-    for (const name of ["mirror", "landmarks", "smoothing", "threshold"]) byId(name).addEventListener("input", () => this.read());
+    byId("mirror").addEventListener("input", () => (this.mirrors = byId("mirror").checked));
     byId("settings").addEventListener("click", () => this.open(byId("settings-panel").hidden));
     document.addEventListener("keydown", (event) => {
       if (event.key !== "Escape" || byId("settings-panel").hidden) return;
@@ -35,22 +46,33 @@ export class Settings {
     this.mirrored = byId("mirror").checked;
     this.landmarks = byId("landmarks").checked;
     this.settleMs = 1000 * byId("smoothing").valueAsNumber;
-    this.threshold = byId("threshold").valueAsNumber / 100;
+    const threshold = byId("threshold").valueAsNumber / 100;
+    // exact, not rounded to the slider's step
+    this.threshold = choice("threshold") === null ? this.usual ?? threshold : threshold;
     setText(byId("smoothing-value"), this.settleMs ? `${(this.settleMs / 1000).toFixed(2)} s` : "off");
     setText(byId("threshold-value"), percent(this.threshold));
     this.changed(this);
   }
 
-  setMirrored(mirrored) {
-    byId("mirror").checked = mirrored;
+  /** Mirror a source as chosen if it `canMirror`: a video is never mirrored. */
+  setMirrored(canMirror) {
+    byId("mirror").checked = canMirror && this.mirrors;
     this.read();
   }
 
-  /** Start from the model's own threshold. */
+  /** Start from the model's own threshold, unless another one was chosen. */
   setThreshold(threshold) {
-    byId("threshold").value = Math.round(100 * threshold);
+    this.usual = threshold;
+    if (choice("threshold") === null) byId("threshold").value = Math.round(100 * threshold);
     this.read();
-    this.threshold = threshold; // exact, not rounded to the slider's step
-    this.changed(this);
+  }
+
+  reset() {
+    for (const [name, property] of Object.entries(VALUES)) {
+      keep(name, null);
+      byId(name)[property] = byId(name)[property === "checked" ? "defaultChecked" : "defaultValue"];
+    }
+    this.mirrors = true;
+    this.setThreshold(this.usual ?? 0);
   }
 }

@@ -25,8 +25,11 @@ export class Stage {
     byId("controls").hidden = byId("stats").hidden = !showsPicture;
     setText(byId("state-title"), title);
     setText(byId("state-text"), text);
+    byId("example").hidden = byId("example-faces").hidden = true;
+    byId("example-faces").replaceChildren();
+    delete byId("state-title").dataset.first; // the example belongs to the first screen
     byId("start").hidden = !button;
-    setText(byId("start"), button);
+    setText(byId("start-text"), button);
     byId("samples").hidden = !samples;
     if (title) announce(`${title}. ${text}`);
     if (hadFocus && !showsPicture) (button ? byId("start") : byId("state-title")).focus();
@@ -66,17 +69,7 @@ export class Stage {
 
   /** Draw `shown` (of Motion, in pixels of a frame of `size`) over the picture. */
   draw(shown, size, { mirrored, landmarks }) {
-    const ratio = devicePixelRatio || 1;
-    const { overlay } = this;
-    const [width, height] = [Math.round(overlay.clientWidth * ratio), Math.round(overlay.clientHeight * ratio)];
-    resize(overlay, width, height);
-    const context = overlay.getContext("2d");
-    context.clearRect(0, 0, width, height);
-    const scale = Math.min(width / size.width, height / size.height);
-    const area = { width: size.width * scale, height: size.height * scale };
-    Object.assign(area, { x: (width - area.width) / 2, y: (height - area.height) / 2 });
-    const faces = onCanvas(shown, size, area, mirrored);
-    drawFaces(context, faces, { unit: Math.max(ratio, width / 900), area, landmarks, slots: this.slots });
+    drawOver(this.overlay, shown, size, { mirrored, landmarks, slots: this.slots });
   }
 
   /** Draw the picture with its faces, as displayed but without margins, on a canvas of the size of the video. */
@@ -91,6 +84,19 @@ export class Stage {
     const area = { x: 0, y: 0, width, height };
     drawFaces(context, onCanvas(shown, size, area, mirrored), { unit: Math.max(1, width / 700), area, landmarks, slots });
   }
+}
+
+/** Draw faces on a canvas that lies over a video of the same size in the layout, fitted in as `object-fit: contain`. */
+export function drawOver(canvas, shown, size, { mirrored, landmarks, slots }) {
+  const ratio = devicePixelRatio || 1;
+  const [width, height] = [Math.round(canvas.clientWidth * ratio), Math.round(canvas.clientHeight * ratio)];
+  resize(canvas, width, height);
+  const context = canvas.getContext("2d");
+  context.clearRect(0, 0, width, height);
+  const scale = Math.min(width / size.width, height / size.height);
+  const area = { width: size.width * scale, height: size.height * scale };
+  Object.assign(area, { x: (width - area.width) / 2, y: (height - area.height) / 2 });
+  drawFaces(context, onCanvas(shown, size, area, mirrored), { unit: Math.max(ratio, width / 900), area, landmarks, slots });
 }
 
 /** Boxes and landmarks in pixels of the canvas, flipped if the picture is mirrored. */

@@ -3,6 +3,7 @@
 const TAG_COST = 100;
 const MOUTH_COST = 100;
 const LOWER_HALF_COST = 3;
+const OTHER_FACE_COST = 10;
 const STAY_BONUS = 0.25; // share of its area that a tag must hide less to move
 
 /** Area that two rectangles share. */
@@ -83,9 +84,9 @@ function blocked(place, tags, placed) {
 function hidden(place, tag, tags, placed) {
   let cost = 0;
   for (const other of placed) cost += TAG_COST * shared(place, other);
-  for (const { box, mouth } of tags) {
+  for (const { key, box, mouth } of tags) {
     const lower = { ...box, y: box.y + box.height / 2, height: box.height / 2 };
-    cost += shared(place, box) + LOWER_HALF_COST * shared(place, lower) + MOUTH_COST * shared(place, mouth);
+    cost += (key === tag.key ? 1 : OTHER_FACE_COST) * shared(place, box) + LOWER_HALF_COST * shared(place, lower) + MOUTH_COST * shared(place, mouth);
   }
   return cost;
 }

@@ -2,10 +2,13 @@
 
 import { attentionFigure } from "./attention.js";
 import { byId, download, setText } from "./dom.js";
-import { VideoRecorder } from "./recorder.js";
+import { VideoRecorder, videoOf } from "./recorder.js";
 import { Session } from "./session.js";
 import { Summary } from "./summary.js";
 import { iou } from "./tags.js";
+import { hold, keepPart, remove, unsaved } from "./vault.js";
+
+const KEEP_MS = 1000;
 
 export class Tools {
   constructor(live) {
@@ -16,9 +19,22 @@ export class Tools {
     click("snapshot", this.snapshot);
     click("fullscreen", this.toggleFullscreen);
     click("record", () => (this.session ? this.finish() : this.record()));
-    addEventListener("beforeunload", (event) => {
-      if (this.session || this.summary.dialog.open) event.preventDefault(); // the browser asks before a recording is lost
-    });
+    click("unsaved-open", async () => this.show(await unsaved()));
+    click("unsaved-delete", async () => this.remove((await unsaved())[0]?.id));
+    this.offerUnsaved();
+  }
+
+  /** Offer the newest recording that was not saved. */
+  async offerUnsaved() {
+    const parts = await unsaved().catch(() => []); // storage may be blocked
+    byId("unsaved").hidden = !parts.length;
+    const { date, seconds } = parts.at(-1) ?? {};
+    if (date) setText(byId("unsaved-text"), `The recording of ${date.toLocaleString()} (${Math.round(seconds)} s) is not saved.`);
+  }
+
+  async remove(id) {
+    await remove(id);
+    await this.offerUnsaved();
   }
 
   /** Request the maps of the newest frame, and show each on the card of its person. */
@@ -60,11 +76,24 @@ export class Tools {
   }
 
   record() {
-    this.session = new Session(performance.now());
+    this.session = new Session();
+    this.parts = [];
+    this.video = [];
+    this.release = hold(this.session.date.toISOString());
+    this.timer = setInterval(() => this.keep(this.session), KEEP_MS);
     this.recorder = new VideoRecorder();
     this.compose(this.recorder.canvas, this.live.motion.at(performance.now()), this.recorder.slots);
-    this.recorder.start();
+    this.recorder.start((data) => this.video.push(data));
     this.showRecording();
+  }
+
+  /** Keep what is new since the last part. */
+  keep({ date, rows, frames, seconds }) {
+    const from = this.parts.reduce((count, part) => count + part.rows.length, 0);
+    const about = { model: this.live.model, threshold: this.live.settings.threshold };
+    const part = { id: date.toISOString(), date, frames, seconds, about, rows: rows.slice(from), video: this.video.splice(0) };
+    this.parts.push(part);
+    return keepPart(part).catch((error) => this.live.stage.note(`A reload would lose this recording: ${error.message}`));
   }
 
   /** Add the faces of a result to the session, if one is being recorded. */
@@ -84,10 +113,19 @@ export class Tools {
     const { session, recorder } = this;
     if (!session) return;
     this.session = null;
+    clearInterval(this.timer);
     this.showRecording();
-    const about = { model: this.live.model, threshold: this.live.settings.threshold };
     if (document.fullscreenElement) await document.exitFullscreen();
-    this.summary.show(session, about, await recorder.stop());
+    await recorder.stop();
+    await this.keep(session);
+    this.release();
+    this.show(this.parts);
+  }
+
+  show(parts) {
+    if (!parts.length) return this.offerUnsaved(); // opened or deleted in another tab
+    const [{ id, about }] = parts;
+    this.summary.show(Session.of(parts), about, videoOf(parts.flatMap(({ video }) => video)), (done) => (done ? this.remove(id) : this.offerUnsaved()));
   }
 
   showRecording() {

@@ -4,6 +4,7 @@
 
 import { align } from "./local/align.js";
 import { LABELS, ranked } from "./labels.js";
+import { CAPTURE_MS, corrected, correctionOf } from "./neutral.js";
 
 export const RULES = {
   reach: 0.5, reach_per_s: 2, max_reach: 1.5, max_growth: 2, velocity_s: 0.15, lost_s: 2, slow_s: 4,
@@ -15,6 +16,7 @@ const MEAN_FACE = [
 const NEW_TRACK_COST = 3;
 const SURE_SCORE = 0.9;
 const CONFIRMED_MS = 400;
+const MIN_RESTING = 4; // frames
 
 export class Tracker {
   constructor() {
@@ -47,8 +49,8 @@ export class Tracker {
       if (track.seen !== this.updated && track.seen !== now) track.since = at;
       Object.assign(track, { seen: now, seenClock: this.clock });
       if (face.detection_score >= SURE_SCORE || at - track.since >= CONFIRMED_MS) track.number ??= ++this.people;
-      const { probabilities, label, sure, number } = track;
-      return number ? [{ ...faces[place], track: number, probabilities, label, confidence: probabilities[label], uncertain: !sure }] : [];
+      const { probabilities, label, sure, number, factors } = track;
+      return number ? [{ ...faces[place], track: number, probabilities, label, confidence: probabilities[label], uncertain: !sure, corrected: Boolean(factors) }] : [];
     });
     this.updated = now;
     return people;
@@ -95,10 +97,30 @@ export class Tracker {
     track.usual = track.usual ? unit(track.usual.map((value, place) => value + 0.1 * (descriptor[place] - value))) : descriptor;
   }
 
+  /** Take the next two seconds of a person as the neutral face: `done(true)`, or false if too few frames showed it. */
+  captureNeutral(number, done) {
+    const track = this.tracks.find((one) => one.number === number);
+    if (!track) return done(false);
+    track.factors = null;
+    const resting = (track.resting = []);
+    setTimeout(() => {
+      if (track.resting !== resting) return;
+      track.resting = null;
+      if (resting.length >= MIN_RESTING) track.factors = correctionOf(resting);
+      done(Boolean(track.factors));
+    }, CAPTURE_MS);
+  }
+
+  forgetNeutral(number) {
+    for (const track of this.tracks) if (track.number === number) track.factors = track.resting = null;
+  }
+
   smooth(track, face, now) {
     const { settle_s: settle, lead } = this.rules;
     const share = settle ? 1 - Math.exp(-Math.max(0, now - track.seen) / settle) : 1;
-    const blend = (label) => track.probabilities[label] + share * (face.probabilities[label] - track.probabilities[label]);
+    track.resting?.push(face.probabilities);
+    const fresh = track.factors ? corrected(face.probabilities, track.factors) : face.probabilities;
+    const blend = (label) => track.probabilities[label] + share * (fresh[label] - track.probabilities[label]);
     track.probabilities = Object.fromEntries(LABELS.map((label) => [label, blend(label)]));
     const [best] = ranked(track.probabilities);
     if (track.probabilities[best] - track.probabilities[track.label] >= lead) track.label = best;

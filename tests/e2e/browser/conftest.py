@@ -1,6 +1,7 @@
 """Chromium with a camera that shows a moving face, a running service, and pages without console errors."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -39,14 +40,16 @@ def site(browsers: BrowserType, tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield running
 
 
-@pytest.fixture
-def open_tab(browser: Browser, site: Server) -> Iterator[Open]:
-    """Open the page in a new context; fails the test if a page logged an error."""
+@contextmanager
+def opening(browser: Browser, site: Server) -> Iterator[Open]:
+    """A function that opens the page in a new context; at the end, fails if a page logged an error."""
     tabs: list[Tab] = []
 
     def opened(
         path: str = "/", *, inside: Browser | None = None, at: str | None = None, script: str = "", **options: object
     ) -> Tab:
+        # with a service worker, Playwright does not see requests
+        options = {"service_workers": "block"} | options
         context = (inside or browser).new_context(accept_downloads=True, **options)
         if script:
             context.add_init_script(script)
@@ -54,7 +57,7 @@ def open_tab(browser: Browser, site: Server) -> Iterator[Open]:
         tab.watch()
         tabs.append(tab)
         tab.page.goto((at or site.url) + path, timeout=WAIT_MS)
-        tab.page.wait_for_load_state("networkidle")
+        tab.wait_until_ready()
         return tab
 
     yield opened
@@ -62,3 +65,16 @@ def open_tab(browser: Browser, site: Server) -> Iterator[Open]:
     for tab in tabs:
         tab.page.context.close()
     assert not errors
+
+
+@pytest.fixture
+def open_tab(browser: Browser, site: Server) -> Iterator[Open]:
+    with opening(browser, site) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def open_shared(browser: Browser, site: Server) -> Iterator[Open]:
+    """Like open_tab, for a tab that the tests of a module share."""
+    with opening(browser, site) as opened:
+        yield opened

@@ -8,7 +8,6 @@ import json
 from typing import Any
 
 from tests.browser import Tab
-from tests.e2e.browser.conftest import Open
 
 SCENE = """
 window.connections = 0;
@@ -65,9 +64,10 @@ def show(tab: Tab, *people: object) -> None:
     tab.page.evaluate(f"() => {{ window.people = {json.dumps(people)}; }}")
 
 
-def start_scene(open_tab: Open, *people: object) -> Tab:
-    """Open the page and start the camera with these people in view."""
-    tab = open_tab(script=SCENE)
+def start_scene(tab: Tab, *people: object) -> Tab:
+    """Start the camera of a page with SCENE anew, with these people in view."""
+    if tab.page.is_visible("#stop"):
+        tab.page.click("#stop")
     show(tab, *people)
     tab.start_camera()
     return tab

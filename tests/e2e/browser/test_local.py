@@ -60,7 +60,7 @@ def local(tab: Tab) -> None:
 def wait_for_models(tab: Tab) -> None:
     for _ in range(8):  # models load slowly on a busy machine, and with a GPU that the CPU imitates
         try:
-            return tab.wait_until("document.getElementById('runs').textContent.includes('in this tab (')")
+            return tab.wait_until("document.getElementById('place').textContent.startsWith('Ready')")
         except AssertionError:
             assert not tab.errors
     raise AssertionError("the models were not loaded")
@@ -145,7 +145,7 @@ def test_webgpu_labels_as_the_service_does(
         tab = open_tab("/card", inside=imitating, at=same_in_fp32.url)
         tab.page.context.route("**/local/worker.js", pretend)
         tab.page.goto(same_in_fp32.url)
-        tab.wait_until("!document.querySelector('[inert]')")
+        tab.wait_until_ready()
         local(tab)
         assert "WebGPU" in tab.page.inner_text("#runs")
         faces, same_place, same_label, _ = agreement(same_in_fp32, labeled(tab, [photo]), [photo])
@@ -167,7 +167,7 @@ def test_nothing_leaves_the_tab(open_tab: Open) -> None:
     assert [url for url in asked if not url.startswith("blob:") and not url.endswith(icon)] == []
     assert tab.sent == []
     tab.ignore_errors(icon)
-    assert "Nothing leaves this tab" in tab.page.inner_text(".notice >> nth=-1")
+    assert "Nothing leaves this tab" in tab.page.inner_text(".notice summary")
 
 
 def test_local_mode_stays_on_after_a_reload_and_in_a_link(open_tab: Open) -> None:
@@ -176,13 +176,13 @@ def test_local_mode_stays_on_after_a_reload_and_in_a_link(open_tab: Open) -> Non
     assert "local=1" in tab.page.url
     for address in (tab.page.url, tab.page.url.split("?")[0], tab.page.url.replace("local=1", "local=0")):
         tab.page.goto(address)
-        tab.wait_until("!document.querySelector('[inert]')")
+        tab.wait_until_ready()
         assert tab.page.is_checked("#local"), address
     tab.start_camera()
     assert tab.sent == []
     tab.page.uncheck("#local")
     tab.page.reload()
-    tab.wait_until("!document.querySelector('[inert]')")
+    tab.wait_until_ready()
     assert not tab.page.is_checked("#local")
 
 
@@ -192,6 +192,7 @@ def test_switching_while_the_camera_runs_keeps_the_people(open_tab: Open) -> Non
     tab.wait_for_results(2)
     tab.page.check("#local")
     tab.wait_until("document.getElementById('badge').textContent.includes('Loading the models')")
+    tab.wait_until("document.getElementById('loading').max > 5e6")
     assert tab.streams[-1].is_closed()
     sent = len(tab.sent)
     wait_for_models(tab)
@@ -203,13 +204,17 @@ def test_switching_while_the_camera_runs_keeps_the_people(open_tab: Open) -> Non
 
 
 def test_a_photo_that_the_browser_cannot_read_has_an_explanation(open_tab: Open, tmp_path: Path) -> None:
-    photo = tmp_path / "scan.tif"
-    cv2.imwrite(str(photo), cv2.imread(str(SAMPLES[0])))
-    tab = open_tab("/#photos")
-    local(tab)
-    tab.page.set_input_files("#files", photo)
-    tab.page.wait_for_selector(".tile .error", timeout=WAIT_MS)
-    assert "Save the photo as JPEG, or turn off local mode" in tab.page.inner_text(".tile .error")
+    files = {"scan.tif": "TIFF", "damaged.jpg": "damaged", "empty.jpg": "empty", "text.jpg": "not an image"}
+    cv2.imwrite(str(tmp_path / "scan.tif"), cv2.imread(str(SAMPLES[0])))
+    (tmp_path / "damaged.jpg").write_bytes(SAMPLES[0].read_bytes()[:2000])
+    (tmp_path / "empty.jpg").touch()
+    (tmp_path / "text.jpg").write_text("hello")
+    tab = open_tab("/?local=1#photos")
+    tab.page.set_input_files("#files", [tmp_path / name for name in files])
+    wait_until_done(tab, len(files))
+    for place, word in enumerate(files.values()):
+        assert word in tab.page.locator(".tile").nth(place).inner_text()
+    assert tab.page.locator("text=Try again").count() == 0
 
 
 def test_models_that_do_not_load_are_reported_and_tried_again(open_tab: Open) -> None:
@@ -229,7 +234,7 @@ def test_without_the_runtime_the_switch_is_hidden(open_tab: Open, site: Server) 
     tab = open_tab("/card")
     tab.page.route("**/page/local.json", lambda route: route.fulfill(json={"service": True, "pipeline": None}))
     tab.page.goto(site.url)
-    tab.wait_until("!document.querySelector('[inert]')")
+    tab.wait_until_ready()
     assert not tab.page.is_visible("#local")
     tab.start_camera()
     tab.wait_for_results(1)
@@ -256,8 +261,101 @@ def test_the_static_page_labels_camera_and_photos(open_tab: Open, static_url: st
     assert "1 thread)" in tab.page.inner_text("#runs")
     (face,) = labeled(tab, SAMPLES[:1])[SAMPLES[0].name]
     assert face["label"] == "happiness"
-    tab.page.click("footer a >> text=Model card")
+    tab.page.click("#card")
     tab.page.wait_for_selector(".document h1", timeout=WAIT_MS)
     assert tab.page.locator("footer").count() == 0
     tab.page.click("header a")
-    tab.wait_until("!document.querySelector('[inert]')")
+    tab.wait_until_ready()
+
+
+def test_the_page_works_offline_after_one_visit_and_fetches_models_once(open_tab: Open) -> None:
+    tab = open_tab(service_workers="allow")
+    tab.wait_until("Boolean(navigator.serviceWorker.controller)")
+    local(tab)
+    tab.page.wait_for_timeout(500)
+    tab.page.reload()
+    tab.wait_until_ready()
+    wait_until_opened(tab)
+    fetched = tab.page.evaluate(FETCHED)
+    assert fetched
+    assert not any(fetched.values()), "from the cache of the service worker"
+    tab.page.context.set_offline(True)
+    tab.page.reload()
+    tab.wait_until_ready()
+    assert tab.page.is_checked("#local")
+    (face,) = labeled(tab, SAMPLES[:1])[SAMPLES[0].name]
+    assert face["label"] == "happiness"
+    tab.ignore_errors("ERR_INTERNET_DISCONNECTED", "Failed to load resource")
+
+
+# Kilobytes over the network by model, as the worker of local mode does not report them: asked again here.
+FETCHED = """async () => {
+  const cache = await caches.open('mien');
+  const models = (await cache.keys()).map(({ url }) => url).filter((url) => url.includes('/models/'));
+  const sizes = {};
+  for (const url of models) {
+    await (await fetch(url)).arrayBuffer();
+    sizes[url] = performance.getEntriesByName(url).at(-1).transferSize;
+  }
+  return sizes;
+}"""
+
+
+def wait_until_opened(tab: Tab) -> None:
+    """Use local mode, which opens its models on first use."""
+    labeled(tab, SAMPLES[:1])
+
+
+def test_between_searches_a_moving_face_is_followed_as_a_search_would_find_it(open_tab: Open) -> None:
+    tab = open_tab()
+    local(tab)
+    searched, followed, searches = tab.page.evaluate(FOLLOWED)
+    assert searches < len(followed), "not every frame is searched"
+    for one, other in zip(searched, followed, strict=True):
+        assert len(one) == len(other) == 1
+        assert furthest_px(one[0], other[0]) < 0.06 * one[0]["box"]["width"]
+        assert one[0]["label"] == other[0]["label"]
+    assert followed[-1] == searched[-1], "a face that appears at a jump is searched at once"
+
+
+# Faces of 12 frames in which a photo moves and then jumps, as searched and as followed, and the number of searches.
+FOLLOWED = """async () => {
+  const [{ pipeline: facts }, { Follower }, { LocalLabeler }] = await Promise.all([
+    fetch('/page/local.json').then((response) => response.json()),
+    import('/page/local/follower.js'), import('/page/local/labeler.js')]);
+  const photo = await createImageBitmap(await (await fetch('/page/samples/photo.jpg')).blob());
+  const labeler = new LocalLabeler(facts);
+  await labeler.open();
+  const canvas = Object.assign(document.createElement('canvas'), { width: 640, height: 480 });
+  const shot = async (place) => {
+    const context = canvas.getContext('2d');
+    context.clearRect(0, 0, 640, 480);
+    context.drawImage(photo, place < 11 ? 6 * place : 300, 4 * place, 340, 340);
+    return createImageBitmap(canvas);
+  };
+  const results = [[], []];
+  const full = [];
+  for (const [row, stream] of results.entries()) {
+    for (let place = 0; place < 12; place++) {
+      const bitmap = await shot(place);
+      const options = stream && row ? { source: bitmap, stream: 'test' } : { source: bitmap };
+      const { faces, timings_ms: { detect } } = await labeler.ask(options, [bitmap]);
+      results[row].push(faces);
+      if (row) full.push(detect);
+    }
+  }
+  const slow = Math.max(...full) / 2;
+  return [...results, full.filter((ms) => ms > slow).length];
+}"""
+
+
+def test_another_page_labels_with_the_package(open_tab: Open, static_url: str) -> None:
+    tab = open_tab("example.html", at=static_url)
+    tab.page.set_input_files("input", SAMPLES[0])
+    tab.wait_until("document.querySelector('output').textContent === 'happiness'")
+    tab.page.evaluate(
+        "() => document.querySelector('mien-camera').addEventListener('faces', ({ detail }) => (window.seen = detail))"
+    )
+    tab.page.click("mien-camera button")
+    tab.wait_until("window.seen?.length === 1 && window.seen[0].track === 1")
+    tab.ignore_errors("favicon.ico")

@@ -1,4 +1,4 @@
-"""People in the live view: identities, colors, tags, disappearing cards, and messages."""
+"""People in the live view: identities, tags, cards, and the correction for a neutral face."""
 
 from dataclasses import asdict
 from typing import Any
@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 from playwright.sync_api import BrowserType
 
-from benchmarks import tracking
-from mien.app.inference.pipeline import LabeledFace, build_pipeline
+from mien.app.inference.detect import Box
+from mien.app.inference.pipeline import LabeledFace
 from mien.app.inference.tracking import Tracker, TrackingRules, descriptor
-from mien.app.settings import load_settings
-from mien.data.contract import LABELS
-from tests.browser import ALLOWED, CAMERA, crossing_frames, launch, write_camera
+from mien.data.contract import CROP_PX, LABELS, Array
+from tests.browser import ALLOWED, CAMERA, Tab, crossing_frames, launch, write_camera
 from tests.e2e.browser.conftest import Open
 from tests.e2e.browser.scenes import SCENE, TWO, person, show, start_scene
 
@@ -41,10 +40,9 @@ PLACES = """async () => {
   }
   return bad;
 }"""
-# Pixels of a color that drawFaces leaves for a face: {person, label} by certainty.
+# Pixels of the color of `neutral` that drawFaces leaves for a face, by certainty.
 DRAWN = """async () => {
   const { drawFaces, landmarksIn } = await import('/page/draw.js');
-  const { personColor } = await import('/page/labels.js');
   const count = (face, number, color) => {
     const canvas = Object.assign(document.createElement('canvas'), { width: 640, height: 480 });
     const context = canvas.getContext('2d', { willReadFrequently: true });
@@ -62,8 +60,7 @@ DRAWN = """async () => {
   };
   const face = window.people[0];
   const neutral = 'rgb(200 200 200)';
-  return { sure: count(face, 2, neutral), uncertain: count({ ...face, uncertain: true }, 2, neutral),
-    person: count(face, 2, personColor(2)), other: count(face, 2, personColor(1)) };
+  return { sure: count(face, 2, neutral), uncertain: count({ ...face, uncertain: true }, 2, neutral) };
 }"""
 
 
@@ -80,6 +77,39 @@ DESCRIPTORS = """async (crops) => {
   const rgba = (crop) => crop.flatMap((row) => row.flatMap((pixel) => [...pixel, 255]));
   return crops.map((crop) => [...descriptorOf({ width: crop.length, data: rgba(crop) })]);
 }"""
+# The color in the middle of a card's picture: frames are red, but the video shows something else by now.
+THUMB = """async (face) => {
+  const { People } = await import('/page/people.js');
+  const people = new People(...['ul', 'p', 'ul'].map((name) => document.createElement(name)));
+  const frame = Object.assign(document.createElement('canvas'), { width: 640, height: 480 });
+  Object.assign(frame.getContext('2d'), { fillStyle: '#f00' }).fillRect(0, 0, 640, 480);
+  people.update([face], 1000, frame);
+  people.refresh(1000, 0);
+  return [...people.list.querySelector('.thumb').getContext('2d').getImageData(56, 56, 1, 1).data].slice(0, 3);
+}"""
+# The area that each tag of a group shares with each box, on a picture of a width.
+GROUP = """async ([faces, width]) => {
+  const { drawFaces, landmarksIn } = await import('/page/draw.js');
+  const { shared } = await import('/page/tags.js');
+  const scale = width / 640;
+  const scaled = ({ x, y, width = 0, height = 0 }) =>
+    ({ x: x * scale, y: y * scale, width: width * scale, height: height * scale });
+  const shown = faces.map((face) => ({ face, number: face.track, box: scaled(face.box),
+    points: Object.fromEntries(Object.entries(face.landmarks).map(([name, point]) => [name, scaled(point)])) }));
+  const context = Object.assign(document.createElement('canvas'), { width, height: width * 0.75 }).getContext('2d');
+  const area = { x: 0, y: 0, width, height: width * 0.75 };
+  return drawFaces(context, shown, { area }).map((place) => shown.map(({ box }) => shared(place, box)));
+}"""
+# The numbers of cards after a person has been seen, 9 s later, and 11 s later.
+CARDS = """async (face) => {
+  const { People } = await import('/page/people.js');
+  const people = new People(...['ul', 'p', 'ul'].map((name) => document.createElement(name)));
+  return [[[face], 0], [[], 9000], [[], 11000]].map(([faces, now]) => {
+    people.update(faces, now);
+    people.refresh(1000 + now, 0);
+    return people.list.children.length;
+  });
+}"""
 
 
 def heading(number: int) -> str:
@@ -88,10 +118,17 @@ def heading(number: int) -> str:
     )
 
 
+@pytest.fixture(scope="module")
+def scene(open_shared: Open) -> Tab:
+    """A page whose stream the tests play; start_scene starts it anew."""
+    return open_shared(script=SCENE)
+
+
 @pytest.mark.parametrize("how", ["connection", "pause", "tab"])
-def test_people_keep_their_numbers_over_a_new_connection_or_a_pause(open_tab: Open, how: str) -> None:
-    tab = start_scene(open_tab, *TWO)
+def test_people_keep_their_numbers_over_a_new_connection_or_a_pause(scene: Tab, how: str) -> None:
+    tab = start_scene(scene, *TWO)
     tab.wait_until(heading(2))
+    before = tab.page.evaluate("window.connections")
     toggle = {"pause": "#pause", "tab": "#tab-photos"}.get(how)
     if toggle:
         tab.page.click(toggle)
@@ -100,12 +137,12 @@ def test_people_keep_their_numbers_over_a_new_connection_or_a_pause(open_tab: Op
         tab.page.click("#tab-live" if how == "tab" else toggle)
     else:
         tab.page.evaluate("() => window.socket.fail()")
-    tab.wait_until("window.connections === 2 && document.querySelector('[data-person=\"1\"].away')")
+    tab.wait_until(f"window.connections === {before + 1} && document.querySelector('[data-person=\"1\"].away')")
     tab.wait_until("document.querySelector('[data-person=\"2\"] .face-label').textContent.includes('sadness')")
 
 
 def test_the_attention_map_of_an_earlier_camera_is_not_shown(open_tab: Open) -> None:
-    tab = start_scene(open_tab, *TWO)
+    tab = start_scene(open_tab(script=SCENE), *TWO)
     tab.page.evaluate("""() => {
         const real = window.fetch;
         window.fetch = (path, ...rest) => path.includes('expressions')
@@ -135,32 +172,79 @@ def test_the_attention_map_of_an_earlier_camera_is_not_shown(open_tab: Open) -> 
     ids=["brief", "unsure", "unsteady", "slow", "turned-away"],
 )
 def test_only_a_sure_or_lasting_detection_becomes_a_person(
-    open_tab: Open, frames: list[tuple[int, dict[int, float]]], numbers: object
+    scene: Tab, frames: list[tuple[int, dict[int, float]]], numbers: object
 ) -> None:
     def face(place: int, score: float) -> dict[str, Any]:
         return person(0, 250 * place, 0) | {"detection_score": score}
 
     timed = [[at, [face(place, score) for place, score in scores.items()]] for at, scores in frames]
-    people = open_tab().page.evaluate(TRACKED, [timed, 0.5])
+    people = scene.page.evaluate(TRACKED, [timed, 0.5])
     assert [[number for number, *_ in shown] for shown in people] == numbers
 
 
-def test_number_and_color_of_a_person_are_on_box_and_card(open_tab: Open) -> None:
-    tab = start_scene(open_tab, TWO[0])
-    show(tab, person(2, 200, 150, side=200, neutral=0.9))
-    card = tab.page.locator("[data-person='2']")
-    assert card.locator("h3").inner_text().split() == ["2", "Person", "2"]
-    shade = "getComputedStyle(document.querySelector(\"[data-person='2'] .chip\")).backgroundColor"
-    assert tab.page.evaluate(shade) == "rgb(255, 143, 163)"
-    drawn = tab.page.evaluate(DRAWN)
-    assert drawn["person"] > 1000
-    assert drawn["other"] == 0
+def test_the_picture_of_a_card_is_cut_from_the_frame_of_its_label(scene: Tab) -> None:
+    tab = start_scene(scene, TWO[0])
+    tab.wait_until(heading(1))
+    assert tab.page.evaluate(THUMB, TWO[0]) == [255, 0, 0]
 
 
-def test_uncertain_and_neutral_look_different(open_tab: Open) -> None:
-    tab = start_scene(open_tab, person(1, 200, 150, side=200, neutral=0.6))
+def test_tags_do_not_lie_on_other_faces_in_a_group(scene: Tab) -> None:
+    group = [person(i + 1, 20 + 150 * (i % 4), 30 + 150 * (i // 4), side=85, anger=0.9) for i in range(12)]
+    for phone, width in ((True, 336), (False, 1200)):
+        tags = scene.page.evaluate(GROUP, [group, width])
+        assert len(tags) == 12
+        hidden = [(i, j) for i, places in enumerate(tags) for j, share in enumerate(places) if i != j and share > 0]
+        assert not hidden, f"on a phone: {phone}"
+
+
+def test_more_than_four_people_have_compact_cards(scene: Tab) -> None:
+    group = [person(i + 1, 20 + 150 * (i % 4), 30 + 150 * (i // 4), side=85, anger=0.9) for i in range(6)]
+    tab = start_scene(scene, *group)
+    tab.wait_until("document.querySelectorAll('#faces.compact .face').length === 6")
+    compact = tab.box("[data-person='1']")["height"]
+    tab.page.click("[data-person='1'] .more")
+    assert tab.page.locator("[data-person='1'] .bars li:visible").count() == 7
+    assert compact < 70 < tab.box("[data-person='1']")["height"]
+
+
+def test_bars_are_visible_at_a_zoom_of_200_percent(open_tab: Open) -> None:
+    tab = start_scene(open_tab(script=SCENE, viewport={"width": 640, "height": 360}), *TWO)
+    widths = tab.page.eval_on_selector_all(
+        ".bars li:not([hidden]) .track", "all => all.map((one) => one.getBoundingClientRect().width)"
+    )
+    assert len(widths) == 6
+    assert min(widths) > 20
+    clipped = "all => all.filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.textContent)"
+    assert tab.page.eval_on_selector_all(".bars .value", clipped) == []
+
+
+def test_cards_do_not_look_live_while_nothing_arrives(scene: Tab) -> None:
+    tab = start_scene(scene, TWO[0])
+    stale = "document.getElementById('faces').classList.contains('stale')"
+    assert not tab.page.evaluate(stale)
+    tab.page.evaluate("() => window.socket.fail()")
+    assert tab.page.evaluate(stale)
+    tab.wait_until(f"!{stale}")
+
+
+def test_a_resting_face_is_neutral_after_a_correction_that_can_be_undone(scene: Tab) -> None:
+    tab = start_scene(scene, person(1, 60, 100, sadness=0.6, neutral=0.3))
+    label = "document.querySelector('.face-label')"
+    tab.wait_until(f"{label}.textContent.includes('sadness')")
+    tab.page.click(".neutral")
+    tab.wait_until(f"/^neutral[?]?[*]/.test({label}.textContent)")
+    show(tab, person(1, 60, 100, sadness=0.95, neutral=0.02))
+    tab.wait_until(f"/^sadness[?]?[*]/.test({label}.textContent)")
+    show(tab, person(1, 60, 100, sadness=0.6, neutral=0.3))
+    tab.wait_until(f"/^neutral[?]?[*]/.test({label}.textContent)")
+    tab.page.click(".neutral")
+    tab.wait_until(f"/^sadness[?]? /.test({label}.textContent)")
+
+
+def test_uncertain_and_neutral_look_different(scene: Tab) -> None:
+    tab = start_scene(scene, person(1, 200, 150, side=200, neutral=0.6))
     drawn = tab.page.evaluate(DRAWN)
-    assert drawn["sure"] > 5 * max(drawn["uncertain"], 1), "a filled tag, or a hollow one"
+    assert drawn["sure"] > 2 * max(drawn["uncertain"], 1), "a filled tag, or a hollow one"
     assert tab.page.inner_text(".face-label") == "neutral 60%" or "?" in tab.page.inner_text(".face-label")
     tab.page.click("#settings")
     for value, expected in ((90, True), (10, False)):
@@ -170,21 +254,37 @@ def test_uncertain_and_neutral_look_different(open_tab: Open) -> None:
     assert tab.page.inner_text("#threshold-value") == "10%"
 
 
-def test_the_page_tracks_and_smooths_as_the_service_does(open_tab: Open) -> None:
-    pipeline, studio = build_pipeline(load_settings()), tracking.Studio()
-    page = open_tab().page
-    film = list(tracking.frames(tracking.SCENES[2], pipeline, studio))  # two people cross
-    del film[12:18]  # a stall
-    crops = [face.crop for face in film[0].faces]
+def test_the_page_tracks_and_smooths_as_the_service_does(scene: Tab) -> None:
+    frames = [(number / 10, crossing(number)) for number in range(40) if not 18 <= number < 24]  # and a stall
+    crops = [face.crop for face in frames[0][1]]
+    page = scene.page
     assert np.allclose(page.evaluate(DESCRIPTORS, [crop.tolist() for crop in crops]), list(map(descriptor, crops)))
-    shown = page.evaluate(TRACKED, [[[1000 * frame.time_s, list(map(_sent, frame.faces))] for frame in film], 0.5])
+    shown = page.evaluate(TRACKED, [[[1000 * at_s, list(map(_sent, faces))] for at_s, faces in frames], 0.5])
     tracker = Tracker(threshold=0.5)
-    for people, frame in zip(shown, film, strict=True):
-        expected = tracker.update(frame.faces, frame.time_s)
+    for people, (at_s, faces) in zip(shown, frames, strict=True):
+        expected = tracker.update(faces, at_s)
         assert [one[:3] for one in people] == [[one.track, one.label, one.uncertain] for one in expected]
         assert [one[3] for one in people] == pytest.approx([one.confidence for one in expected], abs=1e-5)
-    rules = page.evaluate("async () => (await import('/page/tracker.js')).RULES")
-    assert rules == asdict(TrackingRules())
+    assert {number for people in shown for number, *_ in people} == {1, 2, 3}
+    assert page.evaluate("async () => (await import('/page/tracker.js')).RULES") == asdict(TrackingRules())
+
+
+def crossing(number: int) -> tuple[LabeledFace, ...]:
+    """Frame `number` of two people who pass each other while their expressions change, and one who comes and goes."""
+    random = np.random.default_rng(number)
+    places = {0: 50 + 12 * number, 1: 530 - 12 * number} | ({2: 300 - 4 * number} if number % 20 > 8 else {})
+    return tuple(_face(who, x + random.normal(0, 2), random) for who, x in places.items())
+
+
+def _face(who: int, x: float, random: np.random.Generator) -> LabeledFace:
+    cells: Array = (
+        np.random.default_rng(who).uniform(40, 200, (8, 8, 3)).repeat(CROP_PX // 8, 0).repeat(CROP_PX // 8, 1)
+    )
+    crop = (cells * random.uniform(0.8, 1.2) + random.normal(0, 5, cells.shape)).clip(0, 255).astype(np.uint8)
+    probabilities = random.dirichlet([3.0 if place == who else 0.6 for place in range(len(LABELS))]).astype(np.float32)
+    box = Box(x, 100 + 60.0 * who, 90.0, 90.0)
+    points = np.zeros((5, 2), np.float32)
+    return LabeledFace(box, points, 0.95, probabilities, LABELS[0], 0.9, uncertain=False, roll_degrees=0.0, crop=crop)
 
 
 def _sent(face: LabeledFace) -> dict[str, Any]:
@@ -199,24 +299,23 @@ def _sent(face: LabeledFace) -> dict[str, Any]:
     }
 
 
-def test_tags_hide_neither_each_other_nor_a_mouth(open_tab: Open) -> None:
-    tab = open_tab()
-    assert tab.page.evaluate(PLACES) == []
+def test_tags_hide_neither_each_other_nor_a_mouth(scene: Tab) -> None:
+    assert scene.page.evaluate(PLACES) == []
 
 
-def test_the_card_of_a_person_who_left_shrinks_and_disappears(open_tab: Open) -> None:
-    tab = start_scene(open_tab, *TWO)
+def test_the_card_of_a_person_who_left_shrinks_and_disappears(scene: Tab) -> None:
+    tab = start_scene(scene, *TWO)
     tab.wait_until(heading(2))
     tall = tab.box("[data-person='2']")["height"]
     show(tab, TWO[0])
     tab.page.wait_for_selector("[data-person='2'].away")
     assert tab.box("[data-person='2']")["height"] < tall / 2.5
     assert "left" in tab.page.inner_text("[data-person='2']")
-    tab.wait_until("document.querySelectorAll('.face').length === 1")
+    assert tab.page.evaluate(CARDS, TWO[0]) == [1, 1, 0]
 
 
-def test_the_stage_reports_that_no_face_is_in_view(open_tab: Open) -> None:
-    tab = start_scene(open_tab, TWO[0])
+def test_the_stage_reports_that_no_face_is_in_view(scene: Tab) -> None:
+    tab = start_scene(scene, TWO[0])
     show(tab)
     tab.wait_until("document.getElementById('badge').textContent === 'No face in view'")
     assert tab.page.is_visible("#badge")
@@ -242,18 +341,19 @@ def test_controls_stay_on_screen_and_the_stage_does_not_jump(open_tab: Open, siz
     assert tab.box("#stage") == before
 
 
-def test_a_card_shows_three_expressions_and_all_seven_on_demand(open_tab: Open) -> None:
-    tab = start_scene(open_tab, TWO[1])
+def test_a_card_shows_three_expressions_and_all_seven_on_demand(scene: Tab) -> None:
+    tab = start_scene(scene, TWO[1])
+    assert tab.page.inner_text(".face h3").split() == ["1", "Person", "1"]
     rows = tab.page.locator(".face .bars li:visible")
     assert rows.count() == 3
-    assert tab.page.locator(".face .bars li.lead").inner_text().startswith("anger")
+    assert tab.page.inner_text(".face .bars li.lead") == "", "the label above the bar says it"
     tab.page.click(".face .more")
     assert rows.count() == 7
     assert tab.page.get_attribute(".face .more", "aria-expanded") == "true"
 
 
-def test_hovering_over_the_timeline_shows_the_probabilities(open_tab: Open) -> None:
-    tab = start_scene(open_tab, TWO[1])
+def test_hovering_over_the_timeline_shows_the_probabilities(scene: Tab) -> None:
+    tab = start_scene(scene, TWO[1])
     tab.page.wait_for_timeout(1500)
     box = tab.box(".timeline")
     tab.page.mouse.move(box["x"] + box["width"] - 2, box["y"] + 10)
@@ -272,27 +372,23 @@ def test_the_sample_clip_plays_with_one_click(open_tab: Open) -> None:
 def test_two_people_who_pass_each_other_keep_their_numbers(
     open_tab: Open, browsers: BrowserType, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    path = write_camera(tmp_path_factory.mktemp("crossing") / "two.mjpeg", crossing_frames())
+    path = write_camera(tmp_path_factory.mktemp("crossing") / "two.mjpeg", crossing_frames(240))
     with launch(browsers, CAMERA, ALLOWED, f"--use-file-for-fake-video-capture={path}") as crossing:
         tab = open_tab(inside=crossing)
         tab.start_camera()
         tab.wait_until(heading(2))
-        label = "document.querySelector('[data-person~=\"{}\"] .face-label').textContent.split(' ')[0].replace('?', '')"
-        before = [tab.page.evaluate(label.format(number)) for number in (1, 2)]
-        assert before[0] != before[1]
-        places = []
-        for _ in range(40):
-            tab.wait_for_results(2)
+        places: set[bool] = set()
+        for _ in range(60):
+            tab.wait_for_results(1)
             assert tab.page.locator(".face").count() == 2, "nobody gets a third number"
             faces = {face["track"]: face["box"]["x"] for face in tab.faces()}
-            if len(faces) == 2:
-                places.append(faces[1] < faces[2])
-            if len(set(places)) == 2 and places[-1] == places[-2] == places[-3]:
+            places |= {faces[1] < faces[2]} if len(faces) == 2 else set()
+            if len(places) == 2:
                 break
-            tab.page.wait_for_timeout(400)
-        assert len(set(places)) == 2, "they have passed each other"
-        tab.page.wait_for_timeout(1500)
-        assert [tab.page.evaluate(label.format(number)) for number in (1, 2)] == before
+            tab.page.wait_for_timeout(100)
+        assert len(places) == 2, "they have passed each other"
+        tab.page.wait_for_timeout(300)
+        assert tab.page.locator(".face").count() == 2
 
 
 EIGHT = """

@@ -8,23 +8,24 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from playwright.sync_api import Dialog
 
-from mien.data.contract import decode
+from mien.data.contract import Array, decode
+from mien.data.contract.palette import COLORS
 from tests.e2e.browser.conftest import Open
 from tests.e2e.browser.scenes import LABELS, SCENE, TWO, show, start_scene
 
 pytestmark = pytest.mark.timeout(240)
+HAPPINESS = COLORS["happiness"]
 
 
 def test_a_session_ends_in_a_summary_with_its_files(open_tab: Open, tmp_path: Path) -> None:
-    tab = start_scene(open_tab, *TWO)
+    tab = start_scene(open_tab(script=SCENE), *TWO)
     requests: list[str] = []
     tab.page.on("request", lambda request: requests.append(request.url))
     tab.page.click("#record")
-    tab.page.wait_for_timeout(4000)
+    tab.page.wait_for_timeout(1000)
     show(tab, TWO[0])
-    tab.page.wait_for_timeout(3500)  # more than the gap that counts as in view
+    tab.page.wait_for_timeout(3000)  # more than the gap that counts as in view
     assert tab.page.inner_text("#record").startswith("Finish 0:0")
     tab.page.click("#record")
     tab.page.wait_for_selector("#summary[open]")
@@ -52,11 +53,15 @@ def test_a_session_ends_in_a_summary_with_its_files(open_tab: Open, tmp_path: Pa
     video = tmp_path / name
     video.write_bytes(payload)
     assert requests == [], "nothing is sent anywhere"
-    _check_video(video)
+    frames = _frames(video)
+    assert len(frames) > 5
+    assert frames[0].shape == (480, 640, 3)
+    orange = np.abs(frames[len(frames) // 2].astype(int) - HAPPINESS[::-1]).max(axis=2) < 40
+    assert orange.sum() > 300, "the box of person 1"
 
 
-def _check_video(path: Path) -> None:
-    """Check that the video plays, has the size of the camera, and shows boxes."""
+def _frames(path: Path) -> list[Array]:
+    """All frames of a video that OpenCV can decode."""
     capture = cv2.VideoCapture(str(path))
     try:
         frames = []
@@ -64,10 +69,7 @@ def _check_video(path: Path) -> None:
             frames.append(read[1])
     finally:
         capture.release()
-    assert len(frames) > 5
-    assert frames[0].shape == (480, 640, 3)
-    blue = np.abs(frames[len(frames) // 2].astype(int) - (254, 168, 110)).max(axis=2) < 40  # BGR of person 1
-    assert blue.sum() > 300
+    return frames
 
 
 def test_stopping_the_camera_ends_the_session_too(open_tab: Open) -> None:
@@ -84,9 +86,9 @@ def test_stopping_the_camera_ends_the_session_too(open_tab: Open) -> None:
 
 
 def test_a_person_is_counted_once_over_a_pause_and_a_new_connection(open_tab: Open) -> None:
-    tab = start_scene(open_tab, TWO[0])
+    tab = start_scene(open_tab(script=SCENE), TWO[0])
     tab.page.click("#record")
-    tab.page.wait_for_timeout(800)
+    tab.page.wait_for_timeout(300)
     tab.page.evaluate("() => window.socket.fail()")
     tab.wait_until("window.connections === 2 && document.getElementById('badge').hidden")
     tab.page.click("#pause")
@@ -97,33 +99,36 @@ def test_a_person_is_counted_once_over_a_pause_and_a_new_connection(open_tab: Op
     assert tab.page.locator("#summary-plots h3").all_inner_texts() == ["1\nPerson 1"]
 
 
-def test_the_browser_asks_before_a_reload_loses_a_recording(open_tab: Open) -> None:
-    tab = start_scene(open_tab, TWO[0])
-    asked: list[str] = []
-
-    def stay(dialog: Dialog) -> None:
-        asked.append(dialog.type)
-        dialog.dismiss()
-
-    tab.page.on("dialog", stay)
+def test_a_recording_outlives_a_reload_until_it_is_saved(open_tab: Open, tmp_path: Path) -> None:
+    tab = start_scene(open_tab(script=SCENE), TWO[0])
     tab.page.click("#record")
-    tab.page.evaluate("() => setTimeout(() => location.reload())")
-    for _ in range(100):
-        if asked:
-            break
-        tab.page.wait_for_timeout(100)
-    assert asked == ["beforeunload"]
-    assert tab.page.inner_text("#record").startswith("Finish")
-    tab.page.click("#record")
-    tab.page.wait_for_selector("#summary[open]")
+    tab.page.wait_for_timeout(2500)
+    tab.page.reload()
+    tab.wait_until_ready()
+    tab.page.click("#unsaved-open")
+    assert tab.page.locator("#summary-plots h3").all_inner_texts() == ["1\nPerson 1"]
+    tab.page.click("#summary-close")
+    assert tab.page.is_visible("#unsaved"), "closing is not deleting"
+    tab.page.reload()
+    tab.wait_until_ready()
+    tab.page.click("#unsaved-open")
+    name, payload = tab.download("#summary-video")
+    (tmp_path / name).write_bytes(payload)
+    assert _frames(tmp_path / name)
+    tab.page.click("#summary-close")
+    tab.wait_until("document.getElementById('unsaved').hidden")
+    tab.page.reload()
+    tab.wait_until_ready()
+    tab.page.wait_for_timeout(200)
+    assert tab.page.is_hidden("#unsaved")
 
 
 def test_a_snapshot_equals_the_displayed_image(open_tab: Open) -> None:
-    tab = start_scene(open_tab, TWO[0])
+    tab = start_scene(open_tab(script=SCENE), TWO[0])
     tab.page.wait_for_timeout(300)
     name, payload = tab.download("#snapshot")
     assert name.startswith("mien-")
     picture = decode(payload).astype(int)
     assert picture.shape == (480, 640, 3)
-    _, columns = np.nonzero(np.abs(picture - (110, 168, 254)).max(axis=2) < 30)
+    _, columns = np.nonzero(np.abs(picture - HAPPINESS).max(axis=2) < 30)
     assert columns.min() > 320, "the camera is mirrored, and so is the snapshot"

@@ -1,23 +1,32 @@
 // Labeling in this tab: the interface of service.js, with a worker that runs the released graphs. Nothing is sent.
 
+const IN_FLIGHT = 2; // the worker never waits for the next frame
+const RUNTIME_BYTES = 4e6; // ONNX Runtime Web, compressed
+
 export class LocalLabeler {
-  /** `facts`: `pipeline` of local.json; `opened(runs)`: called with what runs. The graphs are loaded on first use. */
-  constructor(facts, opened) {
-    Object.assign(this, { facts, tell: opened, pending: new Map(), next: 0 });
+  /**
+   * The graphs are loaded on first use. `facts`: `pipeline` of local.json; `base`: address of the folder with runtime/ and
+   * models/; `opened(runs)` is called with what runs, `loaded(bytes, total)` with the progress of loading.
+   */
+  constructor(facts, { base = new URL("../", import.meta.url).href, opened = () => {}, loaded = () => {} } = {}) {
+    const { classifier: { graphs }, bytes } = facts;
+    Object.assign(this, { facts, base, tell: opened, progress: loaded, pending: new Map(), next: 0, local: true });
+    this.bytes = RUNTIME_BYTES + bytes[facts.detector.file] + bytes[graphs.wasm.file];
   }
 
   /** Open the graphs, once. Resolves to what runs: {model, precision, provider, detector}. */
   open() {
     if (this.opened) return this.opened;
     this.worker = new Worker(new URL("worker.js", import.meta.url), { type: "module" });
-    this.worker.onmessage = ({ data: { id, result, error } }) => {
+    this.worker.onmessage = ({ data: { id, result, error, loaded } }) => {
+      if (loaded) return this.progress(Math.min(loaded, this.bytes), this.bytes);
       const { resolve, reject } = this.pending.get(id);
       this.pending.delete(id);
       if (error) reject(failure(error));
       else resolve(result);
     };
     this.worker.onerror = (event) => this.pending.forEach(({ reject }) => reject(failure(event.message || "the worker did not start")));
-    this.opened = this.ask({ open: this.facts });
+    this.opened = this.ask({ open: this.facts, base: this.base, runtimeBytes: RUNTIME_BYTES });
     this.opened.then(this.tell, () => this.forget());
     return this.opened;
   }
@@ -36,11 +45,11 @@ export class LocalLabeler {
     });
   }
 
-  /** Label one photo; the response is that of POST /v1/expressions. */
-  async label(file) {
+  /** Label one photo, a File or an ImageBitmap, which is used up; the response is that of POST /v1/expressions. */
+  async label(photo) {
     const began = performance.now();
     const about = await this.open();
-    const image = { index: 0, name: null, ...(await this.ask({ source: file })) };
+    const image = { index: 0, name: null, ...(await this.ask({ source: photo }, photo instanceof ImageBitmap ? [photo] : [])) };
     const threshold = this.facts.classifier.abstain_threshold;
     return { ...about, confidence_threshold: threshold, images: [image], timings_ms: { total: performance.now() - began } };
   }
@@ -50,14 +59,14 @@ export class LocalLabeler {
   }
 }
 
-const failure = (detail) => ({ title: "Not labeled", detail, message: detail });
+const failure = (detail) => Object.assign(new Error(detail), { title: "Not labeled", detail, again: true });
 
-/** The interface of FrameStream; one frame at a time. */
+/** The interface of FrameStream. */
 class LocalStream {
   static opened = 0;
 
   constructor(labeler, on) {
-    Object.assign(this, { labeler, on, wanted: false, busy: false });
+    Object.assign(this, { labeler, on, wanted: false, inFlight: 0 });
   }
 
   async open() {
@@ -81,7 +90,7 @@ class LocalStream {
   }
 
   ready() {
-    return this.wanted && this.loaded && !this.busy;
+    return this.wanted && this.loaded && this.inFlight < IN_FLIGHT;
   }
 
   encode(canvas) {
@@ -90,14 +99,14 @@ class LocalStream {
 
   async send(bitmap, takenAt) {
     const { id } = this;
-    this.busy = true;
+    this.inFlight++;
     try {
-      const result = await this.labeler.ask({ source: bitmap }, [bitmap]);
+      const result = await this.labeler.ask({ source: bitmap, stream: id }, [bitmap]);
       if (id === this.id) this.on.answer({ stream: id, frame: this.frame++, ...result }, takenAt);
     } catch (error) {
       this.on.failed(error.message);
     } finally {
-      this.busy = false;
+      this.inFlight--;
     }
   }
 }

@@ -21,12 +21,17 @@ export class Pipeline {
     return decode(grids, dims[3], this.facts.detector);
   }
 
-  /** Label all faces of a picture: {faces, timings_ms}, as REST gives them. */
-  async label(picture) {
+  /** All faces that are large enough, largest first. */
+  async find(picture) {
     const { min_face_px: least, max_faces: most } = this.facts.limits;
+    return (await this.search.find(picture)).filter(({ box }) => Math.min(box[2], box[3]) >= least).slice(0, most);
+  }
+
+  /** Label the faces of a picture, by default all: {faces, timings_ms}, as REST gives them. */
+  async label(picture, find = () => this.find(picture)) {
     const clock = [performance.now()];
     const lap = () => clock.push(performance.now());
-    const found = (await this.search.find(picture)).filter(({ box }) => Math.min(box[2], box[3]) >= least).slice(0, most);
+    const found = await find();
     lap();
     const crops = found.map(({ points }) => align(picture, points, this.facts.crop));
     lap();

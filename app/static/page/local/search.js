@@ -126,11 +126,25 @@ export class Search {
     return scores;
   }
 
-  surroundings(picture, { box: [x, y, width, height] }) {
-    const px = this.rules.compared_px;
-    const half = Math.max(1, round(0.8 * Math.max(width, height)));
-    const square = cut(picture, round(x + width / 2) - half, round(y + height / 2) - half, 2 * half, 2 * half);
-    return (2 * half > px ? reduce : enlarge)(square, px, px);
+  surroundings(picture, face) {
+    return this.square(picture, face, 1.6, this.rules.compared_px).small;
+  }
+
+  /** The square around a face, `around` times its size, at `px` by `px` pixels, with its place in the picture. */
+  square(picture, { box: [x, y, width, height] }, around, px) {
+    const half = Math.max(1, round((around / 2) * Math.max(width, height)));
+    const [left, top] = [round(x + width / 2) - half, round(y + height / 2) - half];
+    const pixels = cut(picture, left, top, 2 * half, 2 * half);
+    return { small: (2 * half > px ? reduce : enlarge)(pixels, px, px), left, top, scale: (2 * half) / px };
+  }
+
+  /** Faces in the surroundings of one, best first. */
+  async near(picture, face, { around, px }) {
+    const { small, left, top, scale } = this.square(picture, face, around, px);
+    const place = ([x, y]) => [x * scale + left, y * scale + top];
+    return (await this.rows(small))
+      .map(({ box: [x, y, width, height], points, score }) => ({ box: [...place([x, y]), width * scale, height * scale], points: points.map(place), score }))
+      .filter((found) => this.plausible(found, picture));
   }
 }
 

@@ -1,31 +1,51 @@
 // The worker of local mode: opens the graphs in ONNX Runtime Web and labels pictures. Nothing is sent from here.
 //
-// Messages: {open: facts} once, then {id, source} with a File or an ImageBitmap; each gets {id, ...result} or {id, error}.
+// Messages: {id, open: facts, base, runtimeBytes} once, then {id, source} with a File or an ImageBitmap, and `stream` if it
+// is a frame; each gets {id, result} or {id, error}. While graphs are loaded, {loaded} states the bytes so far.
 
+import { Follower } from "./follower.js";
 import { Pipeline } from "./pipeline.js";
 
-const PAGE = new URL("../", import.meta.url);
 const MAX_THREADS = 4;
 const ERRORS_ONLY = 3;
-const UNREADABLE = "This browser cannot read this format. Save the photo as JPEG, or turn off local mode.";
 let pipeline;
+let follower;
 let limits;
+let canvas;
 
-async function open(facts) {
+async function open(facts, base, runtimeBytes) {
   limits = facts.limits;
   const gpu = await hasGpu();
-  const ort = await import(new URL(`runtime/ort.${gpu ? "webgpu" : "wasm"}.min.mjs`, PAGE));
+  let loaded = 0;
+  const progress = (bytes) => self.postMessage({ loaded: (loaded += bytes) });
+  const graph = facts.classifier.graphs[gpu ? "webgpu" : "wasm"];
+  const files = Promise.all([facts.detector.file, graph.file].map((file) => download(new URL(`models/${file}?v=${facts.versions[file]}`, base), progress)));
+  files.catch(() => {}); // awaited below
+  const ort = await import(new URL(`runtime/ort.${gpu ? "webgpu" : "wasm"}.min.mjs`, base));
   const cores = navigator.hardwareConcurrency - 1; // one is left for the page; threads that share a core are slower
   const threads = self.crossOriginIsolated ? Math.max(1, Math.min(cores, MAX_THREADS)) : 1;
-  Object.assign(ort.env.wasm, { wasmPaths: new URL("runtime/", PAGE).href, numThreads: threads });
-  const graph = facts.classifier.graphs[gpu ? "webgpu" : "wasm"];
+  Object.assign(ort.env.wasm, { wasmPaths: new URL("runtime/", base).href, numThreads: threads });
   const options = { executionProviders: [gpu ? "webgpu" : "wasm"], logSeverityLevel: ERRORS_ONLY };
-  const load = (file) => ort.InferenceSession.create(new URL(`models/${file}`, PAGE).href, options);
-  const sessions = { detector: await load(facts.detector.file), classifier: await load(graph.file) };
+  const [detector, classifier] = await files;
+  const sessions = { detector: await ort.InferenceSession.create(detector, options) };
+  progress(runtimeBytes);
+  sessions.classifier = await ort.InferenceSession.create(classifier, options);
   pipeline = new Pipeline(facts, (name, feeds, outputs) => run(ort, sessions[name], feeds, outputs));
+  follower = new Follower(pipeline);
   await warmUp(facts);
   const on = gpu ? "WebGPU" : `WebAssembly, ${threads} thread${threads > 1 ? "s" : ""}`;
   return { model: facts.classifier.name, precision: graph.precision, provider: on, detector: facts.detector.name };
+}
+
+async function download(url, progress) {
+  const response = await fetch(url);
+  if (!response.ok) throw new Error(`${url.pathname}: ${response.status} ${response.statusText}`);
+  const [reader, parts] = [response.body.getReader(), []];
+  for (let read = await reader.read(); !read.done; read = await reader.read()) {
+    parts.push(read.value);
+    progress(read.value.length);
+  }
+  return new Uint8Array(await new Blob(parts).arrayBuffer());
 }
 
 /** Whether WebGPU has a GPU; a software-emulated one is slower than WebAssembly. */
@@ -50,10 +70,11 @@ async function warmUp({ crop: { px } }) {
 /** The upright pixels of a file or a frame, transparent ones over white; colors as stored, as the service reads them. */
 async function pixelsOf(source) {
   const bitmap = source instanceof ImageBitmap ? source
-    : await createImageBitmap(source, { imageOrientation: "from-image", colorSpaceConversion: "none" }).catch(() => { throw new Error(UNREADABLE); });
+    : await createImageBitmap(source, { imageOrientation: "from-image", colorSpaceConversion: "none" });
   const { width, height } = bitmap;
   if (width * height > limits.max_pixels) throw new Error(`image of ${width}x${height} px: the limit is ${limits.max_pixels.toLocaleString("en")} pixels`);
-  const context = new OffscreenCanvas(width, height).getContext("2d", { willReadFrequently: true });
+  if (canvas?.width !== width || canvas.height !== height) canvas = new OffscreenCanvas(width, height);
+  const context = canvas.getContext("2d", { willReadFrequently: true });
   context.fillStyle = "#fff";
   context.fillRect(0, 0, width, height);
   context.drawImage(bitmap, 0, 0);
@@ -61,16 +82,16 @@ async function pixelsOf(source) {
   return context.getImageData(0, 0, width, height);
 }
 
-async function label(source) {
+async function label(source, stream) {
   const began = performance.now();
   const picture = await pixelsOf(source);
   const decode = performance.now() - began;
-  const { faces, timings_ms: timings } = await pipeline.label(picture);
+  const { faces, timings_ms: timings } = await (stream ? follower.label(picture, stream) : pipeline.label(picture));
   return { width: picture.width, height: picture.height, faces, timings_ms: { decode, ...timings } };
 }
 
 let last = Promise.resolve(); // one picture at a time
-self.onmessage = ({ data: { id, open: facts, source } }) => {
-  last = last.then(() => (facts ? open(facts) : label(source)))
+self.onmessage = ({ data: { id, open: facts, base, runtimeBytes, source, stream } }) => {
+  last = last.then(() => (facts ? open(facts, base, runtimeBytes) : label(source, stream)))
     .then((result) => self.postMessage({ id, result }), (error) => self.postMessage({ id, error: error.message }));
 };

@@ -6,28 +6,38 @@ from pathlib import Path
 
 import pytest
 
+from mien.app import VERSION
 from mien.app.errors import StartupError
 from mien.app.service import static_page
 from mien.app.service.routes.page import FILES, POLICY
 from mien.app.settings import Settings
 
 
-@pytest.fixture
-def folder(artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(static_page, "has_runtime", lambda: True)
-    static_page.write_page(tmp_path / "site", Settings(model=artifact))
-    return tmp_path / "site"
+@pytest.fixture(scope="module")
+def folder(artifact: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    site = tmp_path_factory.mktemp("page") / "site"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(static_page, "has_runtime", lambda: True)
+        static_page.write_page(site, Settings(model=artifact))
+        (site / "index.html").write_text("old")
+        static_page.write_page(site, Settings(model=artifact))
+    return site
 
 
 def test_the_folder_has_everything_that_the_page_needs(folder: Path, artifact: Path) -> None:
-    names = [path.relative_to(FILES) for path in FILES.rglob("*") if path.is_file() and path.suffix != ".html"]
-    assert names
-    for name in names:
-        assert (folder / "page" / name).read_bytes() == (FILES / name).read_bytes()
+    own = {"sw.js", "package.json"}
+    files = [path for path in FILES.rglob("*") if path.is_file() and path.suffix != ".html" and path.name not in own]
+    assert files
+    for path in files:
+        assert (folder / "page" / path.relative_to(FILES)).read_bytes() == path.read_bytes()
+    assert (folder / "sw.js").read_bytes() == (FILES / "sw.js").read_bytes(), "it controls the folder that it is in"
+    assert json.loads((folder / "page" / "package.json").read_text())["version"] == VERSION
+    (image,) = json.loads((folder / "page" / "samples" / "photo.json").read_text())["images"]
+    assert len(image["faces"]) == 1
     facts = json.loads((folder / "page" / "local.json").read_text())
     assert facts["service"] is False
-    files = {facts["pipeline"]["detector"]["file"], facts["pipeline"]["classifier"]["graphs"]["wasm"]["file"]}
-    assert {path.name for path in (folder / "page" / "models").iterdir()} >= files
+    graphs = {facts["pipeline"]["detector"]["file"], facts["pipeline"]["classifier"]["graphs"]["wasm"]["file"]}
+    assert {path.name for path in (folder / "page" / "models").iterdir()} >= graphs
     assert (folder / "page" / "card.md").read_bytes() == (artifact / "card.md").read_bytes()
 
 
@@ -42,9 +52,7 @@ def test_addresses_are_relative_and_the_policy_is_in_the_page(folder: Path, name
     assert not [address for address in own if not (folder / address).is_file()]
 
 
-def test_writing_again_replaces_the_files(folder: Path, artifact: Path) -> None:
-    (folder / "index.html").write_text("old")
-    static_page.write_page(folder, Settings(model=artifact))
+def test_writing_again_replaces_the_files(folder: Path) -> None:
     assert "<title>Mien" in (folder / "index.html").read_text()
 
 

@@ -95,6 +95,21 @@ def test_a_file_is_compressed_once_and_not_in_the_event_loop(
     assert threads[0].startswith("asyncio_"), "a thread of the pool"
 
 
+def test_the_sample_photo_is_labeled_by_the_served_model(client: TestClient) -> None:
+    photo = (FOLDER / "samples" / "photo.jpg").read_bytes()
+    expected = client.post("/v1/expressions", content=photo, headers={"content-type": "image/jpeg"}).json()
+    (image,) = client.get("/page/samples/photo.json").json()["images"]
+    assert [face["probabilities"] for face in image["faces"]] == [
+        face["probabilities"] for face in expected["images"][0]["faces"]
+    ]
+
+
+def test_the_service_worker_may_only_fetch_from_this_service(client: TestClient) -> None:
+    response = client.get("/sw.js")
+    assert response.headers["content-security-policy"] == "default-src 'none'; connect-src 'self'"
+    assert response.headers["content-type"].startswith("text/javascript")
+
+
 @pytest.mark.parametrize("path", ["/page/nope.js", "/page/", "/page/../docs.js", "/page/%2e%2e/docs.js"])
 def test_only_the_pages_own_files_are_served(client: TestClient, path: str) -> None:
     response = client.get(path)

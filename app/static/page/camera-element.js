@@ -1,0 +1,108 @@
+// <mien-camera>: a camera, or the video of `src`, with a box and a label for each face, for other pages. It starts with a
+// click on its button or with start(), and dispatches `faces` events whose `detail` is the faces of a frame.
+
+import { openCamera } from "./camera.js";
+import { element } from "./dom.js";
+import { Frames } from "./frames.js";
+import { Motion } from "./motion.js";
+import { drawOver } from "./stage.js";
+import { Tracker } from "./tracker.js";
+
+const STYLE = `
+  :host { display: inline-grid; position: relative; width: 640px; max-width: 100%; aspect-ratio: 4 / 3; background: #0a0d0d; place-items: center; }
+  video, canvas { position: absolute; inset: 0; width: 100%; height: 100%; object-fit: contain; }
+  .mirrored { transform: scaleX(-1); }
+  button { position: relative; z-index: 1; font: 600 1rem system-ui, sans-serif; padding: 12px 22px; }
+  p { position: absolute; bottom: 8px; margin: 0; padding: 2px 12px; color: #fff; background: #0a0d0d; font: 0.9rem system-ui, sans-serif; }
+  p:empty { display: none; }`;
+
+/** Define the element; `labeler()` resolves to the labeler. */
+export function defineCamera(labeler) {
+  class MienCamera extends HTMLElement {
+    constructor() {
+      super();
+      this.video = element("video", { playsinline: true, muted: true });
+      this.video.muted = true;
+      this.canvas = element("canvas", { "aria-hidden": "true" });
+      this.button = element("button", {}, "Start camera");
+      this.note = element("p", { role: "status" });
+      this.button.addEventListener("click", () => this.start());
+      const sheet = new CSSStyleSheet();
+      sheet.replaceSync(STYLE);
+      const root = this.attachShadow({ mode: "open" });
+      root.adoptedStyleSheets = [sheet];
+      root.append(this.video, this.canvas, this.button, this.note);
+    }
+
+    disconnectedCallback() {
+      this.stop();
+    }
+
+    async start() {
+      this.stop();
+      this.button.hidden = true;
+      const running = (this.running = {});
+      try {
+        this.note.textContent = "Loading the models…";
+        const local = await labeler();
+        await local.open();
+        const address = this.getAttribute("src");
+        const media = address ? null : await openCamera();
+        if (running !== this.running) return media?.getTracks().forEach((track) => track.stop());
+        Object.assign(this, { media, tracker: new Tracker(), motion: new Motion(), slots: new Map(), size: { width: 4, height: 3 } });
+        this.tracker.threshold = local.facts.classifier.abstain_threshold;
+        this.video.classList.toggle("mirrored", !address);
+        if (address) Object.assign(this.video, { src: address, loop: true });
+        else this.video.srcObject = media;
+        await this.video.play();
+        this.note.textContent = "";
+        this.follow(local, running);
+      } catch (error) {
+        this.stop();
+        this.note.textContent = error.text ? `${error.title}. ${error.text}` : error.message;
+      }
+    }
+
+    follow(local, running) {
+      this.stream = local.stream({
+        answer: (result, at) => this.show(result, at), open: () => {}, loading: () => {}, failed: (why) => (this.note.textContent = why),
+      });
+      this.stream.open();
+      this.frames = new Frames(this.video, {
+        ready: (now) => this.stream.ready(now),
+        taken: async (canvas, at) => void this.stream.send(await this.stream.encode(canvas), at),
+      });
+      this.frames.start();
+      const draw = (now) => {
+        if (running !== this.running) return;
+        this.draw(now);
+        requestAnimationFrame(draw);
+      };
+      requestAnimationFrame(draw);
+    }
+
+    show({ faces, width, height }, at) {
+      this.size = { width, height };
+      const people = this.tracker.update(faces, at);
+      this.motion.update(people, at, performance.now());
+      this.dispatchEvent(new CustomEvent("faces", { detail: people }));
+    }
+
+    draw(now) {
+      drawOver(this.canvas, this.motion.at(now), this.size, { mirrored: this.video.classList.contains("mirrored"), slots: this.slots });
+    }
+
+    /** Stop, and release the camera. */
+    stop() {
+      this.running = null;
+      this.frames?.stop();
+      this.stream?.close();
+      this.media?.getTracks().forEach((track) => track.stop());
+      this.media = null;
+      this.video.srcObject = null;
+      this.video.removeAttribute("src");
+      this.button.hidden = false;
+    }
+  }
+  if (!customElements.get("mien-camera")) customElements.define("mien-camera", MienCamera);
+}

@@ -1,0 +1,28 @@
+// The first screen: the sample photo, labeled by the model that runs here, before anybody is asked for anything.
+
+import { attentionFigure, showAttention } from "./attention.js";
+import { byId, element } from "./dom.js";
+import { FaceBlock } from "./faces.js";
+import { spoken } from "./labels.js";
+import { paint } from "./pictures.js";
+
+export async function showExample() {
+  const [facts, photo] = await Promise.all(["json", "jpg"].map((kind) => fetch(`page/samples/photo.${kind}`).catch(() => null)));
+  if (!facts?.ok || !photo?.ok) return;
+  const { faces, width } = (await facts.json()).images[0];
+  const picture = await createImageBitmap(await photo.blob());
+  if (byId("stage").dataset.state !== "idle" || !byId("state-title").dataset.first) return; // somebody was faster
+  const canvas = byId("example");
+  paint(canvas, picture, faces, width, picture.width, { bold: canvas.parentElement.clientWidth < 600 });
+  picture.close();
+  canvas.setAttribute("aria-label", `A sample photo with one face: ${faces.map(spoken).join(", ")}`);
+  const blocks = faces.map((face, place) => {
+    const block = new FaceBlock(faces.length > 1 ? `Face ${place + 1}` : "The sample photo", place + 1, { tag: "div", expanded: true });
+    block.show(face);
+    if (face.explanation) attentionFigure(face.explanation).then((figure) => showAttention(block.root, figure));
+    return block.root;
+  });
+  byId("example-faces").replaceChildren(...blocks, element("p", { class: "quiet" }, "Labeled by the model that runs here."));
+  canvas.hidden = byId("example-faces").hidden = false;
+  byId("nobody").hidden = true;
+}

@@ -1,0 +1,35 @@
+// Entry of the npm package, for other pages: label(image) and <mien-camera>. They label in the tab, as local mode does.
+// `make page` adds the runtime, the models and local.json to this folder; a page loads it from its own origin.
+
+import { applyPalette, setLabels } from "./labels.js";
+import { LocalLabeler } from "./local/labeler.js";
+import { defineCamera } from "./camera-element.js";
+
+let opened;
+
+/** The labeler that label() and <mien-camera> share. Models are loaded on first use; `loaded(bytes, total)` shows it. */
+export function labeler({ base = new URL("./", import.meta.url).href, loaded } = {}) {
+  opened ??= open(base, loaded);
+  return opened;
+}
+
+async function open(base, loaded) {
+  const response = await fetch(new URL("local.json", base));
+  const { pipeline } = response.ok ? await response.json() : {};
+  if (!pipeline) throw new Error(`${response.url} has no models: run \`make page\`, or \`make runtime\` before \`make serve\``);
+  applyPalette();
+  setLabels(pipeline.classifier.labels);
+  return new LocalLabeler(pipeline, { base, loaded });
+}
+
+/** Label the faces of an image: a Blob, a URL, or an element that shows a picture. */
+export async function label(image) {
+  const local = await labeler();
+  const isAddress = typeof image === "string" || image instanceof URL;
+  const source = isAddress ? await (await fetch(image)).blob() : image;
+  const bitmap = await createImageBitmap(source, ...(source instanceof Blob ? [{ imageOrientation: "from-image", colorSpaceConversion: "none" }] : []));
+  const { images: [result] } = await local.label(bitmap);
+  return result;
+}
+
+defineCamera(labeler);

@@ -1,0 +1,48 @@
+// Service worker: the page can be installed and reloaded offline, and graphs, whose addresses state a version, are fetched
+// once. All else comes from the network while there is one; requests to the API are left alone. On a web server that does
+// not isolate the page, it adds the headers with which WebAssembly uses several threads.
+
+const CACHE = "mien";
+const ROOT = new URL("./", self.location);
+const PAGES = ["", "index.html", "card", "card.html"];
+const ISOLATED = {
+  "Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Embedder-Policy": "require-corp", "Cross-Origin-Resource-Policy": "same-origin",
+};
+
+const pathOf = (url) => (url.href.startsWith(ROOT.href) ? url.pathname.slice(ROOT.pathname.length) : null);
+const isOurs = (path) => path !== null && (path.startsWith("page/") || PAGES.includes(path));
+
+self.addEventListener("install", () => self.skipWaiting());
+self.addEventListener("activate", (event) => event.waitUntil(self.clients.claim()));
+// what the page loaded before this worker was there
+self.addEventListener("message", (event) => event.waitUntil(Promise.all(event.data.map((address) => respond(new Request(address)).catch(() => null)))));
+self.addEventListener("fetch", (event) => {
+  if (event.request.method === "GET" && isOurs(pathOf(new URL(event.request.url)))) event.respondWith(respond(event.request));
+});
+
+async function respond(request) {
+  const url = new URL(request.url);
+  const cache = await caches.open(CACHE);
+  const key = url.searchParams.has("v") ? url.href : url.origin + url.pathname; // other parameters are choices of the user
+  const known = url.searchParams.has("v") && (await cache.match(key));
+  if (known) return known;
+  try {
+    const response = isolated(await fetch(request));
+    if (response.status === 200) {
+      if (url.searchParams.has("v")) await cache.delete(url.href, { ignoreSearch: true }); // earlier versions
+      await cache.put(key, response.clone());
+    }
+    return response;
+  } catch (error) {
+    const kept = await cache.match(key);
+    if (kept) return kept;
+    throw error;
+  }
+}
+
+function isolated(response) {
+  if (response.status !== 200) return response;
+  const headers = new Headers(response.headers);
+  for (const [name, value] of Object.entries(ISOLATED)) headers.set(name, value);
+  return new Response(response.body, { status: response.status, statusText: response.statusText, headers });
+}
