@@ -58,6 +58,8 @@ def opening(browser: Browser, site: Server) -> Iterator[Open]:
         tabs.append(tab)
         tab.page.goto((at or site.url) + path, timeout=WAIT_MS)
         tab.wait_until_ready()
+        if tab.page.locator("#stage").count() == 0:  # another page, which does not say when it is ready
+            tab.page.wait_for_load_state("networkidle")
         return tab
 
     yield opened
