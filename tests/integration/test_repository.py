@@ -17,20 +17,18 @@ from mien.app.inference.detect.weights import YUNET_FILE
 from tests.support import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-PIN_FILES = (
-    "serve.txt", "gpu.txt", "heic.txt", "ray.txt", "train.txt", "test.txt", "consumers.txt", "build.txt",
-    "store.txt", "raw.txt", "agreement.txt", "moto.txt",
-)  # fmt: skip
 EXTRAS = {
     "serve.txt": (),
     "gpu.txt": ("gpu",),
     "heic.txt": ("heic",),
+    "triton.txt": ("triton",),
+    "trace.txt": ("trace",),
     "ray.txt": ("ray",),
     "store.txt": ("store",),
     "raw.txt": ("raw",),
     "agreement.txt": ("agreement",),
     "train.txt": ("train",),
-    "test.txt": ("train", "test"),
+    "test.txt": ("train", "triton", "trace", "test"),
     "consumers.txt": ("consumers", "heic"),
 }
 TRAINING_ONLY = {"torch", "torchvision", "timm", "albumentations", "onnx", "opencv-python-headless", "scikit-learn"}

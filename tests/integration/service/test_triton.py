@@ -23,7 +23,7 @@ from tests.support import sample_photo, tiny_artifact
 # The wheel has Triton's server with its Python backend, and no other. That was built for NumPy 1, hence DLPack.
 _WHEEL = importlib.util.find_spec("pytriton")
 if _WHEEL is None or _WHEEL.origin is None:
-    pytest.skip("no Triton server: pip install nvidia-pytriton", allow_module_level=True)
+    pytest.skip("no Triton server: pip install --no-deps nvidia-pytriton", allow_module_level=True)
 pytest.importorskip("tritonclient.grpc", reason="pip install 'mien[triton]'")
 _MODEL = """
 import os, time

@@ -15,7 +15,7 @@ from tests.data_sets import make_folders, make_raf_db
 from tests.integration.training.conftest import Trained
 from tests.support_training import Page, data_of
 
-PAGES: dict[tuple[str, ...], str] = {}
+PAGES: dict[tuple[Path | str, ...], str] = {}
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def place(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def report(place: Path, *arguments: str, runs: tuple[str, ...] = ("teacher", "student"), kind: str = "raf_db") -> str:
     """The HTML written by the command, cached by arguments."""
-    asked = (*arguments, *runs, kind)
+    asked = (place, *arguments, *runs, kind)
     if asked not in PAGES:
         PAGES[asked] = write_report(place, *arguments, runs=runs, kind=kind)
     return PAGES[asked]
