@@ -6,7 +6,7 @@ import logging
 import sys
 import traceback
 from collections import Counter
-from contextlib import nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from typing import IO, Annotated, Any, Final
 
 import typer
@@ -188,23 +188,26 @@ def _dry_run(options: LabelOptions, stream: IO[str] | None) -> int:
     size = labeled = frames = disk = 0
     copy_bytes = _COPY_BYTES * options.annotated_px**2 // 1600**2
     copies = images_for(options.outputs or DEFAULT_OUTPUTS) & ANNOTATED
-    try:
-        view = open_view(options.out)
-    except NoJournal:
-        view = None
-    for item in scan(options):
-        size += item.size
-        if item.failure is not None:
-            failures[item.failure.reason] += 1
-            continue
-        kinds[item.kind] += 1
-        if view is not None and view.is_labeled(item):
-            labeled += 1
-            continue
-        images = expected_frames(item.path, options) if item.kind == "video" and not is_url(item.path) else 1
-        frames += images if item.kind == "video" else 0
-        largest = copy_bytes * images if item.kind == "video" else item.size if item.kind in CONTAINERS else copy_bytes
-        disk += images * _ROW_BYTES + (min(item.size, largest) if copies else 0)
+    with ExitStack() as opened:
+        try:
+            view = opened.enter_context(closing(open_view(options.out)))
+        except NoJournal:
+            view = None
+        for item in scan(options):
+            size += item.size
+            if item.failure is not None:
+                failures[item.failure.reason] += 1
+                continue
+            kinds[item.kind] += 1
+            if view is not None and view.is_labeled(item):
+                labeled += 1
+                continue
+            images = expected_frames(item.path, options) if item.kind == "video" and not is_url(item.path) else 1
+            frames += images if item.kind == "video" else 0
+            largest = (
+                copy_bytes * images if item.kind == "video" else item.size if item.kind in CONTAINERS else copy_bytes
+            )
+            disk += images * _ROW_BYTES + (min(item.size, largest) if copies else 0)
     free = free_bytes(options.out)
     if options.json_log:
         counts = {"labeled": labeled, "video_frames": frames, "disk_bytes": disk, "free_bytes": free}

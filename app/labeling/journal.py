@@ -38,7 +38,8 @@ CREATE TABLE IF NOT EXISTS items(
   status TEXT, reason TEXT, error TEXT, sha256 TEXT, width INTEGER, height INTEGER, time_s REAL,
   products INTEGER NOT NULL DEFAULT 0, opened TEXT, UNIQUE(name, frame));
 CREATE INDEX IF NOT EXISTS by_parent ON items(parent) WHERE parent IS NOT NULL;
-CREATE INDEX IF NOT EXISTS by_hash ON items(sha256, name) WHERE sha256 IS NOT NULL;
+DROP INDEX IF EXISTS by_hash;
+CREATE INDEX IF NOT EXISTS by_hash_found ON items(sha256, found, name) WHERE sha256 IS NOT NULL;
 CREATE TABLE IF NOT EXISTS faces(
   item INTEGER NOT NULL, face INTEGER NOT NULL, box BLOB NOT NULL, landmarks BLOB NOT NULL, score REAL NOT NULL,
   probabilities BLOB NOT NULL, label TEXT NOT NULL, confidence REAL NOT NULL, uncertain INTEGER NOT NULL,

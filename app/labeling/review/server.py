@@ -4,8 +4,8 @@ mien review out
 """
 
 import itertools
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -79,12 +79,18 @@ def create_review_app(out: Path, sample: int = 0, reviewer: str = "") -> FastAPI
 
     With a sample, `reviewer` labels its faces without seeing the labels of the model. Raises: LabelingError.
     """
-    view = open_view(out, filtered=False)
     if sample:
         check_reviewer(reviewer)
-    corrections, people = Corrections(out, reviewer), People(out)
     drawn = draw_sample(out, sample) if sample else None
-    app = FastAPI(title="Mien review", docs_url=None, redoc_url=None, openapi_url=None)
+    view = open_view(out, filtered=False)
+    corrections, people = Corrections(out, reviewer), People(out)
+
+    @asynccontextmanager
+    async def closing_view(_app: FastAPI) -> AsyncIterator[None]:
+        yield
+        view.close()
+
+    app = FastAPI(title="Mien review", lifespan=closing_view, docs_url=None, redoc_url=None, openapi_url=None)
     # Otherwise, a page of another site could reach this port by DNS rebinding.
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost", "testserver"])
     app.add_exception_handler(LabelingError, lambda _, error: JSONResponse({"detail": str(error)}, status_code=422))

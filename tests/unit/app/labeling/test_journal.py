@@ -36,6 +36,23 @@ def test_a_rescan_after_all_inputs_were_replaced_takes_as_long_as_a_first_scan(t
     assert seconds[1] < 10 * seconds[0] + 1.0, "quadratic, it took 100 times as long"
 
 
+def test_the_first_of_many_equal_files_is_found_without_reading_those_that_vanished(tmp_path: Path) -> None:
+    (tmp_path / ".mien").mkdir()
+    steps = 0
+
+    def count() -> None:
+        nonlocal steps
+        steps += 1
+
+    with closing(Journal(tmp_path)) as journal:
+        for prefix in ("old", "new"):
+            journal.scan(inputs(prefix), lambda _count: None)
+            journal.save(Result(item, "no_face", sha256="0" * 64) for item, _ in journal.todo(0) if item.kind == "file")
+        journal._db.set_progress_handler(count, 10)
+        assert journal.first_with_hash("0" * 64) == "new/00000.jpg"
+    assert steps < 10
+
+
 def test_a_journal_of_an_earlier_version_is_converted(tmp_path: Path) -> None:
     for path in (".mien", "classes/train/anger"):
         (tmp_path / path).mkdir(parents=True)

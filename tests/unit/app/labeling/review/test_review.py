@@ -2,7 +2,8 @@
 
 import json
 import shutil
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,8 +32,14 @@ from tests.unit.app.labeling.conftest import Labeled
 
 
 @pytest.fixture
-def page(own: Labeled) -> TestClient:
-    return TestClient(create_review_app(own.out))
+def open_page(own: Labeled) -> Iterator[Callable[..., TestClient]]:
+    with ExitStack() as pages:
+        yield lambda *sample: pages.enter_context(TestClient(create_review_app(own.out, *sample)))
+
+
+@pytest.fixture
+def page(open_page: Callable[..., TestClient]) -> TestClient:
+    return open_page()
 
 
 def decide(page: TestClient, file: str, label: str, **more: object) -> int:
@@ -268,11 +275,13 @@ def test_people_of_a_video_are_named_and_the_timeline_and_exports_follow(
     assert named == {"clip.avi": "Anna"} | {f"{number}.jpg": "" for number in range(5)}
 
 
-def test_reviewers_label_the_same_faces_unseen_and_their_agreement_is_measured(own: Labeled) -> None:
+def test_reviewers_label_the_same_faces_unseen_and_their_agreement_is_measured(
+    own: Labeled, open_page: Callable[..., TestClient]
+) -> None:
     pytest.importorskip("statsmodels", reason="statsmodels is not installed: agreement is not tested")
     answers = {"anna": ["anger"] * 3 + ["fear"] * 2, "ben": ["anger"] * 2 + ["fear"] * 3, "cleo": ["anger", "fear"] * 2}
     for reviewer, labels in answers.items():
-        page = TestClient(create_review_app(own.out, 5, reviewer))
+        page = open_page(5, reviewer)
         faces = faces_of(page)
         assert len(faces) == 5
         assert {(face["predicted"], face["percent"]) for face in faces} == {("", "")}
