@@ -2,13 +2,13 @@
 
 Requests arrive at random times (Poisson) at as many servers as there are cores, first come, first served, with the
 measured time of each photo and no overhead. Latency beyond this is caused by the service; the rest is caused by the
-photos and the arrivals. For comparison, shortest-first assumes that the work of each request is known in advance.
+photos and the arrivals.
 """
 
 import heapq
 import itertools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.load import percentile
@@ -21,7 +21,6 @@ def sojourn_s(
     rate: float,
     count: int,
     seed: int = 0,
-    shortest_first: bool = False,
 ) -> list[float]:
     """Seconds that each of `count` requests waits and is served, in the order of service.
 
@@ -31,34 +30,16 @@ def sojourn_s(
         rate: mean requests per second; less than `servers` / mean of `service_s`, otherwise the queue grows forever.
         count: number of requests.
         seed: for arrival times and order.
-        shortest_first: serve the waiting request with the least work next.
     """
-    arrivals = _arrivals(service_s, rate, count, seed)
-    coming = next(arrivals, None)
-    free_at = [0.0] * servers
-    waiting: list[tuple[float, float, float]] = []  # priority, arrival, work
-    taken = []
-    while coming or waiting:
-        free = heapq.heappop(free_at)
-        if not waiting and coming:
-            free = max(free, coming[0])
-        while coming and coming[0] <= free:
-            heapq.heappush(waiting, (coming[1] if shortest_first else coming[0], *coming))
-            coming = next(arrivals, None)
-        _, came, work_s = heapq.heappop(waiting)
-        heapq.heappush(free_at, free + work_s)
-        taken.append(free + work_s - came)
-    return taken
-
-
-def _arrivals(service_s: Sequence[float], rate: float, count: int, seed: int) -> Iterator[tuple[float, float]]:
-    """Arrival time and work of each request, seconds."""
     rng = random.Random(seed)  # noqa: S311  # not for cryptography
     order = rng.sample(service_s, len(service_s))
-    now = 0.0
+    free_at, taken, now = [0.0] * servers, [], 0.0
     for work_s in itertools.islice(itertools.cycle(order), count):
         now += rng.expovariate(rate)
-        yield now, work_s
+        done = max(now, heapq.heappop(free_at)) + work_s
+        heapq.heappush(free_at, done)
+        taken.append(done - now)
+    return taken
 
 
 def steadiness(taken_s: Sequence[float]) -> dict[str, float]:
@@ -74,8 +55,5 @@ def references(service_s: Sequence[float], *, servers: int, rate: float, count: 
         "load": round(rate * mean_s / servers, 3),
         "alone": steadiness(service_s),
         "queue": steadiness(sojourn_s(service_s, servers=servers, rate=rate, count=count)),
-        "queue_shortest_first": steadiness(
-            sojourn_s(service_s, servers=servers, rate=rate, count=count, shortest_first=True)
-        ),
         "queue_of_equal_photos": steadiness(sojourn_s([mean_s], servers=servers, rate=rate, count=count)),
     }

@@ -42,9 +42,9 @@ class Face:
         landmarks: (x, y) in pixels of the photo, by name; left and right as seen in the photo.
         label: the most probable expression.
         confidence: the calibrated probability of the label.
-        uncertain: whether there are reasons not to rely on the label.
-        reasons: why the label is uncertain; empty if it is not. `low_confidence`: the confidence is below the model's
-            threshold. `ambiguous`: besides, the label is less than twice as probable as the next one.
+        uncertain: whether the confidence is below the model's threshold.
+        reasons: why the label may be wrong: some of `small`, `blurred`, `turned`, `dark`, `covered`, and `ambiguous`
+            (less than twice as probable as the next one); empty if none applies.
         probabilities: of all expressions of the model, by label; they sum to 1.
         detection_score: confidence of the detector, 0 to 1; not comparable between detectors.
         crop: (112, 112, 3) uint8 RGB, the aligned face as the model saw it; not compared by `==`.
@@ -253,15 +253,13 @@ def _read_file(file: object, size: int) -> bytes:
 
 def _face(face: LabeledFace) -> Face:
     points = ((float(x), float(y)) for x, y in face.landmarks_px)
-    second = float(np.sort(face.probabilities)[-2])
-    reasons = ("low_confidence", "ambiguous") if face.confidence < 2 * second else ("low_confidence",)
     return Face(
         box=Box(*(float(value) for value in face.box_px)),
         landmarks=dict(zip(LANDMARKS, points, strict=True)),
         label=face.label,
         confidence=face.confidence,
         uncertain=face.uncertain,
-        reasons=reasons if face.uncertain else (),
+        reasons=face.reasons,
         probabilities=by_label(face.probabilities),
         detection_score=float(face.score),
         crop=face.crop,

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
+import numpy as np
 from pydantic import Field, ValidationError, model_validator
 
 from mien.data.atomic import write_atomic
 from mien.data.contract import CROP_PX, EIGHT_LABELS, LABELS, Array, contract_id, softmax
 from mien.data.errors import MienError
+from mien.data.quality import REASONS, USUAL_SOFTNESS_PX, USUAL_YAW, Quality
 from mien.models.strict import StrictModel
 
 ARTIFACTS_DIR: Final = Path(__file__).parent / "artifacts"
@@ -99,6 +101,77 @@ class SplitMetrics(StrictModel):
         return [(name, interval) for name, interval in named if interval is not None]
 
 
+class Condition(StrictModel):
+    """Accuracy as a function of one condition, measured on faces that were degraded step by step."""
+
+    minus_5: Interval | None = Field(description="value at which accuracy is 5 points lower; null if it never was")
+    minus_15: Interval | None = Field(description="value at which accuracy is 15 points lower")
+    measured: tuple[tuple[float, Interval], ...] = Field(description="value and accuracy, from mild to strong")
+    ece_unsoftened: Interval
+    ece: Interval = Field(description="of all steps together, on faces that the softening was not fitted on")
+
+
+class Reason(StrictModel):
+    """A reason for doubt, with the results of degraded faces that have it."""
+
+    limit: float = Field(description="value beyond which a face has it")
+    faces: int
+    accuracy: Interval
+    agreement: Interval = Field(description="share of labels equal to those of the same faces before degrading")
+    detected: Interval | None = Field(None, description="share that has it of faces degraded beyond the limit")
+    false: Interval | None = Field(None, description="share that has it of faces without degradation")
+
+
+class Softening(StrictModel):
+    """Increase of the temperature for blurred and turned faces, which keeps their label."""
+
+    per_px: float = Field(ge=0, description=f"per pixel of blur beyond {USUAL_SOFTNESS_PX}")
+    per_degree: float = Field(ge=0, description=f"per degree of yaw beyond {USUAL_YAW}")
+
+    @staticmethod
+    def beyond(quality: Quality) -> tuple[float, float]:
+        """Blur in pixels and yaw in degrees beyond the usual."""
+        return max(0.0, quality.softness_px - USUAL_SOFTNESS_PX), max(0.0, abs(quality.yaw_degrees) - USUAL_YAW)
+
+    def soften(self, probabilities: Array, quality: Quality) -> Array:
+        """Probabilities (K,) of a face at its temperature, relative to that of the others."""
+        px, degrees = self.beyond(quality)
+        factor = 1 + self.per_px * px + self.per_degree * degrees
+        if factor == 1:
+            return probabilities
+        powers = probabilities ** (1 / factor)
+        softened: Array = (powers / powers.sum()).astype(probabilities.dtype)
+        return softened
+
+
+class Conditions(StrictModel):
+    """How the accuracy depends on the conditions of a photo."""
+
+    data: str
+    split: str
+    faces: int = Field(description="random faces of the split")
+    command: str
+    accuracy: Interval = Field(description="of these faces, balanced, without degradation")
+    conditions: dict[str, Condition]
+    reasons: dict[str, Reason]
+    softening: Softening
+    certain_share: float = Field(description="share of faces degraded at random that are not uncertain")
+    certain: Interval = Field(description="share of right labels among them")
+    certain_unsoftened: Interval = Field(description="the same without softening, for as many faces")
+
+    def reasons_of(self, quality: Quality) -> tuple[str, ...]:
+        """Reasons for doubt that the pixels and landmarks of a face give, in the order of `REASONS`."""
+        limit = {name: reason.limit for name, reason in self.reasons.items()}
+        beyond = {
+            "small": quality.width_px < limit.get("small", -np.inf),
+            "blurred": quality.blur_px > limit.get("blurred", np.inf),
+            "turned": abs(quality.yaw_degrees) > limit.get("turned", np.inf),
+            "dark": quality.brightness < limit.get("dark", -np.inf),
+            "covered": quality.covered > limit.get("covered", np.inf),
+        }
+        return tuple(reason for reason in REASONS if beyond.get(reason))
+
+
 class GraphFile(StrictModel):
     """One ONNX graph of the artifact, with its hash."""
 
@@ -132,6 +205,7 @@ class Manifest(StrictModel):
         ge=0, le=1, description="top probability below which the label is uncertain; chosen on validation"
     )
     metrics: tuple[SplitMetrics, ...]
+    conditions: Conditions | None = Field(None, description="accuracy of small, blurred, ... faces, if measured")
     recipe: dict[str, object] = Field(description="the resolved training recipe")
     commit: str = Field(description="commit of this project that trained it")
     data_index_sha256: dict[str, Sha256] = Field(description="hash of each data set's index, by kind")

@@ -132,6 +132,7 @@ def _export() -> Parser:
         "--as", dest="pointer", choices=POINTERS, help="make it the model that serving loads under this name"
     )
     parser.add_argument("--refit", action="store_true", help="fit and evaluate the artifact FOLDER again")
+    parser.add_argument("--conditions", action="store_true", help="measure the conditions of the artifact FOLDER again")
     parser.add_argument("--card", action="store_true", help="write license and card of the artifact FOLDER again")
     return parser
 

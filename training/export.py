@@ -3,13 +3,16 @@
     mien export runs/ferplus_hybrid_tiny --tag ferplus_v1 [--also muxspace/valid] [--as fast]
     mien export models/artifacts/FAST runs/TEACHER --arch accurate_112 --tag ferplus_v1 --as accurate
     mien export models/artifacts/NAME --refit
+    mien export models/artifacts/NAME --conditions
     mien export models/artifacts/NAME --card
 
 Writes models/artifacts/<arch>.<tag>/ with fp32 and fp16 graphs, model.safetensors, manifest.json and card.md. Several
 runs or artifacts become one graph, which averages their calibrated probabilities over a face and, without --one-view,
 its mirror image.
 Temperature, prior correction and abstain threshold are fitted on the validation split that selected the weights.
---refit repeats this for the graphs of an artifact, and rewrites its card. --card only rewrites license and card.
+How accuracy depends on size, blur, pose and light is measured on it, too (training/conditions.py). --refit repeats this
+for the graphs of an artifact, and rewrites its card; --conditions only measures the conditions and fits the threshold
+again. --card only rewrites license and card.
 """
 
 import logging
@@ -47,7 +50,7 @@ from mien.training.evaluate import load_split, open_graph, run_graph
 from mien.training.faces import FaceSet
 from mien.training.loop import metrics
 from mien.training.loop.run_folder import load_best, parameters, read_facts, read_run
-from mien.training.release.description import CARD_NAME, describe, finish
+from mien.training.release.description import CARD_NAME, describe, finish, measure_again
 from mien.training.release.folder import new_artifact
 from mien.training.release.graphs import (
     OPSET,
@@ -244,6 +247,12 @@ def refit(folder: Path, also: tuple[str, ...]) -> None:
     describe(folder, manifest, _read(_valid_source(manifest)), _other_splits(also))
 
 
+def measure_conditions_again(folder: Path) -> None:
+    """Measure the conditions of an artifact again. Raises: ArtifactError, DatasetError, RecipeError."""
+    manifest = _load_without_card(folder)
+    measure_again(folder, manifest, _read(_valid_source(manifest)))
+
+
 def rewrite_card(folder: Path) -> None:
     """Write license and card of an artifact again, from its manifest. Raises: ArtifactError."""
     finish(folder, _licensed(_load_without_card(folder)))
@@ -288,8 +297,10 @@ def _license(learned_from: Iterable[str], weight_terms: dict[str, str]) -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
     options = parse("export", arguments)
-    if sum((options.refit, options.card, bool(options.tag))) != 1 or (not options.tag and len(options.folders) > 1):
-        PARSERS["export"]().error("use --tag to release, or --refit or --card with one artifact")
+    if sum((options.refit, options.conditions, options.card, bool(options.tag))) != 1 or (
+        not options.tag and len(options.folders) > 1
+    ):
+        PARSERS["export"]().error("use --tag to release, or --refit, --conditions or --card with one artifact")
     # torch's exporter logs hundreds of lines
     logging.basicConfig(level=logging.ERROR, format="%(message)s", handlers=[RichHandler(show_path=False)])
     logger.setLevel(logging.INFO)
@@ -297,6 +308,8 @@ def main(arguments: list[str] | None = None) -> int:
         folder = options.folders[0]
         if options.refit:
             refit(folder, tuple(options.also))
+        elif options.conditions:
+            measure_conditions_again(folder)
         elif options.card:
             rewrite_card(folder)
         else:

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 from mien.app.inference.detect import base, search
 from mien.app.inference.detect.builtin import score_threshold
 from mien.app.settings import Settings
+from mien.data import quality
 from mien.data.contract import CROP_PX, LANDMARKS
 from mien.data.contract.align import MIN_SPREAD_PX, TEMPLATE_PX
 from mien.models.detector import decode
@@ -42,6 +43,7 @@ def browser_pipeline(model: Path, settings: Settings) -> BrowserPipeline:
         "detector": _detector(detector, settings),
         "crop": {"px": CROP_PX, "template_px": TEMPLATE_PX, "min_spread_px": MIN_SPREAD_PX},
         "landmarks": LANDMARKS,
+        "quality": quality.facts(),
         "classifier": _classifier(classifier, settings)
         | {
             "graphs": {where: {"file": f"classifier.{one}.onnx", "precision": one} for where, one in chosen.items()},
@@ -88,4 +90,9 @@ def _classifier(manifest: Manifest, settings: Settings) -> dict[str, Any]:
         "temperature": manifest.temperature,
         "offsets": manifest.prior_correction if balanced else (0.0,) * len(manifest.labels),
         "abstain_threshold": manifest.abstain_threshold,
+        "conditions": manifest.conditions
+        and {
+            "softening": manifest.conditions.softening.model_dump(),
+            "limits": {name: reason.limit for name, reason in manifest.conditions.reasons.items()},
+        },
     }

@@ -21,6 +21,7 @@ from mien.app.inference.tracing import span
 from mien.app.settings import Settings
 from mien.data.contract import CROP_PX, Array, align, roll_degrees
 from mien.data.contract.align import TEMPLATE_PX
+from mien.data.quality import AMBIGUOUS_BELOW, measure
 from mien.models.manifest import artifact_dir
 
 # Minimum side of a face whose crop is cut from a reduced photo, in pixels of that photo: two per pixel of the crop.
@@ -35,6 +36,7 @@ class LabeledFace(Face):
         probabilities: (7,) or (8,) float32 in the order of the model's labels, calibrated.
         label: the most probable of them; confidence: its probability.
         uncertain: whether the confidence is below the threshold.
+        flaws: reasons for doubt that pixels and landmarks give; see `reasons`.
         roll_degrees: in-plane rotation of the face, clockwise positive.
         crop: (112, 112, 3) uint8 RGB, the model's input; empty if it was not kept.
         track: number that the face keeps across the frames of a video.
@@ -46,11 +48,18 @@ class LabeledFace(Face):
     confidence: float
     uncertain: bool
     roll_degrees: float
+    flaws: tuple[str, ...] = ()
     crop: Array = field(default_factory=partial(np.empty, (0, 0, 3), np.uint8))
     track: int = 0
     number: int = 0
     sharpness: float = 0.0
     thumb: bytes = b""
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why the label may be wrong: some of `mien.data.quality.REASONS`; empty if none applies."""
+        second, first = np.partition(self.probabilities, -2)[-2:]
+        return (*self.flaws, "ambiguous") if first < AMBIGUOUS_BELOW * second else self.flaws
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -190,9 +199,14 @@ class Pipeline:
         A face is uncertain if its confidence is below `threshold`, by default the artifact's abstain threshold.
         """
         manifest = self.classifier.manifest
+        conditions = manifest.conditions
         threshold = manifest.abstain_threshold if threshold is None else threshold
         faces = []
         for face, crop, row in zip(photo.faces, photo.crops, probabilities, strict=True):
+            flaws: tuple[str, ...] = ()
+            if conditions is not None:
+                quality = measure(crop, face.landmarks_px)
+                row, flaws = conditions.softening.soften(row, quality), conditions.reasons_of(quality)  # noqa: PLW2901
             best = int(row.argmax())
             confidence = float(row[best])
             faces.append(
@@ -205,6 +219,7 @@ class Pipeline:
                     confidence=confidence,
                     uncertain=confidence < threshold,
                     roll_degrees=roll_degrees(face.landmarks_px),
+                    flaws=flaws,
                     crop=crop,
                 )
             )

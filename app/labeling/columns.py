@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from mien.app.inference.pipeline import LabeledFace
-from mien.app.labeling.pose import head_pose
 from mien.app.labeling.records import Result, uncertainty
 from mien.app.labeling.view import View
 from mien.data.contract import LABELS, LANDMARKS, by_label
+from mien.data.quality import REASONS, head_pose
 
 Value = str | int | float | bool | None
 Type = Literal["text", "integer", "number", "boolean"]
@@ -49,7 +49,7 @@ FACE_COLUMNS: Final[tuple[Column, ...]] = (
         for axis in "xy"
     ),
     Column("roll", "number", "degrees", "in-plane rotation of the face, clockwise positive"),
-    Column("sharpness", "number", "gray levels^2", "variance of the Laplacian of the face crop; blurred if below 20"),
+    Column("sharpness", "number", "gray levels^2", "variance of the Laplacian of the face crop"),
     Column("frame", "integer", "", "number from 0 of a frame of a video or a page of a TIFF; empty for still images"),
     Column("time_s", "number", "s", "time of the frame since the start of the video"),
     Column("image_width", "integer", "px", "width of the upright image"),
@@ -60,6 +60,7 @@ FACE_COLUMNS: Final[tuple[Column, ...]] = (
     Column("duplicate_of", "text", "", "first input, by name, with the same bytes; empty for the first one"),
     Column("precision", "text", "", "precision in which the model ran: `fp32`, `fp16` or `int8`"),
     Column("p_contempt", "number", "0..1", "calibrated probability of contempt; empty if the model does not know it"),
+    Column("reasons", "text", "", f"why `label` may be wrong, separated by spaces: {', '.join(REASONS)}"),
 )
 
 FILE_COLUMNS: Final[tuple[Column, ...]] = (
@@ -123,6 +124,7 @@ def face_values(face: LabeledFace) -> Row:
     x, y, width, height = face.box_px
     values: Row = {"x": round(x, 1), "y": round(y, 1), "width": round(width, 1), "height": round(height, 1)}
     values |= {"label": face.label, "confidence": round(face.confidence, 6), "uncertain": face.uncertain}
+    values["reasons"] = " ".join(face.reasons)
     values |= {f"p_{label}": round(value, 6) for label, value in by_label(face.probabilities).items()}
     values |= {"uncertainty": round(uncertainty(face.probabilities), 4), "detection_score": round(face.score, 4)}
     for point, (point_x, point_y) in zip(LANDMARKS, face.landmarks_px.tolist(), strict=True):

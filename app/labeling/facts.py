@@ -49,6 +49,7 @@ def limits_of(pipeline: Pipeline) -> str:
 def facts_of(pipeline: Pipeline) -> dict[str, str]:
     """Everything except the image that a result depends on; a run cannot be resumed if one of these changes."""
     settings, manifest = pipeline.settings, pipeline.classifier.manifest
+    conditions = manifest.conditions
     return {
         "version": VERSION,
         "model": manifest.name,
@@ -59,6 +60,9 @@ def facts_of(pipeline: Pipeline) -> dict[str, str]:
         "prior": pipeline.classifier.prior,
         "prior_correction": " ".join(f"{offset:.6g}" for offset in manifest.prior_correction),
         "abstain_threshold": f"{manifest.abstain_threshold:.6g}",
+        "reasons": " ".join(f"{name} {reason.limit:g}" for name, reason in conditions.reasons.items())
+        if conditions
+        else "",
         "labels": " ".join(manifest.labels),
         "precision": pipeline.classifier.precision,
         "provider": pipeline.classifier.provider,

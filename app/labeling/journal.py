@@ -43,7 +43,7 @@ CREATE INDEX IF NOT EXISTS by_hash_found ON items(sha256, found, name) WHERE sha
 CREATE TABLE IF NOT EXISTS faces(
   item INTEGER NOT NULL, face INTEGER NOT NULL, box BLOB NOT NULL, landmarks BLOB NOT NULL, score REAL NOT NULL,
   probabilities BLOB NOT NULL, label TEXT NOT NULL, confidence REAL NOT NULL, uncertain INTEGER NOT NULL,
-  roll REAL NOT NULL, sharpness REAL NOT NULL, PRIMARY KEY(item, face)) WITHOUT ROWID;
+  roll REAL NOT NULL, sharpness REAL NOT NULL, reasons TEXT NOT NULL DEFAULT '', PRIMARY KEY(item, face)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS thumbs(
   item INTEGER NOT NULL, face INTEGER NOT NULL, jpeg BLOB NOT NULL, PRIMARY KEY(item, face));
 """
@@ -70,6 +70,11 @@ ON CONFLICT(name, frame) DO UPDATE SET parent=excluded.parent, kind=excluded.kin
   products=items.products | excluded.products
 RETURNING id
 """
+_INSERT_FACE: Final = """
+INSERT INTO faces
+  (item, face, box, landmarks, score, probabilities, label, confidence, uncertain, roll, sharpness, reasons)
+VALUES(?,?,?,?,?,?,?,?,?,?,?,?)
+"""
 _STALE: Final = "products != 0 AND (found != ? OR status IN ('error', 'skipped'))"
 _EARLIER: Final = re.compile(r"journal\.(\d+)\.sqlite3")
 
@@ -86,7 +91,11 @@ class Journal(View):
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=NORMAL")  # a power failure loses at most the last images
         self._db.executescript(_SCHEMA)
-        if "checksum" in {row[1] for row in self._db.execute("PRAGMA table_info(faces)")}:  # of an earlier version
+        columns = {row[1] for row in self._db.execute("PRAGMA table_info(faces)")}
+        if "reasons" not in columns:  # of an earlier version
+            self._db.execute("ALTER TABLE faces ADD COLUMN reasons TEXT NOT NULL DEFAULT ''")
+        super()._prepare()
+        if "checksum" in columns:  # of an earlier version
             with self._transaction():
                 for table in ("items", "faces", "thumbs"):
                     self._db.execute(f"ALTER TABLE {table} DROP COLUMN checksum")
@@ -391,7 +400,7 @@ class Journal(View):
                 for table in ("faces", "thumbs"):
                     self._db.execute(f"DELETE FROM {table} WHERE item=?", (row,))  # noqa: S608
                 faces = [(row, *_face_values(face)) for face in result.faces]
-                self._db.executemany("INSERT INTO faces VALUES(?,?,?,?,?,?,?,?,?,?,?)", faces)
+                self._db.executemany(_INSERT_FACE, faces)
                 thumbs = [(row, face.number, face.thumb) for face in result.faces if face.thumb]
                 self._db.executemany("INSERT INTO thumbs VALUES(?,?,?)", thumbs)
 
@@ -435,4 +444,5 @@ def _face_values(face: LabeledFace) -> tuple[object, ...]:
         int(face.uncertain),
         float(face.roll_degrees),
         float(face.sharpness),
+        " ".join(face.reasons),
     )

@@ -25,12 +25,10 @@ from mien.app.labeling.store import is_url
 from mien.app.labeling.view import View
 from mien.data.contract import EIGHT_LABELS
 from mien.data.contract.palette import hex_color
+from mien.data.quality import REASONS
 
 PER_LABEL: Final = 600
 ERRORS: Final = 200
-BLURRED: Final = 20.0
-SMALL_PX: Final = 24.0
-TURNED_DEGREES: Final = 45.0
 _TEMPLATE: Final = Path(__file__).with_name("report.html")
 _BINS: Final = 10
 
@@ -56,20 +54,11 @@ class Gathered:
     statuses: Counter[str] = field(default_factory=Counter)
     labels: Counter[str] = field(default_factory=Counter)
     uncertain: int = 0
-    weak: int = 0
+    doubts: Counter[str] = field(default_factory=Counter)  # faces by reason for doubt
     confidence: Counter[int] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
     by_label: dict[str, list[Shown]] = field(default_factory=lambda: {label: [] for label in EIGHT_LABELS})
     errors: list[Result] = field(default_factory=list)
-
-
-def weaknesses(face: LabeledFace) -> list[str]:
-    """Quality problems of a face: small, blurred or rotated; empty if there are none."""
-    side = min(face.box_px[2:])
-    found = [f"{side:.0f} px"] if side < SMALL_PX else []
-    found += [f"sharpness {face.sharpness:.0f}"] if face.sharpness < BLURRED else []
-    found += [f"roll {face.roll_degrees:.0f}\N{DEGREE SIGN}"] if abs(face.roll_degrees) > TURNED_DEGREES else []
-    return found
 
 
 def gather(view: View) -> Gathered:
@@ -90,7 +79,7 @@ def _add_face(gathered: Gathered, shown: Shown) -> None:
     face = shown.face
     gathered.labels[face.label] += 1
     gathered.uncertain += face.uncertain
-    gathered.weak += bool(weaknesses(face))
+    gathered.doubts.update(face.reasons)
     gathered.confidence[min(_BINS - 1, int(face.confidence * _BINS))] += 1
     kept = gathered.by_label[face.label]
     if len(kept) < PER_LABEL:
@@ -117,9 +106,9 @@ def render_page(view: View) -> str:
         labels=_label_bars(gathered, faces, view.expressions),
         histogram=_histogram(gathered, faces),
         options="".join(f"<option value={one}>{one} ({gathered.labels[one]:,})" for one in view.expressions),
-        weak=f"{gathered.weak:,}",
-        weak_means=f"smaller than {SMALL_PX:.0f} px, blurred (sharpness below {BLURRED:.0f}) or rotated by more than "
-        f"{TURNED_DEGREES:.0f}\N{DEGREE SIGN}",
+        doubts="".join(
+            f"<option value={one}>{one} ({gathered.doubts[one]:,})" for one in REASONS if gathered.doubts[one]
+        ),
         bounded=f" The page has the {PER_LABEL} least certain faces of each expression." if len(shown) < faces else "",
         data=_data(view, shown),
         errors=_errors(gathered),
@@ -142,7 +131,7 @@ def _card(view: View, one: Shown) -> dict[str, Any]:
         "label": face.label,
         "p": [round(float(p), 4) for p in face.probabilities],
         "uncertain": face.uncertain,
-        "note": ", ".join(weaknesses(face)),
+        "reasons": face.reasons,
         "thumb": base64.b64encode(view.thumb(image.input.row or 0, face.number) or b"").decode(),
     }
 

@@ -28,7 +28,7 @@ from mien.app.labeling.progress import Reporter
 from mien.app.labeling.scan import printable, scan
 from mien.app.labeling.signals import Interrupts, Stopped
 from mien.app.labeling.store import is_url
-from mien.app.labeling.summary import Outcome
+from mien.app.labeling.summary import Outcome, accuracy_by_reason
 from mien.app.labeling.view import earlier_facts
 from mien.app.settings import Settings
 from mien.data.atomic import write_atomic
@@ -52,6 +52,7 @@ def label(options: LabelOptions, settings: Settings, report: Reporter, signals: 
         earlier = {} if options.new_run else earlier_facts(options.out)
         pipeline = open_pipeline(resumed(settings, earlier))
         outcome.facts = facts_of(pipeline)
+        outcome.accuracy = accuracy_by_reason(pipeline.classifier.manifest)
         with output_lock(options.out), disk_errors(options.out):
             clear_parts(options.out)
             with contextlib.closing(Journal(options.out)) as journal:

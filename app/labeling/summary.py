@@ -10,6 +10,8 @@ from rich.table import Table
 
 from mien.app.labeling.records import images_of
 from mien.app.labeling.view import View
+from mien.data.quality import REASONS
+from mien.models.manifest import Manifest
 
 
 @dataclass(slots=True)
@@ -23,6 +25,7 @@ class Outcome:
             are opened; stage_seconds: thread time.
         stopped: name of a signal.
         statuses: images per status; labels: faces per label; uncertain: faces below the abstain threshold.
+        reasons: faces per reason for doubt; accuracy: measured share of right labels of such faces, if known.
         next_steps: what to look at next, and where or with which command.
     """
 
@@ -38,6 +41,8 @@ class Outcome:
     statuses: dict[str, int] = field(default_factory=dict)
     labels: dict[str, int] = field(default_factory=dict)
     uncertain: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+    accuracy: dict[str, float] = field(default_factory=dict)
     facts: dict[str, str] = field(default_factory=dict)
     workers: int = 1
     written: list[Path] = field(default_factory=list)
@@ -46,7 +51,7 @@ class Outcome:
     def count(self, view: View) -> None:
         """Count the results of a journal."""
         self.statuses, self.labels, self.remaining = view.counts(), view.labels(), view.remaining()
-        self.uncertain = view.uncertain()
+        self.uncertain, self.reasons = view.uncertain(), dict(view.reasons())
 
     def suggest(self, out: Path) -> None:
         """Set what to look at next."""
@@ -70,6 +75,12 @@ class Outcome:
         return self.facts.get("labels", "").split()
 
 
+def accuracy_by_reason(manifest: Manifest) -> dict[str, float]:
+    """Measured share of right labels of faces with a reason for doubt; empty if the model has none."""
+    conditions = manifest.conditions
+    return {} if conditions is None else {name: reason.accuracy.value for name, reason in conditions.reasons.items()}
+
+
 def summary_facts(outcome: Outcome) -> dict[str, Any]:
     """Summary as data, for `--json-log`."""
     return {
@@ -78,6 +89,7 @@ def summary_facts(outcome: Outcome) -> dict[str, Any]:
         "reused": outcome.reused,
         "faces": sum(outcome.labels.values()),
         "labels": {label: outcome.labels.get(label, 0) for label in outcome.expressions},
+        "reasons": outcome.reasons,
         "statuses": outcome.statuses,
         "seconds": round(outcome.seconds, 3),
         "images_per_s": round(outcome.new / outcome.seconds, 1) if outcome.seconds and outcome.new else None,
@@ -109,6 +121,7 @@ def print_summary(outcome: Outcome, console: Console) -> None:
         f"{error:,} with an error{others}",
         highlight=False,
     )
+    _print_reasons(outcome, faces, console)
     facts = outcome.facts
     if facts:
         text = f"detector {facts['detector']}, model {facts['model']} in {facts['precision']} on {facts['provider']}"
@@ -135,6 +148,15 @@ def print_summary(outcome: Outcome, console: Console) -> None:
         console.print("\nNext:", highlight=False)
     for step, command in outcome.next_steps.items():
         console.print(f"  {step}: {command}", highlight=False, soft_wrap=True, markup=False)
+
+
+def _print_reasons(outcome: Outcome, faces: int, console: Console) -> None:
+    for reason in REASONS:
+        if count := outcome.reasons.get(reason):
+            right = outcome.accuracy.get(reason)
+            known = "" if right is None else f"; their labels are right about {right:.0%} of the time"
+            text = f"{count:,} of {faces:,} faces {'is' if count == 1 else 'are'} {reason}{known}"
+            console.print(text, highlight=False, soft_wrap=True)
 
 
 def _speed(outcome: Outcome) -> str:

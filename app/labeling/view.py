@@ -70,6 +70,8 @@ class View:
 
     def _prepare(self) -> None:
         """Create missing tables, in a journal for writing."""
+        columns = {row[1] for row in self._db.execute("PRAGMA table_info(faces)")}
+        self._reasons = "f.reasons" if "reasons" in columns else "''"  # of an earlier version
 
     def refresh(self) -> None:
         """Show the last session, if a run has begun one since the view was opened."""
@@ -149,7 +151,7 @@ class View:
     def _results(self, where: str, values: tuple[Any, ...], *, filtered: bool = True) -> Iterator[Result]:
         min_face_px, min_confidence = self._minima() if filtered else (0.0, 0.0)
         cursor = self._db.execute(
-            f"SELECT {_COLUMNS} FROM items i LEFT JOIN faces f ON f.item=i.id WHERE {where}",  # noqa: S608  # constants
+            f"SELECT {_COLUMNS}, {self._reasons} FROM items i LEFT JOIN faces f ON f.item=i.id WHERE {where}",  # noqa: S608  # constants
             values,
         )
         for _, group in groupby(cursor, key=itemgetter(0)):
@@ -169,13 +171,17 @@ class View:
         found = self._db.execute("SELECT jpeg FROM thumbs WHERE item=? AND face=?", (row, face)).fetchone()
         return None if found is None else bytes(found[0])
 
-    def least_confident(self, label: str) -> Iterator[tuple[int, int, str, int, str, float, str | None]]:
-        """Row, face, name, frame, label, confidence and hash of faces, least confident first; "" is any label."""
+    def least_confident(self, label: str, reason: str) -> Iterator[tuple[int, int, str, int, str, float, str | None]]:
+        """Row, face, name, frame, label, confidence and hash of faces, least confident first.
+
+        With this label and this reason for doubt; "" is any.
+        """
         where = "AND f.label=?" if label in self.expressions else ""
+        where += f" AND ' ' || {self._reasons} || ' ' LIKE ?" if reason else ""
         yield from self._db.execute(
             "SELECT i.id, f.face, i.name, i.frame, f.label, f.confidence, i.sha256 FROM faces f JOIN items i "  # noqa: S608
             f"ON i.id=f.item WHERE i.found=? AND i.status='ok' {where} ORDER BY f.confidence, i.name, i.frame, f.face",
-            (self.session, label) if where else (self.session,),
+            (self.session, *([label] if label in self.expressions else []), *([f"% {reason} %"] if reason else [])),
         )
 
     def counts(self) -> dict[str, int]:
@@ -196,6 +202,20 @@ class View:
                 (self.session,),
             )
         )
+
+    def reasons(self) -> Counter[str]:
+        """Faces per reason for doubt; a face can have several."""
+        if any(self._minima()):
+            return Counter(reason for image in self.images() for face in image.faces for reason in face.reasons)
+        rows = self._db.execute(
+            f"SELECT {self._reasons}, COUNT(*) FROM faces f JOIN items i ON i.id=f.item "  # noqa: S608
+            "WHERE i.found=? AND i.status='ok' GROUP BY 1",
+            (self.session,),
+        )
+        counts = Counter[str]()
+        for reasons, count in rows:
+            counts.update(dict.fromkeys(reasons.split(), count))
+        return counts
 
     def uncertain(self) -> int:
         """Number of uncertain faces."""
@@ -229,7 +249,7 @@ class View:
 
 
 def _face(row: tuple[Any, ...]) -> LabeledFace:
-    number, box, landmarks, score, probabilities, label, confidence, uncertain, roll, sharpness = row
+    number, box, landmarks, score, probabilities, label, confidence, uncertain, roll, sharpness, reasons = row
     return LabeledFace(
         box_px=Box(*np.frombuffer(box, "<f8").tolist()),
         landmarks_px=np.frombuffer(landmarks, "<f4").reshape(5, 2),
@@ -239,6 +259,7 @@ def _face(row: tuple[Any, ...]) -> LabeledFace:
         confidence=confidence,
         uncertain=bool(uncertain),
         roll_degrees=roll,
+        flaws=tuple(reason for reason in reasons.split() if reason != "ambiguous"),
         number=number,
         sharpness=sharpness,
     )

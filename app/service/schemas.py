@@ -65,6 +65,17 @@ class EncodedImages(KnownFields):
     images: list[EncodedImage] = Field(min_length=1)
 
 
+class Reason(StrEnum):
+    """Why a label may be wrong; the limits of each model are in `GET /v1/models`."""
+
+    small = "small"
+    blurred = "blurred"
+    turned = "turned"
+    dark = "dark"
+    covered = "covered"
+    ambiguous = "ambiguous"
+
+
 class Label(StrEnum):
     """The expressions; only a model that was trained with it has contempt."""
 
@@ -150,6 +161,9 @@ class FaceResult(_Record):
     label: Label = Field(description="the most probable expression")
     confidence: Fraction = Field(description="probability of `label`, calibrated on validation data")
     uncertain: bool = Field(description="whether `confidence` is below the confidence threshold")
+    reasons: list[Reason] = Field(
+        description="why the label may be wrong; empty if nothing is known to speak against it"
+    )
     probabilities: Probabilities
     top: list[RankedLabel] = Field(description="the `top_k` most probable expressions, most probable first")
     explanation: Explanation | None = Field(None, description="with `explain=true`")

@@ -84,6 +84,7 @@ def face_result(
         label=Label(face.label),
         confidence=round(face.confidence, 6),
         uncertain=face.uncertain,
+        reasons=list(face.reasons),
         probabilities=Probabilities(**probabilities),
         top=[RankedLabel(label=Label(label), probability=value) for label, value in ranked[:top_k]],
         explanation=explanation,

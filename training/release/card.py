@@ -5,9 +5,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from mien.data.quality import USUAL_SOFTNESS_PX, USUAL_YAW
 from mien.data.readers.base import readers
-from mien.models.manifest import Manifest, SplitMetrics
-from mien.training.wording import interval, most_confused
+from mien.models.manifest import Interval, Manifest, Reason, SplitMetrics
+from mien.training.wording import interval, most_confused, percent
 
 _INTENDED: Final = (
     "Labeling the visible expression of faces in photos and video, with calibrated scores, for research, photo "
@@ -40,6 +41,7 @@ def render(manifest: Manifest) -> str:
         "## Metrics\n\n"
         + _tables(manifest.metrics, f"evaluate --artifact DIR --data {{0}}=ROOT --split {{1}}{_options(manifest)}"),
         *_int8(manifest),
+        *_conditions(manifest),
         f"## Limitations\n\n{_limits(manifest)} {_confusion(manifest.metrics[0], manifest.labels)}".rstrip(),
         f"## Terms\n\n{manifest.license}",
     ]
@@ -62,6 +64,51 @@ def _int8(manifest: Manifest) -> list[str]:
         return []
     intro = "With the temperature and correction fitted to the logits of the fp32 graph. "
     return ["## Metrics of the int8 graph\n\n" + intro + _tables(graph.metrics, "quantize DIR --data {0}=ROOT")]
+
+
+def _conditions(manifest: Manifest) -> list[str]:
+    """Where accuracy falls, and what the reasons for doubt mean."""
+    measured = manifest.conditions
+    if measured is None:
+        return []
+
+    def value(number: Interval | None) -> str:
+        return f"{number.value:.3g} ({number.low:.3g} to {number.high:.3g})" if number else "not reached"
+
+    rows = "\n".join(
+        f"| {name} | {value(one.minus_5)} | {value(one.minus_15)} | {percent(one.ece_unsoftened.value)} | "
+        f"{percent(one.ece.value)} |"
+        for name, one in measured.conditions.items()
+    )
+
+    def row(name: str, reason: Reason) -> str:
+        shares = (reason.accuracy, reason.agreement, reason.detected, reason.false)
+        texts = (f"{percent(share.value, 0)} %" if share else "" for share in shares)
+        return f"| {name} | {reason.limit:.3g} | {' | '.join(texts)} |"
+
+    reasons = "\n".join(row(name, reason) for name, reason in measured.reasons.items())
+    certain = (
+        f"Of the {percent(measured.certain_share, 0)} % of faces degraded at random that are not uncertain, "
+        f"{interval(measured.certain, 1)} % are right; without softening, of as many faces, "
+        f"{interval(measured.certain_unsoftened, 1)} %."
+    )
+    return [
+        f"## Conditions\n\nOf {measured.faces:,} random faces of {measured.data} {measured.split}, "
+        f"{interval(measured.accuracy, 1)} % are labeled correctly (balanced). They were degraded step by step "
+        f"(`{measured.command}`): the value at which accuracy is 5 and 15 points lower, with 95 % intervals, and the "
+        "ECE in %, without and with softening. Softening raises the temperature of blurred and turned faces "
+        f"(by {measured.softening.per_px:.2f} per pixel of blur beyond {USUAL_SOFTNESS_PX}, and "
+        f"{measured.softening.per_degree:.3f} per degree of yaw beyond {USUAL_YAW:.0f}); it was fitted on half of the "
+        "faces, and the ECE is of the others. A width is that of the face's box; blur is measured in pixels of the "
+        "crop beyond what the size explains.\n\n"
+        "| condition | minus 5 points | minus 15 points | ECE without | ECE |\n| --- | --- | --- | --- | --- |\n"
+        + rows,
+        "A face has a reason for doubt if its value is beyond the limit. Accuracy, and agreement with the label before "
+        "degrading, are of faces degraded at random; detected: of those degraded beyond the limit; false: of those not "
+        "degraded.\n\n| reason | limit | accuracy | agreement | detected | false |\n"
+        "| --- | --- | --- | --- | --- | --- |\n" + reasons,
+        certain,
+    ]
 
 
 def _confusion(scored: SplitMetrics, names: tuple[str, ...]) -> str:

@@ -5,11 +5,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+from onnxruntime import InferenceSession
+
 from mien.data.atomic import write_atomic
 from mien.data.contract import Array
+from mien.data.contract.align import TEMPLATE_PX
+from mien.data.quality import measure
 from mien.models.manifest import Manifest, Prior, sha256_of, write_manifest
+from mien.training.conditions import measure_conditions
 from mien.training.evaluate import PRIORS, Evaluation, open_graph, run_graph, score_split
 from mien.training.faces import FaceSet
+from mien.training.loop import metrics
 from mien.training.release import card
 from mien.training.release.operating_point import fit_operating_point
 
@@ -19,7 +26,8 @@ logger = logging.getLogger("mien.training")
 
 def describe(folder: Path, manifest: Manifest, valid: FaceSet, also: Sequence[FaceSet]) -> None:
     """Fit the operating point of the graphs in `folder`, evaluate them, and write manifest and card."""
-    logits = run_graph(open_graph(folder / manifest.graph("fp32").file), valid.crops)
+    session = open_graph(folder / manifest.graph("fp32").file)
+    logits = run_graph(session, valid.crops)
     point = fit_operating_point(logits, valid.labels)
     logger.info("temperature %.4f, tau of the prior correction %.2f", point.calibration.temperature, point.tau)
     fitted = manifest.model_copy(
@@ -29,6 +37,7 @@ def describe(folder: Path, manifest: Manifest, valid: FaceSet, also: Sequence[Fa
             "abstain_threshold": point.abstain_threshold,
         }
     )
+    fitted = with_conditions(fitted, session, valid, point.cross_fitted["balanced"])
     natural_and_balanced = {prior: fitted.probabilities(logits, prior) for prior in PRIORS}
     scored = score_split(valid, natural_and_balanced, point.cross_fitted)
     for faces in also:
@@ -38,6 +47,32 @@ def describe(folder: Path, manifest: Manifest, valid: FaceSet, also: Sequence[Fa
         int8 = score_graph(folder / graphs["int8"].file, fitted, valid)
         graphs["int8"] = graphs["int8"].model_copy(update={"metrics": tuple(int8)})
     finish(folder, fitted.model_copy(update={"metrics": tuple(scored), "graphs": graphs}))
+
+
+def with_conditions(manifest: Manifest, session: InferenceSession, valid: FaceSet, cross_fitted: Array) -> Manifest:
+    """The manifest with measured conditions, and with a threshold for probabilities that are softened by them.
+
+    Args:
+        manifest: with temperature and correction.
+        session: its fp32 graph.
+        valid: faces of the validation split.
+        cross_fitted: (N, K) probabilities of these faces, balanced.
+    """
+    conditions = measure_conditions(manifest, lambda crops: run_graph(session, crops), valid)
+    softened = [
+        conditions.softening.soften(row, measure(crop, np.array(TEMPLATE_PX)))
+        for row, crop in zip(cross_fitted, valid.crops, strict=True)
+    ]
+    threshold = round(metrics.abstain_threshold(np.stack(softened), valid.labels), 4)
+    logger.info("abstain threshold %.4f, %.4f without softening", threshold, manifest.abstain_threshold)
+    return manifest.model_copy(update={"abstain_threshold": threshold, "conditions": conditions})
+
+
+def measure_again(folder: Path, manifest: Manifest, valid: FaceSet) -> None:
+    """Measure the conditions of an artifact again, and rewrite manifest and card."""
+    session = open_graph(folder / manifest.graph("fp32").file)
+    point = fit_operating_point(run_graph(session, valid.crops), valid.labels)
+    finish(folder, with_conditions(manifest, session, valid, point.cross_fitted["balanced"]))
 
 
 def finish(folder: Path, manifest: Manifest) -> None:

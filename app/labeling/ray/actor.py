@@ -63,6 +63,7 @@ class Labeler:
                 journal.labels(),
                 tuple((image.input.name, image.reason or "", image.error or "") for image in failed),
                 dict(outcome.stage_seconds),
+                reasons=dict(journal.reasons()),
                 retry=any(image.reason in TRANSIENT and image.input.name not in known for image in failed),
             )
             commit(self._out, journal, partition, self._run)

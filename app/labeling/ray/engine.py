@@ -35,8 +35,9 @@ from mien.app.labeling.ray.ledger import Ledger
 from mien.app.labeling.ray.partitions import Partition, begin_run, drop_plans, read_partition, write_plan
 from mien.app.labeling.scan import scan
 from mien.app.labeling.signals import Interrupts, Stopped
-from mien.app.labeling.summary import Outcome
+from mien.app.labeling.summary import Outcome, accuracy_by_reason
 from mien.app.settings import Settings
+from mien.models.manifest import artifact_dir, read_manifest
 
 # A multiple of the engine's batch size, so that a new run forms the same batches as the local engine.
 PARTITION: Final = 16 * BATCH
@@ -87,6 +88,7 @@ def label_on_ray(
             outcome.stopped = stop.name
         finally:
             outcome.statuses, outcome.labels = dict(ledger.statuses), dict(ledger.labels)
+            outcome.reasons = dict(ledger.reasons)
             ledger.close()
             drop_plans(out)
     outcome.total_seconds = time.perf_counter() - began
@@ -96,6 +98,7 @@ def label_on_ray(
 def _label(ray: Any, ledger: Ledger, task: Task, report: Reporter, outcome: Outcome) -> None:
     out, share = task.options.out, gpu_share(ray, task)
     earlier = {} if task.options.new_run else ledger.earlier_facts()
+    outcome.accuracy = accuracy_by_reason(read_manifest(artifact_dir(task.settings.model)))
     task = replace(task, settings=resumed(task.settings, earlier))
     outcome.facts = cluster_facts(ray, task, share)
     task = replace(task, settings=resumed(task.settings, outcome.facts))

@@ -36,6 +36,7 @@ class Ledger:
         )
         self.statuses: Counter[str] = Counter()
         self.labels: Counter[str] = Counter()
+        self.reasons: Counter[str] = Counter()
 
     def close(self) -> None:
         """Delete the database."""
@@ -96,6 +97,7 @@ class Ledger:
         self._db.execute("COMMIT")
         self.statuses.update(partition.statuses)
         self.labels.update(partition.labels)
+        self.reasons.update(partition.reasons)
         return True
 
     def counts(self) -> tuple[int, int]:

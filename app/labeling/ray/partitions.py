@@ -67,6 +67,7 @@ class Partition:
     errors: tuple[tuple[str, str, str], ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
     retry: bool = False
+    reasons: dict[str, int] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         """Serialize for the footer."""

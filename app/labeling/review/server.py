@@ -33,6 +33,7 @@ from mien.app.labeling.timeline import moments
 from mien.app.labeling.view import View, open_view
 from mien.data.contract import Array
 from mien.data.contract.palette import hex_color
+from mien.data.quality import REASONS
 
 HOST: Final = "127.0.0.1"
 PAGE: Final = 120
@@ -123,12 +124,17 @@ def _add_faces(app: FastAPI, view: View, corrections: Corrections, sample: list[
         labels = [
             {"name": label, "count": counts.get(label, 0), "color": hex_color(label)} for label in view.expressions
         ]
-        return {"folder": str(view.out.absolute()), "labels": labels, "blind": sample is not None}
+        counts = view.reasons()
+        reasons = [{"name": reason, "count": counts[reason]} for reason in REASONS if counts[reason]]
+        blind = sample is not None
+        return {"folder": str(view.out.absolute()), "labels": labels, "reasons": reasons, "blind": blind}
 
     @app.get("/api/faces")
-    def faces(label: str = "", state: str = "open", offset: Annotated[int, Query(ge=0)] = 0) -> dict[str, Any]:
+    def faces(
+        label: str = "", reason: str = "", state: str = "open", offset: Annotated[int, Query(ge=0)] = 0
+    ) -> dict[str, Any]:
         corrections.refresh()
-        chosen = _cards(view, corrections, label) if sample is None else _sampled(view, corrections, sample)
+        chosen = _cards(view, corrections, label, reason) if sample is None else _sampled(view, corrections, sample)
         chosen = (card for card in chosen if state == "all" or (state == "reviewed") == bool(card["decision"]))
         cards = list(itertools.islice(chosen, offset, offset + PAGE))
         return {"faces": cards, "reviewed": len(corrections), "more": len(cards) == PAGE}
@@ -202,10 +208,10 @@ def _card(row: int, number: int, name: str, frame: int, correction: Correction |
     return {"row": row, "face": number, "file": name, "frame": frame, "decision": decided}
 
 
-def _cards(view: View, corrections: Corrections, label: str) -> Iterator[dict[str, Any]]:
-    """Faces, least confident first."""
+def _cards(view: View, corrections: Corrections, label: str, reason: str) -> Iterator[dict[str, Any]]:
+    """Faces with a label and a reason for doubt ("" for any), least confident first."""
     matched: dict[int, dict[int, Correction]] = {}  # by row and number, for images with decisions
-    for row, number, name, frame, predicted, confidence, sha256 in view.least_confident(label):
+    for row, number, name, frame, predicted, confidence, sha256 in view.least_confident(label, reason):
         if corrections.has(sha256, frame) and row not in matched:
             image = view.image(name, frame)
             matched[row] = corrections.of(image) if image else {}

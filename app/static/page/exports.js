@@ -4,7 +4,7 @@ import { LABELS } from "./labels.js";
 
 const COLUMNS = ["file", "status", "face", "x", "y", "width", "height", "label", "confidence",
   ...LABELS.slice(0, 7).map((label) => `p_${label}`), "detector", "model", "reason", "error", "uncertain", "precision",
-  "p_contempt"];
+  "p_contempt", "reasons"];
 
 /** One cell. Text that a spreadsheet would interpret as a formula gets a leading apostrophe. */
 function cell(value) {
@@ -22,6 +22,7 @@ function rowsOf({ name, answer, error }) {
   return image.faces.map((face, number) => ({
     ...shared, ...face.box, status: "ok", face: number, label: face.label, confidence: face.confidence,
     uncertain: face.uncertain,
+    reasons: face.reasons.join(" "),
     ...Object.fromEntries(LABELS.map((label) => [`p_${label}`, face.probabilities[label]])),
   }));
 }

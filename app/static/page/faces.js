@@ -2,6 +2,7 @@
 
 import { element, setText } from "./dom.js";
 import { LABELS, brief, percent, ranked } from "./labels.js";
+import { hintOf } from "./reasons.js";
 
 const SHORT = 3;
 
@@ -15,7 +16,8 @@ export class FaceBlock {
     this.more = element("button", { class: "more", "aria-expanded": "false" });
     this.more.addEventListener("click", () => this.expand(!this.expanded));
     this.name = name;
-    this.head = element("div", { class: "face-head" }, element(level, {}, this.chip, element("span", { class: "name" }, name)), this.label, this.more);
+    this.hint = element("p", { class: "hint" });
+    this.head = element("div", { class: "face-head" }, element(level, {}, this.chip, element("span", { class: "name" }, name)), this.label, this.more, this.hint);
     this.root = element(tag, { class: "face" }, this.head, this.bars);
     this.expand(expanded);
   }
@@ -29,8 +31,11 @@ export class FaceBlock {
     if (this.face) this.show(this.face);
   }
 
-  show(face) {
+  /** Show a face; `hint` is a line about why its label may be wrong. */
+  show(face, hint = hintOf(face, { advice: false })) {
     this.face = face;
+    setText(this.hint, hint);
+    this.hint.hidden = !hint;
     setText(this.label, brief(face));
     this.label.title = [face.uncertain && "Uncertain: below the threshold", face.corrected && "* corrected for the neutral face"].filter(Boolean).join("; ");
     this.label.classList.toggle("uncertain", face.uncertain);

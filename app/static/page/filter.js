@@ -1,7 +1,8 @@
-// Filter of the gallery: photos with one expression, without a face, uncertain, or with an error.
+// Filter of the gallery: photos with one expression, uncertain, with a reason for doubt, without a face, or with an error.
 
 import { element, swatch } from "./dom.js";
 import { LABELS, UNCERTAIN } from "./labels.js";
+import { REASONS } from "./reasons.js";
 
 const ALL = "all";
 const NO_FACE = "no face";
@@ -12,7 +13,7 @@ function kindsOf({ image, error }) {
   if (error) return [ERROR];
   if (!image) return [];
   if (!image.faces.length) return [NO_FACE];
-  return image.faces.flatMap((face) => (face.uncertain ? [UNCERTAIN] : [face.label]));
+  return image.faces.flatMap((face) => [face.uncertain ? UNCERTAIN : face.label, ...face.reasons]);
 }
 
 export class Filter {
@@ -27,7 +28,7 @@ export class Filter {
   /** Show the number of photos of each filter; filters without a match are hidden. */
   update(results) {
     const count = (kind) => results.filter((result) => kindsOf(result).includes(kind)).length;
-    const found = [...LABELS, UNCERTAIN, NO_FACE, ERROR].map((kind) => [kind, count(kind)]).filter(([, many]) => many);
+    const found = [...LABELS, UNCERTAIN, ...REASONS, NO_FACE, ERROR].map((kind) => [kind, count(kind)]).filter(([, many]) => many);
     if (!found.some(([kind]) => kind === this.kind)) this.kind = ALL;
     const focused = this.root.contains(document.activeElement) ? document.activeElement.dataset.kind : null;
     this.root.replaceChildren(...[[ALL, results.length], ...found].map(([kind, many]) => this.button(kind, many)));

@@ -3,6 +3,7 @@
 import { showAttention } from "./attention.js";
 import { element, setText } from "./dom.js";
 import { FaceBlock } from "./faces.js";
+import { hintOf } from "./reasons.js";
 import { Timeline } from "./timeline.js";
 
 const AWAY_MS = 1200;
@@ -10,6 +11,7 @@ const REMOVED_MS = 10_000; // until then, a person who returns keeps the number
 const REFRESH_MS = 100;
 const TIMELINE_MS = 400;
 const THUMB_MS = 700;
+const HINT_MS = 1500;
 const COMPACT_FROM = 5; // people in view
 const THUMB_PX = 112;
 const MAX_AWAY = 3;
@@ -27,7 +29,8 @@ class Person {
     this.neutral = element("button", { class: "neutral" }, NEUTRAL);
     this.neutral.addEventListener("click", () => this.toggleNeutral(setNeutral));
     this.root.append(this.timeline.root, this.neutral);
-    this.drawnAt = this.thumbAt = 0;
+    this.drawnAt = this.thumbAt = this.hintAt = 0;
+    this.hint = "";
   }
 
   toggleNeutral(setNeutral) {
@@ -50,7 +53,8 @@ class Person {
     this.away = answeredAt - this.seenAt > AWAY_MS;
     this.root.classList.toggle("away", this.away);
     if (this.away) return setText(this.block.label, "left");
-    this.block.show(this.face);
+    if (now - this.hintAt > HINT_MS) Object.assign(this, { hint: hintOf(this.face, { advice: true }), hintAt: now }); // no flicker
+    this.block.show(this.face, this.hint);
     if (now - this.drawnAt < TIMELINE_MS) return;
     this.drawnAt = now;
     this.timeline.draw(now, threshold);

@@ -4,6 +4,7 @@
 
 import { align } from "./local/align.js";
 import { LABELS, ranked } from "./labels.js";
+import { withProbabilities } from "./reasons.js";
 import { CAPTURE_MS, corrected, correctionOf } from "./neutral.js";
 
 export const RULES = {
@@ -50,7 +51,8 @@ export class Tracker {
       Object.assign(track, { seen: now, seenClock: this.clock });
       if (face.detection_score >= SURE_SCORE || at - track.since >= CONFIRMED_MS) track.number ??= ++this.people;
       const { probabilities, label, sure, number, factors } = track;
-      return number ? [{ ...faces[place], track: number, probabilities, label, confidence: probabilities[label], uncertain: !sure, corrected: Boolean(factors) }] : [];
+      return number ? [{ ...faces[place], track: number, probabilities, label, confidence: probabilities[label], uncertain: !sure, corrected: Boolean(factors),
+        reasons: withProbabilities(face.reasons ?? [], probabilities) }] : [];
     });
     this.updated = now;
     return people;

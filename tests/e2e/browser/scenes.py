@@ -52,6 +52,7 @@ def person(track: int, x: float, y: float, side: float = 120, **shares: float) -
         "label": label,
         "confidence": probabilities[label],
         "uncertain": False,
+        "reasons": [],
         "probabilities": probabilities,
     }
 

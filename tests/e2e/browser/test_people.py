@@ -241,6 +241,15 @@ def test_a_resting_face_is_neutral_after_a_correction_that_can_be_undone(scene: 
     tab.wait_until(f"/^sadness[?]? /.test({label}.textContent)")
 
 
+def test_the_card_says_what_a_person_can_do_for_a_better_label(scene: Tab) -> None:
+    show(scene, person(1, 200, 150, side=22, happiness=0.9) | {"reasons": ["small", "dark"]})
+    scene.wait_until("document.querySelector('.hint')?.textContent === 'Move closer: the face is 22 pixels wide'")
+    show(scene, person(1, 200, 150, side=22, happiness=0.4, neutral=0.39))
+    scene.wait_until("document.querySelector('.hint').textContent.includes('neutral')")
+    show(scene, person(1, 200, 150, side=22, happiness=0.9))
+    scene.wait_until("document.querySelector('.hint').hidden")
+
+
 def test_uncertain_and_neutral_look_different(scene: Tab) -> None:
     tab = start_scene(scene, person(1, 200, 150, side=200, neutral=0.6))
     drawn = tab.page.evaluate(DRAWN)

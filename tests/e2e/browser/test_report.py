@@ -134,8 +134,8 @@ def test_filters_by_expression_and_confidence_are_kept_in_the_address(page: Page
     assert page.input_value("select[name=label]") == "anger"
     page.click("th a:has-text('fear')")
     page.wait_for_function("() => document.querySelector('.card b').textContent.includes('fear')")
-    page.check("input[name=weak]")
-    assert all("20 px" in text for text in page.eval_on_selector_all(".card", "all => all.map(c => c.textContent)"))
+    page.select_option("select[name=reason]", "small")
+    assert all("small" in text for text in page.eval_on_selector_all(".card", "all => all.map(c => c.textContent)"))
 
 
 def test_the_folder_and_the_date_are_shown(page: Page, report: Path) -> None:

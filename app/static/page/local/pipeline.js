@@ -2,6 +2,7 @@
 
 import { align, rollDegrees } from "./align.js";
 import { decode, toBlob } from "./detector.js";
+import { measure, reasonsOf, soften } from "./quality.js";
 import { Search } from "./search.js";
 
 const BATCH = 16;
@@ -38,7 +39,7 @@ export class Pipeline {
     const rows = await this.classify(crops);
     lap();
     const timings = Object.fromEntries(["detect", "align", "classify"].map((stage, place) => [stage, rounded(clock[place + 1] - clock[place], 2)]));
-    return { faces: found.map((face, place) => this.faceOf(face, rows[place])), timings_ms: timings };
+    return { faces: found.map((face, place) => this.faceOf(face, rows[place], crops[place])), timings_ms: timings };
   }
 
   /** Calibrated probabilities per crop. */
@@ -65,9 +66,13 @@ export class Pipeline {
     return powers.map((power) => power / sum);
   }
 
-  faceOf({ box: [x, y, width, height], points, score }, row) {
-    const { labels, abstain_threshold: threshold } = this.facts.classifier;
+  faceOf({ box: [x, y, width, height], points, score }, probabilities, crop) {
+    const { labels, abstain_threshold: threshold, conditions } = this.facts.classifier;
+    const quality = conditions && measure(crop, points, this.facts);
+    const row = quality ? soften(probabilities, quality, { ...this.facts.quality, ...conditions }) : probabilities;
+    const flaws = quality ? reasonsOf(quality, conditions.limits) : [];
     const best = row.indexOf(Math.max(...row));
+    const [first, second] = row.toSorted((one, other) => other - one);
     const share = (value) => rounded(value, 6);
     return {
       box: { x: rounded(x, 2), y: rounded(y, 2), width: rounded(width, 2), height: rounded(height, 2) },
@@ -77,6 +82,7 @@ export class Pipeline {
       label: labels[best],
       confidence: share(row[best]),
       uncertain: row[best] < threshold,
+      reasons: first < this.facts.quality.ambiguous_below * second ? [...flaws, "ambiguous"] : flaws,
       probabilities: Object.fromEntries(labels.map((label, place) => [label, share(row[place])])),
       top: [{ label: labels[best], probability: share(row[best]) }],
     };

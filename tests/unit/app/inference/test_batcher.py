@@ -5,7 +5,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 
 import numpy as np
 import pytest
@@ -128,15 +128,6 @@ def test_crops_of_another_shape_fail_where_they_are_submitted(batcher: Batcher) 
         batcher.submit(np.zeros((1, 48, 48, 3), np.uint8))
 
 
-def test_a_canceled_caller_costs_no_inference(network: Marked, batcher: Batcher) -> None:
-    hold(network, batcher)
-    dropped, kept = batcher.submit(marks(7)), batcher.submit(marks(8))
-    assert dropped.cancel()
-    network.gate.set()
-    assert read(kept) == [8]
-    assert network.batches == [1, 1]
-
-
 def test_an_awaiting_caller_can_be_canceled_without_affecting_others(network: Marked, batcher: Batcher) -> None:
     async def scenario() -> Array:
         hold(network, batcher)
@@ -214,16 +205,3 @@ def test_ten_thousand_shuffled_concurrent_requests_get_their_own_results(classif
     assert worst < 1e-4
     assert sum(sizes) == sum(map(len, requests))
     assert max(sizes) > 1
-
-
-def test_threads_of_many_callers_get_their_own_results(classifier: Classifier) -> None:
-    crops = random_crops(32)
-    alone = classifier.classify(crops)
-    batcher = Batcher(classifier.classify)
-
-    def ask(index: int) -> float:
-        return float(np.abs(batcher.submit(crops[[index % 32]]).result(TIMEOUT_S) - alone[index % 32]).max())
-
-    with ThreadPoolExecutor(16) as pool:
-        assert max(pool.map(ask, range(2000))) < 1e-4
-    batcher.close()

@@ -1,5 +1,6 @@
 """The pipeline on one photo, and its equality with training."""
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -10,12 +11,19 @@ from PIL import Image
 
 from mien.app.errors import PayloadTooLarge
 from mien.app.inference.detect.base import Face
-from mien.app.inference.pipeline import Pipeline, build_pipeline
+from mien.app.inference.pipeline import LabeledFace, Pipeline, build_pipeline
 from mien.app.settings import load_settings
 from mien.data import contract
-from mien.data.contract import CROP_PX, LABELS, Array, DecodeError, ImageTooLarge, UnsupportedImage
+from mien.data.contract import CROP_PX, LABELS, Array
 from mien.data.readers.base import Sample, frame
-from tests.support import encoded, folder_from_environment, gradient_image, sample_photo, tiny_artifact
+from tests.support import (
+    drawn_conditions,
+    encoded,
+    folder_from_environment,
+    gradient_image,
+    sample_photo,
+    tiny_artifact,
+)
 from tests.unit.app.conftest import upright_face
 
 
@@ -96,13 +104,6 @@ def test_a_photo_without_faces_gives_an_empty_result(pipeline: Pipeline) -> None
     assert (analysis.width, analysis.height, analysis.faces) == (320, 240, ())
 
 
-@pytest.mark.parametrize("size", [(1, 1), (1, 900), (900, 1), (31, 33), (32, 32)])
-def test_tiny_and_narrow_images_are_analyzed(pipeline: Pipeline, size: tuple[int, int]) -> None:
-    analysis = pipeline.analyze(encoded(gradient_image(*size)))
-    assert (analysis.width, analysis.height) == size
-    assert analysis.faces == ()
-
-
 def test_a_face_beyond_the_image_border_is_cropped(artifact: Path) -> None:
     (labeled,) = drawn(artifact, upright_face(20, 110, 200)).analyze_pixels(gradient_image()).faces
     assert labeled.crop.shape == (CROP_PX, CROP_PX, 3)
@@ -111,6 +112,31 @@ def test_a_face_beyond_the_image_border_is_cropped(artifact: Path) -> None:
 def test_faces_below_the_minimum_size_are_dropped(artifact: Path) -> None:
     pipeline = drawn(artifact, upright_face(60, 60, 60), upright_face(60, 60, 39), min_face_px=40)
     assert [labeled.box_px[2] for labeled in pipeline.analyze_pixels(gradient_image()).faces] == [60]
+
+
+def test_pixels_and_landmarks_give_reasons_and_soften_the_probabilities(tmp_path: Path) -> None:
+    conditions = drawn_conditions(per_px=0.5, small=40, blurred=1, turned=30, dark=0.1, covered=50)
+    folder = tiny_artifact(tmp_path / "tiny.test", conditions=conditions)
+    photo = contract.decode(sample_photo().read_bytes())
+    (sharp,) = build_pipeline(load_settings(detector="builtin", model=folder, device="cpu")).analyze_pixels(photo).faces
+    face = Face(sharp.box_px, sharp.landmarks_px, 0.9)
+    turned = sharp.landmarks_px + np.array([(0, 0), (0, 0), (40, 0), (0, 0), (0, 0)], np.float32)
+
+    def labeled(image: Array, points: Array = face.landmarks_px, model: Path = folder) -> LabeledFace:
+        return drawn(model, replace(face, landmarks_px=points)).analyze_pixels(image).faces[0]
+
+    assert sharp.flaws == ()
+    blurred = cv2.GaussianBlur(photo, (0, 0), 9)
+    assert labeled(blurred).flaws == ("blurred",)
+    assert labeled(photo // 20).flaws == ("dark",)
+    assert labeled(photo, turned).flaws[0] == "turned"
+    small = cv2.resize(photo, None, fx=0.15, fy=0.15, interpolation=cv2.INTER_AREA)
+    assert labeled(small, face.landmarks_px * 0.15).flaws == ("small",)
+    hard = labeled(blurred, model=tiny_artifact(tmp_path / "plain.test"))  # without conditions
+    assert hard.flaws == ()
+    assert labeled(blurred).label == hard.label
+    assert labeled(blurred).confidence < hard.confidence
+    assert labeled(blurred).probabilities.sum() == pytest.approx(1)
 
 
 def test_at_most_max_faces_are_labeled(artifact: Path) -> None:
@@ -127,33 +153,9 @@ def test_a_label_below_the_threshold_of_the_manifest_is_uncertain(
     assert labeled.uncertain is uncertain
 
 
-def test_prepare_classify_and_label_equal_analyze(pipeline: Pipeline) -> None:
-    image = contract.decode(sample_photo().read_bytes())
-    photo = pipeline.prepare_pixels(image)
-    whole, parts = pipeline.analyze_pixels(image), pipeline.label(photo, pipeline.classify(photo.crops))
-    assert np.array_equal(whole.faces[0].crop, parts.faces[0].crop)
-    assert np.array_equal(whole.faces[0].probabilities, parts.faces[0].probabilities)
-
-
 def test_too_many_bytes_are_rejected(artifact: Path) -> None:
     with pytest.raises(PayloadTooLarge, match=r"at most 2,000"):
         drawn(artifact, max_bytes=2000).analyze(encoded(gradient_image(), "BMP"))
-
-
-def test_too_many_pixels_are_rejected(artifact: Path) -> None:
-    with pytest.raises(ImageTooLarge):
-        drawn(artifact, max_pixels=5000).analyze(encoded(gradient_image()))
-
-
-@pytest.mark.parametrize(
-    ("payload", "kind"),
-    [(b"", DecodeError), (b"hello", UnsupportedImage), (encoded(gradient_image())[:400], DecodeError)],
-)
-def test_empty_unsupported_and_truncated_files_raise_different_errors(
-    artifact: Path, payload: bytes, kind: type[Exception]
-) -> None:
-    with pytest.raises(kind):
-        drawn(artifact).analyze(payload)
 
 
 @cache

@@ -81,11 +81,6 @@ def test_the_face_of_a_rotated_photo_is_found_with_its_roll(detector: Detector, 
     assert roll_error(detector, photo, cv2.rotate(photo, code), ROTATIONS[code]) < MAX_ROLL_ERROR[detector.name]
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (1, 2000), (23, 23), (24, 24), (33, 700)])
-def test_an_image_of_an_unusual_size_is_not_an_error(detector: Detector, shape: tuple[int, int]) -> None:
-    assert detector.detect(np.full((*shape, 3), 127, np.uint8)) == []
-
-
 def test_every_detector_of_the_folder_is_created_by_its_name() -> None:
     assert detector_names() == ("builtin", "yunet")
     for name in detector_names():

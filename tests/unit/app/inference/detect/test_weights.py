@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import re
 import socket
 import threading
 import time
@@ -75,10 +74,6 @@ def test_the_file_is_fetched_once_and_then_found(mirror: _Mirror, pinned: Path) 
     assert [file.name for file in pinned.iterdir()] == [YUNET_FILE]
 
 
-def test_the_address_names_a_commit() -> None:
-    assert re.search(r"/opencv_zoo/[0-9a-f]{40}/models/", weights.YUNET_URL)
-
-
 def test_other_users_can_read_the_file(mirror: _Mirror) -> None:
     before = os.umask(0o077)
     try:
@@ -99,11 +94,6 @@ def test_a_server_error_names_the_alternative_to_a_download(mirror: _Mirror) -> 
     mirror.status = 503
     with pytest.raises(DownloadError, match="MIEN_MODELS_DIR"):
         fetch_yunet(url=address(mirror))
-
-
-def test_an_unreachable_server_is_reported_within_the_timeout() -> None:
-    with pytest.raises(DownloadError, match=r"within 0\.2 s"):
-        fetch_yunet(url="http://127.0.0.1:9/none", timeout_s=0.2)
 
 
 def test_a_server_that_never_responds_times_out() -> None:

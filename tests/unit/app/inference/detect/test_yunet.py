@@ -75,17 +75,6 @@ def test_faces_in_tiny_images_are_not_larger_than_three_images(yunet: YuNet, sid
         assert max(face.box_px[2:]) <= 3 * side
 
 
-@pytest.mark.parametrize("turns", [0, 1, 2, 3])
-@pytest.mark.parametrize("name", ["astronaut.jpg", "grace_hopper.jpg"])
-@pytest.mark.parametrize("margin", [0.0, 0.15, 0.4])
-def test_a_rotated_close_up_is_found_with_its_roll(yunet: YuNet, name: str, margin: float, turns: int) -> None:
-    image = contract.decode((sample_photo().parent / name).read_bytes())
-    face = yunet.detect(image)[0]
-    expected = roll_degrees(face.landmarks_px) + 90 * turns
-    (found,) = yunet.detect(np.ascontiguousarray(np.rot90(close_up(image, face, margin), -turns)))
-    assert abs((roll_degrees(found.landmarks_px) - expected + 180) % 360 - 180) < 15
-
-
 @pytest.mark.parametrize("name", ["042.jpg", "063.jpg"])
 def test_an_upright_close_up_of_a_real_photo_stays_upright(yunet: YuNet, name: str) -> None:
     image = contract.decode((folder_from_environment("MIEN_PHOTOS_DIR") / name).read_bytes())

@@ -52,6 +52,7 @@ def test_probabilities_sum_to_one_and_the_label_is_the_largest(finished: Labeled
             assert row["label"] == max(p, key=lambda label: p[label])
             assert float(row["confidence"]) == pytest.approx(max(p.values()))
             assert 0 <= float(row["uncertainty"]) <= 1
+            assert row["reasons"].split()[0] == "small"
 
 
 def test_json_lines_and_parquet_equal_the_csv(finished: Labeled) -> None:
@@ -173,6 +174,9 @@ def test_the_report_links_photos_and_counts_like_the_terminal(finished: Labeled)
     for words in ("faces in", "images;", "without a face", "with an error", "files skipped"):
         (count,) = re.findall(rf"([\d,]+) {words}", said)
         assert tiles[words.removesuffix(" in").removesuffix(";")] == count, words
+    assert "7 of 7 faces are small; their labels are right about 71% of the time" in " ".join(said.split())
+    assert "<option value=small>small (7)" in page
+    assert all("small" in card["reasons"] for card in data["faces"])
     for label, count in finished.outcome.labels.items():
         assert f"#label={label}" in page
         assert re.search(rf"{label} +{count} ", said)

@@ -56,6 +56,9 @@ def test_the_page_and_its_faces_come_least_confident_first(page: TestClient) -> 
     faces = page.get("/api/faces").json()["faces"]
     assert len(faces) == 7
     assert [face["confidence"] for face in faces] == sorted(face["confidence"] for face in faces)
+    assert page.get("/api/run").json()["reasons"][0] == {"name": "small", "count": 7}
+    assert len(faces_of(page, reason="small")) == 7
+    assert faces_of(page, reason="dark") == []
     thumb = page.get(f"/api/thumb/{faces[0]['row']}/{faces[0]['face']}")
     assert decode(thumb.content).shape == (96, 96, 3)
 

@@ -96,6 +96,7 @@ def test_a_request_of_bad_images_only_is_a_problem(client: TestClient) -> None:
 def test_a_label_below_the_threshold_is_flagged_and_stays_one_of_the_seven(client: TestClient) -> None:
     face = post(client, PHOTO, confidence_threshold=1, top_k=7).json()["images"][0]["faces"][0]
     assert face["uncertain"] is True
+    assert face["reasons"][0] == "small"
     assert face["label"] == max(face["probabilities"], key=face["probabilities"].get)
     assert face["top"][0]["probability"] == face["confidence"]
     assert [entry["probability"] for entry in face["top"]] == sorted(face["probabilities"].values(), reverse=True)

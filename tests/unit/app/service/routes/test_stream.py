@@ -34,6 +34,7 @@ def test_frames_come_back_with_their_number_and_a_tracked_face(client: TestClien
             assert face["track"] == 1
             assert face["label"] in LABELS
             assert face["uncertain"] is (face["confidence"] < 0.3)
+            assert face["reasons"][0] == "small"
     assert 'mien_stream_frames_total{outcome="processed"} 5.0' in client.get("/metrics").text
     assert "mien_streams 0.0" in client.get("/metrics").text
 

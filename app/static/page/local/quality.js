@@ -1,0 +1,121 @@
+// Properties of a face that decide how far its label can be trusted: data/quality.py in the browser.
+
+import { similarity } from "./align.js";
+
+/** Size, blur, yaw, brightness and covered parts of a face, from its crop (a picture) and its five points. */
+export function measure(crop, points, { crop: template, quality: facts }) {
+  const gray = grayOf(crop);
+  const [[a], [b]] = similarity(points, template);
+  const side = template.px / Math.hypot(a, b);
+  const softness = softnessOf(gray, template.px, facts);
+  const resampled = facts.resampled_px[0] + (facts.resampled_px[1] * template.px) / side;
+  return {
+    width: facts.face_share * side,
+    softness,
+    blur: Math.sqrt(Math.max(0, softness ** 2 - resampled ** 2)),
+    yaw: yawOf(points, facts),
+    brightness: gray.reduce((sum, value) => sum + value, 0) / gray.length / 255,
+    covered: Math.max(...Object.values(facts.cover).map((part) => coveredOf(gray, template.px, part, facts))),
+  };
+}
+
+/** Reasons for doubt that the properties give, in the order of data/quality.py. */
+export function reasonsOf({ width, blur, yaw, brightness, covered }, limits) {
+  const beyond = { small: width < limits.small, blurred: blur > limits.blurred, turned: Math.abs(yaw) > limits.turned,
+    dark: brightness < limits.dark, covered: covered > limits.covered };
+  return Object.keys(beyond).filter((reason) => beyond[reason]); // a missing limit is undefined: never beyond
+}
+
+/** Softer probabilities of blurred and turned faces: Softening of models/manifest.py. */
+export function soften(row, { softness, yaw }, { usual_softness_px: usualPx, usual_yaw: usualYaw, softening }) {
+  const factor = 1 + softening.per_px * Math.max(0, softness - usualPx) + softening.per_degree * Math.max(0, Math.abs(yaw) - usualYaw);
+  const powers = row.map((value) => value ** (1 / factor));
+  const sum = powers.reduce((total, power) => total + power, 0);
+  return powers.map((power) => power / sum);
+}
+
+function grayOf({ data }) {
+  return Float64Array.from({ length: data.length / 4 }, (_, at) => Math.round(0.299 * data[4 * at] + 0.587 * data[4 * at + 1] + 0.114 * data[4 * at + 2]));
+}
+
+function softnessOf(gray, px, { smoothed_px: first, reblur_px: more, max_blur_px: most }) {
+  const smoothed = energyOf(gaussian(gray, px, first, 4), px) + 1e-9;
+  const blurred = energyOf(gaussian(gray, px, Math.hypot(first, more), 9), px) + 1e-9;
+  const excess = (smoothed / blurred) ** 2 - 1;
+  return excess < 1e-3 ? most : Math.min(most, Math.sqrt(Math.max(0, more ** 2 / excess - first ** 2)));
+}
+
+/** Gaussian blur of 8-bit values with a kernel of 2 `radius` + 1; the border is mirrored without its edge. */
+function gaussian(values, px, sigma, radius) {
+  const kernel = Array.from({ length: 2 * radius + 1 }, (_, at) => Math.exp(-((at - radius) ** 2) / (2 * sigma ** 2)));
+  const sum = kernel.reduce((total, weight) => total + weight, 0);
+  const mirrored = (at) => (at < 0 ? -at : at >= px ? 2 * px - 2 - at : at);
+  const pass = (from, step, other) => {
+    const to = new Float64Array(from.length);
+    for (let line = 0; line < px; line++) {
+      for (let at = 0; at < px; at++) {
+        let total = 0;
+        for (let tap = -radius; tap <= radius; tap++) total += kernel[tap + radius] * from[line * other + mirrored(at + tap) * step];
+        to[line * other + at * step] = total / sum;
+      }
+    }
+    return to;
+  };
+  return pass(pass(values, 1, px), px, 1).map(Math.round);
+}
+
+/** Sum of the squared differences between the neighbors of each pixel, across and down. */
+function energyOf(values, px) {
+  let total = 0;
+  for (let y = 0; y < px; y++) {
+    for (let x = 0; x < px; x++) {
+      if (x > 0 && x < px - 1) total += (values[y * px + x + 1] - values[y * px + x - 1]) ** 2;
+      if (y > 0 && y < px - 1) total += (values[(y + 1) * px + x] - values[(y - 1) * px + x]) ** 2;
+    }
+  }
+  return total;
+}
+
+function yawOf(points, { width_mm: width, nose_mm: nose }) {
+  const [left, right, tip, mouthLeft, mouthRight] = points;
+  const across = [0, 1].map((axis) => (right[axis] - left[axis] + mouthRight[axis] - mouthLeft[axis]) / 2);
+  const size = Math.hypot(...across);
+  const off = [0, 1].map((axis) => tip[axis] - (left[axis] + right[axis] + mouthLeft[axis] + mouthRight[axis]) / 4);
+  return size < 1e-3 ? 0 : (180 / Math.PI) * Math.atan2(((off[0] * across[0] + off[1] * across[1]) / size) * width, size * nose);
+}
+
+function coveredOf(gray, px, { weights, bias, rows: [top, bottom] }, { cover_grid: grid }) {
+  const small = normalized(means(gray, px, grid), grid);
+  const edges = [[1, 0], [0, 1]].map(([dx, dy]) => means(edgesOf(small, grid, dx, dy), grid, grid / 2));
+  const features = [];
+  for (let y = top; y < bottom; y++) for (let x = 2; x < 26; x++) features.push(small[y * grid + x]);
+  for (const edge of edges) {
+    for (let y = Math.floor(top / 2); y < Math.ceil(bottom / 2); y++) for (let x = 1; x < 13; x++) features.push(edge[(y * grid) / 2 + x]);
+  }
+  return features.reduce((sum, value, at) => sum + value * weights[at], bias);
+}
+
+/** Reduce a square to `to` by `to` means. */
+function means(values, from, to) {
+  const side = from / to;
+  const out = new Float64Array(to * to);
+  for (let y = 0; y < from; y++) for (let x = 0; x < from; x++) out[Math.floor(y / side) * to + Math.floor(x / side)] += values[y * from + x] / side ** 2;
+  return out;
+}
+
+function normalized(small, grid) {
+  const rounded = small.map(Math.round);
+  const inner = [];
+  for (let y = 4; y < 26; y++) for (let x = 3; x < 25; x++) inner.push(rounded[y * grid + x]);
+  const mean = inner.reduce((sum, value) => sum + value, 0) / inner.length;
+  const contrast = Math.sqrt(inner.reduce((sum, value) => sum + (value - mean) ** 2, 0) / inner.length);
+  return rounded.map((value) => (value - mean) / (contrast + 4));
+}
+
+function edgesOf(values, grid, dx, dy) {
+  const inside = (at) => (at < 0 ? -at : at >= grid ? 2 * grid - 2 - at : at);
+  return values.map((_, at) => {
+    const [x, y] = [at % grid, Math.floor(at / grid)];
+    return Math.abs(values[inside(y + dy) * grid + inside(x + dx)] - values[inside(y - dy) * grid + inside(x - dx)]);
+  });
+}

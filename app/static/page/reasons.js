@@ -1,0 +1,28 @@
+// Why the label of a face may be wrong, in words. The reasons are those of data/quality.py.
+
+import { ranked } from "./labels.js";
+
+const AMBIGUOUS_BELOW = 2; // of app/inference/pipeline.py
+const HINTS = {
+  small: ["Move closer", ({ box }) => `the face is ${Math.round(Math.min(box.width, box.height))} pixels wide`],
+  blurred: ["Hold still", () => "the face is blurred"],
+  turned: ["Look at the camera", () => "the head is turned away"],
+  dark: ["Turn on a light", () => "the face is dark"],
+  covered: ["Uncover the face", () => "eyes or mouth seem to be covered"],
+  ambiguous: ["Unclear", ({ probabilities }) => `it may also be ${ranked(probabilities)[1]}`],
+};
+export const REASONS = Object.keys(HINTS);
+
+/** One line about the first reason: what is wrong, and with `advice` what the person can do; empty without a reason. */
+export function hintOf(face, { advice }) {
+  const [what, why] = HINTS[face.reasons?.[0]] ?? [];
+  if (!why) return "";
+  return advice ? `${what}: ${why(face)}` : `${why(face)[0].toUpperCase()}${why(face).slice(1)}`;
+}
+
+/** The reasons of a face with other probabilities, such as smoothed ones. */
+export function withProbabilities(reasons, probabilities) {
+  const [first, second] = ranked(probabilities).map((label) => probabilities[label]);
+  const others = reasons.filter((reason) => reason !== "ambiguous");
+  return first < AMBIGUOUS_BELOW * second ? [...others, "ambiguous"] : others;
+}

@@ -1,0 +1,149 @@
+"""Reasons for doubt on real photos: what the model's manifest states, against what is found.
+
+    python -m benchmarks.conditions --photos DIR --json out/conditions.json
+
+The largest face of each photo is resized, blurred, darkened or covered by objects, and detected and labeled again. The
+table compares how often the label stays the same, among faces that get the reason, with what the manifest states of
+faces of the validation split (`agreement`). `false` is the share of the photos as they are that get the reason.
+"""
+
+import argparse
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import cv2
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.results import publish
+from mien.app.inference.detect.base import iou, scaled
+from mien.app.inference.pipeline import LabeledFace, Pipeline, build_pipeline
+from mien.app.settings import load_settings
+from mien.data.contract import CROP_PX, Array, align, decode
+from mien.data.contract.align import similarity
+from mien.data.quality import FACE_SHARE
+from mien.training.conditions import STRENGTHS, cover
+
+MARGIN: Final = 1.5  # of the photo around the face, in widths of the face
+MIN_IOU: Final = 0.3
+MIN_PX: Final = 48  # of the face in the photo
+DEGRADED: Final = {
+    "small": STRENGTHS["face width, px"],
+    "blurred": STRENGTHS["blur, sigma in px"],
+    "dark": STRENGTHS["brightness"],
+    "covered": (1.0, 2.0, 3.0, 4.0),  # numbers of objects
+}
+
+
+def degrade(patch: Array, landmarks_px: Array, reason: str, strength: float) -> tuple[Array, float]:
+    """Degrade a face in its photo. Returns: the photo, and the scale to which it was resized."""
+    matrix = similarity(landmarks_px)
+    crop_px = float(np.hypot(matrix[0, 0], matrix[1, 0]))  # pixels of the crop per pixel of the photo
+    rng = np.random.default_rng(int(1000 * strength) + len(patch))
+    match reason:
+        case "small":
+            scale = strength / (FACE_SHARE * CROP_PX / crop_px)
+            return cv2.resize(patch, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA), scale
+        case "blurred":
+            return cv2.GaussianBlur(patch, (0, 0), strength / crop_px), 1.0
+        case "dark":
+            gain = min(1.0, 255 * strength / align(patch, landmarks_px).mean())
+            dark = patch * gain + rng.normal(0, 2, patch.shape[:2])[..., None]
+            return np.clip(np.rint(dark), 0, 255).astype(np.uint8), 1.0
+        case _:
+            crop = align(patch, landmarks_px)
+            covered = cover(crop, "eyes" if strength % 2 else "mouth", rng)
+            size = patch.shape[1::-1]
+            changed = (covered != crop).any(axis=2).astype(np.uint8)
+            inverse = cv2.WARP_INVERSE_MAP | cv2.INTER_LINEAR
+            mask = cv2.warpAffine(changed, matrix, size, flags=cv2.WARP_INVERSE_MAP | cv2.INTER_NEAREST)
+            return np.where(mask[..., None] > 0, cv2.warpAffine(covered, matrix, size, flags=inverse), patch), 1.0
+
+
+def originals(pipeline: Pipeline, folder: Path) -> Iterator[tuple[Array, LabeledFace]]:
+    """The part of each photo around its largest face, and that face in it."""
+    for path in sorted(folder.glob("*.jpg")):
+        photo = decode(path.read_bytes())
+        faces = pipeline.analyze_pixels(photo).faces
+        if faces and faces[0].short_side_px >= MIN_PX:
+            x, y, width, height = faces[0].box_px
+            margin = MARGIN * max(width, height)
+            top, left = max(0, int(y - margin)), max(0, int(x - margin))
+            patch = np.ascontiguousarray(photo[top : int(y + height + margin), left : int(x + width + margin)])
+            if found := pipeline.analyze_pixels(patch).faces:
+                yield patch, found[0]
+
+
+def find(pipeline: Pipeline, patch: Array, original: LabeledFace, scale: float) -> LabeledFace | None:
+    """The same face in the degraded photo; None if it is not detected."""
+    place = scaled(original, scale, scale).box_px
+    faces = pipeline.analyze_pixels(patch).faces
+    best = max(faces, key=lambda face: iou(face.box_px, place), default=None)
+    return best if best is not None and iou(best.box_px, place) >= MIN_IOU else None
+
+
+def run(folder: Path) -> dict[str, Any]:
+    """Degrade, label and compare; the results by reason. Raises: MienError, OSError."""
+    pipeline = build_pipeline(load_settings(device="cpu", min_face_px=4))
+    conditions = pipeline.classifier.manifest.conditions
+    if conditions is None:
+        raise SystemExit(f"{pipeline.classifier.manifest.name} has no measured conditions.")
+    faces = list(originals(pipeline, folder))
+    results: dict[str, Any] = {"model": pipeline.classifier.manifest.name, "faces": len(faces), "reasons": {}}
+    for reason, strengths in DEGRADED.items():
+        counts: defaultdict[str, int] = defaultdict(int)
+        sure = 0.0
+        for patch, original in faces:
+            counts["false"] += reason in original.reasons
+            for strength in strengths:
+                degraded, scale = degrade(patch, original.landmarks_px, reason, strength)
+                again = find(pipeline, degraded, original, scale)
+                counts["degraded"] += 1
+                if again is None:
+                    continue
+                has, agrees = reason in again.flaws, again.label == original.label
+                counts["detected"] += 1
+                counts["has"] += has
+                counts["has_agrees"] += has and agrees
+                counts["free_agrees"] += not has and agrees
+                sure += again.confidence if has else 0.0
+        stated = conditions.reasons[reason].agreement
+        free = counts["detected"] - counts["has"]
+        results["reasons"][reason] = {
+            "degraded": counts["degraded"],
+            "detected": counts["detected"],
+            "has_reason": counts["has"],
+            "stated_agreement": stated.value,
+            "stated_low": stated.low,
+            "stated_high": stated.high,
+            "found_agreement": counts["has_agrees"] / max(1, counts["has"]),
+            "mean_confidence": sure / max(1, counts["has"]),
+            "agreement_without_reason": counts["free_agrees"] / max(1, free),
+            "false": counts["false"] / max(1, len(faces)),
+        }
+    return results
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.conditions", description="Reasons for doubt on photos.")
+    parser.add_argument("--photos", type=Path, required=True, help="folder of photos (.jpg)")
+    parser.add_argument("--json", type=Path, help="write the results to this file")
+    options = parser.parse_args()
+    results = run(options.photos)
+    heads = ("reason", "faces", "with reason", "stated, %", "found, %", "confidence, %", "without, %", "false, %")
+    table = Table(*heads, title=f"{results['model']}, {results['faces']} faces")
+    for reason, row in results["reasons"].items():
+        names = ("stated_agreement", "found_agreement", "mean_confidence", "agreement_without_reason", "false")
+        shares = (f"{100 * row[name]:.0f}" for name in names)
+        table.add_row(reason, f"{row['detected']} of {row['degraded']}", str(row["has_reason"]), *shares)
+    Console().print(table)
+    if options.json:
+        publish(results, options.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+"""Properties of a face that decide how far its label can be trusted: size, blur, pose, brightness, covered parts.
+
+`app/static/page/local/quality.js` implements the same, and a test compares both. The value from which a property is a
+reason for doubt is measured for each model (training/conditions.py) and stated in its manifest.
+"""
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import cv2
+import numpy as np
+
+from mien.data.contract.align import CROP_PX, Array, similarity
+
+# Why a label may be wrong, in the order in which they are listed. `ambiguous` follows from the probabilities alone.
+REASONS: Final = ("small", "blurred", "turned", "dark", "covered", "ambiguous")
+AMBIGUOUS_BELOW: Final = 2.0  # times as probable as the next expression
+FACE_SHARE: Final = 0.8  # width of the detectors' boxes over the side of the square that becomes the crop, median
+# What few faces of the validation split of FERPlus exceed; beyond it, probabilities are softened.
+USUAL_SOFTNESS_PX: Final = 1.3
+USUAL_YAW: Final = 20.0
+
+# Blur is measured from how much more blur takes away from the edges (Zhuo and Sim 2011).
+_SMOOTHED_PX: Final = 1.0  # against noise
+_REBLUR_PX: Final = 2.0
+MAX_BLUR_PX: Final = 12.0
+# Blur of a crop that was enlarged, in pixels of the crop: a constant, and a share of the size of a source pixel.
+_RESAMPLED_PX: Final = (0.83, 0.215)
+# Of an average head, in millimeters: the depth of the nose before eyes and mouth, their mean width, and their distance.
+_NOSE_MM: Final = 24.0
+_WIDTH_MM: Final = 56.5
+_HEIGHT_MM: Final = 70.0
+# The crop at 28x28 pixels, less mean and over contrast; a part of the face by its rows, also as edges at 14x14.
+COVER_GRID: Final = 28
+COVER_PARTS: Final = {"eyes": (5, 17), "mouth": (15, 28)}
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """Properties of one face.
+
+    Attributes:
+        width_px: width of the face in the photo by its landmarks, about that of its box, pixels.
+        softness_px: standard deviation of the blur in pixels of the crop, by its edges.
+        blur_px: the part of it that the size of the face does not explain.
+        yaw_degrees: turn of the head; positive: to the right of the image.
+        brightness: mean luminance of the crop, 0 to 1.
+        covered: log odds that the eyes or the mouth are covered, the larger of both.
+    """
+
+    width_px: float
+    softness_px: float
+    blur_px: float
+    yaw_degrees: float
+    brightness: float
+    covered: float
+
+
+def measure(crop: Array, landmarks_px: Array) -> Quality:
+    """Measure one face.
+
+    Args:
+        crop: (112, 112, 3) uint8, RGB, aligned.
+        landmarks_px: (5, 2) float, in pixels of the photo; see `align`.
+    """
+    gray = cv2.cvtColor(crop, cv2.COLOR_RGB2GRAY)
+    matrix = similarity(landmarks_px)
+    side_px = CROP_PX / math.hypot(matrix[0, 0], matrix[1, 0])
+    softness = softness_px(gray)
+    resampled = _RESAMPLED_PX[0] + _RESAMPLED_PX[1] * CROP_PX / side_px
+    return Quality(
+        width_px=FACE_SHARE * side_px,
+        softness_px=softness,
+        blur_px=math.sqrt(max(0.0, softness**2 - resampled**2)),
+        yaw_degrees=head_pose(landmarks_px)[0] or 0.0,
+        brightness=cv2.mean(gray)[0] / 255,
+        covered=max(
+            float(weights @ part) + bias for part, (weights, bias) in zip(cover_features(gray), _COVER, strict=True)
+        ),
+    )
+
+
+def softness_px(gray: Array) -> float:
+    """Standard deviation of the blur of a crop, (112, 112) uint8, in its pixels; `MAX_BLUR_PX` without edges.
+
+    The energy of the gradients at an edge falls with the inverse of the blur; more blur of known size shows how much.
+    """
+    smoothed = cv2.GaussianBlur(gray, (9, 9), _SMOOTHED_PX)
+    blurred = cv2.GaussianBlur(gray, (19, 19), math.hypot(_SMOOTHED_PX, _REBLUR_PX))
+    ratio = (_gradient_energy(smoothed) + 1e-9) / (_gradient_energy(blurred) + 1e-9)
+    if ratio**2 - 1 < 1e-3:
+        return MAX_BLUR_PX
+    return min(MAX_BLUR_PX, math.sqrt(max(0.0, _REBLUR_PX**2 / (ratio**2 - 1) - _SMOOTHED_PX**2)))
+
+
+def _gradient_energy(gray: Array) -> float:
+    across = cv2.Sobel(gray, cv2.CV_16S, 1, 0, ksize=1)
+    down = cv2.Sobel(gray, cv2.CV_16S, 0, 1, ksize=1)
+    return cv2.norm(across, cv2.NORM_L2SQR) + cv2.norm(down, cv2.NORM_L2SQR)
+
+
+def cover_features(gray: Array) -> list[Array]:
+    """What tells whether eyes and mouth are covered, of a crop (112, 112) uint8: a float32 vector for each part."""
+    small = cv2.resize(gray, (COVER_GRID, COVER_GRID), interpolation=cv2.INTER_AREA).astype(np.float32)
+    mean, contrast = cv2.meanStdDev(small[4:26, 3:25])
+    small = (small - np.float32(mean[0, 0])) / np.float32(contrast[0, 0] + 4)
+    half = (COVER_GRID // 2, COVER_GRID // 2)
+    edges = [
+        cv2.resize(np.abs(cv2.Sobel(small, cv2.CV_32F, dx, 1 - dx, ksize=1)), half, interpolation=cv2.INTER_AREA)
+        for dx in (1, 0)
+    ]
+    return [
+        np.concatenate(
+            [small[top:bottom, 2:26].ravel(), *(edge[top // 2 : (bottom + 1) // 2, 1:13].ravel() for edge in edges)]
+        )
+        for top, bottom in COVER_PARTS.values()
+    ]
+
+
+def head_pose(landmarks_px: Array) -> tuple[float | None, float | None]:
+    """Estimate yaw and pitch in degrees; None if the points do not determine them.
+
+    Orthographic projection of an average head: how far the nose is from the middle of eyes and mouth. With five
+    landmarks, errors are 5 to 10 degrees. The roll has no effect.
+
+    Args:
+        landmarks_px: (5, 2) float, x then y: image-left eye, image-right eye, nose, image-left and -right mouth corner.
+    """
+    left, right, nose, mouth_left, mouth_right = (complex(x, y) for x, y in landmarks_px.tolist())
+    across = (right - left + mouth_right - mouth_left) / 2
+    width = abs(across)
+    if not math.isfinite(width + abs(nose)) or width < 1e-3:
+        return None, None
+    upright = (across / width).conjugate()  # a factor that removes the roll
+    off = (nose - (left + right + mouth_left + mouth_right) / 4) * upright
+    height = ((mouth_left + mouth_right - left - right) / 2 * upright).imag
+    yaw = math.atan2(off.real * _WIDTH_MM, width * _NOSE_MM)
+    pitch = math.atan2(-off.imag * _HEIGHT_MM - height, height * _NOSE_MM) if height > 0 else None
+    return round(math.degrees(yaw), 1), None if pitch is None else round(math.degrees(pitch), 1)
+
+
+def facts() -> dict[str, Any]:
+    """Constants for `app/static/page/local/quality.js`."""
+    return {
+        "ambiguous_below": AMBIGUOUS_BELOW,
+        "face_share": FACE_SHARE,
+        "usual_softness_px": USUAL_SOFTNESS_PX,
+        "usual_yaw": USUAL_YAW,
+        "smoothed_px": _SMOOTHED_PX,
+        "reblur_px": _REBLUR_PX,
+        "max_blur_px": MAX_BLUR_PX,
+        "resampled_px": _RESAMPLED_PX,
+        "nose_mm": _NOSE_MM,
+        "width_mm": _WIDTH_MM,
+        "cover_grid": COVER_GRID,
+        "cover": {part: _FITTED[part] | {"rows": rows} for part, rows in COVER_PARTS.items()},
+    }
+
+
+COVER_FILE: Final = Path(__file__).with_name("cover.json")  # weights and bias per part: `python -m tools.fit_cover`
+_FITTED: Final[dict[str, dict[str, Any]]] = json.loads(COVER_FILE.read_text(encoding="utf-8"))
+_COVER: Final = [(np.array(_FITTED[part]["weights"], np.float32), float(_FITTED[part]["bias"])) for part in COVER_PARTS]

@@ -1,0 +1,114 @@
+"""Properties of faces: pose from landmarks; size, blur, light and covered parts of photos that are made so."""
+
+import json
+import shutil
+import subprocess
+from dataclasses import astuple, replace
+
+import cv2
+import numpy as np
+import pytest
+
+from mien.data import quality
+from mien.data.contract import Array, align, decode
+from mien.data.contract.align import TEMPLATE_PX
+from mien.data.quality import Quality, head_pose, measure
+from tests.support import ROOT
+
+# Eyes, nose tip and mouth corners of an average head, millimeters; x to the right, y down, z away from the camera.
+HEAD_MM = np.array([[-31.5, -34, 26], [31.5, -34, 26], [0, 0, 0], [-25, 36, 22], [25, 36, 22]], np.float64)
+PHOTO = decode((ROOT / "samples" / "photos" / "astronaut.jpg").read_bytes())
+POINTS = np.array([[204, 101], [246, 103], [222, 126], [206, 143], [241, 145]], np.float32)
+
+
+def landmarks(yaw: float, pitch: float, roll: float = 0.0) -> Array:
+    """An average head in a photo, turned by degrees: to the right of the image, upward, clockwise; (5, 2)."""
+    turned = cv2.Rodrigues(np.radians([0.0, -yaw, 0.0]))[0] @ cv2.Rodrigues(np.radians([-pitch, 0.0, 0.0]))[0]
+    rotation = cv2.Rodrigues(np.radians([0.0, 0.0, roll]))[0] @ turned
+    camera = np.array([[1500.0, 0, 320], [0, 1500, 240], [0, 0, 1]])
+    points, _ = cv2.projectPoints(HEAD_MM, cv2.Rodrigues(rotation)[0], np.array([0.0, 0, 900]), camera, None)
+    return points.reshape(5, 2).astype(np.float32)
+
+
+@pytest.mark.parametrize(("yaw", "pitch"), [(0, 0), (25, 0), (-40, 0), (0, 20), (0, -15), (20, 10)])
+@pytest.mark.parametrize("roll", [0, 30, -90, 180])
+def test_the_pose_of_a_projected_head_is_found(yaw: float, pitch: float, roll: float) -> None:
+    found_yaw, found_pitch = head_pose(landmarks(yaw, pitch, roll))
+    assert found_yaw == pytest.approx(yaw, abs=3)
+    assert found_pitch == pytest.approx(pitch, abs=3)
+
+
+def test_points_without_a_pose_give_none() -> None:
+    assert head_pose(np.zeros((5, 2), np.float32)) == (None, None)
+    assert head_pose(np.full((5, 2), np.nan, np.float32)) == (None, None)
+
+
+def of(photo: Array, points: Array = POINTS) -> Quality:
+    return measure(align(photo, points), points)
+
+
+def test_the_size_is_that_in_the_photo_and_explains_the_blur_of_a_small_face() -> None:
+    large, small = of(PHOTO), of(cv2.resize(PHOTO, None, fx=0.15, fy=0.15, interpolation=cv2.INTER_AREA), POINTS * 0.15)
+    assert small.width_px == pytest.approx(0.15 * large.width_px)
+    assert 70 < large.width_px < 110
+    assert small.softness_px > large.softness_px + 1
+    assert small.blur_px < 0.8
+
+
+@pytest.mark.parametrize("sigma", [2.0, 3.0, 5.0])
+def test_the_blur_of_a_face_is_measured_whatever_its_contrast(sigma: float) -> None:
+    blurred = cv2.GaussianBlur(PHOTO, (0, 0), sigma)
+    measured = of(blurred).softness_px
+    assert measured == pytest.approx(sigma * 112 / (of(PHOTO).width_px / 0.8), rel=0.3)
+    assert of(blurred // 3 + 60).softness_px == pytest.approx(measured, rel=0.1)
+
+
+def test_a_face_without_edges_is_as_blurred_as_can_be() -> None:
+    assert measure(np.full((112, 112, 3), 90, np.uint8), np.array(TEMPLATE_PX)).softness_px == quality.MAX_BLUR_PX
+
+
+def test_brightness_is_the_mean_luminance() -> None:
+    assert of(PHOTO // 10).brightness == pytest.approx(of(PHOTO).brightness / 10, abs=0.01)
+
+
+def covered(part: str) -> Array:
+    """The photo with a brown object over eyes or mouth."""
+    photo = PHOTO.copy()
+    top, bottom = (88, 116) if part == "eyes" else (132, 160)
+    cv2.rectangle(photo, (180, top), (268, bottom), (120, 80, 60), -1)
+    return photo
+
+
+@pytest.mark.parametrize("part", ["eyes", "mouth"])
+def test_an_object_over_eyes_or_mouth_is_told_from_a_free_face(part: str) -> None:
+    assert of(PHOTO).covered < 0 < of(covered(part)).covered
+
+
+SCRIPT = """
+import { measure } from "%s/app/static/page/local/quality.js";
+const { facts, faces } = JSON.parse(require("fs").readFileSync(0, "utf8"));
+const all = faces.map(({ data, points }) => measure({ width: 112, height: 112, data }, points, facts));
+console.log(JSON.stringify(all.map(Object.values)));
+"""
+
+
+def test_the_browser_measures_the_same() -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("node is not installed: app/static/page/local/quality.js is not compared")
+    photos = [PHOTO, cv2.GaussianBlur(PHOTO, (0, 0), 3), PHOTO // 8, covered("eyes"), covered("mouth")]
+    crops = [align(photo, POINTS) for photo in photos]
+    faces = [
+        {"data": np.dstack([crop, np.full((112, 112), 255, np.uint8)]).ravel().tolist(), "points": POINTS.tolist()}
+        for crop in crops
+    ]
+    facts = {"crop": {"px": 112, "template_px": TEMPLATE_PX, "min_spread_px": 1}, "quality": quality.facts()}
+    script = SCRIPT.replace("require(", "(await import('node:module')).createRequire(import.meta.url)(") % ROOT.as_uri()
+    done = subprocess.run(
+        [node, "--input-type=module", "--eval", script],
+        input=json.dumps({"facts": facts, "faces": faces}), capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    for row, crop in zip(json.loads(done.stdout), crops, strict=True):
+        expected = measure(crop, POINTS)
+        assert row == pytest.approx(astuple(replace(expected, yaw_degrees=row[3])), abs=0.05)
+        assert row[3] == pytest.approx(expected.yaw_degrees, abs=0.06)
