@@ -171,7 +171,9 @@ class View:
         found = self._db.execute("SELECT jpeg FROM thumbs WHERE item=? AND face=?", (row, face)).fetchone()
         return None if found is None else bytes(found[0])
 
-    def least_confident(self, label: str, reason: str) -> Iterator[tuple[int, int, str, int, str, float, str | None]]:
+    def least_confident(
+        self, label: str, reason: str = ""
+    ) -> Iterator[tuple[int, int, str, int, str, float, str | None]]:
         """Row, face, name, frame, label, confidence and hash of faces, least confident first.
 
         With this label and this reason for doubt; "" is any.

@@ -39,6 +39,7 @@ def face(number: int) -> LabeledFace:
         confidence,
         uncertain=confidence < 0.5,
         roll_degrees=0.0,
+        flaws=("small",) if side < 24 else (),
         sharpness=99.0,
         thumb=thumb,
     )

@@ -138,7 +138,7 @@ def test_filters_are_in_the_address_and_survive_a_reload(review: Page) -> None:
     )
     review.select_option("#label", labels[1])
     review.select_option("#state", "all")
-    assert f"label={labels[1]}&state=all" in review.url
+    assert f"label={labels[1]}&reason=&state=all" in review.url
     shown = review.locator(".card").count()
     review.reload()
     review.wait_for_selector("[aria-selected=true]")
@@ -177,7 +177,7 @@ def test_on_a_phone_every_button_is_in_view_and_works(
 
 def test_buttons_are_reachable_by_tab_and_enter_presses_the_focused_one(review: Page, out: Path) -> None:
     review.wait_for_selector("[aria-selected=true]")
-    for _ in range(4):  # at most: two filters, the selected face, the first button
+    for _ in range(5):  # at most: three filters, the selected face, the first button
         review.keyboard.press("Tab")
         if review.evaluate("document.activeElement.dataset.label") == "surprise":
             break
