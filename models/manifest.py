@@ -123,21 +123,24 @@ class Reason(StrictModel):
 
 
 class Softening(StrictModel):
-    """Increase of the temperature for blurred and turned faces, which keeps their label."""
+    """Increase of the temperature for blurred, turned and covered faces, which keeps their label."""
 
-    per_px: float = Field(ge=0, description=f"per pixel of blur beyond {USUAL_SOFTNESS_PX}")
-    per_degree: float = Field(ge=0, description=f"per degree of yaw beyond {USUAL_YAW}")
+    per_px: float = Field(0.0, description=f"per pixel of softness beyond {USUAL_SOFTNESS_PX}")
+    per_blur_px: float = Field(0.0, description="per pixel of the blur that the size does not explain; may be negative")
+    per_degree: float = Field(0.0, description=f"per degree of yaw beyond {USUAL_YAW}")
+    per_covered: float = Field(0.0, description="per unit of the log odds that eyes or mouth are covered, above 0")
 
     @staticmethod
-    def beyond(quality: Quality) -> tuple[float, float]:
-        """Blur in pixels and yaw in degrees beyond the usual."""
-        return max(0.0, quality.softness_px - USUAL_SOFTNESS_PX), max(0.0, abs(quality.yaw_degrees) - USUAL_YAW)
+    def beyond(quality: Quality) -> tuple[float, float, float, float]:
+        """What the slopes, in their order, are multiplied with."""
+        softness_px, yaw = quality.softness_px - USUAL_SOFTNESS_PX, abs(quality.yaw_degrees) - USUAL_YAW
+        return max(0.0, softness_px), quality.blur_px, max(0.0, yaw), max(0.0, quality.covered)
 
     def soften(self, probabilities: Array, quality: Quality) -> Array:
         """Probabilities (K,) of a face at its temperature, relative to that of the others."""
-        px, degrees = self.beyond(quality)
-        factor = 1 + self.per_px * px + self.per_degree * degrees
-        if factor == 1:
+        slopes = (self.per_px, self.per_blur_px, self.per_degree, self.per_covered)
+        factor = 1 + sum(slope * value for slope, value in zip(slopes, self.beyond(quality), strict=True))
+        if factor <= 1:
             return probabilities
         powers = probabilities ** (1 / factor)
         softened: Array = (powers / powers.sum()).astype(probabilities.dtype)

@@ -124,7 +124,7 @@ def drawn_conditions(*, per_px: float = 0.0, **limits: float) -> Conditions:
     reasons = {name: Reason(limit=limit, faces=9, accuracy=share, agreement=share) for name, limit in limits.items()}
     return Conditions(
         data="drawn", split="valid", faces=9, command="", accuracy=share, conditions={}, reasons=reasons,
-        softening=Softening(per_px=per_px, per_degree=0.0), certain_share=0.5, certain=share, certain_unsoftened=share,
+        softening=Softening(per_px=per_px), certain_share=0.5, certain=share, certain_unsoftened=share,
     )  # fmt: skip
 
 

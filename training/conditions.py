@@ -1,8 +1,8 @@
 """Accuracy of a model as a function of the conditions of a photo, and the limits of the reasons for doubt.
 
 `mien export` measures them on faces of the validation split that are degraded step by step, and states them in manifest
-and card. From the same faces, it fits by how much the probabilities of blurred and turned faces must be softened to be
-as right as they say: a linear increase of the temperature with blur and yaw, which changes no label.
+and card. From the same faces, it fits by how much the probabilities of blurred, turned and covered faces must be
+softened to be as right as they say: a linear increase of the temperature, which changes no label.
 """
 
 import math
@@ -24,6 +24,7 @@ from mien.training.loop import metrics
 from mien.training.robustness import corrupt
 
 FACES: Final = 1000
+_OBJECTS: Final = "objects over eyes or mouth"
 STRENGTHS: Final = {  # from mild to strong
     "face width, px": (32, 26, 19, 13, 10, 6.5),
     "blur, sigma in px": (1.0, 2.0, 3.0, 4.0, 6.0),
@@ -34,7 +35,7 @@ STRENGTHS: Final = {  # from mild to strong
     "mouth covered, share": (0.2, 0.4, 0.7, 1.0),
     "roll, degrees": (10, 20, 30, 45),
     "landmark error, share of eye distance": (0.05, 0.1, 0.15),
-    "objects over eyes or mouth": (1.0,),
+    _OBJECTS: (1.0, 2.0, 3.0, 4.0),  # numbers of random objects, not strengths
 }
 # Reason for doubt: the condition that shows it, and the property that tells it.
 _SHOWN_BY: Final[dict[str, tuple[str, Callable[[Quality], float]]]] = {
@@ -42,7 +43,7 @@ _SHOWN_BY: Final[dict[str, tuple[str, Callable[[Quality], float]]]] = {
     "blurred": ("blur, sigma in px", lambda quality: quality.blur_px),
     "turned": ("yaw, degrees", lambda quality: abs(quality.yaw_degrees)),
     "dark": ("brightness", lambda quality: quality.brightness),
-    "covered": ("objects over eyes or mouth", lambda quality: quality.covered),
+    "covered": (_OBJECTS, lambda quality: quality.covered),
 }
 _LOWER_IS_WORSE: Final = ("small", "dark")
 _DRAWS: Final = 3  # random degradations of each face
@@ -90,8 +91,9 @@ def degrade(crop: Array, condition: str, strength: float, *, seed: int) -> tuple
     if kind == "brightness":  # less light, and the noise of a camera
         darker = crop * min(1.0, strength / (crop.mean() / 255)) + rng.normal(0, _NOISE_STD, crop.shape[:2])[..., None]
         return np.clip(np.rint(darker), 0, 255).astype(np.uint8), template
-    if kind == "objects over eyes or mouth":
-        return cover(crop, "eyes" if seed % 2 else "mouth", rng), template
+    if condition == _OBJECTS:
+        rng = np.random.default_rng((seed, int(strength)))
+        return cover(crop, "eyes" if (seed + strength) % 2 else "mouth", rng), template
     return corrupt(crop, condition, strength if seed % 2 or kind != "roll" else -strength, seed=seed), template
 
 
@@ -164,7 +166,8 @@ def measure_conditions(manifest: Manifest, classify: Callable[[Array], Array], f
     steps = {condition: [step(condition, strength) for strength in STRENGTHS[condition]] for condition in STRENGTHS}
     # The softening is fitted on one half of the faces, and its results are of the other half.
     fitted = np.random.default_rng(1).permutation(count) % 2 == 0
-    taught = [original, *(one for reason in ("small", "blurred", "turned") for one in steps[_SHOWN_BY[reason][0]])]
+    softened_for = (_SHOWN_BY[reason][0] for reason in ("small", "blurred", "turned", "covered"))
+    taught = [original, *(one for condition in softened_for for one in steps[condition])]
     softening = fit_softening(taught, labels, fitted)
     conditions = {}
     for condition, part in steps.items():
@@ -176,8 +179,8 @@ def measure_conditions(manifest: Manifest, classify: Callable[[Array], Array], f
         before = np.concatenate([one.probabilities[~fitted] for one in part])
         after = np.concatenate([_softened(one, softening)[~fitted] for one in part])
         conditions[condition] = Condition(
-            minus_5=_crossing(values, right, 0.05),
-            minus_15=_crossing(values, right, 0.15),
+            minus_5=None if condition == _OBJECTS else _crossing(values, right, 0.05),
+            minus_15=None if condition == _OBJECTS else _crossing(values, right, 0.15),
             measured=tuple((round(value, 3), _share(row)) for value, row in zip(values[1:], right[1:], strict=True)),
             ece_unsoftened=_ece(before, tested),
             ece=_ece(after, tested),
@@ -249,11 +252,12 @@ def fit_softening(steps: Sequence[Step], labels: Array, fitted: Array) -> Soften
     beyond = np.array([Softening.beyond(face) for face in faces])
 
     def loss(slopes: Array) -> float:
-        log_probabilities = log_softmax(logs / (1 + beyond @ slopes)[:, None], axis=1)
+        log_probabilities = log_softmax(logs / np.maximum(1, 1 + beyond @ slopes)[:, None], axis=1)
         return float(-log_probabilities[np.arange(len(actual)), actual].mean())
 
-    per_px, per_degree = minimize(loss, (0.1, 0.001), bounds=((0, 5), (0, 1)), method="L-BFGS-B").x
-    return Softening(per_px=round(float(per_px), 4), per_degree=round(float(per_degree), 5))
+    bounds = ((0, 5), (-5, 5), (0, 1), (0, 5))
+    slopes = minimize(loss, (0.1, 0.0, 0.001, 0.01), bounds=bounds, method="L-BFGS-B").x
+    return Softening.model_validate(dict(zip(Softening.model_fields, np.round(slopes, 5).tolist(), strict=True)))
 
 
 def _softened(step: Step, softening: Softening) -> Array:

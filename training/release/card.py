@@ -5,7 +5,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from mien.data.quality import USUAL_SOFTNESS_PX, USUAL_YAW
 from mien.data.readers.base import readers
 from mien.models.manifest import Interval, Manifest, Reason, SplitMetrics
 from mien.training.wording import interval, most_confused, percent
@@ -96,10 +95,9 @@ def _conditions(manifest: Manifest) -> list[str]:
         f"## Conditions\n\nOf {measured.faces:,} random faces of {measured.data} {measured.split}, "
         f"{interval(measured.accuracy, 1)} % are labeled correctly (balanced). They were degraded step by step "
         f"(`{measured.command}`): the value at which accuracy is 5 and 15 points lower, with 95 % intervals, and the "
-        "ECE in %, without and with softening. Softening raises the temperature of blurred and turned faces "
-        f"(by {measured.softening.per_px:.2f} per pixel of blur beyond {USUAL_SOFTNESS_PX}, and "
-        f"{measured.softening.per_degree:.3f} per degree of yaw beyond {USUAL_YAW:.0f}); it was fitted on half of the "
-        "faces, and the ECE is of the others. A width is that of the face's box; blur is measured in pixels of the "
+        "ECE in %, without and with softening. Softening (`softening` in the manifest) raises the temperature of a "
+        "face with its blur, its yaw and how covered eyes or mouth look, and keeps its label; it was fitted on half of "
+        "the faces, and the ECE is of the others. A width is that of the face's box; blur is measured in pixels of the "
         "crop beyond what the size explains.\n\n"
         "| condition | minus 5 points | minus 15 points | ECE without | ECE |\n| --- | --- | --- | --- | --- |\n"
         + rows,

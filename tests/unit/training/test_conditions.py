@@ -1,6 +1,5 @@
 """Accuracy under degradation: strengths, limits with their intervals, and softening that makes confidence true."""
 
-import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import numpy as np
 import pytest
 
 from mien.data.quality import measure
-from mien.models.manifest import Softening, read_manifest
+from mien.models.manifest import read_manifest
 from mien.training import conditions
 from mien.training.conditions import STRENGTHS, Step, degrade, fit_softening, measure_conditions
 from mien.training.faces import read_faces
@@ -24,7 +23,8 @@ def test_a_stronger_degradation_changes_more(condition: str) -> None:
     results = [degrade(FACE, condition, strength, seed=1)[0] for strength in STRENGTHS[condition]]
     changes = [float(np.abs(crop.astype(int) - FACE).mean()) for crop in results]
     assert {(crop.shape, crop.dtype.name) for crop in results} == {((112, 112, 3), "uint8")}
-    assert 0 < changes[0] <= changes[-1]
+    assert changes[0] > 0
+    assert condition == conditions._OBJECTS or changes[0] < changes[-1]
 
 
 @pytest.mark.parametrize("yaw", [-45, 20, 60])
@@ -85,4 +85,3 @@ def test_all_conditions_of_a_model_are_measured(artifact: Path, tmp_path: Path) 
     assert dark.accuracy.value < 0.5
     assert dark.detected is not None
     assert dark.detected.value > 0.9
-    assert measured.softening == Softening(per_px=0, per_degree=0) or math.isfinite(measured.softening.per_px)

@@ -26,9 +26,10 @@ export function reasonsOf({ width, blur, yaw, brightness, covered }, limits) {
   return Object.keys(beyond).filter((reason) => beyond[reason]); // a missing limit is undefined: never beyond
 }
 
-/** Softer probabilities of blurred and turned faces: Softening of models/manifest.py. */
-export function soften(row, { softness, yaw }, { usual_softness_px: usualPx, usual_yaw: usualYaw, softening }) {
-  const factor = 1 + softening.per_px * Math.max(0, softness - usualPx) + softening.per_degree * Math.max(0, Math.abs(yaw) - usualYaw);
+/** Softer probabilities of blurred, turned and covered faces: Softening of models/manifest.py. */
+export function soften(row, { softness, blur, yaw, covered }, { usual_softness_px: usualPx, usual_yaw: usualYaw, softening }) {
+  const beyond = { per_px: softness - usualPx, per_blur_px: blur, per_degree: Math.abs(yaw) - usualYaw, per_covered: covered };
+  const factor = Math.max(1, Object.entries(beyond).reduce((sum, [name, value]) => sum + softening[name] * Math.max(0, value), 1));
   const powers = row.map((value) => value ** (1 / factor));
   const sum = powers.reduce((total, power) => total + power, 0);
   return powers.map((power) => power / sum);
@@ -39,8 +40,10 @@ function grayOf({ data }) {
 }
 
 function softnessOf(gray, px, { smoothed_px: first, reblur_px: more, max_blur_px: most }) {
-  const smoothed = energyOf(gaussian(gray, px, first, 4), px) + 1e-9;
-  const blurred = energyOf(gaussian(gray, px, Math.hypot(first, more), 9), px) + 1e-9;
+  const side = px / 2;
+  const half = means(gray, px, side).map((value) => Math.floor(value + 0.5)); // as OpenCV rounds the mean of 2x2 pixels
+  const smoothed = energyOf(gaussian(half, side, first / 2, 2), side) + 1e-9;
+  const blurred = energyOf(gaussian(half, side, Math.hypot(first, more) / 2, 5), side) + 1e-9;
   const excess = (smoothed / blurred) ** 2 - 1;
   return excess < 1e-3 ? most : Math.min(most, Math.sqrt(Math.max(0, more ** 2 / excess - first ** 2)));
 }
