@@ -70,7 +70,7 @@ def grad_cam(class_maps: Tensor, logits: Tensor) -> Tensor:
         class_maps: (B, classes, H, W), see `class_activation_maps`.
         logits: (B, classes).
     Returns: (B, H, W) float32, rows from the top; maps sum to 1 and are uniform if nothing speaks for the class.
-    Source: Selvaraju et al. 2017, section 3.1; for a weight per position (MobileFaceNet), Draelos and Carin 2020.
+    Source: Selvaraju et al. 2017, section 3.1; for a weight per position (MobileFaceNet), Draelos et al. 2020.
     """
     predicted = logits.argmax(dim=-1)[:, None, None, None].expand(-1, 1, *class_maps.shape[2:])
     positive = class_maps.gather(1, predicted).squeeze(1).relu() + 1e-6
