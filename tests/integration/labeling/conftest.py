@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -23,11 +23,20 @@ class Mien:
     """Starts `mien` with a test's artifact and the embedded detector."""
 
     environment: dict[str, str]
+    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def start(self, *arguments: str | Path, stdin: int | None = None) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "mien", *map(str, arguments)]
         pipe = subprocess.PIPE
-        return subprocess.Popen(command, cwd=ROOT, env=self.environment, stdin=stdin, stdout=pipe, stderr=pipe)
+        process = subprocess.Popen(command, cwd=ROOT, env=self.environment, stdin=stdin, stdout=pipe, stderr=pipe)
+        self.started.append(process)
+        return process
+
+    def end(self) -> None:
+        """End the processes that still run, and close their pipes."""
+        for process in self.started:
+            with process:  # waits, and closes the pipes
+                process.kill()
 
     def __call__(self, *arguments: str | Path, given: bytes | None = None) -> Result:
         """Call the program in this process, which is faster; `start` creates a separate process."""
@@ -37,9 +46,11 @@ class Mien:
 
 
 @pytest.fixture
-def mien(artifact: Path) -> Mien:
+def mien(artifact: Path) -> Iterator[Mien]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MIEN_")}
-    return Mien(environment | {"MIEN_MODEL": str(artifact), "MIEN_DETECTOR": "builtin", "MIEN_DEVICE": "cpu"})
+    program = Mien(environment | {"MIEN_MODEL": str(artifact), "MIEN_DETECTOR": "builtin", "MIEN_DEVICE": "cpu"})
+    yield program
+    program.end()
 
 
 @pytest.fixture
