@@ -106,6 +106,7 @@ def test_a_recording_outlives_a_reload_until_it_is_saved(open_tab: Open, tmp_pat
     tab.page.reload()
     tab.wait_until_ready()
     tab.page.click("#unsaved-open")
+    tab.page.wait_for_selector("#summary-plots h3")  # read from the browser's storage
     assert tab.page.locator("#summary-plots h3").all_inner_texts() == ["1\nPerson 1"]
     tab.page.click("#summary-close")
     assert tab.page.is_visible("#unsaved"), "closing is not deleting"
