@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Final, Literal
@@ -58,6 +59,12 @@ class Job:
         return member or self.names.get(first, first)
 
 
+@lru_cache(maxsize=1_000)
+def _read(path: Path, _version: tuple[int, int]) -> Job:
+    """Read a `job.json`, once for each time that it was replaced: the queue is looked at several times a second."""
+    return Job(**json.loads(path.read_text(encoding="utf-8")))
+
+
 class Jobs:
     """The jobs of a folder, which all worker processes share."""
 
@@ -90,7 +97,9 @@ class Jobs:
     def get(self, job_id: str) -> Job:
         """A job by its id. Raises: NoSuchJob."""
         try:
-            return Job(**json.loads((self._folder / uuid.UUID(job_id).hex / "job.json").read_text(encoding="utf-8")))
+            path = self._folder / uuid.UUID(job_id).hex / "job.json"
+            file = path.stat()
+            return _read(path, (file.st_ino, file.st_mtime_ns))
         except (OSError, ValueError) as error:
             raise NoSuchJob(f"no job {job_id[:40]}: it has expired, or was deleted") from error
 
@@ -162,14 +171,16 @@ class Jobs:
         """The next job, after removing expired ones; a running one was interrupted by the end of its process."""
         now = time.time()
         jobs = []
-        for job in self._jobs():
-            if job.state not in ENDED:
-                jobs.append(job)
-            elif job.ended is not None and now - job.ended > self._settings.job_expiry_s:
-                shutil.rmtree(self._folder / job.id, ignore_errors=True)
         for folder in self._folder.iterdir():
-            upload = folder.is_dir() and not (folder / "job.json").exists()
-            if upload and now - folder.stat().st_mtime > _UPLOAD_EXPIRY_S:
+            try:
+                job = self.get(folder.name)
+            except NoSuchJob:  # an upload, or the lock
+                expired = folder.is_dir() and now - folder.stat().st_mtime > _UPLOAD_EXPIRY_S
+            else:
+                expired = job.ended is not None and now - job.ended > self._settings.job_expiry_s
+                if job.state not in ENDED:
+                    jobs.append(job)
+            if expired:
                 shutil.rmtree(folder, ignore_errors=True)
         return min(
             jobs, key=lambda job: (job.state == "queued", served.get(job.client, 0.0), job.created), default=None
