@@ -64,8 +64,7 @@ def draw_sample(out: Path, count: int) -> list[Correction]:
     faces are those with the smallest hashes, so the draw is repeatable.
     """
     path = out / REVIEWS / SAMPLE
-    if path.exists():
-        faces = [Correction(**values) for values in json.loads(path.read_text(encoding="utf-8"))["faces"]]
+    if faces := _read_sample(path):
         if len(faces) != count:
             raise LabelingError(
                 f"{path} has a sample of {len(faces)} faces: add --sample {len(faces)}, or remove the folder {REVIEWS} "
@@ -83,6 +82,12 @@ def draw_sample(out: Path, count: int) -> list[Correction]:
     drawn = [face for _, face in sorted(itertools.chain(*smallest.values()), key=lambda pair: pair[0])]
     write_atomic(path, json.dumps({"faces": [asdict(face) for face in drawn]}, ensure_ascii=False))
     return drawn
+
+
+def _read_sample(path: Path) -> list[Correction]:
+    if not path.exists():
+        return []
+    return [Correction(**values) for values in json.loads(path.read_text(encoding="utf-8"))["faces"]]
 
 
 def _strata(counts: dict[str, int], total: int) -> dict[str, int]:
@@ -113,12 +118,11 @@ def measure(out: Path) -> list[Kappa]:
 
     Raises: LabelingError, if there is no sample, or if statsmodels is not installed.
     """
-    path = out / REVIEWS / SAMPLE
-    if not path.exists():
+    faces = _read_sample(out / REVIEWS / SAMPLE)
+    if not faces:
         raise LabelingError(f"{out} has no sample: mien review {out} --sample 200 --reviewer NAME")
     if importlib.util.find_spec("statsmodels") is None:
         raise LabelingError("agreement: statsmodels is not installed. Run `pip install statsmodels`.")
-    faces = [Correction(**values) for values in json.loads(path.read_text(encoding="utf-8"))["faces"]]
     reviewers = {path.stem: Corrections(out, path.stem) for path in sorted((out / REVIEWS).glob("*.jsonl"))}
     ratings = {name: [corrections.label_of(face) for face in faces] for name, corrections in reviewers.items()}
     groups: list[tuple[str, ...]] = list(itertools.combinations([*ratings, MODEL], 2))

@@ -5,9 +5,8 @@ whose box overlaps the box of the decision by at least `MIN_IOU`. The last line 
 """
 
 import json
-import os
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +15,7 @@ from mien.app.inference.detect.base import iou
 from mien.app.inference.pipeline import LabeledFace
 from mien.app.labeling.files import CORRECTIONS, REVIEWS, LabelingError
 from mien.app.labeling.records import Result
+from mien.app.labeling.review.decisions_file import append_line, read_lines
 from mien.data.contract import EIGHT_LABELS
 
 NOT_A_FACE: Final = "not_a_face"
@@ -79,14 +79,10 @@ class Corrections:
             self._clear()
         if size == self._bytes:
             return
-        with self._path.open("rb") as file:
-            file.seek(self._bytes)
-            for line in file:
-                if not line.endswith(b"\n"):
-                    return  # truncated by a kill and never acknowledged
-                self._lines += 1
-                self._apply(self._parse(line))
-                self._bytes += len(line)
+        for line in read_lines(self._path, self._bytes):
+            self._lines += 1
+            self._apply(self._parse(line))
+            self._bytes += len(line)
 
     def _parse(self, line: bytes) -> Correction:
         try:
@@ -113,12 +109,7 @@ class Corrections:
 
     def append(self, correction: Correction) -> None:
         """Append a decision to the file and sync it to disk."""
-        self._path.parent.mkdir(exist_ok=True)
-        drop_cut_line(self._path)
-        with self._path.open("ab") as file:
-            file.write(json.dumps(asdict(correction), ensure_ascii=False).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        append_line(self._path, correction)
         self.refresh()
 
     def has(self, sha256: str | None, frame: int) -> bool:
@@ -150,17 +141,6 @@ def _matches(corrections: list[Correction], faces: Iterable[LabeledFace]) -> Ite
         if overlap >= MIN_IOU and not used & {id(correction), id(face)}:
             used |= {id(correction), id(face)}
             yield correction, face
-
-
-def drop_cut_line(path: Path) -> None:
-    """Remove a truncated last line, which would corrupt the next one."""
-    if not path.exists() or path.stat().st_size == 0:
-        return
-    with path.open("rb") as file:
-        file.seek(-1, os.SEEK_END)
-        if file.read(1) == b"\n":
-            return
-    os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
 
 
 def decision(image: Result, face: int, label: str) -> Correction:

@@ -4,9 +4,8 @@ An edit names faces by frame and box, like corrections of labels, so it stays wi
 """
 
 import json
-import os
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -15,7 +14,8 @@ from mien.app.inference.detect.base import iou
 from mien.app.inference.pipeline import LabeledFace
 from mien.app.labeling.files import PEOPLE, LabelingError
 from mien.app.labeling.records import Result
-from mien.app.labeling.review.corrections import MIN_IOU, drop_cut_line
+from mien.app.labeling.review.corrections import MIN_IOU
+from mien.app.labeling.review.decisions_file import append_line, read_lines
 
 Action = Literal["merge", "split", "name", "undo"]
 MAX_NAME: Final = 80
@@ -51,11 +51,7 @@ class People:
         """Read the file. Raises: LabelingError, naming an invalid line."""
         self._path = out / PEOPLE
         self._edits: dict[str, list[Edit]] = {}
-        if not self._path.exists():
-            return
-        for number, line in enumerate(self._path.read_bytes().splitlines(keepends=True), start=1):
-            if not line.endswith(b"\n"):
-                return  # truncated by a kill and never acknowledged
+        for number, line in enumerate(read_lines(self._path), start=1):
             try:
                 values = json.loads(line)
                 anchors = {name: _parsed(values[name]) for name in ("who", "other") if values.get(name)}
@@ -78,11 +74,7 @@ class People:
 
     def append(self, edit: Edit) -> None:
         """Append an edit to the file and sync it to disk."""
-        drop_cut_line(self._path)
-        with self._path.open("ab") as file:
-            file.write(json.dumps(asdict(edit), ensure_ascii=False).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        append_line(self._path, edit)
         self._apply(edit)
 
 

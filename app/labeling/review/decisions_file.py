@@ -1,0 +1,32 @@
+"""Files of people's decisions: one JSON object per line, only appended to, each line on the disk before it counts."""
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+
+def read_lines(path: Path, offset: int = 0) -> Iterator[bytes]:
+    """Lines from an offset in bytes, without a last one that a kill truncated and that was never acknowledged."""
+    if path.exists():
+        with path.open("rb") as file:
+            file.seek(offset)
+            yield from (line for line in file if line.endswith(b"\n"))
+
+
+def append_line(path: Path, record: "DataclassInstance") -> None:
+    """Append a record and sync it to disk."""
+    path.parent.mkdir(exist_ok=True)
+    with path.open("a+b") as file:
+        if file.tell():
+            file.seek(-1, os.SEEK_END)
+            if file.read() != b"\n":  # truncated: it would corrupt the new line
+                file.truncate(path.read_bytes().rfind(b"\n") + 1)
+        file.write(json.dumps(asdict(record), ensure_ascii=False).encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
