@@ -20,4 +20,3 @@ pin agreement.txt pyproject.toml --extra agreement -c requirements/train.txt
 pin test.txt pyproject.toml --extra train --extra triton --extra trace --extra test -c requirements/train.txt -c requirements/ray.txt -c requirements/store.txt -c requirements/agreement.txt
 pin consumers.txt pyproject.toml --extra consumers --extra heic -c requirements/test.txt
 pin build.txt --group pyproject.toml:build -c requirements/test.txt
-pin moto.txt --group pyproject.toml:moto

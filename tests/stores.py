@@ -1,21 +1,23 @@
-"""An S3 server, and a server in front of it that fails and stalls as real stores do, on loopback."""
+"""Servers of stores, and a server in front of one that fails and stalls as real stores do, on loopback."""
 
-import shutil
+import base64
+import hmac
+import json
 import subprocess
+import sys
 import threading
 import time
 import urllib.error
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from urllib.parse import unquote, urlsplit
-
-import pytest
+from urllib.request import Request, urlopen
 
 from tests.serving import free_port
-from tests.support import ROOT
 
 BUCKET = "photos"
 
@@ -66,9 +68,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _forward(self) -> None:
         paged = "&max-keys=2" if "list-type=2" in self.path else ""
         url, headers = self.server.upstream + self.path + paged, {"Authorization": self.headers["Authorization"]}
-        request = urllib.request.Request(url, method=self.command, headers=headers)  # noqa: S310  # loopback
+        request = Request(url, method=self.command, headers=headers)  # noqa: S310  # loopback
         try:
-            with urllib.request.urlopen(request) as response:  # noqa: S310  # loopback
+            with urlopen(request) as response:  # noqa: S310  # loopback
                 self._reply(response.status, response.read(), dict(response.headers))
         except urllib.error.HTTPError as error:
             self._reply(error.code, error.read())
@@ -103,38 +105,67 @@ def faulty_server(upstream: str = "") -> Iterator[Faulty]:
 
 @contextmanager
 def s3_server() -> Iterator[str]:
-    """An S3 server of moto with an empty bucket; skips the test if moto is not installed."""
-    own = ROOT / ".venv-moto" / "bin" / "moto_server"
-    program = str(own) if own.exists() else shutil.which("moto_server")
-    if program is None:
-        pytest.skip("moto_server is not installed: `sh requirements/install.sh .venv-moto moto`. S3 is not tested")
+    """An S3 server of moto with an empty bucket."""
     port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    process = subprocess.Popen(
-        [program, "-H", "127.0.0.1", "-p", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    bucket = Request(f"http://127.0.0.1:{port}/{BUCKET}", method="PUT")
+    with _server([sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], bucket):
+        yield f"http://127.0.0.1:{port}"
+
+
+@contextmanager
+def azure_server(azurite: Path) -> Iterator[dict[str, str]]:
+    """The settings of a server of Azure blobs, the program `azurite`, with an empty container."""
+    # the account and the key of every emulator
+    account, port = "devstoreaccount1", free_port()
+    key = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+    url, headers = (
+        f"http://127.0.0.1:{port}/{account}",
+        {"x-ms-date": formatdate(usegmt=True), "x-ms-version": "2021-12-02"},
     )
+    resource = f"/{account}/{account}/{BUCKET}\nrestype:container"
+    signed = "\n".join(["PUT", *[""] * 11, *(f"{name}:{value}" for name, value in headers.items()), resource])
+    signature = base64.b64encode(hmac.digest(base64.b64decode(key), signed.encode(), "sha256")).decode()
+    headers["Authorization"] = f"SharedKey {account}:{signature}"
+    container = Request(f"{url}/{BUCKET}?restype=container", headers=headers, method="PUT")  # noqa: S310  # loopback
+    options = ("--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry")
+    with _server([azurite, "--blobHost", "127.0.0.1", "--blobPort", str(port), *options], container):
+        yield {
+            "AZURE_STORAGE_ACCOUNT_NAME": account,
+            "AZURE_STORAGE_ACCOUNT_KEY": key,
+            "AZURE_STORAGE_ENDPOINT": url,
+        }
+
+
+def google_settings(url: str, folder: Path) -> dict[str, str]:
+    """Settings of Google Cloud Storage for a server of S3; its client lists and reads with the same requests."""
+    account = folder / "account.json"
+    names = ("client_email", "private_key", "private_key_id")
+    account.write_text(json.dumps(dict.fromkeys(names, "") | {"gcs_base_url": url, "disable_oauth": True}))
+    return {"GOOGLE_SERVICE_ACCOUNT": str(account)}
+
+
+@contextmanager
+def _server(command: list[str | Path], bucket: Request) -> Iterator[None]:
+    """A program that serves from when it has created a bucket."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
     try:
-        _create_bucket(url)
-        yield url
+        while True:
+            try:
+                urlopen(bucket).close()  # noqa: S310  # loopback
+            except OSError:
+                assert process.poll() is None, command
+                assert time.monotonic() < deadline, command
+                time.sleep(0.1)
+            else:
+                break
+        yield
     finally:
         process.terminate()
         process.wait()
 
 
-def _create_bucket(url: str) -> None:
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            urllib.request.urlopen(urllib.request.Request(f"{url}/{BUCKET}", method="PUT"))  # noqa: S310  # loopback
-        except OSError:
-            assert time.monotonic() < deadline, "moto did not start"
-            time.sleep(0.1)
-        else:
-            return
-
-
 def put(url: str, key: str, payload: bytes) -> None:
-    """Store an object in the bucket."""
-    headers = {"Content-Type": "application/octet-stream"}
-    request = urllib.request.Request(f"{url}/{BUCKET}/{key}", payload, headers, method="PUT")  # noqa: S310  # loopback
-    urllib.request.urlopen(request).close()  # noqa: S310
+    """Store an object in the bucket, for requests without credentials as well."""
+    headers = {"Content-Type": "application/octet-stream", "x-amz-acl": "public-read"}
+    urlopen(Request(f"{url}/{BUCKET}/{key}", payload, headers, method="PUT")).close()  # noqa: S310  # loopback

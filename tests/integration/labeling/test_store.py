@@ -1,22 +1,27 @@
-"""Photos in S3 and on a web server: paging, missing, slow and failing objects, resuming, and review."""
+"""Photos in stores and on a web server: paging, missing, slow and failing objects, resuming, and review."""
 
 import json
+import shutil
+import subprocess
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
 from mien.app.labeling import store
 from tests.albums import rows_of, write_photos, write_video
 from tests.integration.labeling.conftest import Mien, tree
-from tests.stores import BUCKET, Faulty, faulty_server, put, s3_server
+from tests.stores import BUCKET, Faulty, azure_server, faulty_server, google_settings, put, s3_server
 
 OUTPUTS = ("--write", "csv,files,annotated,crops,report", "--json-log")
 
 
 @pytest.fixture(scope="module")
 def moto() -> Iterator[str]:
+    pytest.importorskip("moto", reason="moto is not installed: S3 is not tested")
     with s3_server() as url:
         yield url
 
@@ -58,15 +63,12 @@ def s3_mien(mien: Mien, url: str) -> Mien:
         "AWS_SECRET_ACCESS_KEY": "b",
         "AWS_REGION": "eu-west-1",
     }
-    return Mien(mien.environment | settings)
+    return replace(mien, environment=mien.environment | settings)  # ends the processes of both
 
 
 def upload(url: str, folder: Path, prefix: str) -> None:
-    from urllib.parse import quote
-
-    for path in folder.rglob("*"):
-        if path.is_file():
-            put(url, quote(f"{prefix}/{path.relative_to(folder)}"), path.read_bytes())
+    for path in filter(Path.is_file, folder.rglob("*")):
+        put(url, quote(f"{prefix}/{path.relative_to(folder)}"), path.read_bytes())
 
 
 def test_a_bucket_gives_the_rows_of_a_folder_and_a_rerun_labels_nothing(
@@ -90,6 +92,44 @@ def test_a_bucket_gives_the_rows_of_a_folder_and_a_rerun_labels_nothing(
         path.unlink()
     exported = remote("review", tmp_path / "out", "--export", tmp_path / "faces", "--all")
     assert exported.stdout.startswith("8 faces"), exported.stdout
+
+
+def assert_labels_as_a_folder(mien: Mien, remote: Mien, url: str, folder: Path, place: Path) -> None:
+    command = ("--write", "csv,files", "--json-log")
+    assert mien("label", folder, "--out", place / "local", *command).exit_code == 0
+    for new in (8, 0):
+        done = remote("label", url, "--out", place / "out", *command)
+        assert done.exit_code == 0, done.stderr
+        assert json.loads(done.stderr.splitlines()[-1])["new"] == new
+        assert tree(place / "out") == tree(place / "local")
+    listed = remote("label", "--files-from", "-", "--out", place / "list", given=f"{url}/gone.jpg\n".encode())
+    assert listed.exit_code == 3
+    assert rows_of(place / "list")[0]["reason"] == "not_found"
+
+
+def test_google_cloud_storage_gives_the_rows_of_a_folder(mien: Mien, photos: Path, tmp_path: Path, moto: str) -> None:
+    upload(moto, photos, "google")
+    remote = replace(mien, environment=mien.environment | google_settings(moto, tmp_path))
+    assert_labels_as_a_folder(mien, remote, f"gs://{BUCKET}/google", photos, tmp_path)
+
+
+@pytest.mark.registry
+@pytest.mark.timeout(600)
+def test_azure_gives_the_rows_of_a_folder(
+    mien: Mien, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import obstore
+
+    if (npm := shutil.which("npm")) is None:
+        pytest.skip("npm is not installed: Azure is not tested")
+    subprocess.run([npm, "install", "--prefix", tmp_path / "npm", "--ignore-scripts", "azurite@3.35.0"], check=True)
+    with azure_server(tmp_path / "npm" / "node_modules" / ".bin" / "azurite-blob") as settings:
+        for name, value in settings.items():
+            monkeypatch.setenv(name, value)
+        for path in filter(Path.is_file, photos.rglob("*")):
+            obstore.put(store._bucket(f"az://{BUCKET}"), f"azure/{path.relative_to(photos)}", path)
+        remote = replace(mien, environment=mien.environment | settings)
+        assert_labels_as_a_folder(mien, remote, f"az://{BUCKET}/azure", photos, tmp_path)
 
 
 def test_missing_slow_and_failing_objects_are_one_row_each_and_are_retried(
