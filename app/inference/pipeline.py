@@ -58,7 +58,7 @@ class LabeledFace(Face):
     @property
     def reasons(self) -> tuple[str, ...]:
         """Why the label may be wrong: some of `mien.data.quality.REASONS`; empty if none applies."""
-        second, first = np.partition(self.probabilities, -2)[-2:]
+        *_, second, first = sorted(self.probabilities.tolist())
         return (*self.flaws, "ambiguous") if first < AMBIGUOUS_BELOW * second else self.flaws
 
 

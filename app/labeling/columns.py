@@ -7,7 +7,7 @@ from typing import Final, Literal
 from mien.app.inference.pipeline import LabeledFace
 from mien.app.labeling.records import Result, uncertainty
 from mien.app.labeling.view import View
-from mien.data.contract import LABELS, LANDMARKS, by_label
+from mien.data.contract import EIGHT_LABELS, LABELS, LANDMARKS
 from mien.data.quality import REASONS, head_pose
 
 Value = str | int | float | bool | None
@@ -83,15 +83,19 @@ FILE_COLUMNS: Final[tuple[Column, ...]] = (
 )
 
 
+_EMPTY: Final[Row] = dict.fromkeys(column.name for column in FACE_COLUMNS)  # in the order of the table
+_PROBABILITIES: Final = tuple(f"p_{label}" for label in EIGHT_LABELS)
+_POINTS: Final = tuple((f"{point}_x", f"{point}_y") for point in LANDMARKS)
+
+
 def face_rows(view: View) -> Iterator[Row]:
     """One row per face, or one row with an empty `face` for an image without faces."""
     for image in view.images():
-        shared = _image_values(view, image)
+        shared = _EMPTY | _image_values(view, image)
         if not image.faces:
-            yield {column.name: shared.get(column.name) for column in FACE_COLUMNS}
+            yield shared
         for face in image.faces:
-            row = shared | {"face": face.number} | face_values(face)
-            yield {column.name: row.get(column.name) for column in FACE_COLUMNS}
+            yield shared | {"face": face.number} | face_values(face)
 
 
 def _image_values(view: View, image: Result) -> Row:
@@ -124,14 +128,15 @@ def face_values(face: LabeledFace) -> Row:
     x, y, width, height = face.box_px
     values: Row = {"x": round(x, 1), "y": round(y, 1), "width": round(width, 1), "height": round(height, 1)}
     values |= {"label": face.label, "confidence": round(face.confidence, 6), "uncertain": face.uncertain}
-    values["reasons"] = " ".join(face.reasons)
-    values |= {f"p_{label}": round(value, 6) for label, value in by_label(face.probabilities).items()}
-    values |= {"uncertainty": round(uncertainty(face.probabilities), 4), "detection_score": round(face.score, 4)}
-    for point, (point_x, point_y) in zip(LANDMARKS, face.landmarks_px.tolist(), strict=True):
-        values |= {f"{point}_x": round(point_x, 1), f"{point}_y": round(point_y, 1)}
+    probabilities: list[float] = face.probabilities.tolist()
+    for name, probability in zip(_PROBABILITIES, probabilities, strict=False):
+        values[name] = round(probability, 6)
+    values |= {"uncertainty": round(uncertainty(probabilities), 4), "detection_score": round(face.score, 4)}
+    for (name_x, name_y), (point_x, point_y) in zip(_POINTS, face.landmarks_px.tolist(), strict=True):
+        values[name_x], values[name_y] = round(point_x, 1), round(point_y, 1)
     yaw, pitch = head_pose(face.landmarks_px)
-    values |= {"roll": round(face.roll_degrees, 1), "sharpness": round(face.sharpness, 1)}
-    values |= {"yaw": yaw, "pitch": pitch}
+    values |= {"roll": round(face.roll_degrees, 1), "sharpness": round(face.sharpness, 1), "yaw": yaw, "pitch": pitch}
+    values["reasons"] = " ".join(face.reasons)
     return values
 
 

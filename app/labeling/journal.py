@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import re
+import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -435,7 +436,7 @@ def _is_done(status: str | None, on_disk: int, images: int) -> bool:
 def _face_values(face: LabeledFace) -> tuple[object, ...]:
     return (
         face.number,
-        np.asarray(face.box_px, "<f8").tobytes(),
+        struct.pack("<4d", *face.box_px),
         np.asarray(face.landmarks_px, "<f4").tobytes(),
         float(face.score),
         np.asarray(face.probabilities, "<f4").tobytes(),

@@ -1,9 +1,9 @@
 """The two records of labeling: an input, and its result with its faces."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
-
-import numpy as np
 
 from mien.app.inference.pipeline import LabeledFace
 from mien.data.contract import Array
@@ -85,10 +85,9 @@ class Result:
         return self.input.frame if self.input.is_frame else None
 
 
-def uncertainty(probabilities: Array) -> float:
+def uncertainty(probabilities: Sequence[float]) -> float:
     """Normalized entropy of the probabilities: 0 if one label is certain, 1 if all are equal."""
-    p = np.clip(np.asarray(probabilities, dtype=np.float64), 1e-12, 1.0)
-    return float(-(p * np.log(p)).sum() / np.log(len(probabilities)))
+    return sum(-p * math.log(p) for p in probabilities if 0 < p < 1) / math.log(len(probabilities))
 
 
 def images_of(statuses: dict[str, int]) -> int:

@@ -5,6 +5,7 @@ Rows are streamed, so memory does not depend on the number of images.
 
 import json
 import sqlite3
+import struct
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
@@ -253,7 +254,7 @@ class View:
 def _face(row: tuple[Any, ...]) -> LabeledFace:
     number, box, landmarks, score, probabilities, label, confidence, uncertain, roll, sharpness, reasons = row
     return LabeledFace(
-        box_px=Box(*np.frombuffer(box, "<f8").tolist()),
+        box_px=Box(*struct.unpack("<4d", box)),
         landmarks_px=np.frombuffer(landmarks, "<f4").reshape(5, 2),
         score=score,
         probabilities=np.frombuffer(probabilities, "<f4"),

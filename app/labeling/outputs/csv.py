@@ -1,10 +1,10 @@
 """`labels.csv`: one row per face, UTF-8, for spreadsheets and data frames."""
 
 import csv
-from collections.abc import Iterable, Sequence
-from typing import IO, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import IO, Any, Final
 
-from mien.app.labeling.columns import FACE_COLUMNS, Column, Row, Value, face_rows
+from mien.app.labeling.columns import FACE_COLUMNS, Column, Row, face_rows
 from mien.app.labeling.outputs import open_output
 from mien.app.labeling.view import View
 
@@ -21,11 +21,27 @@ def render(view: View) -> None:
 
 def write_csv(view: View, file: IO[str], columns: Sequence[Column], rows: Iterable[Row]) -> None:
     """Write a table with a header and line feeds as line endings."""
-    formula = _FORMULA if view.get("spreadsheet_safe") == "True" else ()
+    safe = view.get("spreadsheet_safe") == "True"
+    formats = {column.name: text for column in columns if (text := _format(column, safe=safe))}
+    names = [column.name for column in columns]
     writer = csv.writer(_LineFeeds(file))
-    writer.writerow([column.name for column in columns])
+    writer.writerow(names)
     for row in rows:
-        writer.writerow([_cell(column, row[column.name], formula) for column in columns])
+        for name, text in formats.items():
+            if (value := row[name]) is not None:
+                row[name] = text(value)
+        writer.writerow([row[name] for name in names])
+
+
+def _format(column: Column, *, safe: bool) -> Callable[[Any], str] | None:
+    """What the values of a column become: true or false, six digits for probabilities; None if `str` does."""
+    if column.type == "boolean":
+        return lambda value: "true" if value else "false"
+    if column.name == "confidence" or column.name.startswith("p_"):
+        return "{:.6f}".format
+    if column.type == "text" and safe:
+        return lambda value: f"'{value}" if value.startswith(_FORMULA) else value
+    return None
 
 
 class _LineFeeds:
@@ -40,15 +56,3 @@ class _LineFeeds:
 
     def write(self, row: str) -> int:
         return self._file.write(row.removesuffix("\r\n") + "\n")
-
-
-def _cell(column: Column, value: Value, formula: tuple[str, ...]) -> str:
-    """A value as text: empty for None, true or false for booleans, six digits for probabilities."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if column.name == "confidence" or column.name.startswith("p_"):
-        return f"{value:.6f}"
-    text = str(value)
-    return f"'{text}" if column.type == "text" and text.startswith(formula) else text
