@@ -117,7 +117,7 @@ def _image_values(view: View, image: Result) -> Row:
 
 
 def _duplicate_of(view: View, image: Result) -> str | None:
-    if image.sha256 is None or image.input.kind in ("video", "pages"):
+    if image.sha256 is None or _is_part(image):
         return None
     first = view.first_with_hash(image.sha256)
     return None if first == image.input.name else first
@@ -140,6 +140,11 @@ def face_values(face: LabeledFace) -> Row:
     return values
 
 
+def _is_part(image: Result) -> bool:
+    """Whether it is a frame of a video or a page of a TIFF, or their failure."""
+    return image.input.is_frame or image.input.kind in ("video", "pages")
+
+
 def file_rows(view: View) -> Iterator[Row]:
     """One row per file; the frames of a video are aggregated."""
     video: list[Result] = []
@@ -147,7 +152,7 @@ def file_rows(view: View) -> Iterator[Row]:
         if video and (image.frame is None or image.input.name != video[0].input.name):
             yield _file_row(view, video)
             video = []
-        if image.input.kind in ("video", "pages"):
+        if _is_part(image):
             video.append(image)
         else:
             yield _file_row(view, [image])
@@ -168,7 +173,7 @@ def _file_row(view: View, parts: list[Result]) -> Row:
         "reason": failed.reason if failed else parts[0].reason,
         "error": failed.error if failed else parts[0].error,
         "faces": faces,
-        "frames": len(frames) if frames or parts[0].input.kind in ("video", "pages") else None,
+        "frames": len(frames) if _is_part(parts[0]) else None,
         "image_width": largest.width,
         "image_height": largest.height,
         "bytes": parts[0].input.size,

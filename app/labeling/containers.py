@@ -4,6 +4,9 @@ A container is read sequentially by one thread, because compressed archives and 
 Images labeled by an earlier run are skipped without decompressing or decoding them, if the format allows.
 """
 
+import contextlib
+import hashlib
+import io
 import itertools
 import lzma
 import math
@@ -22,6 +25,7 @@ from PIL import Image
 
 from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.reading import (
+    TIFFS,
     failure_of,
     is_hidden,
     is_ignored,
@@ -87,12 +91,12 @@ def open_container(
     if container.kind == "video":
         return _frames(container, path, options, is_done)
     if container.kind == "pages":
-        return _pages(container, path, limits.max_pixels, is_done)
-    return _images(container, path, options, limits.max_bytes, is_done)
+        return _pages(replace(container, parent=container.row, row=None), path, limits.max_pixels, is_done)
+    return _images(container, path, options, limits, is_done)
 
 
 def _images(
-    container: Input, path: bytes, options: LabelOptions, max_bytes: int, is_done: IsDone
+    container: Input, path: bytes, options: LabelOptions, limits: Settings, is_done: IsDone
 ) -> Iterator[tuple[Input, bool]]:
     names = set[str]()
     try:
@@ -115,8 +119,16 @@ def _images(
                     row=None,
                     sha256="",
                 )
-                done = is_done(child)
-                yield child if done else _with_payload(member, child, max_bytes), done
+                if is_done(child):
+                    yield child, True
+                    continue
+                child = _with_payload(member, child, limits.max_bytes)
+                tiff = child.payload if child.payload and unique.lower().endswith(TIFFS) else None
+                if tiff is not None and page_count(io.BytesIO(tiff)) > 1:
+                    child = replace(child, sha256=hashlib.sha256(tiff).hexdigest(), payload=None)
+                    yield from _pages(child, io.BytesIO(tiff), limits.max_pixels, is_done)
+                else:
+                    yield child, False
     except _ARCHIVE_ERRORS as error:
         raise BrokenContainer(f"archive cannot be read to its end ({error})") from error
 
@@ -217,18 +229,27 @@ def expected_frames(path: bytes, options: LabelOptions) -> int:
     return round(frames / options.every)
 
 
-def page_count(path: bytes) -> int:
-    """Number of pages of a TIFF; 1 for other files, also if they cannot be read."""
+@contextlib.contextmanager
+def _opened(source: bytes | io.BytesIO) -> Iterator[IO[bytes]]:
+    if isinstance(source, io.BytesIO):
+        yield source
+        return
+    with local_file(source) as path, open_file(path) as file:
+        yield file
+
+
+def page_count(source: bytes | io.BytesIO) -> int:
+    """Number of pages of a TIFF, at a path or URL, or opened; 1 for other files, also if they cannot be read."""
     try:
-        with open_file(path) as file, Image.open(file, formats=("TIFF",)) as image:
+        with _opened(source) as file, Image.open(file, formats=("TIFF",)) as image:
             return int(getattr(image, "n_frames", 1))
     except Exception:  # noqa: BLE001  # Pillow raises anything on a damaged file, which is reported when it is labeled
         return 1
 
 
-def read_page(path: bytes, page: int, max_pixels: int) -> Array:
+def read_page(source: bytes | io.BytesIO, page: int, max_pixels: int) -> Array:
     """One page of a TIFF, (H, W, 3) uint8 RGB. Raises: DecodeError, OSError."""
-    with open_file(path) as file, Image.open(file, formats=("TIFF",)) as image:
+    with _opened(source) as file, Image.open(file, formats=("TIFF",)) as image:
         try:
             image.seek(page)
         except (EOFError, OSError, ValueError, SyntaxError) as error:
@@ -236,16 +257,16 @@ def read_page(path: bytes, page: int, max_pixels: int) -> Array:
         return upright_rgb(image, max_pixels=max_pixels)
 
 
-def _pages(container: Input, path: bytes, max_pixels: int, is_done: IsDone) -> Iterator[tuple[Input, bool]]:
-    for page in range(page_count(path)):
-        child = replace(container, frame=page, parent=container.row, row=None)
-        done = is_done(child)
+def _pages(tiff: Input, source: bytes | io.BytesIO, max_pixels: int, is_done: IsDone) -> Iterator[tuple[Input, bool]]:
+    for number in range(page_count(source)):
+        page = replace(tiff, frame=number)
+        done = is_done(page)
         if not done:
             try:
-                child = replace(child, pixels=read_page(path, page, max_pixels))
-            except DecodeError as error:
-                child = replace(child, failure=failure_of(error, child.name))
-        yield child, done
+                page = replace(page, pixels=read_page(source, number, max_pixels))
+            except (DecodeError, OSError) as error:
+                page = replace(page, failure=failure_of(error, page.name))
+        yield page, done
 
 
 def _frames(container: Input, path: bytes, options: LabelOptions, is_done: IsDone) -> Iterator[tuple[Input, bool]]:

@@ -22,10 +22,10 @@ from mien.app.labeling.summary import Outcome
 from mien.app.labeling.worker import label_batch
 
 BATCH: Final = 16
-# Decoded frames stay in memory until they are labeled, so their batches are smaller.
-FRAME_BATCH: Final = 4
-# Members of archives stay in memory until they are labeled; a batch ends with the member that exceeds this.
+# Members of archives and decoded frames stay in memory until they are labeled; a batch ends with the one that exceeds
+# this.
 BATCH_BYTES: Final = 32_000_000
+FRAME_BATCH: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,6 @@ class Run:
     def _container_batches(self, container: Input) -> Iterator[Batch]:
         """Batches of the images of an archive or a video, and its end; images before a damage are included."""
         self.journal.open_container(container)
-        size = FRAME_BATCH if container.kind in ("video", "pages") else BATCH
         batch: list[Input] = []
         sha256, failure = "", None
         try:
@@ -133,8 +132,8 @@ class Run:
                 count = weight = 0
                 for child, done in images:
                     batch += [] if done else [child]
-                    count, weight = count + 1, weight + (0 if child.is_frame else child.size)
-                    if count == size or weight >= BATCH_BYTES:
+                    count, weight = count + 1, weight + (BATCH_BYTES // FRAME_BATCH if child.is_frame else child.size)
+                    if count == BATCH or weight >= BATCH_BYTES:
                         if batch:
                             yield Batch(batch)
                         batch, count, weight = [], 0, 0

@@ -245,7 +245,8 @@ class View:
         if not self.knows_duplicates:
             return None
         sql = (
-            "SELECT name FROM items WHERE sha256=? AND found=? AND kind NOT IN ('video', 'pages') ORDER BY name LIMIT 1"
+            "SELECT name FROM items WHERE sha256=? AND found=? AND frame=-1 AND kind NOT IN ('video', 'pages') "
+            "ORDER BY name LIMIT 1"
         )
         row = self._db.execute(sql, (sha256, self.session)).fetchone()
         return None if row is None else str(row[0])

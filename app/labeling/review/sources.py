@@ -1,6 +1,7 @@
 """Pixels of labeled images, read from their sources."""
 
 from contextlib import ExitStack
+from io import BytesIO
 
 from mien.app.errors import PayloadTooLarge
 from mien.app.labeling.containers import BrokenContainer, FrameReader, read_member, read_page
@@ -36,9 +37,8 @@ class SourceReader:
         return pixels
 
     def _read(self, item: Input) -> Array:
-        if item.kind == "pages":
-            with local_file(item.path) as path:
-                return read_page(path, item.frame, MAX_PIXELS)
+        if item.is_frame and item.kind != "video":
+            return read_page(item.path if item.kind == "pages" else BytesIO(read_member(item)), item.frame, MAX_PIXELS)
         if item.is_frame:
             if self._video is None or self._path != item.path or self._video.next_frame > item.frame:
                 self.close()

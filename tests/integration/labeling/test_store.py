@@ -10,9 +10,10 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from PIL import Image
 
 from mien.app.labeling import store
-from tests.albums import rows_of, write_photos, write_video
+from tests.albums import face_photo, rows_of, write_photos, write_video
 from tests.integration.labeling.conftest import Mien, tree
 from tests.stores import BUCKET, Faulty, azure_server, faulty_server, google_settings, put, s3_server
 
@@ -53,6 +54,8 @@ def photos(tmp_path: Path) -> Path:
     with zipfile.ZipFile(folder / "some.zip", "w") as archive:
         archive.write(folder / "a.jpg", "in/a.jpg")
     write_video(folder / "clip.avi", frames=3)
+    first, second = (Image.fromarray(face_photo(variant=number)) for number in range(2))
+    first.save(folder / "pages.tif", save_all=True, append_images=[second])
     return folder
 
 
@@ -91,13 +94,13 @@ def test_a_bucket_gives_the_rows_of_a_folder_and_a_rerun_labels_nothing(
     for path in (tmp_path / "out" / "crops").rglob("*.png"):
         path.unlink()
     exported = remote("review", tmp_path / "out", "--export", tmp_path / "faces", "--all")
-    assert exported.stdout.startswith("8 faces"), exported.stdout
+    assert exported.stdout.startswith("10 faces"), exported.stdout
 
 
 def assert_labels_as_a_folder(mien: Mien, remote: Mien, url: str, folder: Path, place: Path) -> None:
     command = ("--write", "csv,files", "--json-log")
     assert mien("label", folder, "--out", place / "local", *command).exit_code == 0
-    for new in (8, 0):
+    for new in (10, 0):
         done = remote("label", url, "--out", place / "out", *command)
         assert done.exit_code == 0, done.stderr
         assert json.loads(done.stderr.splitlines()[-1])["new"] == new

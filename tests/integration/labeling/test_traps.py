@@ -347,24 +347,29 @@ def test_pages_of_a_tiff_are_frames_and_one_page_is_a_still_image(mien: Mien, tm
     first.save(folder / "scans.TIF", save_all=True, append_images=others)
     first.save(folder / "one.tif")
     (folder / "cut.tiff").write_bytes((folder / "scans.TIF").read_bytes()[:-20_000])
+    with zipfile.ZipFile(folder / "a.zip", "w") as archive, tarfile.open(folder / "b.tar", "w") as tar:
+        for name in ("scans.TIF", "one.tif"):
+            archive.write(folder / name, name)
+            tar.add(folder / name, name)
     command = ("label", folder, "--out", tmp_path / "out", "--write", "csv,files,annotated,timeline", "--json-log")
     mien(*command, "--limit", "2")
     assert mien(*command).exit_code == 3
     rows = rows_of(tmp_path / "out")
-    assert [(row["frame"], row["time_s"]) for row in rows if row["file"] == "scans.TIF"] == [
-        ("0", ""),
-        ("1", ""),
-        ("2", ""),
-    ]
-    assert [row["frame"] for row in rows if row["file"] == "one.tif"] == [""]
-    assert len({row["x"] for row in rows if row["file"] == "scans.TIF"}) > 1, "pages differ"
     files = {row["file"]: row for row in rows_of(tmp_path / "out", "files.csv")}
-    assert (files["scans.TIF"]["frames"], files["scans.TIF"]["faces"], files["one.tif"]["frames"]) == ("3", "3", "")
+    pages = [(row["frame"], row["time_s"], row["x"]) for row in rows if row["file"] == "scans.TIF"]
+    assert [page[:2] for page in pages] == [("0", ""), ("1", ""), ("2", "")]
+    assert len({x for _, _, x in pages}) > 1, "pages differ"
+    for place in ("", "a.zip/", "b.tar/"):
+        own = [row for row in rows if row["file"] == f"{place}scans.TIF"]
+        assert [(row["frame"], row["time_s"], row["x"]) for row in own] == pages
+        assert [row["frame"] for row in rows if row["file"] == f"{place}one.tif"] == [""]
+        whole = files[f"{place}scans.TIF"]
+        assert (whole["frames"], whole["faces"], files[f"{place}one.tif"]["frames"]) == ("3", "3", "")
     assert (tmp_path / "out" / "annotated" / "scans.TIF" / "frame_00000002.jpg").exists()
     assert rows_of(tmp_path / "out", "timeline.csv") == []
     assert json.loads(mien(*command).stderr.splitlines()[-1])["new"] == 0
     assert mien("review", tmp_path / "out", "--export", tmp_path / "faces", "--all").exit_code == 0
-    assert len(list((tmp_path / "faces").rglob("scans.TIF*.png"))) == 3
+    assert len(list((tmp_path / "faces").rglob("*scans.TIF*.png"))) == 9
 
 
 def test_heic_is_read_with_its_extra(mien: Mien, tmp_path: Path) -> None:
