@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserType, sync_playwright
 
 from tests.browser import ALLOWED, CAMERA, WAIT_MS, Tab, camera_frames, chromium, launch, serving, write_camera
+from tests.e2e.browser.scenes import SCENE
 from tests.serving import Server
 
 Open = Callable[..., Tab]
@@ -80,3 +81,9 @@ def open_shared(browser: Browser, site: Server) -> Iterator[Open]:
     """Like open_tab, for a tab that the tests of a module share."""
     with opening(browser, site) as opened:
         yield opened
+
+
+@pytest.fixture(scope="module")
+def scene(open_shared: Open) -> Tab:
+    """A page whose stream the tests play; start_scene starts it anew."""
+    return open_shared(script=SCENE)

@@ -72,3 +72,10 @@ def start_scene(tab: Tab, *people: object) -> Tab:
     show(tab, *people)
     tab.start_camera()
     return tab
+
+
+def heading(number: int) -> str:
+    """JavaScript: whether a person in view has this number."""
+    return (
+        f"document.querySelector('[data-person=\"{number}\"]:not(.away) h3')?.textContent === '{number}Person {number}'"
+    )

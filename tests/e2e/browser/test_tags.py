@@ -1,0 +1,93 @@
+"""Tags on the picture: where they lie, and how they look."""
+
+import pytest
+
+from tests.browser import Tab
+from tests.e2e.browser.scenes import person, start_scene
+
+pytestmark = pytest.mark.timeout(240)
+# Random scenes: tags that overlap, leave the picture, or lie on a mouth while it could be avoided.
+PLACES = """async () => {
+  const { placeTags, shared } = await import('/page/tags.js');
+  const area = { x: 0, y: 0, width: 800, height: 600 };
+  let seed = 7;
+  const random = () => (seed = (seed * 16807) % 2147483647) / 2147483647;
+  const bad = [];
+  for (let scene = 0; scene < 300; scene++) {
+    const tags = Array.from({ length: 1 + Math.floor(6 * random()) }, (_, key) => {
+      const side = 40 + 260 * random();
+      const box = { x: random() * 800 - side / 2, y: random() * 600 - side / 2, width: side, height: side };
+      const mouth = { x: box.x + 0.3 * side, y: box.y + 0.68 * side, width: 0.4 * side, height: 0.24 * side };
+      return { key, box, mouth, width: 90 + 60 * random(), height: 26 };
+    });
+    const places = placeTags(tags, area);
+    places.forEach((one, index) => {
+      const inside = one.x >= 0 && one.y >= 0 && one.x + one.width < 800.01 && one.y + one.height < 600.01;
+      if (!inside) bad.push([scene, 'outside']);
+      if (tags.some(({ mouth }) => shared(one, mouth))) bad.push([scene, 'mouth']);
+      if (places.slice(0, index).some((other) => shared(one, other))) bad.push([scene, 'tags']);
+    });
+  }
+  return bad;
+}"""
+# Pixels of the color of `neutral` that drawFaces leaves for a face, by certainty.
+DRAWN = """async () => {
+  const { drawFaces, landmarksIn } = await import('/page/draw.js');
+  const count = (face, number, color) => {
+    const canvas = Object.assign(document.createElement('canvas'), { width: 640, height: 480 });
+    const context = canvas.getContext('2d', { willReadFrequently: true });
+    drawFaces(context, [{ face, number, box: face.box, points: landmarksIn(face, face.box) }],
+      { unit: 2, area: { x: 0, y: 0, width: 640, height: 480 } });
+    const probe = document.createElement('canvas').getContext('2d');
+    probe.fillStyle = color;
+    probe.fillRect(0, 0, 1, 1);
+    const wanted = probe.getImageData(0, 0, 1, 1).data;
+    const { data } = context.getImageData(0, 0, 640, 480);
+    let found = 0;
+    const same = (at) => [0, 1, 2].every((c) => Math.abs(data[at + c] - wanted[c]) < 3);
+    for (let at = 0; at < data.length; at += 4) if (same(at)) found++;
+    return found;
+  };
+  const face = window.people[0];
+  const neutral = 'rgb(200 200 200)';
+  return { sure: count(face, 2, neutral), uncertain: count({ ...face, uncertain: true }, 2, neutral) };
+}"""
+# The area that each tag of a group shares with each box, on a picture of a width.
+GROUP = """async ([faces, width]) => {
+  const { drawFaces, landmarksIn } = await import('/page/draw.js');
+  const { shared } = await import('/page/tags.js');
+  const scale = width / 640;
+  const scaled = ({ x, y, width = 0, height = 0 }) =>
+    ({ x: x * scale, y: y * scale, width: width * scale, height: height * scale });
+  const shown = faces.map((face) => ({ face, number: face.track, box: scaled(face.box),
+    points: Object.fromEntries(Object.entries(face.landmarks).map(([name, point]) => [name, scaled(point)])) }));
+  const context = Object.assign(document.createElement('canvas'), { width, height: width * 0.75 }).getContext('2d');
+  const area = { x: 0, y: 0, width, height: width * 0.75 };
+  return drawFaces(context, shown, { area }).map((place) => shown.map(({ box }) => shared(place, box)));
+}"""
+
+
+def test_tags_hide_neither_each_other_nor_a_mouth(scene: Tab) -> None:
+    assert scene.page.evaluate(PLACES) == []
+
+
+def test_tags_do_not_lie_on_other_faces_in_a_group(scene: Tab) -> None:
+    group = [person(i + 1, 20 + 150 * (i % 4), 30 + 150 * (i // 4), side=85, anger=0.9) for i in range(12)]
+    for phone, width in ((True, 336), (False, 1200)):
+        tags = scene.page.evaluate(GROUP, [group, width])
+        assert len(tags) == 12
+        hidden = [(i, j) for i, places in enumerate(tags) for j, share in enumerate(places) if i != j and share > 0]
+        assert not hidden, f"on a phone: {phone}"
+
+
+def test_uncertain_and_neutral_look_different(scene: Tab) -> None:
+    tab = start_scene(scene, person(1, 200, 150, side=200, neutral=0.6))
+    drawn = tab.page.evaluate(DRAWN)
+    assert drawn["sure"] > 2 * max(drawn["uncertain"], 1), "a filled tag, or a hollow one"
+    assert tab.page.inner_text(".face-label") == "neutral 60%" or "?" in tab.page.inner_text(".face-label")
+    tab.page.click("#settings")
+    for value, expected in ((90, True), (10, False)):
+        tab.page.locator("#threshold").fill(str(value))
+        uncertain = "document.querySelector('.face-label').classList.contains('uncertain')"
+        tab.wait_until(uncertain if expected else f"!{uncertain}")
+    assert tab.page.inner_text("#threshold-value") == "10%"

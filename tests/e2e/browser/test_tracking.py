@@ -1,0 +1,137 @@
+"""Who is who in the live view: numbers of people, as the service gives them."""
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pytest
+from playwright.sync_api import BrowserType
+
+from mien.app.inference.detect import Box
+from mien.app.inference.pipeline import LabeledFace
+from mien.app.inference.tracking import Tracker, TrackingRules, descriptor
+from mien.data.contract import CROP_PX, LABELS, Array
+from tests.browser import ALLOWED, CAMERA, Tab, crossing_frames, launch, write_camera
+from tests.e2e.browser.conftest import Open
+from tests.e2e.browser.scenes import TWO, heading, person, show, start_scene
+
+pytestmark = pytest.mark.timeout(240)
+# The people of the page for frames of [ms, faces], each: [number, label, uncertain, confidence].
+TRACKED = """async ([frames, threshold]) => {
+  const { Tracker } = await import('/page/tracker.js');
+  const tracker = Object.assign(new Tracker(), { threshold });
+  const shown = ({ track, label, uncertain, confidence }) => [track, label, uncertain, confidence];
+  return frames.map(([at, faces]) => tracker.update(faces, at).map(shown));
+}"""
+# The descriptors of crops, each (112, 112, 3) as a list.
+DESCRIPTORS = """async (crops) => {
+  const { descriptorOf } = await import('/page/tracker.js');
+  const rgba = (crop) => crop.flatMap((row) => row.flatMap((pixel) => [...pixel, 255]));
+  return crops.map((crop) => [...descriptorOf({ width: crop.length, data: rgba(crop) })]);
+}"""
+
+
+@pytest.mark.parametrize("how", ["connection", "pause", "tab"])
+def test_people_keep_their_numbers_over_a_new_connection_or_a_pause(scene: Tab, how: str) -> None:
+    tab = start_scene(scene, *TWO)
+    tab.wait_until(heading(2))
+    before = tab.page.evaluate("window.connections")
+    toggle = {"pause": "#pause", "tab": "#tab-photos"}.get(how)
+    if toggle:
+        tab.page.click(toggle)
+    show(tab, person(1, *(400, 100), sadness=0.9))  # the second person, whom the new connection calls number 1
+    if toggle:
+        tab.page.click("#tab-live" if how == "tab" else toggle)
+    else:
+        tab.page.evaluate("() => window.socket.fail()")
+    tab.wait_until(f"window.connections === {before + 1} && document.querySelector('[data-person=\"1\"].away')")
+    tab.wait_until("document.querySelector('[data-person=\"2\"] .face-label').textContent.includes('sadness')")
+
+
+@pytest.mark.parametrize(
+    ("frames", "numbers"),
+    [
+        ([[0, {1: 0.95}], [60, {1: 0.95, 2: 0.8}], [120, {1: 0.95, 3: 0.97}]], [[1], [1], [1, 2]]),
+        ([[at, {1: 0.7}] for at in (0, 200, 400, 460)], [[], [], [1], [1]]),
+        ([[0, {1: 0.7}], [100, {}], [200, {1: 0.7}], [500, {1: 0.7}], [600, {1: 0.7}]], [[], [], [], [], [1]]),
+        ([[at, {1: 0.95}] for at in (0, 2500, 5000)], [[1], [1], [1]]),
+        ([[0, {1: 0.95}], [60, {1: 0.3}], [120, {}], [180, {1: 0.3}]], [[1], [1], [], [1]]),
+    ],
+    ids=["brief", "unsure", "unsteady", "slow", "turned-away"],
+)
+def test_only_a_sure_or_lasting_detection_becomes_a_person(
+    scene: Tab, frames: list[tuple[int, dict[int, float]]], numbers: object
+) -> None:
+    def face(place: int, score: float) -> dict[str, Any]:
+        return person(0, 250 * place, 0) | {"detection_score": score}
+
+    timed = [[at, [face(place, score) for place, score in scores.items()]] for at, scores in frames]
+    people = scene.page.evaluate(TRACKED, [timed, 0.5])
+    assert [[number for number, *_ in shown] for shown in people] == numbers
+
+
+def test_the_page_tracks_and_smooths_as_the_service_does(scene: Tab) -> None:
+    frames = [(number / 10, crossing(number)) for number in range(40) if not 18 <= number < 24]  # and a stall
+    crops = [face.crop for face in frames[0][1]]
+    page = scene.page
+    assert np.allclose(page.evaluate(DESCRIPTORS, [crop.tolist() for crop in crops]), list(map(descriptor, crops)))
+    shown = page.evaluate(TRACKED, [[[1000 * at_s, list(map(_sent, faces))] for at_s, faces in frames], 0.5])
+    tracker = Tracker(threshold=0.5)
+    for people, (at_s, faces) in zip(shown, frames, strict=True):
+        expected = tracker.update(faces, at_s)
+        assert [one[:3] for one in people] == [[one.track, one.label, one.uncertain] for one in expected]
+        assert [one[3] for one in people] == pytest.approx([one.confidence for one in expected], abs=1e-5)
+    assert {number for people in shown for number, *_ in people} == {1, 2, 3}
+    assert page.evaluate("async () => (await import('/page/tracker.js')).RULES") == asdict(TrackingRules())
+
+
+def crossing(number: int) -> tuple[LabeledFace, ...]:
+    """Frame `number` of two people who pass each other while their expressions change, and one who comes and goes."""
+    random = np.random.default_rng(number)
+    places = {0: 50 + 12 * number, 1: 530 - 12 * number} | ({2: 300 - 4 * number} if number % 20 > 8 else {})
+    return tuple(_face(who, x + random.normal(0, 2), random) for who, x in places.items())
+
+
+def _face(who: int, x: float, random: np.random.Generator) -> LabeledFace:
+    cells: Array = (
+        np.random.default_rng(who).uniform(40, 200, (8, 8, 3)).repeat(CROP_PX // 8, 0).repeat(CROP_PX // 8, 1)
+    )
+    crop = (cells * random.uniform(0.8, 1.2) + random.normal(0, 5, cells.shape)).clip(0, 255).astype(np.uint8)
+    probabilities = random.dirichlet([3.0 if place == who else 0.6 for place in range(len(LABELS))]).astype(np.float32)
+    box = Box(x, 100 + 60.0 * who, 90.0, 90.0)
+    points = np.zeros((5, 2), np.float32)
+    return LabeledFace(box, points, 0.95, probabilities, LABELS[0], 0.9, uncertain=False, roll_degrees=0.0, crop=crop)
+
+
+def _sent(face: LabeledFace) -> dict[str, Any]:
+    values = descriptor(face.crop)
+    assert values is not None
+    probabilities = dict(zip(LABELS, map(float, face.probabilities), strict=True))
+    return {
+        "box": face.box_px._asdict(),
+        "descriptor": values.tolist(),
+        "detection_score": 1,  # a person at once, as in the service
+        "probabilities": probabilities,
+    }
+
+
+def test_two_people_who_pass_each_other_keep_their_numbers(
+    open_tab: Open, browsers: BrowserType, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = write_camera(tmp_path_factory.mktemp("crossing") / "two.mjpeg", crossing_frames(240))
+    with launch(browsers, CAMERA, ALLOWED, f"--use-file-for-fake-video-capture={path}") as crossing:
+        tab = open_tab(inside=crossing)
+        tab.start_camera()
+        tab.wait_until(heading(2))
+        places: set[bool] = set()
+        for _ in range(60):
+            tab.wait_for_results(1)
+            assert tab.page.locator(".face").count() == 2, "nobody gets a third number"
+            faces = {face["track"]: face["box"]["x"] for face in tab.faces()}
+            places |= {faces[1] < faces[2]} if len(faces) == 2 else set()
+            if len(places) == 2:
+                break
+            tab.page.wait_for_timeout(100)
+        assert len(places) == 2, "they have passed each other"
+        tab.page.wait_for_timeout(300)
+        assert tab.page.locator(".face").count() == 2
