@@ -2,6 +2,7 @@
 
 import { CameraError } from "./camera.js";
 import { choice, keep } from "./choices.js";
+import { descriptorOf } from "./descriptor.js";
 import { announce, byId, setText } from "./dom.js";
 import { Frames } from "./frames.js";
 import { similarity } from "./local/align.js";
@@ -12,7 +13,7 @@ import { Settings } from "./settings.js";
 import { Camera, Clip, offerCameras, unplayable } from "./source.js";
 import { Stage } from "./stage.js";
 import { Tools } from "./tools.js";
-import { Tracker, descriptorOf } from "./tracker.js";
+import { Tracker } from "./tracker.js";
 
 const NO_FACE_MS = 1500;
 const DRAW_MS = 25; // cameras do not have more frames

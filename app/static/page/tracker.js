@@ -2,7 +2,7 @@
 // flicker. The rules are those of app/inference/tracking.py, which explains them. On top of them, a face that the
 // detector is less sure of counts as a person only after a moment, as false detections are brief.
 
-import { align } from "./local/align.js";
+import { dot, unit } from "./descriptor.js";
 import { LABELS, ranked } from "./labels.js";
 import { withProbabilities } from "./reasons.js";
 import { CAPTURE_MS, corrected, correctionOf } from "./neutral.js";
@@ -11,9 +11,6 @@ export const RULES = {
   reach: 0.5, reach_per_s: 2, max_reach: 1.5, max_growth: 2, velocity_s: 0.15, lost_s: 2, slow_s: 4,
   other_face: 0.7, same_face: 0.75, return_s: 10, pause_s: 1, head: 1.4, covered: 0.15, settle_s: 0.35, lead: 0.08,
 };
-const MEAN_FACE = [
-  [-8, -3, 6, 11], [-9, -1, 9, 14], [-8, -3, -5, 2], [-5, 2, 1, 5], [-4, 4, 10, 6], [-5, 0, 3, 1], [-7, -3, 1, -2], [-8, -7, -1, 4],
-].map((row) => [...row, ...row.toReversed()]);
 const NEW_TRACK_COST = 3;
 const SURE_SCORE = 0.9;
 const CONFIRMED_MS = 400;
@@ -131,23 +128,6 @@ export class Tracker {
   }
 }
 
-/** A vector to compare the faces of one stream, of RGBA pixels of an aligned face; undefined if it is of one color. */
-export function descriptorOf({ width, data }) {
-  const grid = MEAN_FACE.length;
-  const side = width / grid;
-  const cells = new Float64Array(3 * grid * grid);
-  for (let y = 0, from = 0; y < width; y++) {
-    for (let x = 0; x < width; x++, from += 4) {
-      const cell = 3 * (grid * Math.floor(y / side) + Math.floor(x / side));
-      for (let channel = 0; channel < 3; channel++) cells[cell + channel] += data[from + channel] / (side * side);
-    }
-  }
-  const mean = cells.reduce((sum, value) => sum + value, 0) / cells.length;
-  const contrast = Math.hypot(...cells.map((value) => value - mean));
-  if (contrast < 1) return undefined;
-  return unit(cells.map((value, place) => (value - mean) / contrast - MEAN_FACE.flat()[Math.floor(place / 3)] / 100));
-}
-
 /** The cheapest assignment of rows to `real` columns, Infinity if impossible: the column of each row, or undefined. */
 export function assign(costs, real, unmatched) {
   const start = real + costs.length;
@@ -188,12 +168,6 @@ export function assign(costs, real, unmatched) {
 
 const center = ({ x, y, width, height }) => [x + width / 2, y + height / 2];
 const sizeOf = ({ width, height }) => Math.sqrt(width * height);
-const dot = (one, other) => one.reduce((sum, value, place) => sum + value * other[place], 0);
-
-function unit(vector) {
-  const length = Math.hypot(...vector);
-  return vector.map((value) => value / length);
-}
 
 /** Shared area of two boxes that are enlarged by `grown`, as a part of the smaller one. */
 function shared(one, other, grown) {

@@ -25,9 +25,21 @@ TRACKED = """async ([frames, threshold]) => {
 }"""
 # The descriptors of crops, each (112, 112, 3) as a list.
 DESCRIPTORS = """async (crops) => {
-  const { descriptorOf } = await import('/page/tracker.js');
+  const { descriptorOf } = await import('/page/descriptor.js');
   const rgba = (crop) => crop.flatMap((row) => row.flatMap((pixel) => [...pixel, 255]));
   return crops.map((crop) => [...descriptorOf({ width: crop.length, data: rgba(crop) })]);
+}"""
+# How often faces are classified in frames of two people: five times one, twice the other, and that one 150 ms later.
+KEPT = """async (crops) => {
+  const { Follower } = await import('/page/local/follower.js');
+  const [one, other] = crops.map((crop) =>
+    ({ width: crop.length, data: crop.flatMap((row) => row.flatMap((pixel) => [...pixel, 255])) }));
+  let calls = 0;
+  const follower = new Follower({ assess: async () => [++calls] });
+  const rows = [];
+  for (const crop of [one, one, one, one, one, other, other]) rows.push(...(await follower.assess([crop])));
+  await new Promise((done) => setTimeout(done, 150));
+  return [...rows, ...(await follower.assess([other]))];
 }"""
 
 
@@ -83,6 +95,11 @@ def test_the_page_tracks_and_smooths_as_the_service_does(scene: Tab) -> None:
         assert [one[3] for one in people] == pytest.approx([one.confidence for one in expected], abs=1e-5)
     assert {number for people in shown for number, *_ in people} == {1, 2, 3}
     assert page.evaluate("async () => (await import('/page/tracker.js')).RULES") == asdict(TrackingRules())
+
+
+def test_in_local_mode_a_face_is_classified_again_after_a_while_or_if_it_looks_different(scene: Tab) -> None:
+    crops = [face.crop.tolist() for face in crossing(0)]
+    assert scene.page.evaluate(KEPT, crops) == [1, 1, 1, 1, 1, 2, 2, 3]
 
 
 def crossing(number: int) -> tuple[LabeledFace, ...]:

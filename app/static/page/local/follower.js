@@ -1,30 +1,45 @@
 // Faces of a stream: the whole picture is searched every half second, and in between only the surroundings of each face.
+// Classification takes most of the time: between two, faces that look the same keep their probabilities.
+
+import { descriptorOf, dot } from "../descriptor.js";
 
 const SEARCH_MS = 500;
 const MANY = 4; // faces; for more, their surroundings cost as much as the picture
 const AROUND = 2; // side of the surroundings, in sides of the box
 const AROUND_PX = 128;
+const CLASSIFY_MS = 100; // from one classification to the next, shorter than the smoothing of probabilities
+const CLASSIFY_SHARE = 1 / 3; // of the time, on slow machines
+const SAME_LOOK = 0.9; // similarity of descriptors
 
 export class Follower {
   constructor(pipeline) {
-    Object.assign(this, { pipeline, faces: [], searchedAt: -Infinity });
+    Object.assign(this, { pipeline, faces: [], searchedAt: -Infinity, looks: [], assessed: [], classifyAt: -Infinity });
   }
 
   /** Label the faces of a frame; frames of one `stream` follow each other. */
   label(picture, stream) {
     const { width, height } = picture;
-    return this.pipeline.label(picture, async () => {
+    const find = async () => {
       const scene = `${stream} ${width}x${height}`;
       const due = scene !== this.scene || performance.now() - this.searchedAt >= SEARCH_MS;
       const followed = due || !this.faces.length || this.faces.length > MANY ? null : await this.follow(picture);
-      if (!followed) {
-        this.faces = await this.pipeline.find(picture);
-        Object.assign(this, { scene, searchedAt: performance.now() });
-      } else {
-        this.faces = followed;
-      }
+      this.faces = followed ?? (await this.pipeline.find(picture));
+      if (!followed) Object.assign(this, { scene, searchedAt: performance.now() });
       return this.faces;
-    });
+    };
+    return this.pipeline.label(picture, find, (crops, found) => this.assess(crops, found));
+  }
+
+  /** As Pipeline.assess; between classifications, the results of the last one if all faces look as they did then. */
+  async assess(crops, found) {
+    const began = performance.now();
+    const looks = crops.map(descriptorOf);
+    const isSame = (look, place) => look && this.looks[place] && dot(look, this.looks[place]) >= SAME_LOOK;
+    if (began < this.classifyAt && looks.length === this.looks.length && looks.every(isSame)) return this.assessed;
+    this.assessed = await this.pipeline.assess(crops, found);
+    this.looks = looks;
+    this.classifyAt = began + Math.max(CLASSIFY_MS, (performance.now() - began) / CLASSIFY_SHARE);
+    return this.assessed;
   }
 
   /** The faces near their last places; null if one is not there. */

@@ -28,18 +28,31 @@ export class Pipeline {
     return (await this.search.find(picture)).filter(({ box }) => Math.min(box[2], box[3]) >= least).slice(0, most);
   }
 
-  /** Label the faces of a picture, by default all: {faces, timings_ms}, as REST gives them. */
-  async label(picture, find = () => this.find(picture)) {
+  /** Label the faces of a picture, by default all and each anew: {faces, timings_ms}, as REST gives them. */
+  async label(picture, find = () => this.find(picture), assess = (crops, found) => this.assess(crops, found)) {
     const clock = [performance.now()];
     const lap = () => clock.push(performance.now());
     const found = await find();
     lap();
     const crops = found.map(({ points }) => align(picture, points, this.facts.crop));
     lap();
-    const rows = await this.classify(crops);
+    const assessed = await assess(crops, found);
     lap();
     const timings = Object.fromEntries(["detect", "align", "classify"].map((stage, place) => [stage, rounded(clock[place + 1] - clock[place], 2)]));
-    return { faces: found.map((face, place) => this.faceOf(face, rows[place], crops[place])), timings_ms: timings };
+    return { faces: found.map((face, place) => this.faceOf(face, assessed[place])), timings_ms: timings };
+  }
+
+  /** {row, reasons} per crop: calibrated probabilities, softened by the conditions, and reasons for doubt. */
+  async assess(crops, found) {
+    const { conditions } = this.facts.classifier;
+    const rows = await this.classify(crops);
+    return crops.map((crop, place) => {
+      const quality = conditions && measure(crop, found[place].points, this.facts);
+      const row = quality ? soften(rows[place], quality, { ...this.facts.quality, ...conditions }) : rows[place];
+      const flaws = quality ? reasonsOf(quality, conditions.limits) : [];
+      const [first, second] = row.toSorted((one, other) => other - one);
+      return { row, reasons: first < this.facts.quality.ambiguous_below * second ? [...flaws, "ambiguous"] : flaws };
+    });
   }
 
   /** Calibrated probabilities per crop. */
@@ -66,13 +79,9 @@ export class Pipeline {
     return powers.map((power) => power / sum);
   }
 
-  faceOf({ box: [x, y, width, height], points, score }, probabilities, crop) {
-    const { labels, abstain_threshold: threshold, conditions } = this.facts.classifier;
-    const quality = conditions && measure(crop, points, this.facts);
-    const row = quality ? soften(probabilities, quality, { ...this.facts.quality, ...conditions }) : probabilities;
-    const flaws = quality ? reasonsOf(quality, conditions.limits) : [];
+  faceOf({ box: [x, y, width, height], points, score }, { row, reasons }) {
+    const { labels, abstain_threshold: threshold } = this.facts.classifier;
     const best = row.indexOf(Math.max(...row));
-    const [first, second] = row.toSorted((one, other) => other - one);
     const share = (value) => rounded(value, 6);
     return {
       box: { x: rounded(x, 2), y: rounded(y, 2), width: rounded(width, 2), height: rounded(height, 2) },
@@ -82,7 +91,7 @@ export class Pipeline {
       label: labels[best],
       confidence: share(row[best]),
       uncertain: row[best] < threshold,
-      reasons: first < this.facts.quality.ambiguous_below * second ? [...flaws, "ambiguous"] : flaws,
+      reasons,
       probabilities: Object.fromEntries(labels.map((label, place) => [label, share(row[place])])),
       top: [{ label: labels[best], probability: share(row[best]) }],
     };
