@@ -1,10 +1,25 @@
 """Fixtures of all tests."""
 
+import gc
 from pathlib import Path
 
 import pytest
 
 from tests.support import drawn_conditions, tiny_artifact
+
+
+def pytest_configure() -> None:
+    """Look for garbage only after the imports, which takes a third of their time, and not among what they keep."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")

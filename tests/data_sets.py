@@ -7,6 +7,7 @@ The drawn expressions differ in mouth, brows and eyes, so that a model can learn
 
 import csv
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import cv2
@@ -37,8 +38,9 @@ _MUXSPACE_COLUMNS = (
 SIX_PER_CLASS = dict.fromkeys(LABELS, 6)
 
 
+@lru_cache(maxsize=512)
 def draw_face(label: str, seed: int, *, size_px: int = 112, gray: bool = False) -> tuple[Array, Array]:
-    """Draw one face; each seed gives a different one.
+    """Draw one face; each seed gives a different one. Many tests draw the same ones, which are kept.
 
     Returns: (size, size, 3) uint8 RGB, and its landmarks in pixels, (5, 2) float32, in the order of the contract.
     """
@@ -60,7 +62,9 @@ def draw_face(label: str, seed: int, *, size_px: int = 112, gray: bool = False) 
     image = np.clip(image + random.normal(0, 4, image.shape), 0, 255).astype(np.uint8)
     if gray:
         image = np.repeat(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)[:, :, None], 3, axis=2)
-    return image, landmarks.astype(np.float32)
+    landmarks = landmarks.astype(np.float32)
+    image.flags.writeable = landmarks.flags.writeable = False
+    return image, landmarks
 
 
 def _mouth(image: Array, left: Array, right: Array, curve: float, opening: float, unit: float) -> None:
@@ -85,7 +89,14 @@ def _line(image: Array, points: list[object], color: object, width: float) -> No
 def write_image(path: Path, image: Array) -> None:
     """Write (H, W, 3) uint8 RGB in the format of the file's suffix."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    assert cv2.imwrite(str(path), image[:, :, ::-1])
+    path.write_bytes(_encode(path.suffix, image.shape, image.tobytes()))
+
+
+@lru_cache(maxsize=512)
+def _encode(suffix: str, shape: tuple[int, ...], pixels: bytes) -> bytes:
+    written, payload = cv2.imencode(suffix, np.frombuffer(pixels, np.uint8).reshape(shape)[:, :, ::-1])
+    assert written
+    return payload.tobytes()
 
 
 def make_all_different(root: Path) -> None:
