@@ -39,8 +39,12 @@ def _stand_in_environment(environment: Path) -> None:
     (environment / ".installed").touch()
 
 
-@pytest.fixture
-def empty_home(tmp_path: Path) -> dict[str, str]:
+def new_user(home: Path) -> dict[str, str]:
     """Environment variables of a new user, with the detector file if the tests have it."""
     kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "MIEN_MODELS_DIR") if name in os.environ}
-    return kept | {"HOME": str(tmp_path), "LANG": "C.UTF-8", "MIEN_DEVICE": "cpu"}
+    return kept | {"HOME": str(home), "LANG": "C.UTF-8", "MIEN_DEVICE": "cpu"}
+
+
+@pytest.fixture
+def empty_home(tmp_path: Path) -> dict[str, str]:
+    return new_user(tmp_path)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from mien.models.manifest import ArtifactError, default_artifact_dir, load_artifact
+from tests.e2e.conftest import new_user
 from tests.serving import free_port, wait_until_ready
 from tests.support import ROOT
 
@@ -39,11 +40,12 @@ def _a_released_model() -> None:
             pytest.skip(f"the README's commands need {program}, which is not installed here")
 
 
-@pytest.fixture
-def address(clone: Path, tmp_path: Path, empty_home: dict[str, str]) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def address(clone: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Host and port of a running service."""
-    port, log = free_port(), tmp_path / "server.log"
-    command, env = [sys.executable, "-m", "mien", "serve"], empty_home | {"MIEN_PORT": str(port)}
+    home = tmp_path_factory.mktemp("home")
+    port, log = free_port(), home / "server.log"
+    command, env = [sys.executable, "-m", "mien", "serve"], new_user(home) | {"MIEN_PORT": str(port)}
     with (
         log.open("wb") as output,
         subprocess.Popen(command, cwd=clone, env=env, stdout=output, stderr=output) as service,

@@ -5,8 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.support import ROOT
 
 # An audit hook sees every attempt, even if the library suppresses its failure; threads of an import are joined.
@@ -26,10 +24,11 @@ sys.exit(bool(reached))
 """
 IMPORT_EVERYTHING = """
 import importlib, pkgutil
-for name in {packages!r}:
+for name in ("mien", "benchmarks"):
     package = importlib.import_module(name)
     for module in pkgutil.walk_packages(package.__path__, name + "."):
-        importlib.import_module(module.name)
+        if module.name != "mien.__main__":
+            importlib.import_module(module.name)
 """
 START = """
 import asyncio
@@ -51,11 +50,8 @@ def _run_watched(body: str, home: Path, **environment: str) -> subprocess.Comple
     return subprocess.run(command, cwd=home, env=clean, capture_output=True, text=True, timeout=250, check=False)
 
 
-@pytest.mark.parametrize(
-    "packages", [("mien.app", "mien.data", "mien.models"), ("mien.training", "benchmarks")], ids=" and ".join
-)
-def test_importing_opens_no_connection(packages: tuple[str, ...], tmp_path: Path) -> None:
-    result = _run_watched(IMPORT_EVERYTHING.format(packages=packages), tmp_path)
+def test_importing_opens_no_connection(tmp_path: Path) -> None:
+    result = _run_watched(IMPORT_EVERYTHING, tmp_path)
     assert result.returncode == 0, result.stdout + result.stderr
 
 

@@ -28,14 +28,6 @@ def started(analyzer, expected):
     limit(40)
     check(analyzer, expected)
 
-class Photos:
-    def __init__(self, analyzer):
-        self.analyzer = analyzer
-    def __len__(self):
-        return 4
-    def __getitem__(self, index):
-        return self.analyzer.analyze(PHOTO)[0].confidence
-
 def main():
     limit(80)
     analyzer = Analyzer(model={artifact!r}, device="cpu", detector="builtin", threads=4)
@@ -64,17 +56,12 @@ _MULTIPROCESSING = """
         process.join()
         assert process.exitcode == 0, process.exitcode
 """
-_LOADER = """
-    from torch.utils.data import DataLoader
-    loader = DataLoader(Photos(analyzer), batch_size=2, num_workers=2, multiprocessing_context=MODE, timeout=60)
-    assert [batch.tolist() for batch in loader] == [[expected[0].confidence] * 2] * 2
-"""
 
 
 @pytest.mark.parametrize(
     ("body", "mode"),
-    [(_PREFORK, "fork"), (_MULTIPROCESSING, "fork"), (_MULTIPROCESSING, "spawn"), (_LOADER, "fork")],
-    ids=["prefork", "multiprocessing-fork", "multiprocessing-spawn", "data-loader-fork"],
+    [(_PREFORK, "fork"), (_MULTIPROCESSING, "fork"), (_MULTIPROCESSING, "spawn")],
+    ids=["prefork", "multiprocessing-fork", "multiprocessing-spawn"],
 )
 def test_an_analyzer_works_in_other_processes(body: str, mode: str, artifact: Path, tmp_path: Path) -> None:
     if sys.platform == "win32" and mode == "fork":

@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -34,15 +35,22 @@ print(label("samples/photos/astronaut.jpg"))
 
 
 @pytest.mark.parametrize("text", _EXAMPLES, ids=[str(number) for number in range(len(_EXAMPLES))])
-def test_an_example_runs(text: str, tmp_path: Path) -> None:
-    for line, module in _EXTERNAL.items():
-        if line in text and importlib.util.find_spec(module) is None:
+def test_an_example_runs(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    external = [module for line, module in _EXTERNAL.items() if line in text]
+    for module in external:
+        if importlib.util.find_spec(module) is None:
             pytest.skip(f"this example needs {module}, which is not installed here")
     shutil.copytree(ROOT / "samples", tmp_path / "samples")
     program = tmp_path / "program.py"
     callers = [caller for name, caller in _CALLERS.items() if name in text]
     program.write_text("\n".join([text, *callers]), encoding="utf-8")
     kept = {name: value for name, value in os.environ.items() if not name.startswith("MIEN_")}
+    if not external:  # starts no process
+        monkeypatch.chdir(tmp_path)
+        for name in os.environ.keys() - kept.keys():
+            monkeypatch.delenv(name)
+        runpy.run_path(str(program), run_name="__main__")
+        return
     result = subprocess.run(
         [sys.executable, program], cwd=tmp_path, env=kept, capture_output=True, text=True, timeout=100, check=False
     )
