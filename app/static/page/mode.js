@@ -7,7 +7,6 @@ import { LocalLabeler } from "./local/labeler.js";
 import { service } from "./service.js";
 
 const HERE = ["localhost", "127.0.0.1", "[::1]"];
-const RUNTIME_BYTES = 4e6; // ONNX Runtime Web, compressed
 const READY = "Ready: pictures stay in this tab";
 const megabytes = (bytes) => (bytes / 1e6).toFixed(1);
 
@@ -57,7 +56,7 @@ export class Mode {
     const explains = !this.isLocal && found?.model?.explain;
     byId("look").hidden = byId("attention-field").hidden = !explains;
     if (!explains) byId("attention").checked = false;
-    const size = here.pipeline && megabytes(RUNTIME_BYTES + this.local.bytes);
+    const size = here.pipeline && megabytes(this.local.bytes);
     const inTab = this.runs ? READY : `Pictures stay in this tab. Loads ${size} MB once`;
     setText(byId("place"), this.isLocal ? inTab : `Pictures go to ${this.host}`);
     byId("loading").hidden = true;

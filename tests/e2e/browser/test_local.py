@@ -4,6 +4,7 @@ import json
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import cv2
 import pytest
-from playwright.sync_api import BrowserType, Route
+from playwright.sync_api import BrowserType, Error, Route
 
 from mien.app.service.routes.page import has_runtime
 from mien.app.service.static_page import write_page
@@ -178,7 +179,10 @@ def test_local_mode_stays_on_after_a_reload_and_in_a_link(open_tab: Open) -> Non
         tab.page.goto(address)
         tab.wait_until_ready()
         assert tab.page.is_checked("#local"), address
+    announced = tab.page.inner_text("#place")
     tab.start_camera()
+    loaded = tab.page.evaluate("document.getElementById('loading').max")
+    assert f"Loads {loaded / 1e6:.1f} MB once" in announced
     assert tab.sent == []
     tab.page.uncheck("#local")
     tab.page.reload()
@@ -266,6 +270,36 @@ def test_the_static_page_labels_camera_and_photos(open_tab: Open, static_url: st
     assert tab.page.locator("footer").count() == 0
     tab.page.click("header a")
     tab.wait_until_ready()
+
+
+# The page is told of four cores; three are for WebAssembly.
+FOUR_CORES = "Object.defineProperty(navigator, 'hardwareConcurrency', { value: 4 });"
+
+
+def test_several_threads_label_in_a_page_of_the_service(open_tab: Open) -> None:
+    label_with_three_threads(open_tab(script=FOUR_CORES))
+
+
+def test_several_threads_label_in_a_static_page_that_its_service_worker_isolates(
+    open_tab: Open, static_url: str
+) -> None:
+    tab = open_tab("", at=static_url, service_workers="allow", script=FOUR_CORES)
+    for _ in range(WAIT_MS // 100):
+        with suppress(Error):  # the page reloads itself once
+            if tab.page.evaluate("crossOriginIsolated"):
+                break
+        tab.page.wait_for_timeout(100)
+    tab.wait_until_ready()
+    label_with_three_threads(tab)
+
+
+def label_with_three_threads(tab: Tab) -> None:
+    assert tab.page.evaluate("crossOriginIsolated")
+    if not tab.page.is_checked("#local"):
+        tab.page.check("#local")
+    (face,) = labeled(tab, SAMPLES[:1])[SAMPLES[0].name]
+    assert face["label"] == "happiness"
+    assert "3 threads)" in tab.page.inner_text("#runs")
 
 
 def test_the_page_works_offline_after_one_visit_and_fetches_models_once(open_tab: Open) -> None:

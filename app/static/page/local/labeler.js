@@ -2,6 +2,7 @@
 
 const IN_FLIGHT = 2; // the worker never waits for the next frame
 const RUNTIME_BYTES = 4e6; // ONNX Runtime Web, compressed
+const MAX_THREADS = 4;
 
 export class LocalLabeler {
   /**
@@ -26,7 +27,9 @@ export class LocalLabeler {
       else resolve(result);
     };
     this.worker.onerror = (event) => this.pending.forEach(({ reject }) => reject(failure(event.message || "the worker did not start")));
-    this.opened = this.ask({ open: this.facts, base: this.base, runtimeBytes: RUNTIME_BYTES });
+    const cores = navigator.hardwareConcurrency - 1; // one is left for the page; threads that share a core are slower
+    const threads = self.crossOriginIsolated ? Math.max(1, Math.min(cores, MAX_THREADS)) : 1;
+    this.opened = this.ask({ open: this.facts, base: this.base, runtimeBytes: RUNTIME_BYTES, threads });
     this.opened.then(this.tell, () => this.forget());
     return this.opened;
   }

@@ -1,19 +1,18 @@
 // The worker of local mode: opens the graphs in ONNX Runtime Web and labels pictures. Nothing is sent from here.
 //
-// Messages: {id, open: facts, base, runtimeBytes} once, then {id, source} with a File or an ImageBitmap, and `stream` if it
+// Messages: {id, open: facts, base, runtimeBytes, threads} once, then {id, source} with a File or an ImageBitmap, and `stream` if it
 // is a frame; each gets {id, result} or {id, error}. While graphs are loaded, {loaded} states the bytes so far.
 
 import { Follower } from "./follower.js";
 import { Pipeline } from "./pipeline.js";
 
-const MAX_THREADS = 4;
 const ERRORS_ONLY = 3;
 let pipeline;
 let follower;
 let limits;
 let canvas;
 
-async function open(facts, base, runtimeBytes) {
+async function open({ open: facts, base, runtimeBytes, threads }) {
   limits = facts.limits;
   const gpu = await hasGpu();
   let loaded = 0;
@@ -22,8 +21,6 @@ async function open(facts, base, runtimeBytes) {
   const files = Promise.all([facts.detector.file, graph.file].map((file) => download(new URL(`models/${file}?v=${facts.versions[file]}`, base), progress)));
   files.catch(() => {}); // awaited below
   const ort = await import(new URL(`runtime/ort.${gpu ? "webgpu" : "wasm"}.min.mjs`, base));
-  const cores = navigator.hardwareConcurrency - 1; // one is left for the page; threads that share a core are slower
-  const threads = self.crossOriginIsolated ? Math.max(1, Math.min(cores, MAX_THREADS)) : 1;
   Object.assign(ort.env.wasm, { wasmPaths: new URL("runtime/", base).href, numThreads: threads });
   const options = { executionProviders: [gpu ? "webgpu" : "wasm"], logSeverityLevel: ERRORS_ONLY };
   const [detector, classifier] = await files;
@@ -91,7 +88,8 @@ async function label(source, stream) {
 }
 
 let last = Promise.resolve(); // one picture at a time
-self.onmessage = ({ data: { id, open: facts, base, runtimeBytes, source, stream } }) => {
-  last = last.then(() => (facts ? open(facts, base, runtimeBytes) : label(source, stream)))
+self.onmessage = ({ data }) => {
+  const { id } = data;
+  last = last.then(() => (data.open ? open(data) : label(data.source, data.stream)))
     .then((result) => self.postMessage({ id, result }), (error) => self.postMessage({ id, error: error.message }));
 };
