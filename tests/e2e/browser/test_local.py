@@ -2,31 +2,23 @@
 
 import json
 import os
-import threading
 from collections.abc import Iterator
-from contextlib import suppress
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import cv2
 import pytest
-from playwright.sync_api import BrowserType, Error, Route
+from playwright.sync_api import BrowserType, Route
 
 from mien.app.service.routes.page import has_runtime
-from mien.app.service.static_page import write_page
-from mien.app.settings import load_settings
 from tests.browser import WAIT_MS, Tab, any_artifact, launch, serving
 from tests.e2e.browser.conftest import Open
 from tests.e2e.browser.test_photos import wait_until_done
 from tests.serving import Server
 from tests.support import ROOT
 
-pytestmark = [
-    pytest.mark.timeout(900),
-    pytest.mark.skipif(not has_runtime(), reason="ONNX Runtime Web is not here: `make runtime` fetches it"),
-]
+needs_runtime = pytest.mark.skipif(not has_runtime(), reason="ONNX Runtime Web is not here: `make runtime` fetches it")
+pytestmark = [pytest.mark.timeout(900), needs_runtime]
 SAMPLES = sorted((ROOT / "samples" / "photos").glob("*.jpg"))
 SOFTWARE_GPU = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader", "--enable-features=Vulkan")
 MAX_BOX_PX = 2.0
@@ -244,53 +236,12 @@ def test_without_the_runtime_the_switch_is_hidden(open_tab: Open, site: Server) 
     tab.wait_for_results(1)
 
 
-@pytest.fixture(scope="module")
-def static_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The page as static files under a sub-path, served without any header of ours."""
-    folder = tmp_path_factory.mktemp("static")
-    write_page(folder / "people" / "mien", load_settings())
-    handler = partial(SimpleHTTPRequestHandler, directory=str(folder))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/people/mien/"
-        server.shutdown()
-
-
-def test_the_static_page_labels_camera_and_photos(open_tab: Open, static_url: str) -> None:
-    tab = open_tab("", at=static_url)
-    assert not tab.page.evaluate("crossOriginIsolated"), "no special headers"
-    assert tab.page.is_checked("#local")
-    assert tab.page.is_disabled("#local")
-    tab.start_camera()
-    assert "1 thread)" in tab.page.inner_text("#runs")
-    (face,) = labeled(tab, SAMPLES[:1])[SAMPLES[0].name]
-    assert face["label"] == "happiness"
-    tab.page.click("#card")
-    tab.page.wait_for_selector(".document h1", timeout=WAIT_MS)
-    assert tab.page.locator("footer").count() == 0
-    tab.page.click("header a")
-    tab.wait_until_ready()
-
-
 # The page is told of four cores; three are for WebAssembly.
 FOUR_CORES = "Object.defineProperty(navigator, 'hardwareConcurrency', { value: 4 });"
 
 
 def test_several_threads_label_in_a_page_of_the_service(open_tab: Open) -> None:
     label_with_three_threads(open_tab(script=FOUR_CORES))
-
-
-def test_several_threads_label_in_a_static_page_that_its_service_worker_isolates(
-    open_tab: Open, static_url: str
-) -> None:
-    tab = open_tab("", at=static_url, service_workers="allow", script=FOUR_CORES)
-    for _ in range(WAIT_MS // 100):
-        with suppress(Error):  # the page reloads itself once
-            if tab.page.evaluate("crossOriginIsolated"):
-                break
-        tab.page.wait_for_timeout(100)
-    tab.wait_until_ready()
-    label_with_three_threads(tab)
 
 
 def label_with_three_threads(tab: Tab) -> None:
@@ -383,15 +334,3 @@ FOLLOWED = """async () => {
   const slow = Math.max(...full) / 2;
   return [...results, full.filter((ms) => ms > slow).length];
 }"""
-
-
-def test_another_page_labels_with_the_package(open_tab: Open, static_url: str) -> None:
-    tab = open_tab("example.html", at=static_url)
-    tab.page.set_input_files("input", SAMPLES[0])
-    tab.wait_until("document.querySelector('output').textContent === 'happiness'")
-    tab.page.evaluate(
-        "() => document.querySelector('mien-camera').addEventListener('faces', ({ detail }) => (window.seen = detail))"
-    )
-    tab.page.click("mien-camera button")
-    tab.wait_until("window.seen?.length === 1 && window.seen[0].track === 1")
-    tab.ignore_errors("favicon.ico")

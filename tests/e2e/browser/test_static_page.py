@@ -1,0 +1,146 @@
+"""The page as static files: without a service, in local mode, and as a package for other pages."""
+
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Error
+
+from mien.app.service.static_page import write_page
+from mien.app.settings import load_settings
+from tests.browser import WAIT_MS
+from tests.e2e.browser.conftest import Open
+from tests.e2e.browser.test_local import FOUR_CORES, SAMPLES, label_with_three_threads, labeled, needs_runtime
+
+pytestmark = [pytest.mark.timeout(900), needs_runtime]
+# A page of ten lines, in a folder with the installed package.
+PAGE = """<!doctype html>
+<meta charset="utf-8">
+<link rel="icon" href="data:,">
+<mien-camera></mien-camera>
+<output></output>
+<script type="module">
+  import { label } from "./node_modules/mien-page/index.js";
+  const { faces } = await label("photo.jpg");
+  document.querySelector("output").textContent = faces.map((face) => face.label).join(", ");
+</script>
+"""
+USE = """import { label, labeler, type Face, type MienCamera } from "mien-page";
+
+const first: Face | undefined = (await label(new Blob())).faces[0];
+const happy: number | undefined = first?.probabilities.happiness;
+const { provider } = await (await labeler({ loaded: (bytes, total) => console.log(bytes / total) })).open();
+const camera: MienCamera = document.createElement("mien-camera");
+camera.addEventListener("faces", ({ detail }) => console.log(detail[0].landmarks.nose.x, happy, provider));
+await camera.start();
+await label(document.querySelector("img")!);
+// @ts-expect-error: not an expression
+console.log(first?.label === "boredom");
+"""
+
+
+@pytest.fixture(scope="module")
+def site_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page as static files under a sub-path."""
+    folder = tmp_path_factory.mktemp("static")
+    write_page(folder / "people" / "mien", load_settings())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def static_url(site_folder: Path) -> Iterator[str]:
+    """The page, served without any header of ours."""
+    with files_at(site_folder) as url:
+        yield f"{url}people/mien/"
+
+
+@contextmanager
+def files_at(folder: Path) -> Iterator[str]:
+    handler = partial(SimpleHTTPRequestHandler, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def other_project(site_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the packed package is installed."""
+    folder = tmp_path_factory.mktemp("project")
+    npm(folder, "pack", str(site_folder / "people" / "mien" / "page"))
+    (tarball,) = folder.glob("*.tgz")
+    npm(folder, "install", "--offline", "--no-audit", "--no-fund", f"./{tarball.name}")
+    return folder
+
+
+def npm(folder: Path, *arguments: str) -> None:
+    program = shutil.which("npm")
+    if program is None:
+        pytest.skip("npm is not installed")
+    done = subprocess.run([program, *arguments], cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_static_page_labels_camera_and_photos(open_tab: Open, static_url: str) -> None:
+    tab = open_tab("", at=static_url)
+    assert not tab.page.evaluate("crossOriginIsolated"), "no special headers"
+    assert tab.page.is_checked("#local")
+    assert tab.page.is_disabled("#local")
+    tab.start_camera()
+    assert "1 thread)" in tab.page.inner_text("#runs")
+    (face,) = labeled(tab, SAMPLES[:1])[SAMPLES[0].name]
+    assert face["label"] == "happiness"
+    tab.page.click("#card")
+    tab.page.wait_for_selector(".document h1", timeout=WAIT_MS)
+    assert tab.page.locator("footer").count() == 0
+    tab.page.click("header a")
+    tab.wait_until_ready()
+
+
+def test_several_threads_label_in_a_static_page_that_its_service_worker_isolates(
+    open_tab: Open, static_url: str
+) -> None:
+    tab = open_tab("", at=static_url, service_workers="allow", script=FOUR_CORES)
+    for _ in range(WAIT_MS // 100):
+        with suppress(Error):  # the page reloads itself once
+            if tab.page.evaluate("crossOriginIsolated"):
+                break
+        tab.page.wait_for_timeout(100)
+    tab.wait_until_ready()
+    label_with_three_threads(tab)
+
+
+def test_another_page_labels_with_the_package(open_tab: Open, static_url: str) -> None:
+    tab = open_tab("example.html", at=static_url)
+    tab.page.set_input_files("input", SAMPLES[0])
+    tab.wait_until("document.querySelector('output').textContent === 'happiness'")
+    tab.page.evaluate(
+        "() => document.querySelector('mien-camera').addEventListener('faces', ({ detail }) => (window.seen = detail))"
+    )
+    tab.page.click("mien-camera button")
+    tab.wait_until("window.seen?.length === 1 && window.seen[0].track === 1")
+    tab.ignore_errors("favicon.ico")
+
+
+def test_a_page_of_ten_lines_labels_with_the_installed_package(open_tab: Open, other_project: Path) -> None:
+    (other_project / "index.html").write_text(PAGE, encoding="utf-8")
+    shutil.copyfile(SAMPLES[0], other_project / "photo.jpg")
+    with files_at(other_project) as url:
+        tab = open_tab("", at=url)
+        tab.wait_until("document.querySelector('output').textContent === 'happiness'")
+        tab.page.click("mien-camera button")
+        tab.wait_until("document.querySelector('mien-camera').motion?.tracks.size === 1")
+
+
+@pytest.mark.registry
+def test_the_types_of_the_package_compile(other_project: Path) -> None:
+    (other_project / "use.ts").write_text(USE, encoding="utf-8")
+    npm(other_project, "install", "--no-audit", "--no-fund", "typescript@5")
+    options = "--noEmit --strict --target es2022 --module esnext --moduleResolution bundler"
+    npm(other_project, "exec", "--", "tsc", *options.split(), "use.ts")
