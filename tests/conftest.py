@@ -1,8 +1,11 @@
 """Fixtures of all tests."""
 
 import gc
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.support import drawn_conditions, tiny_artifact
@@ -20,6 +23,14 @@ def pytest_collection_finish() -> None:
 
 def pytest_unconfigure() -> None:
     gc.unfreeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def certificates_are_read_once() -> Iterator[None]:
+    """Each `httpx.get` would read those of all authorities, which takes 25 ms, and no test sends a request by TLS."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("httpx._transports.default.create_ssl_context", cache(httpx.create_ssl_context))
+        yield
 
 
 @pytest.fixture(scope="session")
