@@ -17,7 +17,6 @@ from mien.models.manifest import sha256_of
 from mien.models.network import FaceNetwork
 from mien.training.config import OptimConfig, RecipeError, RuntimeConfig
 from mien.training.distillation.losses import relabel
-from mien.training.evaluate import open_graph, run_graph
 from mien.training.loop.batches import epoch_order
 from mien.training.loop.optimizer import build_optimizer
 from mien.training.loop.run_folder import FACTS_NAME, load_best
@@ -25,7 +24,6 @@ from mien.training.loop.sharpness import perturbed_weights
 from mien.training.loop.throughput import MetricsLogger
 from mien.training.loop.trackers import open_trackers
 from mien.training.release.foreign import ForeignWeightsError
-from mien.training.release.graphs import ReleasedNetwork, check_fp32, write_graph
 from mien.training.release.initialization import load_initial
 from mien.training.train import train
 from tests.support_training import (
@@ -117,17 +115,9 @@ def test_relabeling_starts_at_its_epoch_and_logs_its_share(tmp_path: Path) -> No
     assert max(shares[7:]) > 0
 
 
-def test_a_cnn_with_224_pixels_exports_with_grad_cam(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    network = FaceNetwork(small_recipe(tmp_path, model=TINY_CNN | {"img_size": 224}).model).eval()
-    crops = np.random.default_rng(0).integers(0, 256, (3, 112, 112, 3), dtype=np.uint8)
-    with torch.no_grad():
-        assert network.preprocess(torch.from_numpy(crops)).shape == (3, 1, 224, 224)
-        logits, maps = ReleasedNetwork(network, "class")(torch.from_numpy(crops))
-    write_graph(ReleasedNetwork(network, "class"), tmp_path / "model.onnx")
-    session = open_graph(tmp_path / "model.onnx")
-    check_fp32(logits.numpy(), run_graph(session, crops))
-    np.testing.assert_allclose(session.run(["relevance"], {"crops": crops})[0], maps.numpy(), atol=1e-4)
+def test_crops_are_enlarged_to_the_pixels_of_the_network(tmp_path: Path) -> None:
+    network = FaceNetwork(small_recipe(tmp_path, model=TINY_CNN | {"img_size": 224}).model)
+    assert network.preprocess(torch.zeros(3, 112, 112, 3, dtype=torch.uint8)).shape == (3, 1, 224, 224)
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".pth"])

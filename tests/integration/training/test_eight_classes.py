@@ -3,7 +3,6 @@
 import csv
 import json
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -22,32 +21,12 @@ from mien.models.manifest import load_artifact
 from mien.training.compare import main as compare
 from mien.training.config import RecipeError
 from mien.training.evaluate import evaluate
-from mien.training.export import export
 from mien.training.report.command import main as report
 from mien.training.train import train
 from tests.albums import face_photo
-from tests.data_sets import make_folders
-from tests.integration.training.conftest import Trained
+from tests.integration.training.conftest import EIGHT_OPTIONS, Eight, Trained
 from tests.support import encoded
 from tests.support_training import TINY_CNN, data_of, small_recipe
-
-OPTIONS = {"classes": 8, "valid_share": 0.2}
-
-
-class Eight(NamedTuple):
-    """Class folders with contempt, a run on them, and its artifact."""
-
-    root: Path
-    run: Path
-    artifact: Path
-
-
-@pytest.fixture(scope="module")
-def eight(tmp_path_factory: pytest.TempPathFactory) -> Eight:
-    folder = tmp_path_factory.mktemp("eight")
-    root = make_folders(folder / "faces", {"": dict.fromkeys(EIGHT_LABELS, 10)})
-    run = train(small_recipe(root, data=data_of(root, **OPTIONS), epochs=1), folder / "run")
-    return Eight(root, run, export([run], "eight", arch="tiny", artifacts_dir=folder / "artifacts"))
 
 
 @pytest.fixture
@@ -62,13 +41,13 @@ def test_the_artifact_names_eight_labels_and_is_evaluated_and_compared_on_them(
     assert manifest.labels == EIGHT_LABELS
     assert manifest.output.shape == (-1, 8)
     assert len(manifest.prior_correction) == 8
-    scored = evaluate(eight.artifact, "folders", eight.root, "valid", OPTIONS)[1][0]
+    scored = evaluate(eight.artifact, "folders", eight.root, "valid", EIGHT_OPTIONS)[1][0]
     assert "contempt" in scored.recall
     assert np.array(scored.confusion).shape == (8, 8)
     card = (eight.artifact / "card.md").read_text(encoding="utf-8")
     assert "neutral, contempt" in card
     assert "--option classes=8 --option valid_share=0.2" in card
-    options = [part for name, value in OPTIONS.items() for part in ("--option", f"{name}={value}")]
+    options = [part for name, value in EIGHT_OPTIONS.items() for part in ("--option", f"{name}={value}")]
     assert compare([str(eight.artifact), str(eight.run), "--data", f"folders={eight.root}", *options]) == 0
     assert "recall, contempt" in capsys.readouterr().out
 
@@ -115,7 +94,7 @@ def test_labeling_writes_the_eighth_probability_and_category(settings: Settings,
 def test_seven_and_eight_classes_are_not_mixed_and_seven_initialize_all_but_the_head(
     eight: Eight, trained: Trained, tmp_path: Path
 ) -> None:
-    data = data_of(eight.root, **OPTIONS)
+    data = data_of(eight.root, **EIGHT_OPTIONS)
     mixed = small_recipe(eight.root, data=data | {"valid": data_of(trained.faces)["valid"]})
     with pytest.raises(RecipeError, match=r"train has 8 classes, valid 7\. Give both the same options\.classes"):
         train(mixed, tmp_path / "mixed")

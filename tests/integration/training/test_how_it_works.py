@@ -47,12 +47,17 @@ def test_every_figure_is_shown_in_the_guide_and_is_small() -> None:
         assert (GUIDE.parent / "images" / "how-it-works" / f"{name}.png").stat().st_size < MAX_BYTES
 
 
-def test_all_figures_are_drawn_for_a_student_with_two_tokens(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture(scope="module")
+def drawn(place: Path) -> Path:
+    """The figures of a student with two tokens."""
     out = place / "both"
     assert main([str(place / "student"), "--out", str(out)]) == 0
-    assert {path.stem for path in out.iterdir()} == set(PICTURES)
-    assert capsys.readouterr().out.count("KB") == len(PICTURES)
-    for path in out.iterdir():
+    return out
+
+
+def test_all_figures_are_drawn_for_a_student_with_two_tokens(drawn: Path) -> None:
+    assert {path.stem for path in drawn.iterdir()} == set(PICTURES)
+    for path in drawn.iterdir():
         figure = cv2.imread(str(path))
         assert figure is not None
         assert figure.std() > 10
@@ -61,10 +66,13 @@ def test_all_figures_are_drawn_for_a_student_with_two_tokens(place: Path, capsys
         assert path.stat().st_size < MAX_BYTES
 
 
-def test_a_plain_student_gives_the_figures_without_a_second_token(place: Path) -> None:
+def test_a_plain_student_gives_the_figures_without_a_second_token(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = place / "one"
     assert main([str(place / "plain"), "--out", str(out)]) == 0
     assert {path.stem for path in out.iterdir()} == {"patches", "positions", "attention", "distance"}
+    assert capsys.readouterr().out.count("KB") == 4
 
 
 def test_an_artifact_gives_the_figures_without_its_run(trained: Trained, place: Path) -> None:
@@ -78,13 +86,11 @@ def test_a_cnn_is_rejected_with_its_name(place: Path, capsys: pytest.CaptureFixt
     assert "test_resnet is not a transformer with a class token" in capsys.readouterr().err
 
 
-def test_no_face_of_the_data_set_is_drawn(place: Path) -> None:
-    make_folders(place / "others", {"valid": dict.fromkeys(LABELS, 2)})
-    for number, data in enumerate(("folders", "others")):
-        out = place / f"data{number}"
-        assert main([str(place / "student"), "--data", f"folders={place / data}", "--out", str(out)]) == 0
+def test_no_face_of_the_data_set_is_drawn(place: Path, drawn: Path) -> None:
+    others = make_folders(place / "others", {"valid": dict.fromkeys(LABELS, 2)})
+    assert main([str(place / "student"), "--data", f"folders={others}", "--out", str(place / "other_data")]) == 0
     for name in ("patches", "attention", "looks"):
-        assert (place / "data0" / f"{name}.png").read_bytes() == (place / "data1" / f"{name}.png").read_bytes()
+        assert (drawn / f"{name}.png").read_bytes() == (place / "other_data" / f"{name}.png").read_bytes()
 
 
 def test_the_displayed_faces_are_aligned_as_in_the_service() -> None:

@@ -10,13 +10,14 @@ import torch
 
 from mien.models.manifest import read_manifest, write_manifest
 from mien.models.network import FaceNetwork, Head, select_head
-from mien.training import evaluate, export
+from mien.training import evaluate
 from mien.training.config import DistillationConfig
 from mien.training.distillation.teachers import Teachers
 from mien.training.faces import read_faces
 from mien.training.loop.run_folder import RunError, load_best
+from mien.training.release.graphs import ReleasedNetwork
 from mien.training.release.initialization import InitialWeightsError, load_initial
-from tests.integration.training.conftest import Trained
+from tests.integration.training.conftest import Eight, Trained
 from tests.support_training import PLAIN_DEIT, TINY_CNN, TINY_DEIT, small_recipe
 
 PLAIN_STEM = TINY_DEIT | {"options": PLAIN_DEIT["options"]}
@@ -29,6 +30,7 @@ class Released:
 
     folder: Path
     head: Head
+    classes: int
 
 
 @pytest.fixture(scope="module")
@@ -37,18 +39,17 @@ def root(trained: Trained) -> Path:
 
 
 @pytest.fixture(scope="module")
-def artifacts(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Released]:
+def artifacts(trained: Trained, eight: Eight) -> dict[str, Released]:
     """One per network."""
-    cnn = export.export([trained.teacher], "cnn", artifacts_dir=tmp_path_factory.mktemp("artifacts"))
     return {
-        "hybrid": Released(trained.artifact, load_best(trained.student)[1]["head"]),
-        "cnn": Released(cnn, load_best(trained.teacher)[1]["head"]),
+        "hybrid": Released(trained.artifact, load_best(trained.student)[1]["head"], 7),
+        "cnn": Released(eight.artifact, load_best(eight.run)[1]["head"], 8),
     }
 
 
-def started(root: Path, model: dict[str, object], folder: Path) -> FaceNetwork:
+def started(root: Path, model: dict[str, object], folder: Path, classes: int = 7) -> FaceNetwork:
     torch.manual_seed(1)
-    network = FaceNetwork(small_recipe(root, model=model).model)
+    network = FaceNetwork(small_recipe(root, model=model).model, classes)
     load_initial(network, folder)
     return network
 
@@ -65,8 +66,17 @@ def test_the_network_equals_the_graph_that_it_is_initialized_from(
     source = artifacts[name]
     crops = read_faces("folders", root, "valid", {}).crops
     expected = evaluate.run_graph(evaluate.open_graph(source.folder / "model.onnx"), crops)
-    network = started(root, MODELS[name], source.folder).eval()
+    network = started(root, MODELS[name], source.folder, source.classes).eval()
     np.testing.assert_allclose(logits(network, crops, source.head), expected, atol=2e-2)  # half precision
+
+
+def test_the_graph_of_a_cnn_has_its_grad_cam(eight: Eight, root: Path) -> None:
+    crops = read_faces("folders", root, "valid", {}).crops[:3]
+    network, state = load_best(eight.run)
+    with torch.no_grad():
+        _, maps = ReleasedNetwork(network, state["head"])(torch.from_numpy(crops))
+    (found,) = evaluate.open_graph(eight.artifact / "model.onnx").run(["relevance"], {"crops": crops})
+    np.testing.assert_allclose(found, maps.numpy(), atol=1e-4)
 
 
 def test_an_artifact_of_another_network_or_damaged_is_rejected(
