@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from mien.app.inference.classifier import Classifier
-from mien.app.inference.detect.search import Plan
-from mien.app.inference.detect.yunet import YuNet
+from mien.app.inference.detect.yunet import create
 from mien.app.inference.runtime.sessions import CUDA, cuda_obstacle
+from mien.app.settings import load_settings
 from mien.data import contract
 from tests.support import folder_from_environment, random_crops, sample_photo
 
@@ -36,12 +36,11 @@ def test_auto_takes_the_gpu_in_half_precision(artifact: Path) -> None:
 
 
 def test_yunet_finds_the_same_faces_on_gpu_and_cpu() -> None:
-    path = folder_from_environment("MIEN_MODELS_DIR") / "face_detection_yunet_2023mar.onnx"
-    plan = Plan(640, 1600, detect_rotated=False)
+    folder = folder_from_environment("MIEN_MODELS_DIR")
     image = contract.decode(sample_photo().read_bytes())
-    on_gpu = YuNet(path, threshold=0.6, plan=plan, device="cuda")
+    on_gpu, on_cpu = (create(load_settings(models_dir=folder, device=device)) for device in ("cuda", "cpu"))
     assert on_gpu.provider == CUDA
-    expected = YuNet(path, threshold=0.6, plan=plan).rows(image)
+    expected = on_cpu.rows(image)
     rows = on_gpu.rows(image)
     assert rows.shape == expected.shape
     assert np.abs(rows - expected).max() < 1

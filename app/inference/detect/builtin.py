@@ -3,30 +3,11 @@
 Its artifact is verified like the classifier's (docs/decisions/0009-own-detector.md).
 """
 
-from pathlib import Path
-
 from mien.app.errors import DetectorUnavailable
-from mien.app.inference.detect.network import FaceNetwork, options_of
+from mien.app.inference.detect.network import FaceNetwork
 from mien.app.settings import Settings
 from mien.models.detector.manifest import DetectorManifest, default_detector_dir, load_detector
 from mien.models.manifest import ArtifactError
-
-
-class Builtin(FaceNetwork):
-    """The released detector."""
-
-    name = "builtin"
-
-    def __init__(self, folder: Path, settings: Settings) -> None:
-        """Verify and open an artifact.
-
-        Raises: ArtifactError; ProviderUnavailable.
-        """
-        manifest = load_detector(folder)
-        self.sha256 = manifest.graph.sha256
-        super().__init__(
-            folder / manifest.graph.file, threshold=score_threshold(manifest, settings), **options_of(settings)
-        )
 
 
 def score_threshold(manifest: DetectorManifest, settings: Settings) -> float:
@@ -35,12 +16,18 @@ def score_threshold(manifest: DetectorManifest, settings: Settings) -> float:
     return settings.detection_threshold if chosen else manifest.score_threshold
 
 
-def create(settings: Settings) -> Builtin:
-    """Build from the artifact named in `models/artifacts/DEFAULT_DETECTOR`. Raises: DetectorUnavailable."""
+def create(settings: Settings) -> FaceNetwork:
+    """Build from the artifact named in `models/artifacts/DEFAULT_DETECTOR`.
+
+    Raises: DetectorUnavailable; ProviderUnavailable.
+    """
     try:
-        return Builtin(default_detector_dir(), settings)
+        folder = default_detector_dir()
+        manifest = load_detector(folder)
     except ArtifactError as error:
         raise DetectorUnavailable(f"detector builtin: {error}") from error
+    threshold, sha256 = score_threshold(manifest, settings), manifest.graph.sha256
+    return FaceNetwork("builtin", folder / manifest.graph.file, settings, sha256=sha256, threshold=threshold)
 
 
 def source(_settings: Settings) -> str:

@@ -4,32 +4,16 @@ ONNX Runtime is two to four times as fast as OpenCV's `cv2.FaceDetectorYN`, with
 (docs/decisions/0003-yunet-in-onnxruntime.md).
 """
 
-from pathlib import Path
-
-from mien.app.inference.detect.network import FaceNetwork, options_of
-from mien.app.inference.detect.search import Plan
+from mien.app.inference.detect.network import FaceNetwork
 from mien.app.inference.detect.weights import YUNET_SHA256, find_yunet, require_yunet
-from mien.app.settings import Device, Settings
+from mien.app.settings import Settings
 from mien.models.detector.yunet import dynamic_graph
 
 
-class YuNet(FaceNetwork):
-    """YuNet with a dynamic input size."""
-
-    name = "yunet"
-    sha256 = YUNET_SHA256
-
-    def __init__(self, path: Path, *, threshold: float, plan: Plan, device: Device = "cpu", threads: int = 0) -> None:
-        super().__init__(dynamic_graph(path), threshold=threshold, plan=plan, device=device, threads=threads)
-
-
-def create(settings: Settings) -> YuNet:
-    """Build from settings. Raises: DetectorUnavailable, if the file is missing or damaged."""
-    return YuNet(
-        require_yunet(settings.models_dir),
-        threshold=settings.detection_threshold,
-        **options_of(settings),
-    )
+def create(settings: Settings) -> FaceNetwork:
+    """Build from settings. Raises: DetectorUnavailable, if the file is missing or damaged; ProviderUnavailable."""
+    graph = dynamic_graph(require_yunet(settings.models_dir))
+    return FaceNetwork("yunet", graph, settings, sha256=YUNET_SHA256, threshold=settings.detection_threshold)
 
 
 def source(settings: Settings) -> str:

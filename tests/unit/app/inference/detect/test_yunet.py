@@ -8,15 +8,13 @@ import numpy as np
 import pytest
 
 from mien.app.inference.detect.base import Face
-from mien.app.inference.detect.search import Plan
-from mien.app.inference.detect.yunet import YuNet, create
+from mien.app.inference.detect.network import FaceNetwork
+from mien.app.inference.detect.yunet import create
 from mien.app.settings import load_settings
 from mien.data import contract
 from mien.data.contract import Array, roll_degrees
 from mien.models.detector.decode import NMS_IOU, TOP_K
 from tests.support import folder_from_environment, sample_photo
-
-PLAN = Plan(640, 1600, detect_rotated=True)
 
 
 @pytest.fixture(scope="module")
@@ -25,8 +23,8 @@ def network_file() -> Path:
 
 
 @pytest.fixture(scope="module")
-def yunet(network_file: Path) -> YuNet:
-    return YuNet(network_file, threshold=0.6, plan=PLAN, threads=1)
+def yunet(network_file: Path) -> FaceNetwork:
+    return create(load_settings(models_dir=network_file.parent, device="cpu", threads=1))
 
 
 def opencv_rows(path: Path, image: Array) -> Array:
@@ -37,7 +35,7 @@ def opencv_rows(path: Path, image: Array) -> Array:
 
 
 @pytest.mark.parametrize("long_side", [97, 320, 512, 641])
-def test_rows_equal_those_of_opencv(yunet: YuNet, network_file: Path, long_side: int) -> None:
+def test_rows_equal_those_of_opencv(yunet: FaceNetwork, network_file: Path, long_side: int) -> None:
     image = contract.decode(sample_photo().read_bytes())
     scale = long_side / max(image.shape[:2])
     image = cv2.resize(image, None, fx=scale, fy=scale * 0.9, interpolation=cv2.INTER_AREA)
@@ -46,7 +44,7 @@ def test_rows_equal_those_of_opencv(yunet: YuNet, network_file: Path, long_side:
     assert np.abs(ours - theirs).max() < 0.01
 
 
-def test_rows_of_real_photos_equal_those_of_opencv(yunet: YuNet, network_file: Path) -> None:
+def test_rows_of_real_photos_equal_those_of_opencv(yunet: FaceNetwork, network_file: Path) -> None:
     photos = sorted(folder_from_environment("MIEN_PHOTOS_DIR").glob("*.jpg"))
     assert len(photos) >= 60
     for photo in photos:
@@ -58,7 +56,7 @@ def test_rows_of_real_photos_equal_those_of_opencv(yunet: YuNet, network_file: P
         assert np.abs(ours - theirs).max(initial=0) < 1, photo.name
 
 
-def test_the_listed_faces_of_real_photos_are_found(yunet: YuNet) -> None:
+def test_the_listed_faces_of_real_photos_are_found(yunet: FaceNetwork) -> None:
     folder = folder_from_environment("MIEN_PHOTOS_DIR")
     lines = (folder / "photos.csv").read_text(encoding="utf-8").splitlines()[1:]
     listed = {line.split(",")[0]: int(line.split(",")[3]) for line in lines}
@@ -69,14 +67,14 @@ def test_the_listed_faces_of_real_photos_are_found(yunet: YuNet) -> None:
 
 
 @pytest.mark.parametrize("side", [1, 2, 8, 16, 31, 32, 33])
-def test_faces_in_tiny_images_are_not_larger_than_three_images(yunet: YuNet, side: int) -> None:
+def test_faces_in_tiny_images_are_not_larger_than_three_images(yunet: FaceNetwork, side: int) -> None:
     noise = np.random.default_rng(side).integers(0, 256, (side, side, 3), dtype=np.uint8)
     for face in yunet.detect(noise):
         assert max(face.box_px[2:]) <= 3 * side
 
 
 @pytest.mark.parametrize("name", ["042.jpg", "063.jpg"])
-def test_an_upright_close_up_of_a_real_photo_stays_upright(yunet: YuNet, name: str) -> None:
+def test_an_upright_close_up_of_a_real_photo_stays_upright(yunet: FaceNetwork, name: str) -> None:
     image = contract.decode((folder_from_environment("MIEN_PHOTOS_DIR") / name).read_bytes())
     (face,) = yunet.detect(image)
     (found,) = yunet.detect(close_up(image, face, 0.0))
@@ -94,7 +92,7 @@ def close_up(image: Array, face: Face, margin: float) -> Array:
     return cv2.resize(cut, None, fx=scale, fy=scale, interpolation=way)
 
 
-def test_threads_can_share_a_detector(yunet: YuNet) -> None:
+def test_threads_can_share_a_detector(yunet: FaceNetwork) -> None:
     image = contract.decode(sample_photo().read_bytes())
     images = [cv2.resize(image, (300 + 40 * index, 320)) for index in range(8)]
     alone = [yunet.detect(one) for one in images]
