@@ -35,7 +35,6 @@ from mien.app.labeling.options import DEFAULT_OUTPUTS, LabelOptions
 from mien.app.labeling.progress import Reporter
 from mien.app.labeling.reading import IMAGE_EXTENSIONS
 from mien.app.labeling.run import label
-from mien.app.labeling.scan import scan
 from mien.app.labeling.summary import Outcome
 from mien.app.settings import Settings, load_settings
 
@@ -140,7 +139,6 @@ def measure(  # every argument is an option of the command
             shutil.rmtree(out)
         memory = _memory(folder, Path(place), workers)
         on_ray = _on_ray(folder, Path(place), workers) if ray else None
-        scan = _scan_seconds(folder)
     outcome = with_images[-1].outcome
     if outcome is None:
         raise ValueError("the last run has no outcome")
@@ -153,7 +151,6 @@ def measure(  # every argument is an option of the command
         "images_per_s_with_images": count / best_with_images,
         "bare_images_per_s": count / best_bare,
         **{name: memory[name] for name in ("peak_rss_mb", "rss_mb_fifth", "rss_mb_end", "growth_mb_per_10000")},
-        "scan_seconds": scan,
         "images": count,
         "faces": sum(outcome.labels.values()),
         "workers": workers,
@@ -167,13 +164,6 @@ def measure(  # every argument is an option of the command
 
 def _stage_ms(seconds: dict[str, float], count: int) -> dict[str, float]:
     return {stage: 1000 * value / count for stage, value in seconds.items()}
-
-
-def _scan_seconds(folder: Path) -> float:
-    options = LabelOptions(inputs=[str(folder)], out=folder / "out")
-    began = time.perf_counter()
-    sum(item.size for item in scan(options))
-    return time.perf_counter() - began
 
 
 def main() -> None:

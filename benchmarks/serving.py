@@ -8,9 +8,9 @@ the service with 16 clients; the service at 70 % of that rate with random arriva
 the same cores, so its cost counts against the service. `efficiency` is requests/s of the service divided by photos/s of
 the bare loop just before, the median of the rounds. `cpu_efficiency` compares their processor time per photo instead,
 without the load generator (`load_cpu_ms_per_request`); other programs hardly change it. `busy_share` is the share of
-the cores' time that service and load generator used with 16 clients. `ideal` is the latency of an ideal queue with the
-photo times of the bare loop (benchmarks/ideal.py), and `p99_over_ideal` compares the service with it. Model, detector
-and device are set by `MIEN_*` variables. Run it on an idle Linux machine.
+the cores' time that service and load generator used with 16 clients. `p99_over_ideal` compares its latency with that
+of an ideal queue with the photo times of the bare loop (benchmarks/ideal.py). Model, detector and device are set by
+`MIEN_*` variables. Run it on an idle Linux machine.
 """
 
 import argparse
@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.background import service
-from benchmarks.ideal import references
-from benchmarks.load import TYPES
+from benchmarks.ideal import sojourn_s
+from benchmarks.load import TYPES, percentile
 from benchmarks.results import publish
 
 if TYPE_CHECKING:
@@ -92,12 +92,6 @@ def _load(port: int, photos: Path, count: int, **how: float) -> dict[str, Any]:
     return result
 
 
-def _cpu_s(pid: int) -> float:
-    """Processor time that a process has used, seconds."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def measure(photos: Path, *, rounds: int, passes: int, steady: int) -> dict[str, Any]:
     """Alternate bare loop and service `rounds` times, then send `steady` requests at 70 % of the median rate."""
     count = len(_images(photos)) * passes
@@ -106,9 +100,9 @@ def measure(photos: Path, *, rounds: int, passes: int, steady: int) -> dict[str,
         _load(running.port, photos, count, concurrency=CONCURRENCY)
         for _ in range(rounds):
             loops.append(_bare_in_process(photos, passes))
-            start_s = _cpu_s(running.process.pid)
+            start_s = running.cpu_s()
             load = _load(running.port, photos, count, concurrency=CONCURRENCY)
-            used_s = _cpu_s(running.process.pid) - start_s
+            used_s = running.cpu_s() - start_s
             full.append(load["requests_per_s"])
             cpu_ms.append(used_s * 1000 / count)
             load_cpu_ms.append(load["cpu_s"] * 1000 / count)
@@ -118,7 +112,7 @@ def measure(photos: Path, *, rounds: int, passes: int, steady: int) -> dict[str,
     ready = running.ready
     bare_rates = [loop["photos_per_s"] for loop in loops]
     photo_s = [statistics.median(times) for times in zip(*(loop["photo_s"] for loop in loops), strict=True)]
-    ideal = references(photo_s, servers=loops[0]["cores"], rate=rate)
+    ideal_s = percentile(sojourn_s(photo_s, servers=loops[0]["cores"], rate=rate, count=100_000), 0.99)
     return {
         "efficiency": round(
             statistics.median(served / looped for served, looped in zip(full, bare_rates, strict=True)), 3
@@ -131,10 +125,8 @@ def measure(photos: Path, *, rounds: int, passes: int, steady: int) -> dict[str,
         "bare_photos_per_s": round(statistics.median(bare_rates), 2),
         "p50_ms": steady_load["p50_ms"],
         "p99_ms": steady_load["p99_ms"],
-        "p99_over_p50": round(steady_load["p99_ms"] / steady_load["p50_ms"], 2),
-        "p99_over_ideal": round(steady_load["p99_ms"] / ideal["queue"]["p99_ms"], 2),
-        "ideal": ideal,
-        "arrivals": "Poisson, open loop",
+        "ideal_p99_ms": round(ideal_s * 1000, 2),
+        "p99_over_ideal": round(steady_load["p99_ms"] / ideal_s / 1000, 2),
         "steady_rate_per_s": round(rate, 2),
         "steady_requests": steady_load["requests"],
         "rounds": {"bare_photos_per_s": [round(value, 2) for value in bare_rates], "requests_per_s": full},

@@ -16,7 +16,6 @@ import json
 import math
 import os
 import platform
-import subprocess
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -31,6 +30,7 @@ from websockets.sync.client import ClientConnection, connect
 from benchmarks.background import service
 from benchmarks.load import percentile
 from benchmarks.results import publish
+from mien.data.contract import decode
 
 FRAME_PX: Final = (640, 480)
 IN_FLIGHT: Final = 2
@@ -50,12 +50,9 @@ class FrameResult:
     dropped: int
 
 
-def camera(photo: Path = _PHOTO) -> list[bytes]:
-    """JPEG frames of 640x480 in which the photo moves slightly."""
-    read = cv2.imread(str(photo))
-    if read is None:
-        raise SystemExit(f"{photo}: cannot be read")
-    image = cv2.resize(read, (_PHOTO_PX, _PHOTO_PX), interpolation=cv2.INTER_AREA)
+def camera() -> list[bytes]:
+    """JPEG frames of 640x480 in which the sample portrait moves slightly."""
+    image = cv2.resize(decode(_PHOTO.read_bytes())[:, :, ::-1], (_PHOTO_PX, _PHOTO_PX), interpolation=cv2.INTER_AREA)
     width, height = FRAME_PX
     frames = []
     for number in range(_FRAMES):
@@ -66,21 +63,19 @@ def camera(photo: Path = _PHOTO) -> list[bytes]:
     return frames
 
 
-def stream(
-    socket_: ClientConnection, frames: Sequence[bytes], *, seconds: float, in_flight: int, rate: float = math.inf
-) -> list[FrameResult]:
+def stream(socket_: ClientConnection, frames: Sequence[bytes], *, seconds: float, rate: float) -> list[FrameResult]:
     """Send frames as the page does, at most `rate` per second; returns all results in order."""
     start = due = time.perf_counter()
     waiting: deque[float] = deque()  # send times of frames without a result
     usual_s, results, source = 0.1, [], cycle(frames)
     while (now := time.perf_counter()) - start < seconds:
         may_leave = max(due, waiting[-1] + usual_s / 2 if waiting else due)
-        if len(waiting) < in_flight and now >= may_leave:
+        if len(waiting) < IN_FLIGHT and now >= may_leave:
             socket_.send(next(source))
             waiting.append(now)
             due = max(due + 1 / rate, now - 1 / rate)
             continue
-        timeout_s = _TIMEOUT_S if len(waiting) == in_flight else may_leave - now
+        timeout_s = _TIMEOUT_S if len(waiting) == IN_FLIGHT else may_leave - now
         if not waiting:
             time.sleep(timeout_s)
             continue
@@ -120,31 +115,20 @@ def _ms(results: Sequence[FrameResult], share: float) -> float:
     return round(percentile((one.latency_s for one in results), share) * 1000, 2)
 
 
-def _memory_mb(process: "subprocess.Popen[bytes]") -> float | None:
-    status = Path(f"/proc/{process.pid}/status")
-    if not status.exists():
-        return None
-    line = next(line for line in status.read_text(encoding="ascii").splitlines() if line.startswith("VmRSS"))
-    return round(int(line.split()[1]) / 1000, 1)
-
-
-def measure(
-    *, seconds: float, in_flight: int = IN_FLIGHT, rate: float = math.inf, warm_s: float = 2.0
-) -> dict[str, Any]:
+def measure(*, seconds: float, rate: float) -> dict[str, Any]:
     """Start a service, warm it up and stream for `seconds`."""
     frames = camera()
     with service() as running:
-        process, port, ready = running.process, running.port, running.ready
+        port, ready = running.port, running.ready
         with connect(f"ws://127.0.0.1:{port}/v1/stream", compression=None) as socket_:
-            stream(socket_, frames, seconds=warm_s, in_flight=1)
-        memory = _memory_mb(process)
+            stream(socket_, frames, seconds=2.0, rate=math.inf)
+        memory = running.memory_mb()
         with connect(f"ws://127.0.0.1:{port}/v1/stream", compression=None) as socket_:
-            results = stream(socket_, frames, seconds=seconds, in_flight=in_flight, rate=rate)
+            results = stream(socket_, frames, seconds=seconds, rate=rate)
         return {
             **summary(results, seconds),
             "memory_first_mb": memory,
-            "memory_last_mb": _memory_mb(process),
-            "in_flight": in_flight,
+            "memory_last_mb": running.memory_mb(),
             "requested_frames_per_s": rate if math.isfinite(rate) else None,
             "frame_px": FRAME_PX,
             **{name: ready[name] for name in ("model", "provider", "precision", "detector")},
@@ -159,12 +143,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, help="file for the results")
     parser.add_argument("--seconds", type=float, default=20.0)
-    parser.add_argument(
-        "--in-flight", type=int, choices=(1, 2), default=IN_FLIGHT, help="frames without a result at a time"
-    )
     parser.add_argument("--rate", type=float, default=math.inf, help="maximum frames per second (default: unlimited)")
     given = parser.parse_args()
-    publish(measure(seconds=given.seconds, in_flight=given.in_flight, rate=given.rate), given.json)
+    publish(measure(seconds=given.seconds, rate=given.rate), given.json)
 
 
 if __name__ == "__main__":

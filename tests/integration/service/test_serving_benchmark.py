@@ -33,6 +33,6 @@ def test_the_benchmark_writes_all_metrics(artifact: Path, tmp_path: Path) -> Non
     assert results["cpu_ms_per_request"] > results["load_cpu_ms_per_request"] > 0
     assert 0 < results["busy_share"] <= 1.1, "more than all cores is a mistake in the sum"
     assert results["p99_over_ideal"] > 0
-    assert results["ideal"]["queue"]["p99_ms"] >= results["ideal"]["alone"]["p50_ms"] > 0
+    assert results["ideal_p99_ms"] > 0
     assert 0 < results["p50_ms"] <= results["p99_ms"]
     assert (results["provider"], results["detector"]) == ("CPUExecutionProvider", "builtin")

@@ -3,8 +3,6 @@
 import json
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +13,6 @@ from onnx import TensorProto, helper
 from benchmarks import gpu
 from mien.app.inference.classifier import Classifier
 from mien.app.inference.runtime import sessions
-from mien.data.contract import LABELS, Array
 from tests.support import tiny_artifact
 
 _ROOT = Path(__file__).resolve().parents[3]
@@ -24,41 +21,6 @@ _ROOT = Path(__file__).resolve().parents[3]
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory: pytest.TempPathFactory) -> Classifier:
     return Classifier(tiny_artifact(tmp_path_factory.mktemp("artifacts") / "tiny.test"), device="cpu", threads=1)
-
-
-class Steady:
-    """A network that takes five milliseconds per call for any batch size."""
-
-    def __init__(self) -> None:
-        self.sizes: list[int] = []
-        self._lock = threading.Lock()
-
-    def __call__(self, crops: Array) -> Array:
-        with self._lock:
-            self.sizes.append(len(crops))
-        time.sleep(0.005)
-        return np.zeros((len(crops), len(LABELS)), np.float32)
-
-
-def test_batching_gains_the_overhead_of_a_call() -> None:
-    sequential = gpu.sequential_faces_per_s(Steady(), 20)
-    batched = gpu.batched_faces_per_s(Steady(), max_batch=64, concurrency=16, count=320)
-    assert 1 < sequential <= 200
-    assert batched > 2 * sequential, "sixteen crops share one call"
-
-
-def test_all_clients_are_batched_and_all_crops_counted() -> None:
-    network = Steady()
-    gpu.batched_faces_per_s(network, max_batch=64, concurrency=8, count=80)
-    assert sum(network.sizes) == 8 * 3 + 80
-    assert max(network.sizes) == 8
-
-
-def test_the_batch_rate_counts_faces() -> None:
-    network = Steady()
-    rate = gpu.batch_faces_per_s(network, batch=32, runs=6)
-    assert set(network.sizes) == {32}
-    assert 200 < rate <= 32 * 200
 
 
 def test_operations_of_a_graph_equal_a_manual_count(tmp_path: Path) -> None:

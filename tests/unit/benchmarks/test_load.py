@@ -1,33 +1,10 @@
 """The load generator: requests, connections and summary."""
 
 import asyncio
-import math
-from pathlib import Path
 
 import pytest
 
-from benchmarks.load import Connection, Outcome, folder_requests, percentile, request_bytes, summary
-
-
-def test_a_request_is_complete_and_has_its_length() -> None:
-    head, body = request_bytes(b"12345", "image/png", host="here", close=True).split(b"\r\n\r\n")
-    assert head.split(b"\r\n")[0] == b"POST /v1/expressions HTTP/1.1"
-    assert {b"Content-Length: 5", b"Content-Type: image/png", b"Connection: close", b"Host: here"} <= set(
-        head.split(b"\r\n")
-    )
-    assert body == b"12345"
-
-
-def test_a_folder_gives_one_request_per_image(tmp_path: Path) -> None:
-    for name in ("b.jpg", "a.PNG", "notes.txt"):
-        (tmp_path / name).write_bytes(name.encode())
-    assert [request[-5:] for request in folder_requests(tmp_path, host="here")] == [b"a.PNG", b"b.jpg"]
-
-
-def test_percentiles_are_observed_values() -> None:
-    assert percentile([3, 1, 2], 0.5) == 2
-    assert percentile(range(100), 0.99) == 99
-    assert math.isnan(percentile([], 0.5))
+from benchmarks.load import Connection, Outcome, summary
 
 
 def test_the_summary_counts_statuses_and_times_successes_only() -> None:

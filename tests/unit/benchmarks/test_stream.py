@@ -1,25 +1,16 @@
 """The stream benchmark: frames, results, rate and latencies."""
 
-import itertools
 import json
 import subprocess
 import sys
 from pathlib import Path
 
-import cv2
-import numpy as np
 import pytest
 
-from benchmarks.stream import FRAME_PX, FrameResult, camera, summary
+from benchmarks.stream import FrameResult, summary
 from tests.support import tiny_artifact
 
 ROOT = Path(__file__).resolve().parents[3]
-
-
-def test_the_camera_moves_a_face_through_frames_of_its_size() -> None:
-    frames = [cv2.imdecode(np.frombuffer(payload, np.uint8), cv2.IMREAD_COLOR) for payload in camera()]
-    assert {frame.shape for frame in frames} == {(FRAME_PX[1], FRAME_PX[0], 3)}
-    assert all(np.any(one != other) for one, other in itertools.pairwise(frames))
 
 
 def test_metrics_reveal_a_growing_queue() -> None:
@@ -41,14 +32,14 @@ def test_a_short_run_writes_the_metrics(tmp_path: Path) -> None:
         "HOME": str(tmp_path),
     }
     environment |= {"MIEN_DETECTOR": "builtin", "MIEN_DETECT_ROTATED": "false", "PATH": "/usr/bin:/bin"}
-    command = [sys.executable, "-m", "benchmarks.stream", "--seconds", "3", "--json", str(out)]
+    command = [sys.executable, "-m", "benchmarks.stream", "--seconds", "1", "--json", str(out)]
     result = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=200, check=False
     )
     assert result.returncode == 0, result.stderr
     found = json.loads(out.read_text(encoding="utf-8"))
     assert found["frames"] >= 1
-    assert found["frames_per_s"] == pytest.approx(found["frames"] / 3, abs=0.01)
+    assert found["frames_per_s"] == pytest.approx(found["frames"], abs=0.01)
     assert 0 < found["latency_p50_ms"] <= found["latency_p99_ms"]
     assert found["dropped"] == 0, "two frames in flight do not replace each other"
     assert (found["detector"], found["model"]) == ("builtin", "tiny.test")
