@@ -33,6 +33,7 @@ class Server:
     folder: Path
     environment: dict[str, str]
     port: int = field(default_factory=free_port)
+    awaited: int = 1  # workers that `start` waits for
 
     @property
     def url(self) -> str:
@@ -56,7 +57,7 @@ class Server:
             )
         wait_until_ready(self.url, self.process, self.log)
         end = time.monotonic() + 90  # the first worker responds while others start
-        while self._started() - before < int(environment.get("MIEN_WORKERS", 1)):
+        while self._started() - before < self.awaited:
             assert time.monotonic() < end, f"a worker did not start:\n{self.log.read_text()}"
             time.sleep(0.1)
 
@@ -122,14 +123,16 @@ def wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path, time
 
 
 @contextmanager
-def serving(folder: Path, artifact: Path, *, first_on_path: Path = ROOT, **settings: object) -> Iterator[Server]:
-    """A running service on the CPU with these settings, and no others from the environment."""
+def serving(
+    folder: Path, artifact: Path, *, first_on_path: Path = ROOT, awaited: int | None = None, **settings: object
+) -> Iterator[Server]:
+    """A running service on the CPU with these settings, and no others from the environment; `awaited`: all workers."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MIEN_")}
     chosen = {"device": "cpu", "model": artifact, **settings}
     environment |= {f"MIEN_{name.upper()}": str(value) for name, value in chosen.items() if value is not None}
     environment |= {"PYTHONPATH": f"{first_on_path}:{ROOT}", "TMPDIR": str(folder / "tmp"), "HOME": str(folder)}
     (folder / "tmp").mkdir(parents=True, exist_ok=True)
-    server = Server(folder, environment)
+    server = Server(folder, environment, awaited=awaited or int(environment.get("MIEN_WORKERS", 1)))
     try:
         server.start()
         yield server
