@@ -81,7 +81,7 @@ def test_a_job_has_progress_results_events_and_an_owner(serve: Serve, tmp_path: 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_job_survives_a_kill_and_none_of_its_images_is_lost(serve: Serve, tmp_path: Path, workers: int) -> None:
     server = serve(jobs_dir=tmp_path / "jobs", workers=workers)
-    url = submit(server, content=zipped(100), headers={"content-type": "application/zip"})
+    url = submit(server, content=zipped(60), headers={"content-type": "application/zip"})
     later = submit(server, content=zipped(3), headers={"content-type": "application/zip"})
     while not wait(server, url, "running", "done")["images"]:
         time.sleep(0.05)
@@ -91,12 +91,12 @@ def test_a_job_survives_a_kill_and_none_of_its_images_is_lost(serve: Serve, tmp_
     else:
         server.stop()
     server.start()
-    assert wait(server, url, "done")["images"] == {"no_face": 100}
+    assert wait(server, url, "done")["images"] == {"no_face": 60}
     pages = [
-        httpx.get(f"{server.url}{url}/results", params={"offset": offset, "limit": 60}).json() for offset in (0, 60)
+        httpx.get(f"{server.url}{url}/results", params={"offset": offset, "limit": 40}).json() for offset in (0, 40)
     ]
     names = [image["name"] for page in pages for image in page["images"]]
-    assert names == [f"photos/{number:04}.jpg" for number in range(100)]
+    assert names == [f"photos/{number:04}.jpg" for number in range(60)]
     assert wait(server, later, "done")["images"] == {"no_face": 3}
 
 

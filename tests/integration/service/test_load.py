@@ -289,7 +289,7 @@ def test_a_mix_of_the_largest_requests_takes_the_stated_memory_and_frees_it(serv
     noise = np.random.default_rng(0).bytes(3_000_000)
     server = serve(model="fast", request_timeout_s=4)
     server.reset_peak()
-    statuses = _attack(server, [_form(large), _form(faces), _form(noise)], 8)
+    statuses = _attack(server, [_form(large), _form(faces), _form(noise)], 5)
     peak_mb = server.peak_mb()
     end = time.monotonic() + 40  # the images in progress are decoded to their end
     while (after_mb := server.memory_mb()) > 750 and time.monotonic() < end:

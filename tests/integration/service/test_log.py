@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import httpx
-import pytest
 
 from mien.app.inference.runtime.sessions import cuda_obstacle
 from mien.app.service.keys import key_hash
@@ -12,25 +11,18 @@ from tests.integration.service.conftest import Serve
 from tests.serving import Server
 
 
-def test_a_service_that_falls_back_to_the_cpu_logs_it(serve: Serve) -> None:
-    obstacle = cuda_obstacle()
-    if obstacle is None:
-        pytest.skip("this machine has a GPU")
-    server = serve(device="auto", workers=2)
-    assert f"INFO:     device auto: using the CPU ({obstacle})" in server.log.read_text()
-
-
 def test_a_service_for_the_cpu_logs_nothing_about_devices(common: Server) -> None:
     assert "device" not in common.log.read_text()
 
 
-def test_every_request_is_logged_with_its_id_and_successful_probes_are_not(serve: Serve) -> None:
-    server = serve()
+def test_every_request_is_logged_with_its_id_and_successful_probes_are_not(common: Server) -> None:
+    server = common
+    earlier = len(server.log.read_text())
     given = httpx.get(f"{server.url}/nope", headers={"x-request-id": "trace-1"})
     made = httpx.get(f"{server.url}/v1/models").headers["x-request-id"]
     for path in ("/health", "/ready", "/metrics", "/metrics?a=b"):
         httpx.get(f"{server.url}{path}")
-    log = server.log.read_text()
+    log = server.log.read_text()[earlier:]
     assert given.headers["x-request-id"] == "trace-1"
     assert '"GET /nope HTTP/1.1" 404 Not Found [trace-1]' in log
     assert f'"GET /v1/models HTTP/1.1" 200 OK [{made}]' in log
@@ -53,12 +45,16 @@ def test_query_strings_and_refused_streams_leave_no_trace_but_their_path(common:
     assert "ERROR" not in log
 
 
-def test_json_logs_are_one_object_per_line(serve: Serve, tmp_path: Path) -> None:
+def test_json_logs_of_all_processes_are_one_object_per_line_and_name_a_missing_gpu(
+    serve: Serve, tmp_path: Path
+) -> None:
     (tmp_path / "keys.toml").write_text(f"[web]\nsha256 = ['{key_hash('secret')}']")
-    server = serve(log_format="json", workers=2, api_keys_file=tmp_path / "keys.toml")
+    server = serve(device="auto", log_format="json", workers=2, api_keys_file=tmp_path / "keys.toml")
     made = httpx.get(f"{server.url}/v1/models", headers={"x-api-key": "secret"}).headers["x-request-id"]
     lines = [json.loads(line) for line in server.log.read_text().splitlines()]
     assert all({"time", "level", "logger", "message", "request_id"} <= line.keys() for line in lines)
     (access,) = [line for line in lines if line["request_id"] == made]
     assert (access["method"], access["path"], access["status"]) == ("GET", "/v1/models", 200)
     assert access["key"] == "web"
+    if obstacle := cuda_obstacle():
+        assert f"device auto: using the CPU ({obstacle})" in {line["message"] for line in lines}

@@ -9,11 +9,13 @@ import pytest
 
 from mien.app.service.keys import key_hash
 from tests.integration.service.conftest import Serve
-from tests.serving import Server
 from tests.support import ROOT, tiny_artifact
 
 
-def _examine(server: Server, examples: int, seconds: float, *options: str) -> None:
+def _examine(serve: Serve, tmp_path: Path, examples: int, seconds: float) -> None:
+    artifact = tiny_artifact(tmp_path / "explaining.test", explain=True)
+    settings = {"body_timeout_s": 2, "header_timeout_s": 2, "max_per_client": 0, "api_key_sha256": key_hash("a key")}
+    server = serve(artifact=artifact, **settings)
     program = Path(sys.executable).parent / "schemathesis"
     config = Path(__file__).with_name("schemathesis.toml")
     command = [
@@ -24,7 +26,10 @@ def _examine(server: Server, examples: int, seconds: float, *options: str) -> No
         f"{server.url}/openapi.json",
         "--checks",
         "all",
-        *options,
+        "--header",
+        "X-API-Key: a key",
+        "--header",
+        "Authorization: Bearer a key",
     ]
     command += ["--max-examples", str(examples), "--seed", "20", "--no-color"]
     environment = os.environ | {
@@ -39,20 +44,10 @@ def _examine(server: Server, examples: int, seconds: float, *options: str) -> No
     assert "Traceback" not in server.log.read_text()
 
 
-def _server(serve: Serve, tmp_path: Path, **settings: object) -> Server:
-    artifact = tiny_artifact(tmp_path / "explaining.test", explain=True)
-    return serve(artifact=artifact, body_timeout_s=2, header_timeout_s=2, max_per_client=0, **settings)
-
-
 def test_the_service_matches_its_description(serve: Serve, tmp_path: Path) -> None:
-    _examine(_server(serve, tmp_path), 15, 110)
-
-
-def test_the_service_with_keys_matches_its_description(serve: Serve, tmp_path: Path) -> None:
-    server = _server(serve, tmp_path, api_key_sha256=key_hash("a key"))
-    _examine(server, 5, 110, "--header", "X-API-Key: a key", "--header", "Authorization: Bearer a key")
+    _examine(serve, tmp_path, 15, 110)
 
 
 @pytest.mark.soak
 def test_the_service_matches_its_description_for_a_thousand_examples(serve: Serve, tmp_path: Path) -> None:
-    _examine(_server(serve, tmp_path), 1000, 7200)
+    _examine(serve, tmp_path, 1000, 7200)
