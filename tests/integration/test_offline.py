@@ -1,11 +1,11 @@
-"""No network access during import or start."""
+"""No network access during import, start and use; no training library in a serving process."""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-from tests.support import ROOT
+from tests.support import ROOT, sample_photo
 
 # An audit hook sees every attempt, even if the library suppresses its failure; threads of an import are joined.
 WATCH = """
@@ -30,16 +30,26 @@ for name in ("mien", "benchmarks"):
         if module.name != "mien.__main__":
             importlib.import_module(module.name)
 """
-START = """
-import asyncio
+SERVE_ONE_PHOTO = """
+import asyncio, importlib, pkgutil, httpx
+from mien import app
 from mien.app.main import create_app
-from tests.support import ROOT
-app = create_app()
-async def start_and_stop():
-    async with app.router.lifespan_context(app):
-        pass
-asyncio.run(start_and_stop())
+for module in pkgutil.walk_packages(app.__path__, "mien.app."):
+    importlib.import_module(module.name)
+service = create_app()
+async def serve():
+    transport = httpx.ASGITransport(service)
+    async with service.router.lifespan_context(service), httpx.AsyncClient(transport=transport) as client:
+        headers = {{"content-type": "image/jpeg"}}
+        content = open({photo!r}, "rb").read()
+        response = await client.post("http://localhost/v1/expressions", content=content, headers=headers)
+    (image,) = response.json()["images"]
+    assert len(image["faces"]) == 1
+asyncio.run(serve())
+loaded = {forbidden} & sys.modules.keys()
+assert not loaded, loaded
 """
+FORBIDDEN = {"torch", "torchvision", "timm", "albumentations", "onnx", "onnxscript", "sklearn", "yaml", "mien.training"}
 
 
 def _run_watched(body: str, home: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -55,8 +65,10 @@ def test_importing_opens_no_connection(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-def test_service_starts_without_a_network(artifact: Path, tmp_path: Path) -> None:
-    result = _run_watched(START, tmp_path, MIEN_MODEL=str(artifact))
+def test_a_service_labels_a_photo_without_the_network_and_training_libraries(artifact: Path, tmp_path: Path) -> None:
+    settings = {"MIEN_MODEL": str(artifact), "MIEN_DETECTOR": "builtin", "MIEN_DEVICE": "cpu"}
+    body = SERVE_ONE_PHOTO.format(forbidden=FORBIDDEN, photo=str(sample_photo()))
+    result = _run_watched(body, tmp_path, PYTHONWARNINGS="error", **settings)
     assert result.returncode == 0, result.stdout + result.stderr
 
 
