@@ -8,7 +8,6 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -75,10 +74,6 @@ def _installed(pins: list[Requirement], platform: dict[str, str]) -> dict[str, s
     return chosen
 
 
-def _applies(marker: Marker | None, platform: dict[str, str]) -> bool:
-    return marker is None or marker.evaluate(platform)
-
-
 def test_the_library_of_the_page_is_pinned_with_its_hash() -> None:
     folder = ROOT / "requirements" / "page"
     wanted, locked = (json.loads((folder / name).read_text()) for name in ("package.json", "package-lock.json"))
@@ -88,26 +83,21 @@ def test_the_library_of_the_page_is_pinned_with_its_hash() -> None:
     assert [name for name, package in packages.items() if not package["integrity"].startswith("sha512-")] == []
 
 
-@pytest.mark.parametrize("platform", PLATFORMS.values(), ids=PLATFORMS.keys())
 @pytest.mark.parametrize("name", EXTRAS)
-def test_pins_cover_all_requirements(name: str, platform: dict[str, str]) -> None:
+def test_pins_cover_all_requirements_with_one_runtime_and_one_opencv_version(name: str) -> None:
     required = list(PROJECT["dependencies"])
     for extra in EXTRAS[name]:
         required += PROJECT["optional-dependencies"][extra]
-    installed = _installed(_pins(name), platform)
-    for requirement in map(Requirement, required):
-        if _applies(requirement.marker, platform):
-            version = installed.get(canonicalize_name(requirement.name))
-            assert version, f"{requirement.name} has no pin: run `sh requirements/compile.sh`"
-            assert requirement.specifier.contains(version), f"{requirement} is pinned to {version}"
-
-
-@pytest.mark.parametrize("platform", PLATFORMS.values(), ids=PLATFORMS.keys())
-def test_one_runtime_and_one_opencv_version_on_every_platform(platform: dict[str, str]) -> None:
-    for name in EXTRAS:
-        installed = _installed(_pins(name), platform)
-        assert len({"onnxruntime", "onnxruntime-gpu"} & installed.keys()) == 1, name
-        assert installed.get("opencv-python-headless", installed["opencv-python"]) == installed["opencv-python"], name
+    pins, requirements = _pins(name), [Requirement(text) for text in required]
+    for place, platform in PLATFORMS.items():
+        installed = _installed(pins, platform)
+        for requirement in requirements:
+            if requirement.marker is None or requirement.marker.evaluate(platform):
+                version = installed.get(canonicalize_name(requirement.name))
+                assert version, f"{requirement.name} has no pin on {place}: run `sh requirements/compile.sh`"
+                assert requirement.specifier.contains(version), f"{requirement} is pinned to {version} on {place}"
+        assert len({"onnxruntime", "onnxruntime-gpu"} & installed.keys()) == 1, place
+        assert installed.get("opencv-python-headless", installed["opencv-python"]) == installed["opencv-python"], place
 
 
 def test_serving_pins_contain_no_training_library() -> None:
@@ -148,16 +138,13 @@ def test_relative_links_in_documents_exist() -> None:
                 assert (document.parent / link).exists(), f"{document.relative_to(ROOT)}: {link}"
 
 
-def test_every_test_that_the_page_on_reliability_names_exists() -> None:
-    page = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
-    defined = {name for path in (ROOT / "tests").rglob("test_*.py") for name in _functions(path)}
-    named = set(re.findall(r"::(test_\w+)`", page))
+@pytest.mark.parametrize("page", ["reliability.md", "threat-model.md"])
+def test_every_test_that_a_document_names_exists(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    tests = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    named = set(re.findall(r"(?:::|`)(test_\w+)`", text))
     assert len(named) > 20
-    assert named <= defined
-
-
-def _functions(path: Path) -> list[str]:
-    return re.findall(r"^def (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+    assert named <= set(re.findall(r"^def (test_\w+)", tests, re.MULTILINE))
 
 
 def test_every_sample_photo_states_its_license() -> None:

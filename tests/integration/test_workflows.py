@@ -44,22 +44,6 @@ def test_a_workflow_may_only_read_and_its_actions_are_pinned_to_commits(workflow
     assert all("timeout-minutes" in job for job in content["jobs"].values())
 
 
-def test_tests_run_on_the_oldest_and_the_newest_python() -> None:
-    stated = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
-    assert PROJECT["requires-python"] == f">={stated[0]}"
-    for workflow in ("ci.yml", "nightly.yml"):
-        matrix = _read(f"workflows/{workflow}")["jobs"]["test"]["strategy"]["matrix"]
-        assert matrix["python"] == [stated[0], stated[-1]]
-
-
-def test_commands_name_files_and_targets_that_exist() -> None:
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    for workflow in WORKFLOWS:
-        commands = "\n".join(_commands(workflow))
-        assert set(re.findall(r"^make ([a-z-]+)", commands, re.MULTILINE)) <= targets
-        assert all((ROOT / path).exists() for path in re.findall(r"requirements/[\w.]+", commands))
-
-
 @pytest.mark.skipif(shutil.which("unzip") is None, reason="unzip is not installed")
 @pytest.mark.parametrize(
     ("tag", "more", "passes"), [("v0.2.0", [], True), ("v0.2.0", ["data/contract.py"], False), ("v0.2.1", [], False)]
