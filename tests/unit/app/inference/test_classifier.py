@@ -91,16 +91,6 @@ def test_explain_without_an_attention_map_is_an_invalid_request(classifier: Clas
         classifier.explain(random_crops(1))
 
 
-def test_a_damaged_graph_is_rejected_by_name(tmp_path: Path) -> None:
-    folder = tiny_artifact(tmp_path / "tiny.damaged")
-    graph = folder / "model.fp32.onnx"
-    body = bytearray(graph.read_bytes())
-    body[len(body) // 2] ^= 1
-    graph.write_bytes(body)
-    with pytest.raises(ArtifactError, match=r"tiny\.damaged: model\.fp32\.onnx has sha256 .* damaged or was replaced"):
-        Classifier(folder, device="cpu")
-
-
 def test_an_artifact_of_another_contract_is_rejected_with_what_to_do(tmp_path: Path) -> None:
     folder = tiny_artifact(tmp_path / "tiny.old", contract_id="0123456789ab")
     with pytest.raises(ArtifactError, match=r"contract 0123456789ab, this build .* check out commit 0000"):
@@ -147,14 +137,6 @@ def test_auto_falls_back_to_the_cpu_and_logs_why(
     assert "no NVIDIA driver" in caplog.text
 
 
-def test_tensorrt_fails_with_the_reason_without_a_gpu(
-    artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    no_gpu(monkeypatch)
-    with pytest.raises(ProviderUnavailable, match=r"device tensorrt: no NVIDIA driver .* TensorRT 10"):
-        Classifier(artifact, device="tensorrt", engine_cache=tmp_path)
-
-
 def test_int8_is_rejected_on_tensorrt(artifact: Path) -> None:
     with pytest.raises(ProviderUnavailable, match="int8 is for CPUs"):
         Classifier(artifact, device="tensorrt", precision="int8")
@@ -173,10 +155,3 @@ def test_a_cuda_session_that_silently_runs_on_the_cpu_is_rejected(
     monkeypatch.setattr(onnxruntime, "InferenceSession", on_the_cpu)
     with pytest.raises(ProviderUnavailable, match=r"runs none of the model's nodes \(\d+ on CPUExecution"):
         Classifier(artifact, device="cuda")
-
-
-def test_nothing_is_printed_without_a_gpu(artifact: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    if sessions.cuda_obstacle() is None:
-        pytest.skip("this machine has a GPU")
-    Classifier(artifact, device="auto").classify(random_crops(1))
-    assert capfd.readouterr() == ("", "")

@@ -7,7 +7,6 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from PIL import Image
 
 from mien.app.errors import PayloadTooLarge
 from mien.app.inference.detect.base import Face
@@ -71,32 +70,13 @@ def test_pixels_and_encoded_bytes_give_the_same_result(pipeline: Pipeline) -> No
     assert np.array_equal(from_pixels.faces[0].probabilities, from_bytes.faces[0].probabilities)
 
 
-def as_stored(image: Array, orientation: int) -> Array:
-    """Pixels stored by a camera so that the EXIF orientation shows `image` upright."""
-    back = {
-        2: Image.Transpose.FLIP_LEFT_RIGHT,
-        3: Image.Transpose.ROTATE_180,
-        4: Image.Transpose.FLIP_TOP_BOTTOM,
-        5: Image.Transpose.TRANSPOSE,
-        6: Image.Transpose.ROTATE_90,
-        7: Image.Transpose.TRANSVERSE,
-        8: Image.Transpose.ROTATE_270,
-    }
-    return image if orientation == 1 else np.asarray(Image.fromarray(image).transpose(back[orientation]))
-
-
-@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
-def test_all_eight_exif_orientations_give_the_same_box_and_label(pipeline: Pipeline, kind: str) -> None:
+def test_a_photo_stored_on_its_side_gives_the_same_box_and_label(pipeline: Pipeline) -> None:
     image = contract.decode(sample_photo().read_bytes())
     upright = pipeline.analyze_pixels(image)
-    for orientation in range(1, 9):
-        options = {"quality": 98, "subsampling": 0} if kind == "JPEG" else {}
-        payload = encoded(as_stored(image, orientation), kind, orientation=orientation, **options)
-        analysis = pipeline.analyze(payload)
-        assert (analysis.width, analysis.height) == (upright.width, upright.height)
-        assert len(analysis.faces) == len(upright.faces)
-        assert analysis.faces[0].box_px == pytest.approx(upright.faces[0].box_px, abs=2)
-        assert analysis.faces[0].label == upright.faces[0].label
+    analysis = pipeline.analyze(encoded(np.rot90(image).copy(), orientation=6))
+    assert (analysis.width, analysis.height) == (upright.width, upright.height)
+    assert analysis.faces[0].box_px == pytest.approx(upright.faces[0].box_px, abs=2)
+    assert analysis.faces[0].label == upright.faces[0].label
 
 
 def test_a_photo_without_faces_gives_an_empty_result(pipeline: Pipeline) -> None:
