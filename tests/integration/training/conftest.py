@@ -11,6 +11,7 @@ import pytest
 from filelock import FileLock
 
 from mien.data.contract import EIGHT_LABELS
+from mien.training import conditions
 from mien.training import export as export_command
 from mien.training.config import Recipe
 from mien.training.export import export
@@ -47,9 +48,10 @@ class Eight:
 
 @contextmanager
 def few_resamples() -> Iterator[None]:
-    """Exact intervals are of no use here, and a thousand resamples of each metric take seconds."""
+    """Exact intervals and conditions between the mildest and the strongest are of no use here, and take seconds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(metrics, "RESAMPLES", 100)
+        patch.setattr(conditions, "STRENGTHS", {name: (of[0], of[-1]) for name, of in conditions.STRENGTHS.items()})
         yield
 
 

@@ -9,27 +9,25 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mien.data.contract import LABELS
-from mien.training.train import train
-from tests.data_sets import make_folders
+from mien.models.network import FaceNetwork
 from tests.integration.training.conftest import Trained
-from tests.support_training import TINY_DEIT, small_recipe
-from tools.illustrate import FACES, MAX_BYTES, PHOTOS, PICTURES, main, sample_faces
+from tests.support_training import PLAIN_DEIT, TINY_DEIT, small_recipe
+from tools.illustrate import (
+    FACES,
+    MAX_BYTES,
+    PHOTOS,
+    PICTURES,
+    Subject,
+    drawable,
+    main,
+    read_subject,
+    sample_faces,
+)
 
 ROOT = Path(__file__).parents[3]
 GUIDE = ROOT / "docs" / "how-it-works.md"
 TEXT = GUIDE.read_text(encoding="utf-8")
-PLAIN = {**TINY_DEIT, "name": "deit_tiny_patch16_224"}
-
-
-@pytest.fixture(scope="module")
-def place(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Runs of a teacher, a distilled student, and a plain student."""
-    root = tmp_path_factory.mktemp("figures")
-    for name, folder in {"folders": trained.faces, "teacher": trained.teacher, "student": trained.student}.items():
-        (root / name).symlink_to(folder)
-    train(small_recipe(trained.faces, model=PLAIN, epochs=1), root / "plain")
-    return root
+NO_FACES = np.empty((0, 112, 112, 3), np.uint8)
 
 
 def test_every_function_that_the_guide_links_is_in_the_file_that_it_links() -> None:
@@ -47,17 +45,10 @@ def test_every_figure_is_shown_in_the_guide_and_is_small() -> None:
         assert (GUIDE.parent / "images" / "how-it-works" / f"{name}.png").stat().st_size < MAX_BYTES
 
 
-@pytest.fixture(scope="module")
-def drawn(place: Path) -> Path:
-    """The figures of a student with two tokens."""
-    out = place / "both"
-    assert main([str(place / "student"), "--out", str(out)]) == 0
-    return out
-
-
-def test_all_figures_are_drawn_for_a_student_with_two_tokens(drawn: Path) -> None:
-    assert {path.stem for path in drawn.iterdir()} == set(PICTURES)
-    for path in drawn.iterdir():
+def test_all_figures_are_drawn_for_a_student_with_two_tokens(trained: Trained, tmp_path: Path) -> None:
+    assert main([str(trained.student), "--out", str(tmp_path)]) == 0
+    assert {path.stem for path in tmp_path.iterdir()} == set(PICTURES)
+    for path in tmp_path.iterdir():
         figure = cv2.imread(str(path))
         assert figure is not None
         assert figure.std() > 10
@@ -66,31 +57,22 @@ def test_all_figures_are_drawn_for_a_student_with_two_tokens(drawn: Path) -> Non
         assert path.stat().st_size < MAX_BYTES
 
 
-def test_a_plain_student_gives_the_figures_without_a_second_token(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = place / "one"
-    assert main([str(place / "plain"), "--out", str(out)]) == 0
-    assert {path.stem for path in out.iterdir()} == {"patches", "positions", "attention", "distance"}
-    assert capsys.readouterr().out.count("KB") == 4
-
-
-def test_an_artifact_gives_the_figures_without_its_run(trained: Trained, place: Path) -> None:
-    data = ["--data", f"folders={place / 'folders'}"]
-    assert main([str(trained.artifact), *data, "--out", str(place / "released")]) == 0
-    assert {path.stem for path in (place / "released").iterdir()} == set(PICTURES)
-
-
-def test_a_cnn_is_rejected_with_its_name(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(place / "teacher"), "--out", str(place / "none")]) == 1
-    assert "test_resnet is not a transformer with a class token" in capsys.readouterr().err
-
-
-def test_no_face_of_the_data_set_is_drawn(place: Path, drawn: Path) -> None:
-    others = make_folders(place / "others", {"valid": dict.fromkeys(LABELS, 2)})
-    assert main([str(place / "student"), "--data", f"folders={others}", "--out", str(place / "other_data")]) == 0
+def test_a_plain_student_gives_the_figures_without_a_second_token_and_no_face_of_the_data_set() -> None:
+    plain = FaceNetwork(small_recipe(Path("faces"), model=PLAIN_DEIT).model).eval()
+    assert drawable(Subject(plain, NO_FACES, "plain")) == ["patches", "positions", "attention", "distance"]
+    both = Subject(FaceNetwork(small_recipe(Path("faces"), model=TINY_DEIT).model).eval(), NO_FACES, "both")
     for name in ("patches", "attention", "looks"):
-        assert (drawn / f"{name}.png").read_bytes() == (place / "other_data" / f"{name}.png").read_bytes()
+        assert PICTURES[name](both).axes
+
+
+def test_an_artifact_gives_the_figures_without_its_run(trained: Trained) -> None:
+    subject = read_subject(trained.artifact, data=("folders", trained.faces))
+    assert (drawable(subject), len(subject.valid)) == (list(PICTURES), 28)
+
+
+def test_a_cnn_is_rejected_with_its_name(trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(trained.teacher), "--out", str(tmp_path)]) == 1
+    assert "test_resnet is not a transformer with a class token" in capsys.readouterr().err
 
 
 def test_the_displayed_faces_are_aligned_as_in_the_service() -> None:

@@ -51,6 +51,8 @@ def test_the_rows_that_teach_a_chosen_row_are_trained_too(tmp_path: Path) -> Non
     path = experiment(tmp_path)
     assert list(recipes_of(path, reduced=False, rows=["by_cnn"])) == ["none", "cnn", "by_cnn"]
     assert list(recipes_of(path, reduced=False, rows=["none"])) == ["none"]
+    with pytest.raises(RecipeError, match="no row fourier; it has none, cnn, by_cnn, by_cnn_short"):
+        recipes_of(path, reduced=False, rows=["fourier"])
     short = experiment(tmp_path, reduced={"seeds": [0], "rows": ["by_cnn_short"]})
     assert list(recipes_of(short, reduced=True)) == ["none", "cnn", "by_cnn_short"]
     assert list(recipes_of(short, reduced=False)) == ["none", "cnn", "by_cnn", "by_cnn_short"]
