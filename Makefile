@@ -51,6 +51,7 @@ test: ## check style, types and imports, and run the tests except the slow ones
 	@$(MAKE) --no-print-directory --jobs 2 lint run-tests
 
 test-all: ## check style, types and imports, and run the tests including the slow ones
+	@! command -v npm >/dev/null || $(MAKE) --no-print-directory runtime || echo "Tests of local mode are skipped." >&2
 	@$(MAKE) --no-print-directory --jobs 2 lint run-all-tests
 
 run-tests: $(ENV_TEST)/.installed
