@@ -169,3 +169,8 @@ def put(url: str, key: str, payload: bytes) -> None:
     """Store an object in the bucket, for requests without credentials as well."""
     headers = {"Content-Type": "application/octet-stream", "x-amz-acl": "public-read"}
     urlopen(Request(f"{url}/{BUCKET}/{key}", payload, headers, method="PUT")).close()  # noqa: S310  # loopback
+
+
+def delete(url: str, key: str) -> None:
+    """Delete an object of the bucket."""
+    urlopen(Request(f"{url}/{BUCKET}/{key}", method="DELETE")).close()  # noqa: S310  # loopback

@@ -29,6 +29,7 @@ from mien.app.labeling.files import (
 )
 from mien.app.labeling.options import RAY_OUTPUTS, LabelOptions
 from mien.app.labeling.progress import Reporter
+from mien.app.labeling.ray import earlier
 from mien.app.labeling.ray.actor import Labeler
 from mien.app.labeling.ray.cluster import Task, actors, cluster_facts, connected, gpu_share
 from mien.app.labeling.ray.ledger import Ledger
@@ -97,9 +98,9 @@ def label_on_ray(
 
 def _label(ray: Any, ledger: Ledger, task: Task, report: Reporter, outcome: Outcome) -> None:
     out, share = task.options.out, gpu_share(ray, task)
-    earlier = {} if task.options.new_run else ledger.earlier_facts()
+    facts = {} if task.options.new_run else ledger.earlier_facts()
     outcome.accuracy = accuracy_by_reason(read_manifest(artifact_dir(task.settings.model)))
-    task = replace(task, settings=resumed(task.settings, earlier))
+    task = replace(task, settings=resumed(task.settings, facts))
     outcome.facts = cluster_facts(ray, task, share)
     task = replace(task, settings=resumed(task.settings, outcome.facts))
     for folder in (LABELS_DIR, FILES_DIR):
@@ -124,10 +125,12 @@ def _label(ray: Any, ledger: Ledger, task: Task, report: Reporter, outcome: Outc
     total, done = ledger.counts()
     if total != done:
         raise LabelingError(f"{total - done:,} of {total:,} files are in no partition. Rerun the same command.")
+    earlier.drop(out)
 
 
 def _count(partition: Partition, outcome: Outcome, report: Reporter) -> None:
-    outcome.new += sum(partition.statuses.values())
+    outcome.new += sum(partition.statuses.values()) - partition.reused
+    outcome.reused += partition.reused
     for stage, seconds in partition.seconds.items():
         outcome.stage_seconds[stage] = outcome.stage_seconds.get(stage, 0.0) + seconds
     report.labeled(len(partition.inputs), sum(partition.labels.values()), partition.errors)

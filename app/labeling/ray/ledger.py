@@ -10,6 +10,7 @@ from typing import Final
 
 from mien.app.labeling.facts import OtherRun, changes
 from mien.app.labeling.files import STATE_DIR
+from mien.app.labeling.ray import earlier
 from mien.app.labeling.ray.partitions import (
     Partition,
     input_fields,
@@ -67,11 +68,13 @@ class Ledger:
         return next((partition.facts for partition in self._partitions()), {})
 
     def settle(self, facts: dict[str, str], *, new_run: bool = False) -> Path | None:
-        """Keep valid partitions and remove all others; those of an earlier run are moved to another folder.
+        """Keep valid partitions, and the rows of others for their unchanged inputs; move those of an earlier run.
 
         Returns: folder with the partitions of the earlier run. Raises: OtherRun, unless `new_run`; ForeignFile.
         """
         aside: Path | None = None
+        if new_run:
+            earlier.drop(self._out)
         for key in keys_of(self._out):
             partition = read_partition(self._out, key)
             if partition is not None and (new_run or partition.facts != facts):
@@ -80,8 +83,11 @@ class Ledger:
                 places = (self._out / STATE_DIR / f"ray-run.{number}" for number in itertools.count(1))
                 aside = aside or next(place for place in places if not place.exists())
                 set_aside(self._out, key, aside)
-            elif partition is None or partition.retry or not self.take(partition):
+            elif partition is None:
                 remove(self._out, key)
+            elif partition.retry or not self.take(partition):
+                earlier.keep(self._out, key)
+        earlier.write_index(self._out, facts)
         return aside
 
     def take(self, partition: Partition) -> bool:

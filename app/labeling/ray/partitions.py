@@ -7,7 +7,8 @@ the same two files.
 Commit protocol:
 
 1. The driver locks the folder and writes the number of its run to `.mien/ray-run`. It keeps partitions with unchanged
-   inputs, removes all others, and writes a plan for each missing partition.
+   inputs, undoes all others, and writes a plan for each missing partition. `app.labeling.ray.earlier` keeps the rows of
+   undone partitions.
 2. A worker writes both tables under temporary names in `.mien/part`, and syncs them to disk. It checks that the run is
    still current, then renames `labels`, then `files`. The second rename is the commit: the footer of
    `files/part-KEY.parquet` lists the inputs of the partition with size and time.
@@ -24,13 +25,13 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
-from mien.app.labeling.columns import FACE_COLUMNS, FILE_COLUMNS, Column, Row, face_rows, file_rows
+from mien.app.labeling.columns import FACE_COLUMNS, FILE_COLUMNS, Column, Row
 from mien.app.labeling.files import (
     FILES_DIR,
     LABELS_DIR,
@@ -44,7 +45,6 @@ from mien.app.labeling.files import (
 )
 from mien.app.labeling.outputs.parquet import write_table
 from mien.app.labeling.records import Failure, Input
-from mien.app.labeling.view import View
 from mien.data.atomic import write_atomic
 
 _PLANS: Final = "plans"
@@ -56,7 +56,8 @@ _NAME: Final = re.compile(r"part-([0-9a-f]{20})\.parquet")
 class Partition:
     """Footer of a committed partition: its inputs, its run, and its results.
 
-    inputs: name and signature; retry: whether an input failed for a temporary reason; seconds: worker time.
+    inputs: name and signature; retry: whether an input failed for a temporary reason; seconds: worker time; reused:
+    images with rows of an earlier partition.
     """
 
     key: str
@@ -68,6 +69,7 @@ class Partition:
     seconds: dict[str, float] = field(default_factory=dict)
     retry: bool = False
     reasons: dict[str, int] = field(default_factory=dict)
+    reused: int = 0
 
     def encode(self) -> bytes:
         """Serialize for the footer."""
@@ -168,14 +170,11 @@ def signature_of(item: Input) -> str:
 # Committing
 
 
-def commit(out: Path, view: View, partition: Partition, run: str) -> None:
-    """Write and commit a partition; see the module docstring.
-
-    Raises: AnotherRun, DiskFull, OutputRefused.
-    """
-    tables: tuple[tuple[str, Sequence[Column], Callable[[View], Iterator[Row]], dict[bytes, bytes]], ...] = (
-        (LABELS_DIR, FACE_COLUMNS, face_rows, {}),
-        (FILES_DIR, FILE_COLUMNS, file_rows, {_METADATA: partition.encode()}),
+def commit(out: Path, partition: Partition, run: str, faces: Iterable[Row], files: Iterable[Row]) -> None:
+    """Write and commit a partition; see the module docstring. Raises: AnotherRun, DiskFull, OutputRefused."""
+    tables: tuple[tuple[str, Sequence[Column], Iterable[Row], dict[bytes, bytes]], ...] = (
+        (LABELS_DIR, FACE_COLUMNS, faces, {}),
+        (FILES_DIR, FILE_COLUMNS, files, {_METADATA: partition.encode()}),
     )
     parts: dict[str, Path] = {}
     try:
@@ -183,7 +182,7 @@ def commit(out: Path, view: View, partition: Partition, run: str) -> None:
             for table, columns, rows, metadata in tables:
                 parts[table] = parts_dir(out) / f"{uuid4().hex}.parquet"
                 with parts[table].open("wb") as file:
-                    write_table(file, columns, rows(view), metadata)
+                    write_table(file, columns, rows, metadata)
                     file.flush()
                     os.fsync(file.fileno())
             if not is_current(out, run):

@@ -11,11 +11,12 @@ from urllib.parse import quote
 
 import pytest
 from PIL import Image
+from pyarrow import parquet
 
 from mien.app.labeling import store
 from tests.albums import face_photo, rows_of, write_photos, write_video
 from tests.integration.labeling.conftest import Mien, tree
-from tests.stores import BUCKET, Faulty, azure_server, faulty_server, google_settings, put, s3_server
+from tests.stores import BUCKET, Faulty, azure_server, delete, faulty_server, google_settings, put, s3_server
 
 OUTPUTS = ("--write", "csv,files,annotated,crops,report", "--json-log")
 
@@ -193,20 +194,33 @@ def test_an_unknown_bucket_and_a_missing_library_are_named(
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_workers_of_a_cluster_read_from_the_store(mien: Mien, photos: Path, tmp_path: Path, moto: str) -> None:
-    from pyarrow import parquet
+def test_workers_of_a_cluster_read_from_the_store_and_keep_results_of_renamed_objects(
+    mien: Mien, photos: Path, tmp_path: Path, moto: str
+) -> None:
+    def labeled_on_ray() -> tuple[int, int]:
+        """Numbers of labeled images and of those with earlier results; the rows are those of the folder."""
+        url = f"s3://{BUCKET}/cluster"
+        process = s3_mien(mien, moto).start(
+            "label", url, "--out", tmp_path / "out", "--engine", "ray", "--workers", "2", "--json-log"
+        )
+        _, log = process.communicate(timeout=250)
+        assert process.returncode == 0, log
+        local = tmp_path / f"local{len(list(tmp_path.iterdir()))}"
+        assert mien("label", photos, "--out", local, "--write", "parquet", "--quiet").exit_code == 0
+        expected, table = (
+            parquet.read_table(path).drop_columns(["duplicate_of"])
+            for path in (local / "labels.parquet", tmp_path / "out" / "labels")
+        )
+        order = [(name, "ascending") for name in ("file", "frame", "face")]
+        assert table.sort_by(order).to_pylist() == expected.sort_by(order).to_pylist()
+        summary = json.loads(log.splitlines()[-1])
+        return summary["new"], summary["reused"]
 
     upload(moto, photos, "cluster")
-    assert mien("label", photos, "--out", tmp_path / "local", "--write", "parquet", "--quiet").exit_code == 0
-    process = s3_mien(mien, moto).start(
-        "label", f"s3://{BUCKET}/cluster", "--out", tmp_path / "out", "--engine", "ray", "--workers", "2", "--quiet"
-    )
-    assert process.wait(timeout=500) == 0, process.communicate()
-    tables = [
-        parquet.read_table(path).drop_columns(["duplicate_of"])
-        for path in (tmp_path / "local" / "labels.parquet", tmp_path / "out" / "labels")
-    ]
-    assert (
-        tables[0].to_pylist()
-        == tables[1].sort_by([("file", "ascending"), ("frame", "ascending"), ("face", "ascending")]).to_pylist()
-    )
+    assert labeled_on_ray() == (10, 0)
+    (photos / "a.jpg").rename(photos / "renamed.jpg")
+    write_photos(photos, "deep/d.jpg", first=9)
+    put(moto, "cluster/renamed.jpg", (photos / "renamed.jpg").read_bytes())
+    put(moto, "cluster/deep/d.jpg", (photos / "deep" / "d.jpg").read_bytes())
+    delete(moto, "cluster/a.jpg")
+    assert labeled_on_ray() == (1, 9)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pyarrow import parquet
 
-from mien.app.labeling.columns import FACE_COLUMNS, FILE_COLUMNS
+from mien.app.labeling.columns import FACE_COLUMNS, FILE_COLUMNS, face_rows, file_rows
 from mien.app.labeling.facts import OtherRun
 from mien.app.labeling.files import FILES_DIR, LABELS_DIR, DiskFull, ForeignFile, LabelingError
 from mien.app.labeling.ray import partitions
@@ -61,7 +61,8 @@ def committed(out: Path, finished: Labeled, sources: list[Input], **facts: objec
     key = write_plan(out, sources, FACTS)
     inputs = tuple((one.name, signature_of(one)) for one in sources)
     view = View(finished.out)
-    commit(out, view, Partition(key, inputs, FACTS, {"ok": len(sources)}, **facts), run)
+    partition = Partition(key, inputs, FACTS, {"ok": len(sources)}, **facts)
+    commit(out, partition, run, face_rows(view), file_rows(view))
     view.close()
     return key
 
@@ -152,7 +153,7 @@ def test_a_worker_of_an_earlier_run_commits_nothing(out: Path, finished: Labeled
     begin_run(out)
     view = View(finished.out)
     with pytest.raises(AnotherRun):
-        commit(out, view, Partition("0" * 20, (("a.jpg", "file 1:1 "),), FACTS), earlier)
+        commit(out, Partition("0" * 20, (("a.jpg", "file 1:1 "),), FACTS), earlier, face_rows(view), file_rows(view))
     view.close()
     assert not list((out / LABELS_DIR).iterdir())
     assert not list((out / ".mien" / "part").iterdir())
@@ -182,7 +183,7 @@ def test_a_full_disk_leaves_no_partial_partition(out: Path, finished: Labeled, m
     run, view = begin_run(out), View(finished.out)
     monkeypatch.setattr(partitions.os, "fsync", _no_space)
     with pytest.raises(DiskFull, match="no space left"):
-        commit(out, view, Partition("0" * 20, (("a.jpg", "file 1:1 "),), FACTS), run)
+        commit(out, Partition("0" * 20, (("a.jpg", "file 1:1 "),), FACTS), run, face_rows(view), file_rows(view))
     view.close()
     assert not list((out / LABELS_DIR).iterdir())
     assert not list((out / ".mien" / "part").iterdir())
