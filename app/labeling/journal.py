@@ -56,11 +56,10 @@ INSERT INTO items(name, frame, kind, path, size, signature, found, status, reaso
 VALUES(?, {STILL}, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT(name, frame) DO UPDATE SET kind={_KIND}, path=excluded.path, size=excluded.size,
   found=excluded.found, signature=excluded.signature, parent=NULL,
-  sha256=CASE WHEN excluded.status IS NULL AND ({_UNCHANGED} OR items.status IN ('ok', 'no_face'))
-    THEN items.sha256 END,
-  status=CASE WHEN excluded.status IS NOT NULL THEN excluded.status WHEN {_UNCHANGED} THEN items.status END,
-  reason=CASE WHEN excluded.status IS NOT NULL THEN excluded.reason ELSE items.reason END,
-  error=CASE WHEN excluded.status IS NOT NULL THEN excluded.error ELSE items.error END
+  sha256=IIF(excluded.status IS NULL AND ({_UNCHANGED} OR items.status IN ('ok', 'no_face')), items.sha256, NULL),
+  status=COALESCE(excluded.status, CASE WHEN {_UNCHANGED} THEN items.status END),
+  reason=IIF(excluded.status IS NULL, items.reason, excluded.reason),
+  error=IIF(excluded.status IS NULL, items.error, excluded.error)
 WHERE items.found != excluded.found OR items.path = excluded.path
 """
 _UPSERT_CHILD: Final = """
@@ -116,12 +115,15 @@ class Journal(View):
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
+        inner = self._db.in_transaction
+        if not inner:
+            self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
-            self._db.execute("COMMIT")
+            if not inner:
+                self._db.execute("COMMIT")
         except BaseException:
-            if self._db.in_transaction:  # SQLite rolls back itself after "disk full"
+            if self._db.in_transaction and not inner:  # SQLite rolls back itself after "disk full"
                 self._db.execute("ROLLBACK")
             raise
 
@@ -134,7 +136,7 @@ class Journal(View):
     def put_facts(self, facts: dict[str, str]) -> None:
         """Store everything that the results depend on."""
         self.put("facts", json.dumps(facts))
-        self.facts = facts
+        self.refresh()
 
     def keep_copy(self) -> Path:
         """Copy the journal to a new numbered file; returns its path. Raises: OSError, sqlite3.Error."""
@@ -153,11 +155,11 @@ class Journal(View):
         results that `new_run` forgets. Raises: LabelingError.
         """
         before, self.session = self.session, self.session + 1
+        count, iterator = 0, iter(inputs)
         try:
             with self._transaction():
                 if new_run:
                     self._db.execute("UPDATE items SET status=NULL, reason=NULL, sha256=NULL, found=0, opened=NULL")
-                count, iterator = 0, iter(inputs)
                 while batch := list(itertools.islice(iterator, _BATCH)):
                     self._add(batch)
                     count += len(batch)
@@ -232,8 +234,8 @@ class Journal(View):
     def _forget_members(self, containers: str, values: tuple[int, ...] = ()) -> None:
         """Forget the images of archives and videos, given by a query; their rows are kept to remove written images."""
         self._db.execute(
-            "UPDATE items SET sha256=CASE WHEN status IN ('ok', 'no_face') THEN sha256 END, status=NULL, reason=NULL, "  # noqa: S608
-            f"found=0 WHERE parent IN ({containers})",
+            "UPDATE items SET sha256=IIF(status IN ('ok', 'no_face'), sha256, NULL), status=NULL, reason=NULL, found=0 "  # noqa: S608
+            f"WHERE parent IN ({containers})",
             values,
         )
 
@@ -279,18 +281,25 @@ class Journal(View):
         with self._transaction():
             for row in changed:
                 self._forget_members("?", (row,))
-                self._db.execute("UPDATE items SET status=NULL, sha256=NULL WHERE id=?", (row,))
+            self.relabel(changed)
         return len(changed)
 
     def retry(self, reason: str) -> int:
         """Label images again that failed for a reason; returns their number."""
-        return self._db.execute("UPDATE items SET status=NULL, reason=NULL WHERE reason=?", (reason,)).rowcount
+        return self._relabel("reason=?", [(reason,)])
 
     def redraw(self, image: int) -> None:
         """Label images again for which an image of this kind was written."""
-        self._db.execute(
-            "UPDATE items SET status=NULL, sha256=NULL WHERE products & ? AND status IN ('ok', 'no_face')", (image,)
-        )
+        self._relabel("products & ? AND status IN ('ok', 'no_face')", [(image,)])
+
+    def relabel(self, rows: Iterable[int]) -> None:
+        """Label these images again."""
+        self._relabel("id=?", [(row,) for row in rows])
+
+    def _relabel(self, where: str, values: list[tuple[int | str]]) -> int:
+        with self._transaction():
+            sql = f"UPDATE items SET status=NULL, reason=NULL, sha256=NULL WHERE {where}"  # noqa: S608  # constants
+            return self._db.executemany(sql, values).rowcount
 
     def written(self, images: int) -> Iterator[tuple[int, str, int, int, int]]:
         """Row, name, frame, written images and number of faces of labeled images."""
@@ -299,11 +308,6 @@ class Journal(View):
             "found=? AND products & ? AND status IN ('ok', 'no_face')",
             (images, self.session, images),
         )
-
-    def relabel(self, rows: Iterable[int]) -> None:
-        """Label these images again."""
-        with self._transaction():
-            self._db.executemany("UPDATE items SET status=NULL, sha256=NULL WHERE id=?", ((row,) for row in rows))
 
     # Work to do
 
@@ -318,7 +322,7 @@ class Journal(View):
             ).fetchall()
             for row, name, kind, path, size, status, on_disk in rows:
                 done = self._all_done(row, images) if kind in CONTAINERS else _is_done(status, on_disk, images)
-                item = Input(name, kind, path, size, row=row, images=images)
+                item = Input(name, kind, path, size, row=row, images=images, on_disk=on_disk)
                 yield item, done and status is not None
             if len(rows) < _PAGE:
                 return
@@ -371,8 +375,8 @@ class Journal(View):
             return [self._begin(item) for item in batch]
 
     def _begin(self, item: Input) -> Input:
-        known = self._known(item)
-        item = replace(item, on_disk=known[1] if known else 0)
+        if item.parent is not None and (known := self._known(item)):
+            item = replace(item, on_disk=known[1])
         for path in image_paths(item.name, item.frame, 1, item.images & ~item.on_disk):
             if os.path.lexists(self.out / path):
                 raise ForeignFile(foreign(self.out / path))
@@ -389,30 +393,27 @@ class Journal(View):
 
     def save(self, results: Iterable[Result]) -> None:
         """Store the results of a batch and their faces in one transaction."""
+        results = list(results)
+        rows = [
+            (result.status, result.reason, result.error, result.sha256, result.width, result.height, result.input.row)
+            for result in results
+        ]
+        faces = [(result.input.row, face) for result in results for face in result.faces]
+        thumbs = [(row, face.number, face.thumb) for row, face in faces if face.thumb]
         with self._transaction():
-            for result in results:
-                row = result.input.row
-                self._db.execute(
-                    "UPDATE items SET status=?, reason=?, error=?, sha256=?, width=?, height=? WHERE id=?",
-                    (
-                        result.status, result.reason, result.error, result.sha256, result.width, result.height, row,
-                    ),
-                )  # fmt: skip
-                for table in ("faces", "thumbs"):
-                    self._db.execute(f"DELETE FROM {table} WHERE item=?", (row,))  # noqa: S608
-                faces = [(row, *_face_values(face)) for face in result.faces]
-                self._db.executemany(_INSERT_FACE, faces)
-                thumbs = [(row, face.number, face.thumb) for face in result.faces if face.thumb]
-                self._db.executemany("INSERT INTO thumbs VALUES(?,?,?)", thumbs)
+            sql = "UPDATE items SET status=?, reason=?, error=?, sha256=?, width=?, height=? WHERE id=?"
+            self._db.executemany(sql, rows)
+            for table in ("faces", "thumbs"):
+                self._db.executemany(f"DELETE FROM {table} WHERE item=?", [row[-1:] for row in rows])  # noqa: S608
+            self._db.executemany(_INSERT_FACE, [(row, *_face_values(face)) for row, face in faces])
+            self._db.executemany("INSERT INTO thumbs VALUES(?,?,?)", thumbs)
 
     def close_container(self, container: Input, failure: Failure | None, sha256: str) -> None:
         """Record that a container was read to its end or up to a failure."""
         result = (failure.status, failure.reason, failure.message) if failure else ("ok", None, None)
         with self._transaction():
-            self._db.execute(
-                "UPDATE items SET status=?, reason=?, error=?, sha256=? WHERE id=?",
-                (*result, sha256 or None, container.row),
-            )
+            sql = "UPDATE items SET status=?, reason=?, error=?, sha256=? WHERE id=?"
+            self._db.execute(sql, (*result, sha256 or None, container.row))
             sql = "UPDATE items SET found=? WHERE parent=? AND status IS NOT NULL"
             self._db.execute(sql, (self.session, container.row))
 
