@@ -25,12 +25,13 @@ from mien.data.contract import LABELS
 
 JOURNAL_NAME: Final = "journal.sqlite3"
 CONTAINER_KINDS: Final = f"({', '.join(map(repr, CONTAINERS))})"  # for `kind IN`
+_BOX: Final = struct.Struct("<4d")
 _COLUMNS: Final = (
     "i.id, i.name, i.kind, i.path, i.size, i.parent, i.member, i.frame, i.time_s, "
     "i.status, i.reason, i.error, i.sha256, i.width, i.height, "
     "f.face, f.box, f.landmarks, f.score, f.probabilities, f.label, f.confidence, f.uncertain, f.roll, f.sharpness"
 )
-_RESULT, _FACE = 9, 15  # first columns
+_FACE: Final = 15  # first column of a face
 # A container has its own row only if it failed as a whole.
 _IMAGES: Final = (
     f"i.found=? AND i.status IS NOT NULL AND (i.kind NOT IN {CONTAINER_KINDS} OR i.parent IS NOT NULL OR "
@@ -45,23 +46,21 @@ class NoJournal(LabelingError):
 class View:
     """A finished or interrupted run, for reading."""
 
-    def __init__(
-        self, out: Path, *, knows_duplicates: bool = True, filtered: bool = True, writable: bool = False
-    ) -> None:
+    def __init__(self, out: Path, *, filtered: bool = True, writable: bool = False) -> None:
         """Open the journal of an output folder. Raises: sqlite3.OperationalError, if there is none.
 
         Args:
             out: the output folder.
-            knows_duplicates: whether the journal contains all inputs, so that duplicates are known.
             filtered: whether to leave out faces below the run's --min-face and --min-confidence.
             writable: whether the journal may be created and changed.
         """
-        # facts: everything that the results depend on, such as model and detector; empty before the first run
-        self.out, self.knows_duplicates, self._filtered = out, knows_duplicates, filtered
+        self.out, self._filtered = out, filtered
+        self.knows_duplicates = True  # whether the journal contains all inputs of the run
         self.path = out / STATE_DIR / JOURNAL_NAME
         address = f"{self.path.absolute().as_uri()}?mode={'rwc' if writable else 'ro'}"
         # The review page reads in several threads.
         self._db = sqlite3.connect(address, uri=True, isolation_level=None, timeout=30.0, check_same_thread=False)
+        self._db.create_function("short_side", 1, lambda box: min(_BOX.unpack(box)[2:]), deterministic=True)
         try:
             self._prepare()
             self.refresh()
@@ -77,7 +76,11 @@ class View:
     def refresh(self) -> None:
         """Show the last session, if a run has begun one since the view was opened."""
         self.session = int(self.get("session") or 0)
+        # everything that the results depend on; empty before the first run
         self.facts: dict[str, str] = json.loads(self.get("facts") or "{}")
+        self.detector, self.model = self.facts.get("detector", ""), self.facts.get("model", "")
+        self.precision = self.facts.get("precision", "")
+        self.expressions = tuple(self.facts.get("labels", " ".join(LABELS)).split())  # in the order of the model
 
     def close(self) -> None:
         """Close the connection; the last one merges the write-ahead log into the file."""
@@ -89,35 +92,18 @@ class View:
         return None if row is None else str(row[0])
 
     @property
-    def detector(self) -> str:
-        """Name of the detector."""
-        return self.facts.get("detector", "")
-
-    @property
-    def model(self) -> str:
-        """Name of the artifact."""
-        return self.facts.get("model", "")
-
-    @property
-    def precision(self) -> str:
-        """Precision in which the model ran."""
-        return self.facts.get("precision", "")
-
-    @property
-    def expressions(self) -> tuple[str, ...]:
-        """Labels of the model, in its order."""
-        return tuple(self.facts.get("labels", " ".join(LABELS)).split())
-
-    @property
     def inputs(self) -> list[str]:
         """Folders and files of the command line."""
         inputs: list[str] = json.loads(self.get("inputs") or "[]")
         return inputs
 
-    def _minima(self) -> tuple[float, float]:
-        """Minimum side in pixels and minimum confidence of faces in the outputs."""
+    @property
+    def _shown(self) -> str:
+        """Condition for faces with the run's --min-face and --min-confidence."""
         min_face_px, min_confidence = json.loads((self._filtered and self.get("filter")) or "[0, 0]")
-        return min_face_px, min_confidence
+        if not (min_face_px or min_confidence):
+            return "1"
+        return f"f.confidence >= {float(min_confidence)} AND short_side(f.box) >= {float(min_face_px)}"
 
     def images(self) -> Iterator[Result]:
         """Results of the last session, by name and frame."""
@@ -149,23 +135,24 @@ class View:
         where = "i.name=? AND i.frame=? AND i.found=? AND i.status IS NOT NULL ORDER BY f.face"
         return next(self._results(where, (name, frame, self.session)), None)
 
+    def failures(self) -> Iterator[Result]:
+        """Images with an error, and skipped files, by name and frame."""
+        return self._results(f"{_IMAGES} AND i.reason IS NOT NULL ORDER BY i.name, i.frame", (self.session,))
+
     def _results(self, where: str, values: tuple[Any, ...], *, filtered: bool = True) -> Iterator[Result]:
-        min_face_px, min_confidence = self._minima() if filtered else (0.0, 0.0)
         cursor = self._db.execute(
-            f"SELECT {_COLUMNS}, {self._reasons} FROM items i LEFT JOIN faces f ON f.item=i.id WHERE {where}",  # noqa: S608  # constants
+            f"SELECT {_COLUMNS}, {self._reasons} FROM items i LEFT JOIN faces f ON f.item=i.id AND "  # noqa: S608  # constants
+            f"{self._shown if filtered else 1} WHERE {where}",
             values,
         )
         for _, group in groupby(cursor, key=itemgetter(0)):
             rows = list(group)
-            row, name, kind, path, size, parent, member, frame, time_s, status, *rest = rows[0][:_FACE]
-            faces = [_face(row[_FACE:]) for row in rows if row[_FACE] is not None]
-            kept = tuple(
-                face for face in faces if face.short_side_px >= min_face_px and face.confidence >= min_confidence
-            )
+            row, name, kind, path, size, parent, member, frame, time_s, *result = rows[0][:_FACE]
+            faces = tuple(_face(row[_FACE:]) for row in rows if row[_FACE] is not None)
             image = Input(name, kind, path, size, row=row, parent=parent, member=member, frame=frame, time_s=time_s)
-            reason, error, sha256, width, height = rest
-            shown: Status = "no_face" if faces and not kept else status
-            yield Result(image, shown, reason, error, sha256, width, height, kept)
+            status, reason, error, sha256, width, height = result
+            shown: Status = "no_face" if status == "ok" and not faces else status
+            yield Result(image, shown, reason, error, sha256, width, height, faces)
 
     def thumb(self, row: int, face: int) -> bytes | None:
         """JPEG thumbnail of a face, or None if there is none."""
@@ -173,7 +160,7 @@ class View:
         return None if found is None else bytes(found[0])
 
     def least_confident(
-        self, label: str, reason: str = ""
+        self, label: str, reason: str = "", *, limit: int = -1
     ) -> Iterator[tuple[int, int, str, int, str, float, str | None]]:
         """Row, face, name, frame, label, confidence and hash of faces, least confident first.
 
@@ -183,52 +170,50 @@ class View:
         where += f" AND ' ' || {self._reasons} || ' ' LIKE ?" if reason else ""
         yield from self._db.execute(
             "SELECT i.id, f.face, i.name, i.frame, f.label, f.confidence, i.sha256 FROM faces f JOIN items i "  # noqa: S608
-            f"ON i.id=f.item WHERE i.found=? AND i.status='ok' {where} ORDER BY f.confidence, i.name, i.frame, f.face",
-            (self.session, *([label] if label in self.expressions else []), *([f"% {reason} %"] if reason else [])),
+            f"ON i.id=f.item WHERE i.found=? AND i.status='ok' AND {self._shown} {where} "
+            "ORDER BY f.confidence, i.name, i.frame, f.face LIMIT ?",
+            (
+                self.session,
+                *([label] if label in self.expressions else []),
+                *([f"% {reason} %"] if reason else []),
+                limit,
+            ),
         )
 
     def counts(self) -> dict[str, int]:
         """Images per status."""
-        if any(self._minima()):
-            return dict(Counter(image.status for image in self.images()))
-        sql = f"SELECT i.status, COUNT(*) FROM items i WHERE {_IMAGES} GROUP BY 1"  # noqa: S608
+        sql = (
+            "SELECT IIF(i.status='ok' AND NOT EXISTS(SELECT 1 FROM faces f WHERE f.item=i.id AND "  # noqa: S608
+            f"{self._shown}), 'no_face', i.status), COUNT(*) FROM items i WHERE {_IMAGES} GROUP BY 1"
+        )
         return dict(self._db.execute(sql, (self.session,)))
 
-    def labels(self) -> dict[str, int]:
-        """Faces per label."""
-        if any(self._minima()):
-            return dict(Counter(face.label for image in self.images() for face in image.faces))
-        return dict(
-            self._db.execute(
-                "SELECT f.label, COUNT(*) FROM faces f JOIN items i ON i.id=f.item "
-                "WHERE i.found=? AND i.status='ok' GROUP BY 1",
-                (self.session,),
-            )
+    def _count(self, value: str) -> Counter[Any]:
+        """Faces per value of an SQL expression."""
+        sql = (
+            f"SELECT {value}, COUNT(*) FROM faces f JOIN items i ON i.id=f.item "  # noqa: S608
+            f"WHERE i.found=? AND i.status='ok' AND {self._shown} GROUP BY 1"
         )
+        return Counter(dict(self._db.execute(sql, (self.session,))))
 
-    def reasons(self) -> Counter[str]:
-        """Faces per reason for doubt; a face can have several."""
-        if any(self._minima()):
-            return Counter(reason for image in self.images() for face in image.faces for reason in face.reasons)
-        rows = self._db.execute(
-            f"SELECT {self._reasons}, COUNT(*) FROM faces f JOIN items i ON i.id=f.item "  # noqa: S608
-            "WHERE i.found=? AND i.status='ok' GROUP BY 1",
-            (self.session,),
-        )
-        counts = Counter[str]()
-        for reasons, count in rows:
-            counts.update(dict.fromkeys(reasons.split(), count))
-        return counts
+    def labels(self) -> Counter[str]:
+        """Faces per label."""
+        return self._count("f.label")
 
     def uncertain(self) -> int:
         """Number of uncertain faces."""
-        if any(self._minima()):
-            return sum(face.uncertain for image in self.images() for face in image.faces)
-        sql = (
-            "SELECT COALESCE(SUM(f.uncertain), 0) FROM faces f JOIN items i ON i.id=f.item "
-            "WHERE i.found=? AND i.status='ok'"
-        )
-        return int(self._db.execute(sql, (self.session,)).fetchone()[0])
+        return self._count("f.uncertain")[1]
+
+    def confidences(self) -> Counter[int]:
+        """Faces per tenth of confidence, 0 to 9."""
+        return self._count("MIN(9, CAST(10 * f.confidence AS INTEGER))")
+
+    def reasons(self) -> Counter[str]:
+        """Faces per reason for doubt; a face can have several."""
+        counts = Counter[str]()
+        for reasons, count in self._count(self._reasons).items():
+            counts.update(dict.fromkeys(reasons.split(), count))
+        return counts
 
     def is_labeled(self, item: Input) -> bool:
         """Whether an input of a new scan is labeled and unchanged."""
@@ -255,7 +240,7 @@ class View:
 def _face(row: tuple[Any, ...]) -> LabeledFace:
     number, box, landmarks, score, probabilities, label, confidence, uncertain, roll, sharpness, reasons = row
     return LabeledFace(
-        box_px=Box(*struct.unpack("<4d", box)),
+        box_px=Box(*_BOX.unpack(box)),
         landmarks_px=np.frombuffer(landmarks, "<f4").reshape(5, 2),
         score=score,
         probabilities=np.frombuffer(probabilities, "<f4"),

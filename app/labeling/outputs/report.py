@@ -1,18 +1,163 @@
-"""`report.html`: a self-contained page with counts, thumbnails (least certain first), errors and low-quality faces."""
+"""`report.html`: a self-contained page with counts, thumbnails (least certain first), errors and low-quality faces.
 
-from typing import Final
+Faces are embedded as data, and a script creates cards while scrolling. The number of faces is limited, so the size of
+the page does not grow with the run.
+"""
 
-from mien.app.labeling.images import THUMBS
+import base64
+import json
+import os
+from collections import Counter
+from datetime import datetime
+from html import escape
+from itertools import chain
+from pathlib import Path
+from string import Template
+from typing import Any, Final
+from urllib.parse import quote
+
+from mien.app.inference.pipeline import LabeledFace
+from mien.app.labeling.images import THUMBS, annotated_path
 from mien.app.labeling.outputs import open_output
-from mien.app.labeling.report import render_page
+from mien.app.labeling.pages import load_page, relative_link
+from mien.app.labeling.records import Result, images_of
+from mien.app.labeling.store import is_url
 from mien.app.labeling.view import View
+from mien.data.contract.palette import hex_color
+from mien.data.quality import REASONS
 
 HELP: Final = "report.html: one page with thumbnails, errors and uncertain faces"
 IMAGES: Final = THUMBS
 TARGETS: Final = ("report.html",)
+PER_LABEL: Final = 600
+ERRORS: Final = 200
+_TEMPLATE: Final = Path(__file__).with_name("report.html")
 
 
 def render(view: View) -> None:
     """Write `report.html`."""
     with open_output(view, TARGETS[0]) as file:
         file.write(render_page(view))
+
+
+def render_page(view: View) -> str:
+    """Render the page."""
+    labels, reasons = view.labels(), view.reasons()
+    cards = _cards(view)
+    return Template(load_page(_TEMPLATE)).substitute(
+        model=escape(view.model),
+        precision=escape(view.precision),
+        detector=escape(view.detector),
+        inputs=escape(", ".join(os.path.basename(path.rstrip("/")) for path in view.inputs)),
+        date=datetime.now().astimezone().isoformat(sep=" ", timespec="minutes"),
+        partial="<p class=note>The run is not complete: this page shows the results so far.</p>"
+        if view.remaining()
+        else "",
+        tiles=_tiles(view, labels.total()),
+        labels=_label_bars(labels, view.expressions),
+        histogram=_histogram(view.confidences()),
+        options="".join(f"<option value={label}>{label} ({labels[label]:,})" for label in view.expressions),
+        doubts="".join(
+            f"<option value={reason}>{reason} ({reasons[reason]:,})" for reason in REASONS if reasons[reason]
+        ),
+        bounded=f" The page has the {PER_LABEL} least certain faces of each expression."
+        if len(cards) < labels.total()
+        else "",
+        data=_data(view, cards),
+        errors=_errors(view),
+    )
+
+
+def _cards(view: View) -> list[dict[str, Any]]:
+    """The least certain faces of each label, in the order of the confidence that is shown."""
+    least = chain.from_iterable(view.least_confident(label, limit=PER_LABEL) for label in view.expressions)
+    cards = []
+    for _, number, name, frame, *_ in sorted(least, key=lambda face: (round(face[5], 4), face[2], face[3], face[1])):
+        if image := view.image(name, frame):
+            cards += [_card(view, image, face) for face in image.faces if face.number == number]
+    return cards
+
+
+def _data(view: View, cards: list[dict[str, Any]]) -> str:
+    """The cards as JSON that is safe inside a script element."""
+    colors = {label: hex_color(label) for label in view.expressions}
+    lines = ",\n".join(json.dumps(card, separators=(",", ":")) for card in cards)
+    return f'{{"colors":{json.dumps(colors)},"faces":[\n{lines}]}}'.replace("<", "\\u003c")
+
+
+def _card(view: View, image: Result, face: LabeledFace) -> dict[str, Any]:
+    if image.frame is None:
+        where = f"face {face.number}"
+    else:
+        time_s = image.input.time_s
+        where = f"page {image.frame}" if time_s is None else f"frame {image.frame}, {time_s} s"
+    return {
+        "file": image.input.name,
+        "where": where,
+        "link": _link(view, image),
+        "label": face.label,
+        "p": [round(float(p), 4) for p in face.probabilities],
+        "uncertain": face.uncertain,
+        "reasons": face.reasons,
+        "thumb": base64.b64encode(view.thumb(image.input.row or 0, face.number) or b"").decode(),
+    }
+
+
+def _link(view: View, image: Result) -> str:
+    """URL of the photo, relative to the report; otherwise of the annotated copy, if there is one."""
+    if image.input.kind == "file" and not is_url(image.input.path):
+        link = relative_link(image.input.path, view.out)
+        if link:
+            return quote(os.fsencode(link))
+    copy = annotated_path(image.input.name, image.input.frame)
+    return quote(copy) if os.path.exists(view.out / copy) else ""
+
+
+def _tiles(view: View, faces: int) -> str:
+    statuses = Counter(view.counts())
+    tiles = {
+        "images": images_of(statuses),
+        "faces": faces,
+        "uncertain": view.uncertain(),
+        "without a face": statuses["no_face"],
+        "with an error": statuses["error"],
+        "files skipped": statuses["skipped"],
+    }
+    return "".join(f"<div class=tile><b>{value:,}</b>{name}</div>" for name, value in tiles.items())
+
+
+def _label_bars(labels: Counter[str], expressions: tuple[str, ...]) -> str:
+    most, faces = max(labels.values(), default=1), labels.total()
+    rows = ""
+    for label in expressions:
+        count = labels[label]
+        share = f"{count / faces:.1%}" if faces else "-"
+        rows += (
+            f'<tr><th><a href="#label={label}">{label}</a><td class=share><i style="width:{100 * count / most:.1f}%;'
+            f'background:{hex_color(label)}"></i><td>{count:,}<td>{share}'
+        )
+    return rows
+
+
+def _histogram(confidences: Counter[int]) -> str:
+    most, bars = max(confidences.values(), default=0), ""
+    for tenth in range(10) if most else ():
+        count = confidences[tenth]
+        title = f"{tenth * 10} to {tenth * 10 + 10} %: {count:,} faces"
+        bars += f'<span title="{title}"><i style="height:{100 * count / most:.1f}%"></i>{tenth * 10}</span>'
+    return bars
+
+
+def _errors(view: View) -> str:
+    reasons, rows = Counter[str](), ""
+    for image in view.failures():
+        reasons[image.reason or ""] += 1
+        if reasons.total() <= ERRORS:
+            cells = (image.input.name, image.status, image.reason or "", image.error or "")
+            rows += f"<tr><td>{'<td>'.join(map(escape, cells))}"
+    if not rows:
+        return "<p>None.</p>"
+    counts = ", ".join(f"{escape(reason)}: {count:,}" for reason, count in sorted(reasons.items()))
+    total = reasons.total()
+    more = f" The first {ERRORS} of {total:,} are shown." if total > ERRORS else ""
+    return f"<p>{counts}.{more}</p><table class=list><tr><th>file<th>status<th>reason<th>message{rows}</table>"

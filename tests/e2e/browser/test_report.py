@@ -12,8 +12,8 @@ from playwright.sync_api import Browser, BrowserType, Page
 from mien.app.inference.detect import Box
 from mien.app.inference.pipeline import LabeledFace
 from mien.app.labeling.journal import Journal
+from mien.app.labeling.outputs.report import PER_LABEL, render_page
 from mien.app.labeling.records import Input, Result
-from mien.app.labeling.report import PER_LABEL, render_page
 from mien.data.contract import LABELS
 from tests.browser import launch
 from tests.support import encoded, gradient_image
