@@ -19,7 +19,7 @@ from mien.app.labeling.signals import Interrupts
 # Typical sizes of an annotated copy of 1,600 pixels, and of the rows and thumbnails of an image
 _COPY_BYTES: Final = 500_000
 _ROW_BYTES: Final = 10_000
-_KINDS: Final = {"file": "files", "zip": "zip archives", "tar": "tar archives", "video": "videos"}
+_KINDS: Final = {"file": "file", "zip": "zip archive", "tar": "tar archive", "video": "video"}
 
 
 def _list_outputs(requested: bool) -> None:
@@ -176,7 +176,7 @@ def _dry_run(options: LabelOptions, stream: IO[str] | None) -> int:
     from mien.app.labeling.files import free_bytes
     from mien.app.labeling.images import ANNOTATED
     from mien.app.labeling.outputs import check_outputs, images_for
-    from mien.app.labeling.progress import JsonLog
+    from mien.app.labeling.progress import JsonLog, counted
     from mien.app.labeling.reading import CONTAINERS
     from mien.app.labeling.scan import scan
     from mien.app.labeling.store import is_url
@@ -215,7 +215,9 @@ def _dry_run(options: LabelOptions, stream: IO[str] | None) -> int:
         return 0
     console = Console(highlight=False)
     for kind, count in sorted(kinds.items()):
-        console.print(f"{count:>12,} {_KINDS[kind]}{f', about {frames:,} frames' if kind == 'video' else ''}")
+        number, _, noun = counted(count, _KINDS[kind]).partition(" ")
+        sampled = f", about {counted(frames, 'frame')}" if kind == "video" else ""
+        console.print(f"{number:>12} {noun}{sampled}")
     for reason, count in sorted(failures.items()):
         console.print(f"{count:>12,} unreadable: {reason}")
     if labeled:

@@ -7,15 +7,18 @@ from collections.abc import Sequence
 from typing import IO, Any, Final, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
-from rich.progress import TimeRemainingColumn as TimeLeft
-from rich.text import Text
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from mien.app.labeling.options import LabelOptions
 
 Error = tuple[str, str | None, str | None]
 _JSON_EVERY_S: Final = 5.0
 _LINE_EVERY_S: Final = 30.0
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: `1 file`, `1,204 files`."""
+    return f"{number:,} {noun if number == 1 else f'{noun}s'}"
 
 
 class Reporter:
@@ -31,7 +34,7 @@ class Reporter:
     def __exit__(self, *_: object) -> None:
         return None
 
-    def say(self, message: str, **facts: Any) -> None:
+    def say(self, message: str) -> None:
         """Print a message."""
 
     def scanned(self, count: int) -> None:
@@ -82,8 +85,8 @@ class JsonLog(Reporter):
         stream.write(json.dumps({"time": stamp, "event": event} | facts, ensure_ascii=False) + "\n")
         stream.flush()
 
-    def say(self, message: str, **facts: Any) -> None:
-        self.log("message", message=message, **facts)
+    def say(self, message: str) -> None:
+        self.log("message", message=message)
 
     def start(self, total: int, done: int) -> None:
         super().start(total, done)
@@ -95,22 +98,19 @@ class JsonLog(Reporter):
             self.log("error", file=name, reason=reason, error=message)
         if time.monotonic() - self._logged >= _JSON_EVERY_S:
             self._logged = time.monotonic()
-            self._progress()
+            done, left = self.before + self.new, self.seconds_left
+            self.log(
+                "progress",
+                done=done,
+                total=max(done, self.total),
+                faces=self.faces,
+                errors=self.errors,
+                images_per_s=round(self.rate, 1),
+                seconds_left=None if left is None else round(left),
+            )
 
     def writing(self, output: str) -> None:
         self.log("writing", output=output)
-
-    def _progress(self) -> None:
-        done, left = self.before + self.new, self.seconds_left
-        self.log(
-            "progress",
-            done=done,
-            total=max(done, self.total),
-            faces=self.faces,
-            errors=self.errors,
-            images_per_s=round(self.rate, 1),
-            seconds_left=None if left is None else round(left),
-        )
 
 
 class Lines(Reporter):
@@ -121,7 +121,7 @@ class Lines(Reporter):
         self._console, self._every_s = console, every_s
         self._printed = self.began
 
-    def say(self, message: str, **facts: Any) -> None:
+    def say(self, message: str) -> None:
         self._console.print(message, highlight=False, markup=False, soft_wrap=True)
 
     def labeled(self, images: int, faces: int, errors: Sequence[Error]) -> None:
@@ -130,41 +130,32 @@ class Lines(Reporter):
             self._printed = time.monotonic()
             left = self.seconds_left
             self.say(
-                f"{self.before + self.new:,} of {self.total:,} images, {self.faces:,} faces, {self.errors:,} errors, "
-                f"{self.rate:.1f} images/s{'' if left is None else f', {left / 60:.0f} min left'}"
+                f"{self.before + self.new:,} of {self.total:,} images, {counted(self.faces, 'face')}, "
+                f"{counted(self.errors, 'error')}, {self.rate:.1f} images/s"
+                f"{'' if left is None else f', {left / 60:.0f} min left'}"
             )
 
     def writing(self, output: str) -> None:
         self.say(f"writing {output}")
 
 
-class _Rate(ProgressColumn):
-    """Images per second of this run."""
-
-    def render(self, task: Task) -> Text:
-        """The rate as text."""
-        rate = task.fields.get("rate")
-        return Text(f"{rate:.1f} images/s" if rate else "- images/s", style="cyan")
-
-
-class Bar(Reporter):
+class Bar(Lines):
     """A progress bar with images per second, faces, errors and the time left."""
 
     def __init__(self, console: Console) -> None:
-        super().__init__()
-        self._console = console
+        super().__init__(console, every_s=float("inf"))
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
             MofNCompleteColumn(),
-            _Rate(),
-            TextColumn("{task.fields[faces]} faces"),
-            TextColumn("{task.fields[errors]} errors", style="red"),
-            TimeLeft(),
+            TextColumn("{task.fields[rate]} images/s", style="cyan"),
+            TextColumn("{task.fields[faces]}"),
+            TextColumn("{task.fields[errors]}", style="red"),
+            TimeRemainingColumn(),
             console=console,
             transient=True,
         )
-        self._task: TaskID = self._bar.add_task("looking for files", total=None, faces=0, errors=0)
+        self._task = self._bar.add_task("looking for files", total=None, rate="-", faces="", errors="")
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -173,15 +164,12 @@ class Bar(Reporter):
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
-    def say(self, message: str, **facts: Any) -> None:
-        self._console.print(message, highlight=False, markup=False, soft_wrap=True)
-
     def scanned(self, count: int) -> None:
         self._bar.update(self._task, description=f"looking for files: {count:,}")
 
     def start(self, total: int, done: int) -> None:
         super().start(total, done)
-        self._bar.reset(self._task, total=total, completed=done, description="labeling", faces=0, errors=0)
+        self._bar.reset(self._task, total=total, completed=done, description="labeling")
 
     def expect(self, more: int) -> None:
         super().expect(more)
@@ -189,7 +177,8 @@ class Bar(Reporter):
 
     def labeled(self, images: int, faces: int, errors: Sequence[Error]) -> None:
         super().labeled(images, faces, errors)
-        self._bar.update(self._task, advance=images, faces=self.faces, errors=self.errors, rate=self.rate)
+        faces_text, errors_text = counted(self.faces, "face"), counted(self.errors, "error")
+        self._bar.update(self._task, advance=images, rate=f"{self.rate:.1f}", faces=faces_text, errors=errors_text)
 
     def writing(self, output: str) -> None:
         self._bar.update(self._task, description=f"writing {output}")

@@ -24,7 +24,7 @@ from mien.app.labeling.images import ANNOTATED, CROPS, image_paths, remove_image
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.options import DEFAULT_OUTPUTS, LabelOptions
 from mien.app.labeling.outputs import check_outputs, images_for, with_earlier, write_output
-from mien.app.labeling.progress import Reporter
+from mien.app.labeling.progress import Reporter, counted
 from mien.app.labeling.scan import printable, scan
 from mien.app.labeling.signals import Interrupts, Stopped
 from mien.app.labeling.store import is_url
@@ -78,7 +78,7 @@ def _run(run: Run) -> None:
     )
     outcome.total, outcome.before = journal.progress()
     if outcome.before:
-        run.report.say(f"Resuming: {outcome.before:,} of {outcome.total:,} images are already labeled.")
+        run.report.say(f"Resuming: {outcome.before:,} of {counted(outcome.total, 'image')} already labeled.")
     run.report.start(min(outcome.total, outcome.before + (run.options.limit or outcome.total)), outcome.before)
     labeling_began = time.perf_counter()
     try:
@@ -123,10 +123,10 @@ def _scan(run: Run) -> list[str]:
         journal.redraw(ANNOTATED)
     limits = limits_of(run.pipeline)
     if journal.get("limits") not in (None, limits) and (again := journal.retry("too_large")):
-        report.say(f"{again:,} files were above the earlier limits and are retried.")
+        report.say(f"Retrying {counted(again, 'file')} above the earlier limits.")
     if options.check_hashes:
         changed = journal.recheck()
-        report.say(f"{changed:,} files have changed since they were labeled, although size and time are the same.")
+        report.say(f"{counted(changed, 'file')} with changed content, although size and time are the same.")
     journal.put_facts(facts)
     journal.put("outputs", json.dumps(outputs))
     journal.put("inputs", json.dumps(_inputs(options)))

@@ -1,13 +1,17 @@
 """Outcome of a run, and its summary: labels, errors and time per stage."""
 
 import shlex
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from mien.app.labeling.progress import counted
 from mien.app.labeling.records import images_of
 from mien.app.labeling.view import View
 from mien.data.quality import REASONS
@@ -63,9 +67,9 @@ class Outcome:
             self.next_steps["look at the videos"] = str(out / "timeline.html")
         if errors:
             table = next((name for name in ("report.html", "files.csv", "labels.csv") if name in names), "labels.csv")
-            self.next_steps[f"see why {errors:,} files failed"] = f"{out / table}, errors"
+            self.next_steps[f"see why {counted(errors, 'file')} failed"] = f"{out / table}, errors"
         if self.labels:
-            least = f"{self.uncertain:,} uncertain faces, " if self.uncertain else ""
+            least = f"{counted(self.uncertain, 'uncertain face')}, " if self.uncertain else ""
             self.next_steps[f"correct labels ({least}least certain first)"] = f"mien review {folder}"
             self.next_steps["measure how far to trust them"] = f"mien review {folder} --sample 200 --reviewer NAME"
 
@@ -94,10 +98,7 @@ def summary_facts(outcome: Outcome) -> dict[str, Any]:
         "seconds": round(outcome.seconds, 3),
         "images_per_s": round(outcome.new / outcome.seconds, 1) if outcome.seconds and outcome.new else None,
         "stage_seconds": {stage: round(value, 3) for stage, value in outcome.stage_seconds.items()},
-        "detector": outcome.facts.get("detector"),
-        "model": outcome.facts.get("model"),
-        "provider": outcome.facts.get("provider"),
-        "precision": outcome.facts.get("precision"),
+        **{name: outcome.facts.get(name) for name in ("detector", "model", "provider", "precision")},
         "remaining": outcome.remaining,
         "stopped": outcome.stopped,
         "written": [str(path) for path in outcome.written],
@@ -114,55 +115,42 @@ def print_summary(outcome: Outcome, console: Console) -> None:
         share = count / faces if faces else 0.0
         table.add_row(label, f"{count:,}", f"{share:.0%}", "\N{FULL BLOCK}" * round(share * 40))
     console.print(table)
-    no_face, error, skipped = (outcome.statuses.get(status, 0) for status in ("no_face", "error", "skipped"))
-    others = f"; {skipped:,} files skipped" if skipped else ""
-    console.print(
-        f"\n{faces:,} faces in {images_of(outcome.statuses):,} images; {no_face:,} without a face, "
-        f"{error:,} with an error{others}",
-        highlight=False,
+    for line in _lines(outcome, faces):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _lines(outcome: Outcome, faces: int) -> Iterator[str | Text]:
+    facts, statuses = outcome.facts, Counter(outcome.statuses)
+    skipped = f"; {counted(statuses['skipped'], 'file')} skipped" if statuses["skipped"] else ""
+    yield (
+        f"\n{counted(faces, 'face')} in {counted(images_of(statuses), 'image')}; "
+        f"{statuses['no_face']:,} without a face, {statuses['error']:,} with an error{skipped}"
     )
-    _print_reasons(outcome, faces, console)
-    facts = outcome.facts
-    if facts:
-        text = f"detector {facts['detector']}, model {facts['model']} in {facts['precision']} on {facts['provider']}"
-        console.print(text, highlight=False, soft_wrap=True)
-    if outcome.new and outcome.seconds:
-        console.print(_speed(outcome), highlight=False)
-    if outcome.reused:
-        console.print(f"{outcome.reused:,} images were moved or renamed: their results are kept", highlight=False)
-    if outcome.stopped:
-        console.print(
-            f"\nStopped by {outcome.stopped}. Results so far are kept: rerun the same command to resume.",
-            style="yellow",
-            soft_wrap=True,
-        )
-    elif outcome.remaining:
-        console.print(
-            f"\n{outcome.remaining:,} inputs remain, because --limit was reached: rerun the command to continue.",
-            style="yellow",
-            soft_wrap=True,
-        )
-    for path in outcome.written:
-        console.print(f"  {path}", highlight=False, soft_wrap=True)
-    if outcome.next_steps:
-        console.print("\nNext:", highlight=False)
-    for step, command in outcome.next_steps.items():
-        console.print(f"  {step}: {command}", highlight=False, soft_wrap=True, markup=False)
-
-
-def _print_reasons(outcome: Outcome, faces: int, console: Console) -> None:
     for reason in REASONS:
         if count := outcome.reasons.get(reason):
             right = outcome.accuracy.get(reason)
             known = "" if right is None else f"; their labels are right about {right:.0%} of the time"
-            text = f"{count:,} of {faces:,} faces {'is' if count == 1 else 'are'} {reason}{known}"
-            console.print(text, highlight=False, soft_wrap=True)
-
-
-def _speed(outcome: Outcome) -> str:
-    """Images per second, and the share of each stage in the worker time."""
-    new = outcome.new
-    spent = sum(outcome.stage_seconds.values()) or 1e-9
-    shares = ", ".join(f"{stage} {value / spent:.0%}" for stage, value in outcome.stage_seconds.items())
-    rate = f"{new / outcome.seconds:.1f} images/s with {outcome.workers} worker{'s' if outcome.workers > 1 else ''}"
-    return f"{rate}; {1000 * spent / new:.1f} ms of work per image: {shares}"
+            yield f"{count:,} of {counted(faces, 'face')} {'is' if count == 1 else 'are'} {reason}{known}"
+    if facts:
+        yield f"detector {facts['detector']}, model {facts['model']} in {facts['precision']} on {facts['provider']}"
+    if outcome.new and outcome.seconds:
+        spent = sum(outcome.stage_seconds.values()) or 1e-9
+        shares = ", ".join(f"{stage} {value / spent:.0%}" for stage, value in outcome.stage_seconds.items())
+        yield (
+            f"{outcome.new / outcome.seconds:.1f} images/s with {counted(outcome.workers, 'worker')}; "
+            f"{1000 * spent / outcome.new:.1f} ms of work per image: {shares}"
+        )
+    if outcome.reused:
+        yield f"{counted(outcome.reused, 'image')} with unchanged content, such as moved ones: their results are kept"
+    if outcome.stopped:
+        yield Text(
+            f"\nStopped by {outcome.stopped}. Results so far are kept: rerun the same command to resume.", "yellow"
+        )
+    elif outcome.remaining:
+        remain = "input remains" if outcome.remaining == 1 else "inputs remain"
+        reached = "because --limit was reached: rerun the command to continue."
+        yield Text(f"\n{outcome.remaining:,} {remain}, {reached}", "yellow")
+    yield from (f"  {path}" for path in outcome.written)
+    if outcome.next_steps:
+        yield "\nNext:"
+    yield from (f"  {step}: {command}" for step, command in outcome.next_steps.items())

@@ -28,7 +28,7 @@ from mien.app.labeling.files import (
     output_lock,
 )
 from mien.app.labeling.options import RAY_OUTPUTS, LabelOptions
-from mien.app.labeling.progress import Reporter
+from mien.app.labeling.progress import Reporter, counted
 from mien.app.labeling.ray import earlier
 from mien.app.labeling.ray.actor import Labeler
 from mien.app.labeling.ray.cluster import Task, actors, cluster_facts, connected, gpu_share
@@ -109,14 +109,18 @@ def _label(ray: Any, ledger: Ledger, task: Task, report: Reporter, outcome: Outc
         report.say(f"Starting a new run. The partitions of the earlier run are kept in {aside}.")
     outcome.total, outcome.before = ledger.counts()
     if outcome.before:
-        report.say(f"Resuming: {outcome.before:,} of {outcome.total:,} files are already labeled.")
+        report.say(f"Resuming: {outcome.before:,} of {counted(outcome.total, 'file')} already labeled.")
     size = task.options.partition_files or PARTITION
     keys = [write_plan(out, group, outcome.facts) for group in ledger.missing(size)]
     report.start(outcome.total, outcome.before)
     began = time.perf_counter()
     outcome.workers = max(1, min(len(keys), actors(ray, task)))
-    for partition in _labeled(ray, task, keys, outcome.facts, (outcome.workers, share)):
-        _count(partition, outcome, report)
+    for partition in _labeled(ray, task, keys, outcome, share):
+        outcome.new += sum(partition.statuses.values()) - partition.reused
+        outcome.reused += partition.reused
+        for stage, seconds in partition.seconds.items():
+            outcome.stage_seconds[stage] = outcome.stage_seconds.get(stage, 0.0) + seconds
+        report.labeled(len(partition.inputs), sum(partition.labels.values()), partition.errors)
         if not ledger.take(partition):
             raise LabelingError(
                 f"partition {partition.key}: some of its inputs are also in another partition. Rerun the same command."
@@ -124,25 +128,14 @@ def _label(ray: Any, ledger: Ledger, task: Task, report: Reporter, outcome: Outc
     outcome.seconds = time.perf_counter() - began
     total, done = ledger.counts()
     if total != done:
-        raise LabelingError(f"{total - done:,} of {total:,} files are in no partition. Rerun the same command.")
+        raise LabelingError(f"{total - done:,} of {counted(total, 'file')} in no partition. Rerun the same command.")
     earlier.drop(out)
 
 
-def _count(partition: Partition, outcome: Outcome, report: Reporter) -> None:
-    outcome.new += sum(partition.statuses.values()) - partition.reused
-    outcome.reused += partition.reused
-    for stage, seconds in partition.seconds.items():
-        outcome.stage_seconds[stage] = outcome.stage_seconds.get(stage, 0.0) + seconds
-    report.labeled(len(partition.inputs), sum(partition.labels.values()), partition.errors)
-
-
-def _labeled(
-    ray: Any, task: Task, keys: list[str], facts: dict[str, str], pool: tuple[int, float]
-) -> Iterator[Partition]:
+def _labeled(ray: Any, task: Task, keys: list[str], outcome: Outcome, share: float) -> Iterator[Partition]:
     """Committed partitions, in any order. Raises: the error of a worker."""
     if not keys:
         return
-    count, share = pool
     rows = ray.data.from_items([{"key": key} for key in keys], override_num_blocks=min(len(keys), _MAX_BLOCKS))
     done = rows.map_batches(
         Labeler,
@@ -150,11 +143,11 @@ def _labeled(
             "settings": task.settings,
             "options": task.options,
             "run": task.run,
-            "facts": facts,
+            "facts": outcome.facts,
         },
         batch_size=1,
         batch_format="numpy",
-        compute=ray.data.ActorPoolStrategy(min_size=1, max_size=count, initial_size=count),
+        compute=ray.data.ActorPoolStrategy(min_size=1, max_size=outcome.workers, initial_size=outcome.workers),
         num_cpus=1,
         num_gpus=share or None,
     )

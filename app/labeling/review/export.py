@@ -10,6 +10,7 @@ from typing import Final
 
 from mien.app.labeling.files import LabelingError
 from mien.app.labeling.images import crop_path, encode_png
+from mien.app.labeling.progress import counted
 from mien.app.labeling.records import Result
 from mien.app.labeling.review.class_folders import Crop, write_class_folders
 from mien.app.labeling.review.corrections import NOT_A_FACE, Correction, Corrections
@@ -33,18 +34,22 @@ def write_export(out: Path, target: Path, *, everything: bool) -> str:
         export = _Export(view, everything=everything)
         write_class_folders(target, export.crops())
     unmatched = [
-        f"  {correction.file}{'' if correction.frame < 0 else f', frame {correction.frame}'}: {correction.label}"
+        f"{correction.file}{'' if correction.frame < 0 else f', frame {correction.frame}'}: {correction.label}"
         for correction in export.unmatched
     ]
-    lines = [f"{export.count} faces in {target}, {export.reviewed} of them reviewed."]
-    lines += _listed("corrections match no face any more and were not exported", unmatched)
-    lines += _listed("photos were not exported", [f"  {message}" for message in export.unreadable])
-    return "\n".join([*lines, f"Check: mien data check folders {target}"])
+    return "\n".join(
+        [
+            f"{counted(export.count, 'face')} in {target}, {export.reviewed:,} of them reviewed.",
+            *_listed("without a matching face, not exported", "correction", unmatched),
+            *_listed("not exported", "photo", export.unreadable),
+            f"Check: mien data check folders {target}",
+        ]
+    )
 
 
-def _listed(heading: str, lines: list[str]) -> list[str]:
+def _listed(what: str, noun: str, lines: list[str]) -> list[str]:
     more = [f"  and {len(lines) - _LISTED} more"] if len(lines) > _LISTED else []
-    return [f"{len(lines)} {heading}:", *lines[:_LISTED], *more] if lines else []
+    return [f"{counted(len(lines), noun)} {what}:", *(f"  {line}" for line in lines[:_LISTED]), *more] if lines else []
 
 
 class _Export:

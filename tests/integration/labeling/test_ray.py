@@ -90,7 +90,7 @@ def test_killed_workers_and_drivers_leave_the_rows_of_each_file_once(mien: Mien,
     os.kill(next(actors_of(again.pid)), signal.SIGKILL)
     _, stderr = again.communicate(timeout=400)
     assert again.returncode == 3, stderr.decode()
-    assert b"files are already labeled" in stderr
+    assert b"files already labeled" in stderr
     summary = json.loads(stderr.splitlines()[-1])
     labeled = [row for row in rows_of(local, "labels") if row["status"] != "skipped"]
     assert summary["images"] == len({(row["file"], row["frame"]) for row in labeled})

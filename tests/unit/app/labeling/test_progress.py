@@ -1,7 +1,6 @@
 """Progress without a terminal: lines for a log, JSON lines for a scheduler."""
 
 import io
-import json
 
 from rich.console import Console
 
@@ -20,16 +19,9 @@ def test_a_log_without_a_terminal_gets_lines_of_progress() -> None:
     with Lines(console, every_s=3600) as report:
         report.labeled(*BAD)  # not due yet
     first, second = console.file.getvalue().splitlines()
-    assert first.startswith("5 of 10 images, 0 faces, 1 errors, ")
+    assert first.startswith("5 of 10 images, 0 faces, 1 error, ")
     assert "min left" in first
     assert second == "writing csv"
-
-
-def test_errors_are_json_lines_with_file_and_reason() -> None:
-    stream = io.StringIO()
-    JsonLog(stream).labeled(*BAD)
-    (line,) = map(json.loads, stream.getvalue().splitlines())
-    assert (line["event"], line["file"], line["reason"], line["error"]) == ("error", "a.jpg", "corrupt", "cut off")
 
 
 def test_the_mode_and_the_terminal_choose_the_reporter() -> None:
