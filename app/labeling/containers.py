@@ -193,36 +193,12 @@ def read_member(image: Input) -> bytes:
         raise BrokenContainer(f"member {image.member} cannot be read ({error})") from error
 
 
-class FrameReader:
-    """Decodes frames of a video again, in the order of their numbers."""
-
-    def __init__(self, path: bytes) -> None:
-        self.path = path
-        self.next_frame = 0
-        self._video = cv2.VideoCapture(os.fsdecode(path))
-
-    def close(self) -> None:
-        """Close the video."""
-        self._video.release()
-
-    def read(self, frame: int) -> Array:
-        """A frame that is not before `next_frame`, (H, W, 3) uint8 RGB. Raises: BrokenContainer."""
-        while self.next_frame <= frame and self._video.grab():
-            self.next_frame += 1
-        read, pixels = self._video.retrieve()
-        if not read or self.next_frame <= frame:
-            raise BrokenContainer(f"frame {frame} cannot be read")
-        return cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB)
-
-
 def expected_frames(path: bytes, options: LabelOptions) -> int:
     """Approximate number of frames to sample, from the header of the video; 0 if unknown."""
     video = cv2.VideoCapture(os.fsdecode(path))
     frames, rate = video.get(cv2.CAP_PROP_FRAME_COUNT), video.get(cv2.CAP_PROP_FPS)
     video.release()
-    if frames <= 0:
-        return 0
-    if options.scenes:
+    if frames <= 0 or options.scenes:
         return 0
     if options.per_second and rate > 0:
         return round(min(frames, frames / rate * options.per_second))

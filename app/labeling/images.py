@@ -48,14 +48,9 @@ def annotated_name(name: str, frame: int) -> str:
     return f"{safe}.jpg" if suffix.lower() in IMAGE_EXTENSIONS else f"{safe}.img.jpg"
 
 
-def crop_name(name: str, frame: int, face: int) -> str:
-    """Path of a face crop in `crops/`; PNG preserves the exact input of the model."""
-    return f"{annotated_name(name, frame)}.face{face}.png"
-
-
 def flat_crop_name(name: str, frame: int, face: int) -> str:
-    """Like `crop_name`, but in one folder: slashes become double underscores, with a hash if this is ambiguous."""
-    path = crop_name(name, frame, face)
+    """Name of a crop in a single folder: slashes become double underscores, with a hash if this is ambiguous."""
+    path = crop_path(name, frame, face).removeprefix(f"{CROPS_DIR}/")
     flat = path.replace("/", "__")
     return _short(flat) if "__" not in path else _short(f"{_digest(path)}__{flat}")
 
@@ -118,8 +113,8 @@ def annotated_path(name: str, frame: int) -> str:
 
 
 def crop_path(name: str, frame: int, face: int) -> str:
-    """Path of a face crop, relative to the output folder."""
-    return f"{CROPS_DIR}/{crop_name(name, frame, face)}"
+    """Path of a face crop, relative to the output folder; PNG preserves the exact input of the model."""
+    return f"{CROPS_DIR}/{annotated_name(name, frame)}.face{face}.png"
 
 
 def image_paths(name: str, frame: int, faces: int, images: int) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """Options of `mien label`: declared once, filled by the command line, and passed to every part of a run."""
 
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -9,8 +10,12 @@ import typer
 Engine = Literal["local", "ray"]
 Symlinks = Literal["files", "follow", "skip"]
 
-# Headings of the help
-_IN, _OUT, _RUN, _LOG, _RAY = "Inputs", "Outputs", "Run", "Messages", "Cluster"
+# An option below each heading of the help
+_input = partial(typer.Option, rich_help_panel="Inputs")
+_output = partial(typer.Option, rich_help_panel="Outputs")
+_run = partial(typer.Option, rich_help_panel="Run")
+_message = partial(typer.Option, rich_help_panel="Messages")
+_cluster = partial(typer.Option, rich_help_panel="Cluster")
 
 DEFAULT_OUTPUTS: Final = ("csv", "annotated", "report")
 RAY_OUTPUTS: Final = ("parquet",)
@@ -50,94 +55,48 @@ class LabelOptions:
     ] = Path("out")
 
     files_from: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Read paths, one per line, from FILE or stdin (-).", rich_help_panel=_IN),
+        str | None, _input(metavar="FILE", help="Read paths, one per line, from FILE or stdin (-).")
     ] = None
-    null: Annotated[
-        bool,
-        typer.Option(
-            "--null", "-0", help="Paths in --files-from are NUL-separated (find -print0).", rich_help_panel=_IN
-        ),
-    ] = False
-    recursive: Annotated[bool, typer.Option(help="Enter subfolders.", rich_help_panel=_IN)] = True
-    ignore: Annotated[
-        list[str],
-        typer.Option(metavar="PATTERN", help="Skip matching paths, such as '*.tif' or 'raw/*'.", rich_help_panel=_IN),
-    ] = field(default_factory=list)
-    hidden: Annotated[bool, typer.Option("--hidden", help="Include hidden files.", rich_help_panel=_IN)] = False
-    symlinks: Annotated[
-        Symlinks, typer.Option(help="files: links to files; follow: to folders, too; skip: none.", rich_help_panel=_IN)
-    ] = "files"
-    every: Annotated[int, typer.Option(min=1, metavar="N", help="Every N-th video frame.", rich_help_panel=_IN)] = 1
-    per_second: Annotated[
-        float | None, typer.Option(min=0.001, metavar="N", help="N video frames per second.", rich_help_panel=_IN)
-    ] = None
-    scenes: Annotated[
-        bool, typer.Option("--scenes", help="The first video frame of every scene.", rich_help_panel=_IN)
-    ] = False
+    null: Annotated[bool, _input("--null", "-0", help="Paths in --files-from are NUL-separated (find -print0).")] = (
+        False
+    )
+    recursive: Annotated[bool, _input(help="Enter subfolders.")] = True
+    ignore: Annotated[list[str], _input(metavar="PATTERN", help="Skip matching paths, such as '*.tif' or 'raw/*'.")] = (
+        field(default_factory=list)
+    )
+    hidden: Annotated[bool, _input("--hidden", help="Include hidden files.")] = False
+    symlinks: Annotated[Symlinks, _input(help="files: links to files; follow: to folders, too; skip: none.")] = "files"
+    every: Annotated[int, _input(min=1, metavar="N", help="Every N-th video frame.")] = 1
+    per_second: Annotated[float | None, _input(min=0.001, metavar="N", help="N video frames per second.")] = None
+    scenes: Annotated[bool, _input("--scenes", help="The first video frame of every scene.")] = False
 
     outputs: Annotated[
-        list[str],
-        typer.Option(
-            "--write",
-            "-w",
-            metavar="NAME,...",
-            callback=_names,
-            help="Outputs, see --list-outputs.",
-            rich_help_panel=_OUT,
-        ),
+        list[str], _output("--write", "-w", metavar="NAME,...", callback=_names, help="Outputs, see --list-outputs.")
     ] = field(default_factory=list)
     spreadsheet_safe: Annotated[
         bool,
-        typer.Option(
-            "--spreadsheet-safe",
-            help="Put an apostrophe before texts that a spreadsheet would run as a formula.",
-            rich_help_panel=_OUT,
-        ),
+        _output("--spreadsheet-safe", help="Put an apostrophe before texts that a spreadsheet would run as a formula."),
     ] = False
-    annotated_px: Annotated[
-        int, typer.Option(min=64, help="Maximum long side of annotated copies, pixels.", rich_help_panel=_OUT)
-    ] = 1600
-    min_face_px: Annotated[
-        float, typer.Option("--min-face", min=0, metavar="PX", help="Ignore smaller faces.", rich_help_panel=_OUT)
-    ] = 0
-    min_confidence: Annotated[
-        float, typer.Option(min=0, max=1, metavar="P", help="Ignore less confident faces.", rich_help_panel=_OUT)
-    ] = 0
+    annotated_px: Annotated[int, _output(min=64, help="Maximum long side of annotated copies, pixels.")] = 1600
+    min_face_px: Annotated[float, _output("--min-face", min=0, metavar="PX", help="Ignore smaller faces.")] = 0
+    min_confidence: Annotated[float, _output(min=0, max=1, metavar="P", help="Ignore less confident faces.")] = 0
 
-    limit: Annotated[int | None, typer.Option(min=1, help="Label at most N more images.", rich_help_panel=_RUN)] = None
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Count what would be labeled and write nothing.", rich_help_panel=_RUN)
-    ] = False
+    limit: Annotated[int | None, _run(min=1, help="Label at most N more images.")] = None
+    dry_run: Annotated[bool, _run("--dry-run", help="Count what would be labeled and write nothing.")] = False
     check_hashes: Annotated[
-        bool,
-        typer.Option(
-            "--check-hashes", help="Hash all files to find changes with unchanged size and time.", rich_help_panel=_RUN
-        ),
+        bool, _run("--check-hashes", help="Hash all files to find changes with unchanged size and time.")
     ] = False
-    new_run: Annotated[
-        bool,
-        typer.Option("--new-run", help="Start over with other settings; keeps the old journal.", rich_help_panel=_RUN),
-    ] = False
-    workers: Annotated[int, typer.Option(min=0, max=256, help="Threads; 0: one per core.", rich_help_panel=_RUN)] = 0
+    new_run: Annotated[bool, _run("--new-run", help="Start over with other settings; keeps the old journal.")] = False
+    workers: Annotated[int, _run(min=0, max=256, help="Threads; 0: one per core.")] = 0
 
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.", rich_help_panel=_LOG)] = False
-    json_log: Annotated[
-        bool, typer.Option("--json-log", help="Log JSON lines to stderr, including the summary.", rich_help_panel=_LOG)
-    ] = False
+    quiet: Annotated[bool, _message("--quiet", "-q", help="Print errors only.")] = False
+    json_log: Annotated[bool, _message("--json-log", help="Log JSON lines to stderr, including the summary.")] = False
 
-    engine: Annotated[
-        Engine, typer.Option(help="ray: partitioned Parquet, on a cluster (extra `ray`).", rich_help_panel=_RAY)
-    ] = "local"
+    engine: Annotated[Engine, _cluster(help="ray: partitioned Parquet, on a cluster (extra `ray`).")] = "local"
     ray_address: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT|auto", help="Existing cluster (default: start a local one).", rich_help_panel=_RAY
-        ),
+        str | None, _cluster(metavar="HOST:PORT|auto", help="Existing cluster (default: start a local one).")
     ] = None
-    partition_files: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Files per partition (256).", rich_help_panel=_RAY)
-    ] = None
+    partition_files: Annotated[int | None, _cluster(min=1, metavar="N", help="Files per partition (256).")] = None
 
     @property
     def sampling(self) -> str:

@@ -216,7 +216,7 @@ def _folder(path: str, prefix: str, options: LabelOptions) -> Iterator[Input]:
 
 
 def _input(path: str, name: str, options: LabelOptions) -> Input:
-    raw = os.fsencode(os.path.abspath(path) if os.pardir not in path.split(os.sep) else os.path.realpath(path))
+    raw = os.fsencode(_full(path))
     try:
         status = os.stat(path)
     except (OSError, ValueError) as error:
@@ -245,8 +245,12 @@ def _identity(path: str) -> str:
     """The path with resolved parent links, which is the same for all spellings of an entry."""
     if is_url(path):
         return path.rstrip("/")
-    head, tail = os.path.split(os.path.abspath(path) if os.pardir not in path.split(os.sep) else os.path.realpath(path))
+    head, tail = os.path.split(_full(path))
     return os.path.join(_real_folder(head), tail)
+
+
+def _full(path: str) -> str:
+    return os.path.abspath(path) if os.pardir not in path.split(os.sep) else os.path.realpath(path)
 
 
 @lru_cache(maxsize=4096)

@@ -10,8 +10,10 @@ import json
 import os
 import pkgutil
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -29,6 +31,7 @@ from mien.app.labeling.files import (
     foreign,
     parts_dir,
 )
+from mien.app.labeling.records import Result
 from mien.app.labeling.view import View
 from mien.data.atomic import atomic_file
 
@@ -60,6 +63,17 @@ def open_output(view: View, target: str, mode: str = "w") -> AbstractContextMana
     return atomic_file(view.out / target, mode, staging=parts_dir(view.out))
 
 
+def write_entries(file: IO[str], entries: Iterable[str]) -> None:
+    """Write the entries of a JSON array or object, one per line."""
+    for number, entry in enumerate(entries):
+        file.write((",\n" if number else "\n") + entry)
+
+
+def labeled_files(view: View) -> Iterator[Result]:
+    """Photos that are files of their own, with or without a face: no members of archives, frames or pages."""
+    return (image for image in view.images() if image.input.kind == "file" and image.status in ("ok", "no_face"))
+
+
 def write_output(name: str, view: View) -> list[Path]:
     """Write an output. Returns: its files and folders. Raises: ForeignFile, OSError."""
     output = load_output(name)
@@ -71,27 +85,23 @@ def write_output(name: str, view: View) -> list[Path]:
 def obstacle(name: str) -> str | None:
     """Message on why an output cannot be written; None if it can."""
     check = getattr(load_output(name), "check", None)
-    return None if check is None else check()
+    return check and check()
 
 
-def check_outputs(names: Iterable[str]) -> None:
+def check_outputs(names: list[str]) -> None:
     """Reject outputs that do not exist or cannot be written. Raises: LabelingError."""
-    asked = tuple(names)
-    for name in asked:
+    for name in names:
         if name not in output_names():
             raise LabelingError(f"output {name!r}: expected one or more of {', '.join(output_names())}.")
         if (reason := obstacle(name)) is not None:
             raise LabelingError(reason)
-    if "classes" in asked and "class-links" in asked:
+    if "classes" in names and "class-links" in names:
         raise LabelingError("outputs classes and class-links write to the same folder: choose one.")
 
 
 def images_for(names: Iterable[str]) -> int:
     """Bit mask of the images that outputs need."""
-    images = 0
-    for name in names:
-        images |= getattr(load_output(name), "IMAGES", 0)
-    return images
+    return reduce(or_, (getattr(load_output(name), "IMAGES", 0) for name in names), 0)
 
 
 def targets_of(names: Iterable[str]) -> set[str]:
@@ -99,7 +109,7 @@ def targets_of(names: Iterable[str]) -> set[str]:
     return {target for name in names if name in output_names() for target in load_output(name).TARGETS}
 
 
-def with_earlier(asked: Iterable[str], view: View) -> list[str]:
+def with_earlier(asked: list[str], view: View) -> list[str]:
     """Requested outputs, and existing ones of earlier runs, which would become outdated otherwise.
 
     Raises: ForeignFile, if a file that no run has written has the name of an output.

@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Iterator
-from typing import IO, Any, Final
+from typing import Final
 
 from mien.app.inference.pipeline import LabeledFace
 from mien.app.labeling.columns import face_values
-from mien.app.labeling.outputs import open_output
+from mien.app.labeling.outputs import open_output, write_entries
+from mien.app.labeling.records import Result
 from mien.app.labeling.view import View
 from mien.data.contract import EIGHT_LABELS, LANDMARKS
 
@@ -20,47 +21,32 @@ def render(view: View) -> None:
         {"id": number, "name": label, "supercategory": "face", "keypoints": LANDMARKS, "skeleton": []}
         for number, label in enumerate(view.expressions, start=1)
     ]
+    info = {"description": "Facial expressions labeled by mien", "model": view.model, "precision": view.precision}
+    info["detector"] = view.detector
+    faces = ((image_id, face) for image_id, image in _labeled(view) for face in image.faces)
     with open_output(view, TARGETS[0]) as file:
-        info = {"description": "Facial expressions labeled by mien", "model": view.model, "precision": view.precision}
-        info["detector"] = view.detector
         file.write(f'{{"info": {json.dumps(info)},\n"categories": {json.dumps(categories)},\n"images": [')
-        _stream(file, _images(view))
+        write_entries(file, (_image(number, image) for number, image in _labeled(view)))
         file.write('],\n"annotations": [')
-        _stream(file, _annotations(view))
+        write_entries(file, (_annotation(number, *face) for number, face in enumerate(faces, start=1)))
         file.write("]}\n")
 
 
-def _stream(file: IO[str], objects: Iterator[dict[str, Any]]) -> None:
-    for number, one in enumerate(objects):
-        file.write((",\n" if number else "\n") + json.dumps(one, ensure_ascii=False))
+def _labeled(view: View) -> Iterator[tuple[int, Result]]:
+    return enumerate((image for image in view.images() if image.status in ("ok", "no_face")), start=1)
 
 
-def _images(view: View) -> Iterator[dict[str, Any]]:
-    number = 0
-    for image in view.images():
-        if image.status not in ("ok", "no_face"):
-            continue
-        number += 1
-        entry = {"id": number, "file_name": image.input.name, "width": image.width, "height": image.height}
-        yield entry if image.frame is None else entry | {"frame": image.frame, "time_s": image.input.time_s}
+def _image(number: int, image: Result) -> str:
+    entry = {"id": number, "file_name": image.input.name, "width": image.width, "height": image.height}
+    frame = {} if image.frame is None else {"frame": image.frame, "time_s": image.input.time_s}
+    return json.dumps(entry | frame, ensure_ascii=False)
 
 
-def _annotations(view: View) -> Iterator[dict[str, Any]]:
-    image_id, number = 0, 0
-    for image in view.images():
-        if image.status not in ("ok", "no_face"):
-            continue
-        image_id += 1
-        for face in image.faces:
-            number += 1
-            yield _annotation(number, image_id, face)
-
-
-def _annotation(number: int, image_id: int, face: LabeledFace) -> dict[str, Any]:
+def _annotation(number: int, image_id: int, face: LabeledFace) -> str:
     values = face_values(face)
     x, y, width, height = (round(value, 1) for value in face.box_px)
     points = [value for name in LANDMARKS for value in (values[f"{name}_x"], values[f"{name}_y"], 2)]
-    return {
+    annotation = {
         "id": number,
         "image_id": image_id,
         "category_id": EIGHT_LABELS.index(face.label) + 1,
@@ -72,3 +58,4 @@ def _annotation(number: int, image_id: int, face: LabeledFace) -> dict[str, Any]
         "score": values["confidence"],
         "attributes": {"uncertainty": values["uncertainty"], "roll": values["roll"], "sharpness": values["sharpness"]},
     }
+    return json.dumps(annotation, ensure_ascii=False)

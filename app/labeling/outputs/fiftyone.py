@@ -7,12 +7,11 @@ fiftyone.Dataset.from_dir(dataset_dir="out/fiftyone", dataset_type=kind, data_pa
 import hashlib
 import json
 import os
-from collections.abc import Iterator
-from typing import IO, Any, Final
+from typing import Any, Final
 
 from mien.app.inference.pipeline import LabeledFace
 from mien.app.labeling.columns import face_values
-from mien.app.labeling.outputs import open_output
+from mien.app.labeling.outputs import labeled_files, open_output, write_entries
 from mien.app.labeling.records import Result
 from mien.app.labeling.view import View
 
@@ -25,26 +24,19 @@ def render(view: View) -> None:
     data, labels = TARGETS
     with open_output(view, data) as file:
         file.write("{")
-        _entries(file, ((_id(image), os.fsdecode(image.input.path)) for image in _files(view)))
+        write_entries(file, (_entry(image, os.fsdecode(image.input.path)) for image in labeled_files(view)))
         file.write("}\n")
     with open_output(view, labels) as file:
         file.write(f'{{"classes": {json.dumps(view.expressions)},\n"labels": {{')
-        _entries(file, ((_id(image), [_object(image, face) for face in image.faces]) for image in _files(view)))
+        write_entries(
+            file, (_entry(image, [_object(image, face) for face in image.faces]) for image in labeled_files(view))
+        )
         file.write("}}\n")
 
 
-def _files(view: View) -> Iterator[Result]:
-    return (image for image in view.images() if image.input.kind == "file" and image.status in ("ok", "no_face"))
-
-
-def _id(image: Result) -> str:
-    """An id without a dot: FiftyOne treats the part after a dot as a file extension, and drops it in one file only."""
-    return hashlib.sha256(image.input.name.encode()).hexdigest()[:24]
-
-
-def _entries(file: IO[str], entries: Iterator[tuple[str, Any]]) -> None:
-    for number, (key, value) in enumerate(entries):
-        file.write((",\n" if number else "\n") + f"{json.dumps(key)}: {json.dumps(value)}")
+def _entry(image: Result, value: Any) -> str:
+    """A value under an id without a dot: FiftyOne drops the part after a dot as a file extension, in one file only."""
+    return f'"{hashlib.sha256(image.input.name.encode()).hexdigest()[:24]}": {json.dumps(value)}'
 
 
 def _object(image: Result, face: LabeledFace) -> dict[str, Any]:

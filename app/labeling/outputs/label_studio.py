@@ -10,7 +10,7 @@ from urllib.parse import quote
 from xml.sax.saxutils import quoteattr
 
 from mien.app.inference.pipeline import LabeledFace
-from mien.app.labeling.outputs import open_output
+from mien.app.labeling.outputs import labeled_files, open_output, write_entries
 from mien.app.labeling.records import Result
 from mien.app.labeling.view import View
 from mien.data.contract.palette import hex_color
@@ -24,11 +24,7 @@ def render(view: View) -> None:
     tasks, config = TARGETS
     with open_output(view, tasks) as file:
         file.write("[")
-        separator = "\n"
-        for image in view.images():
-            if image.input.kind == "file" and image.status in ("ok", "no_face"):
-                file.write(separator + json.dumps(_task(view, image), ensure_ascii=False))
-                separator = ",\n"
+        write_entries(file, (json.dumps(_task(view, image), ensure_ascii=False) for image in labeled_files(view)))
         file.write("]\n")
     with open_output(view, config) as file:
         file.write(_config(view.expressions))

@@ -1,10 +1,13 @@
 """Pixels of labeled images, read from their sources."""
 
+import os
 from contextlib import ExitStack
 from io import BytesIO
 
+import cv2
+
 from mien.app.errors import PayloadTooLarge
-from mien.app.labeling.containers import BrokenContainer, FrameReader, read_member, read_page
+from mien.app.labeling.containers import BrokenContainer, read_member, read_page
 from mien.app.labeling.files import LabelingError
 from mien.app.labeling.options import MAX_BYTES, MAX_PIXELS
 from mien.app.labeling.raw import decode_image
@@ -18,8 +21,8 @@ class SourceReader:
 
     def __init__(self) -> None:
         self._opened = ExitStack()
-        self._path = b""
-        self._video: FrameReader | None = None
+        self._video: cv2.VideoCapture | None = None
+        self._path, self._next_frame = b"", 0
 
     def close(self) -> None:
         """Close the last video."""
@@ -37,14 +40,22 @@ class SourceReader:
         return pixels
 
     def _read(self, item: Input) -> Array:
-        if item.is_frame and item.kind != "video":
-            return read_page(item.path if item.kind == "pages" else BytesIO(read_member(item)), item.frame, MAX_PIXELS)
+        if item.is_frame and item.kind == "video":
+            return self._frame(item)
         if item.is_frame:
-            if self._video is None or self._path != item.path or self._video.next_frame > item.frame:
-                self.close()
-                self._video = FrameReader(self._opened.enter_context(local_file(item.path)))
-                self._opened.callback(self._video.close)
-                self._path = item.path
-            return self._video.read(item.frame)
+            return read_page(item.path if item.kind == "pages" else BytesIO(read_member(item)), item.frame, MAX_PIXELS)
         payload = read_file(item.path, MAX_BYTES) if item.kind == "file" else read_member(item)
         return decode_image(item.name, payload, MAX_PIXELS)
+
+    def _frame(self, item: Input) -> Array:
+        if self._video is None or self._path != item.path or self._next_frame > item.frame:
+            self.close()
+            self._path, self._next_frame = item.path, 0
+            self._video = cv2.VideoCapture(os.fsdecode(self._opened.enter_context(local_file(item.path))))
+            self._opened.callback(self._video.release)
+        while self._next_frame <= item.frame and self._video.grab():
+            self._next_frame += 1
+        read, pixels = self._video.retrieve()
+        if not read or self._next_frame <= item.frame:
+            raise BrokenContainer(f"frame {item.frame} cannot be read")
+        return cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB)
