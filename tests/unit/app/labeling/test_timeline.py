@@ -58,15 +58,6 @@ def test_persons_keep_their_number_and_a_video_begins_with_person_1() -> None:
     assert [one[3] for one in found if one[0] == "other.mp4"] == [1, 1]
 
 
-@pytest.mark.parametrize(("away_s", "person"), [(1.5, 1), (2.5, 2)])
-def test_a_person_out_of_sight_for_longer_than_stated_gets_a_new_number(away_s: float, person: int) -> None:
-    frames = [image(0, 0.0, face(0, LEFT, HAPPY))]
-    count = round(away_s * 10)
-    frames += [image(number, number / 10) for number in range(1, count)]
-    frames += [image(count, away_s, face(0, LEFT, HAPPY))]
-    assert [row["person"] for row in rows(view(*frames))] == [1, person]
-
-
 def test_a_person_is_tracked_if_frames_are_seconds_apart() -> None:
     frames = [image(number, number * 5.0, face(0, LEFT, HAPPY)) for number in range(4)]
     assert {row["person"] for row in rows(view(*frames))} == {1}

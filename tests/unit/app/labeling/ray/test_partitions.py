@@ -1,6 +1,5 @@
 """Atomic commits of partitions, tested without a cluster."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -99,24 +98,12 @@ def test_a_partition_with_a_changed_input_is_undone(out: Path, finished: Labeled
     assert not table_path(out, FILES_DIR, key).exists()
 
 
-def test_inputs_that_failed_for_a_temporary_reason_are_retried(out: Path, finished: Labeled) -> None:
-    committed(out, finished, [source("a.jpg")], retry=True)
-    assert settled(out, [source("a.jpg")]) == ((1, 0), ["a.jpg"])
-
-
 def test_labels_without_their_files_are_ignored_and_removed(out: Path, finished: Labeled) -> None:
     key = committed(out, finished, [source("a.jpg")])
     table_path(out, FILES_DIR, key).unlink()  # what a worker leaves that was killed between the two renamings
     assert read_partition(out, key) is None
     assert settled(out, [source("a.jpg")]) == ((1, 0), ["a.jpg"])
     assert not table_path(out, LABELS_DIR, key).exists()
-
-
-def test_a_damaged_footer_is_ignored(out: Path, finished: Labeled) -> None:
-    key = committed(out, finished, [source("a.jpg")])
-    path = table_path(out, FILES_DIR, key)
-    path.write_bytes(path.read_bytes()[:-20])
-    assert settled(out, [source("a.jpg")]) == ((1, 0), ["a.jpg"])
 
 
 def test_an_input_in_two_partitions_is_left_in_one(out: Path, finished: Labeled) -> None:
@@ -159,12 +146,6 @@ def test_a_worker_of_an_earlier_run_commits_nothing(out: Path, finished: Labeled
     assert not list((out / ".mien" / "part").iterdir())
 
 
-def test_a_partition_labeled_twice_replaces_itself(out: Path, finished: Labeled) -> None:
-    sources = [source("a.jpg")]
-    assert committed(out, finished, sources) == committed(out, finished, sources)
-    assert len(list((out / FILES_DIR).iterdir())) == len(list((out / LABELS_DIR).iterdir())) == 1
-
-
 def test_a_plan_keeps_unusual_names_and_failures(out: Path) -> None:
     odd = Input("latin-\\xe9", "file", b"/photos/latin-\xe9", 5, "5:7")
     dead = Input("名.jpg", "none", "/photos/名.jpg".encode(), 0, "", Failure("not_found", "gone"))
@@ -191,9 +172,3 @@ def test_a_full_disk_leaves_no_partial_partition(out: Path, finished: Labeled, m
 
 def _no_space(_: int) -> None:
     raise OSError(28, "No space left on device")
-
-
-def test_moving_a_folder_keeps_its_partitions(out: Path, finished: Labeled, tmp_path: Path) -> None:
-    committed(out, finished, [source("a.jpg")])
-    moved = shutil.move(out, tmp_path / "moved")
-    assert settled(Path(moved), [source("a.jpg")]) == ((1, 1), [])
