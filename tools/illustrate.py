@@ -38,6 +38,7 @@ from mien.training.arguments import kind_and_root
 from mien.training.export import read_member
 from mien.training.faces import read_faces
 from mien.training.report.command import choose
+from mien.training.report.figures import COLORS, GRAY, STYLE
 
 PHOTOS: Final = Path(__file__).parents[1] / "samples" / "photos"
 # landmarks found by YuNet: image-left eye, image-right eye, nose, image-left and image-right mouth corner
@@ -47,16 +48,8 @@ FACES: Final = {
 }
 DEIT_COSINES: Final = (0.06, 0.93)  # Touvron et al. 2021, section 4: as learned, and after the last layer
 MAX_BYTES: Final = 400_000  # in full color: a palette shows bands in plain areas, or noise if it is dithered
-_BLUE, _ORANGE, _GRAY = "#0067a5", "#c4510b", "#5a616b"
-_STYLE: Final[Any] = {
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlesize": 9.5,
-    "figure.constrained_layout.use": True,
-    "savefig.dpi": 100,
-    "text.parse_math": False,
-}
+_BLUE, _ORANGE = COLORS[:2]
+_STYLE: Final[Any] = STYLE | {"axes.grid": False, "legend.frameon": True, "savefig.dpi": 100}
 
 
 class IllustrationError(MienError):
@@ -186,7 +179,7 @@ def distance(subject: Subject) -> Figure:
         axes.plot(blocks, far[:, head], "o", color=_BLUE, alpha=0.7)
     axes.plot(blocks, far.mean(axis=1), color=_ORANGE, label="mean of the heads")
     axes.axhline(
-        _uniform_distance(len(layers[0][0, 0]), patch_px), color=_GRAY, linestyle="--", label="uniform attention"
+        _uniform_distance(len(layers[0][0, 0]), patch_px), color=GRAY, linestyle="--", label="uniform attention"
     )
     axes.set(xlabel="block", ylabel="mean distance, pixels", xticks=blocks)
     axes.set_ylim(0, 1.15 * far.max())

@@ -4,7 +4,6 @@ The file uses dlib's serialization: each tensor is stored as version, four packe
 columns; one length byte, then that many bytes, little-endian) and raw little-endian float32 values.
 """
 
-import hashlib
 import importlib.util
 import os
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mien.models.backbones import PretrainedWeightsUnavailable
+from mien.models.backbones import PretrainedWeightsUnavailable, read_published
 
 FILE_NAME: Final = "dlib_face_recognition_resnet_model_v1.dat"
 FILE_SHA256: Final = "55533b28a95800a551ba546ba62fe69625c7e95a7061c338adffead08719da30"
@@ -23,7 +22,7 @@ PATH_VARIABLE: Final = "MIEN_FACE_NETWORK"
 EMBEDDING_SIZE: Final = 128
 _PACKAGE: Final = "face_recognition_models"
 _HOW_TO_GET: Final = (
-    "pip download --no-deps --no-binary :all: face-recognition-models==0.3.0 && "
+    "Get it with: pip download --no-deps --no-binary :all: face-recognition-models==0.3.0 && "
     "tar xzf face[-_]recognition[-_]models-0.3.0.tar.gz, then set "
     f"{PATH_VARIABLE} to the path of {FILE_NAME} in it"
 )
@@ -58,29 +57,13 @@ def face_network_path(path: Path | str | None = None) -> Path:
         return Path(path or os.environ[PATH_VARIABLE])
     package = importlib.util.find_spec(_PACKAGE)  # found, not imported: importing it needs pkg_resources
     if package is None or not package.submodule_search_locations:
-        raise PretrainedWeightsUnavailable(f"{FILE_NAME}: not found. Get it with: {_HOW_TO_GET}.")
+        raise PretrainedWeightsUnavailable(f"{FILE_NAME}: not found. {_HOW_TO_GET}.")
     return Path(package.submodule_search_locations[0]) / "models" / FILE_NAME
 
 
 def read_face_network(path: Path | str | None = None) -> FaceNetworkFile:
     """Read the weights. Raises: PretrainedWeightsUnavailable, for a missing or different file."""
-    file = face_network_path(path)
-    try:
-        content = file.read_bytes()
-    except OSError as error:
-        raise PretrainedWeightsUnavailable(
-            f"{file}: cannot be read ({error.strerror}). Get it with: {_HOW_TO_GET}."
-        ) from error
-    sha256 = hashlib.sha256(content).hexdigest()
-    if sha256 != FILE_SHA256:
-        raise PretrainedWeightsUnavailable(
-            f"{file}: sha256 {sha256[:12]}..., expected {FILE_SHA256[:12]}...; the file is damaged or from another "
-            f"release. Get it with: {_HOW_TO_GET}."
-        )
-    return _parse(content)
-
-
-def _parse(content: bytes) -> FaceNetworkFile:
+    content = read_published(face_network_path(path), sha256=FILE_SHA256, how_to_get=_HOW_TO_GET)
     tensors, layers, width_in = _Tensors(content), [], 3
     for number, width in enumerate(_WIDTHS):
         shape = (width, width_in, *((7, 7) if number == 0 else (3, 3)))

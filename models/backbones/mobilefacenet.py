@@ -9,7 +9,6 @@ Expects pixels (x - 0.5) / 0.5, normalization `fixed`, and converts them to the 
 Source: Chen et al. 2018, table 1, with ReLU6; github.com/foamliu/MobileFaceNet.
 """
 
-import hashlib
 import io
 import os
 from functools import partial
@@ -22,7 +21,13 @@ from torch import Tensor, nn
 from torchvision.models.mobilenetv2 import InvertedResidual
 from torchvision.ops import Conv2dNormActivation
 
-from mien.models.backbones import BackboneConfig, Heads, PretrainedWeightsUnavailable, UnknownBackbone
+from mien.models.backbones import (
+    BackboneConfig,
+    Heads,
+    PretrainedWeightsUnavailable,
+    UnknownBackbone,
+    read_published,
+)
 from mien.models.backbones._timm import create_timm
 from mien.models.backbones.deit import Transformer
 
@@ -109,7 +114,7 @@ class Convolutions(nn.Module):
     def load_published(self, path: Path | str | None) -> None:
         """Load the published weights of the layers that this network has. Raises: PretrainedWeightsUnavailable."""
         own, weights = self.state_dict(), {}
-        for name, tensor in read_published(path).items():
+        for name, tensor in published_weights(path).items():
             module, _, kind = name.rpartition(".")
             weights[f"{_OWN_NAMES.get(module, module)}.{kind}"] = tensor
         fresh = {name: tensor for name, tensor in own.items() if name.startswith(_NEW)}
@@ -157,7 +162,7 @@ class Stem(Convolutions):
         return cast(Tensor, self.projection(self.last_map(pixels))).flatten(2).transpose(1, 2)  # (B, 49, embed_dim)
 
 
-def read_published(path: Path | str | None = None) -> dict[str, Tensor]:
+def published_weights(path: Path | str | None = None) -> dict[str, Tensor]:
     """Published state dict at `path` or $MIEN_MOBILEFACENET.
 
     Raises: PretrainedWeightsUnavailable, for a missing or different file.
@@ -165,16 +170,7 @@ def read_published(path: Path | str | None = None) -> dict[str, Tensor]:
     path = path or os.environ.get(PATH_VARIABLE)
     if not path:
         raise PretrainedWeightsUnavailable(f"{FILE_NAME}: not found. {_HOW_TO_GET}.")
-    try:
-        content = Path(path).read_bytes()
-    except OSError as error:
-        raise PretrainedWeightsUnavailable(f"{path}: cannot be read ({error.strerror}). {_HOW_TO_GET}.") from error
-    sha256 = hashlib.sha256(content).hexdigest()
-    if sha256 != FILE_SHA256:
-        raise PretrainedWeightsUnavailable(
-            f"{path}: sha256 {sha256[:12]}..., expected {FILE_SHA256[:12]}...; the file is damaged or from another "
-            f"version. {_HOW_TO_GET}."
-        )
+    content = read_published(path, sha256=FILE_SHA256, how_to_get=_HOW_TO_GET)
     weights: dict[str, Tensor] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     return weights
 

@@ -94,7 +94,7 @@ def test_attention_consistency_makes_maps_symmetric_and_requires_a_cnn(tmp_path:
     root = drawn_faces(tmp_path / "faces")
     found = {}
     for weight in (1e-6, 100.0):
-        recipe = small_recipe(root, epochs=6, loss={"attention_consistency": weight})
+        recipe = small_recipe(root, epochs=4, loss={"attention_consistency": weight})
         found[weight] = [
             line["inconsistency"] for line in metric_lines(train(recipe, tmp_path / str(weight))) if "loss" in line
         ]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mien.models.backbones import BackboneConfig, PretrainedWeightsUnavailable, UnknownBackbone, create_backbone
 from mien.models.backbones import mobilefacenet as family
-from mien.models.backbones.mobilefacenet import FILE_NAME, NAME, PATH_VARIABLE, read_published
+from mien.models.backbones.mobilefacenet import FILE_NAME, NAME, PATH_VARIABLE, published_weights
 
 STUDENT = "deit_tiny_distilled_patch16_224"
 
@@ -46,7 +46,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_every_convolution_starts_from_the_published_weights(name: str, file: Path) -> None:
     network = _create(name, pretrained=True)
     own = network.state_dict() if name == NAME else network.network.patch_embed.state_dict()
-    stored = read_published(file)
+    stored = published_weights(file)
     torch.testing.assert_close(own["conv1.0.weight"], stored["conv1.0.weight"])
     torch.testing.assert_close(own["dw_conv.1.1.running_var"], stored["dw_conv.bn2.running_var"])
     torch.testing.assert_close(own["features.14.conv.3.bias"], stored["features.14.conv.3.bias"])
@@ -108,7 +108,7 @@ def test_a_missing_file_is_named_with_its_source(monkeypatch: pytest.MonkeyPatch
 
 def test_a_changed_file_is_rejected(file: Path) -> None:
     file.write_bytes(file.read_bytes() + b"\0")
-    with pytest.raises(PretrainedWeightsUnavailable, match="damaged or from another version"):
+    with pytest.raises(PretrainedWeightsUnavailable, match="damaged or from another release"):
         _create(pretrained=True)
 
 
