@@ -4,8 +4,8 @@
 
 Two faces of the sample photos, 190 px wide, move over a background of 640x480; the pipeline detects them in each frame.
 Each cell states how many numbers were given, how often a number moved to another person (a swap), and how many people
-have one number from start to end. In the rows "by position", the tracker does not see the faces, as in the timelines of
-videos.
+have the same number at the end as at the start. In the rows "by position", the tracker does not see the faces, as in
+the timelines of videos.
 """
 
 import argparse
@@ -175,7 +175,7 @@ def frames(scene: Scene, pipeline: Pipeline, studio: Studio) -> Iterator[Frame]:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """People of a scene, numbers given to them, moves of a number to another person, people with one number only."""
+    """People of a scene, numbers given to them, moves of a number to another person, people who end with the first."""
 
     people: int = 0
     numbers: int = 0
@@ -193,7 +193,7 @@ def follow(film: list[Frame]) -> Outcome:
     """Track the faces of a scene and compare the numbers with the people."""
     tracker = Tracker(threshold=0.3)
     owner: dict[int, int] = {}  # of a number
-    numbers: dict[int, set[int]] = {}  # of a person
+    numbers: dict[int, list[int]] = {}  # of a person, in order
     swaps = 0
     for frame in film:
         for tracked in tracker.update(frame.faces, frame.time_s):
@@ -202,8 +202,8 @@ def follow(film: list[Frame]) -> Outcome:
                 continue
             swaps += owner.setdefault(tracked.track, person) != person
             owner[tracked.track] = person
-            numbers.setdefault(person, set()).add(tracked.track)
-    return Outcome(len(numbers), len(owner), swaps, sum(len(one) == 1 for one in numbers.values()))
+            numbers.setdefault(person, []).append(tracked.track)
+    return Outcome(len(numbers), len(owner), swaps, sum(one[0] == one[-1] for one in numbers.values()))
 
 
 def _person(face: LabeledFace, cast: list[Actor]) -> int | None:

@@ -49,6 +49,8 @@ class TrackingRules:
         other_face: a face near a track of the last frame is another person if it is less similar than this.
         same_face: a face that is at least so similar is the same person, wherever it appears
         return_s: within this time.
+        young_s: in this time after its start, a track is given up for that of a person who is gone
+        gone_face: if its face comes to look like that person's, as when only a part was visible at first.
         pause_s: time without frames that counts toward `return_s` at most; after more, only the same face matches.
         head: width of a head in face widths;
         covered: two heads that share more than this part of the smaller one hide each other: they can look different.
@@ -66,6 +68,8 @@ class TrackingRules:
     other_face: float = 0.7
     same_face: float = 0.75
     return_s: float = 10.0
+    young_s: float = 1.0
+    gone_face: float = 0.8
     pause_s: float = 1.0
     head: float = 1.4
     covered: float = 0.15
@@ -89,11 +93,16 @@ class _Track:
     probabilities: Array  # (7,) float64, smoothed
     shown: int
     sure: bool
+    begun_s: float
     seen_s: float
     seen_clock_s: float
     velocity_px: tuple[float, float] = (0.0, 0.0)  # per second
     newest: Array | None = None  # descriptor of the newest face that was not covered
     usual: Array | None = None  # mean descriptor over time
+
+    def similarity(self, seen: _Seen) -> float | None:
+        known = [one for one in (self.newest, self.usual) if one is not None and seen.descriptor is not None]
+        return max((float(one @ seen.descriptor) for one in known), default=None)
 
 
 @dataclass(slots=True)
@@ -134,6 +143,8 @@ class Tracker:
             self._begin(face, at_s) if match is None else self._tracks[match]
             for face, match in zip(faces, matches, strict=True)
         ]
+        for i, one in enumerate(seen):
+            tracks[i] = self._reunite(tracks, i, one, at_s)
         for track, face, one in zip(tracks, faces, seen, strict=True):
             self._move(track, one, at_s)
             self._smooth(track, face, at_s)
@@ -144,8 +155,7 @@ class Tracker:
     def _cost(self, track: _Track, seen: _Seen, at_s: float) -> float:
         """Cost of a match: distance from the expected position and difference of the faces; inf if impossible."""
         rules, passed_s = self.rules, at_s - track.seen_s
-        known = [one for one in (track.newest, track.usual) if one is not None and seen.descriptor is not None]
-        similarity = max((float(one @ seen.descriptor) for one in known), default=None)
+        similarity = track.similarity(seen)
         ahead_s = min(passed_s, rules.pause_s)
         (x, y), (from_x, from_y) = _center(seen.box_px), _center(track.box_px)
         size, track_size = _size(seen.box_px), _size(track.box_px)
@@ -163,11 +173,29 @@ class Tracker:
             return math.inf
         return min(distance, 1.0) + min(2 * (1 - similarity), 1.9)
 
+    def _reunite(self, tracks: list[_Track], place: int, seen: _Seen, at_s: float) -> _Track:
+        """The track of a face, or that of a person who was gone when it began and whom the face looks like by now."""
+        track, rules = tracks[place], self.rules
+        if seen.covered or at_s - track.begun_s > rules.young_s:
+            return track
+        gone = [
+            (similarity, -old.number, old)
+            for old in self._tracks
+            if old.seen_s < track.begun_s
+            and self._clock_s - old.seen_clock_s <= rules.return_s
+            and all(old is not other for other in tracks)
+            and (similarity := old.similarity(seen) or 0.0) >= rules.gone_face
+        ]
+        if not gone:
+            return track
+        self._tracks = [one for one in self._tracks if one is not track]
+        return max(gone)[2]
+
     def _begin(self, face: LabeledFace, at_s: float) -> _Track:
         probabilities = face.probabilities.astype(np.float64)
         shown = int(probabilities.argmax())
         sure = bool(probabilities[shown] >= self.threshold)
-        track = _Track(self._next, face.box_px, probabilities, shown, sure, at_s, self._clock_s)
+        track = _Track(self._next, face.box_px, probabilities, shown, sure, at_s, at_s, self._clock_s)
         self._next += 1
         self._tracks.append(track)
         return track

@@ -9,7 +9,7 @@ import { CAPTURE_MS, corrected, correctionOf } from "./neutral.js";
 
 export const RULES = {
   reach: 0.5, reach_per_s: 2, max_reach: 1.5, max_growth: 2, velocity_s: 0.15, lost_s: 2, slow_s: 4,
-  other_face: 0.7, same_face: 0.75, return_s: 10, pause_s: 1, head: 1.4, covered: 0.15, settle_s: 0.35, lead: 0.08,
+  other_face: 0.7, same_face: 0.75, return_s: 10, young_s: 1, gone_face: 0.8, pause_s: 1, head: 1.4, covered: 0.15, settle_s: 0.35, lead: 0.08,
 };
 const NEW_TRACK_COST = 3;
 const SURE_SCORE = 0.9;
@@ -40,6 +40,7 @@ export class Tracker {
     const seen = faces.map((face) => ({ ...face, covered: faces.some((other) => other !== face && shared(face.box, other.box, rules.head) > rules.covered) }));
     const matches = assign(seen.map((face) => this.tracks.map((track) => this.cost(track, face, now))), this.tracks.length, NEW_TRACK_COST);
     const tracks = seen.map((face, place) => this.tracks[matches[place]] ?? this.begin(face, at));
+    seen.forEach((face, place) => (tracks[place] = this.reunite(tracks, place, face, now)));
     const people = seen.flatMap((face, place) => {
       const track = tracks[place];
       this.move(track, face, now);
@@ -48,7 +49,8 @@ export class Tracker {
       Object.assign(track, { seen: now, seenClock: this.clock });
       if (face.detection_score >= SURE_SCORE || at - track.since >= CONFIRMED_MS) track.number ??= ++this.people;
       const { probabilities, label, sure, number, factors } = track;
-      return number ? [{ ...faces[place], track: number, probabilities, label, confidence: probabilities[label], uncertain: !sure, corrected: Boolean(factors),
+      const { descriptor, covered, ...rest } = face; // these stay here
+      return number ? [{ ...rest, track: number, probabilities, label, confidence: probabilities[label], uncertain: !sure, corrected: Boolean(factors),
         reasons: withProbabilities(face.reasons ?? [], probabilities) }] : [];
     });
     this.updated = now;
@@ -67,17 +69,29 @@ export class Tracker {
     const inLastFrame = track.seen === this.updated;
     const held = inLastFrame ? rules.slow_s : rules.lost_s;
     const isNear = distance <= 1 && passed <= held && size / before <= rules.max_growth && size / before >= 1 / rules.max_growth;
-    if (!descriptor || !track.newest) return isNear ? distance : Infinity;
-    const similarity = Math.max(dot(track.newest, descriptor), dot(track.usual, descriptor));
+    const similarity = similarityOf(track, descriptor);
+    if (similarity === undefined) return isNear ? distance : Infinity;
     const isSame = similarity >= rules.same_face && this.clock - track.seenClock <= rules.return_s;
     const continues = inLastFrame && passed <= rules.pause_s && similarity >= rules.other_face;
     if (!(isSame || (isNear && (continues || covered)))) return Infinity;
     return Math.min(distance, 1) + Math.min(2 * (1 - similarity), 1.9);
   }
 
+  /** The track of a face, or that of a person who was gone when it began and whom the face looks like by now. */
+  reunite(tracks, place, { descriptor, covered }, now) {
+    const { rules } = this;
+    const track = tracks[place];
+    if (covered || now - track.begun > rules.young_s) return track;
+    const gone = this.tracks.filter((old) => old.seen < track.begun && this.clock - old.seenClock <= rules.return_s && !tracks.includes(old))
+      .map((old) => [similarityOf(old, descriptor), old]).filter(([similarity]) => similarity >= rules.gone_face);
+    if (!gone.length) return track;
+    this.tracks = this.tracks.filter((one) => one !== track);
+    return gone.sort(([one], [other]) => other - one)[0][1];
+  }
+
   begin({ box, probabilities }, at) {
     const [label] = ranked(probabilities);
-    const track = { box, probabilities, label, sure: probabilities[label] >= this.threshold, seen: at / 1000, since: at, seenClock: this.clock, velocity: [0, 0] };
+    const track = { box, probabilities, label, sure: probabilities[label] >= this.threshold, begun: at / 1000, seen: at / 1000, since: at, seenClock: this.clock, velocity: [0, 0] };
     this.tracks.push(track);
     return track;
   }
@@ -166,6 +180,7 @@ export function assign(costs, real, unmatched) {
   return columns.map((column) => (column < real ? column : undefined));
 }
 
+const similarityOf = ({ newest, usual }, descriptor) => (descriptor && newest ? Math.max(dot(newest, descriptor), dot(usual, descriptor)) : undefined);
 const center = ({ x, y, width, height }) => [x + width / 2, y + height / 2];
 const sizeOf = ({ width, height }) => Math.sqrt(width * height);
 

@@ -93,7 +93,8 @@ def test_the_page_tracks_and_smooths_as_the_service_does(scene: Tab) -> None:
         expected = tracker.update(faces, at_s)
         assert [one[:3] for one in people] == [[one.track, one.label, one.uncertain] for one in expected]
         assert [one[3] for one in people] == pytest.approx([one.confidence for one in expected], abs=1e-5)
-    assert {number for people in shown for number, *_ in people} == {1, 2, 3}
+    assert {number for people in shown for number, *_ in people} == {1, 2, 3, 4}
+    assert {number for number, *_ in shown[-1]} == {1, 2, 3}, "the third person has the old number again"
     assert page.evaluate("async () => (await import('/page/tracker.js')).RULES") == asdict(TrackingRules())
 
 
@@ -103,17 +104,19 @@ def test_in_local_mode_a_face_is_classified_again_after_a_while_or_if_it_looks_d
 
 
 def crossing(number: int) -> tuple[LabeledFace, ...]:
-    """Frame `number` of two people who pass each other while their expressions change, and one who comes and goes."""
+    """Two people who pass each other while their expressions change, and one who goes and comes back half hidden."""
     random = np.random.default_rng(number)
-    places = {0: 50 + 12 * number, 1: 530 - 12 * number} | ({2: 300 - 4 * number} if number % 20 > 8 else {})
-    return tuple(_face(who, x + random.normal(0, 2), random) for who, x in places.items())
+    places = {0: 50 + 12 * number, 1: 530 - 12 * number} | ({2: 60 if number < 20 else 540} if number % 20 > 8 else {})
+    hidden = max(0, 96 - 16 * (number - 29)) if number > 20 else 0
+    return tuple(_face(who, x + random.normal(0, 2), random, hidden * (who == 2)) for who, x in places.items())
 
 
-def _face(who: int, x: float, random: np.random.Generator) -> LabeledFace:
+def _face(who: int, x: float, random: np.random.Generator, hidden: int) -> LabeledFace:
     cells: Array = (
         np.random.default_rng(who).uniform(40, 200, (8, 8, 3)).repeat(CROP_PX // 8, 0).repeat(CROP_PX // 8, 1)
     )
     crop = (cells * random.uniform(0.8, 1.2) + random.normal(0, 5, cells.shape)).clip(0, 255).astype(np.uint8)
+    crop[:, :hidden] = 80
     probabilities = random.dirichlet([3.0 if place == who else 0.6 for place in range(len(LABELS))]).astype(np.float32)
     box = Box(x, 100 + 60.0 * who, 90.0, 90.0)
     points = np.zeros((5, 2), np.float32)

@@ -98,6 +98,20 @@ def test_a_person_who_returns_within_ten_seconds_keeps_the_number_wherever_that_
     assert numbers(tracker, [(9.2 + at / 4, ()) for at in range(45)] + [(20.6, (seen(2, 100),))])[-1] == [4]
 
 
+def half_hidden(one: LabeledFace, width: int) -> LabeledFace:
+    """The face with `width` columns of the crop behind an object."""
+    return replace(one, crop=np.where(np.arange(CROP_PX)[None, :, None] < width, 80, one.crop).astype(np.uint8))
+
+
+def test_a_person_who_comes_back_half_hidden_gets_the_number_back_when_the_face_is_free() -> None:
+    before = [(0.0, (seen(1, 100), seen(2, 500, 300))), (0.1, (seen(2, 500, 300),))]
+    free = [(3.1 + at / 10, (half_hidden(seen(1, 400), 48 - 16 * at),)) for at in range(3)]
+    back = [*before, (3.0, (half_hidden(seen(1, 400), 64),)), *free]
+    assert numbers(Tracker(threshold=0.3), back) == [[1, 2], [2], [3], [3], [3], [1]]
+    waiting = [(1.9 + at / 4, (half_hidden(seen(1, 400), 64),)) for at in range(5)]
+    assert numbers(Tracker(threshold=0.3), [*before, *waiting, *free])[-1] == [3], "by then it is a person of its own"
+
+
 def test_a_cut_to_another_person_at_the_same_place_gives_another_number() -> None:
     frames = [(frame * FRAME_S, (seen(1 + frame // 10 % 2, 100, frame=frame),)) for frame in range(40)]
     assert numbers(Tracker(threshold=0.3), frames) == [[1]] * 10 + [[2]] * 10 + [[1]] * 10 + [[2]] * 10
