@@ -4,27 +4,33 @@ const MEAN_FACE = [
   [-8, -3, 6, 11], [-9, -1, 9, 14], [-8, -3, -5, 2], [-5, 2, 1, 5], [-4, 4, 10, 6], [-5, 0, 3, 1], [-7, -3, 1, -2], [-8, -7, -1, 4],
 ].map((row) => [...row, ...row.toReversed()]);
 
+const GRID = MEAN_FACE.length;
+const MEAN = MEAN_FACE.flat().map((percent) => percent / 100);
+
 /** A vector to compare the faces of one stream, of RGBA pixels of an aligned face; undefined if it is of one color. */
 export function descriptorOf({ width, data }) {
-  const grid = MEAN_FACE.length;
-  const side = width / grid;
-  const cells = new Float64Array(3 * grid * grid);
+  const side = width / GRID;
+  const cells = new Float64Array(3 * GRID * GRID);
   for (let y = 0, from = 0; y < width; y++) {
+    const row = 3 * GRID * Math.floor(y / side);
     for (let x = 0; x < width; x++, from += 4) {
-      const cell = 3 * (grid * Math.floor(y / side) + Math.floor(x / side));
-      for (let channel = 0; channel < 3; channel++) cells[cell + channel] += data[from + channel] / (side * side);
+      const cell = row + 3 * Math.floor(x / side);
+      for (let channel = 0; channel < 3; channel++) cells[cell + channel] += data[from + channel];
     }
   }
   const mean = cells.reduce((sum, value) => sum + value, 0) / cells.length;
-  const contrast = Math.hypot(...cells.map((value) => value - mean));
-  if (contrast < 1) return undefined;
-  return unit(cells.map((value, place) => (value - mean) / contrast - MEAN_FACE.flat()[Math.floor(place / 3)] / 100));
+  const centered = cells.map((value) => value - mean);
+  const contrast = lengthOf(centered);
+  if (contrast < side * side) return undefined;
+  return unit(centered.map((value, place) => value / contrast - MEAN[Math.floor(place / 3)]));
 }
 
 /** Similarity of two descriptors, at most 1. */
 export const dot = (one, other) => one.reduce((sum, value, place) => sum + value * other[place], 0);
 
+const lengthOf = (vector) => Math.sqrt(dot(vector, vector));
+
 export function unit(vector) {
-  const length = Math.hypot(...vector);
+  const length = lengthOf(vector);
   return vector.map((value) => value / length);
 }

@@ -12,6 +12,8 @@ export interface Face {
   confidence: number;
   /** Whether `confidence` is below the model's threshold. */
   uncertain: boolean;
+  /** Why the label may be wrong. */
+  reasons: ("small" | "blurred" | "turned" | "dark" | "covered" | "ambiguous")[];
   probabilities: Partial<Record<Expression, number>>;
   /** Number of the person in a stream, from 1. */
   track?: number;

@@ -264,7 +264,7 @@ export class Live {
 
   /** The faces of a frame with what the tracker compares them by. */
   described(faces, picture) {
-    return faces.map((face) => ({ ...face, descriptor: picture && this.descriptor(picture, Object.values(face.landmarks)) }));
+    return faces.map((face) => ({ ...face, descriptor: face.descriptor ?? (picture && this.descriptor(picture, Object.values(face.landmarks))) }));
   }
 
   /** Drop the pixels of frames up to one. */

@@ -16,8 +16,8 @@ export class Follower {
     Object.assign(this, { pipeline, faces: [], searchedAt: -Infinity, looks: [], assessed: [], classifyAt: -Infinity });
   }
 
-  /** Label the faces of a frame; frames of one `stream` follow each other. */
-  label(picture, stream) {
+  /** Label the faces of a frame; frames of one `stream` follow each other. Each face has the `descriptor` that tells who it is. */
+  async label(picture, stream) {
     const { width, height } = picture;
     const find = async () => {
       const scene = `${stream} ${width}x${height}`;
@@ -27,13 +27,15 @@ export class Follower {
       if (!followed) Object.assign(this, { scene, searchedAt: performance.now() });
       return this.faces;
     };
-    return this.pipeline.label(picture, find, (crops, found) => this.assess(crops, found));
+    const result = await this.pipeline.label(picture, find, (crops, found) => this.assess(crops, found));
+    result.faces.forEach((face, place) => (face.descriptor = this.newest[place]));
+    return result;
   }
 
   /** As Pipeline.assess; between classifications, the results of the last one if all faces look as they did then. */
   async assess(crops, found) {
     const began = performance.now();
-    const looks = crops.map(descriptorOf);
+    const looks = (this.newest = crops.map(descriptorOf));
     const isSame = (look, place) => look && this.looks[place] && dot(look, this.looks[place]) >= SAME_LOOK;
     if (began < this.classifyAt && looks.length === this.looks.length && looks.every(isSame)) return this.assessed;
     this.assessed = await this.pipeline.assess(crops, found);
