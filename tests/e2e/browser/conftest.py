@@ -29,8 +29,9 @@ def camera(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="package")
 def browser(browsers: BrowserType, camera: Path) -> Iterator[Browser]:
-    """A browser with camera access that shows the moving face."""
-    with launch(browsers, CAMERA, ALLOWED, f"--use-file-for-fake-video-capture={camera}") as running:
+    """A browser with camera access that shows the moving face; mien.test is this machine, but not a secure address."""
+    film = f"--use-file-for-fake-video-capture={camera}"
+    with launch(browsers, CAMERA, ALLOWED, film, "--host-resolver-rules=MAP mien.test 127.0.0.1") as running:
         yield running
 
 

@@ -11,10 +11,10 @@ import pytest
 from PIL import Image
 
 from mien.data.contract import LABELS, decode
-from tests.browser import WAIT_MS, Tab, serving
+from tests.browser import WAIT_MS, Tab
 from tests.e2e.browser.conftest import Open
 from tests.serving import Server
-from tests.support import ROOT, tiny_artifact
+from tests.support import ROOT
 
 pytestmark = pytest.mark.timeout(240)
 PHOTOS = sorted((ROOT / "samples" / "photos").glob("*.jpg"))
@@ -126,22 +126,24 @@ def test_a_format_that_the_browser_cannot_read_is_drawn_by_the_service(open_tab:
     assert tuple(size) == photo.size
 
 
-def test_the_attention_map_is_shown_if_the_model_has_one(open_tab: Open, artifact: Path, tmp_path: Path) -> None:
-    with serving(tmp_path, artifact) as plain:
-        assert open_tab("/#photos", at=plain.url).page.is_hidden("#attention-field")
-    with serving(tmp_path, tiny_artifact(tmp_path / "explaining.test", explain=True)) as explaining:
-        tab = open_tab("/#photos", at=explaining.url)
-        tab.page.check("#attention")
-        tab.page.set_input_files("#files", ASTRONAUT)
-        tab.page.click(".tile .open", timeout=WAIT_MS)
-        tab.page.wait_for_selector("#detail .attention canvas", timeout=WAIT_MS)
-        tab.page.keyboard.press("Escape")
-        tab.page.click("#tab-live")
-        tab.start_camera()
-        tab.wait_for_results(2)
-        tab.page.click("#look")
-        tab.page.wait_for_selector(".face .attention canvas", timeout=WAIT_MS)
-        tab.page.click("#stop")
+def test_the_attention_map_is_shown_if_the_model_has_one(open_tab: Open, site: Server) -> None:
+    plain = open_tab("/card")
+    plain.page.route("**/v1/models", lambda route: route.fulfill(json={"models": []}))
+    plain.page.goto(f"{site.url}/#photos")
+    plain.wait_until_ready()
+    assert plain.page.is_hidden("#attention-field")
+    tab = open_tab("/#photos")
+    tab.page.check("#attention")
+    tab.page.set_input_files("#files", ASTRONAUT)
+    tab.page.click(".tile .open", timeout=WAIT_MS)
+    tab.page.wait_for_selector("#detail .attention canvas", timeout=WAIT_MS)
+    tab.page.keyboard.press("Escape")
+    tab.page.click("#tab-live")
+    tab.start_camera()
+    tab.wait_for_results(2)
+    tab.page.click("#look")
+    tab.page.wait_for_selector(".face .attention canvas", timeout=WAIT_MS)
+    tab.page.click("#stop")
 
 
 def test_photos_are_filtered_by_expression_and_stepped_through(open_tab: Open) -> None:

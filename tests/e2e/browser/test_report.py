@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, BrowserType, Page
+from playwright.sync_api import Browser, Page
 
 from mien.app.inference.detect import Box
 from mien.app.inference.pipeline import LabeledFace
@@ -15,7 +15,6 @@ from mien.app.labeling.journal import Journal
 from mien.app.labeling.outputs.report import PER_LABEL, render_page
 from mien.app.labeling.records import Input, Result
 from mien.data.contract import LABELS
-from tests.browser import launch
 from tests.support import encoded, gradient_image
 
 COUNT = 6_000
@@ -64,15 +63,9 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return base / "out" / "report.html"
 
 
-@pytest.fixture(scope="module")
-def window(browsers: BrowserType) -> Iterator[Browser]:
-    with launch(browsers) as running:
-        yield running
-
-
 @pytest.fixture
-def page(window: Browser, report: Path) -> Iterator[Page]:
-    with window.new_context(viewport={"width": 1280, "height": 900}) as context:
+def page(browser: Browser, report: Path) -> Iterator[Page]:
+    with browser.new_context(viewport={"width": 1280, "height": 900}) as context:
         page = context.new_page()
         page.goto(report.as_uri())
         yield page
@@ -147,8 +140,8 @@ def test_the_folder_and_the_date_are_shown(page: Page, report: Path) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_fits_a_phone(window: Browser, report: Path, scheme: str) -> None:
-    with window.new_context(viewport={"width": 360, "height": 700}, color_scheme=scheme) as context:
+def test_the_page_fits_a_phone(browser: Browser, report: Path, scheme: str) -> None:
+    with browser.new_context(viewport={"width": 360, "height": 700}, color_scheme=scheme) as context:
         page = context.new_page()
         page.goto(report.as_uri())
         assert page.evaluate("document.documentElement.scrollWidth") == 360
