@@ -20,7 +20,7 @@ import numpy as np
 
 from mien.app.inference.pipeline import LabeledFace
 from mien.app.labeling.files import ForeignFile, LabelingError, foreign
-from mien.app.labeling.images import ANNOTATED, CROPS, image_paths
+from mien.app.labeling.images import ANNOTATED, CROPS, image_paths, remove_images
 from mien.app.labeling.reading import CONTAINERS, file_sha256
 from mien.app.labeling.records import STILL, TRANSIENT, Failure, Input, Result
 from mien.app.labeling.review.class_folders import MANIFEST, MANIFEST_COLUMNS
@@ -75,7 +75,6 @@ INSERT INTO faces
   (item, face, box, landmarks, score, probabilities, label, confidence, uncertain, roll, sharpness, reasons)
 VALUES(?,?,?,?,?,?,?,?,?,?,?,?)
 """
-_STALE: Final = "products != 0 AND (found != ? OR status IN ('error', 'skipped'))"
 _EARLIER: Final = re.compile(r"journal\.(\d+)\.sqlite3")
 
 
@@ -252,8 +251,7 @@ class Journal(View):
         for row, session, on_disk in self._db.execute(query, values).fetchall():
             replaced = session in (0, self.session) and row != item.row  # results of another input of this run
             result = next(self._results("i.id=? ORDER BY f.face", (row,), filtered=False))
-            paths = image_paths(result.input.name, item.frame, len(result.faces), item.images)
-            exist = all(os.path.exists(self.out / path) for path in paths)
+            exist = all(map(os.path.exists, self._paths(result.input.name, item.frame, len(result.faces), item.images)))
             if not replaced and on_disk & item.images == item.images and exist:
                 faces = tuple(replace(face, thumb=self.thumb(row, face.number) or b"") for face in result.faces)
                 return replace(result, status="ok" if faces else "no_face", faces=faces)
@@ -281,7 +279,7 @@ class Journal(View):
         with self._transaction():
             for row in changed:
                 self._forget_members("?", (row,))
-            self.relabel(changed)
+            self._relabel("id=?", [(row,) for row in changed])
         return len(changed)
 
     def retry(self, reason: str) -> int:
@@ -292,22 +290,23 @@ class Journal(View):
         """Label images again for which an image of this kind was written."""
         self._relabel("products & ? AND status IN ('ok', 'no_face')", [(image,)])
 
-    def relabel(self, rows: Iterable[int]) -> None:
-        """Label these images again."""
-        self._relabel("id=?", [(row,) for row in rows])
-
     def _relabel(self, where: str, values: list[tuple[int | str]]) -> int:
         with self._transaction():
             sql = f"UPDATE items SET status=NULL, reason=NULL, sha256=NULL WHERE {where}"  # noqa: S608  # constants
             return self._db.executemany(sql, values).rowcount
 
-    def written(self, images: int) -> Iterator[tuple[int, str, int, int, int]]:
-        """Row, name, frame, written images and number of faces of labeled images."""
-        yield from self._db.execute(
-            "SELECT id, name, frame, products & ?, (SELECT COUNT(*) FROM faces WHERE item=id) FROM items WHERE "
+    def relabel_deleted(self, images: int) -> None:
+        """Label images again of which a written copy or crop was deleted."""
+        rows = self._db.execute(
+            "SELECT id, name, frame, (SELECT COUNT(*) FROM faces WHERE item=id), products & ? FROM items WHERE "
             "found=? AND products & ? AND status IN ('ok', 'no_face')",
             (images, self.session, images),
         )
+        deleted = [row for row, *image in rows if not all(map(os.path.lexists, self._paths(*image)))]
+        self._relabel("id=?", [(row,) for row in deleted])
+
+    def _paths(self, name: str, frame: int, faces: int, images: int) -> Iterator[Path]:
+        return (self.out / path for path in image_paths(name, frame, faces, images))
 
     # Work to do
 
@@ -377,9 +376,9 @@ class Journal(View):
     def _begin(self, item: Input) -> Input:
         if item.parent is not None and (known := self._known(item)):
             item = replace(item, on_disk=known[1])
-        for path in image_paths(item.name, item.frame, 1, item.images & ~item.on_disk):
-            if os.path.lexists(self.out / path):
-                raise ForeignFile(foreign(self.out / path))
+        for path in self._paths(item.name, item.frame, 1, item.images & ~item.on_disk):
+            if os.path.lexists(path):
+                raise ForeignFile(foreign(path))
         if item.parent is None:
             sql = "UPDATE items SET status=NULL, sha256=NULL, products=products | ? WHERE id=?"
             self._db.execute(sql, (item.images, item.row))
@@ -417,16 +416,13 @@ class Journal(View):
             sql = "UPDATE items SET found=? WHERE parent=? AND status IS NOT NULL"
             self._db.execute(sql, (self.session, container.row))
 
-    # Images of removed inputs
-
-    def stale(self) -> Iterator[tuple[str, int]]:
-        """Name and frame of inputs that are gone or failed, and for which images may exist on the disk."""
-        yield from self._db.execute(f"SELECT name, frame FROM items WHERE {_STALE}", (self.session,))  # noqa: S608
-
-    def forget_stale(self) -> None:
-        """Record that the images of `stale` were removed."""
+    def remove_stale(self) -> None:
+        """Remove the written images of inputs that are gone or failed, and their rows."""
+        stale = "products != 0 AND (found != ? OR status IN ('error', 'skipped'))"
+        for name, frame in self._db.execute(f"SELECT name, frame FROM items WHERE {stale}", (self.session,)):  # noqa: S608
+            remove_images(self.out, name, frame)
         with self._transaction():
-            self._db.execute(f"UPDATE items SET products=0 WHERE {_STALE}", (self.session,))  # noqa: S608
+            self._db.execute(f"UPDATE items SET products=0 WHERE {stale}", (self.session,))  # noqa: S608
             self._db.execute("DELETE FROM items WHERE found != ? AND status IS NULL", (self.session,))
 
 

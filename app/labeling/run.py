@@ -20,7 +20,7 @@ from mien.app.inference.runtime.cpu_count import cores
 from mien.app.labeling.engine import Run
 from mien.app.labeling.facts import OtherRun, changes, facts_of, limits_of, open_pipeline, resumed
 from mien.app.labeling.files import RUN_FILE, check_out, clear_parts, disk_errors, output_lock
-from mien.app.labeling.images import ANNOTATED, CROPS, image_paths, remove_images
+from mien.app.labeling.images import ANNOTATED, CROPS
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.options import DEFAULT_OUTPUTS, LabelOptions
 from mien.app.labeling.outputs import check_outputs, images_for, with_earlier, write_output
@@ -71,11 +71,7 @@ def _run(run: Run) -> None:
     journal, outcome, began = run.journal, run.outcome, time.perf_counter()
     outputs = _scan(run)
     run.images = images_for(outputs)
-    journal.relabel(
-        row
-        for row, name, frame, written, faces in list(journal.written(run.images & (ANNOTATED | CROPS)))
-        if not all(os.path.lexists(journal.out / path) for path in image_paths(name, frame, faces, written))
-    )
+    journal.relabel_deleted(run.images & (ANNOTATED | CROPS))
     outcome.total, outcome.before = journal.progress()
     if outcome.before:
         run.report.say(f"Resuming: {outcome.before:,} of {counted(outcome.total, 'image')} already labeled.")
@@ -87,9 +83,7 @@ def _run(run: Run) -> None:
         outcome.seconds = time.perf_counter() - labeling_began
     run.signals.check()
     if complete:
-        for name, frame in journal.stale():
-            remove_images(journal.out, name, frame)
-        journal.forget_stale()
+        journal.remove_stale()
     for name in outputs:
         run.signals.check()
         run.report.writing(name)

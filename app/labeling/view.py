@@ -12,7 +12,7 @@ from contextlib import closing
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -37,6 +37,18 @@ _IMAGES: Final = (
     f"i.found=? AND i.status IS NOT NULL AND (i.kind NOT IN {CONTAINER_KINDS} OR i.parent IS NOT NULL OR "
     "i.status IN ('error', 'skipped'))"
 )
+
+
+class ListedFace(NamedTuple):
+    """A face in a list, without its box and its probabilities; row: key of its image."""
+
+    row: int
+    number: int
+    file: str
+    frame: int
+    label: str
+    confidence: float
+    sha256: str | None
 
 
 class NoJournal(LabelingError):
@@ -156,29 +168,19 @@ class View:
 
     def thumb(self, row: int, face: int) -> bytes | None:
         """JPEG thumbnail of a face, or None if there is none."""
-        found = self._db.execute("SELECT jpeg FROM thumbs WHERE item=? AND face=?", (row, face)).fetchone()
-        return None if found is None else bytes(found[0])
+        thumbs = self._db.execute("SELECT jpeg FROM thumbs WHERE item=? AND face=?", (row, face)).fetchone()
+        return None if thumbs is None else bytes(thumbs[0])
 
-    def least_confident(
-        self, label: str, reason: str = "", *, limit: int = -1
-    ) -> Iterator[tuple[int, int, str, int, str, float, str | None]]:
-        """Row, face, name, frame, label, confidence and hash of faces, least confident first.
-
-        With this label and this reason for doubt; "" is any.
-        """
-        where = "AND f.label=?" if label in self.expressions else ""
-        where += f" AND ' ' || {self._reasons} || ' ' LIKE ?" if reason else ""
-        yield from self._db.execute(
+    def least_confident(self, label: str = "", reason: str = "", *, limit: int = -1) -> Iterator[ListedFace]:
+        """Faces with a label and a reason for doubt ("" for any), least confident first."""
+        sql = (
             "SELECT i.id, f.face, i.name, i.frame, f.label, f.confidence, i.sha256 FROM faces f JOIN items i "  # noqa: S608
-            f"ON i.id=f.item WHERE i.found=? AND i.status='ok' AND {self._shown} {where} "
-            "ORDER BY f.confidence, i.name, i.frame, f.face LIMIT ?",
-            (
-                self.session,
-                *([label] if label in self.expressions else []),
-                *([f"% {reason} %"] if reason else []),
-                limit,
-            ),
+            f"ON i.id=f.item WHERE i.found=:session AND i.status='ok' AND {self._shown} AND :label IN ('', f.label) "
+            f"AND (:reason='' OR instr(' ' || {self._reasons} || ' ', ' ' || :reason || ' ')) "
+            "ORDER BY f.confidence, i.name, i.frame, f.face LIMIT :limit"
         )
+        values = {"session": self.session, "label": label, "reason": reason, "limit": limit}
+        return map(ListedFace._make, self._db.execute(sql, values))
 
     def counts(self) -> dict[str, int]:
         """Images per status."""

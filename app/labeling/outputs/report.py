@@ -72,9 +72,9 @@ def _cards(view: View) -> list[dict[str, Any]]:
     """The least certain faces of each label, in the order of the confidence that is shown."""
     least = chain.from_iterable(view.least_confident(label, limit=PER_LABEL) for label in view.expressions)
     cards = []
-    for _, number, name, frame, *_ in sorted(least, key=lambda face: (round(face[5], 4), face[2], face[3], face[1])):
-        if image := view.image(name, frame):
-            cards += [_card(view, image, face) for face in image.faces if face.number == number]
+    for listed in sorted(least, key=lambda face: (round(face.confidence, 4), face.file, face.frame, face.number)):
+        if image := view.image(listed.file, listed.frame):
+            cards += [_card(view, image, face) for face in image.faces if face.number == listed.number]
     return cards
 
 

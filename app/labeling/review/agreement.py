@@ -103,10 +103,9 @@ def _strata(counts: dict[str, int], total: int) -> dict[str, int]:
 
 
 def _faces(view: View, label: str) -> Iterator[Correction]:
-    for _, number, name, frame, _, _, _ in view.least_confident(label):
-        image = view.image(name, frame)
-        if image is not None:
-            yield decision(image, number, label)
+    for face in view.least_confident(label):
+        if image := view.image(face.file, face.frame):
+            yield decision(image, face.number, label)
 
 
 def _digest(face: Correction) -> str:

@@ -153,7 +153,7 @@ def _add_faces(app: FastAPI, view: View, corrections: Corrections, sample: list[
             pixels = reader.pixels(image)
         chosen = image.faces if face is None else image.faces[face : face + 1]
         if sample is not None:
-            drawn = _boxed(pixels, [one.box_px for one in chosen])
+            drawn = _boxed(pixels, [chosen_face.box_px for chosen_face in chosen])
         else:
             size = image.width or 1, image.height or 1
             drawn = annotate(reduced(pixels, _VIEW_PX), Analysis(*size, chosen, view.detector, view.model, "", {}))
@@ -211,12 +211,13 @@ def _card(row: int, number: int, name: str, frame: int, correction: Correction |
 def _cards(view: View, corrections: Corrections, label: str, reason: str) -> Iterator[dict[str, Any]]:
     """Faces with a label and a reason for doubt ("" for any), least confident first."""
     matched: dict[int, dict[int, Correction]] = {}  # by row and number, for images with decisions
-    for row, number, name, frame, predicted, confidence, sha256 in view.least_confident(label, reason):
-        if corrections.has(sha256, frame) and row not in matched:
-            image = view.image(name, frame)
-            matched[row] = corrections.of(image) if image else {}
-        card = _card(row, number, name, frame, matched.get(row, {}).get(number))
-        yield card | {"predicted": predicted, "confidence": round(confidence, 4), "percent": percent(confidence)}
+    for face in view.least_confident(label, reason):
+        if corrections.has(face.sha256, face.frame) and face.row not in matched:
+            image = view.image(face.file, face.frame)
+            matched[face.row] = corrections.of(image) if image else {}
+        card = _card(face.row, face.number, face.file, face.frame, matched.get(face.row, {}).get(face.number))
+        predicted = {"predicted": face.label, "confidence": round(face.confidence, 4)}
+        yield card | predicted | {"percent": percent(face.confidence)}
 
 
 def _sampled(view: View, corrections: Corrections, sample: list[Correction]) -> Iterator[dict[str, Any]]:
