@@ -15,31 +15,20 @@ QUIET_PATHS: Final = frozenset({"/health", "/ready", "/metrics"})
 _ACCESS: Final = ("client", "method", "path", "http_version", "status")
 
 
-class RequestId(logging.Filter):
-    """Adds the request id and the name of the API key to each record, also as a suffix for text lines."""
+class OfRequests(logging.Filter):
+    """Adds the request id and the name of the API key to each record, also as a suffix for text lines.
+
+    Query strings, which may contain keys, are removed, and access log records of successful probes dropped.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
         known = getattr(record, "request_id", None) or request_id.get()
         record.request_id, record.key_name = known, key_name.get()
         record.suffix = f" [{' '.join(filter(None, (known, key_name.get())))}]" if known else ""
-        return True
-
-
-class PathsOnly(logging.Filter):
-    """Removes query strings, which may contain keys, from the lines of requests and streams."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
         if isinstance(record.args, tuple) and record.name.startswith("uvicorn."):
             record.args = tuple(
                 arg.partition("?")[0] if isinstance(arg, str) and arg.startswith("/") else arg for arg in record.args
             )
-        return True
-
-
-class NoProbes(logging.Filter):
-    """Drops access log records of successful probes."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
         access = _access_fields(record)
         return not (access and access["status"] == 200 and access["path"] in QUIET_PATHS)
 
@@ -72,9 +61,9 @@ def log_config(style: Literal["text", "json"]) -> dict[str, Any]:
     """Configuration for `logging.config`: uvicorn's, with the loggers of this package and request ids."""
     chosen: dict[str, Any] = copy.deepcopy(LOGGING_CONFIG)
     chosen["loggers"]["mien"] = {"handlers": ["default"], "level": "INFO", "propagate": False}
-    chosen["filters"] = {"id": {"()": RequestId}, "paths": {"()": PathsOnly}, "no_probes": {"()": NoProbes}}
-    chosen["handlers"]["default"]["filters"] = ["paths", "id"]
-    chosen["handlers"]["access"]["filters"] = ["paths", "no_probes", "id"]
+    chosen["filters"] = {"requests": {"()": OfRequests}}
+    for handler in chosen["handlers"].values():
+        handler["filters"] = ["requests"]
     for formatter in chosen["formatters"].values():
         formatter["fmt"] += "%(suffix)s"
     if style == "json":

@@ -31,11 +31,24 @@ class MetricsLogger:
 
     def __init__(self, path: Path, *, step: int, trackers: Sequence[Tracker] = ()) -> None:
         self.path, self.trackers = path, trackers
-        truncate_metrics(path, step)
+        if path.exists():
+            self._truncate(step)
+
+    def _truncate(self, step: int) -> None:
+        """Drop lines after `step`, which a resumed run will write again, and a truncated last line."""
+        kept = []
+        for line in self.path.read_text(encoding="utf-8").splitlines():
+            try:
+                if json.loads(line)["step"] <= step:
+                    kept.append(line + "\n")
+            except json.JSONDecodeError:
+                break
+        write_atomic(self.path, "".join(kept))
 
     def add(self, values: dict[str, Any]) -> None:
         """Append one line."""
-        append_metrics(self.path, values)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(values) + "\n")
         numbers = {name: value for name, value in values.items() if name != "step" and isinstance(value, int | float)}
         for tracker in self.trackers:
             tracker.add(numbers, values["step"])
@@ -44,26 +57,6 @@ class MetricsLogger:
         """Close the trackers."""
         for tracker in self.trackers:
             tracker.close()
-
-
-def append_metrics(path: Path, values: dict[str, Any]) -> None:
-    """Add one line to `metrics.jsonl`."""
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(values) + "\n")
-
-
-def truncate_metrics(path: Path, step: int) -> None:
-    """Drop lines after `step`, which a resumed run will write again, and a truncated last line."""
-    if not path.exists():
-        return
-    kept = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            if json.loads(line)["step"] <= step:
-                kept.append(line + "\n")
-        except json.JSONDecodeError:
-            break
-    write_atomic(path, "".join(kept))
 
 
 class Clock:

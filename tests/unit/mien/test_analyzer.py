@@ -6,7 +6,6 @@ import pickle
 import re
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from pathlib import Path
 from typing import TypeVar
@@ -191,13 +190,6 @@ def test_a_relative_path_is_drawn_after_a_change_of_the_folder(
     faces = analyzer.analyze(sample_photo().name)
     monkeypatch.chdir(tmp_path)
     assert faces.draw().size == (faces.width, faces.height)
-
-
-def test_threads_share_an_analyzer(analyzer: Analyzer) -> None:
-    images = [sample_photo(), encoded(gradient_image(64, 64)), np.flip(decode(sample_photo().read_bytes()), 1)] * 8
-    expected = analyzer.analyze_batch(images)
-    with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(analyzer.analyze, images)) == expected
 
 
 def _received(value: T) -> T:

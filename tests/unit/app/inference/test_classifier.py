@@ -2,7 +2,6 @@
 
 import json
 import logging
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -56,14 +55,6 @@ def test_the_temperature_of_the_manifest_divides_the_logits(artifact: Path, tmp_
 def test_crops_of_another_shape_or_type_are_rejected(classifier: Classifier, crops: np.ndarray) -> None:
     with pytest.raises(ValueError, match="expected"):
         classifier.classify(crops)
-
-
-def test_threads_can_share_a_classifier(classifier: Classifier) -> None:
-    batches = [random_crops(3, seed=seed) for seed in range(8)]
-    expected = [classifier.classify(batch) for batch in batches]
-    with ThreadPoolExecutor(8) as pool:
-        results = list(pool.map(classifier.classify, batches * 5))
-    assert np.array_equal(results, expected * 5)
 
 
 def test_the_fp16_graph_agrees_with_fp32(artifact: Path, classifier: Classifier) -> None:

@@ -1,6 +1,5 @@
 """YuNet in ONNX Runtime compared with OpenCV, and close-ups of faces."""
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import cv2
@@ -90,17 +89,6 @@ def close_up(image: Array, face: Face, margin: float) -> Array:
     scale = 640 / max(cut.shape[:2])
     way = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
     return cv2.resize(cut, None, fx=scale, fy=scale, interpolation=way)
-
-
-def test_threads_can_share_a_detector(yunet: FaceNetwork) -> None:
-    image = contract.decode(sample_photo().read_bytes())
-    images = [cv2.resize(image, (300 + 40 * index, 320)) for index in range(8)]
-    alone = [yunet.detect(one) for one in images]
-    with ThreadPoolExecutor(8) as pool:
-        together = list(pool.map(yunet.detect, images))
-    assert [[face.box_px for face in faces] for faces in together] == [
-        [face.box_px for face in faces] for faces in alone
-    ]
 
 
 def test_the_settings_reach_the_detector(network_file: Path) -> None:
