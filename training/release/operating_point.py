@@ -1,5 +1,6 @@
 """Operating point fitted on validation: temperature, correction for rare classes, abstain threshold."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -50,7 +51,7 @@ def fit_operating_point(logits: Array, labels: Array) -> OperatingPoint:
         labels: (N,) class indices.
     Source: one-standard-error rule, Hastie, Tibshirani and Friedman 2009, section 7.10.
     """
-    by_tau = {tau: _cross_fitted(logits, labels, tau) for tau in _TAUS}
+    by_tau = _cross_fitted(logits, labels)
     bound = max(MAX_ECE, metrics.ece(by_tau[0.0], labels))
     allowed = [tau for tau in _TAUS if metrics.ece(by_tau[tau], labels) <= bound]
     counts = np.bincount(labels)
@@ -61,27 +62,27 @@ def fit_operating_point(logits: Array, labels: Array) -> OperatingPoint:
         tau for tau, score in scores.items() if (best - score).sum() <= len(labels) ** 0.5 * (best - score).std()
     )
     return OperatingPoint(
-        calibration=fit_calibration(logits, labels, tau),
+        calibration=fit_calibrations(logits, labels, (tau,))[tau],
         tau=tau,
         abstain_threshold=round(metrics.abstain_threshold(by_tau[tau], labels), 4),
         cross_fitted={"natural": by_tau[0.0], "balanced": by_tau[tau]},
     )
 
 
-def fit_calibration(logits: Array, labels: Array, tau: float) -> Calibration:
-    """Fit the temperature, and compute the correction with weight `tau` for the class frequencies of `labels`."""
+def fit_calibrations(logits: Array, labels: Array, taus: Sequence[float]) -> dict[float, Calibration]:
+    """Fit the temperature, and compute the correction for the class frequencies of `labels` with each weight."""
     log_frequency = np.log((np.bincount(labels, minlength=logits.shape[1]) + 0.5) / len(labels))
-    offsets = -tau * (log_frequency - log_frequency.mean())
     temperature = round(metrics.fit_temperature(logits, labels), 4)
-    return Calibration(temperature, tuple(round(float(offset), 4) for offset in offsets))
+    offsets = {tau: -tau * (log_frequency - log_frequency.mean()) for tau in taus}
+    return {tau: Calibration(temperature, tuple(round(float(one), 4) for one in offsets[tau])) for tau in taus}
 
 
-def _cross_fitted(logits: Array, labels: Array, tau: float) -> Array:
-    """Probabilities (N, 7); the calibration for each face is fitted on other faces."""
+def _cross_fitted(logits: Array, labels: Array) -> dict[float, Array]:
+    """Probabilities (N, 7) for each tau; the calibration for each face is fitted on other faces."""
     fold = np.random.default_rng(0).permutation(len(labels)) % metrics.FOLDS
-    probabilities = np.empty(logits.shape, np.float32)
+    by_tau = {tau: np.empty(logits.shape, np.float32) for tau in _TAUS}
     for number in range(metrics.FOLDS):
         held_out = fold == number
-        fitted = fit_calibration(logits[~held_out], labels[~held_out], tau)
-        probabilities[held_out] = fitted(logits[held_out], "balanced")
-    return probabilities
+        for tau, fitted in fit_calibrations(logits[~held_out], labels[~held_out], _TAUS).items():
+            by_tau[tau][held_out] = fitted(logits[held_out], "balanced")
+    return by_tau

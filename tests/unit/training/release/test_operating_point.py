@@ -5,7 +5,7 @@ import pytest
 
 from mien.data.contract import LABELS, Array
 from mien.training.loop import metrics
-from mien.training.release.operating_point import MAX_ECE, fit_calibration, fit_operating_point
+from mien.training.release.operating_point import MAX_ECE, fit_calibrations, fit_operating_point
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def test_rare_classes_gain_and_calibration_holds(faces: tuple[Array, Array]) -> 
 
 def test_natural_probabilities_are_the_logits_over_the_temperature_alone(faces: tuple[Array, Array]) -> None:
     logits, labels = faces
-    calibration = fit_calibration(logits, labels, 0.5)
+    calibration = fit_calibrations(logits, labels, (0.5,))[0.5]
     assert calibration.temperature == pytest.approx(metrics.fit_temperature(logits, labels), abs=1e-4)
     same = calibration(logits, "natural").argmax(axis=1) == logits.argmax(axis=1)
     assert same.all()
