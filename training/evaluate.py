@@ -142,6 +142,12 @@ def score_split(
     ]
 
 
+def score_logits(logits: Array, manifest: Manifest, faces: FaceSet) -> list[Evaluation]:
+    """Metrics of the logits (N, K) of a graph, with temperature and correction of a manifest; see `score_split`."""
+    probabilities = {prior: manifest.probabilities(logits, prior) for prior in PRIORS}
+    return score_split(faces, probabilities, probabilities)
+
+
 def load_split(kind: str, root: Path, split: str, options: Mapping[str, Any]) -> FaceSet:
     """Read one split, and determine its clean faces. Raises: DatasetError."""
     faces = read_faces(kind, root, split, options)
@@ -160,9 +166,9 @@ def evaluate(
     faces = load_split(kind, root, split, options)
     if faces.labels.max() >= len(manifest.labels):
         raise DatasetError(f"{kind}: {split} has contempt, artifact {manifest.name} does not. Leave out classes=8.")
-    logits = run_graph(open_graph(folder / manifest.graph("fp32").file), faces.crops)
-    probabilities = {prior: manifest.probabilities(logits, prior) for prior in PRIORS}
-    return manifest, score_split(faces, probabilities, probabilities)
+    return manifest, score_logits(
+        run_graph(open_graph(folder / manifest.graph("fp32").file), faces.crops), manifest, faces
+    )
 
 
 def print_evaluations(evaluations: list[Evaluation], *, title: str) -> None:

@@ -30,9 +30,9 @@ from mien.data.errors import MienError
 from mien.data.readers.base import open_reader, readers
 from mien.models.manifest import GraphFile, Interval, Manifest, load_artifact, sha256_of
 from mien.training.arguments import parse
-from mien.training.evaluate import Evaluation, load_split, open_graph, run_graph
+from mien.training.evaluate import Evaluation, load_split, open_graph, run_graph, score_logits
 from mien.training.loop import metrics
-from mien.training.release.description import finish, score_graph
+from mien.training.release.description import finish
 from mien.training.release.graphs import with_fp32_weights
 from mien.training.wording import interval, percent
 
@@ -157,8 +157,8 @@ def compare(manifest: Manifest, fp32: Path, int8: Path, kind: str, root: Path, *
     """Evaluate both graphs on validation, and measure their speed on two threads. Raises: DatasetError."""
     faces = load_split(kind, root, "valid", options_of(manifest, kind, "valid"))
     sessions = [open_graph(path, threads=THREADS, spinning=False) for path in (fp32, int8)]
-    evaluations = [score_graph(path, manifest, faces) for path in (fp32, int8)]
     logits = [run_graph(session, faces.crops) for session in sessions]
+    evaluations = [score_logits(logits_of_graph, manifest, faces) for logits_of_graph in logits]
     predicted = [manifest.probabilities(logits_of_graph, "balanced").argmax(axis=1) for logits_of_graph in logits]
 
     def change(chosen: Array) -> float:

@@ -12,9 +12,9 @@ from mien.data.atomic import write_atomic
 from mien.data.contract import Array
 from mien.data.contract.align import TEMPLATE_PX
 from mien.data.quality import measure
-from mien.models.manifest import Manifest, Prior, sha256_of, write_manifest
+from mien.models.manifest import Manifest, sha256_of, write_manifest
 from mien.training.conditions import measure_conditions
-from mien.training.evaluate import PRIORS, Evaluation, open_graph, run_graph, score_split
+from mien.training.evaluate import PRIORS, open_graph, run_graph, score_logits, score_split
 from mien.training.faces import FaceSet
 from mien.training.loop import metrics
 from mien.training.release import card
@@ -41,10 +41,10 @@ def describe(folder: Path, manifest: Manifest, valid: FaceSet, also: Sequence[Fa
     natural_and_balanced = {prior: fitted.probabilities(logits, prior) for prior in PRIORS}
     scored = score_split(valid, natural_and_balanced, point.cross_fitted)
     for faces in also:
-        scored += score_graph(folder / fitted.graph("fp32").file, fitted, faces)
+        scored += score_logits(run_graph(session, faces.crops), fitted, faces)
     graphs = dict(fitted.graphs)
     if "int8" in graphs:
-        int8 = score_graph(folder / graphs["int8"].file, fitted, valid)
+        int8 = score_logits(run_graph(open_graph(folder / graphs["int8"].file), valid.crops), fitted, valid)
         graphs["int8"] = graphs["int8"].model_copy(update={"metrics": tuple(int8)})
     finish(folder, fitted.model_copy(update={"metrics": tuple(scored), "graphs": graphs}))
 
@@ -80,10 +80,3 @@ def finish(folder: Path, manifest: Manifest) -> None:
     path = folder / CARD_NAME
     write_atomic(path, card.render(manifest))
     write_manifest(folder, manifest.model_copy(update={"files": {**manifest.files, path.name: sha256_of(path)}}))
-
-
-def score_graph(graph: Path, manifest: Manifest, faces: FaceSet) -> list[Evaluation]:
-    """Evaluate one graph with the temperature and correction of a manifest."""
-    logits = run_graph(open_graph(graph), faces.crops)
-    probabilities: dict[Prior, Array] = {prior: manifest.probabilities(logits, prior) for prior in PRIORS}
-    return score_split(faces, probabilities, probabilities)
