@@ -145,10 +145,9 @@ def test_missing_int8_and_int8_on_a_gpu_are_rejected(tmp_path: Path) -> None:
         Classifier(artifact, device="cuda", precision="int8")
 
 
-def test_the_change_is_paired_by_face(faces: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_change_is_paired_by_face(artifact: Path, faces: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quantize, "BATCHES", (1, 8))
-    graph = default_artifact_dir() / "model.onnx"
-    manifest = load_artifact(default_artifact_dir())
+    graph, manifest = artifact / "model.fp32.onnx", load_artifact(artifact)
     same = quantize.compare(manifest, graph, graph, "folders", faces, rounds=1)
     assert same.change == Interval(0.0, 0.0, 0.0)
     assert same.agreement == 1.0

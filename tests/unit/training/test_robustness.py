@@ -8,7 +8,6 @@ import pytest
 
 from mien.data.contract import Array
 from mien.training.evaluate import main
-from mien.training.loop import metrics
 from mien.training.robustness import STRENGTHS, corrupt
 from tests.data_sets import draw_face
 from tests.support_training import drawn_faces
@@ -37,9 +36,8 @@ def test_an_occlusion_covers_what_it_names(corruption: str, row: int) -> None:
 
 
 def test_the_command_measures_every_strength_and_draws_them(
-    artifact: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    artifact: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(metrics, "RESAMPLES", 20)
     root, out, plot = drawn_faces(tmp_path / "faces", train=1, valid=2), tmp_path / "all.json", tmp_path / "all.png"
     arguments = ["--artifact", str(artifact), "--data", f"folders={root}", "--corruptions", "--faces", "10"]
     assert main([*arguments, "--json", str(out), "--plot", str(plot)]) == 0

@@ -273,15 +273,15 @@ def test_an_empty_file_has_its_own_message() -> None:
 
 
 def _vast_png(side: int) -> bytes:
-    """A valid one-color RGB PNG of side x side pixels, created without holding its pixels in memory."""
+    """A valid black PNG of side x side gray pixels, created without holding them in memory."""
     packer = zlib.compressobj(9)
-    row = bytes(1 + 3 * side)
+    row = bytes(1 + side)
     pixels = b"".join(packer.compress(row) for _ in range(side)) + packer.flush()
 
     def chunk(kind: bytes, body: bytes) -> bytes:
         return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
 
-    header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    header = struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
 
 
