@@ -6,7 +6,7 @@ import logging
 import sys
 import traceback
 from collections import Counter
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import ExitStack, closing, nullcontext, suppress
 from typing import IO, Annotated, Any, Final
 
 import typer
@@ -189,10 +189,10 @@ def _dry_run(options: LabelOptions, stream: IO[str] | None) -> int:
     copy_bytes = _COPY_BYTES * options.annotated_px**2 // 1600**2
     copies = images_for(options.outputs or DEFAULT_OUTPUTS) & ANNOTATED
     with ExitStack() as opened:
-        try:
-            view = opened.enter_context(closing(open_view(options.out)))
-        except NoJournal:
-            view = None
+        view = None
+        if not options.new_run:
+            with suppress(NoJournal):
+                view = opened.enter_context(closing(open_view(options.out)))
         for item in scan(options):
             size += item.size
             if item.failure is not None:
@@ -213,7 +213,7 @@ def _dry_run(options: LabelOptions, stream: IO[str] | None) -> int:
         counts = {"labeled": labeled, "video_frames": frames, "disk_bytes": disk, "free_bytes": free}
         JsonLog(stream).log("dry_run", kinds=kinds, failures=failures, bytes=size, **counts)
         return 0
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True)
     for kind, count in sorted(kinds.items()):
         number, _, noun = counted(count, _KINDS[kind]).partition(" ")
         sampled = f", about {counted(frames, 'frame')}" if kind == "video" else ""

@@ -95,7 +95,7 @@ def _matches(pattern: str) -> list[str]:
 
 
 def _found(roots: dict[str, str], options: LabelOptions, had_inputs: Callable[[str], bool]) -> Iterator[Input]:
-    owned = owned_names(options.out)
+    owned, visited = owned_names(options.out), {_file_id(str(options.out))}
     for path, name in roots.items():
         if is_url(path) and is_web(path):
             yield _web_page(path, options)
@@ -104,9 +104,11 @@ def _found(roots: dict[str, str], options: LabelOptions, had_inputs: Callable[[s
             if not _is_output(path, options.out, owned):
                 yield _input(path, name, options)
             continue
+        if not is_url(path) and _file_id(path) in visited:  # below another input
+            continue
         prefix = f"{name}/" if name else ""
         empty = True
-        for item in _objects(path, prefix, options) if is_url(path) else _folder(path, prefix, options):
+        for item in _objects(path, prefix, options) if is_url(path) else _folder(path, prefix, options, visited):
             empty = False
             yield item
         if empty and had_inputs(prefix):
@@ -121,7 +123,7 @@ def _found(roots: dict[str, str], options: LabelOptions, had_inputs: Callable[[s
 
 def _listed(options: LabelOptions) -> Iterator[Input]:
     """Inputs of a list, named as in the list."""
-    owned = owned_names(options.out)
+    owned, visited = owned_names(options.out), {_file_id(str(options.out))}
     for path in _names(options.files_from or "-", null=options.null):
         if is_url(path):
             check_store(path)
@@ -133,7 +135,7 @@ def _listed(options: LabelOptions) -> Iterator[Input]:
         if is_ignored(name, options) or _is_output(path, options.out, owned):
             continue
         if os.path.isdir(path):
-            yield from _folder(path, f"{name}/" if name else "", options)
+            yield from _folder(path, f"{name}/" if name else "", options, visited)
         else:
             yield _input(path, name, options)
 
@@ -186,10 +188,10 @@ def _objects(url: str, prefix: str, options: LabelOptions) -> Iterator[Input]:
         yield Input(name, kind, os.fsencode(path), size, version + _selection(kind, options))
 
 
-def _folder(path: str, prefix: str, options: LabelOptions) -> Iterator[Input]:
-    """Walk a folder without recursion, so that its depth is not limited; linked folders are entered once."""
-    visited = {_file_id(path), _file_id(str(options.out))}
-    waiting = [(os.path.abspath(path), "")]
+def _folder(path: str, prefix: str, options: LabelOptions, visited: set[tuple[int, int] | str]) -> Iterator[Input]:
+    """Walk a folder without recursion, so that its depth is not limited; each folder is entered once."""
+    waiting = [(os.path.abspath(path), "")] if _file_id(path) not in visited else []
+    visited.add(_file_id(path))
     while waiting:
         folder, below = waiting.pop()
         try:

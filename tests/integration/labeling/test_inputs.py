@@ -131,6 +131,12 @@ def test_folders_patterns_and_single_files_can_be_combined(mien: Mien, nested: P
     other = write_photos(tmp_path / "other", "f.jpg")
     mien("label", nested, other, "--out", tmp_path / "out", "--write", "csv", "--quiet", "--symlinks", "skip")
     assert {"photos/a.jpg", "other/f.jpg"} <= files_of(tmp_path / "out")
+    for number, folders in enumerate([(nested, nested / "deep"), (nested / "deep", nested)]):
+        out = tmp_path / f"below{number}"
+        assert mien("label", *folders, "--out", out, "--write", "csv", "--quiet").exit_code == 0
+        assert sum(name.endswith("d.jpg") for name in files_of(out)) == 1, (
+            "a folder below another input is labeled once"
+        )
     mien("label", f"{nested}/**/*.jpg", "--out", tmp_path / "out2", "--write", "csv", "--quiet")
     assert {"a.jpg", "deep/c.jpg", "deep/raw/d.jpg"} <= files_of(tmp_path / "out2")
     mien("label", nested / "a.jpg", "--out", tmp_path / "out3", "--write", "csv", "--quiet")
@@ -174,7 +180,7 @@ def test_a_missing_input_is_named(mien: Mien, tmp_path: Path) -> None:
 
 
 def test_a_dry_run_counts_and_writes_nothing(mien: Mien, nested: Path, tmp_path: Path) -> None:
-    assert "5 files" in mien("label", nested, "--out", tmp_path / "out", "--dry-run").stdout
+    assert "5 files" in mien("label", nested, "--out", tmp_path / "out", "--dry-run").stdout.splitlines()[0]
     assert not (tmp_path / "out").exists()
     mien("label", nested, "--out", tmp_path / "out", "--quiet")
     write_photos(nested, "new.jpg")
@@ -184,4 +190,6 @@ def test_a_dry_run_counts_and_writes_nothing(mien: Mien, nested: Path, tmp_path:
     assert counts["kinds"] == {"file": 6, "video": 1}
     assert (counts["labeled"], counts["video_frames"]) == (5, 2)
     assert 0 < counts["disk_bytes"] < counts["free_bytes"]
-    assert "5 of these are labeled already" in mien("label", nested, "--out", tmp_path / "out", "--dry-run").stdout
+    command = ("label", nested, "--out", tmp_path / "out", "--dry-run")
+    assert "5 of these are labeled already" in mien(*command).stdout
+    assert "already" not in mien(*command, "--new-run").stdout
