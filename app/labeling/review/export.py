@@ -8,8 +8,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from mien.app.labeling.files import LabelingError
+from mien.app.labeling.files import ForeignFile, LabelingError
 from mien.app.labeling.images import crop_path, encode_png
+from mien.app.labeling.outputs import owned_names
 from mien.app.labeling.progress import counted
 from mien.app.labeling.records import Result
 from mien.app.labeling.review.class_folders import Crop, write_class_folders
@@ -29,6 +30,8 @@ def write_export(out: Path, target: Path, *, everything: bool) -> str:
     Existing crops in `crops/` are used; others are cut from the sources by the same function. Returns: a message for
     the user, which lists what could not be exported. Raises: LabelingError.
     """
+    if target.resolve().parent == out.resolve() and target.name in owned_names(out):
+        raise ForeignFile(f"{target} is an output of `mien label`. Choose another folder.")
     target.parent.mkdir(parents=True, exist_ok=True)
     with closing(open_view(out, filtered=False)) as view:
         export = _Export(view, everything=everything)

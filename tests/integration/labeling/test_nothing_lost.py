@@ -105,7 +105,10 @@ def test_a_file_in_the_place_of_a_new_image_is_reported_and_kept(
 
 def test_an_export_replaces_an_earlier_export_only(mien: Mien, photos: Path, tmp_path: Path) -> None:
     out, faces = tmp_path / "out", tmp_path / "faces"
-    mien("label", photos, "--out", out, "--quiet")
+    mien("label", photos, "--out", out, "--write", PICTURES, "--quiet")
+    before = tree(out)
+    assert mien("review", out, "--export", out / "classes").exit_code == 1
+    assert tree(out) == before
     for _ in range(2):
         assert mien("review", out, "--export", faces, "--all").exit_code == 0
     (faces / "mine.txt").write_text("the only copy")
