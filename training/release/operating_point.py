@@ -42,9 +42,9 @@ class OperatingPoint:
 def fit_operating_point(logits: Array, labels: Array) -> OperatingPoint:
     """Fit the temperature without a correction, then tau for accuracy plus mean class accuracy.
 
-    The smallest tau within one standard error of the best is chosen, because the sum depends on few faces of rare
-    classes. All metrics are cross-fitted. A tau is allowed if its ECE is below `MAX_ECE` or not worse than without a
-    correction.
+    The smallest tau within one standard error of the largest sum is chosen, because the sum depends on few faces of
+    rare classes. All metrics are cross-fitted. A tau is allowed if its ECE is below `MAX_ECE` or not worse than without
+    a correction.
 
     Args:
         logits: (N, 7) of the released graph.
@@ -54,13 +54,13 @@ def fit_operating_point(logits: Array, labels: Array) -> OperatingPoint:
     by_tau = _cross_fitted(logits, labels)
     bound = max(MAX_ECE, metrics.ece(by_tau[0.0], labels))
     allowed = [tau for tau in _TAUS if metrics.ece(by_tau[tau], labels) <= bound]
+    correct = {tau: by_tau[tau].argmax(axis=1) == labels for tau in allowed}
     counts = np.bincount(labels)
-    weights = 1 / len(labels) + 1 / (np.count_nonzero(counts) * counts[labels])
-    scores = {tau: weights * (by_tau[tau].argmax(axis=1) == labels) for tau in allowed}  # each sums to both accuracies
-    best = max(scores.values(), key=np.sum)
-    tau = next(
-        tau for tau, score in scores.items() if (best - score).sum() <= len(labels) ** 0.5 * (best - score).std()
-    )
+    weights = 1 / len(labels) + 1 / (np.count_nonzero(counts) * counts[labels])  # a face's part of the sum
+    best = max(correct.values(), key=lambda faces: weights @ faces)
+    recall = (np.bincount(labels, best) / np.maximum(counts, 1))[labels]
+    standard_error = np.sqrt(weights**2 @ (recall * (1 - recall)))
+    tau = next(tau for tau, faces in correct.items() if weights @ best - weights @ faces <= standard_error)
     return OperatingPoint(
         calibration=fit_calibrations(logits, labels, (tau,))[tau],
         tau=tau,
