@@ -169,6 +169,7 @@ def test_the_toolbar_stays_in_view_while_scrolling(open_tab: Open, tmp_path: Pat
     tab = labeled(open_tab, *PHOTOS, viewport={"width": 360, "height": 640})
     tab.page.evaluate("document.querySelector('.tile:last-child').scrollIntoView({block: 'start'})")
     assert -1 <= tab.box("#toolbar")["y"] < 5
+    assert tab.box("#toolbar")["height"] < 110, "a line of filters, a line of buttons"
 
 
 def test_a_format_that_only_the_browser_reads_is_sent_as_jpeg(open_tab: Open, tmp_path: Path) -> None:
