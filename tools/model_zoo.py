@@ -44,12 +44,12 @@ def row(folder: Path, *, threads: int | None) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def milliseconds(folder: Path, manifest: Manifest, *, threads: int, repeats: int = 50) -> float:
+def milliseconds(folder: Path, manifest: Manifest, *, threads: int) -> float:
     """Shortest time of one face in the fp32 graph; the minimum is least affected by other processes."""
     session = open_graph(folder / manifest.graph("fp32").file, threads=threads)
     face = np.zeros((1, CROP_PX, CROP_PX, 3), np.uint8)
     spent = []
-    for _ in range(repeats):
+    for _ in range(50):
         started = time.perf_counter()
         run_graph(session, face)
         spent.append(time.perf_counter() - started)

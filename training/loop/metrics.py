@@ -55,11 +55,16 @@ def ece(probabilities: Array, actual: Array) -> float:
         probabilities: (N, classes), rows sum to 1.
         actual: (N,) class indices.
     """
-    confidence = probabilities.max(axis=1)
-    right = probabilities.argmax(axis=1) == actual
-    index = np.minimum((confidence * ECE_BINS).astype(int), ECE_BINS - 1)
+    confidence, right, index = binned(probabilities, actual)
     gap = np.bincount(index, weights=right - confidence, minlength=ECE_BINS)
     return float(np.abs(gap).sum() / max(1, len(actual)))
+
+
+def binned(probabilities: Array, actual: Array) -> tuple[Array, Array, Array]:
+    """Confidence, whether the label is right, and the bin of `ece` of each face, (N,) each."""
+    confidence = probabilities.max(axis=1)
+    index = np.minimum((confidence * ECE_BINS).astype(int), ECE_BINS - 1)
+    return confidence, probabilities.argmax(axis=1) == actual, index
 
 
 def kl_to_votes(probabilities: Array, votes: Array) -> float:
@@ -134,25 +139,24 @@ def cross_fitted_probabilities(logits: Array, actual: Array) -> Array:
     return probabilities
 
 
-def abstain_threshold(probabilities: Array, actual: Array, *, wanted_accuracy: float = WANTED_ACCURACY) -> float:
-    """Minimum confidence at which the labeled faces reach `wanted_accuracy`; 1.0 if impossible.
+def abstain_threshold(probabilities: Array, actual: Array) -> float:
+    """Minimum confidence at which the labeled faces reach 95 % accuracy; 1.0 if impossible.
 
     Source: selective classification, Geifman and El-Yaniv 2017.
     """
-    confidence, reached = _by_confidence(probabilities, actual, wanted_accuracy)
-    return float(confidence[reached - 1]) if reached else 1.0
+    confidence, selective = by_confidence(probabilities, actual)
+    reached = np.flatnonzero(selective >= WANTED_ACCURACY)
+    return float(confidence[reached[-1]]) if len(reached) else 1.0
 
 
 def coverage(probabilities: Array, actual: Array) -> float:
     """Largest share of the faces, most confident first, that reaches 95 % accuracy."""
-    return _by_confidence(probabilities, actual, WANTED_ACCURACY)[1] / max(1, len(actual))
+    reached = np.flatnonzero(by_confidence(probabilities, actual)[1] >= WANTED_ACCURACY)
+    return (int(reached[-1]) + 1) / len(actual) if len(reached) else 0.0
 
 
-def _by_confidence(probabilities: Array, actual: Array, wanted_accuracy: float) -> tuple[Array, int]:
-    """Confidences in descending order, (N,), and how many of them together reach `wanted_accuracy`."""
+def by_confidence(probabilities: Array, actual: Array) -> tuple[Array, Array]:
+    """Confidences in descending order, and the accuracy of the faces up to each, (N,) each."""
     order = np.argsort(-probabilities.max(axis=1), kind="stable")
-    confidence = probabilities.max(axis=1)[order]
     right = (probabilities.argmax(axis=1) == actual)[order]
-    selective = np.cumsum(right) / np.arange(1, len(right) + 1)
-    reached = np.flatnonzero(selective >= wanted_accuracy)
-    return confidence, int(reached[-1]) + 1 if len(reached) else 0
+    return probabilities.max(axis=1)[order], np.cumsum(right) / np.arange(1, len(right) + 1)

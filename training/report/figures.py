@@ -87,8 +87,8 @@ def calibration(result: "RunResult", labels: Array) -> Picture:
     after_title = f"scaled, ECE {interval(result.evaluation.ece, 1)} %"
     _reliability(before, result.raw, labels, before_title)
     _reliability(after, result.probabilities, labels, after_title)
-    coverage, risk = risk_coverage(result.probabilities, labels)
-    abstention.plot(coverage, risk, color=COLORS[0])
+    _, selective = metrics.by_confidence(result.probabilities, labels)
+    abstention.plot(np.arange(1, len(labels) + 1) / len(labels), 1 - selective, color=COLORS[0])
     abstention.axhline(1 - metrics.WANTED_ACCURACY, color=GRAY, linestyle="--", linewidth=1)
     covered = float((result.confidence >= result.threshold).mean())
     abstention.axvline(covered, color=COLORS[1], linestyle=":", linewidth=1.4)
@@ -98,36 +98,18 @@ def calibration(result: "RunResult", labels: Array) -> Picture:
     return _svg(drawn, f"Reliability, {before_title}, {after_title}; error over coverage, {percent(covered)} % labeled")
 
 
-def bins_of(probabilities: Array, labels: Array) -> tuple[Array, Array, Array]:
-    """Number of faces, mean confidence and accuracy by bin of `metrics.ece`, (bins,) each; nan for empty bins."""
-    confidence = probabilities.max(axis=1)
-    right = probabilities.argmax(axis=1) == labels
-    index = np.minimum((confidence * metrics.ECE_BINS).astype(int), metrics.ECE_BINS - 1)
-    counts = np.bincount(index, minlength=metrics.ECE_BINS)
-    with np.errstate(invalid="ignore"):
-        sums = (np.bincount(index, weights=values, minlength=metrics.ECE_BINS) for values in (confidence, right))
-        mean_confidence, accuracy = (values / counts for values in sums)
-    return counts, mean_confidence, accuracy
-
-
 def _reliability(axes: Axes, probabilities: Array, labels: Array, title: str) -> None:
-    counts, _, accuracy = bins_of(probabilities, labels)
+    _, right, index = metrics.binned(probabilities, labels)
+    counts = np.bincount(index, minlength=metrics.ECE_BINS)
+    accuracy = np.bincount(index, weights=right, minlength=metrics.ECE_BINS) / np.maximum(1, counts)
     edges = np.linspace(0, 1, metrics.ECE_BINS + 1)
     shares = counts / counts.sum()
-    axes.bar(edges[:-1], np.nan_to_num(accuracy), np.diff(edges), align="edge", color=COLORS[0], alpha=0.6)
+    axes.bar(edges[:-1], accuracy, np.diff(edges), align="edge", color=COLORS[0], alpha=0.6)
     axes.bar(edges[:-1], shares, np.diff(edges), align="edge", color=GRAY, alpha=0.8)
     axes.plot([0, 1], [0, 1], color=GRAY, linestyle="--", linewidth=1)
     axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence, %", ylabel="accuracy, %", title=title)
     percent_axis(axes.xaxis)
     percent_axis(axes.yaxis)
-
-
-def risk_coverage(probabilities: Array, labels: Array) -> tuple[Array, Array]:
-    """Coverage and error, (N,) each, most confident faces first. Source: Geifman and El-Yaniv 2017."""
-    order = np.argsort(-probabilities.max(axis=1), kind="stable")
-    wrong = (probabilities.argmax(axis=1) != labels)[order]
-    labeled = np.arange(1, len(labels) + 1)
-    return labeled / len(labels), np.cumsum(wrong) / labeled
 
 
 def intervals(title: str, rows: Sequence[tuple[str, Sequence[Interval]]], names: Sequence[str]) -> Picture:

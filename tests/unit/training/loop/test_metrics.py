@@ -43,7 +43,7 @@ def test_abstaining_below_the_threshold_reaches_the_wanted_accuracy() -> None:
     logits = RNG.normal(size=(4000, 7)) * 3
     probabilities = softmax(logits, axis=1)
     labels = np.array([RNG.choice(7, p=row) for row in probabilities])
-    threshold = metrics.abstain_threshold(probabilities, labels, wanted_accuracy=0.95)
+    threshold = metrics.abstain_threshold(probabilities, labels)
     answered = probabilities.max(axis=1) >= threshold
     assert 0.05 < answered.mean() < 1.0
     assert (probabilities.argmax(axis=1) == labels)[answered].mean() >= 0.95
@@ -53,6 +53,14 @@ def test_a_model_that_never_reaches_the_wanted_accuracy_abstains_always() -> Non
     probabilities = np.full((50, 7), 1 / 7)
     probabilities[:, 0] += 1e-3
     assert metrics.abstain_threshold(probabilities, np.full(50, 1)) == 1.0
+
+
+def test_accuracy_by_confidence_ends_at_that_of_all_faces() -> None:
+    probabilities = np.array([[0.9, 0.1], [0.4, 0.6], [0.2, 0.8], [0.55, 0.45]])
+    confidence, selective = metrics.by_confidence(probabilities, np.array([0, 0, 1, 1]))
+    assert confidence.tolist() == [0.9, 0.8, 0.6, 0.55]
+    assert selective.tolist() == pytest.approx([1, 1, 2 / 3, 2 / 4])
+    assert metrics.coverage(probabilities, np.array([0, 0, 1, 1])) == 0.5
 
 
 def test_cross_fitting_never_scores_a_face_by_its_own_temperature() -> None:

@@ -6,13 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mien.training.loop import metrics
 from mien.training.loop.run_folder import RunError
-from mien.training.report.figures import bins_of, risk_coverage
 from mien.training.report.history import read_history
 from mien.training.report.results import most_confident_mistakes, slices_of
-
-RNG = np.random.default_rng(5)
 
 
 def write_metrics(folder: Path, *, distillation: float = 0.0, keys: tuple[str, ...] = ("loss", "epoch")) -> Path:
@@ -28,20 +24,6 @@ def write_metrics(folder: Path, *, distillation: float = 0.0, keys: tuple[str, .
     chosen = [line for line in lines if any(key in line for key in keys)]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in chosen), encoding="utf-8")
     return folder
-
-
-def test_the_bins_of_the_diagram_give_the_calibration_error_that_is_reported() -> None:
-    labels, probabilities = RNG.integers(0, 7, 500), RNG.dirichlet(np.ones(7), 500)
-    counts, confidence, accuracy = bins_of(probabilities, labels)
-    gaps = np.abs(np.nan_to_num(accuracy - confidence))
-    assert (gaps * counts).sum() / 500 == pytest.approx(metrics.ece(probabilities, labels))
-
-
-def test_risk_is_the_error_of_the_most_confident_and_ends_at_that_of_all() -> None:
-    probabilities = np.array([[0.9, 0.1], [0.4, 0.6], [0.2, 0.8], [0.55, 0.45]])
-    coverage, risk = risk_coverage(probabilities, np.array([0, 0, 1, 1]))
-    assert coverage.tolist() == [0.25, 0.5, 0.75, 1.0]
-    assert risk.tolist() == pytest.approx([0, 0, 1 / 3, 2 / 4])
 
 
 def test_mistakes_are_sorted_by_confidence_and_exclude_correct_faces() -> None:
