@@ -14,24 +14,23 @@ import numpy as np
 from mien.data.contract import CROP_PX
 from mien.models.manifest import ARTIFACTS_DIR, Manifest, classifier_dirs, load_artifact
 from mien.training.evaluate import open_graph, run_graph
-from mien.training.wording import interval
+from mien.training.wording import interval, markdown_table
 
 _HEAD = """# Released models
 
 Written by `python -m tools.model_zoo`. Accuracy in %, with 95 % intervals, on the split shown. Milliseconds (with
 `--milliseconds`): one face, fp32, {threads} CPU threads, shortest of 50 runs. The cards have all metrics.
 
-| model | recipe | training data | accuracy | mean class accuracy | on | parameters | ms |
-| --- | --- | --- | --- | --- | --- | --- | --- |
 """
+_COLUMNS = ("model", "recipe", "training data", "accuracy", "mean class accuracy", "on", "parameters", "ms")
 
 
-def row(folder: Path, *, threads: int | None) -> str:
+def row(folder: Path, *, threads: int | None) -> list[str]:
     """One row of the table for a verified artifact, timed if `threads` is given. Raises: ArtifactError."""
     manifest = load_artifact(folder)
     recipe: Any = manifest.recipe
     first = manifest.metrics[0] if manifest.metrics else None
-    cells = [
+    return [
         f"[{manifest.name}](../models/artifacts/{manifest.name}/card.md)",
         f"`{recipe.get('name', '')}`",
         ", ".join(manifest.learned_from) or "not recorded",
@@ -41,7 +40,6 @@ def row(folder: Path, *, threads: int | None) -> str:
         f"{manifest.parameters / 1e6:.1f} M",
         "not measured" if threads is None else f"{milliseconds(folder, manifest, threads=threads):.2f}",
     ]
-    return "| " + " | ".join(cells) + " |"
 
 
 def milliseconds(folder: Path, manifest: Manifest, *, threads: int) -> float:
@@ -64,8 +62,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args(arguments)
     threads = options.threads if options.milliseconds else None
-    lines = [row(folder, threads=threads) for folder in classifier_dirs(options.artifacts)]
-    print(_HEAD.format(threads=options.threads) + "\n".join(lines))
+    rows = [row(folder, threads=threads) for folder in classifier_dirs(options.artifacts)]
+    print(_HEAD.format(threads=options.threads) + markdown_table(_COLUMNS, rows))
     return 0
 
 

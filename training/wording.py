@@ -1,6 +1,6 @@
 """Percentages, their intervals, and confusions in tables, cards and reports."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -27,3 +27,9 @@ def most_confused(counts: Array, labels: Sequence[str]) -> str:
     actual, predicted = (int(index) for index in np.unravel_index(wrong.argmax(), wrong.shape))
     share = wrong[actual, predicted] / counts[actual].sum()
     return f"{labels[actual]} labeled {labels[predicted]}: {percent(share, 0)} %"
+
+
+def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown; vertical bars in cells are escaped."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)

@@ -4,7 +4,7 @@ from typing import Final
 
 from mien.models.detector.manifest import DetectorManifest, DetectorMetric
 from mien.models.manifest import Interval
-from mien.training.wording import interval
+from mien.training.wording import interval, markdown_table
 
 _USE: Final = (
     "Finding faces and their five landmarks in photos and video if YuNet's file is missing. Not for identification or "
@@ -58,11 +58,11 @@ def _sources(manifest: DetectorManifest) -> str:
 
 
 def _table(metrics: dict[str, list[DetectorMetric]]) -> str:
-    lines = [f"| on held-out images | faces | {' | '.join(metrics)} |", "| --- " * (2 + len(metrics)) + "|"]
-    for rows in zip(*metrics.values(), strict=True):
-        cells = " | ".join(_cell(metric.name, metric.estimate) for metric in rows)
-        lines.append(f"| {rows[0].name} | {rows[0].faces} | {cells} |")
-    return "\n".join(lines)
+    rows = [
+        (same[0].name, str(same[0].faces), *(_cell(metric.name, metric.estimate) for metric in same))
+        for same in zip(*metrics.values(), strict=True)
+    ]
+    return markdown_table(("on held-out images", "faces", *metrics), rows)
 
 
 def _cell(name: str, estimate: Interval) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 
 from mien.data.readers.base import readers
 from mien.models.manifest import Interval, Manifest, Reason, SplitMetrics
-from mien.training.wording import interval, most_confused, percent
+from mien.training.wording import interval, markdown_table, most_confused, percent
 
 _INTENDED: Final = (
     "Labeling the visible expression of faces in photos and video, with calibrated scores, for research, photo "
@@ -74,18 +74,20 @@ def _conditions(manifest: Manifest) -> list[str]:
     def value(number: Interval | None) -> str:
         return f"{number.value:.3g} ({number.low:.3g} to {number.high:.3g})" if number else "not reached"
 
-    rows = "\n".join(
-        f"| {name} | {value(one.minus_5)} | {value(one.minus_15)} | {percent(one.ece_unsoftened.value)} | "
-        f"{percent(one.ece.value)} |"
-        for name, one in measured.conditions.items()
+    conditions = markdown_table(
+        ("condition", "minus 5 points", "minus 15 points", "ECE without", "ECE"),
+        [
+            (name, value(one.minus_5), value(one.minus_15), percent(one.ece_unsoftened.value), percent(one.ece.value))
+            for name, one in measured.conditions.items()
+        ],
     )
 
-    def row(name: str, reason: Reason) -> str:
+    def row(name: str, reason: Reason) -> tuple[str, ...]:
         shares = (reason.accuracy, reason.agreement, reason.detected, reason.false)
-        texts = (f"{percent(share.value, 0)} %" if share else "" for share in shares)
-        return f"| {name} | {reason.limit:.3g} | {' | '.join(texts)} |"
+        return (name, f"{reason.limit:.3g}", *(f"{percent(share.value, 0)} %" if share else "" for share in shares))
 
-    reasons = "\n".join(row(name, reason) for name, reason in measured.reasons.items())
+    heads = ("reason", "limit", "accuracy", "agreement", "detected", "false")
+    reasons = markdown_table(heads, [row(name, reason) for name, reason in measured.reasons.items()])
     certain = (
         f"Of the {percent(measured.certain_share, 0)} % of faces degraded at random that are not uncertain, "
         f"{interval(measured.certain, 1)} % are right; without softening, of as many faces, "
@@ -98,13 +100,10 @@ def _conditions(manifest: Manifest) -> list[str]:
         "ECE in %, without and with softening. Softening (`softening` in the manifest) raises the temperature of a "
         "face with its blur, its yaw and how covered eyes or mouth look, and keeps its label; it was fitted on half of "
         "the faces, and the ECE is of the others. A width is that of the face's box; blur is measured in pixels of the "
-        "crop beyond what the size explains.\n\n"
-        "| condition | minus 5 points | minus 15 points | ECE without | ECE |\n| --- | --- | --- | --- | --- |\n"
-        + rows,
+        "crop beyond what the size explains.\n\n" + conditions,
         "A face has a reason for doubt if its value is beyond the limit. Accuracy, and agreement with the label before "
         "degrading, are of faces degraded at random; detected: of those degraded beyond the limit; false: of those not "
-        "degraded.\n\n| reason | limit | accuracy | agreement | detected | false |\n"
-        "| --- | --- | --- | --- | --- | --- |\n" + reasons,
+        "degraded.\n\n" + reasons,
         certain,
     ]
 
@@ -171,11 +170,7 @@ def _tables(scored: tuple[SplitMetrics, ...], command: str) -> str:
         columns = list(group)
         heads = [f"{'clean, ' if column.clean else ''}{column.prior}, {column.faces:,} faces" for column in columns]
         rows = [dict(column.shares()) for column in columns]
-        lines = [
-            f"| {name} | " + " | ".join(interval(row[name]) if name in row else "" for row in rows) + " |"
-            for name in rows[0]
-        ]
+        cells = [(name, *(interval(row[name]) if name in row else "" for row in rows)) for name in rows[0]]
         title = f"{data}, {split} split, % (95 % interval), by `mien {command.format(data, split)}`:"
-        header = f"| metric | {' | '.join(heads)} |\n|{' --- |' * (len(heads) + 1)}\n"
-        tables.append(f"{title}\n\n{header}" + "\n".join(lines))
+        tables.append(f"{title}\n\n{markdown_table(('metric', *heads), cells)}")
     return "\n\n".join(tables)

@@ -19,7 +19,7 @@ from mien.training.faces import TEST, FaceSet, read_faces
 from mien.training.loop.run_folder import read_run
 from mien.training.report import figures
 from mien.training.report.results import RunResult, measure, most_confident_mistakes, slices_of
-from mien.training.wording import interval, most_confused, percent
+from mien.training.wording import interval, markdown_table, most_confused, percent
 
 _HEADINGS: Final = (
     "run", "parameters", "epochs", "head", "accuracy", "mean class accuracy", "macro-F1", "ECE", "ECE, uncalibrated",
@@ -69,9 +69,8 @@ def table_row(result: RunResult) -> tuple[str, ...]:
 
 def as_markdown(results: list[RunResult], faces: FaceSet) -> str:
     """Table for a Markdown document."""
-    rows = [_HEADINGS, ("---",) * len(_HEADINGS), *map(table_row, results)]
-    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
-    return "\n".join([f"{faces.title}; shares in % with 95 % intervals over faces:", "", *lines])
+    table = markdown_table(_HEADINGS, map(table_row, results))
+    return f"{faces.title}; shares in % with 95 % intervals over faces:\n\n{table}"
 
 
 def page(results: list[RunResult], faces: FaceSet, *, show_faces: bool = True) -> str:

@@ -14,7 +14,7 @@ from mien.models.network import Head
 from mien.training.report.figures import COLORS, in_style, percent_axis, save
 from mien.training.report.history import History
 from mien.training.variants import Plot
-from mien.training.wording import interval, percent
+from mien.training.wording import interval, markdown_table, percent
 
 _MARKERS: Final = ("o", "s", "D", "^")
 
@@ -56,16 +56,16 @@ def as_markdown(results: list[Result]) -> str:
         "row", "head", "parameters", "seeds", "accuracy", "mean class accuracy", "gain over the first row",
         "McNemar p by seed", "minutes",
     )  # fmt: skip
-    lines = ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
-    for result in results:
-        cells = [
+    rows = [
+        (
             result.row, f"{result.head}{' *' if result.chosen else ''}", f"{result.parameters / 1e6:.2f} M",
             str(result.seeds), str(result.accuracy), str(result.mean_class_accuracy),
             "" if np.isnan(result.gain.value) else interval(result.gain, 1, sign="+"),
             ", ".join(f"{p:.2g}" for p in result.mcnemar_p), f"{result.minutes:.0f}",
-        ]  # fmt: skip
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        )
+        for result in results
+    ]  # fmt: skip
+    return markdown_table(headings, rows)
 
 
 def write_figure(path: Path, results: list[Result], plot: Plot | None) -> None:

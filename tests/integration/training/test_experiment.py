@@ -62,7 +62,7 @@ def test_every_head_is_compared_with_the_first_row_face_by_face_and_seed_by_seed
     }
     table = capsys.readouterr().out
     assert "±" in table
-    assert table.count("\n| ") == 6
+    assert table.count("\n| ") == 7
     recipes = recipes_of(experiment, reduced=True, seeds=range(2), runs=runs)
     folders = run_rows(recipes, runs)
     results = compare(recipes, folders)
