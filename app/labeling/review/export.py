@@ -72,7 +72,7 @@ class _Export:
         with closing(SourceReader()) as reader:
             for image in self._view.images():
                 corrections = self._corrections.of(image)
-                if image.input.is_frame and image.input.name != video:
+                if image.input.is_frame and image.input.kind == "video" and image.input.name != video:
                     video = image.input.name
                     self._persons = _persons(self._view, people, video)
                 matched |= {id(correction) for correction in corrections.values()}
