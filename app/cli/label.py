@@ -70,7 +70,10 @@ def label(
     if (options.per_second is not None) + (options.every != 1) + options.scenes > 1:
         fail("--every, --per-second and --scenes cannot be combined.", USAGE)
     if options.outputs:
-        _check_names(options.outputs)
+        from mien.app.labeling.outputs import output_names
+
+        if unknown := [name for name in options.outputs if name not in output_names()]:
+            fail(f"--write {','.join(unknown)}: expected one or more of {', '.join(output_names())}.", USAGE)
     with Interrupts().installed() as signals:
         from mien.app.labeling.json_stderr import json_stderr
 
@@ -78,13 +81,6 @@ def label(
         with json_stderr() if options.json_log else nullcontext() as stream:
             code = _run(options, settings, signals, stream)
     raise typer.Exit(code)
-
-
-def _check_names(outputs: list[str]) -> None:
-    from mien.app.labeling.outputs import output_names
-
-    if unknown := [name for name in outputs if name not in output_names()]:
-        fail(f"--write {','.join(unknown)}: expected one or more of {', '.join(output_names())}.", USAGE)
 
 
 def _declare_options() -> None:

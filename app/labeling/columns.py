@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final, Literal
 
 from mien.app.inference.pipeline import LabeledFace
@@ -146,18 +147,9 @@ def _is_part(image: Result) -> bool:
 
 
 def file_rows(view: View) -> Iterator[Row]:
-    """One row per file; the frames of a video are aggregated."""
-    video: list[Result] = []
-    for image in view.images():
-        if video and (image.frame is None or image.input.name != video[0].input.name):
-            yield _file_row(view, video)
-            video = []
-        if _is_part(image):
-            video.append(image)
-        else:
-            yield _file_row(view, [image])
-    if video:
-        yield _file_row(view, video)
+    """One row per file; the frames of a video and the pages of a TIFF, which have its name, are aggregated."""
+    for _, parts in groupby(view.images(), key=lambda image: image.input.name):
+        yield _file_row(view, list(parts))
 
 
 def _file_row(view: View, parts: list[Result]) -> Row:

@@ -7,6 +7,7 @@ Their probabilities are smoothed over time.
 import itertools
 import json
 import os
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from html import escape
@@ -102,14 +103,14 @@ def _tracked(view: View, images: Iterator[Result]) -> Iterator[tuple[Result, flo
         time_s = image.input.time_s or 0.0
         gap_s = max(RULES.lost_s, _MISSED_FRAMES * (time_s - last_s))
         tracker.rules = replace(RULES, lost_s=gap_s, slow_s=gap_s)
-        yield image, gap_s, tracker.update(tuple(_with_thumb(view, image, face) for face in image.faces), time_s)
+        # thumbnails suffice to compare faces
+        jpegs = [face.thumb or view.thumb(image.input.row or 0, face.number) for face in image.faces]
+        faces = [
+            replace(face, crop=contract.decode(jpeg)) if jpeg else face
+            for face, jpeg in zip(image.faces, jpegs, strict=True)
+        ]
+        yield image, gap_s, tracker.update(tuple(faces), time_s)
         last_s = time_s
-
-
-def _with_thumb(view: View, image: Result, face: LabeledFace) -> LabeledFace:
-    """The face with its thumbnail as the crop, which suffices to compare it with others."""
-    jpeg = face.thumb or view.thumb(image.input.row or 0, face.number)
-    return replace(face, crop=contract.decode(jpeg)) if jpeg else face
 
 
 def rows(view: View) -> Iterator[Row]:
@@ -123,15 +124,6 @@ def rows(view: View) -> Iterator[Row]:
                 p = by_label(face.probabilities)
                 row |= {f"p_{label}": round(p[label], 6) if label in p else None for label in EIGHT_LABELS}
                 yield row | {"name": moment.names.get(face.track)}
-
-
-@dataclass(slots=True)
-class Person:
-    """Data to plot for one person: times (n,), allowed gaps (n,), smoothed probabilities (n, 7)."""
-
-    times_s: list[float]
-    gaps_s: list[float]
-    probabilities: list[Array]
 
 
 def write_page(view: View, file: IO[str]) -> None:
@@ -152,7 +144,7 @@ def write_page(view: View, file: IO[str]) -> None:
 
 
 def _video(view: View, name: str, frames: Iterator[Moment]) -> str:
-    persons: dict[int, Person] = {}
+    persons: dict[int, list[tuple[float, float, Array]]] = defaultdict(list)  # time, allowed gap, probabilities (n,)
     names: dict[int, str] = {}
     times: list[tuple[int, float]] = []
     link = ""
@@ -162,55 +154,47 @@ def _video(view: View, name: str, frames: Iterator[Moment]) -> str:
         if len(times) == 1 and not is_url(moment.image.input.path):
             link = quote(os.fsencode(relative_link(moment.image.input.path, view.out)))
         for face in moment.faces:
-            person = persons.setdefault(face.track, Person([], [], []))
-            person.times_s.append(moment.time_s)
-            person.gaps_s.append(moment.gap_s)
-            person.probabilities.append(face.probabilities)
+            persons[face.track].append((moment.time_s, moment.gap_s, face.probabilities))
     end_s = times[-1][1]
     # annotated copies if they are written: browsers play few formats of videos
     pictures = annotated_path(name, 0).removesuffix("frame_00000000.jpg")
     pictures = quote(pictures) if os.path.isdir(view.out / pictures) else ""
     data = json.dumps({"pictures": pictures, "video": link, "end_s": end_s, "frames": times}).replace("<", "\\u003c")
-    shown = {number: person for number, person in persons.items() if len(person.times_s) >= PLOTTED_FRAMES}
     parts = [f"<section><h2>{escape(name)}</h2><script type=application/json>{data}</script><div class=seek></div>"]
-    parts += [
-        _person(names.get(number) or f"person {number}", person, end_s) for number, person in sorted(shown.items())
-    ]
-    if len(shown) < len(persons):
-        parts.append(f"<p class=sub>People in fewer than {PLOTTED_FRAMES} frames: {len(persons) - len(shown)}.</p>")
+    plotted = {number: seen for number, seen in sorted(persons.items()) if len(seen) >= PLOTTED_FRAMES}
+    parts += [_person(names.get(number) or f"person {number}", seen, end_s) for number, seen in plotted.items()]
+    if len(plotted) < len(persons):
+        parts.append(f"<p class=sub>People in fewer than {PLOTTED_FRAMES} frames: {len(persons) - len(plotted)}.</p>")
     return "\n".join([*parts, "</section>"])
 
 
-def _person(name: str, person: Person, end_s: float) -> str:
-    mean = np.mean(person.probabilities, axis=0)
+def _person(name: str, seen: list[tuple[float, float, Array]], end_s: float) -> str:
+    times_s, gaps_s, probabilities = (np.array(values) for values in zip(*seen, strict=True))
+    mean = probabilities.mean(axis=0)
     order = [place for place in np.argsort(-mean)[:3] if mean[place] >= 0.01]
     most = ", ".join(f"{EIGHT_LABELS[place]} {percent(float(mean[place]))}" for place in order)
-    span = f"{clock(person.times_s[0])} to {clock(person.times_s[-1])}, {len(person.times_s):,} frames"
+    span = f"{clock(times_s[0])} to {clock(times_s[-1])}, {len(seen):,} frames"
     ticks = "".join(f"<span>{clock(end_s * part / 4)}</span>" for part in range(5))
+    # one polygon per expression and spell without a gap
+    breaks = np.flatnonzero(np.diff(times_s) > gaps_s[1:]) + 1
+    spells = zip(np.split(times_s, breaks), np.split(probabilities, breaks), strict=True)
     return (
         f"<h3>{escape(name)} <small>{span}; on average {most}</small></h3><div class=plot>"
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" preserveAspectRatio="none" role="img" '
         f'aria-label="{escape(name)}: stacked probabilities over time">'
-        f"{''.join(_areas(part, end_s) for part in _spells(person))}</svg></div><div class=axis>{ticks}</div>"
+        f"{''.join(_areas(*spell, end_s) for spell in spells)}</svg></div><div class=axis>{ticks}</div>"
     )
 
 
-def _spells(person: Person) -> Iterator[tuple[Array, Array]]:
-    """Times (n,) and probabilities (n, 7) without gaps, reduced to at most `_POINTS` points."""
-    times, stacked = np.array(person.times_s), np.array(person.probabilities)
-    breaks = np.flatnonzero(np.diff(times) > np.array(person.gaps_s)[1:]) + 1
-    for part_s, part in zip(np.split(times, breaks), np.split(stacked, breaks), strict=True):
-        bins = np.array_split(np.arange(len(part_s)), min(len(part_s), _POINTS))
-        yield (
-            np.array([part_s[[one[0], one[-1]]].mean() for one in bins]),
-            np.array([part[one].mean(axis=0) for one in bins]),
-        )
+def _areas(times_s: Array, probabilities: Array, end_s: float) -> str:
+    """One area per expression, stacked from the bottom, with at most `_POINTS` points.
 
-
-def _areas(spell: tuple[Array, Array], end_s: float) -> str:
-    """One area per expression, stacked from the bottom."""
-    times_s, probabilities = spell
-    x = _WIDTH * times_s / max(end_s, 1e-9)
+    Args:
+        times_s: (n,); probabilities: (n, 7) or (n, 8).
+    """
+    bins = np.array_split(np.arange(len(times_s)), min(len(times_s), _POINTS))
+    x = _WIDTH * np.array([times_s[[part[0], part[-1]]].mean() for part in bins]) / max(end_s, 1e-9)
+    probabilities = np.array([probabilities[part].mean(axis=0) for part in bins])
     if len(x) == 1:
         x, probabilities = np.array([x[0] - 1, x[0] + 1]), np.repeat(probabilities, 2, axis=0)
     edges = np.concatenate([np.zeros((len(x), 1)), np.cumsum(probabilities, axis=1)], axis=1).clip(0, 1)

@@ -153,7 +153,7 @@ def _add_faces(app: FastAPI, view: View, corrections: Corrections, sample: list[
             pixels = reader.pixels(image)
         chosen = image.faces if face is None else image.faces[face : face + 1]
         if sample is not None:
-            drawn = _boxed(pixels, [chosen_face.box_px for chosen_face in chosen])
+            drawn = _boxed(pixels, [detected.box_px for detected in chosen])
         else:
             size = image.width or 1, image.height or 1
             drawn = annotate(reduced(pixels, _VIEW_PX), Analysis(*size, chosen, view.detector, view.model, "", {}))
