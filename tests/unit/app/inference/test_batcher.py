@@ -12,9 +12,7 @@ import pytest
 
 from mien.app.errors import QueueFull, ShuttingDown
 from mien.app.inference.batcher import Batcher, BatchLimits
-from mien.app.inference.classifier import Classifier
 from mien.data.contract import CROP_PX, LABELS, Array
-from tests.support import random_crops
 
 TIMEOUT_S = 20
 
@@ -183,25 +181,22 @@ def test_a_failing_callback_is_logged_and_every_caller_gets_its_rows(
     assert "disk full" in caplog.text
 
 
-def test_ten_thousand_shuffled_concurrent_requests_get_their_own_results(classifier: Classifier) -> None:
-    crops = random_crops(64)
-    alone = np.concatenate([classifier.classify(crop[None]) for crop in crops])
+def test_ten_thousand_shuffled_concurrent_requests_get_their_own_results(network: Marked) -> None:
+    crops = marks(*range(64))
     shuffled = random.Random(1)  # noqa: S311  # a test repeats itself
     requests = [shuffled.choices(range(64), k=shuffled.choice((0, 1, 1, 1, 2, 3, 9))) for _ in range(10_000)]
     sizes: list[int] = []
-    batcher = Batcher(classifier.classify, BatchLimits(max_queue=100_000), on_batch=sizes.append)
+    batcher = Batcher(network, BatchLimits(max_queue=100_000), on_batch=sizes.append)
 
-    async def ask(wanted: list[int]) -> float:
+    async def ask(wanted: list[int]) -> None:
         await asyncio.sleep(shuffled.random() / 10)
         rows = await batcher.classify(crops[wanted])
-        assert rows.shape == (len(wanted), len(LABELS))
-        return float(np.abs(rows - alone[wanted]).max(initial=0))
+        assert rows.tolist() == [[float(mark)] * len(LABELS) for mark in wanted]
 
-    async def everybody() -> list[float]:
-        return await asyncio.gather(*(ask(wanted) for wanted in requests))
+    async def everybody() -> None:
+        await asyncio.gather(*(ask(wanted) for wanted in requests))
 
-    worst = max(asyncio.run(everybody()))
+    asyncio.run(everybody())
     batcher.close()
-    assert worst < 1e-4
     assert sum(sizes) == sum(map(len, requests))
     assert max(sizes) > 1
