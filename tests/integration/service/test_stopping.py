@@ -26,10 +26,10 @@ if "--multiprocessing-fork" in sys.argv:
 _SLOW_MODELS = """
         import mien.app.main as main
         build = main.build_pipelines
-        main.build_pipelines = lambda settings: time.sleep(8) or build(settings)
+        main.build_pipelines = lambda settings: time.sleep(6) or build(settings)
 """
 _SLOW_IMPORT = """
-        find = lambda name, *_: name == "mien.app.main" and time.sleep(8) or None
+        find = lambda name, *_: name == "mien.app.main" and time.sleep(6) or None
         sys.meta_path.insert(0, type("Slow", (), {"find_spec": find}))
 """
 PHOTOS = [encoded(gradient_image(width, 240), "JPEG") for width in (320, 400, 480)]
@@ -75,7 +75,7 @@ def test_no_accepted_request_is_lost_in_twenty_stops(serve: Serve, workers: int)
 
 
 def test_readiness_fails_before_the_port_closes(serve: Serve) -> None:
-    server = serve(drain_s=4)
+    server = serve(drain_s=3)
     server.process.terminate()
     time.sleep(0.3)
     assert httpx.get(f"{server.url}/ready").status_code == 503
