@@ -8,6 +8,7 @@ from typing import Any
 
 import cv2
 import pytest
+from PIL import Image
 from playwright.sync_api import BrowserType, Route
 
 from mien.app.service.routes.page import has_runtime
@@ -201,7 +202,9 @@ def test_switching_while_the_camera_runs_keeps_the_people(open_tab: Open) -> Non
 
 def test_a_photo_that_the_browser_cannot_read_has_an_explanation(open_tab: Open, tmp_path: Path) -> None:
     files = {"scan.tif": "TIFF", "damaged.jpg": "damaged", "empty.jpg": "empty", "text.jpg": "not an image"}
+    files["huge.png"] = "limit"
     cv2.imwrite(str(tmp_path / "scan.tif"), cv2.imread(str(SAMPLES[0])))
+    Image.new("1", (10_000, 6000)).save(tmp_path / "huge.png")
     (tmp_path / "damaged.jpg").write_bytes(SAMPLES[0].read_bytes()[:2000])
     (tmp_path / "empty.jpg").touch()
     (tmp_path / "text.jpg").write_text("hello")

@@ -205,6 +205,8 @@ def test_the_first_screen_shows_a_labeled_photo_and_every_choice(open_tab: Open,
         for name in ("#start", "#choose", "#sample-clip"):
             button = tab.box(name)
             assert button["y"] + button["height"] <= min(stage["y"] + stage["height"], size[1]), (name, size)
+        arrow, heading = tab.box("#example-faces .more"), tab.box("#example-faces h3")
+        assert arrow["y"] < heading["y"] + heading["height"], "the arrow stays on the line of the name"
     with tab.page.expect_file_chooser() as chooser:
         tab.page.click("#choose")
     chooser.value.set_files(ASTRONAUT)

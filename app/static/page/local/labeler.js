@@ -29,7 +29,8 @@ export class LocalLabeler {
     this.worker.onerror = (event) => this.pending.forEach(({ reject }) => reject(failure(event.message || "the worker did not start")));
     const cores = navigator.hardwareConcurrency - 1; // one is left for the page; threads that share a core are slower
     const threads = self.crossOriginIsolated ? Math.max(1, Math.min(cores, MAX_THREADS)) : 1;
-    this.opened = this.ask({ open: this.facts, base: this.base, runtimeBytes: RUNTIME_BYTES, threads });
+    this.opened = this.ask({ open: this.facts, base: this.base, runtimeBytes: RUNTIME_BYTES, threads })
+      .catch((error) => { throw Object.assign(error, { again: true }); });
     this.opened.then(this.tell, () => this.forget());
     return this.opened;
   }
@@ -62,7 +63,7 @@ export class LocalLabeler {
   }
 }
 
-const failure = (detail) => Object.assign(new Error(detail), { title: "Not labeled", detail, again: true });
+const failure = (detail) => Object.assign(new Error(detail), { title: "Not labeled", detail });
 
 /** The interface of FrameStream. */
 class LocalStream {
