@@ -20,6 +20,7 @@ from mien.app.inference.pipeline import LabeledFace
 from mien.app.labeling.images import THUMBS, annotated_path
 from mien.app.labeling.outputs import open_output
 from mien.app.labeling.pages import load_page, relative_link
+from mien.app.labeling.progress import counted
 from mien.app.labeling.records import Result, images_of
 from mien.app.labeling.store import is_url
 from mien.app.labeling.view import View
@@ -115,15 +116,15 @@ def _link(view: View, image: Result) -> str:
 
 def _tiles(view: View, faces: int) -> str:
     statuses = Counter(view.counts())
-    tiles = {
-        "images": images_of(statuses),
-        "faces": faces,
-        "uncertain": view.uncertain(),
-        "without a face": statuses["no_face"],
-        "with an error": statuses["error"],
-        "files skipped": statuses["skipped"],
-    }
-    return "".join(f"<div class=tile><b>{value:,}</b>{name}</div>" for name, value in tiles.items())
+    tiles = [
+        counted(images_of(statuses), "image"),
+        counted(faces, "face"),
+        f"{view.uncertain():,} uncertain",
+        f"{statuses['no_face']:,} without a face",
+        f"{statuses['error']:,} with an error",
+        f"{counted(statuses['skipped'], 'file')} skipped",
+    ]
+    return "".join("<div class=tile><b>{}</b>{}</div>".format(*tile.split(" ", 1)) for tile in tiles)
 
 
 def _label_bars(labels: Counter[str], expressions: tuple[str, ...]) -> str:
@@ -143,7 +144,7 @@ def _histogram(confidences: Counter[int]) -> str:
     most, bars = max(confidences.values(), default=0), ""
     for tenth in range(10) if most else ():
         count = confidences[tenth]
-        title = f"{tenth * 10} to {tenth * 10 + 10} %: {count:,} faces"
+        title = f"{tenth * 10} to {tenth * 10 + 10} %: {counted(count, 'face')}"
         bars += f'<span title="{title}"><i style="height:{100 * count / most:.1f}%"></i>{tenth * 10}</span>'
     return bars
 

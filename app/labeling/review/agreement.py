@@ -23,6 +23,7 @@ import numpy as np
 
 from mien.app.labeling.files import REVIEWS, LabelingError
 from mien.app.labeling.pages import load_page
+from mien.app.labeling.progress import counted
 from mien.app.labeling.review.corrections import DECISIONS, Correction, Corrections, decision
 from mien.app.labeling.view import View, open_view
 from mien.data.atomic import write_atomic
@@ -74,7 +75,7 @@ def draw_sample(out: Path, count: int) -> list[Correction]:
     with closing(open_view(out, filtered=False)) as view:
         counts = view.labels()
         if sum(counts.values()) < count:
-            raise LabelingError(f"--sample {count}: {out} has {sum(counts.values())} faces.")
+            raise LabelingError(f"--sample {count}: {out} has {counted(sum(counts.values()), 'face')}.")
         smallest: dict[str, list[tuple[str, Correction]]] = {}
         for label, share in _strata(counts, count).items():
             keyed = ((_digest(face), face) for face in _faces(view, label))

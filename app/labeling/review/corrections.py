@@ -14,6 +14,7 @@ from mien.app.inference.detect import Box
 from mien.app.inference.detect.base import iou
 from mien.app.inference.pipeline import LabeledFace
 from mien.app.labeling.files import CORRECTIONS, REVIEWS, LabelingError
+from mien.app.labeling.progress import counted
 from mien.app.labeling.records import Result
 from mien.app.labeling.review.decisions_file import append_line, read_lines
 from mien.data.contract import EIGHT_LABELS
@@ -148,7 +149,7 @@ def decision(image: Result, face: int, label: str) -> Correction:
     if label not in DECISIONS:
         raise BadCorrection(f"label {label!r}: expected one of {', '.join(DECISIONS)}")
     if not 0 <= face < len(image.faces):
-        raise BadCorrection(f"{image.input.name} has {len(image.faces)} faces; number {face} does not exist")
+        raise BadCorrection(f"{image.input.name} has {counted(len(image.faces), 'face')}; number {face} does not exist")
     corrected = image.faces[face]
     name, frame, sha256 = image.input.name, image.input.frame, image.sha256 or ""
     return Correction(name, frame, face, sha256, corrected.label, label, tuple(corrected.box_px))
