@@ -67,8 +67,17 @@ def write_index(out: Path, facts: dict[str, str]) -> None:
 def reuse(out: Path, inputs: list[Input]) -> tuple[list[Input], list[Row], list[Row]]:
     """Inputs that must be labeled, and the rows of the other ones in the tables of faces and of files.
 
-    Raises: OSError, ArrowException, sqlite3.Error.
+    Nothing is reused if what is kept was damaged or deleted.
     """
+    from pyarrow import ArrowException
+
+    try:
+        return _reuse(out, inputs)
+    except (OSError, ArrowException, sqlite3.Error):
+        return inputs, [], []
+
+
+def _reuse(out: Path, inputs: list[Input]) -> tuple[list[Input], list[Row], list[Row]]:
     from pyarrow import parquet
 
     folder = out / STATE_DIR / _FOLDER

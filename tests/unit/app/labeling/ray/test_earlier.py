@@ -69,6 +69,18 @@ def test_rows_of_renamed_files_and_of_their_neighbors_are_kept(photos: Path, art
     assert label(photos, out, artifact) == (0, 0)
 
 
+def test_photos_with_damaged_rows_are_labeled_again(photos: Path, artifact: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert label(photos, out, artifact) == (10, 0)
+    before = rows(out, LABELS_DIR)
+    for path in photos.iterdir():
+        path.touch()
+    for path in (out / LABELS_DIR).iterdir():
+        path.write_bytes(path.read_bytes()[:-20])
+    assert label(photos, out, artifact) == (10, 0)
+    assert rows(out, LABELS_DIR) == before
+
+
 def test_files_that_failed_for_a_temporary_reason_are_labeled_again(
     photos: Path, artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
