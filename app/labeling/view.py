@@ -172,14 +172,15 @@ class View:
         return None if thumbs is None else bytes(thumbs[0])
 
     def least_confident(self, label: str = "", reason: str = "", *, limit: int = -1) -> Iterator[ListedFace]:
-        """Faces with a label and a reason for doubt ("" for any), least confident first."""
+        """Faces with a label of the model and a reason for doubt ("" for any), least confident first."""
         sql = (
             "SELECT i.id, f.face, i.name, i.frame, f.label, f.confidence, i.sha256 FROM faces f JOIN items i "  # noqa: S608
             f"ON i.id=f.item WHERE i.found=:session AND i.status='ok' AND {self._shown} AND :label IN ('', f.label) "
             f"AND (:reason='' OR instr(' ' || {self._reasons} || ' ', ' ' || :reason || ' ')) "
             "ORDER BY f.confidence, i.name, i.frame, f.face LIMIT :limit"
         )
-        values = {"session": self.session, "label": label, "reason": reason, "limit": limit}
+        known = label if label in self.expressions else ""
+        values = {"session": self.session, "label": known, "reason": reason, "limit": limit}
         return map(ListedFace._make, self._db.execute(sql, values))
 
     def counts(self) -> dict[str, int]:
