@@ -4,7 +4,8 @@ The format is YuNet's (Wu, Peng, Yu 2023). In units of cells, a cell predicts th
 logarithm of the size, and the offsets of the landmarks.
 """
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import cv2
 import numpy as np
@@ -24,6 +25,17 @@ def to_blob(image: Array) -> Array:
     below, right = -image.shape[0] % GRID_PX, -image.shape[1] % GRID_PX
     padded = cv2.copyMakeBorder(image, 0, below, 0, right, cv2.BORDER_CONSTANT) if below or right else image
     return np.stack(cv2.split(padded))[None].astype(np.float32)
+
+
+def detect_rows(run: Callable[..., Any], image: Array, *, threshold: float) -> Array:
+    """Faces of (H, W, 3) uint8 BGR at its original size, as `decode` returns them.
+
+    Args:
+        run: `InferenceSession.run` of the network's graph.
+    """
+    blob = to_blob(image)
+    grids = dict(zip(OUTPUTS, run(list(OUTPUTS), {"input": blob}), strict=True))
+    return decode(grids, cells_across=blob.shape[3] // np.array(STRIDES), threshold=threshold)
 
 
 def decode(grids: dict[str, Array], *, cells_across: Array, threshold: float) -> Array:

@@ -21,15 +21,16 @@ from rich.table import Table
 from mien.data.atomic import write_atomic
 from mien.data.contract import Array
 from mien.data.errors import MienError
+from mien.models.detector.decode import detect_rows
 from mien.models.detector.manifest import DetectorManifest, DetectorMetric, default_detector_dir, load_detector
 from mien.models.detector.yunet import dynamic_graph
 from mien.models.manifest import Interval
 from mien.training.arguments import parse
 from mien.training.detector.config import DetectorData, DetectorRecipe
 from mien.training.detector.images import LabeledImage, LabeledImages, load_images
-from mien.training.detector.runner import Network
 from mien.training.detector.scenes import similarity, sure_faces, transform_faces, warp
 from mien.training.detector.teacher import SCORE, box_iou
+from mien.training.evaluate import open_graph
 from mien.training.loop.metrics import bootstrap
 
 Detect = Callable[[Array], Array]  # (H, W, 3) uint8 BGR -> (N, 15) float32
@@ -198,12 +199,13 @@ def evaluate_artifact(
     manifest = load_detector(folder)
     data = data or DetectorRecipe.model_validate(manifest.recipe).data
     images = load_images(data, "valid")
-    detectors = {
-        manifest.name: (Network(folder / manifest.graph.file), manifest.score_threshold),
-        "YuNet": (Network(dynamic_graph(data.resolved_teacher())), TEACHER_THRESHOLD),
+    detectors: dict[str, tuple[Path | bytes, float]] = {
+        manifest.name: (folder / manifest.graph.file, manifest.score_threshold),
+        "YuNet": (dynamic_graph(data.resolved_teacher()), TEACHER_THRESHOLD),
     }
     return manifest, {
-        name: evaluate(partial(network, threshold=minimum), images) for name, (network, minimum) in detectors.items()
+        name: evaluate(partial(detect_rows, open_graph(graph, threads=1).run, threshold=minimum), images)
+        for name, (graph, minimum) in detectors.items()
     }
 
 

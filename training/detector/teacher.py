@@ -11,8 +11,9 @@ import cv2
 import numpy as np
 
 from mien.data.contract import Array
+from mien.models.detector.decode import detect_rows
 from mien.models.detector.yunet import dynamic_graph
-from mien.training.detector.runner import Network
+from mien.training.evaluate import open_graph
 
 # x, y, width, height, five landmarks, best score, share of the views with the face
 FIELDS: Final = ("x", "y", "w", "h", *(f"{axis}{point}" for point in range(5) for axis in "xy"), "score", "seen")
@@ -32,11 +33,11 @@ class Teacher:
     """YuNet in ONNX Runtime, on one thread."""
 
     def __init__(self, path: Path) -> None:
-        self._network = Network(dynamic_graph(path))
+        self._run = open_graph(dynamic_graph(path), threads=1).run
 
     def detect(self, image: Array) -> Array:
         """Detect faces in one view, (H, W, 3) uint8 BGR: (N, 15) float32, best first: box, landmarks, score."""
-        rows = self._network(image, threshold=_MIN_SCORE)
+        rows = detect_rows(self._run, image, threshold=_MIN_SCORE)
         sane = np.isfinite(rows).all(axis=1) & (np.abs(rows[:, :4]).max(axis=1, initial=0) < 3 * max(image.shape))
         return rows[sane]  # type: ignore[no-any-return]
 

@@ -10,7 +10,7 @@ from mien.app.inference.detect.search import Plan, find_faces
 from mien.app.inference.runtime.sessions import open_session
 from mien.app.settings import Settings
 from mien.data.contract import Array
-from mien.models.detector.decode import OUTPUTS, STRIDES, decode, to_blob
+from mien.models.detector.decode import detect_rows
 
 
 class FaceNetwork:
@@ -25,14 +25,14 @@ class FaceNetwork:
         """Open a verified graph. Raises: ProviderUnavailable."""
         self.name, self.sha256, self.threshold = name, sha256, threshold
         self._plan = Plan(settings.detection_px, settings.detection_max_px, settings.detect_rotated)
-        self._session = open_session(
+        session = open_session(
             graph,
             # TensorRT would build an engine for every image size.
             "cuda" if settings.device == "tensorrt" else settings.device,
             threads=settings.threads or 1,  # photos are processed in parallel
             warm_up={"input": np.zeros((1, 3, 64, 96), np.float32)},
         )
-        self.provider = self._session.provider
+        self._run, self.provider = session.inference.run, session.provider
 
     def detect(self, image: Array) -> list[Face]:
         return find_faces(image, self.rows, self._plan)
@@ -44,7 +44,4 @@ class FaceNetwork:
             image: (H, W, 3) uint8, RGB.
         Returns: (N, 15) float32, best first: x, y, width, height, five landmarks (x, y), score.
         """
-        blob = to_blob(cv2.cvtColor(image, cv2.COLOR_RGB2BGR))
-        outputs = self._session.inference.run(list(OUTPUTS), {"input": blob})
-        grids = dict(zip(OUTPUTS, outputs, strict=True))
-        return decode(grids, cells_across=blob.shape[3] // np.array(STRIDES), threshold=self.threshold)
+        return detect_rows(self._run, cv2.cvtColor(image, cv2.COLOR_RGB2BGR), threshold=self.threshold)
