@@ -131,22 +131,16 @@ def test_a_minute_of_ten_times_overload(serve: Serve) -> None:
     assert result.recovered_s <= 5
 
 
-def test_worker_processes_share_the_port_and_count_together(serve: Serve) -> None:
+def test_worker_processes_share_the_port_and_count_together_without_those_that_were_killed(serve: Serve) -> None:
     server = serve(workers=2)
+    workers = [int(pid) for pid in re.findall(r"Started server process \[(\d+)\]", server.log.read_text())]
+    assert len(workers) == 2
     for _ in range(12):  # each on its own connection, so that both processes get some
         response = httpx.post(f"{server.url}/v1/expressions", content=PHOTOS[0], headers={"content-type": "image/jpeg"})
         assert response.status_code == 200
     for _ in range(4):
         text = httpx.get(f"{server.url}/metrics").text
         assert 'mien_images_total{outcome="no_face"} 12.0' in text, text
-    assert server.stop() == 0
-    assert not list((server.folder / "tmp").iterdir()), "the folder of the shared counters is gone"
-
-
-def test_gauges_add_up_over_workers_and_forget_those_that_were_killed(serve: Serve) -> None:
-    server = serve(workers=2)
-    workers = [int(pid) for pid in re.findall(r"Started server process \[(\d+)\]", server.log.read_text())]
-    assert len(workers) == 2
 
     def shown() -> set[float]:
         texts = [httpx.get(f"{server.url}/metrics").text for _ in range(8)]  # any worker responds
@@ -171,6 +165,8 @@ def test_gauges_add_up_over_workers_and_forget_those_that_were_killed(serve: Ser
     while shown() != {0.0} and time.monotonic() < end:
         time.sleep(0.5)
     assert shown() == {0.0}
+    assert server.stop() == 0
+    assert not list((server.folder / "tmp").iterdir()), "the folder of the shared counters is gone"
 
 
 def _with_key(request: bytes, key: str) -> bytes:
