@@ -4,7 +4,7 @@ Its artifact is verified like the classifier's (docs/decisions/0009-own-detector
 """
 
 from mien.app.errors import DetectorUnavailable
-from mien.app.inference.detect.network import FaceNetwork
+from mien.app.inference.detect.network import NetworkDetector
 from mien.app.settings import Settings
 from mien.models.detector.manifest import DetectorManifest, default_detector_dir, load_detector
 from mien.models.manifest import ArtifactError
@@ -16,7 +16,7 @@ def score_threshold(manifest: DetectorManifest, settings: Settings) -> float:
     return settings.detection_threshold if chosen else manifest.score_threshold
 
 
-def create(settings: Settings) -> FaceNetwork:
+def create(settings: Settings) -> NetworkDetector:
     """Build from the artifact named in `models/artifacts/DEFAULT_DETECTOR`.
 
     Raises: DetectorUnavailable; ProviderUnavailable.
@@ -27,7 +27,7 @@ def create(settings: Settings) -> FaceNetwork:
     except ArtifactError as error:
         raise DetectorUnavailable(f"detector builtin: {error}") from error
     threshold, sha256 = score_threshold(manifest, settings), manifest.graph.sha256
-    return FaceNetwork("builtin", folder / manifest.graph.file, settings, sha256=sha256, threshold=threshold)
+    return NetworkDetector("builtin", folder / manifest.graph.file, settings, sha256=sha256, threshold=threshold)
 
 
 def source(_settings: Settings) -> str:

@@ -13,7 +13,7 @@ from mien.data.contract import Array
 from mien.models.detector.decode import detect_rows
 
 
-class FaceNetwork:
+class NetworkDetector:
     """Detector with one network and the passes of a plan (search.py); thread-safe.
 
     Attributes:

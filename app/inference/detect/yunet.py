@@ -4,16 +4,16 @@ ONNX Runtime is two to four times as fast as OpenCV's `cv2.FaceDetectorYN`, with
 (docs/decisions/0003-yunet-in-onnxruntime.md).
 """
 
-from mien.app.inference.detect.network import FaceNetwork
+from mien.app.inference.detect.network import NetworkDetector
 from mien.app.inference.detect.weights import YUNET_SHA256, find_yunet, require_yunet
 from mien.app.settings import Settings
 from mien.models.detector.yunet import dynamic_graph
 
 
-def create(settings: Settings) -> FaceNetwork:
+def create(settings: Settings) -> NetworkDetector:
     """Build from settings. Raises: DetectorUnavailable, if the file is missing or damaged; ProviderUnavailable."""
     graph = dynamic_graph(require_yunet(settings.models_dir))
-    return FaceNetwork("yunet", graph, settings, sha256=YUNET_SHA256, threshold=settings.detection_threshold)
+    return NetworkDetector("yunet", graph, settings, sha256=YUNET_SHA256, threshold=settings.detection_threshold)
 
 
 def source(settings: Settings) -> str:

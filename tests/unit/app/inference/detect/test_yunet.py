@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mien.app.inference.detect.base import Face
-from mien.app.inference.detect.network import FaceNetwork
+from mien.app.inference.detect.network import NetworkDetector
 from mien.app.inference.detect.yunet import create
 from mien.app.settings import load_settings
 from mien.data import contract
@@ -22,7 +22,7 @@ def network_file() -> Path:
 
 
 @pytest.fixture(scope="module")
-def yunet(network_file: Path) -> FaceNetwork:
+def yunet(network_file: Path) -> NetworkDetector:
     return create(load_settings(models_dir=network_file.parent, device="cpu", threads=1))
 
 
@@ -34,7 +34,7 @@ def opencv_rows(path: Path, image: Array) -> Array:
 
 
 @pytest.mark.parametrize("long_side", [97, 320, 512, 641])
-def test_rows_equal_those_of_opencv(yunet: FaceNetwork, network_file: Path, long_side: int) -> None:
+def test_rows_equal_those_of_opencv(yunet: NetworkDetector, network_file: Path, long_side: int) -> None:
     image = contract.decode(sample_photo().read_bytes())
     scale = long_side / max(image.shape[:2])
     image = cv2.resize(image, None, fx=scale, fy=scale * 0.9, interpolation=cv2.INTER_AREA)
@@ -43,7 +43,7 @@ def test_rows_equal_those_of_opencv(yunet: FaceNetwork, network_file: Path, long
     assert np.abs(ours - theirs).max() < 0.01
 
 
-def test_rows_of_real_photos_equal_those_of_opencv(yunet: FaceNetwork, network_file: Path) -> None:
+def test_rows_of_real_photos_equal_those_of_opencv(yunet: NetworkDetector, network_file: Path) -> None:
     photos = sorted(folder_from_environment("MIEN_PHOTOS_DIR").glob("*.jpg"))
     assert len(photos) >= 60
     for photo in photos:
@@ -55,7 +55,7 @@ def test_rows_of_real_photos_equal_those_of_opencv(yunet: FaceNetwork, network_f
         assert np.abs(ours - theirs).max(initial=0) < 1, photo.name
 
 
-def test_the_listed_faces_of_real_photos_are_found(yunet: FaceNetwork) -> None:
+def test_the_listed_faces_of_real_photos_are_found(yunet: NetworkDetector) -> None:
     folder = folder_from_environment("MIEN_PHOTOS_DIR")
     lines = (folder / "photos.csv").read_text(encoding="utf-8").splitlines()[1:]
     listed = {line.split(",")[0]: int(line.split(",")[3]) for line in lines}
@@ -66,14 +66,14 @@ def test_the_listed_faces_of_real_photos_are_found(yunet: FaceNetwork) -> None:
 
 
 @pytest.mark.parametrize("side", [1, 2, 8, 16, 31, 32, 33])
-def test_faces_in_tiny_images_are_not_larger_than_three_images(yunet: FaceNetwork, side: int) -> None:
+def test_faces_in_tiny_images_are_not_larger_than_three_images(yunet: NetworkDetector, side: int) -> None:
     noise = np.random.default_rng(side).integers(0, 256, (side, side, 3), dtype=np.uint8)
     for face in yunet.detect(noise):
         assert max(face.box_px[2:]) <= 3 * side
 
 
 @pytest.mark.parametrize("name", ["042.jpg", "063.jpg"])
-def test_an_upright_close_up_of_a_real_photo_stays_upright(yunet: FaceNetwork, name: str) -> None:
+def test_an_upright_close_up_of_a_real_photo_stays_upright(yunet: NetworkDetector, name: str) -> None:
     image = contract.decode((folder_from_environment("MIEN_PHOTOS_DIR") / name).read_bytes())
     (face,) = yunet.detect(image)
     (found,) = yunet.detect(close_up(image, face, 0.0))
