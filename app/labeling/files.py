@@ -68,7 +68,8 @@ def disk_errors(out: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in _FULL:
             raise DiskFull(_full_message(out)) from error
-        raise OutputRefused(f"cannot write to {error.filename or out}: {error.strerror or error}.") from error
+        target = error.filename2 or error.filename or out  # the second one of a renaming
+        raise OutputRefused(f"cannot write to {target}: {error.strerror or error}.") from error
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode in _SQLITE_FULL:
             raise DiskFull(_full_message(out)) from error

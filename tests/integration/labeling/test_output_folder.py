@@ -58,6 +58,15 @@ def test_two_concurrent_processes_leave_the_output_of_one(mien: Mien, album: Pat
     assert tree(tmp_path / "out") == tree(tmp_path / "whole")
 
 
+def test_a_folder_in_the_place_of_a_table_is_named(mien: Mien, photos: Path, tmp_path: Path) -> None:
+    mien("label", photos, "--out", tmp_path / "out", "--write", "csv", "--quiet")
+    (tmp_path / "out" / "labels.csv").unlink()
+    (tmp_path / "out" / "labels.csv" / "mine").mkdir(parents=True)
+    refused = mien("label", photos, "--out", tmp_path / "out", "--write", "csv")
+    assert refused.exit_code == 1
+    assert "out/labels.csv" in refused.stderr.replace("\n", "")
+
+
 def test_another_model_or_setting_is_rejected_and_a_new_run_keeps_the_earlier_ones(
     mien: Mien, photos: Path, tmp_path: Path
 ) -> None:
