@@ -34,9 +34,17 @@ class Summary:
 
 def label_video(pipeline: Pipeline, source: Source, views: Sequence[View]) -> Summary:
     """Label frames until the source ends, a view is closed or Ctrl-C is pressed; then close everything."""
+    tracker, pace = Tracker(pipeline.classifier.manifest.abstain_threshold), _Pace()
     summary, start, complete = Summary(), time.perf_counter(), False
     try:
-        _label_frames(pipeline, source, views, summary)
+        for frame in source.frames():
+            analysis = pipeline.analyze_pixels(frame.pixels)
+            tracked = replace(analysis, faces=tuple(tracker.update(analysis.faces, frame.time_s)))
+            summary.frames += 1
+            summary.tracks.update(face.track for face in tracked.faces)
+            moment = Moment(frame, tracked, pace.beat())
+            if not all(view.show(moment) for view in views):
+                break
         complete = True
     except KeyboardInterrupt:
         complete = True  # the usual way to stop a live source
@@ -46,18 +54,6 @@ def label_video(pipeline: Pipeline, source: Source, views: Sequence[View]) -> Su
         for view in views:
             view.close(complete=complete)
     return summary
-
-
-def _label_frames(pipeline: Pipeline, source: Source, views: Sequence[View], summary: Summary) -> None:
-    tracker, pace = Tracker(pipeline.classifier.manifest.abstain_threshold), _Pace()
-    for frame in source.frames():
-        analysis = pipeline.analyze_pixels(frame.pixels)
-        tracked = replace(analysis, faces=tuple(tracker.update(analysis.faces, frame.time_s)))
-        summary.frames += 1
-        summary.tracks.update(face.track for face in tracked.faces)
-        moment = Moment(frame, tracked, pace.beat())
-        if not all(view.show(moment) for view in views):
-            return
 
 
 class _Pace:

@@ -50,24 +50,16 @@ function playVideo(file) {
   live.play(new Clip(file.name, URL.createObjectURL(file), { own: true }));
 }
 
-function showLegend() {
-  const entry = (label) => element("li", {}, swatch(label), label);
-  byId("legend").append(...LABELS.map(entry), element("li", {}, element("span", { class: "swatch line", "aria-hidden": "true" }), "threshold"));
-}
-
-function takeModel() {
-  live.model = classifier?.name;
-  const threshold = classifier?.confidence_threshold ?? classifier?.abstain_threshold;
-  if (threshold !== undefined) live.settings.setThreshold(threshold);
-}
-
 listenToTabs();
-showLegend();
+const entry = (label) => element("li", {}, swatch(label), label);
+byId("legend").append(...LABELS.map(entry), element("li", {}, element("span", { class: "swatch line", "aria-hidden": "true" }), "threshold"));
 const gallery = new Gallery(mode.labeler, { show: () => choose("photos"), playVideo });
 const follow = () => choose(location.hash === "#photos" ? "photos" : "live");
 addEventListener("hashchange", follow);
 follow();
-takeModel();
+live.model = classifier?.name;
+const threshold = classifier?.confidence_threshold ?? classifier?.abstain_threshold;
+if (threshold !== undefined) live.settings.setThreshold(threshold);
 byId("api").hidden = !here.service;
 showExample();
 workOffline(!here.service);
