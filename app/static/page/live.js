@@ -224,14 +224,15 @@ export class Live {
   }
 
   async lost(retryMs, everOpen) {
+    const { stream } = this;
     this.motion.clear();
     this.people.pause(true);
     this.metrics.clear();
-    this.stage.badge(everOpen ? "Connection lost, trying again…" : "Connecting…");
+    this.stage.badge(everOpen ? "Connection lost, trying again…" : this.stage.badgeText || "Connecting…");
     const response = await fetch("v1/models").catch(() => null);
-    if (response?.ok && this.state === "live" && !this.stream.socket && retryMs > 1000) {
-      this.stage.badge("The service has no free streams now, trying again…");
-    }
+    if (this.state !== "live" || stream !== this.stream || stream.socket) return;
+    if (!response && !everOpen) this.stage.badge("The service does not respond, trying again…");
+    if (response?.ok && retryMs > 1000) this.stage.badge("The service has no free streams now, trying again…");
   }
 
   async send(canvas, takenAt) {

@@ -268,15 +268,19 @@ def test_an_insecure_page_explains_why_the_camera_is_unavailable(open_tab: Open,
     tab.ignore_errors("Cross-Origin-Opener-Policy")
 
 
-def test_a_busy_service_is_reported(open_tab: Open) -> None:
-    # a stream rejected before it opens: the page gets no reason, but finds the service healthy
+def test_a_busy_service_and_a_missing_one_are_reported(open_tab: Open) -> None:
+    # a stream rejected before it opens: the page gets no reason, but asks whether the service is there
     script = (
         "window.WebSocket = class extends WebSocket { constructor(url) { super(url.replace('stream', 'nothing')); } };"
     )
     tab = open_tab(script=script)
     tab.page.click("#start")
     tab.wait_until(f"{BADGE}.textContent.includes('no free streams')")
-    tab.ignore_errors("WebSocket connection to")
+    tab.page.click("#stop")
+    tab.page.context.route("**/v1/models", lambda route: route.abort())
+    tab.page.click("#start")
+    tab.wait_until(f"{BADGE}.textContent.includes('does not respond')")
+    tab.ignore_errors("WebSocket connection to", "ERR_FAILED")
 
 
 def test_a_protected_service_asks_for_the_api_key(
