@@ -25,19 +25,20 @@ function mouthOf({ mouth_left: left, mouth_right: right }) {
  *
  * @param {CanvasRenderingContext2D} context
  * @param {{face: object, number: number, box: object, points: object, opacity?: number}[]} faces in pixels of the canvas
- * @param {{unit?: number, area: object, landmarks?: boolean, slots?: Map}} how `unit`: width of a thin line; `area`:
- *   rectangle of the picture on the canvas, which tags do not leave; `slots`: positions of the tags in the last frame
+ * @param {{unit?: number, area: object, landmarks?: boolean, slots?: Map, taken?: object[]}} how `unit`: width of a thin line; `area`:
+ *   rectangle of the picture on the canvas, which tags do not leave; `slots`: positions of the tags in the last frame;
+ *   `taken`: rectangles of other things
  * @returns {object[]} the rectangles of the tags
  */
-export function drawFaces(context, faces, { unit = 1, area, landmarks = false, slots }) {
+export function drawFaces(context, faces, { unit = 1, area, landmarks = false, slots, taken }) {
   const tagsOf = (numberOnly) => faces.map(({ face, number, box, points }, index) =>
     ({ key: number, box, mouth: mouthOf(points), ...tagSize(context, numberOnly[index] ? "" : brief(face), number, box, unit) }));
   let tags = tagsOf([]);
-  let places = placeTags(tags, area, slots);
+  let places = placeTags(tags, area, slots, taken);
   const hides = places.map((place, index) => tags.some(({ box }, other) => other !== index && shared(place, box)));
   if (hides.includes(true)) {
     tags = tagsOf(faces.length > FEW ? hides.fill(true) : hides);
-    places = placeTags(tags, area, slots);
+    places = placeTags(tags, area, slots, taken);
   }
   faces.forEach((shown) => drawBox(context, shown, unit, landmarks));
   faces.forEach((shown, index) => drawTag(context, shown, places[index], tags[index], unit));

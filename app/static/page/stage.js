@@ -69,7 +69,7 @@ export class Stage {
 
   /** Draw `shown` (of Motion, in pixels of a frame of `size`) over the picture. */
   draw(shown, size, { mirrored, landmarks }) {
-    drawOver(this.overlay, shown, size, { mirrored, landmarks, slots: this.slots });
+    drawOver(this.overlay, shown, size, { mirrored, landmarks, slots: this.slots, above: byId("stats") });
   }
 
   /** Draw the picture with its faces, as displayed but without margins, on a canvas of the size of the video. */
@@ -86,8 +86,11 @@ export class Stage {
   }
 }
 
-/** Draw faces on a canvas that lies over a video of the same size in the layout, fitted in as `object-fit: contain`. */
-export function drawOver(canvas, shown, size, { mirrored, landmarks, slots }) {
+/**
+ * Draw faces on a canvas that lies over a video of the same size in the layout, fitted in as `object-fit: contain`.
+ * `above`: an element that lies over the canvas.
+ */
+export function drawOver(canvas, shown, size, { mirrored, landmarks, slots, above }) {
   const ratio = devicePixelRatio || 1;
   const [width, height] = [Math.round(canvas.clientWidth * ratio), Math.round(canvas.clientHeight * ratio)];
   resize(canvas, width, height);
@@ -96,7 +99,9 @@ export function drawOver(canvas, shown, size, { mirrored, landmarks, slots }) {
   const scale = Math.min(width / size.width, height / size.height);
   const area = { width: size.width * scale, height: size.height * scale };
   Object.assign(area, { x: (width - area.width) / 2, y: (height - area.height) / 2 });
-  drawFaces(context, onCanvas(shown, size, area, mirrored), { unit: Math.max(ratio, width / 900), area, landmarks, slots });
+  const [x, y, wide, tall] = ["offsetLeft", "offsetTop", "offsetWidth", "offsetHeight"].map((side) => ratio * (above?.[side] ?? 0));
+  const taken = [{ x, y, width: wide, height: tall }];
+  drawFaces(context, onCanvas(shown, size, area, mirrored), { unit: Math.max(ratio, width / 900), area, landmarks, slots, taken });
 }
 
 /** Boxes and landmarks in pixels of the canvas, flipped if the picture is mirrored. */

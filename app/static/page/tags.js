@@ -25,10 +25,11 @@ export function iou(one, other) {
  * @param {{key: number, box: object, mouth: object, width: number, height: number}[]} tags with the size of each
  * @param {object} area the rectangle that tags must stay in
  * @param {Map<number, number>} slots the positions chosen for the last frame; updated
+ * @param {object[]} taken rectangles that tags must not hide behind
  * @returns {object[]} one rectangle per tag, in order
  */
-export function placeTags(tags, area, slots = new Map()) {
-  const placed = [];
+export function placeTags(tags, area, slots = new Map(), taken = []) {
+  const placed = [...taken];
   for (const tag of tags) {
     const cost = (place, slot) => hidden(place, tag, tags, placed) + ranking(tag, slot, slots.get(tag.key));
     const near = nearby(tag).map((corner) => inside(corner, tag, area));
@@ -37,7 +38,7 @@ export function placeTags(tags, area, slots = new Map()) {
     slots.set(tag.key, slot);
     placed.push(best);
   }
-  return placed;
+  return placed.slice(taken.length);
 }
 
 function cheapest(places, cost) {

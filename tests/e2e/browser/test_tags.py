@@ -6,7 +6,7 @@ from tests.browser import Tab
 from tests.e2e.browser.scenes import person, start_scene
 
 pytestmark = pytest.mark.timeout(240)
-# Random scenes: tags that overlap, leave the picture, or lie on a mouth while it could be avoided.
+# Random scenes: tags that overlap, leave the picture, hide behind the figures, or lie on a mouth.
 PLACES = """async () => {
   const { placeTags, shared } = await import('/page/tags.js');
   const area = { x: 0, y: 0, width: 800, height: 600 };
@@ -20,10 +20,12 @@ PLACES = """async () => {
       const mouth = { x: box.x + 0.3 * side, y: box.y + 0.68 * side, width: 0.4 * side, height: 0.24 * side };
       return { key, box, mouth, width: 90 + 60 * random(), height: 26 };
     });
-    const places = placeTags(tags, area);
+    const figures = { x: 8, y: 560, width: 300, height: 32 };
+    const places = placeTags(tags, area, new Map(), [figures]);
     places.forEach((one, index) => {
       const inside = one.x >= 0 && one.y >= 0 && one.x + one.width < 800.01 && one.y + one.height < 600.01;
       if (!inside) bad.push([scene, 'outside']);
+      if (shared(one, figures)) bad.push([scene, 'figures']);
       if (tags.some(({ mouth }) => shared(one, mouth))) bad.push([scene, 'mouth']);
       if (places.slice(0, index).some((other) => shared(one, other))) bad.push([scene, 'tags']);
     });
