@@ -6,6 +6,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -102,6 +103,7 @@ def _png(width: int, height: int, data: bytes, *extra: bytes, depth: int = 1, co
     return b"".join(parts)
 
 
+@cache
 def _zeros(count: int) -> bytes:
     packer = zlib.compressobj(9)
     parts = [packer.compress(bytes(1 << 20)) for _ in range(count >> 20)]
