@@ -29,15 +29,6 @@ class NotReady(LabelingError):
     """The cluster or one of its machines cannot run the task; the message says what to change."""
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
-    """Task of the driver: options, number of the run, and settings."""
-
-    options: LabelOptions
-    run: str
-    settings: Settings
-
-
 @contextlib.contextmanager
 def connected(address: str | None, workers: int) -> Iterator[Any]:
     """Connect Ray to a cluster, or to a local one that ends with the block. Raises: NotReady."""
@@ -102,84 +93,84 @@ def last_line(error: Exception) -> str:
     return lines[-1] if lines else type(error).__name__
 
 
-def actors(ray: Any, task: Task) -> int:
-    """Number of workers: as requested, or the number of cores."""
-    return task.options.workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A connected cluster and its task: options, settings and number of the run; `ray` is the module."""
+
+    ray: Any
+    options: LabelOptions
+    settings: Settings
+    run: str
+
+    @property
+    def actors(self) -> int:
+        """Number of workers: as requested, or the number of cores."""
+        return self.options.workers or max(1, int(self.ray.cluster_resources().get("CPU", 1)))
+
+    @property
+    def gpu_share(self) -> float:
+        """Share of a GPU for each actor: 0 unless the device is `cuda`. Raises: NotReady."""
+        if self.settings.device != "cuda":
+            return 0.0
+        gpus = self.ray.cluster_resources().get("GPU", 0)
+        if not gpus:
+            raise NotReady("--engine ray --device cuda: no machine of the cluster has a GPU. Choose --device cpu.")
+        return 1.0 / max(1, math.ceil(self.actors / float(gpus)))
+
+    def facts(self) -> dict[str, str]:
+        """Facts of the run, after a check that every machine has the same facts and folders. Raises: NotReady."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        ray, share = self.ray, self.gpu_share
+        # the first input of the command line, which every machine must be able to read
+        first = next((name for name in self.options.inputs if is_url(name) or os.path.lexists(name)), None)
+        first = os.path.abspath(first) if first and not is_url(first) else first
+        ask = ray.remote(num_cpus=1, num_gpus=share, max_retries=0)(machine_facts)
+        nodes = [
+            node
+            for node in ray.nodes()
+            if node["Alive"] and node["Resources"].get("CPU", 0) >= 1 and node["Resources"].get("GPU", 0) >= share
+        ]
+        strategies = (NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in nodes)
+        replies = [
+            ask.options(scheduling_strategy=strategy).remote(self.settings, str(self.options.out), self.run, first)
+            for strategy in strategies
+        ]
+        if not replies:
+            raise NotReady("--engine ray: no machine of the cluster has a free core.")
+        by_machine: dict[str, dict[str, str]] = {}
+        for node, reply in zip(nodes, replies, strict=True):
+            machine = str(node["NodeManagerAddress"])
+            try:
+                by_machine[machine] = ray.get(reply, timeout=_FACTS_S)
+            except ray.exceptions.RayError as error:
+                raise NotReady(
+                    f"machine {machine} cannot label: {last_line(error)}. It needs this version of Mien, Ray and "
+                    "pyarrow."
+                ) from error
+        return agreed(same_precision(by_machine))
 
 
-def gpu_share(ray: Any, task: Task) -> float:
-    """Share of a GPU for each actor: 0 unless the device is `cuda`.
-
-    Raises: NotReady.
-    """
-    if task.settings.device != "cuda":
-        return 0.0
-    gpus = ray.cluster_resources().get("GPU", 0)
-    if not gpus:
-        raise NotReady("--engine ray --device cuda: no machine of the cluster has a GPU. Choose --device cpu.")
-    return 1.0 / max(1, math.ceil(actors(ray, task) / float(gpus)))
-
-
-def cluster_facts(ray: Any, task: Task, share: float) -> dict[str, str]:
-    """Facts of the run, after a check that every machine has the same facts and folders. Raises: NotReady."""
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    needs = {"CPU": 1.0} | ({"GPU": share} if share else {})
-    nodes = [
-        node
-        for node in ray.nodes()
-        if node["Alive"] and all(node["Resources"].get(name, 0) >= amount for name, amount in needs.items())
-    ]
-    ask = ray.remote(num_cpus=1, num_gpus=share, max_retries=0)(machine_facts)
-    first = _first_path(task)
-    replies = [
-        ask.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote(
-            task.settings, str(task.options.out), task.run, first
-        )
-        for node in nodes
-    ]
-    if not replies:
-        raise NotReady("--engine ray: no machine of the cluster has a free core.")
-    found: dict[str, dict[str, str]] = {}
-    for node, reply in zip(nodes, replies, strict=True):
-        machine = str(node["NodeManagerAddress"])
-        try:
-            found[machine] = ray.get(reply, timeout=_FACTS_S)
-        except ray.exceptions.RayError as error:
-            raise NotReady(
-                f"machine {machine} cannot label: {last_line(error)}. It needs this version of Mien, Ray and pyarrow."
-            ) from error
-    return agreed(same_precision(found))
-
-
-def same_precision(found: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
+def same_precision(by_machine: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
     """Facts of each machine, with fp32 for all if only some CPUs are faster with int8."""
-    if {facts.get("precision") for facts in found.values()} != {"fp32", "int8"}:
-        return found
-    return {machine: facts | {"precision": "fp32"} for machine, facts in found.items()}
+    if {facts.get("precision") for facts in by_machine.values()} != {"fp32", "int8"}:
+        return by_machine
+    return {machine: facts | {"precision": "fp32"} for machine, facts in by_machine.items()}
 
 
-def agreed(found: dict[str, dict[str, str]]) -> dict[str, str]:
+def agreed(by_machine: dict[str, dict[str, str]]) -> dict[str, str]:
     """Facts of all machines. Raises: NotReady, naming a machine that differs or has a problem."""
-    (first, facts), *others = found.items()
-    for machine, own in found.items():
+    first, facts = next(iter(by_machine.items()))
+    for machine, own in by_machine.items():
         if "problem" in own:
             raise NotReady(f"machine {machine}: {own['problem']}")
-    for machine, own in others:
-        different = [
-            f"{name} {own.get(name)} instead of {facts[name]}" for name in facts if own.get(name) != facts[name]
-        ]
-        if different:
+    for machine, own in by_machine.items():
+        unequal = (name for name in facts if own.get(name) != facts[name])
+        if different := [f"{name} {own.get(name)} instead of {facts[name]}" for name in unequal]:
             raise NotReady(
                 f"machine {machine} differs from {first}: {', '.join(different)}. All machines need the same."
             )
     return facts
-
-
-def _first_path(task: Task) -> str | None:
-    """First input of the command line, which every machine must be able to read."""
-    given = next((name for name in task.options.inputs if is_url(name) or os.path.lexists(name)), None)
-    return given if given is None or is_url(given) else os.path.abspath(given)
 
 
 def machine_facts(settings: Settings, out: str, run: str, first: str | None) -> dict[str, str]:

@@ -13,7 +13,7 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from mien.app.labeling.engine import BATCH
 from mien.app.labeling.facts import resumed
@@ -31,7 +31,7 @@ from mien.app.labeling.options import RAY_OUTPUTS, LabelOptions
 from mien.app.labeling.progress import Reporter, counted
 from mien.app.labeling.ray import earlier
 from mien.app.labeling.ray.actor import Labeler
-from mien.app.labeling.ray.cluster import Task, actors, cluster_facts, connected, gpu_share
+from mien.app.labeling.ray.cluster import Cluster, connected
 from mien.app.labeling.ray.ledger import Ledger
 from mien.app.labeling.ray.partitions import Partition, begin_run, drop_plans, read_partition, write_plan
 from mien.app.labeling.scan import scan
@@ -80,11 +80,10 @@ def label_on_ray(
         ledger = Ledger(out)
         try:
             ledger.add(scan(options, ledger.had_inputs), report.scanned)
-            task = Task(options, begin_run(out), settings)
-            signals = signals or Interrupts()
+            run, signals = begin_run(out), signals or Interrupts()
             # Ray installs its own handler of signals when it starts
             with connected(options.ray_address, options.workers) as ray, signals.installed():
-                _label(ray, ledger, task, report, outcome)
+                _label(Cluster(ray, options, settings, run), ledger, report, outcome)
         except Stopped as stop:
             outcome.stopped = stop.name
         finally:
@@ -96,26 +95,26 @@ def label_on_ray(
     return outcome
 
 
-def _label(ray: Any, ledger: Ledger, task: Task, report: Reporter, outcome: Outcome) -> None:
-    out, share = task.options.out, gpu_share(ray, task)
-    facts = {} if task.options.new_run else ledger.earlier_facts()
-    outcome.accuracy = accuracy_by_reason(read_manifest(artifact_dir(task.settings.model)))
-    task = replace(task, settings=resumed(task.settings, facts))
-    outcome.facts = cluster_facts(ray, task, share)
-    task = replace(task, settings=resumed(task.settings, outcome.facts))
+def _label(cluster: Cluster, ledger: Ledger, report: Reporter, outcome: Outcome) -> None:
+    options, out = cluster.options, cluster.options.out
+    facts = {} if options.new_run else ledger.earlier_facts()
+    outcome.accuracy = accuracy_by_reason(read_manifest(artifact_dir(cluster.settings.model)))
+    cluster = replace(cluster, settings=resumed(cluster.settings, facts))
+    outcome.facts = cluster.facts()
+    cluster = replace(cluster, settings=resumed(cluster.settings, outcome.facts))
     for folder in (LABELS_DIR, FILES_DIR):
         (out / folder).mkdir(exist_ok=True)
-    if aside := ledger.settle(outcome.facts, new_run=task.options.new_run):
+    if aside := ledger.settle(outcome.facts, new_run=options.new_run):
         report.say(f"Starting a new run. The partitions of the earlier run are kept in {aside}.")
     outcome.total, outcome.before = ledger.counts()
     if outcome.before:
         report.say(f"Resuming: {outcome.before:,} of {counted(outcome.total, 'file')} already labeled.")
-    size = task.options.partition_files or PARTITION
-    keys = [write_plan(out, group, outcome.facts) for group in ledger.missing(size)]
+    groups = ledger.missing(options.partition_files or PARTITION)
+    keys = [write_plan(out, group, outcome.facts) for group in groups]
     report.start(outcome.total, outcome.before)
     began = time.perf_counter()
-    outcome.workers = max(1, min(len(keys), actors(ray, task)))
-    for partition in _labeled(ray, task, keys, outcome, share):
+    outcome.workers = max(1, min(len(keys), cluster.actors))
+    for partition in _labeled(cluster, keys, outcome):
         outcome.new += sum(partition.statuses.values()) - partition.reused
         outcome.reused += partition.reused
         for stage, seconds in partition.seconds.items():
@@ -132,34 +131,35 @@ def _label(ray: Any, ledger: Ledger, task: Task, report: Reporter, outcome: Outc
     earlier.drop(out)
 
 
-def _labeled(ray: Any, task: Task, keys: list[str], outcome: Outcome, share: float) -> Iterator[Partition]:
+def _labeled(cluster: Cluster, keys: list[str], outcome: Outcome) -> Iterator[Partition]:
     """Committed partitions, in any order. Raises: the error of a worker."""
     if not keys:
         return
-    rows = ray.data.from_items([{"key": key} for key in keys], override_num_blocks=min(len(keys), _MAX_BLOCKS))
+    data = cluster.ray.data
+    rows = data.from_items([{"key": key} for key in keys], override_num_blocks=min(len(keys), _MAX_BLOCKS))
     done = rows.map_batches(
         Labeler,
         fn_constructor_kwargs={
-            "settings": task.settings,
-            "options": task.options,
-            "run": task.run,
+            "settings": cluster.settings,
+            "options": cluster.options,
+            "run": cluster.run,
             "facts": outcome.facts,
         },
         batch_size=1,
         batch_format="numpy",
-        compute=ray.data.ActorPoolStrategy(min_size=1, max_size=outcome.workers, initial_size=outcome.workers),
+        compute=data.ActorPoolStrategy(min_size=1, max_size=outcome.workers, initial_size=outcome.workers),
         num_cpus=1,
-        num_gpus=share or None,
+        num_gpus=cluster.gpu_share or None,
     )
     for batch in done.iter_batches(batch_size=None, batch_format="numpy", prefetch_batches=0):
         for key, error in zip(batch["key"], batch["error"], strict=True):
             if error:
                 kind, message = json.loads(str(error))
                 raise (DiskFull if kind == "DiskFull" else LabelingError)(message)
-            partition = read_partition(task.options.out, str(key))
+            partition = read_partition(cluster.options.out, str(key))
             if partition is None:
                 raise LabelingError(
                     f"partition {key} was committed, but the driver cannot find it. Do all machines share the folder "
-                    f"{task.options.out}?"
+                    f"{cluster.options.out}?"
                 )
             yield partition
