@@ -32,7 +32,7 @@ def row(folder: Path, *, threads: int | None) -> list[str]:
     first = manifest.metrics[0] if manifest.metrics else None
     return [
         f"[{manifest.name}](../models/artifacts/{manifest.name}/card.md)",
-        f"`{recipe.get('name', '')}`",
+        ", ".join(f"`{member['name']}`" for member in recipe.get("members", [recipe]) if "name" in member),
         ", ".join(manifest.learned_from) or "not recorded",
         interval(first.accuracy, 1) if first else "not measured",
         interval(first.mean_class_accuracy, 1) if first else "not measured",

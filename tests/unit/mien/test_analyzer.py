@@ -40,6 +40,12 @@ def test_a_path_bytes_and_pixels_of_one_photo_give_the_same_face(analyzer: Analy
     assert (from_pixels.label, from_pixels.box) == (from_path.label, from_path.box)
 
 
+@pytest.mark.parametrize("model", ["fast", "accurate"])
+def test_each_released_model_recognizes_a_smile(model: str) -> None:
+    faces = Analyzer(model=model, device="cpu", detector="builtin").analyze(sample_photo())
+    assert [(face.label, face.reasons) for face in faces] == [("happiness", ())]
+
+
 def test_faces_equal_those_of_the_pipeline(analyzer: Analyzer, artifact: Path) -> None:
     (face,) = analyzer.analyze(sample_photo())
     settings = load_settings(model=artifact, device="cpu", detector="builtin")

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from mien.models.manifest import load_artifact
-from tools.model_zoo import main
+from mien.models.manifest import artifact_dir, load_artifact
+from tools.model_zoo import main, row
 
 
 def test_each_artifact_is_a_row_with_its_metrics(artifact: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -16,3 +16,7 @@ def test_each_artifact_is_a_row_with_its_metrics(artifact: Path, capsys: pytest.
     assert f"[{manifest.name}]" in rows[0]
     assert f"{manifest.parameters / 1e6:.1f} M" in rows[0]
     assert float(rows[0].split("|")[-2]) > 0
+
+
+def test_a_mean_of_networks_names_the_recipe_of_each() -> None:
+    assert "`ferplus_hybrid_tiny_3`, `ferplus_teacher_mobilefacenet`" in row(artifact_dir("accurate"), threads=None)
