@@ -129,7 +129,7 @@ def _lines(outcome: Outcome, faces: int) -> Iterator[str | Text]:
     for reason in REASONS:
         if count := outcome.reasons.get(reason):
             right = outcome.accuracy.get(reason)
-            known = "" if right is None else f"; their labels are right about {right:.0%} of the time"
+            known = "" if right is None else f"; such labels are right about {right:.0%} of the time"
             yield f"{count:,} of {counted(faces, 'face')} {'is' if count == 1 else 'are'} {reason}{known}"
     if facts:
         yield f"detector {facts['detector']}, model {facts['model']} in {facts['precision']} on {facts['provider']}"

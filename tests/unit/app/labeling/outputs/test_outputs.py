@@ -174,7 +174,7 @@ def test_the_report_links_photos_and_counts_like_the_terminal(finished: Labeled)
     for words in ("faces in", "images;", "without a face", "with an error", "file skipped"):
         (count,) = re.findall(rf"([\d,]+) {words}", said)
         assert tiles[words.removesuffix(" in").removesuffix(";")] == count, words
-    assert "7 of 7 faces are small; their labels are right about 71% of the time" in " ".join(said.split())
+    assert "7 of 7 faces are small; such labels are right about 71% of the time" in " ".join(said.split())
     assert "<option value=small>small (7)" in page
     assert all("small" in card["reasons"] for card in data["faces"])
     for label, count in finished.outcome.labels.items():
