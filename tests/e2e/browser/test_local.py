@@ -298,7 +298,9 @@ def test_between_searches_a_moving_face_is_followed_as_a_search_would_find_it(op
         for name, point in one[0]["landmarks"].items():
             assert abs(point["x"] - other[0]["landmarks"][name]["x"]) < 0.1 * width, "else the crop differs"
         assert one[0]["label"] == other[0]["label"]
-    assert followed[-1] == [face | {"descriptor": 192} for face in searched[-1]], "a face at a jump is searched at once"
+    for one, other in zip(searched[-1], followed[-1], strict=True):  # the label may be that of a moment ago
+        assert (one["box"], one["landmarks"]) == (other["box"], other["landmarks"]), "after a jump, all is searched"
+        assert other["descriptor"] == 192
 
 
 # Faces of 12 frames in which a photo moves and then jumps, as searched and as followed, and the number of searches.
