@@ -1,5 +1,6 @@
 """Atomic commits of partitions, tested without a cluster."""
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -37,13 +38,11 @@ def settled(
     out: Path, sources: list[Input], facts: dict[str, str] = FACTS, *, new_run: bool = False
 ) -> tuple[tuple[int, int], list[str]]:
     """Numbers of inputs and of labeled ones, and the names of unlabeled inputs."""
-    ledger = Ledger(out)
-    ledger.add(sources, lambda _count: None)
-    ledger.settle(facts, new_run=new_run)
-    missing = [one.name for group in ledger.missing(2) for one in group]
-    counts = ledger.counts()
-    ledger.close()
-    return counts, missing
+    with closing(Ledger(out)) as ledger:
+        ledger.add(sources, lambda _count: None)
+        ledger.settle(facts, new_run=new_run)
+        missing = [one.name for group in ledger.missing(2) for one in group]
+        return ledger.counts(), missing
 
 
 @pytest.fixture
