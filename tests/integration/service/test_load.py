@@ -53,10 +53,10 @@ class Overload:
     recovered_s: float
 
 
-def _overload(serve: Serve, seconds: float) -> Overload:
+def _overload(serve: Serve, seconds: float, *, times: float) -> Overload:
     server = serve(max_queue=QUEUE, max_per_client=0, max_wait_s=0.8)
     capacity = _capacity(server, 60)
-    rate = 10 * capacity
+    rate = times * capacity
     with _watched(server) as depths:
         outcomes = asyncio.run(open_loop(server.address, REQUESTS, count=int(rate * seconds), rate=rate))
     ended = time.monotonic()
@@ -116,16 +116,16 @@ def _check_bounded(result: Overload) -> None:
 @pytest.mark.slow
 def test_ten_times_overload_is_rejected_and_not_queued(serve: Serve) -> None:
     """The long form also checks the latency, on an idle machine."""
-    result = _overload(serve, 3)
+    result = _overload(serve, 3, times=10)
     _check_bounded(result)
     assert result.recovered_s <= 15
 
 
 @pytest.mark.soak
-def test_a_minute_of_ten_times_overload(serve: Serve) -> None:
-    result = _overload(serve, 60)
+def test_a_minute_of_fourfold_overload(serve: Serve) -> None:
+    result = _overload(serve, 60, times=4)  # more than that, a client on the same two cores cannot send
     _check_bounded(result)
-    assert result.sent_per_s > 5 * result.capacity, "the client sent enough to overload the service"
+    assert result.sent_per_s > 3 * result.capacity, "the client sent enough to overload the service"
     assert result.deepest_queue > 0, "the queue is used"
     assert result.p99_ms <= 2000
     assert result.recovered_s <= 5
