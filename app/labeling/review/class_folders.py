@@ -86,6 +86,8 @@ def _clean(work: Path, target: Path) -> None:
 
 def _check(target: Path) -> None:
     """Check that all files of a data set are in its manifest. Raises: ForeignFile."""
+    if target.exists() and not target.is_dir():
+        raise ForeignFile(f"{target} is a file. Choose a new or empty folder.")
     listed = {MANIFEST}
     if (target / MANIFEST).exists():
         with (target / MANIFEST).open(encoding="utf-8", newline="") as file:

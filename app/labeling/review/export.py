@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from mien.app.labeling.files import ForeignFile, LabelingError
+from mien.app.labeling.files import ForeignFile, LabelingError, OutputRefused
 from mien.app.labeling.images import crop_path, encode_png
 from mien.app.labeling.outputs import owned_names
 from mien.app.labeling.progress import counted
@@ -30,12 +30,18 @@ def write_export(out: Path, target: Path, *, everything: bool) -> str:
     Existing crops in `crops/` are used; others are cut from the sources by the same function. Returns: a message for
     the user, which lists what could not be exported. Raises: LabelingError.
     """
-    if target.resolve().parent == out.resolve() and target.name in owned_names(out):
+    folder = target.resolve()  # a link is followed, not replaced
+    if folder.parent == out.resolve() and folder.name in owned_names(out):
         raise ForeignFile(f"{target} is an output of `mien label`. Choose another folder.")
-    target.parent.mkdir(parents=True, exist_ok=True)
+    if Path.cwd().is_relative_to(folder):
+        raise OutputRefused(f"{target} is the current folder or contains it, and would be replaced. Name a new folder.")
     with closing(open_view(out, filtered=False)) as view:
         export = _Export(view, everything=everything)
-        write_class_folders(target, export.crops())
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            write_class_folders(folder, export.crops())
+        except OSError as error:
+            raise OutputRefused(f"cannot write {target}: {error.strerror or error}.") from error
     unmatched = [
         f"{correction.file}{'' if correction.frame < 0 else f', frame {correction.frame}'}: {correction.label}"
         for correction in export.unmatched

@@ -14,7 +14,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from mien.app.inference.detect import Box
-from mien.app.labeling.files import CORRECTIONS, LabelingError
+from mien.app.labeling.files import CORRECTIONS, ForeignFile, LabelingError, OutputRefused
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.progress import Reporter
@@ -128,6 +128,31 @@ def test_reviewed_faces_become_class_folders_that_training_reads(
     }
     write_export(own.out, target, everything=True)
     assert len(Folders(target).samples("train")) == 6
+
+
+def test_an_export_replaces_neither_a_file_nor_a_link_nor_the_current_folder(
+    page: TestClient, own: Labeled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decide(page, "0.jpg", "anger")
+    note, disk, link = tmp_path / "note.txt", tmp_path / "disk", tmp_path / "link"
+    note.write_text("my own", encoding="utf-8")
+    with pytest.raises(ForeignFile, match=r"note\.txt is a file"):
+        write_export(own.out, note, everything=False)
+    with pytest.raises(OutputRefused, match="cannot write"):
+        write_export(own.out, note / "faces", everything=False)
+    assert note.read_text(encoding="utf-8") == "my own"
+    disk.mkdir()
+    link.symlink_to(disk)
+    write_export(own.out, link, everything=False)
+    assert link.is_symlink()
+    assert len(Folders(disk).samples("train")) == 1
+    current = tmp_path / "empty" / "current"
+    current.mkdir(parents=True)
+    monkeypatch.chdir(current)
+    for target in (Path(), Path("..")):
+        with pytest.raises(OutputRefused, match="is the current folder or contains it"):
+            write_export(own.out, target, everything=False)
+    assert not list(current.iterdir())
 
 
 def test_an_export_creates_missing_crops(page: TestClient, own: Labeled, tmp_path: Path) -> None:
