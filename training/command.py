@@ -36,7 +36,7 @@ def exit_code(work: Callable[[], None]) -> int:
     logging.basicConfig(level=level, format="%(message)s", handlers=[RichHandler(show_path=False)])
     try:
         work()
-    except MienError as error:
+    except (MienError, OSError) as error:  # of the system: a full disk, no permission
         logger.error("%s", error)
         return 1
     except KeyboardInterrupt:

@@ -3,13 +3,17 @@
 import json
 import platform
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import cv2
+import filelock
 import torch
 import yaml
+from pydantic import BaseModel
 from torch import nn
 
 from mien.data.atomic import write_atomic
@@ -23,6 +27,7 @@ RECIPE_NAME: Final = "recipe.yaml"
 METRICS_NAME: Final = "metrics.jsonl"
 FACTS_NAME: Final = "run.json"
 R = TypeVar("R", bound=RunRecipe)
+_SHOWN_CHARACTERS: Final = 60
 _LIBRARIES: Final = ("timm", "albumentations", "numpy")
 
 
@@ -59,7 +64,8 @@ def check_run(folder: Path, recipe: RunRecipe, data: dict[str, str]) -> None:
         except RecipeError:
             started_as = None
         if started_as is None or started_as.model_copy(update={"runtime": recipe.runtime}) != recipe:
-            raise RunError(f"{folder} contains a run of another recipe: choose another --out, or remove it")
+            keys = "" if started_as is None else f" ({', '.join(_differences(started_as, recipe))})"
+            raise RunError(f"{folder} contains a run of another recipe{keys}: choose another --out, or remove it")
     if checkpoint.exists(folder) and (folder / FACTS_NAME).exists():
         before = read_facts(folder)["data"]
         changed = sorted(name for name in before.keys() | data.keys() if before.get(name) != data.get(name))
@@ -68,6 +74,38 @@ def check_run(folder: Path, recipe: RunRecipe, data: dict[str, str]) -> None:
                 f"{folder}: {', '.join(changed)} changed since the run started. Restore the data to resume, or choose "
                 "another --out to train on the current data."
             )
+
+
+def _differences(before: BaseModel, after: BaseModel, prefix: str = "") -> Iterator[str]:
+    """Keys with different values, except those of `runtime`: `epochs 2, now 3`."""
+    for key in type(after).model_fields:
+        old, new = getattr(before, key), getattr(after, key)
+        if key == "runtime" or old == new:
+            continue
+        if isinstance(old, BaseModel) and isinstance(new, BaseModel):
+            yield from _differences(old, new, f"{prefix}{key}.")
+        else:
+            short = len(f"{old}{new}") < _SHOWN_CHARACTERS
+            yield f"{prefix}{key} {old}, now {new}" if short else f"{prefix}{key}"
+
+
+@contextmanager
+def run_lock(folder: Path) -> Iterator[None]:
+    """Lock a run folder for this process; the system releases the lock even if the process is killed.
+
+    Raises: RunError, if another process trains in the folder.
+    """
+    lock = filelock.FileLock(folder / ".lock", blocking=False)
+    try:
+        lock.acquire()
+    except filelock.Timeout as error:
+        raise RunError(
+            f"{folder}: another process trains in this folder. Wait until it ends, or choose another --out."
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def record_run(folder: Path, recipe: RunRecipe, facts: dict[str, Any]) -> None:

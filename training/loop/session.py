@@ -23,7 +23,7 @@ from mien.training.config import RecipeError, RunRecipe
 from mien.training.loop import checkpoint, parallel
 from mien.training.loop.machine import DTYPES, Machine
 from mien.training.loop.optimizer import build_optimizer, build_scheduler
-from mien.training.loop.run_folder import METRICS_NAME, check_run, record_run
+from mien.training.loop.run_folder import METRICS_NAME, check_run, record_run, run_lock
 from mien.training.loop.sharpness import perturbed_weights
 from mien.training.loop.task import Batch, Task, batch_map
 from mien.training.loop.throughput import (
@@ -92,6 +92,10 @@ class Session:
         if self.step == self.steps * self.task.epochs:
             logger.info("%s: finished", self.out)
             return
+        with run_lock(self.out) if self.world.writes else nullcontext():
+            self._run(facts)
+
+    def _run(self, facts: dict[str, Any]) -> None:
         if self.device.type == "cpu" and self.recipe.runtime.precision == "bf16":
             warn_of_slow_bf16(self.device)
         if self.world.writes:

@@ -15,7 +15,7 @@ from mien.data.errors import MienError
 from mien.models.manifest import default_artifact_dir, sha256_of
 from mien.training.config import Recipe
 from mien.training.loop import checkpoint
-from mien.training.loop.run_folder import METRICS_NAME, RECIPE_NAME, RunError, read_facts
+from mien.training.loop.run_folder import METRICS_NAME, RECIPE_NAME, RunError, read_facts, run_lock
 from mien.training.loop.supervised import Supervised
 from mien.training.train import train
 from tests.integration.training.conftest import Trained
@@ -93,8 +93,17 @@ def test_runs_of_one_recipe_are_equal_and_another_seed_changes_them(trained: Tra
 
 def test_a_folder_with_a_run_of_another_recipe_is_rejected(trained: Trained, tmp_path: Path) -> None:
     out = shutil.copytree(trained.teacher, tmp_path / "run")
-    with pytest.raises(MienError, match="another recipe"):
-        train(trained.teacher_recipe(seed=3), out)
+    with pytest.raises(MienError, match=r"another recipe \(seed 0, now 3, loss.label_smoothing 0\.0, now 0\.1\)"):
+        train(trained.teacher_recipe(seed=3, loss={"label_smoothing": 0.1}), out)
+
+
+def test_a_second_process_is_turned_away_until_the_first_one_ends(trained: Trained, tmp_path: Path) -> None:
+    recipe, out = trained.teacher_recipe(), tmp_path / "run"
+    out.mkdir()
+    with run_lock(out), pytest.raises(RunError, match="another process trains in this folder"):
+        train(recipe, out)
+    assert {path.name for path in out.iterdir()} <= {".lock"}
+    assert losses(train(recipe, out)) == losses(trained.teacher)
 
 
 def test_a_finished_run_is_left_as_it_is_also_one_of_an_earlier_release(trained: Trained, tmp_path: Path) -> None:

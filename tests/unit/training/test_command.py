@@ -1,5 +1,6 @@
 """Command line of trainings: exit status, usage errors and one-line errors."""
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,15 @@ def test_an_invalid_argument_is_explained(command: str, complaint: str, capsys: 
     with pytest.raises(SystemExit):
         parse(name, arguments)
     assert complaint in capsys.readouterr().err
+
+
+def test_an_error_of_the_system_is_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def without_space(_recipe: Recipe, out: Path) -> Path:
+        raise OSError(errno.ENOSPC, "No space left on device", str(out / "metrics.jsonl"))
+
+    path = write_recipe(tmp_path / "recipe.yaml", small_recipe(tmp_path))
+    assert run_command("train", Recipe, without_space, [str(path)]) == 1
+    assert "No space left on device" in caplog.text
 
 
 def test_an_interrupted_training_says_how_to_resume_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
