@@ -25,7 +25,7 @@ def folds_of(reader: Reader, samples: Sequence[Sample], *, folds: int, group_by:
         reader: the open data set.
         samples: samples of one split.
         folds: number of folds.
-        group_by: what must stay in one fold; `photo` is the part of a key before `#`.
+        group_by: what must stay in one fold; `photo` is the attribute of this name, or the part of a key before `#`.
     Raises: DatasetError, if the set does not support the grouping, or has fewer groups than folds.
     """
     groups = _groups(reader, samples, group_by)
@@ -40,7 +40,7 @@ def _groups(reader: Reader, samples: Sequence[Sample], group_by: Grouping) -> li
     if group_by == "none":
         return [sample.key for sample in samples]
     if group_by == "photo":
-        return [sample.key.split("#")[0] for sample in samples]
+        return [sample.attributes.get("photo") or sample.key.split("#")[0] for sample in samples]
     if group_by == "near_duplicates":
         numbers = near_duplicate_groups(thumbnails(reader.image(sample) for sample in samples))
         return [samples[int(number)].key for number in numbers]

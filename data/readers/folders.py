@@ -2,6 +2,7 @@
 
 Class names may have any common spelling (`happy`, `4_Happiness`, a RAF-DB number), and so may split names (`training`,
 `val`). A root without split folders is one split, `all`. Kaggle's copies of FER2013 and AffectNet have this layout.
+The `manifest.csv` of an export of `mien review` tells the photo or video of each face and, in videos, the person.
 
     mien data check folders path/to/faces --option valid_share=0.1 --option ignore=contempt
 """
@@ -9,7 +10,7 @@ Class names may have any common spelling (`happy`, `4_Happiness`, a RAF-DB numbe
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import ClassVar, Final, Literal
 
 from mien.data.contract import EIGHT_LABELS, LABELS, RAF_DB_IDS, UnknownLabel, parse_label
@@ -24,6 +25,7 @@ _SPLITS: Final = {
 }  # fmt: skip
 _IMAGE: Final = re.compile(r"\.(jpe?g|png|webp|bmp|gif|tiff?)$", re.IGNORECASE)
 _ALL: Final = "all"
+_MANIFEST: Final = "manifest.csv"
 _RAF_DB_NUMBERS: Final = frozenset(map(str, RAF_DB_IDS))
 
 
@@ -92,7 +94,23 @@ class Folders(Reader):
         return {**near, **ignored}
 
     def _read_split(self, split: str) -> list[Sample]:
-        return [Sample(key, split, label) for key, label in self._by_split[split].items()]
+        sources = self._sources()
+        return [
+            Sample(key, split, label, attributes=sources.get(PurePosixPath(key).name, {}))
+            for key, label in self._by_split[split].items()
+        ]
+
+    def _sources(self) -> dict[str, dict[str, str]]:
+        """Photo or video of each exported face and, in a video, the person; by file name, which survives a move."""
+        name = self._prefix + _MANIFEST
+        rows = list(self.tree.read_csv(name)) if name in self.tree else []
+        sources = {}
+        for row in rows:
+            if not row.get("image") or not row.get("file"):
+                continue  # of another program
+            person = row.get("name") or (f"{row['file']} {row['person']}" if row.get("person") else "")
+            sources[PurePosixPath(row["image"]).name] = {"photo": row["file"]} | ({"person": person} if person else {})
+        return sources
 
     def _collect(self) -> None:
         images = [name for name in self.tree.names if _IMAGE.search(name) and "/" in name]

@@ -69,6 +69,8 @@ def load_faces(source: DataSource, *, color: Color, cache_dir: Path, labeled: bo
             f"fraction {source.fraction:g}, fold {source.fold}. Increase the fraction, or add faces."
         )
     index = index_sha256(reader, source.split)
+    if source.fold is not None:  # its faces also depend on groups, such as persons, which are not in the index
+        index = hashlib.sha256("\n".join([index, *(sample.key for sample in samples)]).encode()).hexdigest()
     known = [sample.label in reader.labels for sample in samples]
     labels = np.array(
         [reader.labels.index(str(s.label)) if is_known else -1 for s, is_known in zip(samples, known, strict=True)],

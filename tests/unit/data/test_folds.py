@@ -12,7 +12,7 @@ from mien.data.folds import folds_of
 from mien.data.near_duplicates import near_duplicate_groups, thumbnails
 from mien.data.readers.base import open_reader
 from mien.data.tree import DatasetError
-from tests.data_sets import make_expw, make_folders, make_muxspace
+from tests.data_sets import make_expw, make_folders, make_muxspace, write_csv
 
 
 def test_every_class_is_spread_evenly_over_the_folds(tmp_path: Path) -> None:
@@ -33,6 +33,28 @@ def test_the_faces_of_a_photo_or_a_person_stay_in_one_fold(tmp_path: Path) -> No
         groups = [s.attributes["person"] if group_by == "person" else s.key.split("#")[0] for s in samples]
         assert len({(group, int(fold)) for group, fold in zip(groups, folds, strict=True)}) == len(set(groups))
         assert set(folds) == {0, 1, 2}
+
+
+def test_exported_faces_of_a_photo_or_a_person_of_a_video_stay_in_one_fold(tmp_path: Path) -> None:
+    root = make_folders(tmp_path, {"train": {"happiness": 8, "neutral": 8}})
+    rows: list[tuple[object, ...]] = [
+        ("image", "label", "predicted", "reviewed", "file", "frame", "face", "person", "name")
+    ]
+    for number in range(8):  # eight frames with the same two people, whose expressions differ
+        for person, label in enumerate(("happiness", "neutral"), start=1):
+            image = f"train/{label}/train{number:03}.png"
+            moved = (root / image).rename(root / f"train/{label}/{label}{number:03}.png")
+            where = (f"video_{number // 2}.mp4", number, person - 1, person, "Anna" if person == 1 else "")
+            rows.append((moved.relative_to(root).as_posix(), label, label, "true", *where))
+    write_csv(root / "manifest.csv", rows)
+    (root / "train/happiness/happiness000.png").rename(root / "train/neutral/happiness000.png")  # by hand
+    reader = open_reader("folders", root)
+    samples = reader.samples("train")
+    for group_by, groups in (("photo", 4), ("person", 5)):
+        folds = folds_of(reader, samples, folds=2, group_by=group_by)
+        in_folds = {(s.attributes[group_by], int(fold)) for s, fold in zip(samples, folds, strict=True)}
+        assert len(in_folds) == groups
+        assert set(folds) == {0, 1}
 
 
 def test_a_set_without_persons_suggests_other_groups(tmp_path: Path) -> None:
