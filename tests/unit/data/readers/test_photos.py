@@ -34,6 +34,19 @@ def test_small_and_doubtful_faces_and_empty_photos_are_left_out_and_counted(tmp_
     assert small.left_out("train") == {"smaller than 100 px": 3, "no face": 1}
 
 
+def test_faces_in_videos_and_archives_are_left_out_and_counted(tmp_path: Path) -> None:
+    table = make_photos(tmp_path) / "labels.csv"
+    head, first, *others = table.read_text(encoding="utf-8").splitlines()
+    (tmp_path / "more.tar").write_bytes(b"an archive")
+    (tmp_path / "clip.mp4").write_bytes(b"a video")
+    lines = [f"{head},frame", f"{first},", f"{others[0].replace('001.png', 'clip.mp4')},0"]
+    lines += [f"{others[1].replace('002.png', 'clip.mp4')},5", f"{others[2].replace('003.png', 'more.tar/a/003.png')},"]
+    table.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    reader = open_reader("photos", tmp_path)
+    assert [sample.key for sample in reader.samples("train")] == ["000.png#000"]
+    assert reader.left_out("train") == {"in a video or a TIFF with several pages": 2, "in an archive": 1}
+
+
 def test_a_broken_line_is_named(tmp_path: Path) -> None:
     table = make_photos(tmp_path) / "labels.csv"
     table.write_text(table.read_text(encoding="utf-8").replace("0.95", "sure"), encoding="utf-8")
