@@ -132,7 +132,7 @@ def _count_problems(report: Report) -> Iterator[str]:
 def _compare_pixels(report: Report, checked: list[_Checked], *, can_exclude: bool) -> None:
     first: dict[str, Sample] = {}
     across: dict[tuple[str, str], list[Sample]] = {}
-    within: dict[str, list[Sample]] = {}
+    within: dict[str, list[tuple[Sample, Sample]]] = {}
     for image in checked:
         if image.pixels is None:
             continue
@@ -140,10 +140,13 @@ def _compare_pixels(report: Report, checked: list[_Checked], *, can_exclude: boo
         if earlier.split != image.sample.split:
             across.setdefault((image.sample.split, earlier.split), []).append(image.sample)
         elif earlier is not image.sample:
-            within.setdefault(earlier.split, []).append(image.sample)
+            within.setdefault(earlier.split, []).append((image.sample, earlier))
     for (split, other), samples in across.items():
         problem = f"{split}: {len(samples)} images have the same pixels as an image of {other}: {_listed(samples)}"
         advice = f". Use the option exclude_near_duplicates_of={split} to leave them out of {other}"
         report.problems.append(problem + (advice if can_exclude else ""))
-    for split, samples in within.items():
-        report.notes.append(f"{split}: {len(samples)} images have the same pixels as another image of {split}")
+    for split, pairs in within.items():
+        note = f"{split}: {len(pairs)} images have the same pixels as another image of {split}"
+        relabeled = [sample for sample, earlier in pairs if sample.label != earlier.label]
+        listed = f", {len(relabeled)} of them with another label: {_listed(relabeled)}" if relabeled else ""
+        report.notes.append(note + listed)

@@ -134,7 +134,7 @@ class RafDb(RafDbReader):
         return self._path_by_name.get(PurePosixPath(sample.key).name, sample.key)
 
     def _read_labels(self, name: str) -> dict[str, str]:
-        labels = {}
+        labels: dict[str, str] = {}
         for line, text in enumerate(self.tree.read_text(name).splitlines(), start=1):
             if not text.strip():
                 continue
@@ -142,7 +142,9 @@ class RafDb(RafDbReader):
             label = RAF_DB_IDS.get(int(number)) if number.strip().isdecimal() else None
             if label is None or not file.startswith(("train_", "test_")):
                 raise self.error(f"{name} line {line}: expected `train_00001.jpg 1` to 7, got {text!r}")
-            labels[PurePosixPath(file).stem] = label
+            image = PurePosixPath(file).stem
+            if labels.setdefault(image, label) != label:
+                raise self.error(f"{name} line {line}: {file} is {label} here, but {labels[image]} in an earlier line")
         return labels
 
     def _read_split(self, split: str) -> list[Sample]:

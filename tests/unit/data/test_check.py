@@ -70,6 +70,19 @@ def test_images_in_two_splits_are_found_by_their_pixels(whole: Path) -> None:
     assert report.notes == ["train: 1 images have the same pixels as another image of train"]
 
 
+def test_copies_of_an_image_with_another_label_are_named(tmp_path: Path) -> None:
+    root = make_folders(tmp_path, {"": dict.fromkeys(LABELS, 3)})
+    for target in ("happiness/copy.png", "anger/copy.png"):
+        shutil.copy(root / "happiness" / "000.png", root / target)
+    report = _report(open_reader("folders", root))
+    assert report.notes == [
+        (
+            "all: 2 images have the same pixels as another image of all, 2 of them with another label: "
+            "happiness/000.png, happiness/copy.png"
+        )
+    ]
+
+
 def test_duplicates_across_splits_can_be_excluded(tmp_path: Path) -> None:
     root = make_ferplus(tmp_path)
     shutil.copy(root / "FER2013Train" / "fer0000000.png", root / "FER2013Valid" / "fer0000014.png")

@@ -102,6 +102,16 @@ def test_a_label_out_of_range_is_named_with_its_line(tmp_path: Path, line: str) 
         open_reader("raf_db", root)
 
 
+def test_two_labels_of_one_image_are_rejected(tmp_path: Path) -> None:
+    root = make_raf_db(tmp_path, {"fear": 1}, {}, originals=False)
+    labels = root / "EmoLabel" / "list_patition_label.txt"
+    labels.write_text("train_00001.jpg 2\ntrain_00001.jpg 2\n", encoding="utf-8")
+    assert [sample.label for sample in open_reader("raf_db", root).samples("train")] == ["fear"]
+    labels.write_text("train_00001.jpg 2\ntrain_00001.jpg 5\n", encoding="utf-8")
+    with pytest.raises(DatasetError, match=r"line 2: train_00001.jpg is sadness here, but fear in an earlier line"):
+        open_reader("raf_db", root)
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [("1 2 3", "found 3 numbers"), ("1 " * 10 + "0 7 0", "race 7: expected 0 to 2"), ("a b", "could not convert")],
