@@ -184,7 +184,7 @@ def options_of(manifest: Manifest, kind: str, split: str) -> dict[str, Any]:
     data = recipe.get("data", {})
     sources = [source for source in (*data.get("train", []), data.get("valid", {})) if source.get("kind") == kind]
     chosen: dict[str, Any] = next((source for source in sources if source["split"] == split), next(iter(sources), {}))
-    known = inspect.signature(readers()[kind]).parameters
+    known = inspect.signature(readers()[kind]).parameters if sources else {}
     return {name: value for name, value in chosen.get("options", {}).items() if name in known}
 
 
@@ -248,7 +248,7 @@ def main(arguments: list[str] | None = None) -> int:
     logging.basicConfig(level=logging.ERROR)
     try:
         comparison = run(chosen.artifact, *chosen.data, out=chosen.out, rounds=chosen.rounds)
-    except (MienError, FileExistsError) as error:
+    except (MienError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     failed = "; ".join(comparison.obstacles()) or "all met"

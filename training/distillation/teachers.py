@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from mien.data.contract import Array, contract_id
 from mien.models.manifest import MANIFEST_NAME, ArtifactError
 from mien.models.network import FaceNetwork, Head, select_head
-from mien.training.config import DistillationConfig
+from mien.training.config import DistillationConfig, RecipeError
 from mien.training.loop.batches import JoinedFaces, cache_file
 from mien.training.loop.machine import Machine
 from mien.training.loop.run_folder import RunError, load_best
@@ -24,23 +24,29 @@ _BATCH = 256
 class Teachers(nn.Module):
     """One or several frozen teachers; an ensemble returns the log of the mean probability.
 
-    Raises: RunError, CheckpointError, if a teacher is missing or damaged, or has other labels or another contract.
+    Raises: RunError, CheckpointError, if a teacher is missing or damaged, or has other labels or another contract;
+        RecipeError, if they have different classes.
     """
 
     def __init__(self, config: DistillationConfig) -> None:
         super().__init__()
         self.members = nn.ModuleList()
+        classes: dict[Path, int] = {}
         for folder in config.teachers:
             if (folder / MANIFEST_NAME).exists():
                 try:
                     network, manifest = load_network(folder)
                 except ArtifactError as error:
                     raise RunError(f"distillation.teachers {folder}: {error}") from error
-                head, self.num_classes = manifest.head, len(manifest.labels)
+                head, classes[folder] = manifest.head, len(manifest.labels)
             else:
                 network, state = load_best(folder)
-                head, self.num_classes = state.get("head", "class"), len(state["labels"])
+                head, classes[folder] = state.get("head", "class"), len(state["labels"])
             self.members.append(_Member(network, head))
+        if len(set(classes.values())) > 1:
+            listed = ", ".join(f"{folder} {count}" for folder, count in classes.items())
+            raise RecipeError(f"distillation.teachers have different numbers of classes: {listed}")
+        self.num_classes = next(iter(classes.values()))
         self.requires_grad_(False)
 
     def forward(self, crops: Tensor) -> Tensor:  # (B, 112, 112, C) uint8

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +18,10 @@ from mien.app.main import create_app
 from mien.app.settings import Settings
 from mien.data.command import app as data_app
 from mien.data.contract import EIGHT_LABELS
-from mien.models.manifest import load_artifact
+from mien.models.manifest import default_artifact_dir, load_artifact
 from mien.training.compare import main as compare
-from mien.training.config import RecipeError
+from mien.training.config import DistillationConfig, RecipeError
+from mien.training.distillation.teachers import Teachers
 from mien.training.evaluate import evaluate
 from mien.training.report.command import main as report
 from mien.training.train import train
@@ -50,6 +52,12 @@ def test_the_artifact_names_eight_labels_and_is_evaluated_and_compared_on_them(
     options = [part for name, value in EIGHT_OPTIONS.items() for part in ("--option", f"{name}={value}")]
     assert compare([str(eight.artifact), str(eight.run), "--data", f"folders={eight.root}", *options]) == 0
     assert "recall, contempt" in capsys.readouterr().out
+
+
+def test_teachers_with_different_classes_are_named(eight: Eight) -> None:
+    teachers = (default_artifact_dir(), eight.artifact)
+    with pytest.raises(RecipeError, match=rf"{re.escape(str(teachers[0]))} 7, {re.escape(str(teachers[1]))} 8"):
+        Teachers(DistillationConfig(mode="soft", teachers=teachers))
 
 
 def test_check_and_report_have_a_row_for_contempt(eight: Eight, tmp_path: Path) -> None:

@@ -57,6 +57,11 @@ def test_a_graph_that_is_slower_or_worse_is_not_released() -> None:
     assert comparison(change=-0.0061).obstacles() == ["mean class accuracy drops by 0.61 points, the limit is 0.5"]
 
 
+def test_an_unknown_data_set_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert quantize.main([str(default_artifact_dir()), "--data", "ferplsu=faces"]) == 1
+    assert "no reader 'ferplsu'" in capsys.readouterr().err
+
+
 def test_a_failed_criterion_leaves_no_file(tmp_path: Path) -> None:
     artifact = tiny_artifact(tmp_path / "tiny.test")
     before = sorted(artifact.iterdir())
