@@ -9,6 +9,7 @@ import asyncio
 import json
 import logging
 import os
+import re
 import shutil
 import sys
 import time
@@ -34,6 +35,7 @@ ENDED: Final = ("done", "failed", "canceled")
 _POLL_S: Final = 0.3
 _MAX_UPLOADS: Final = 4
 _UPLOAD_EXPIRY_S: Final = 3600.0
+_ID: Final = re.compile("[0-9a-f]{12}4[0-9a-f]{19}")  # the hexadecimal digits of a random UUID
 # Exit codes of `mien label`: all is labeled, or some images have errors; stopped, or still running after a kill
 _DONE: Final = (0, 3)
 _AGAIN: Final = (4, 5)
@@ -174,8 +176,12 @@ class Jobs:
         for folder in self._folder.iterdir():
             try:
                 job = self.get(folder.name)
-            except NoSuchJob:  # an upload, or the lock
-                expired = folder.is_dir() and now - folder.stat().st_mtime > _UPLOAD_EXPIRY_S
+            except NoSuchJob:  # an upload, the lock, or a file or folder of others, which is kept
+                expired = (
+                    _ID.fullmatch(folder.name) is not None
+                    and folder.is_dir()
+                    and now - folder.stat().st_mtime > _UPLOAD_EXPIRY_S
+                )
             else:
                 expired = job.ended is not None and now - job.ended > self._settings.job_expiry_s
                 if job.state not in ENDED:
