@@ -55,6 +55,13 @@ def test_an_argument_is_named_as_it_was_given(monkeypatch: pytest.MonkeyPatch) -
         load_settings(min_fac_px=24)
 
 
+@pytest.mark.parametrize("name", ["MODEL", "JOBS_DIR", "MODELS_DIR", "API_KEYS_FILE", "TENSORRT_CACHE"])
+def test_an_empty_variable_is_not_the_current_folder(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setitem(os.environ, f"MIEN_{name}", "")
+    with pytest.raises(SettingsError, match=f"MIEN_{name}='': .*empty"):
+        load_settings()
+
+
 def test_workers_get_an_option_equal_to_its_default_despite_a_variable(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
