@@ -47,6 +47,13 @@ def test_a_value_out_of_range_names_its_variable(monkeypatch: pytest.MonkeyPatch
         load_settings()
 
 
+def test_a_key_in_the_place_of_its_hash_is_not_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(os.environ, "MIEN_API_KEY_SHA256", f"{'ab' * 32},secret")
+    with pytest.raises(SettingsError, match=r"^MIEN_API_KEY_SHA256: expected the SHA-256 of each key") as caught:
+        load_settings()
+    assert "secret" not in str(caught.value)
+
+
 def test_an_argument_is_named_as_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(os.environ, "MIEN_DEVICE", "cuda")
     with pytest.raises(SettingsError, match=r"^device='gpu': .*'cuda' or 'tensorrt'"):
