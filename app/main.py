@@ -15,6 +15,7 @@ from mien.app.inference import tracing
 from mien.app.inference.pipeline import Pipeline, build_pipelines
 from mien.app.service import problems
 from mien.app.service.http_protocol import STATE_KEY, Connections
+from mien.app.service.jobs import create_folder
 from mien.app.service.keys import Keys
 from mien.app.service.memory import return_large_buffers
 from mien.app.service.metrics import Metrics
@@ -39,6 +40,7 @@ def create_app(settings: Settings | None = None, *, pipelines: Mapping[str, Pipe
     Args:
         settings: by default, read from the environment.
         pipelines: open pipelines by model name, the default first; by default, opened from the settings.
+    Raises: SettingsError, if the file of keys or the folder of jobs cannot be used.
     """
     chosen = settings or load_settings()
     app = FastAPI(
@@ -53,6 +55,8 @@ def create_app(settings: Settings | None = None, *, pipelines: Mapping[str, Pipe
         middleware=_middleware(chosen),
     )
     app.state.settings, app.state.pipelines = chosen, pipelines
+    if chosen.jobs_dir is not None:
+        create_folder(chosen.jobs_dir)
     problems.install(app)
     _include_routes(app, chosen)
     expressions.describe_limits(app.openapi(), chosen)

@@ -6,6 +6,7 @@ process of all workers holds the lock and runs one job at a time, at low priorit
 """
 
 import asyncio
+import errno
 import json
 import logging
 import os
@@ -24,7 +25,7 @@ from typing import Final, Literal
 
 import filelock
 
-from mien.app.errors import NoSuchJob, QueueFull
+from mien.app.errors import NoSuchJob, QueueFull, SettingsError
 from mien.app.labeling.records import Result
 from mien.app.labeling.view import NoJournal, View, open_view
 from mien.app.settings import Settings, environment
@@ -67,13 +68,22 @@ def _read(path: Path, _version: tuple[int, int]) -> Job:
     return Job(**json.loads(path.read_text(encoding="utf-8")))
 
 
+def create_folder(folder: Path) -> None:
+    """Create the folder of jobs, if it is missing. Raises: SettingsError."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(errno.EACCES, "not writable")
+    except OSError as error:
+        raise SettingsError(f"MIEN_JOBS_DIR={folder}: {error.strerror}. Choose a writable folder") from error
+
+
 class Jobs:
     """The jobs of a folder, which all worker processes share."""
 
     def __init__(self, folder: Path, settings: Settings) -> None:
         self._folder, self._settings = folder, settings
         self._uploads = 0
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def begin_upload(self) -> Path:
         """A new folder for the files of a job; `submit` or `discard` it. Raises: QueueFull."""

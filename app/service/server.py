@@ -51,14 +51,18 @@ def run(settings: Settings) -> None:
     options = uvicorn_options(settings)
     logging.config.dictConfig(options["log_config"])  # for log messages while models are opened
     pipelines = build_pipelines(settings)
+    app = create_app(settings, pipelines=pipelines)  # of several workers: checks keys and the folder of jobs
     if settings.workers == 1:
         # uvicorn raises the signal again after a graceful stop; with the default handler that would look like a crash
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-        uvicorn.run(create_app(settings, pipelines=pipelines), **options)
+        uvicorn.run(app, **options)
         return
-    classifier = next(iter(pipelines.values())).classifier
-    _export(with_precision(settings, classifier.precision, classifier.provider))
-    del pipelines, classifier
+    classifiers = [pipeline.classifier for pipeline in pipelines.values()]
+    precision, provider = classifiers[0].precision, classifiers[0].provider
+    # an extra model may have no graph of this precision: then workers measure again
+    shared = all(precision in classifier.manifest.graphs for classifier in classifiers)
+    _export(with_precision(settings, precision, provider) if shared else settings)
+    del app, pipelines, classifiers
     # counters of all workers, without image data; Windows cannot remove those that are still mapped
     with tempfile.TemporaryDirectory(prefix="mien-metrics-", ignore_cleanup_errors=True) as folder:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder

@@ -1,20 +1,48 @@
 """Options of the uvicorn server, and environment of its worker processes."""
 
 import os
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from mien.app.errors import SettingsError
 from mien.app.inference.runtime.sessions import CPU
 from mien.app.service import server
 from mien.app.settings import Settings
 
 
-def test_worker_processes_keep_the_precision_that_their_parent_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    classifier = SimpleNamespace(precision="int8", provider=CPU)
-    monkeypatch.setattr(server, "build_pipelines", lambda _: {"fast": SimpleNamespace(classifier=classifier)})
+@pytest.mark.parametrize(
+    ("graphs", "expected"), [(["fp32", "int8"], "int8"), (["fp32"], None)], ids=["all have it", "one lacks it"]
+)
+def test_worker_processes_keep_the_precision_that_their_parent_measured_if_all_models_have_it(
+    monkeypatch: pytest.MonkeyPatch, graphs: list[str], expected: str | None
+) -> None:
+    def pipeline(precision: str, graphs: list[str]) -> SimpleNamespace:
+        manifest = SimpleNamespace(graphs=graphs)
+        return SimpleNamespace(classifier=SimpleNamespace(precision=precision, provider=CPU, manifest=manifest))
+
+    pipelines = {"fast": pipeline("int8", ["fp32", "int8"]), "mine": pipeline(graphs[-1], graphs)}
+    monkeypatch.setattr(server, "build_pipelines", lambda _: pipelines)
     monkeypatch.setattr(server, "Workers", lambda _, sockets: SimpleNamespace(run=sockets[0].close))
     monkeypatch.setattr(server.logging.config, "dictConfig", lambda _: None)
     monkeypatch.setattr(server.os, "environ", dict(os.environ))
     server.run(Settings(workers=2, port=0))
-    assert server.os.environ["MIEN_PRECISION"] == "int8"
+    assert server.os.environ.get("MIEN_PRECISION") == expected
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("setting", ["jobs_dir", "api_keys_file"])
+def test_a_setting_that_no_worker_could_use_prevents_the_start(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, workers: int, setting: str
+) -> None:
+    def started(*_: object, **__: object) -> None:
+        pytest.fail("started")
+
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(server, "build_pipelines", lambda _: {})
+    monkeypatch.setattr(server, "Workers", started)
+    monkeypatch.setattr(server.uvicorn, "run", started)
+    monkeypatch.setattr(server.logging.config, "dictConfig", lambda _: None)
+    with pytest.raises(SettingsError, match="below"):
+        server.run(Settings(workers=workers, port=0, **{setting: tmp_path / "file" / "below"}))  # type: ignore[arg-type]
