@@ -78,9 +78,9 @@ def _middleware(settings: Settings) -> list[Middleware]:
     cors = Middleware(
         Cors,
         allow_origins=settings.cors_origins,
-        allow_methods=["GET", "POST"],
+        allow_methods=["GET", "POST", *(["DELETE"] if settings.jobs_dir else [])],
         allow_headers=["Authorization", "Content-Type", "X-API-Key", REQUEST_ID],
-        expose_headers=[REQUEST_ID, "Mien-Provider", "Mien-Fallback", "Retry-After"],
+        expose_headers=[REQUEST_ID, "Mien-Provider", "Mien-Fallback", "Retry-After", "Location"],
     )
     open_paths = PROBE_PATHS | {METRICS_PATH} if settings.metrics_without_key else PROBE_PATHS
     return [

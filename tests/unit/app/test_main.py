@@ -2,6 +2,7 @@
 
 import base64
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -246,6 +247,12 @@ def test_a_page_of_a_named_origin_may_send_a_request_id(connect: Connect) -> Non
     asked = {"origin": "https://a.example", "access-control-request-method": "POST"}
     asked["access-control-request-headers"] = "x-request-id, content-type"
     assert connect(cors_origins="https://a.example").options("/v1/expressions", headers=asked).status_code == 200
+
+
+def test_a_page_of_a_named_origin_may_delete_its_jobs(connect: Connect, tmp_path: Path) -> None:
+    asked = {"origin": "https://a.example", "access-control-request-method": "DELETE"}
+    client = connect(cors_origins="https://a.example", jobs_dir=tmp_path)
+    assert client.options("/v1/jobs/1", headers=asked).status_code == 200
 
 
 @pytest.mark.parametrize("origins", ["app.example/", "https://app.example/", "https://a.example,b.example"])
