@@ -3,6 +3,7 @@
 mien doctor
 """
 
+import contextlib
 import importlib.metadata
 import platform
 from collections.abc import Callable
@@ -22,10 +23,10 @@ from mien.data.contract import CROP_PX, contract_id
 from mien.data.errors import MienError
 from mien.models.manifest import (
     ARTIFACTS_DIR,
+    POINTERS,
     ArtifactError,
     artifact_dir,
     classifier_dirs,
-    default_artifact_dir,
     load_artifact,
 )
 
@@ -68,6 +69,9 @@ def examine(overrides: dict[str, Any]) -> bool:
     results.check("detector", lambda: _detector(settings))
     results.check("model", lambda: _model(settings))
     results.check("device", lambda: _device(settings))
+    for model in settings.extra_models:
+        extra = settings.model_copy(update={"model": model})
+        results.check("extra model", lambda extra=extra: f"{_model(extra)}; {_device(extra)}")  # type: ignore[misc]
     return results.passed
 
 
@@ -116,24 +120,27 @@ def _device(settings: Settings) -> str:
 def list_models() -> None:
     """Print the released artifacts, the default marked with *, and the detectors."""
     console = Console()
-    default = _default_name()
+    names = _names()
     folders = classifier_dirs(ARTIFACTS_DIR)
     if not folders:
         console.print(f"no artifacts in {ARTIFACTS_DIR}", highlight=False)
     for folder in folders:
-        mark = "* " if folder.name == default else "  "
-        console.print(f"{mark}{folder.name:<40} {_about(folder)}", highlight=False, markup=False, soft_wrap=True)
+        mark = "* " if folder.name == names.get("fast") else "  "
+        about = ", ".join([name for name, found in names.items() if found == folder.name] + [_about(folder)])
+        console.print(f"{mark}{folder.name:<40} {about}", highlight=False, markup=False, soft_wrap=True)
     settings = load_settings()
     for name in detector_names():
         source = detector_source(name, settings)
         console.print(f"  {'detector ' + name:<40} {source}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _default_name() -> str:
-    try:
-        return default_artifact_dir().name
-    except ArtifactError:
-        return ""
+def _names() -> dict[str, str]:
+    """Folder of each short name in this release, such as fast."""
+    names = {}
+    for name in POINTERS:
+        with contextlib.suppress(ArtifactError):
+            names[name] = artifact_dir(name).name
+    return names
 
 
 def _about(folder: Path) -> str:

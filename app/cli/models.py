@@ -62,13 +62,17 @@ def models_list() -> None:
 
 @models.command("verify")
 def models_verify(
-    folder: Annotated[Path | None, typer.Argument(help="Artifact folder (default: all released artifacts).")] = None,
+    model: Annotated[
+        str | None,
+        typer.Argument(help="Artifact folder, or the name of a model (default: all released artifacts)."),
+    ] = None,
 ) -> None:
     """Verify the hashes of all artifact files and of the detector."""
     with printed_errors():
         from mien.app.cli.checks import verify_models
+        from mien.models.manifest import artifact_dir
 
-        passed = verify_models(folder)
+        passed = verify_models(None if model is None else artifact_dir(model))
     raise typer.Exit(0 if passed else FAILED)
 
 

@@ -79,6 +79,20 @@ def test_doctor_reports_an_invalid_setting() -> None:
     assert "MIEN_DETECTION_THRESHOLD" in done.stdout
 
 
+@pytest.mark.parametrize(("extra", "message"), [("accurat", "not an artifact folder"), ("", "no fp16 graph")])
+def test_doctor_reports_an_extra_model_that_cannot_be_served(artifact: Path, extra: str, message: str) -> None:
+    extra = extra or str(tiny_artifact(artifact.parent / "second.test", precisions=("fp32",)))
+    arguments = ("doctor", "--model", artifact, "--detector", "builtin", "--device", "cpu")
+    done = mien(*arguments, MIEN_EXTRA_MODELS=extra, MIEN_PRECISION="fp16")
+    assert done.exit_code == 1
+    assert message in done.stdout
+
+
+def test_a_model_is_verified_by_its_name() -> None:
+    done = mien("models", "verify", "accurate")
+    assert (done.exit_code, "accurate_112" in done.stdout) == (0, True)
+
+
 def test_verify_reports_a_damaged_artifact(artifact: Path) -> None:
     assert mien("models", "verify", artifact).exit_code == 0
     (artifact / "card.md").write_text("another card")
@@ -97,6 +111,14 @@ def test_models_list_includes_every_detector() -> None:
     assert done.exit_code == 0
     for name in detector_names():
         assert f"detector {name}" in done.stdout
+
+
+def test_models_list_has_the_names_by_which_models_are_selected() -> None:
+    lines = mien("models", "list").stdout.splitlines()
+    (fast,) = (line for line in lines if " fast, " in line)
+    (accurate,) = (line for line in lines if " accurate, " in line)
+    assert fast.startswith("* deit_")
+    assert accurate.startswith("  accurate_")
 
 
 @pytest.mark.parametrize(
