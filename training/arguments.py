@@ -73,7 +73,7 @@ def _training(name: str, description: str) -> Callable[[], Parser]:
 
 def _evaluate() -> Parser:
     parser = _parser("evaluate", "Evaluate a released artifact.")
-    parser.add_argument("--artifact", type=Path, required=True, help="folder with manifest.json")
+    parser.add_argument("--artifact", required=True, help="artifact folder, or the name of a model, such as fast")
     _add_data(parser)
     parser.add_argument("--json", type=Path, help="write all metrics to this file")
     parser.add_argument("--corruptions", action="store_true", help="also measure corrupted faces, balanced prior")

@@ -24,7 +24,7 @@ from mien.data.contract import EIGHT_LABELS, Array, label_index
 from mien.data.errors import MienError
 from mien.data.readers.base import open_reader
 from mien.data.tree import DatasetError
-from mien.models.manifest import Interval, Manifest, Prior, SplitMetrics, load_artifact
+from mien.models.manifest import Interval, Manifest, Prior, SplitMetrics, artifact_dir, load_artifact
 from mien.training import robustness
 from mien.training.arguments import parse
 from mien.training.faces import FaceSet, read_faces
@@ -192,7 +192,8 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = parse("evaluate", arguments)
     kind, root = chosen.data
     try:
-        manifest, evaluations = evaluate(chosen.artifact, kind, root, chosen.split, dict(chosen.option))
+        folder = artifact_dir(chosen.artifact)
+        manifest, evaluations = evaluate(folder, kind, root, chosen.split, dict(chosen.option))
         title = f"{manifest.name} on {kind} {chosen.split}"
         print_evaluations(evaluations, title=title)
         rows: list[robustness.Row] = []
@@ -200,7 +201,7 @@ def main(arguments: list[str] | None = None) -> int:
             faces = read_faces(kind, root, chosen.split, dict(chosen.option))
             if chosen.faces is not None and chosen.faces < len(faces):
                 faces = faces.part(np.sort(np.random.default_rng(0).choice(len(faces), chosen.faces, replace=False)))
-            session = open_graph(chosen.artifact / manifest.graph("fp32").file)
+            session = open_graph(folder / manifest.graph("fp32").file)
             rows = robustness.measure(
                 lambda crops: manifest.probabilities(run_graph(session, crops), "balanced"), faces
             )

@@ -11,7 +11,7 @@ import torch
 from mien.data.contract import LABELS, softmax
 from mien.data.errors import MienError
 from mien.data.readers.folders import Folders
-from mien.models.manifest import load_artifact, sha256_of, split_terms, write_manifest
+from mien.models.manifest import ArtifactError, artifact_dir, load_artifact, sha256_of, split_terms, write_manifest
 from mien.models.network import select_head
 from mien.models.rollout import recorded_attention, rollout
 from mien.training import evaluate, export
@@ -21,6 +21,7 @@ from mien.training.loop.run_folder import load_best, parameters, read_facts
 from mien.training.loop.throughput import TrainingDiverged
 from mien.training.release import graphs
 from mien.training.release.description import finish
+from mien.training.release.weights import load_network
 from mien.training.train import train
 from tests.integration.training.conftest import Trained
 from tests.support_training import drawn_faces, small_recipe
@@ -105,6 +106,16 @@ def test_evaluate_prints_and_writes_all_metrics(
     assert all(words in printed for words in ("mean class accuracy", "coverage at 95 %", "natural, 28 faces"))
     assert evaluate.main([*command[:-1], str(out / "below a file.json")]) == 1
     assert capsys.readouterr().err.startswith("error: ")
+
+
+def test_evaluate_takes_the_name_of_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert evaluate.main(["--artifact", "accurate", "--data", f"folders={tmp_path / 'absent'}"]) == 1
+    assert "absent" in capsys.readouterr().err
+
+
+def test_the_mean_of_several_networks_has_no_weights_to_start_from() -> None:
+    with pytest.raises(ArtifactError, match=r"accurate_112.*averages several"):
+        load_network(artifact_dir("accurate"))
 
 
 def test_a_graph_that_differs_from_torch_is_not_released(
