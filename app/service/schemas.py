@@ -45,7 +45,9 @@ class LabelOptions(KnownFields):
     aligned: bool = Field(False, description="the images are aligned faces of 112x112 pixels: only classify them")
     crops: bool = Field(False, description="return each face, aligned, as PNG in base64")
     annotate: bool = Field(False, description="return each image with its faces drawn in, as JPEG in base64")
-    explain: bool = Field(False, description="return attention maps; 422 if the model has none")
+    explain: bool = Field(
+        False, description="return attention maps, of the first network of a mean; 422 if the model has none"
+    )
 
 
 class EncodedImage(KnownFields):
