@@ -89,7 +89,7 @@ class Journal(View):
     def _prepare(self) -> None:
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=NORMAL")  # a power failure loses at most the last images
-        self._db.executescript(_SCHEMA)
+        self._db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")  # readers find all of its tables, or none
         columns = {row[1] for row in self._db.execute("PRAGMA table_info(faces)")}
         if "reasons" not in columns:  # of an earlier version
             self._db.execute("ALTER TABLE faces ADD COLUMN reasons TEXT NOT NULL DEFAULT ''")

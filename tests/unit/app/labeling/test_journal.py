@@ -1,17 +1,20 @@
-"""Journal: time of a rescan, and journals of earlier versions."""
+"""Journal: time of a rescan, readers of a new journal, and journals of earlier versions."""
 
 import csv
+import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from mien.app.labeling.files import ForeignFile
+from mien.app.labeling.files import STATE_DIR, ForeignFile
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.records import Failure, Input, Result
 from mien.app.labeling.review.class_folders import MANIFEST, write_class_folders
+from mien.app.labeling.view import NoJournal, open_view
 
 COUNT = 5_000
 
@@ -51,6 +54,34 @@ def test_the_first_of_many_equal_files_is_found_without_reading_those_that_vanis
         journal._db.set_progress_handler(count, 10)
         assert journal.first_with_hash("0" * 64) == "new/00000.jpg"
     assert steps < 10
+
+
+def test_a_reader_of_a_journal_that_is_being_created_finds_all_of_its_tables_or_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[object] = []
+
+    def read(_statement: str) -> None:
+        try:
+            with closing(open_view(tmp_path)) as view:
+                found.append((view.counts(), view.remaining(), view.reasons()))
+        except (NoJournal, sqlite3.Error) as error:
+            found.append(type(error))
+
+    def traced(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        connection = connect(*arguments, **options)
+        if "mode=rwc" in arguments[0]:
+            connection.set_trace_callback(read)  # before each statement
+        return connection
+
+    (tmp_path / STATE_DIR).mkdir()
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", traced)
+    with closing(Journal(tmp_path)):
+        pass
+    assert found[0] is NoJournal
+    assert found[-1] == ({}, 0, {})
+    assert all(result in (NoJournal, found[-1]) for result in found)
 
 
 def test_a_journal_of_an_earlier_version_is_converted(tmp_path: Path) -> None:
