@@ -37,8 +37,9 @@ def read_weights(folder: Path) -> tuple[Manifest, dict[str, Tensor]]:
     """Verify an artifact and return its weights in fp32. Raises: ArtifactError, also if it has no weights."""
     manifest = load_artifact(folder)
     if WEIGHTS_NAME not in manifest.files:
-        remedy = "it averages several: take one of them" if "members" in manifest.recipe else "export its run again"
-        raise ArtifactError(f"artifact {manifest.name}: no {WEIGHTS_NAME} of one network; {remedy}")
+        averages = "members" in manifest.recipe
+        remedy = "it averages several networks: take one of them" if averages else "export its run again"
+        raise ArtifactError(f"artifact {manifest.name}: no {WEIGHTS_NAME}; {remedy}")
     weights = load_file(folder / WEIGHTS_NAME)
     return manifest, {name: value.float() if value.dtype == torch.float16 else value for name, value in weights.items()}
 
