@@ -186,10 +186,13 @@ def check_fp32(expected_logits: Array, found_logits: Array) -> float:
 
 
 def check_fp16(fp32_logits: Array, fp16_logits: Array) -> float:
-    """Share of equal labels for (N, 7) logits. Raises: ExportError, if it is below the limit."""
-    same = float((fp32_logits.argmax(axis=1) == fp16_logits.argmax(axis=1)).mean())
-    if not same >= MIN_FP16_AGREEMENT:
-        raise ExportError(f"fp16 graph: {100 * same:.2f} % of the labels are equal, expected at least 99.9 %")
+    """Share of equal labels for (N, 7) logits. Raises: ExportError, if it is below the limit and not all but one."""
+    equal = fp32_logits.argmax(axis=1) == fp16_logits.argmax(axis=1)
+    same = float(equal.mean())
+    if same < MIN_FP16_AGREEMENT and (~equal).sum() > 1:  # one of a few faces may be a tie of two labels
+        raise ExportError(
+            f"fp16 graph: {100 * same:.2f} % of {len(equal)} labels are equal, expected at least 99.9 %, or all but one"
+        )
     return same
 
 
