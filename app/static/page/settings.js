@@ -12,7 +12,9 @@ export class Settings {
     this.changed = changed;
     for (const [name, property] of Object.entries(VALUES)) {
       const kept = choice(name);
-      if (kept !== null) byId(name)[property] = property === "checked" ? kept === "1" : kept;
+      if (property === "checked") byId(name).checked = kept === null ? byId(name).checked : kept === "1";
+      else if (kept && Number.isFinite(Number(kept))) byId(name).value = kept;
+      else if (kept !== null) keep(name, null); // the browser would take the middle of the slider
       byId(name).addEventListener("input", () => {
         keep(name, property === "checked" ? String(Number(byId(name).checked)) : byId(name).value);
         this.read();

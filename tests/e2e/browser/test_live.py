@@ -174,7 +174,12 @@ def test_settings_outlive_a_reload_and_can_be_reset(open_tab: Open) -> None:
     assert tab.page.inner_text("#smoothing-value") == "1.00 s"
     tab.page.click("#reset")
     assert tab.page.is_checked("#mirror")
-    assert tab.page.inner_text("#threshold-value") != "40%"
+    usual = tab.page.inner_text("#threshold-value")
+    assert usual != "40%"
+    tab = open_tab("/?threshold=abc")
+    tab.page.click("#start")
+    wait_for_state(tab.page, "live")
+    assert tab.page.text_content("#threshold-value") == usual, "what is not a number is forgotten"
 
 
 UNPLUG = """(id) => {
