@@ -53,7 +53,7 @@ class SceneBatches(Dataset[SceneBatch]):
         return self._steps
 
     def __getitem__(self, number: int) -> SceneBatch:
-        cv2.setNumThreads(1)  # in the worker process
+        cv2.setNumThreads(1)  # in a spawned worker
         size = self._plan.batch_size
         chosen = self._plan.mine(np.arange(number * size, (number + 1) * size))
         scenes = [self._scenes(int(index)) for index in chosen]
@@ -89,6 +89,7 @@ class Detection(Task):
         recipe, world = self.recipe, self.machine.world
         plan = EpochPlan(recipe.seed, epoch, recipe.batch_size, world.rank, world.size)
         batches = SceneBatches(self.scenes, plan, steps=recipe.steps)
+        cv2.setNumThreads(1)  # a forked worker would wait forever for threads that exist only here
         return load_batches(batches, first=first, seed=recipe.seed, workers=recipe.runtime.workers)
 
     def losses(self, forward: Forward, batch: SceneBatch) -> dict[str, Tensor]:

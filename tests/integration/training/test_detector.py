@@ -66,6 +66,15 @@ def test_a_batch_of_samples_can_be_split_in_parts(tmp_path: Path, monkeypatch: p
     assert np.isfinite(list(parts.values())).all()
 
 
+@pytest.mark.timeout(120)
+def test_workers_start_after_opencv_has_started_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cv2.setNumThreads(2)
+    cv2.resize(np.zeros((2000, 2000, 3), np.uint8), (1000, 1000))  # as YuNet's labels are computed
+    values = small_detector_recipe(tmp_path, monkeypatch, steps=2).model_dump(mode="json")
+    values["runtime"]["workers"] = 1
+    assert list(losses(train(DetectorRecipe.model_validate(values), tmp_path / "run"))) == [1, 2]
+
+
 @pytest.mark.timeout(600)  # exporting takes minutes where other processes need the cores
 def test_the_commands_release_and_score_a_run_that_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = small_detector_recipe(tmp_path, monkeypatch, steps=40)
