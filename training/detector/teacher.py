@@ -1,7 +1,8 @@
-"""Labels of the teacher, YuNet: means of its detections in eight views of an image.
+"""Labels of the teacher, YuNet: means of its detections in eleven views of an image.
 
 Landmarks of a single view differ from the mean by 5 % of the distance between the eyes. Views differ in scale,
-mirroring, and position relative to the network's grid.
+mirroring, rotation by 90 degrees, and position relative to the network's grid. What only few of them show is learned
+neither as a face nor as background.
 """
 
 from pathlib import Path
@@ -18,15 +19,30 @@ from mien.training.evaluate import open_graph
 # x, y, width, height, five landmarks, best score, share of the views with the face
 FIELDS: Final = ("x", "y", "w", "h", *(f"{axis}{point}" for point in range(5) for axis in "xy"), "score", "seen")
 SCORE, VIEW_SHARE = 14, 15
-VERSION: Final = 1  # of the labels; invalidates caches
+VERSION: Final = 2  # of the labels; invalidates caches
 _MIRRORED: Final = (1, 0, 2, 4, 3)  # order of the landmarks in a mirror image
-_SCALES: Final = (1.0, 1.4, 0.7, 0.5)
+# Scale, mirrored, counterclockwise turns of 90 degrees, and shift in px. If the first four have no face, the others
+# are skipped.
+_VIEWS: Final = (
+    (1.0, False, 0, (0, 0)),
+    (1.4, True, 0, (13, 3)),
+    (1.0, False, 1, (5, 11)),
+    (1.0, True, 3, (8, 8)),
+    (1.4, False, 0, (3, 14)),
+    (1.0, True, 0, (11, 6)),
+    (2.0, False, 0, (7, 5)),
+    (0.7, False, 0, (2, 2)),
+    (0.7, True, 0, (14, 9)),
+    (0.5, False, 0, (4, 12)),
+    (0.5, True, 0, (9, 1)),
+)
+_FIRST_VIEWS: Final = 4
 _MIN_SIDE_PX, _MAX_SIDE_PX = 96, 640
 _TINY_PX: Final = 144  # smaller images are enlarged to this side
 _MIN_SCORE: Final = 0.3
 _SURE_SCORE: Final = 0.6  # views above it are averaged, if there are any
+_DOUBTFUL_SCORE: Final = 0.59
 _SAME_IOU: Final = 0.4
-_SHIFTS_PX: Final = ((0, 0), (5, 11), (13, 3), (8, 8), (3, 14), (11, 6), (2, 2), (14, 9))
 
 
 class Teacher:
@@ -42,38 +58,43 @@ class Teacher:
         return rows[sane]  # type: ignore[no-any-return]
 
     def faces(self, image: Array) -> Array:
-        """Faces of (H, W, 3) uint8 BGR found in at least one view, (N, 16) float32, columns `FIELDS`.
-
-        If the four largest views have no face, the others are skipped.
-        """
-        views: list[Array] = []
-        for number, (dx, dy) in enumerate(_SHIFTS_PX):
-            scale = self._scale(image, _SCALES[number // 2])
-            views.append(self._view(image, scale, mirror=number % 2 == 1, shift=(dx, dy)))
-            if number == 3 and not sum(map(len, views)):
-                break
+        """Faces of (H, W, 3) uint8 BGR found in at least one view, (N, 16) float32, columns `FIELDS`."""
+        views = [self._view(image, *view) for view in _VIEWS[:_FIRST_VIEWS]]
+        if sum(map(len, views)):
+            views += [self._view(image, *view) for view in _VIEWS[_FIRST_VIEWS:]]
         return merge_views(views)
 
-    @staticmethod
-    def _scale(image: Array, scale: float) -> float:
-        side = int(max(image.shape[:2]))
-        wanted = max(side, _TINY_PX) * scale
-        return min(max(wanted, _MIN_SIDE_PX), _MAX_SIDE_PX) / side
-
-    def _view(self, image: Array, scale: float, *, mirror: bool, shift: tuple[int, int]) -> Array:
-        seen = image[:, ::-1] if mirror else image
+    def _view(self, image: Array, scale: float, mirror: bool, turns: int, shift: tuple[int, int]) -> Array:
+        height, width = image.shape[:2]
+        side = max(height, width)
+        scale = min(max(max(side, _TINY_PX) * scale, _MIN_SIDE_PX), _MAX_SIDE_PX) / side
         kind = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
-        size = (round(image.shape[1] * scale), round(image.shape[0] * scale))
-        seen = cv2.copyMakeBorder(
-            cv2.resize(seen, size, interpolation=kind), shift[1], 16, shift[0], 16, cv2.BORDER_CONSTANT
-        )
+        size = (round(width * scale), round(height * scale))
+        seen = cv2.resize(image[:, ::-1] if mirror else image, size, interpolation=kind)
+        seen = np.rot90(seen, turns)
+        seen = cv2.copyMakeBorder(np.ascontiguousarray(seen), shift[1], 16, shift[0], 16, cv2.BORDER_CONSTANT)
         rows = self.detect(seen).copy()
-        ratio = np.array([size[0] / image.shape[1], size[1] / image.shape[0]], np.float32)
-        rows[:, :2] = (rows[:, :2] - shift) / ratio
-        rows[:, 2:4] /= ratio
-        points = (rows[:, 4:14].reshape(-1, 5, 2) - np.array(shift, np.float32)) / ratio
-        rows[:, 4:14] = points.reshape(-1, 10)
-        return mirrored(rows, image.shape[1]) if mirror else rows
+        rows[:, :14] -= [*shift, 0, 0, *shift * 5]
+        if turns:  # YuNet takes turned faces for upright ones: enough to doubt a place, not to label a face
+            rows[:, SCORE] = rows[:, SCORE].clip(max=_DOUBTFUL_SCORE)
+        rows = turned_back(rows, turns, size) / [*[size[0] / width, size[1] / height] * 7, 1]
+        return mirrored(rows, width) if mirror else rows
+
+
+def turned_back(rows: Array, turns: int, size: tuple[int, int]) -> Array:
+    """Faces (N, 15) of an image that was turned by `turns` times 90 degrees counterclockwise, in the image itself.
+
+    Args:
+        size: width and height of the image before it was turned.
+    """
+    points = rows[:, 4:14].reshape(-1, 5, 2)
+    corners = np.stack([rows[:, :2], rows[:, :2] + rows[:, 2:4]], axis=1)
+    across, down = size if turns % 2 == 0 else size[::-1]
+    for _ in range(turns):  # a clockwise turn of an image that is `across` wide and `down` high
+        points, corners = (np.stack([down - some[..., 1], some[..., 0]], axis=-1) for some in (points, corners))
+        across, down = down, across
+    low, high = corners.min(axis=1), corners.max(axis=1)
+    return np.concatenate([low, high - low, points.reshape(-1, 10), rows[:, 14:]], axis=1, dtype=np.float32)
 
 
 def mirrored(rows: Array, width: float) -> Array:

@@ -8,7 +8,16 @@ import pytest
 from mien.data.contract import Array
 from mien.training.detector.config import TEACHER_FILE
 from mien.training.detector.images import read_bgr
-from mien.training.detector.teacher import FIELDS, SCORE, VIEW_SHARE, Teacher, box_iou, merge_views, mirrored
+from mien.training.detector.teacher import (
+    FIELDS,
+    SCORE,
+    VIEW_SHARE,
+    Teacher,
+    box_iou,
+    merge_views,
+    mirrored,
+    turned_back,
+)
 from tests.support import folder_from_environment
 
 ROOT = Path(__file__).parents[4]
@@ -38,6 +47,26 @@ def test_a_mirrored_face_keeps_its_image_left_eye_on_the_left() -> None:
     assert other[0, 4] < other[0, 6]
     assert other[0, 4] == pytest.approx(100 - row[0, 6])
     assert np.allclose(mirrored(other, 100), row)
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 3])
+def test_a_face_of_a_turned_image_is_placed_in_the_image_itself(turns: int) -> None:
+    image = np.zeros((40, 60))
+    image[8, 21] = 1  # a landmark at the center of this pixel, in a box of 20x10 px
+    y, x = np.argwhere(np.rot90(image, turns))[0] + 0.5
+    width, height = (20, 10) if turns % 2 == 0 else (10, 20)
+    row = np.array([[x - width / 2, y - height / 2, width, height, *[x, y] * 5, 0.9]], np.float32)
+    assert turned_back(row, turns, (60, 40)) == pytest.approx(np.array([[11.5, 3.5, 20, 10, *[21.5, 8.5] * 5, 0.9]]))
+
+
+def test_a_face_that_only_a_turned_view_shows_is_doubtful(monkeypatch: pytest.MonkeyPatch) -> None:
+    def detect(self: Teacher, image: Array) -> Array:
+        return _row(4.0, 0.9)[None] if image.shape[0] > image.shape[1] else np.empty((0, 15), np.float32)
+
+    monkeypatch.setattr(Teacher, "detect", detect)
+    (face, *_) = Teacher.__new__(Teacher).faces(np.zeros((100, 200, 3), np.uint8))
+    assert face[SCORE] < 0.6
+    assert face[VIEW_SHARE] == 0
 
 
 def test_iou_of_boxes() -> None:
