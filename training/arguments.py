@@ -167,7 +167,9 @@ def _detector_export() -> Parser:
     parser = _parser("detector export", "Release a face detector.")
     parser.add_argument("run", type=Path, help="run folder")
     parser.add_argument("--tag", required=True, help="tag of the release, such as yunet_v1")
-    parser.add_argument("--threshold", type=float, default=0.6, help="score threshold for serving")
+    parser.add_argument(
+        "--threshold", type=float, help="score threshold for serving; default: selected on validation images"
+    )
     _add_artifacts(parser)
     parser.add_argument("--default", action="store_true", help="make it the default detector for serving")
     return parser

@@ -4,6 +4,7 @@ from typing import Final
 
 from mien.models.detector.manifest import DetectorManifest, DetectorMetric
 from mien.models.manifest import Interval
+from mien.training.detector.config import DetectorRecipe
 from mien.training.wording import interval, markdown_table
 
 _USE: Final = (
@@ -12,8 +13,10 @@ _USE: Final = (
 )
 _DATA: Final = (
     "Boxes and landmarks are means of YuNet's detections in eight views of each image (scaled, mirrored, shifted). "
-    "There are no human annotations, so faces that YuNet misses were not learned. A tenth of each folder, selected by "
-    "file hash, was held out for the metrics below. The same person can appear in both parts."
+    "What only a part of these or views rotated by 90 degrees show is neither a face nor background. There are no "
+    "human annotations, so faces that YuNet misses were not learned. Selected by file hash, a twentieth of each folder "
+    "was held out for the score threshold, and another one for the metrics below. The same person can appear in all "
+    "parts."
 )
 _LIMITS: Final = (
     "It misses most faces below 24 px and sometimes detects faces of animals. A higher threshold gives fewer false "
@@ -35,7 +38,7 @@ def render(manifest: DetectorManifest, metrics: dict[str, list[DetectorMetric]])
         f"scores at strides {', '.join(map(str, manifest.strides))}. Input: BGR, 0 to 255, sides multiples of 32."
     )
     command = (
-        f"The score threshold, {manifest.score_threshold}, was selected on these images. Command: "
+        f"The score threshold, {manifest.score_threshold}, was selected on other images. Command: "
         "`mien detector evaluate --artifact DIR`."
     )
     sections = [
@@ -52,9 +55,15 @@ def render(manifest: DetectorManifest, metrics: dict[str, list[DetectorMetric]])
 
 
 def _sources(manifest: DetectorManifest) -> str:
-    recipe: dict[str, dict[str, list[dict[str, object]]]] = manifest.recipe  # type: ignore[assignment]
-    names = ", ".join(str(folder["name"]) for folder in recipe["data"]["folders"])
-    return f"Image folders (data/README.md): {names}. Teacher: {', '.join(manifest.teacher)}."
+    recipe = DetectorRecipe.model_validate(manifest.recipe)
+    names = ", ".join(folder.name for folder in recipe.data.folders)
+    sources = f"Image folders (data/README.md): {names}. Teacher: {', '.join(manifest.teacher)}."
+    if (start := recipe.model.init_from) is None:
+        return sources
+    share = f"{100 * recipe.scenes.hard_share:.0f} %"
+    return (
+        f"{sources} Training started with {start}, and {share} of the parts of its samples show false positives of it."
+    )
 
 
 def _table(metrics: dict[str, list[DetectorMetric]]) -> str:

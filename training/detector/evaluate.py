@@ -2,8 +2,8 @@
 
     mien detector evaluate [--artifact models/artifacts/NAME] [--json OUT]
 
-MIEN_DATA_DIR contains the images, MIEN_MODELS_DIR YuNet's file. The images are the held-out tenth of each folder of
-the artifact's recipe. The reference is YuNet's labels (teacher.py). Intervals are 95 % bootstrap intervals over images.
+MIEN_DATA_DIR contains the images, MIEN_MODELS_DIR YuNet's file. The images are the test split of each folder of the
+artifact's recipe. The reference is YuNet's labels (teacher.py). Intervals are 95 % bootstrap intervals over images.
 """
 
 import json
@@ -29,7 +29,7 @@ from mien.training.arguments import parse
 from mien.training.detector.config import DetectorData, DetectorRecipe
 from mien.training.detector.images import LabeledImage, LabeledImages, load_images
 from mien.training.detector.scenes import similarity, sure_faces, transform_faces, warp
-from mien.training.detector.teacher import SCORE, box_iou
+from mien.training.detector.teacher import SCORE, VIEW_SHARE, box_iou
 from mien.training.evaluate import open_graph
 from mien.training.loop.metrics import bootstrap
 
@@ -40,7 +40,8 @@ MIN_FACE_PX: Final = 24.0
 SIZES_PX: Final = ((12, 24), (24, 48), (48, 96), (96, 256))
 ROTATIONS_DEG: Final = (0, 15, 30, 90)
 _NOTHING: Final = Interval(float("nan"), float("nan"), float("nan"))
-_REFERENCE_SCORE: Final = 0.8
+_REFERENCE_SCORE, _REFERENCE_SHARE = 0.8, 0.15
+THRESHOLDS: Final = tuple(round(0.4 + 0.01 * number, 2) for number in range(56))
 _ROTATED_PX: Final = (48.0, 160.0)  # sizes of rotated faces
 _MAX_PX: Final = 640
 
@@ -114,10 +115,24 @@ def evaluate(detect: Detect, images: LabeledImages) -> list[DetectorMetric]:
 
 
 def reference_faces(item: LabeledImage) -> Array:
-    """Labels (F, 15) with at least 24 px and a score of 0.8."""
+    """Labels (F, 16) with at least 24 px and a score of 0.8, seen in several views."""
     faces = item.faces
-    chosen = (faces[:, SCORE] >= _REFERENCE_SCORE) & (faces[:, 2:4].max(axis=1, initial=0) >= MIN_FACE_PX)
-    return np.asarray(faces[chosen])
+    sure = (faces[:, SCORE] >= _REFERENCE_SCORE) & (faces[:, VIEW_SHARE] >= _REFERENCE_SHARE)
+    return np.asarray(faces[sure & (faces[:, 2:4].max(axis=1, initial=0) >= MIN_FACE_PX)])
+
+
+def select_threshold(detect_rows_at: Callable[[Array, float], Array], images: LabeledImages) -> float:
+    """Lowest score threshold with less than one false positive per 100 faces of 24 px and more."""
+    views = [(detect_rows_at(item.read(), min(THRESHOLDS)), item) for item in images.items]
+    faces = sum(len(reference_faces(item)) for _, item in views)
+
+    def false_positives(threshold: float) -> int:
+        return sum(
+            compare(rows[rows[:, 14] >= threshold], reference_faces(item), item.faces[:, :4]).false
+            for rows, item in views
+        )
+
+    return next((one for one in THRESHOLDS if 100 * false_positives(one) < faces), max(THRESHOLDS))
 
 
 def _resized(images: LabeledImages, low: float, high: float) -> Iterator[tuple[Array, Array, Array]]:
@@ -198,7 +213,7 @@ def evaluate_artifact(
     """
     manifest = load_detector(folder)
     data = data or DetectorRecipe.model_validate(manifest.recipe).data
-    images = load_images(data, "valid")
+    images = load_images(data, "test")
     detectors: dict[str, tuple[Path | bytes, float]] = {
         manifest.name: (folder / manifest.graph.file, manifest.score_threshold),
         "YuNet": (dynamic_graph(data.resolved_teacher()), TEACHER_THRESHOLD),

@@ -3,7 +3,8 @@
     mien detector export runs/face_fpn_tiny --tag yunet_v1 [--threshold 0.8] [--default]
 
 Writes models/artifacts/<arch>.<tag>/ with model.onnx, model.safetensors, manifest.json and card.md, evaluated on the
-held-out images; --default writes its name to models/artifacts/DEFAULT_DETECTOR.
+test split. Without --threshold, the score threshold for serving is the lowest with less than one false positive per 100
+faces of the validation split. --default writes the artifact's name to models/artifacts/DEFAULT_DETECTOR.
 """
 
 import logging
@@ -15,15 +16,17 @@ from rich.logging import RichHandler
 
 from mien.data.atomic import write_atomic
 from mien.data.errors import MienError
+from mien.models.detector.decode import detect_rows
 from mien.models.detector.manifest import POINTER, DetectorManifest, load_detector
 from mien.models.manifest import ARTIFACTS_DIR, GraphFile, sha256_of, write_manifest
 from mien.training.arguments import parse
 from mien.training.detector.card import render
 from mien.training.detector.config import DetectorRecipe, shareable
-from mien.training.detector.evaluate import TEACHER_THRESHOLD, evaluate_artifact
+from mien.training.detector.evaluate import evaluate_artifact, select_threshold
 from mien.training.detector.graph import check_graph, write_graph
 from mien.training.detector.images import load_images
 from mien.training.detector.train import build_detector
+from mien.training.evaluate import open_graph
 from mien.training.loop import checkpoint
 from mien.training.loop.run_folder import parameters, read_facts, read_run_as
 from mien.training.release.folder import new_artifact
@@ -38,8 +41,11 @@ _LICENSE: Final = (
 )
 
 
-def export(run: Path, tag: str, *, threshold: float = TEACHER_THRESHOLD, artifacts_dir: Path = ARTIFACTS_DIR) -> Path:
+def export(run: Path, tag: str, *, threshold: float | None = None, artifacts_dir: Path = ARTIFACTS_DIR) -> Path:
     """Write an artifact from a run, with the score threshold for serving, and return its folder.
+
+    Args:
+        threshold: score threshold; default: selected on the validation split.
 
     Raises: ExportError, RunError, RecipeError, CheckpointError, DatasetError; FileExistsError, if the artifact exists.
     """
@@ -52,15 +58,20 @@ def export(run: Path, tag: str, *, threshold: float = TEACHER_THRESHOLD, artifac
 
 
 def _first_manifest(
-    folder: Path, name: str, run: Path, recipe: DetectorRecipe, *, threshold: float
+    folder: Path, name: str, run: Path, recipe: DetectorRecipe, *, threshold: float | None
 ) -> DetectorManifest:
     """Write graph and weights; returns a manifest without metrics."""
     network, facts = build_detector(recipe.model), read_facts(run)
     network.load_state_dict(checkpoint.read(run / checkpoint.BEST)["weights"])
     save_weights(network.eval(), folder)
     write_graph(network, folder / _GRAPH)
-    image = load_images(recipe.data, "valid").items[0].read()
-    logger.info("largest difference between ONNX and torch: %.1e", check_graph(network, folder / _GRAPH, image))
+    images = load_images(recipe.data, "valid")
+    difference = check_graph(network, folder / _GRAPH, images.items[0].read())
+    logger.info("largest difference between ONNX and torch: %.1e", difference)
+    if threshold is None:
+        run_graph = open_graph(folder / _GRAPH, threads=1).run
+        threshold = select_threshold(lambda image, least: detect_rows(run_graph, image, threshold=least), images)
+        logger.info("score threshold: %.2f", threshold)
     return DetectorManifest(
         name=name,
         graph=GraphFile(file=_GRAPH, sha256=sha256_of(folder / _GRAPH)),

@@ -18,9 +18,9 @@ from mien.training.detector.config import DetectorData, ImageFolder
 from mien.training.detector.teacher import FIELDS, VERSION, Teacher
 
 logger = logging.getLogger("mien.training")
-Split = Literal["train", "valid"]
+Split = Literal["train", "valid", "test"]
 _SUFFIXES: Final = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp"})
-_VALID_SHARE: Final = 10  # one file in ten
+_HELD_OUT: Final = 10  # one file in ten: half of them for validation, half for the test
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,14 +78,18 @@ def _files(folder: ImageFolder, split: Split) -> list[tuple[Path, str]]:
     """Files of a split and their SHA-256, sorted by it."""
     root = folder.resolved_root()
     hashed = sorted((sha256_of(path), path) for path in root.rglob("*") if path.suffix.lower() in _SUFFIXES)
-    chosen = {
-        sha256: path for sha256, path in hashed if (int(sha256[:8], 16) % _VALID_SHARE == 0) == (split == "valid")
-    }
+    chosen = {sha256: path for sha256, path in hashed if _split(sha256) == split}
     if not chosen:
         raise DatasetError(f"{root}: no images for split {split}; expected {', '.join(sorted(_SUFFIXES))} files")
-    share = _VALID_SHARE if split == "valid" else 1
+    share = 1 if split == "train" else 2 * _HELD_OUT
     limit = None if folder.limit is None else max(1, folder.limit // share)
     return [(path, sha256) for sha256, path in chosen.items()][:limit]
+
+
+def _split(sha256: str) -> Split:
+    if int(sha256[:8], 16) % _HELD_OUT:
+        return "train"
+    return "valid" if int(sha256[8], 16) % 2 else "test"
 
 
 def _index(files: list[tuple[Path, str]], root: Path) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mien.data.contract import Array
-from mien.training.detector.evaluate import compare, evaluate, landmark_error
+from mien.training.detector.evaluate import compare, evaluate, landmark_error, select_threshold
 from mien.training.detector.images import LabeledImage, LabeledImages
 from tests.support_detector import DrawnTeacher, drawn_face
 
@@ -71,3 +71,17 @@ def _blind(image: Array) -> Array:
 def test_metrics_of_no_faces_are_nan_without_a_warning(tmp_path: Path) -> None:
     metrics = evaluate(_blind, _labeled_images(tmp_path, 0))
     assert all(math.isnan(one.estimate.value) for one in metrics)
+
+
+def test_the_threshold_is_the_lowest_with_less_than_one_false_positive_per_100_faces(tmp_path: Path) -> None:
+    images = _labeled_images(tmp_path, 6)
+    elsewhere = FACES[1] + np.array([200, 200, 0, 0, *[200] * 10, 0, 0], np.float32)
+
+    def detect(image: Array, threshold: float) -> Array:
+        rows = np.concatenate([_perfect(image), _rows(elsewhere)])
+        rows[1, 14] = 0.55
+        return rows[rows[:, 14] >= threshold]
+
+    assert select_threshold(detect, images) == 0.56
+    assert select_threshold(lambda image, _: _perfect(image), images) == 0.4
+    assert select_threshold(lambda *_: _rows(elsewhere), images) == 0.91

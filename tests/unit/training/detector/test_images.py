@@ -1,13 +1,14 @@
 """Training images of a detector: a stable split, and labels that are computed once."""
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from mien.data.tree import DatasetError
 from mien.training.detector import images as module
 from mien.training.detector.config import DetectorData
-from mien.training.detector.images import load_images
+from mien.training.detector.images import Split, load_images
 from tests.support_detector import DrawnTeacher, small_detector_recipe
 
 
@@ -16,16 +17,15 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DetectorData:
     return small_detector_recipe(tmp_path, monkeypatch).data
 
 
-def test_no_image_is_in_both_splits_and_none_is_lost(data: DetectorData) -> None:
-    train, valid = ({item.path for item in load_images(data, split).items} for split in ("train", "valid"))
-    assert not train & valid
-    assert len(train | valid) == 40
-    assert 0 < len(valid) < len(train)
+def test_no_image_is_in_two_splits_and_none_is_lost(data: DetectorData) -> None:
+    train, *held_out = ({item.path for item in load_images(data, split).items} for split in get_args(Split))
+    assert [len(split) for split in held_out] == [2, 2]
+    assert len(train.union(*held_out)) == len(train) + 4 == 40
 
 
-def test_a_limit_holds_out_a_tenth_of_it(data: DetectorData) -> None:
+def test_a_limit_holds_out_a_twentieth_of_it_for_each_split(data: DetectorData) -> None:
     limited = data.model_copy(update={"folders": (data.folders[0].model_copy(update={"limit": 20}),)})
-    assert [len(load_images(limited, split)) for split in ("train", "valid")] == [20, 2]
+    assert [len(load_images(limited, split)) for split in get_args(Split)] == [20, 1, 1]
 
 
 def test_a_renamed_image_stays_in_its_split(data: DetectorData, tmp_path: Path) -> None:
