@@ -2,9 +2,9 @@
 
 import os
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from mien.models.strict import StrictModel
 from mien.training.config import DATA_DIR_VARIABLE, RecipeError, RunRecipe, default_root
@@ -20,7 +20,9 @@ class ImageFolder(StrictModel):
     root: Path | None = Field(None, description=f"folder; default: ${DATA_DIR_VARIABLE}/<name>")
     weight: float = Field(1.0, ge=0, description="sampling weight of the folder")
     limit: int | None = Field(
-        None, ge=1, description="maximum number of training images, by hash; a tenth of it for validation"
+        None,
+        ge=1,
+        description="maximum number of training images, by hash; a twentieth of it for validation, and for the test",
     )
 
     def resolved_root(self) -> Path:
@@ -29,7 +31,7 @@ class ImageFolder(StrictModel):
 
 
 class DetectorData(StrictModel):
-    """Training images; a tenth of each folder, selected by file hash, is for validation."""
+    """Training images; a twentieth of each folder, selected by file hash, is for validation, another for the test."""
 
     folders: tuple[ImageFolder, ...] = Field(min_length=1)
     teacher: Path | None = Field(None, description=f"YuNet's file; default: ${MODELS_DIR_VARIABLE}/{TEACHER_FILE}")
@@ -50,6 +52,7 @@ class DetectorModel(StrictModel):
     widths: tuple[int, int, int, int, int] = (16, 32, 64, 112, 176)
     depths: tuple[int, int, int, int] = (1, 2, 3, 3)
     neck_width: int = Field(64, ge=8)
+    init_from: Path | None = Field(None, description="artifact of the same network, whose weights training starts with")
 
 
 class DetectorLoss(StrictModel):
@@ -65,6 +68,7 @@ class SceneConfig(StrictModel):
 
     img_size: int = Field(256, ge=64, multiple_of=32)
     min_face_px: float = Field(9.0, gt=0)
+    hard_share: float = Field(0.0, ge=0, lt=1, description="share of parts around false positives of model.init_from")
 
 
 class DetectorRecipe(RunRecipe):
@@ -77,11 +81,19 @@ class DetectorRecipe(RunRecipe):
     scenes: SceneConfig = SceneConfig()
     loss: DetectorLoss = DetectorLoss()
 
+    @model_validator(mode="after")
+    def _hard_parts_need_a_detector(self) -> Self:
+        if self.scenes.hard_share and self.model.init_from is None:
+            raise ValueError("scenes.hard_share needs model.init_from, whose false positives are used")
+        return self
+
 
 def shareable(recipe: DetectorRecipe) -> dict[str, Any]:
     """Values of a recipe without runtime options and local paths."""
     values = recipe.model_dump(mode="json", exclude={"runtime"})
     values["data"] |= {"teacher": None, "cache_dir": "cache"}
+    if recipe.model.init_from is not None:
+        values["model"]["init_from"] = recipe.model.init_from.name
     for folder in values["data"]["folders"]:
         folder["root"] = None
     return values

@@ -1,9 +1,11 @@
 """Training samples of a detector, composed of parts of labeled images.
 
 A sample is a crop, a mosaic of 2x2, 4x4 or 8x8, an image with pasted faces, or a close-up. Each part is an affine warp
-of an image, and the same matrix transforms its labels. Coordinates are continuous: pixel i covers i to i + 1.
+of an image, and the same matrix transforms its labels. Some parts show what an earlier detector took for a face.
+Coordinates are continuous: pixel i covers i to i + 1.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -36,8 +38,17 @@ class Scene:
 class Scenes:
     """Samples by index, reproducible for a seed."""
 
-    def __init__(self, images: LabeledImages, config: SceneConfig, *, weights: dict[str, float], seed: int) -> None:
-        self._images, self._config, self._seed = images.items, config, seed
+    def __init__(
+        self,
+        images: LabeledImages,
+        config: SceneConfig,
+        *,
+        weights: dict[str, float],
+        seed: int,
+        hard: Sequence[tuple[LabeledImage, Array]] = (),
+    ) -> None:
+        """Args: hard: images and a false positive (1, 15) in each, for `config.hard_share` of the parts."""
+        self._images, self._config, self._seed, self._hard = images.items, config, seed, hard
         counts = {name: sum(image.folder == name for image in images.items) for name in weights}
         chances = np.array([weights[image.folder] / counts[image.folder] for image in images.items])
         has_face = np.array([len(sure_faces(image.faces)) > 0 for image in images.items])
@@ -79,12 +90,14 @@ class Scenes:
         self, scene: Scene, region: Rect, item: LabeledImage, rng: Generator, *, min_px: float = 9, max_px: float = 200
     ) -> None:
         """Fill a region with a part of an image, scaled so that one of its faces has `min_px` to `max_px`."""
-        image, faces = _maybe_mirrored(item, rng)
+        centered = sure_faces(item.faces)
+        if self._hard and rng.random() < self._config.hard_share:
+            item, centered = self._hard[int(rng.integers(len(self._hard)))]
+        image, faces, centered = _maybe_mirrored(rng, item.read(), item.faces, centered)
         center = np.array([region[0] + region[2], region[1] + region[3]]) / 2
         angle, span = _angle(rng), region[2] - region[0]
-        sure = sure_faces(faces)
-        if len(sure):
-            box = sure[rng.integers(len(sure)), :4]
+        if len(centered):
+            box = centered[rng.integers(len(centered)), :4]
             size = max(box[2], box[3])
             min_px = max(min_px, _COVERED * span / max(image.shape[:2]) * size)  # otherwise, mostly border
             scale = _log_uniform(rng, min_px, max(max_px, 1.3 * min_px)) / size
@@ -100,7 +113,8 @@ class Scenes:
     def _paste(self, scene: Scene, rng: Generator) -> None:
         """Paste a face with some background where no other face is; most are smaller than 36 px."""
         side = self._config.img_size
-        image, faces = _maybe_mirrored(self._draw(rng, self._with_face), rng)
+        item = self._draw(rng, self._with_face)
+        image, faces = _maybe_mirrored(rng, item.read(), item.faces)
         sure = sure_faces(faces)
         if not len(sure):
             return
@@ -139,11 +153,11 @@ def _is_sure(faces: Array) -> Array:
     return sure
 
 
-def _maybe_mirrored(item: LabeledImage, rng: Generator) -> tuple[Array, Array]:
-    image = item.read()
+def _maybe_mirrored(rng: Generator, image: Array, *faces: Array) -> tuple[Array, ...]:
+    """An image and its faces, mirrored in half of the cases."""
     if rng.random() < 0.5:
-        return image, item.faces
-    return image[:, ::-1], mirrored(item.faces, image.shape[1])
+        return image, *faces
+    return image[:, ::-1], *(mirrored(rows, image.shape[1]) for rows in faces)
 
 
 def _log_uniform(rng: Generator, low: float, high: float) -> float:

@@ -3,8 +3,9 @@
     mien detector train training/recipes/detector/face_fpn_tiny.yaml [key=value ...] [--out runs/NAME]
 
 YuNet labels the images once (images.py), scenes.py composes samples, loss.py defines the loss, training/loop/session.py
-trains. The run folder contains recipe.yaml, run.json, metrics.jsonl, last.pt, and at the end best.pt with the averaged
-weights. Rerun the same command to resume.
+trains. With model.init_from, training starts with the weights of an artifact, and scenes.hard_share of the parts of the
+samples show its false positives (hard.py). The run folder contains recipe.yaml, run.json, metrics.jsonl, last.pt, and
+at the end best.pt with the averaged weights. Rerun the same command to resume.
 """
 
 import sys
@@ -15,14 +16,17 @@ from typing import Any, NamedTuple
 import cv2
 import numpy as np
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
 
+from mien.models.detector.manifest import load_detector
 from mien.models.detector.network import FaceFPN
 from mien.models.manifest import sha256_of
 from mien.training.command import run_command
 from mien.training.detector.config import DetectorModel, DetectorRecipe
+from mien.training.detector.hard import false_positives
 from mien.training.detector.images import LabeledImages, load_images
 from mien.training.detector.loss import Targets, losses
 from mien.training.detector.scenes import Scenes
@@ -33,6 +37,7 @@ from mien.training.loop.run_folder import parameters
 from mien.training.loop.session import Session
 from mien.training.loop.task import Forward, Task
 from mien.training.loop.throughput import forward_flops
+from mien.training.release.weights import WEIGHTS_NAME, in_fp32
 
 
 class SceneBatch(NamedTuple):
@@ -72,6 +77,12 @@ def build_detector(model: DetectorModel) -> FaceFPN:
     return FaceFPN(model.widths, model.depths, model.neck_width)
 
 
+def released_weights(folder: Path) -> dict[str, Tensor]:
+    """Weights of a released detector in fp32. Raises: ArtifactError."""
+    load_detector(folder)
+    return in_fp32(load_file(folder / WEIGHTS_NAME))
+
+
 class Detection(Task):
     """Distillation of a detector: one epoch of composed samples."""
 
@@ -80,9 +91,13 @@ class Detection(Task):
     def __init__(self, recipe: DetectorRecipe, out: Path, images: LabeledImages, machine: Machine) -> None:
         self.recipe, self.out, self.machine, self.steps_per_epoch = recipe, out, machine, recipe.steps
         network = build_detector(recipe.model)
+        if recipe.model.init_from is not None:
+            network.load_state_dict(released_weights(recipe.model.init_from))
         self.network: nn.Module = network.to(machine.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         weights = {folder.name: folder.weight for folder in recipe.data.folders}
-        self.scenes = Scenes(images, recipe.scenes, weights=weights, seed=recipe.seed)
+        start = recipe.model.init_from
+        hard = false_positives(start, images) if start is not None and recipe.scenes.hard_share else []
+        self.scenes = Scenes(images, recipe.scenes, weights=weights, seed=recipe.seed, hard=hard)
 
     def batches(self, epoch: int, first: int) -> Iterator[SceneBatch]:
         """This process's samples."""
@@ -130,6 +145,8 @@ def train(recipe: DetectorRecipe, out: Path) -> Path:
             "images": len(images),
             "teacher": {teacher.name: sha256_of(teacher)},
         }
+        if (start := recipe.model.init_from) is not None:
+            facts["init_from"] = {start.name: sha256_of(start / WEIGHTS_NAME)}
         Session(recipe, out, task, machine=machine).run(facts)
     return out
 

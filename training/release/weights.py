@@ -40,8 +40,12 @@ def read_weights(folder: Path) -> tuple[Manifest, dict[str, Tensor]]:
         averages = "members" in manifest.recipe
         remedy = "it averages several networks: take one of them" if averages else "export its run again"
         raise ArtifactError(f"artifact {manifest.name}: no {WEIGHTS_NAME}; {remedy}")
-    weights = load_file(folder / WEIGHTS_NAME)
-    return manifest, {name: value.float() if value.dtype == torch.float16 else value for name, value in weights.items()}
+    return manifest, in_fp32(load_file(folder / WEIGHTS_NAME))
+
+
+def in_fp32(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Weights as they are computed with, from the form in which they are stored."""
+    return {name: value.float() if value.dtype == torch.float16 else value for name, value in weights.items()}
 
 
 def load_network(folder: Path) -> tuple[FaceNetwork, Manifest]:

@@ -14,6 +14,7 @@ from mien.models.detector.manifest import default_detector_dir, load_detector
 from mien.training.detector import evaluate as evaluate_command
 from mien.training.detector import export as export_command
 from mien.training.detector.config import TEACHER_FILE, DetectorRecipe
+from mien.training.detector.evaluate import THRESHOLDS
 from mien.training.detector.images import read_bgr
 from mien.training.detector.train import train
 from mien.training.evaluate import open_graph
@@ -90,10 +91,20 @@ def test_the_commands_release_and_score_a_run_that_learned(tmp_path: Path, monke
     assert {metric.name for metric in manifest.metrics} >= {"recall, 12 to 24 px", "recall, rotated by 90 degrees"}
     assert str(tmp_path) not in (folder / "manifest.json").read_text()
     assert "| YuNet |" in (folder / "card.md").read_text()
+    assert manifest.score_threshold in THRESHOLDS
     image, _ = drawn_face(96, (48, 48), 24)
     assert detect_rows(open_graph(folder / "model.onnx").run, image, threshold=0.05).shape[1] == 15
     assert export_command.main(options) == 1  # the artifact exists
     assert evaluate_command.main(["--artifact", str(tmp_path / "absent")]) == 1
+
+    values = recipe.model_dump(mode="json")
+    values["model"]["init_from"], values["scenes"]["hard_share"] = str(folder), 0.3
+    values["optim"]["learning_rate"], values["steps"] = 1e-9, 1
+    further = DetectorRecipe.model_validate(values)
+    started = checkpoint.read(train(further, tmp_path / "further") / "best.pt")["weights"]
+    trained = checkpoint.read(run / "best.pt")["weights"]
+    assert all(torch.allclose(started[key], trained[key], atol=1e-3) for key in trained if "weight" in key)
+    assert list(read_facts(tmp_path / "further")["init_from"]) == ["tiny.v1"]
 
     models, out = tmp_path / "models", tmp_path / "metrics.json"
     models.mkdir()

@@ -73,3 +73,23 @@ def test_samples_contain_visible_faces_and_ignore_unreliable_ones(images: Labele
 def test_images_without_a_face_give_samples_without_faces(images: LabeledImages) -> None:
     scenes = _scenes(LabeledImages(images.items[:1], "0" * 64))
     assert not any(scenes(number).faces for number in range(20))
+
+
+def test_parts_show_false_positives_as_often_as_the_recipe_says(images: LabeledImages) -> None:
+    marked = images.items[0]
+    pixels = np.full((96, 96, 3), 60, np.uint8)
+    pixels[40:56, 20:36] = (0, 0, 255)
+    cv2.imwrite(str(marked.path), pixels)
+    false_positive = np.array([[20, 40, 16, 16, *[0] * 10, 0.5]], np.float32)
+
+    def shares(hard_share: float) -> float:
+        config = SceneConfig(img_size=SIDE, hard_share=hard_share)
+        others = LabeledImages(images.items[1:], "0" * 64)
+        scenes = Scenes(others, config, weights={"drawn": 1.0}, seed=0, hard=[(marked, false_positive)])
+        red = [
+            np.ptp(scenes(number).pixels.astype(int)[..., 2] - scenes(number).pixels[..., 1]) for number in range(60)
+        ]
+        return float(np.mean(np.array(red) > 120))
+
+    assert shares(0.0) < 0.1
+    assert shares(0.9) > 0.5
