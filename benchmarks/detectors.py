@@ -28,7 +28,7 @@ from mien.training.detector.config import DetectorRecipe
 from mien.training.detector.evaluate import SAME_IOU, compare, reference_faces
 from mien.training.detector.images import LabeledImages, load_images
 
-THRESHOLDS: Final = (0.5, 0.6, 0.7, 0.8, 0.9)
+THRESHOLDS: Final = (0.6, 0.7, 0.75, 0.8, 0.9)
 
 
 def score(detector: Detector, images: LabeledImages) -> dict[str, float]:

@@ -5,14 +5,14 @@ from typing import Final
 from mien.models.detector.manifest import DetectorManifest, DetectorMetric
 from mien.models.manifest import Interval
 from mien.training.detector.config import DetectorRecipe
-from mien.training.wording import interval, markdown_table
+from mien.training.wording import markdown_table, percent
 
 _USE: Final = (
     "Finding faces and their five landmarks in photos and video if YuNet's file is missing. Not for identification or "
     "surveillance, and not where a missed face causes harm."
 )
 _DATA: Final = (
-    "Boxes and landmarks are means of YuNet's detections in eight views of each image (scaled, mirrored, shifted). "
+    "Boxes and landmarks are means of YuNet's detections in nine views of each image (scaled, mirrored, shifted). "
     "What only a part of these or views rotated by 90 degrees show is neither a face nor background. There are no "
     "human annotations, so faces that YuNet misses were not learned. Selected by file hash, a twentieth of each folder "
     "was held out for the score threshold, and another one for the metrics below. The same person can appear in all "
@@ -76,5 +76,6 @@ def _table(metrics: dict[str, list[DetectorMetric]]) -> str:
 
 def _cell(name: str, estimate: Interval) -> str:
     if name.startswith(("recall", "precision")):
-        return f"{interval(estimate, 1)} %"
+        value, low, high = (percent(share, 1) for share in (estimate.value, estimate.low, estimate.high))
+        return f"{value} % ({low} to {high})"
     return f"{estimate.value:.3f} ({estimate.low:.3f} to {estimate.high:.3f})"
