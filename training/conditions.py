@@ -119,7 +119,7 @@ def cover(crop: Array, part: str, rng: np.random.Generator) -> Array:
     row = TEMPLATE_PX[0][1] if part == "eyes" else TEMPLATE_PX[3][1]
     center = (CROP_PX / 2 + rng.normal(0, 4), row + rng.normal(0, 3))
     mask = np.zeros((CROP_PX, CROP_PX), np.float32)
-    kind = rng.choice(["plain", "textured", "skin", "glasses" if part == "eyes" else "skin"])
+    kind = str(rng.choice(["plain", "textured", "skin", "glasses" if part == "eyes" else "skin"]))
     texture = cv2.resize(
         rng.normal(0, 1, (rng.integers(2, 24),) * 2).astype(np.float32),
         (CROP_PX, CROP_PX),

@@ -70,8 +70,11 @@ class View:
         self.knows_duplicates = True  # whether the journal contains all inputs of the run
         self.path = out / STATE_DIR / JOURNAL_NAME
         address = f"{self.path.absolute().as_uri()}?mode={'rwc' if writable else 'ro'}"
-        # The review page reads in several threads.
-        self._db = sqlite3.connect(address, uri=True, isolation_level=None, timeout=30.0, check_same_thread=False)
+        # The review page and the workers read in several threads. Since Python 3.12, two threads that execute the same
+        # cached statement at once can get each other's rows.
+        self._db = sqlite3.connect(
+            address, uri=True, isolation_level=None, timeout=30.0, check_same_thread=False, cached_statements=0
+        )
         self._db.create_function("short_side", 1, lambda box: min(_BOX.unpack(box)[2:]), deterministic=True)
         try:
             self._prepare()

@@ -1,9 +1,10 @@
-"""Journal: time of a rescan, readers of a new journal, and journals of earlier versions."""
+"""Journal: time of a rescan, readers of a new journal, several threads, and journals of earlier versions."""
 
 import csv
 import sqlite3
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,20 @@ def test_a_reader_of_a_journal_that_is_being_created_finds_all_of_its_tables_or_
     assert found[0] is NoJournal
     assert found[-1] == ({}, 0, {})
     assert all(result in (NoJournal, found[-1]) for result in found)
+
+
+def test_threads_that_read_at_once_get_their_own_rows(tmp_path: Path) -> None:
+    (tmp_path / STATE_DIR).mkdir()
+    with closing(Journal(tmp_path)) as journal:
+        for number in range(500):
+            journal.put(f"key {number}", f"value {number}")
+
+        def wrong_values(first: int) -> int:
+            numbers = [(31 * first + 7 * step) % 500 for step in range(10_000)]
+            return sum(journal.get(f"key {number}") != f"value {number}" for number in numbers)
+
+        with ThreadPoolExecutor(4) as threads:
+            assert sum(threads.map(wrong_values, range(4))) == 0
 
 
 def test_a_journal_of_an_earlier_version_is_converted(tmp_path: Path) -> None:
