@@ -25,6 +25,7 @@ from mien.models.detector.manifest import load_detector
 from mien.models.detector.network import FaceFPN
 from mien.models.manifest import sha256_of
 from mien.training.command import run_command
+from mien.training.config import RecipeError
 from mien.training.detector.config import DetectorModel, DetectorRecipe
 from mien.training.detector.hard import false_positives
 from mien.training.detector.images import LabeledImages, load_images
@@ -77,10 +78,13 @@ def build_detector(model: DetectorModel) -> FaceFPN:
     return FaceFPN(model.widths, model.depths, model.neck_width)
 
 
-def released_weights(folder: Path) -> dict[str, Tensor]:
-    """Weights of a released detector in fp32. Raises: ArtifactError."""
-    load_detector(folder)
-    return in_fp32(load_file(folder / WEIGHTS_NAME))
+def start_from(artifact: Path, network: FaceFPN) -> None:
+    """Give a network the weights of a released one. Raises: ArtifactError; RecipeError, if the networks differ."""
+    load_detector(artifact)
+    try:
+        network.load_state_dict(in_fp32(load_file(artifact / WEIGHTS_NAME)))
+    except RuntimeError as error:  # names every tensor
+        raise RecipeError(f"model.init_from {artifact}: it is not the network of this recipe") from error
 
 
 class Detection(Task):
@@ -90,12 +94,11 @@ class Detection(Task):
 
     def __init__(self, recipe: DetectorRecipe, out: Path, images: LabeledImages, machine: Machine) -> None:
         self.recipe, self.out, self.machine, self.steps_per_epoch = recipe, out, machine, recipe.steps
-        network = build_detector(recipe.model)
-        if recipe.model.init_from is not None:
-            network.load_state_dict(released_weights(recipe.model.init_from))
+        network, start = build_detector(recipe.model), recipe.model.init_from
+        if start is not None:
+            start_from(start, network)
         self.network: nn.Module = network.to(machine.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         weights = {folder.name: folder.weight for folder in recipe.data.folders}
-        start = recipe.model.init_from
         hard = false_positives(start, images) if start is not None and recipe.scenes.hard_share else []
         self.scenes = Scenes(images, recipe.scenes, weights=weights, seed=recipe.seed, hard=hard)
 

@@ -11,6 +11,7 @@ import torch
 
 from mien.models.detector.decode import detect_rows
 from mien.models.detector.manifest import default_detector_dir, load_detector
+from mien.training.config import RecipeError
 from mien.training.detector import evaluate as evaluate_command
 from mien.training.detector import export as export_command
 from mien.training.detector.config import TEACHER_FILE, DetectorRecipe
@@ -105,6 +106,9 @@ def test_the_commands_release_and_score_a_run_that_learned(tmp_path: Path, monke
     trained = checkpoint.read(run / "best.pt")["weights"]
     assert all(torch.allclose(started[key], trained[key], atol=1e-3) for key in trained if "weight" in key)
     assert list(read_facts(tmp_path / "further")["init_from"]) == ["tiny.v1"]
+    values["model"]["neck_width"] = 16
+    with pytest.raises(RecipeError, match=r"tiny\.v1: it is not the network"):
+        train(DetectorRecipe.model_validate(values), tmp_path / "other")
 
     models, out = tmp_path / "models", tmp_path / "metrics.json"
     models.mkdir()
