@@ -28,6 +28,8 @@ class Workers(Multiprocess):
     """
 
     def keep_subprocess_alive(self) -> None:
+        for process in self.processes:
+            process.child_conn.close()  # the worker has its own: if it dies during a health check, that ends at once
         before = {process.pid for process in self.processes}
         super().keep_subprocess_alive()
         for pid in before - {process.pid for process in self.processes}:

@@ -161,7 +161,7 @@ def test_worker_processes_share_the_port_and_count_together_without_those_that_w
         while shown() != {float(open_now)} and time.monotonic() < end:
             time.sleep(0.5)
         assert shown() == {float(open_now)}
-    end = time.monotonic() + 90
+    end = time.monotonic() + 30
     while shown() != {0.0} and time.monotonic() < end:
         time.sleep(0.5)
     assert shown() == {0.0}

@@ -1,10 +1,16 @@
 """Options of the uvicorn server, and environment of its worker processes."""
 
+import multiprocessing
 import os
+import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import uvicorn
+from uvicorn.config import STARTUP_FAILURE
+from uvicorn.supervisors import multiprocess
 
 from mien.app.errors import SettingsError
 from mien.app.inference.runtime.sessions import CPU
@@ -46,3 +52,22 @@ def test_a_setting_that_no_worker_could_use_prevents_the_start(
     monkeypatch.setattr(server.logging.config, "dictConfig", lambda _: None)
     with pytest.raises(SettingsError, match="below"):
         server.run(Settings(workers=workers, port=0, **{setting: tmp_path / "file" / "below"}))  # type: ignore[arg-type]
+
+
+def _end_on_ping(connection: Connection) -> None:
+    connection.recv()
+    os._exit(STARTUP_FAILURE)
+
+
+def test_a_worker_that_dies_during_its_health_check_is_noticed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multiprocess.signal, "signal", lambda *_: None)
+    config = uvicorn.Config("unused:app", timeout_worker_healthcheck=60)
+    worker = multiprocess.Process(config, [])
+    worker.process = multiprocessing.get_context("spawn").Process(target=_end_on_ping, args=(worker.child_conn,))
+    worker.start()
+    workers = server.Workers(config, [])
+    workers.processes = [worker]
+    started = time.monotonic()
+    workers.keep_subprocess_alive()
+    assert workers.should_exit.is_set()
+    assert time.monotonic() - started < 40
