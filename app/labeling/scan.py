@@ -96,13 +96,12 @@ def _matches(pattern: str) -> list[str]:
 
 def _found(roots: dict[str, str], options: LabelOptions, had_inputs: Callable[[str], bool]) -> Iterator[Input]:
     owned, visited = owned_names(options.out), {_file_id(str(options.out))}
+    files = {_identity(path): path for path in roots if not is_url(path) and not os.path.isdir(path)}
     for path, name in roots.items():
         if is_url(path) and is_web(path):
             yield _web_page(path, options)
             continue
         if not is_url(path) and not os.path.isdir(path):
-            if not _is_output(path, options.out, owned):
-                yield _input(path, name, options)
             continue
         if not is_url(path) and _file_id(path) in visited:  # below another input
             continue
@@ -110,12 +109,17 @@ def _found(roots: dict[str, str], options: LabelOptions, had_inputs: Callable[[s
         empty = True
         for item in _objects(path, prefix, options) if is_url(path) else _folder(path, prefix, options, visited):
             empty = False
+            if files:
+                files.pop(_identity(os.fsdecode(item.path)), None)
             yield item
         if empty and had_inputs(prefix):
             raise NoInput(
                 f"No files found in {printable(path)}, which had files in the last run. {_HINT} If it is empty on "
                 "purpose, leave it out or choose another --out."
             )
+    for path in files.values():  # in none of the folders
+        if not _is_output(path, options.out, owned):
+            yield _input(path, roots[path], options)
 
 
 # Lists

@@ -137,6 +137,10 @@ def test_folders_patterns_and_single_files_can_be_combined(mien: Mien, nested: P
         assert sum(name.endswith("d.jpg") for name in files_of(out)) == 1, (
             "a folder below another input is labeled once"
         )
+    given = [nested / "deep/c.jpg", nested, f"{nested}/deep/raw/../raw/d.jpg", nested / ".secret/e.jpg"]
+    mien("label", *given, "--out", tmp_path / "twice", "--write", "csv", "--quiet", "--symlinks", "skip")
+    names = ["e.jpg", "photos/a.jpg", "photos/b.PNG", "photos/deep/c.jpg", "photos/deep/raw/d.jpg"]
+    assert [row["file"] for row in rows_of(tmp_path / "twice")] == names, "a file of a given folder is labeled once"
     mien("label", f"{nested}/**/*.jpg", "--out", tmp_path / "out2", "--write", "csv", "--quiet")
     assert {"a.jpg", "deep/c.jpg", "deep/raw/d.jpg"} <= files_of(tmp_path / "out2")
     mien("label", nested / "a.jpg", "--out", tmp_path / "out3", "--write", "csv", "--quiet")
