@@ -25,6 +25,7 @@ ENCODER_NAME: Final = "encoder.pt"
 _FACES_MEASURED: Final = 512
 _MAY_START_FRESH: Final = tuple(f"backbone.network.{name}" for name in ("head.", "head_dist.", "fc.", "dist_token"))
 _POSITIONS: Final = "backbone.network.pos_embed"
+_STEM: Final = "backbone.network.patch_embed."
 
 
 class InitialWeightsError(RunError):
@@ -43,16 +44,20 @@ def load_initial(network: FaceNetwork, folder: Path) -> None:
     """Load the weights of a run, a released artifact or a third-party file, and log what was loaded.
 
     Position embeddings are resized if the grids differ. Missing heads and distillation tokens keep their random
-    initialization; all other weights must match.
+    initialization; all other weights must match. Weights of MobileFaceNet also initialize a stem of its convolutions.
     Raises: InitialWeightsError; CheckpointError, for a file that cannot be read.
     """
     source, weights, model = _read(network, folder)
     _warn_of_other_input(network, folder, model)
     own = network.state_dict()
     resized = _fit_positions(network, weights, own)
-    _check(folder, weights, own, may_start_fresh=_MAY_START_FRESH + classifier_prefixes(network))
+    may_start_fresh = _MAY_START_FRESH + classifier_prefixes(network)
+    stem = {_STEM + key.removeprefix("backbone."): tensor for key, tensor in weights.items()}
+    if shared := stem.keys() & own.keys():
+        weights, may_start_fresh = {key: stem[key] for key in shared}, ("backbone.network.",)
+    _check(folder, weights, own, may_start_fresh=may_start_fresh)
     network.load_state_dict(weights, strict=False)
-    fresh = sorted(own.keys() - weights.keys())
+    fresh = sorted({".".join(key.split(".")[:3]) for key in own.keys() - weights.keys()})
     logger.info(
         "initialized from %s: %d tensors%s; newly initialized: %s",
         source,

@@ -144,7 +144,7 @@ def test_third_party_weights_initialize_a_network_and_their_terms_are_inherited(
     assert facts["weights_from"] == {path.name: sha256_of(path)}
     assert facts["weight_terms"] == {path.name: "MIT, by their authors"}
     listed = [record.message for record in caplog.records if "newly initialized" in record.message]
-    assert all("fc.weight" in message for message in listed)
+    assert all(message.endswith("newly initialized: backbone.network.fc") for message in listed)
     assert listed
 
 

@@ -1,4 +1,4 @@
-"""Measured statistics of norms: the output is unchanged in evaluation, and the same in training."""
+"""Measured statistics of norms, which leave the output unchanged, and a stem from another network."""
 
 import copy
 from pathlib import Path
@@ -6,11 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import yaml
 from torch import nn
 
-from mien.data.contract import CROP_PX
+from mien.data.contract import CROP_PX, contract_id
+from mien.models.backbones.mobilefacenet import NAME
 from mien.models.network import FaceNetwork
-from mien.training.release.initialization import measure_norms
+from mien.training.loop import checkpoint
+from mien.training.loop.run_folder import RECIPE_NAME
+from mien.training.release.initialization import InitialWeightsError, load_initial, measure_norms
 from tests.support_training import TINY_CNN, TINY_DEIT, small_recipe
 
 
@@ -34,3 +38,25 @@ def test_measured_norms_keep_the_output_in_evaluation_and_training(model: dict[s
     assert network.training
     torch.testing.assert_close(_logits(network.eval(), crops), before, atol=1e-3, rtol=1e-3)
     torch.testing.assert_close(_logits(network.train(), crops), before, atol=5e-3, rtol=5e-3)
+
+
+def test_a_trained_mobilefacenet_initializes_the_stem_of_a_student(tmp_path: Path) -> None:
+    def network(name: str, **options: object) -> FaceNetwork:
+        model = {"family": "mobilefacenet", "name": name, "normalization": "fixed", "options": options}
+        return FaceNetwork(small_recipe(Path("faces"), model=model).model)
+
+    trained = network(NAME)
+    recipe = {"model": {"normalization": "fixed", "img_size": CROP_PX}}
+    (tmp_path / RECIPE_NAME).write_text(yaml.safe_dump(recipe))
+    checkpoint.save(tmp_path / checkpoint.BEST, {"weights": trained.state_dict(), "contract_id": contract_id()})
+    student = network("deit_tiny_distilled_patch16_224", depth=1)
+    before = copy.deepcopy(student.state_dict())
+    load_initial(student, tmp_path)
+    stem, convolutions = "backbone.network.patch_embed.", trained.state_dict()
+    for name, tensor in student.state_dict().items():
+        if name.startswith(stem) and "projection" not in name:
+            torch.testing.assert_close(tensor, convolutions["backbone." + name.removeprefix(stem)])
+        else:
+            torch.testing.assert_close(tensor, before[name])
+    with pytest.raises(InitialWeightsError, match="do not match"):
+        load_initial(FaceNetwork(small_recipe(Path("faces"), model=TINY_DEIT).model), tmp_path)
