@@ -48,7 +48,7 @@ class Teachers(nn.Module):
             raise RecipeError(f"distillation.teachers have different numbers of classes: {listed}")
         self.num_classes = next(iter(classes.values()))
         self.requires_grad_(False)
-        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.to(memory_format=torch.channels_last)
 
     def forward(self, crops: Tensor) -> Tensor:  # (B, 112, 112, C) uint8
         logits = [member(crops) for member in self.members]
