@@ -75,3 +75,14 @@ def _cells(cls: Array, obj: Array, bbox: Array, kps: Array, *, stride: int, colu
     landmarks = (kps[chosen].reshape(-1, 5, 2) + origin[:, None]) * stride
     fields = [corners, sizes, landmarks.reshape(-1, 10), scores[chosen, None]]
     return np.concatenate(fields, axis=1).astype(np.float32)
+
+
+def turned_back(points: Array, turns: int, *, width: int, height: int) -> Array:
+    """Points (..., 2) of an image that was rotated clockwise by `turns` quarter turns, in the image itself.
+
+    Args:
+        width, height: size of the image before it was rotated.
+    """
+    x, y = points[..., 0], points[..., 1]
+    back = ((x, y), (y, height - x), (width - x, height - y), (width - y, x))[turns]
+    return np.stack(back, axis=-1)

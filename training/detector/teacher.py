@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 
 from mien.data.contract import Array
-from mien.models.detector.decode import detect_rows
+from mien.models.detector.decode import detect_rows, turned_back
 from mien.models.detector.yunet import dynamic_graph
 from mien.training.evaluate import open_graph
 
@@ -77,24 +77,21 @@ class Teacher:
         rows[:, :14] -= [*shift, 0, 0, *shift * 5]
         if turns:  # YuNet takes turned faces for upright ones: enough to doubt a place, not to label a face
             rows[:, SCORE] = rows[:, SCORE].clip(max=_DOUBTFUL_SCORE)
-        rows = turned_back(rows, turns, size) / [*[size[0] / width, size[1] / height] * 7, 1]
+        rows = rows_turned_back(rows, turns, size) / [*[size[0] / width, size[1] / height] * 7, 1]
         return mirrored(rows, width) if mirror else rows
 
 
-def turned_back(rows: Array, turns: int, size: tuple[int, int]) -> Array:
+def rows_turned_back(rows: Array, turns: int, size: tuple[int, int]) -> Array:
     """Faces (N, 15) of an image that was turned by `turns` times 90 degrees counterclockwise, in the image itself.
 
     Args:
         size: width and height of the image before it was turned.
     """
-    points = rows[:, 4:14].reshape(-1, 5, 2)
-    corners = np.stack([rows[:, :2], rows[:, :2] + rows[:, 2:4]], axis=1)
-    across, down = size if turns % 2 == 0 else size[::-1]
-    for _ in range(turns):  # a clockwise turn of an image that is `across` wide and `down` high
-        points, corners = (np.stack([down - some[..., 1], some[..., 0]], axis=-1) for some in (points, corners))
-        across, down = down, across
-    low, high = corners.min(axis=1), corners.max(axis=1)
-    return np.concatenate([low, high - low, points.reshape(-1, 10), rows[:, 14:]], axis=1, dtype=np.float32)
+    corners = np.concatenate([rows[:, :2], rows[:, :2] + rows[:, 2:4]], axis=1)
+    points = np.concatenate([corners, rows[:, 4:14]], axis=1).reshape(-1, 7, 2)
+    points = turned_back(points, -turns % 4, width=size[0], height=size[1])
+    low, high = points[:, :2].min(axis=1), points[:, :2].max(axis=1)
+    return np.concatenate([low, high - low, points[:, 2:].reshape(-1, 10), rows[:, 14:]], axis=1, dtype=np.float32)
 
 
 def mirrored(rows: Array, width: float) -> Array:

@@ -15,6 +15,7 @@ import numpy as np
 
 from mien.app.inference.detect.base import Box, Face, iou, largest_first, plausible, scaled
 from mien.data.contract import Array
+from mien.models.detector.decode import turned_back
 
 # (H, W, 3) uint8 RGB -> (N, 15) float32: x, y, width, height, five landmarks (x, y), score; pixels of that image
 Network = Callable[[Array], Array]
@@ -199,18 +200,8 @@ def rotate_back(face: Face, turns: int, *, width: int, height: int) -> Face:
     """Undo a clockwise rotation by `turns` quarter turns; `width` and `height` are those before it."""
     x, y, box_width, box_height = face.box_px
     corners = np.array([[x, y], [x + box_width, y + box_height]])
-    points = _points_back(np.vstack([corners, face.landmarks_px]), turns, width=width, height=height)
+    points = turned_back(np.vstack([corners, face.landmarks_px]), turns, width=width, height=height)
     left, top = points[:2].min(axis=0)
     right, bottom = points[:2].max(axis=0)
     box = Box(float(left), float(top), float(right - left), float(bottom - top))
     return Face(box, points[2:].astype(np.float32), face.score)
-
-
-def _points_back(points: Array, turns: int, *, width: int, height: int) -> Array:
-    """Undo a rotation of points (N, 2)."""
-    x, y = points[:, 0], points[:, 1]
-    if turns == 1:
-        return np.stack([y, height - x], axis=1)
-    if turns == 2:
-        return np.stack([width - x, height - y], axis=1)
-    return np.stack([width - y, x], axis=1)

@@ -16,7 +16,7 @@ from mien.training.detector.teacher import (
     box_iou,
     merge_views,
     mirrored,
-    turned_back,
+    rows_turned_back,
 )
 from tests.support import folder_from_environment
 
@@ -56,7 +56,8 @@ def test_a_face_of_a_turned_image_is_placed_in_the_image_itself(turns: int) -> N
     y, x = np.argwhere(np.rot90(image, turns))[0] + 0.5
     width, height = (20, 10) if turns % 2 == 0 else (10, 20)
     row = np.array([[x - width / 2, y - height / 2, width, height, *[x, y] * 5, 0.9]], np.float32)
-    assert turned_back(row, turns, (60, 40)) == pytest.approx(np.array([[11.5, 3.5, 20, 10, *[21.5, 8.5] * 5, 0.9]]))
+    back = np.array([[11.5, 3.5, 20, 10, *[21.5, 8.5] * 5, 0.9]])
+    assert rows_turned_back(row, turns, (60, 40)) == pytest.approx(back)
 
 
 def test_a_face_that_only_a_turned_view_shows_is_doubtful(monkeypatch: pytest.MonkeyPatch) -> None:
