@@ -10,7 +10,6 @@ import io
 import itertools
 import lzma
 import math
-import os
 import struct
 import tarfile
 import zipfile
@@ -23,6 +22,7 @@ from typing import IO, Final
 import cv2
 from PIL import Image
 
+from mien.app.inference.decode import open_video
 from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.reading import (
     TIFFS,
@@ -195,7 +195,7 @@ def read_member(image: Input) -> bytes:
 
 def expected_frames(path: bytes, options: LabelOptions) -> int:
     """Approximate number of frames to sample, from the header of the video; 0 if unknown."""
-    video = cv2.VideoCapture(os.fsdecode(path))
+    video = open_video(path)
     frames, rate = video.get(cv2.CAP_PROP_FRAME_COUNT), video.get(cv2.CAP_PROP_FPS)
     video.release()
     if frames <= 0 or options.scenes:
@@ -246,7 +246,7 @@ def _pages(tiff: Input, source: bytes | io.BytesIO, max_pixels: int, is_done: Is
 
 
 def _frames(container: Input, path: bytes, options: LabelOptions, is_done: IsDone) -> Iterator[tuple[Input, bool]]:
-    video = cv2.VideoCapture(os.fsdecode(path))
+    video = open_video(path)
     try:
         if not video.isOpened():
             if container.name.lower().endswith(".ts") and not _is_transport_stream(path):

@@ -5,6 +5,7 @@ so that there is no growing delay.
 """
 
 import math
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from urllib.parse import urlsplit, urlunsplit
 import cv2
 
 from mien.app.errors import StartupError
+from mien.app.inference.decode import open_video
 from mien.data.contract import Array
 
 _DEFAULT_FPS: Final = 25.0
@@ -64,10 +66,10 @@ def open_source(text: str, *, paced: bool = False) -> Source:
     Raises: SourceUnavailable; its message does not include a password of the URL.
     """
     name = without_password(text)
-    is_camera, is_file = text.isdecimal(), Path(text).is_file()
+    is_camera, is_file = text.isdecimal(), os.path.isfile(text)  # noqa: PTH113  # Path raises for a long name
     if not is_camera and not is_file and "://" not in text:
         raise SourceUnavailable(f"source {name}: no such file. Expected a video file, a camera number or a URL.")
-    video = _open_quietly(int(text) if is_camera else text)
+    video = _open_quietly(text, is_file=is_file)
     if not video.isOpened():
         raise SourceUnavailable(_CANNOT_OPEN[is_camera].format(name=name))
     if is_camera or not (is_file or video.get(cv2.CAP_PROP_FRAME_COUNT) > 0):
@@ -75,12 +77,14 @@ def open_source(text: str, *, paced: bool = False) -> Source:
     return FileSource(name, video, paced=paced)
 
 
-def _open_quietly(target: int | str) -> cv2.VideoCapture:
+def _open_quietly(text: str, *, is_file: bool) -> cv2.VideoCapture:
     """Open a source without OpenCV's own warnings, which are hard to read; the caller reports failures."""
     level = cv2.utils.logging.getLogLevel()
     cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
     try:
-        return cv2.VideoCapture(target)
+        if text.isdecimal():
+            return cv2.VideoCapture(int(text))
+        return open_video(text) if is_file else cv2.VideoCapture(text)
     finally:
         cv2.utils.logging.setLogLevel(level)
 

@@ -1,12 +1,12 @@
 """Pixels of labeled images, read from their sources."""
 
-import os
 from contextlib import ExitStack
 from io import BytesIO
 
 import cv2
 
 from mien.app.errors import PayloadTooLarge
+from mien.app.inference.decode import open_video
 from mien.app.labeling.containers import BrokenContainer, read_member, read_page
 from mien.app.labeling.files import LabelingError
 from mien.app.labeling.options import MAX_BYTES, MAX_PIXELS
@@ -51,7 +51,7 @@ class SourceReader:
         if self._video is None or self._path != item.path or self._next_frame > item.frame:
             self.close()
             self._path, self._next_frame = item.path, 0
-            self._video = cv2.VideoCapture(os.fsdecode(self._opened.enter_context(local_file(item.path))))
+            self._video = open_video(self._opened.enter_context(local_file(item.path)))
             self._opened.callback(self._video.release)
         while self._next_frame <= item.frame and self._video.grab():
             self._next_frame += 1

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,14 @@ def test_frames_are_sampled_by_number_or_by_time(mien: Mien, tmp_path: Path) -> 
     assert [row["frame"] for row in rows_of(tmp_path / "a")] == ["0", "6", "12", "18"]
     mien("label", tmp_path / "clip.avi", "--out", tmp_path / "a", "--per-second", "2", "--quiet")
     assert [row["frame"] for row in rows_of(tmp_path / "a")] == ["0", "4", "8", "12", "16", "20"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="not a file name there")
+def test_a_video_whose_name_is_not_utf8_is_labeled(mien: Mien, tmp_path: Path) -> None:
+    write_video(tmp_path / "clip.avi", frames=3)
+    (tmp_path / "clip.avi").rename(tmp_path / os.fsdecode(b"clip\xe9.avi"))
+    assert mien("label", tmp_path, "--out", tmp_path / "out", "--quiet").exit_code == 0
+    assert files_of(tmp_path / "out") == {"clip\\xe9.avi"}
 
 
 @pytest.fixture

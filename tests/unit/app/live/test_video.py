@@ -1,5 +1,7 @@
 """Reading and writing of videos: files, cameras, frame rates and error messages."""
 
+import os
+import sys
 import time
 from pathlib import Path
 
@@ -40,6 +42,14 @@ def test_every_frame_goes_in_and_comes_out_in_order(tmp_path: Path, suffix: str)
     assert [round(frame.pixels.mean() / 8) for frame in frames] == list(range(30))
     assert [frame.time_s for frame in frames] == pytest.approx([number / FPS for number in range(30)], abs=0.002)
     assert list(tmp_path.iterdir()) == [path], "nothing is left beside it"
+
+
+@pytest.mark.parametrize("name", ["12:30.mp4", os.fsdecode(b"vid\xe9o.mp4")])
+@pytest.mark.skipif(sys.platform != "linux", reason="not a file name there")
+def test_a_video_is_opened_whatever_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    film(tmp_path / "film.mp4").rename(tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    assert len(levels(Path(name))) == 30
 
 
 def test_colors_stay_red_green_blue(tmp_path: Path) -> None:
@@ -141,6 +151,8 @@ def test_a_live_source_gives_the_newest_frame_and_never_an_old_one() -> None:
 def test_a_missing_source_is_reported_without_its_password(tmp_path: Path) -> None:
     with pytest.raises(SourceUnavailable, match="no such file"):
         open_source(str(tmp_path / "missing.mp4"))
+    with pytest.raises(SourceUnavailable, match="no such file"):
+        open_source("long" * 100)
     text = tmp_path / "words.mp4"
     text.write_text("no video", encoding="utf-8")
     with pytest.raises(SourceUnavailable, match="FFmpeg"):
