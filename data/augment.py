@@ -19,7 +19,7 @@ from PIL import Image
 
 from mien.data.contract import Array
 
-_RAND_AUGMENT: Final = re.compile(r"rand(-(m|n|p|mstd|inc|w)[\d.]+)*")
+_RAND_AUGMENT: Final = re.compile(r"rand(-((m|n|inc)\d+|(p|mstd)\d+(\.\d+)?))*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,12 @@ class Augment:
         self._compose = A.Compose(_steps(config))
         self._rand_augment: Any = None
         if config.rand_augment:
-            from timm.data.auto_augment import rand_augment_transform
+            from timm.data.auto_augment import posterize, rand_augment_transform
 
             self._rand_augment = rand_augment_transform(config.rand_augment, {"img_mean": (128, 128, 128)})
+            for step in self._rand_augment.ops:
+                if "Posterize" in step.name:  # timm keeps 0 bits at the ends of its range, which Pillow rejects
+                    step.aug_fn = lambda image, bits, **_: posterize(image, max(1, bits))  # type: ignore[no-untyped-call]
 
     def __call__(self, crop: Array, *, seed: int) -> Array:
         """Augment one (112, 112, C) uint8 crop; equal seeds give equal results."""

@@ -135,8 +135,18 @@ def test_rand_augment_is_reproducible_and_leaves_the_global_generators_alone(cha
     assert {image.shape for image in changed} == {crop.shape}
     assert len({image.tobytes() for image in changed}) >= 4
     assert np.array_equal(augment(crop, seed=3), changed[3])
+
+
+@pytest.mark.parametrize("notation", ["auto", "rand-m9.5", "rand-w0", "rand-p0.5.5"])
+def test_a_notation_that_timm_does_not_know_is_rejected(notation: str) -> None:
     with pytest.raises(ValueError, match="expected timm's notation"):
-        AugmentConfig(rand_augment="auto")
+        AugmentConfig(rand_augment=notation)
+
+
+@pytest.mark.parametrize("notation", ["rand-m0-n9-p1", "rand-m10-n9-p1-inc1"])
+def test_rand_augment_accepts_its_smallest_and_largest_magnitudes(notation: str) -> None:
+    augment, crop = Augment(AugmentConfig(rand_augment=notation)), np.full((112, 112, 1), 90, np.uint8)
+    assert {augment(crop, seed=seed).shape for seed in range(20)} == {crop.shape}
 
 
 def test_augmentation_accepts_its_largest_strengths() -> None:
