@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mien.data.contract import CROP_PX, LABELS
-from mien.models.backbones import BackboneConfig, Color, Heads, Normalization, create_backbone
+from mien.models.backbones import BackboneConfig, Color, Heads, Normalization, UnknownBackbone, create_backbone
 
 Head = Literal["class", "distillation", "mean"]
 
@@ -30,7 +30,7 @@ class Preprocess(nn.Module):
     def __init__(self, *, color: Color, normalization: Normalization, img_size: int) -> None:
         super().__init__()
         if normalization == "imagenet" and color != "RGB":
-            raise ValueError("normalization imagenet requires color RGB: its statistics are per channel")
+            raise UnknownBackbone("model.normalization imagenet requires color RGB: its statistics are per channel")
         self.color, self.normalization, self.img_size = color, normalization, img_size
         self.register_buffer("luminance", torch.tensor(LUMINANCE_WEIGHTS), persistent=False)
         self.register_buffer("mean", torch.tensor(_IMAGENET_MEAN).view(1, 3, 1, 1), persistent=False)

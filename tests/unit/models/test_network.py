@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from mien.models.backbones import UnknownBackbone
 from mien.models.network import FaceNetwork, Preprocess, select_head
 from tests.support_models import SMALL, config, crops
 
@@ -30,6 +31,11 @@ def test_normalization_removes_exposure_and_most_contrast() -> None:
 def test_a_flat_image_stays_flat() -> None:
     preprocess = Preprocess(color="luminance", normalization="per_image", img_size=112)
     assert float(preprocess(torch.full((1, 112, 112, 3), 90, dtype=torch.uint8)).abs().max()) < 1e-3
+
+
+def test_statistics_of_rgb_are_rejected_for_luminance() -> None:
+    with pytest.raises(UnknownBackbone, match="imagenet requires color RGB"):
+        FaceNetwork(config(**SMALL).model_copy(update={"normalization": "imagenet"}))
 
 
 def test_the_mean_head_averages_probabilities() -> None:
