@@ -41,6 +41,7 @@ def train(recipe: Recipe, out: Path) -> Path:
         torch.manual_seed(recipe.seed)
         parts = machine.world.first_alone(lambda: _read_data(recipe))
         faces, valid = JoinedFaces(parts[:-1]), parts[-1]
+        _check_held_out(parts, recipe)
         _check_classes(faces, valid, recipe)
         network = FaceNetwork(recipe.model, faces.targets.shape[1])
         if not checkpoint.exists(out):  # otherwise, the checkpoint replaces the weights
@@ -63,6 +64,17 @@ def _read_data(recipe: Recipe) -> list[Faces]:
     """The training sources, and the validation split last."""
     sources = (*recipe.data.train, recipe.data.valid)
     return [load_faces(source, color=recipe.model.color, cache_dir=recipe.data.cache_dir) for source in sources]
+
+
+def _check_held_out(parts: list[Faces], recipe: Recipe) -> None:
+    held_out, keys = recipe.data.valid, set(parts[-1].keys)
+    for source, part in zip(recipe.data.train, parts, strict=False):
+        both = keys.intersection(part.keys) if source.resolved_root() == held_out.resolved_root() else ()
+        if both:
+            raise RecipeError(
+                f"data: {len(both)} of {len(keys)} faces of valid are also in train, such as {min(both)}. Give both "
+                "the same options, and different splits."
+            )
 
 
 def _check_classes(faces: JoinedFaces, valid: Faces, recipe: Recipe) -> None:

@@ -36,6 +36,7 @@ from tests.support_training import (
     PLAIN_DEIT,
     TINY_CNN,
     TINY_DEIT,
+    data_of,
     drawn_faces,
     losses,
     metric_lines,
@@ -180,6 +181,15 @@ def test_a_class_without_a_training_face_is_named_unless_the_recipe_allows_it(tm
         train(recipe, tmp_path / "run")
     allowed = recipe.model_copy(update={"data": recipe.data.model_copy(update={"allow_missing_classes": True})})
     assert losses(train(allowed, tmp_path / "run"))
+
+
+def test_a_face_of_validation_is_never_trained_on(tmp_path: Path) -> None:
+    root = make_folders(tmp_path / "faces", {"": dict.fromkeys(LABELS, 5)})
+    recipe = small_recipe(root, data=data_of(root, valid_share=0.4))
+    less = recipe.data.train[0].model_copy(update={"options": {"valid_share": 0.2}})
+    data = recipe.data.model_copy(update={"train": (less,)})
+    with pytest.raises(RecipeError, match="7 of 14 faces of valid are also in train"):
+        train(recipe.model_copy(update={"data": data}), tmp_path / "run")
 
 
 @pytest.mark.parametrize(
