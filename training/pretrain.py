@@ -31,7 +31,7 @@ from mien.training.loop.run_folder import parameters
 from mien.training.loop.session import Session
 from mien.training.loop.task import FaceTask, Forward
 from mien.training.loop.throughput import forward_flops
-from mien.training.release.initialization import ENCODER_NAME, encoder_state
+from mien.training.release.initialization import ENCODER_NAME, encoder_state, load_start
 
 
 class PretrainData(StrictModel):
@@ -78,11 +78,15 @@ def pretrain(recipe: PretrainRecipe, out: Path) -> Path:
         parts = machine.world.first_alone(
             lambda: [load_faces(part, color=color, cache_dir=data.cache_dir, labeled=False) for part in data.train]
         )
-        network = MaskedAutoencoder(FaceNetwork(recipe.model), recipe.mask).to(machine.device)
+        encoder, start = FaceNetwork(recipe.model), recipe.model.init_from
+        starts = not checkpoint.exists(out)  # otherwise, the checkpoint replaces the weights
+        if starts:
+            load_start(encoder, recipe.model, parts[0].crops)
+        network = MaskedAutoencoder(encoder, recipe.mask).to(machine.device)
         task = Masked(recipe, out, network, JoinedFaces(parts), machine=machine)
         facts = data_facts(data.train, parts)
-        facts |= {"parameters": parameters(network.network), **provenance(recipe.model, facts["data"], folders=())}
-        Session(recipe, out, task, machine=machine).run(facts)
+        sources = provenance(recipe.model, facts["data"], folders=(start,) if start and starts else ())
+        Session(recipe, out, task, machine=machine).run({"parameters": parameters(network.network), **facts, **sources})
     return out
 
 

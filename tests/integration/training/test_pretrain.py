@@ -12,7 +12,7 @@ from mien.models.masked_autoencoder import MaskConfig, MaskedAutoencoder
 from mien.models.network import FaceNetwork
 from mien.training.config import RecipeError, read_as
 from mien.training.loop import checkpoint
-from mien.training.loop.run_folder import load_best
+from mien.training.loop.run_folder import load_best, read_facts
 from mien.training.pretrain import PretrainRecipe, pretrain
 from mien.training.release.initialization import ENCODER_NAME, InitialWeightsError, load_initial
 from mien.training.train import train
@@ -68,6 +68,13 @@ def test_pretraining_with_a_moving_average_saves_the_average(tmp_path: Path) -> 
     state, kept = checkpoint.read(out / checkpoint.LAST), checkpoint.read(out / ENCODER_NAME)["weights"]
     assert all(torch.equal(kept[name], state["ema"][f"network.{name}"]) for name in kept)
     assert any(not torch.equal(kept[name], state["network"][f"network.{name}"]) for name in kept)
+
+
+def test_pretraining_starts_from_an_earlier_encoder(pretrained: Path, tmp_path: Path) -> None:
+    root, model = pretrained.parent / "faces", PLAIN_DEIT | {"init_from": str(pretrained)}
+    out = pretrain(pretrain_recipe(root, epochs=1, model=model), tmp_path / "run")
+    assert losses(out)[1] < losses(pretrained)[1]
+    assert read_facts(out)["weights_from"].keys() == {"run"}
 
 
 def test_masked_patches_never_reach_the_encoder(tmp_path: Path) -> None:
