@@ -46,7 +46,8 @@ def provenance(model: ModelConfig, sources: dict[str, str], *, folders: tuple[Pa
         if folder.suffix in WEIGHT_SUFFIXES:
             weights[folder.name], terms[folder.name] = sha256_of(folder), str(model.init_terms)
             continue
-        weights[folder.name] = weights_sha256(folder)
+        own = weights_sha256(folder)
+        weights[folder.name if weights.get(folder.name, own) == own else "/".join(folder.parts[-2:])] = own
         inherited = _recorded(folder)
         for name, sha256 in inherited["learned_from"].items():
             known = learned.get(name, sha256) == sha256

@@ -19,6 +19,7 @@ from torch import nn
 from mien.data.atomic import write_atomic
 from mien.data.contract import EIGHT_LABELS, LABELS, contract_id
 from mien.data.errors import MienError
+from mien.models.manifest import split_terms
 from mien.models.network import FaceNetwork
 from mien.training.config import ModelConfig, Recipe, RecipeError, RunRecipe, parse_as
 from mien.training.loop import checkpoint
@@ -45,13 +46,13 @@ def parameters(network: nn.Module) -> int:
     return sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad)
 
 
-def check_run(folder: Path, recipe: RunRecipe, data: dict[str, str]) -> None:
-    """Create the folder of a run, or check that it has the same recipe, except for `runtime`, and the same data.
+def check_run(folder: Path, recipe: RunRecipe, facts: dict[str, Any]) -> None:
+    """Create the folder of a run, or check that it has the same recipe (except for `runtime`), data and teachers.
 
     Args:
         folder: run folder.
         recipe: resolved recipe.
-        data: index hash of each split.
+        facts: see `record_run`; the hashes of `data` and `weights_from` are compared.
     Raises: RunError.
     """
     try:
@@ -67,12 +68,13 @@ def check_run(folder: Path, recipe: RunRecipe, data: dict[str, str]) -> None:
             keys = "" if started_as is None else f" ({', '.join(_differences(started_as, recipe))})"
             raise RunError(f"{folder} contains a run of another recipe{keys}: choose another --out, or remove it")
     if checkpoint.exists(folder) and (folder / FACTS_NAME).exists():
-        before = read_facts(folder)["data"]
-        changed = sorted(name for name in before.keys() | data.keys() if before.get(name) != data.get(name))
+        started, now = read_facts(folder), facts["data"] | facts.get("weights_from", {})
+        before = started["data"] | split_terms(started)["weights_from"]
+        changed = sorted(name for name, sha256 in now.items() if before.get(name, sha256) != sha256)
         if changed:
             raise RunError(
-                f"{folder}: {', '.join(changed)} changed since the run started. Restore the data to resume, or choose "
-                "another --out to train on the current data."
+                f"{folder}: {', '.join(changed)} changed since the run started. Restore it to resume, or choose "
+                "another --out to train with the current data and teachers."
             )
 
 

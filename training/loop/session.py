@@ -87,7 +87,7 @@ class Session:
         Raises: RunError, TrainingDiverged, OutOfMemory.
         """
         if self.world.writes:
-            check_run(self.out, self.recipe, facts["data"])
+            check_run(self.out, self.recipe, facts)
         self.resume()
         if self.step == self.steps * self.task.epochs:
             logger.info("%s: finished", self.out)

@@ -147,6 +147,20 @@ def test_data_that_changed_since_the_start_is_rejected_and_the_first_hash_is_kep
     assert before["cpu"]
 
 
+def test_a_run_is_not_resumed_with_another_teacher(trained: Trained, tmp_path: Path) -> None:
+    teachers = [Path(shutil.copytree(trained.teacher, tmp_path / name / "teacher")) for name in ("a", "b")]
+    state = checkpoint.read(teachers[1] / checkpoint.BEST)
+    checkpoint.save(teachers[1] / checkpoint.BEST, state | {"epoch": 7})
+    distillation = {"mode": "hard", "teachers": list(map(str, teachers))}
+    recipe = small_recipe(trained.faces, epochs=1, distillation=distillation)
+    out = train(recipe, tmp_path / "run")
+    assert read_facts(out)["weights_from"].keys() == {"teacher", "b/teacher"}
+    assert train(recipe, out) == out
+    checkpoint.save(teachers[0] / checkpoint.BEST, state | {"epoch": 8})
+    with pytest.raises(RunError, match="teacher changed since the run started"):
+        train(recipe, out)
+
+
 def test_each_of_two_sources_of_one_kind_and_split_is_recorded_and_checked(tmp_path: Path) -> None:
     faces, more = (drawn_faces(tmp_path / name, train=count, valid=1) for name, count in (("a", 2), ("b", 3)))
     data = data_of(faces)
