@@ -45,6 +45,8 @@ def _read(path: Path) -> dict[str, Tensor]:
         state: Any = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
     except _UNREADABLE as error:
         raise ForeignWeightsError(f"model.init_from {path}: cannot be read as a state dict ({error})") from error
+    if not isinstance(state, dict):
+        raise ForeignWeightsError(f"model.init_from {path}: expected a state dict, found {type(state).__name__}")
     wrapped = [state[name] for name in _WRAPPED_IN if isinstance(state.get(name), dict)]
     state = wrapped[0] if wrapped else state
     return {name: value for name, value in state.items() if isinstance(value, Tensor)}

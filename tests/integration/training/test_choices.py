@@ -150,10 +150,12 @@ def test_third_party_weights_initialize_a_network_and_their_terms_are_inherited(
 
 def test_third_party_weights_that_are_damaged_or_of_another_network_are_rejected(tmp_path: Path) -> None:
     network = FaceNetwork(small_recipe(tmp_path).model)
-    broken, other = tmp_path / "broken.pth", tmp_path / "other.safetensors"
+    broken, other, tensor = (tmp_path / name for name in ("broken.pth", "other.safetensors", "tensor.pth"))
     broken.write_bytes(b"rubbish")
     save_file({"else.weight": torch.zeros(2)}, other)
-    for path, expected in ((broken, "cannot be read"), (other, "no tensor name matches this timm network")):
+    torch.save(torch.zeros(2), tensor)
+    expectations = {broken: "cannot be read", other: "no tensor name matches this timm network", tensor: "found Tensor"}
+    for path, expected in expectations.items():
         with pytest.raises(ForeignWeightsError, match=expected):
             load_initial(network, path)
 
