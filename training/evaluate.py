@@ -164,7 +164,8 @@ def evaluate(
     """Verify an artifact and evaluate its fp32 graph on one split. Raises: ArtifactError, DatasetError."""
     manifest = load_artifact(folder)
     faces = load_split(kind, root, split, options)
-    if faces.labels.max() >= len(manifest.labels):
+    classes = int(faces.labels.max()) + 1 if faces.votes is None else faces.votes.shape[1]
+    if classes > len(manifest.labels):
         raise DatasetError(f"{kind}: {split} has contempt, artifact {manifest.name} does not. Leave out classes=8.")
     return manifest, score_logits(
         run_graph(open_graph(folder / manifest.graph("fp32").file), faces.crops), manifest, faces

@@ -136,6 +136,9 @@ def export(
     if not re.fullmatch(r"\w[\w-]*", tag):
         raise ExportError(f"--tag {tag!r}: expected letters, digits, _ and -, as it becomes part of a folder's name")
     members = [read_member(folder) for folder in folders]
+    if len({member.labels for member in members}) > 1:
+        listed = ", ".join(f"{folder} {len(member.labels)}" for folder, member in zip(folders, members, strict=True))
+        raise ExportError(f"networks with different numbers of classes cannot be averaged: {listed}")
     if len(members) > 1 and arch is None:
         raise ExportError("several networks in one graph need a name: use --arch")
     final = artifacts_dir / f"{arch or members[0].model.arch or members[0].model.name}.{tag}"

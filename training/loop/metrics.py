@@ -68,7 +68,8 @@ def binned(probabilities: Array, actual: Array) -> tuple[Array, Array, Array]:
 
 
 def kl_to_votes(probabilities: Array, votes: Array) -> float:
-    """Mean KL(votes || probabilities), in nats; (N, classes) each."""
+    """Mean KL(votes || probabilities), in nats; (N, classes) each, and votes may lack the last class."""
+    probabilities = probabilities[:, : votes.shape[1]]
     safe = np.where(votes > 0, votes, 1.0)
     return float((votes * (np.log(safe) - np.log(np.maximum(probabilities, 1e-12)))).sum(axis=1).mean())
 

@@ -18,14 +18,18 @@ from mien.app.main import create_app
 from mien.app.settings import Settings
 from mien.data.command import app as data_app
 from mien.data.contract import EIGHT_LABELS
+from mien.data.tree import DatasetError
 from mien.models.manifest import default_artifact_dir, load_artifact
 from mien.training.compare import main as compare
 from mien.training.config import DistillationConfig, RecipeError
 from mien.training.distillation.teachers import Teachers
 from mien.training.evaluate import evaluate
+from mien.training.export import export
+from mien.training.release.graphs import ExportError
 from mien.training.report.command import main as report
 from mien.training.train import train
 from tests.albums import face_photo
+from tests.data_sets import make_ferplus
 from tests.integration.training.conftest import EIGHT_OPTIONS, Eight, Trained
 from tests.support import encoded
 from tests.support_training import TINY_CNN, data_of, small_recipe
@@ -58,6 +62,21 @@ def test_teachers_with_different_classes_are_named(eight: Eight) -> None:
     teachers = (default_artifact_dir(), eight.artifact)
     with pytest.raises(RecipeError, match=rf"{re.escape(str(teachers[0]))} 7, {re.escape(str(teachers[1]))} 8"):
         Teachers(DistillationConfig(mode="soft", teachers=teachers))
+
+
+def test_networks_with_different_classes_are_not_averaged(eight: Eight, trained: Trained, tmp_path: Path) -> None:
+    folders = [eight.run, trained.student]
+    with pytest.raises(ExportError, match=f"{re.escape(str(folders[0]))} 8, {re.escape(str(folders[1]))} 7"):
+        export(folders, "drawn", arch="both", artifacts_dir=tmp_path)
+
+
+def test_eight_classes_are_evaluated_on_votes_for_seven(eight: Eight, tmp_path: Path) -> None:
+    ferplus = make_ferplus(tmp_path / "ferplus")
+    scored = evaluate(eight.artifact, "ferplus", ferplus, "valid", {})[1][0]
+    assert scored.kl_to_votes is not None
+    assert scored.kl_to_votes.value > 0
+    with pytest.raises(DatasetError, match="Leave out classes=8"):
+        evaluate(default_artifact_dir(), "ferplus", ferplus, "valid", {"classes": 8})
 
 
 def test_check_and_report_have_a_row_for_contempt(eight: Eight, tmp_path: Path) -> None:
