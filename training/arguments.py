@@ -77,7 +77,7 @@ def _evaluate() -> Parser:
     _add_data(parser)
     parser.add_argument("--json", type=Path, help="write all metrics to this file")
     parser.add_argument("--corruptions", action="store_true", help="also measure corrupted faces, balanced prior")
-    parser.add_argument("--faces", type=int, metavar="N", help="number of random faces to corrupt (default: all)")
+    parser.add_argument("--faces", type=_at_least(1), metavar="N", help="random faces to corrupt (default: all)")
     parser.add_argument("--plot", type=_figure, metavar="FILE", help="draw the results of --corruptions, .png or .svg")
     return parser
 
@@ -159,7 +159,7 @@ def _quantize() -> Parser:
     parser.add_argument(
         "--out", type=Path, help="write the artifact with its int8 graph to this folder, which may be the artifact"
     )
-    parser.add_argument("--rounds", type=int, default=60, help="number of timed inferences per graph and batch size")
+    parser.add_argument("--rounds", type=_at_least(1), default=60, help="timed inferences per graph and batch size")
     return parser
 
 

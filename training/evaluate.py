@@ -26,7 +26,7 @@ from mien.data.readers.base import open_reader
 from mien.data.tree import DatasetError
 from mien.models.manifest import Interval, Manifest, Prior, SplitMetrics, artifact_dir, load_artifact
 from mien.training import robustness
-from mien.training.arguments import parse
+from mien.training.arguments import PARSERS, parse
 from mien.training.faces import FaceSet, read_faces
 from mien.training.loop import metrics
 from mien.training.wording import interval
@@ -192,6 +192,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
     chosen = parse("evaluate", arguments)
     kind, root = chosen.data
+    if not chosen.corruptions and (chosen.faces or chosen.plot):
+        PARSERS["evaluate"]().error("--faces and --plot are options of --corruptions")
     try:
         folder = artifact_dir(chosen.artifact)
         manifest, evaluations = evaluate(folder, kind, root, chosen.split, dict(chosen.option))

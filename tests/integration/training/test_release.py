@@ -108,6 +108,12 @@ def test_evaluate_prints_and_writes_all_metrics(
     assert capsys.readouterr().err.startswith("error: ")
 
 
+@pytest.mark.parametrize("options", [["--faces", "5"], ["--plot", "a.png"], ["--corruptions", "--faces", "0"]])
+def test_options_of_corruptions_that_would_do_nothing_are_usage_errors(options: list[str], tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        evaluate.main(["--artifact", "fast", "--data", f"folders={tmp_path}", *options])
+
+
 def test_evaluate_takes_the_name_of_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert evaluate.main(["--artifact", "accurate", "--data", f"folders={tmp_path / 'absent'}"]) == 1
     assert "absent" in capsys.readouterr().err
