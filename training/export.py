@@ -28,7 +28,7 @@ from rich.logging import RichHandler
 from mien.data.atomic import write_atomic
 from mien.data.contract import Array, contract_id
 from mien.data.errors import MienError
-from mien.data.readers.base import readers
+from mien.data.readers.base import index_sha256, open_reader, readers
 from mien.models.manifest import (
     ARTIFACTS_DIR,
     MANIFEST_NAME,
@@ -144,7 +144,7 @@ def export(
     final = artifacts_dir / f"{arch or members[0].model.arch or members[0].model.name}.{tag}"
     with new_artifact(final) as staging:
         other_splits = _other_splits(also)
-        valid = _read(next((member.valid for member in members if member.valid.root), members[0].valid))
+        valid = _read_unchanged(next((member for member in members if member.valid.root), members[0]))
         released: Released = members[0].released
         if len(members) == 1:
             save_weights(members[0].network, staging)
@@ -167,6 +167,22 @@ def _valid_source(manifest: Manifest) -> DataSource:
 
 def _read(source: DataSource) -> FaceSet:
     return load_split(source.kind, source.resolved_root(), source.split, source.options)
+
+
+def _read_unchanged(member: Member) -> FaceSet:
+    """Read the validation split. Raises: ExportError, if it is not the one of the training; DatasetError."""
+    source = member.valid
+    if source.fold is not None:
+        raise ExportError(
+            f"{source.kind} {source.split}: the run is a fold of a cross-validation. Release the recipe itself."
+        )
+    reader = open_reader(source.kind, source.resolved_root(), **source.options)
+    if index_sha256(reader, source.split) not in member.data_index_sha256.values():
+        raise ExportError(
+            f"{source.kind} {source.split} in {source.resolved_root()} changed since the training, so it may contain "
+            "faces of the training. Restore the data, or train again."
+        )
+    return _read(source)
 
 
 def _other_splits(also: tuple[str, ...]) -> list[FaceSet]:

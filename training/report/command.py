@@ -16,7 +16,7 @@ from mien.data.errors import MienError
 from mien.training.arguments import parse
 from mien.training.config import DataSource
 from mien.training.faces import TEST, FaceSet, read_faces
-from mien.training.loop.run_folder import read_run
+from mien.training.loop.run_folder import RunError, read_run
 from mien.training.report import figures
 from mien.training.report.results import RunResult, measure, most_confident_mistakes, slices_of
 from mien.training.wording import interval, markdown_table, most_confused, percent
@@ -42,6 +42,8 @@ def gather(folders: list[Path], source: DataSource, *, root: Path) -> tuple[list
     results = []
     for folder, recipe in zip(folders, recipes, strict=True):
         fitting, valid = None, recipe.data.valid
+        if valid.fold is not None:
+            raise RunError(f"{folder}: a fold of a cross-validation, trained on other faces of this split; no report")
         if source.split == TEST:
             valid_root = root if valid.kind == source.kind else valid.resolved_root()
             fitting = read_faces(valid.kind, valid_root, valid.split, valid.options)

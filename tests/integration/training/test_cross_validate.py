@@ -11,9 +11,12 @@ from mien.training.compare import main as compare_main
 from mien.training.config import DataSource, FoldConfig
 from mien.training.cross_validate import main
 from mien.training.evaluate import PRIORS, open_graph, run_graph
+from mien.training.export import export
 from mien.training.faces import read_faces
 from mien.training.loop.batches import load_faces
 from mien.training.loop.run_folder import read_facts
+from mien.training.release.graphs import ExportError
+from mien.training.report.command import main as report
 from mien.training.train import train
 from tests.support_training import drawn_faces, small_recipe, write_recipe
 
@@ -28,6 +31,10 @@ def test_cross_validation_scores_every_face_once(tmp_path: Path, capsys: pytest.
     assert {path.name for path in (tmp_path / "runs").iterdir()} == {"small_fold_0", "small_fold_1"}
     facts = read_facts(tmp_path / "runs" / "small_fold_0")
     assert (sum(facts["faces"].values()), len(facts["faces"]), len(facts["learned_from"])) == (42, 2, 1)
+    with pytest.raises(ExportError, match="fold of a cross-validation"):
+        export([tmp_path / "runs" / "small_fold_0"], "fold", artifacts_dir=tmp_path)
+    assert report([str(tmp_path / "runs" / "small_fold_0")]) == 1
+    assert "a fold of a cross-validation" in capsys.readouterr().err
 
 
 def test_a_fold_and_the_others_partition_the_faces(tmp_path: Path) -> None:

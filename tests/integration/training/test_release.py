@@ -175,6 +175,19 @@ def test_an_invalid_name_or_split_is_found_before_the_export(
         export.export([released[1]], tag, artifacts_dir=tmp_path / "artifacts", also=also)
 
 
+def test_a_run_is_not_released_with_metrics_of_other_faces(
+    released: tuple[Path, Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, run = tmp_path / "folders", tmp_path / "run"
+    shutil.copytree(released[0], root)
+    shutil.copytree(released[1], run)
+    (run / "recipe.yaml").write_text((run / "recipe.yaml").read_text().replace(str(released[0]), str(root)))
+    monkeypatch.setattr(export, "_write_and_check", pytest.fail)
+    next((root / "train").rglob("*.png")).replace(root / "valid" / "fear" / "moved.png")
+    with pytest.raises(graphs.ExportError, match=r"folders valid in .* changed since the training"):
+        export.export([run], "drawn", artifacts_dir=tmp_path / "artifacts")
+
+
 @pytest.mark.filterwarnings("ignore:.*overflow.*:RuntimeWarning")
 def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_faces(tmp_path: Path) -> None:
     root = drawn_faces(tmp_path / "faces", train=2, valid=1)
