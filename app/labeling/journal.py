@@ -287,8 +287,9 @@ class Journal(View):
         return self._relabel("reason=?", [(reason,)])
 
     def redraw(self, image: int) -> None:
-        """Label images again for which an image of this kind was written."""
+        """Label images again for which an image of this kind was written; moved inputs, too."""
         self._relabel("products & ? AND status IN ('ok', 'no_face')", [(image,)])
+        self._db.execute("DELETE FROM temp.moved WHERE item IN (SELECT id FROM items WHERE products & ?)", (image,))
 
     def _relabel(self, where: str, values: list[tuple[int | str]]) -> int:
         with self._transaction():

@@ -68,6 +68,15 @@ def test_moved_inputs_keep_their_results(
     assert counts(mien, photos, out) == (0, 0)
 
 
+def test_a_moved_photo_is_drawn_with_the_options_of_the_run(mien: Mien, photos: Path, tmp_path: Path) -> None:
+    out, fresh = tmp_path / "out", tmp_path / "fresh"
+    counts(mien, photos, out)
+    renamed(photos)
+    for folder in (out, fresh):
+        mien("label", photos, "--out", folder, *EVERYTHING, "--annotated-px", "100")
+    assert tree(out) == tree(fresh)
+
+
 def test_other_bytes_with_the_name_and_size_of_a_moved_photo_are_labeled(
     mien: Mien, photos: Path, tmp_path: Path
 ) -> None:
