@@ -230,7 +230,7 @@ def _text(value: object) -> str:
 def _reject_unknown_variables() -> None:
     """Reject a misspelled variable: the service would run without the intended key or limit."""
     known = {_variable(field) for field in Settings.model_fields}
-    for found in sorted(name for name in os.environ if name.upper().startswith(ENV_PREFIX)):
-        if found.upper() not in known | _NOT_SETTINGS:
-            nearest = difflib.get_close_matches(found.upper(), known, n=1, cutoff=0)[0]
-            raise SettingsError(f"{found}: unknown setting. Did you mean {nearest}? Otherwise unset it.")
+    for variable in sorted(name for name in os.environ if name.upper().startswith(ENV_PREFIX)):
+        if variable.upper() not in known | _NOT_SETTINGS:
+            nearest = difflib.get_close_matches(variable.upper(), known, n=1, cutoff=0)[0]
+            raise SettingsError(f"{variable}: unknown setting. Did you mean {nearest}? Otherwise unset it.")

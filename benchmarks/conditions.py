@@ -73,8 +73,8 @@ def originals(pipeline: Pipeline, folder: Path) -> Iterator[tuple[Array, Labeled
             margin = MARGIN * max(width, height)
             top, left = max(0, int(y - margin)), max(0, int(x - margin))
             patch = np.ascontiguousarray(photo[top : int(y + height + margin), left : int(x + width + margin)])
-            if found := pipeline.analyze_pixels(patch).faces:
-                yield patch, found[0]
+            if faces := pipeline.analyze_pixels(patch).faces:
+                yield patch, faces[0]
 
 
 def find(pipeline: Pipeline, patch: Array, original: LabeledFace, scale: float) -> LabeledFace | None:

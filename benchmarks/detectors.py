@@ -34,13 +34,13 @@ THRESHOLDS: Final = (0.6, 0.7, 0.75, 0.8, 0.9)
 def score(detector: Detector, images: LabeledImages) -> dict[str, float]:
     """Recall, false faces per 100, landmark error in distances of the eyes, and CPU milliseconds per image."""
     start = time.process_time()
-    views = [compare(_rows(detector, one.read()), reference_faces(one), one.faces[:, :4]) for one in images.items]
-    faces = sum(len(one.found) for one in views)
-    errors = np.concatenate([one.errors for one in views])
+    views = [compare(_rows(detector, item.read()), reference_faces(item), item.faces[:, :4]) for item in images.items]
+    faces = sum(len(view.found) for view in views)
+    errors = np.concatenate([view.errors for view in views])
     return {
         "faces": faces,
-        "recall": sum(int(one.found.sum()) for one in views) / faces,
-        "false_per_100": 100 * sum(one.false for one in views) / faces,
+        "recall": sum(int(view.found.sum()) for view in views) / faces,
+        "false_per_100": 100 * sum(view.false for view in views) / faces,
         "landmark_error": float(errors.mean()),
         "cpu_ms_per_image": 1000 * (time.process_time() - start) / len(views),
     }
@@ -51,11 +51,11 @@ def compare_labels(photos: list[Path]) -> dict[str, int]:
     yunet, builtin = (build_pipeline(load_settings(detector=name, threads=1)) for name in ("yunet", "builtin"))
     counts = Counter[str]()
     for photo in photos:
-        wanted, found = (pipeline.analyze(photo.read_bytes()).faces for pipeline in (yunet, builtin))
-        pairs = [(face, other) for face in wanted for other in found if iou(face.box_px, other.box_px) >= SAME_IOU]
+        wanted, others = (pipeline.analyze(photo.read_bytes()).faces for pipeline in (yunet, builtin))
+        pairs = [(face, other) for face in wanted for other in others if iou(face.box_px, other.box_px) >= SAME_IOU]
         counts["faces"] += len(wanted)
         counts["found"] += len({id(face) for face, _ in pairs})
-        counts["other faces"] += len(found) - len({id(other) for _, other in pairs})
+        counts["other faces"] += len(others) - len({id(other) for _, other in pairs})
         counts["other labels"] += sum(face.label != other.label for face, other in pairs)
         counts["other labels, both certain"] += sum(
             face.label != other.label and not (face.uncertain or other.uncertain) for face, other in pairs

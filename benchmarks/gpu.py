@@ -52,8 +52,8 @@ def crops(count: int, seed: int = 0) -> Array:
 def batch_faces_per_s(classify: Classify, *, batch: int, runs: int) -> float:
     """Faces per second in batches, from host memory to host memory; median of `runs`."""
     batches = [crops(batch, seed) for seed in range(_BATCHES)]
-    for one in batches:
-        classify(one)
+    for faces in batches:  # warm-up
+        classify(faces)
     return batch / statistics.median(_seconds(lambda run=run: classify(batches[run % _BATCHES])) for run in range(runs))  # type: ignore[misc]
 
 

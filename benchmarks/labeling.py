@@ -142,10 +142,10 @@ def measure(  # every argument is an option of the command
     outcome = with_images[-1].outcome
     if outcome is None:
         raise ValueError("the last run has no outcome")
-    best, best_bare, best_with_images = (min(one.seconds for one in kind) for kind in (ours, bare, with_images))
+    best, best_bare, best_with_images = (min(timing.seconds for timing in kind) for kind in (ours, bare, with_images))
     return {
         "efficiency": best_bare / best,
-        "cpu_efficiency": min(one.cpu_seconds for one in bare) / min(one.cpu_seconds for one in ours),
+        "cpu_efficiency": min(timing.cpu_seconds for timing in bare) / min(timing.cpu_seconds for timing in ours),
         "efficiency_with_images": best_bare / best_with_images,
         "images_per_s": count / best,
         "images_per_s_with_images": count / best_with_images,

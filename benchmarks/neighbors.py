@@ -105,32 +105,32 @@ def measure_script(command: list[str], folder: Path) -> dict[str, Any]:
 
 def measure_page(js: Path, folder: Path) -> dict[str, Any]:
     """The page's local mode. Raises: CalledProcessError."""
-    found = browser_pipeline(artifact_dir(None), Settings())
+    page = browser_pipeline(artifact_dir(None), Settings())
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        json.dump({"facts": found.facts, "graphs": {name: str(path) for name, path in found.graphs.items()}}, file)
+        json.dump({"facts": page.facts, "graphs": {name: str(path) for name, path in page.graphs.items()}}, file)
         file.flush()
         return measure_script(["node", str(_HERE / "neighbors_page.mjs"), file.name, str(js.resolve())], folder)
 
 
 def programs(fer: Path | None, js: Path | None) -> dict[str, Callable[[Path], dict[str, Any]]]:
     """Measurements of the available programs, by name."""
-    found: dict[str, Callable[[Path], dict[str, Any]]] = {"Mien as cloned": measure_mien}
+    runs: dict[str, Callable[[Path], dict[str, Any]]] = {"Mien as cloned": measure_mien}
     if models_dir := os.environ.get("MIEN_MODELS_DIR"):
-        found["Mien with YuNet"] = lambda folder: measure_mien(folder, models_dir)
+        runs["Mien with YuNet"] = lambda folder: measure_mien(folder, models_dir)
     if fer:
-        found["fer"] = lambda folder: measure_script([str(fer), str(_HERE / "neighbors_fer.py")], folder)
+        runs["fer"] = lambda folder: measure_script([str(fer), str(_HERE / "neighbors_fer.py")], folder)
     if js:
         script = ["node", str(_HERE / "neighbors_face_api.cjs"), str(js.resolve())]
-        found["face-api.js"] = lambda folder: measure_script(script, folder)
-        found["Mien's page, local mode"] = lambda folder: measure_page(js, folder)
-    return found
+        runs["face-api.js"] = lambda folder: measure_script(script, folder)
+        runs["Mien's page, local mode"] = lambda folder: measure_page(js, folder)
+    return runs
 
 
-def measure(found: dict[str, Callable[[Path], dict[str, Any]]], folder: Path, rounds: int) -> dict[str, Measured]:
+def measure(runs: dict[str, Callable[[Path], dict[str, Any]]], folder: Path, rounds: int) -> dict[str, Measured]:
     """The best round of each program; rounds alternate."""
     best: dict[str, Measured] = {}
     for _ in range(rounds):
-        for name, run in found.items():
+        for name, run in runs.items():
             result = Measured(**run(folder))
             if name not in best or result.images_per_s > best[name].images_per_s:
                 best[name] = result
@@ -139,9 +139,9 @@ def measure(found: dict[str, Callable[[Path], dict[str, Any]]], folder: Path, ro
 
 def _print(best: dict[str, Measured], count: int) -> None:
     table = Table("program", "version", "photos with a face", "faces", "images/s")
-    for name, one in best.items():
-        found = f"{one.photos_with_face} of {count}"
-        table.add_row(name, one.program, found, str(one.faces), f"{one.images_per_s:.0f}")
+    for name, measured in best.items():
+        share = f"{measured.photos_with_face} of {count}"
+        table.add_row(name, measured.program, share, str(measured.faces), f"{measured.images_per_s:.0f}")
     for name in ("fer", "face-api.js"):
         if name not in best:
             table.add_row(name, _INSTALL, "", "", "")
@@ -161,7 +161,7 @@ def main(arguments: list[str] | None = None) -> None:
         source = write_photos(Path(place), options.count)
         best = measure(programs(options.fer, options.js), Path(place), options.rounds)
     _print(best, options.count)
-    results = {name: asdict(one) for name, one in best.items()}
+    results = {name: asdict(measured) for name, measured in best.items()}
     publish({"photos": options.count, "source": source, "cores": os.cpu_count(), "programs": results}, options.json)
 
 

@@ -21,11 +21,11 @@ def main() -> None:
     for path in paths[:8]:
         program.detect_emotions(cv2.imread(str(path)))
     began = time.perf_counter()
-    found: list[list[Any]] = [program.detect_emotions(cv2.imread(str(path))) for path in paths]
+    faces_per_photo: list[list[Any]] = [program.detect_emotions(cv2.imread(str(path))) for path in paths]
     result = {
         "program": f"fer {importlib.metadata.version('fer')}, Haar",
-        "photos_with_face": sum(bool(faces) for faces in found),
-        "faces": sum(map(len, found)),
+        "photos_with_face": sum(bool(faces) for faces in faces_per_photo),
+        "faces": sum(map(len, faces_per_photo)),
         "images_per_s": len(paths) / (time.perf_counter() - began),
     }
     print(json.dumps(result))

@@ -43,7 +43,7 @@ CORRECTED: Final = """async ([resting, frames]) => {
 def corrected(page: Page, resting: list[Array], frames: list[Array]) -> Array:
     """(N, 7) probabilities of frames after the correction by those of a resting face."""
     named = [[dict(zip(LABELS, map(float, row), strict=True)) for row in rows] for rows in (resting, frames)]
-    return np.array([[one[label] for label in LABELS] for one in page.evaluate(CORRECTED, named)])
+    return np.array([[probabilities[label] for label in LABELS] for probabilities in page.evaluate(CORRECTED, named)])
 
 
 def clip_people(pipeline: Pipeline) -> dict[int, list[tuple[float, Array]]]:
@@ -82,9 +82,9 @@ def show_cost(page: Page, pipeline: Pipeline, folder: str) -> None:
     for name, shares in {"no correction": {}, **RESTING}.items():
         rest = (1 - sum(shares.values())) / (len(LABELS) - len(shares))
         resting = np.array([shares.get(label, rest) for label in LABELS])
-        found = (corrected(page, [resting], list(rows)) if shares else rows).argmax(1)
-        recalls = [(found[truth == place] == place).mean() for place in range(len(LABELS))]
-        cells = [f"{100 * value:.1f} %" for value in (*recalls, (found == truth).mean())]
+        predicted = (corrected(page, [resting], list(rows)) if shares else rows).argmax(1)
+        recalls = [(predicted[truth == place] == place).mean() for place in range(len(LABELS))]
+        cells = [f"{100 * value:.1f} %" for value in (*recalls, (predicted == truth).mean())]
         print(f"| {name} | {' | '.join(cells)} |")
 
 

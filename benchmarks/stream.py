@@ -105,14 +105,14 @@ def summary(results: Sequence[FrameResult], seconds: float) -> dict[str, Any]:
         "latency_p99_ms": _ms(results, 0.99),
         **medians,
         "frames": len(results),
-        "frames_with_a_face": sum(one.faces > 0 for one in results),
+        "frames_with_a_face": sum(result.faces > 0 for result in results),
         "dropped": results[-1].dropped if results else 0,
         "seconds": seconds,
     }
 
 
 def _ms(results: Sequence[FrameResult], share: float) -> float:
-    return round(percentile((one.latency_s for one in results), share) * 1000, 2)
+    return round(percentile((result.latency_s for result in results), share) * 1000, 2)
 
 
 def measure(*, seconds: float, rate: float) -> dict[str, Any]:

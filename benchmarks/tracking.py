@@ -203,13 +203,13 @@ def follow(film: list[Frame]) -> Outcome:
             swaps += owner.setdefault(tracked.track, person) != person
             owner[tracked.track] = person
             numbers.setdefault(person, []).append(tracked.track)
-    return Outcome(len(numbers), len(owner), swaps, sum(one[0] == one[-1] for one in numbers.values()))
+    return Outcome(len(numbers), len(owner), swaps, sum(tracks[0] == tracks[-1] for tracks in numbers.values()))
 
 
 def _person(face: LabeledFace, cast: list[Actor]) -> int | None:
     """The person of a face: the one in front whose head is there; None where two are mixed."""
     x, y, width, height = face.box_px
-    distances = [(math.hypot(x + width / 2 - one.x, y + height / 2 - one.y), one.person) for one in cast]
+    distances = [(math.hypot(x + width / 2 - actor.x, y + height / 2 - actor.y), actor.person) for actor in cast]
     near = [person for distance, person in distances if distance < 0.45 * _FACE_PX]
     return near[0] if len(near) == 1 else None
 

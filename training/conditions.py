@@ -167,17 +167,17 @@ def measure_conditions(manifest: Manifest, classify: Callable[[Array], Array], f
     # The softening is fitted on one half of the faces, and its results are of the other half.
     fitted = np.random.default_rng(1).permutation(count) % 2 == 0
     softened_for = (_SHOWN_BY[reason][0] for reason in ("small", "blurred", "turned", "covered"))
-    taught = [original, *(one for condition in softened_for for one in steps[condition])]
+    taught = [original, *(step for condition in softened_for for step in steps[condition])]
     softening = fit_softening(taught, labels, fitted)
     conditions = {}
     for condition, part in steps.items():
-        right = np.stack([one.probabilities.argmax(axis=1) == labels for one in (original, *part)])
+        right = np.stack([step.probabilities.argmax(axis=1) == labels for step in (original, *part)])
         known = [reason for reason, (name, _) in _SHOWN_BY.items() if name == condition and reason != "covered"]
         usual = float(np.median(original.values(known[0]))) if known else 1.0 if condition == "contrast" else 0.0
-        values = [usual, *(one.value for one in part)]
+        values = [usual, *(step.value for step in part)]
         tested = np.tile(labels[~fitted], len(part))
-        before = np.concatenate([one.probabilities[~fitted] for one in part])
-        after = np.concatenate([_softened(one, softening)[~fitted] for one in part])
+        before = np.concatenate([step.probabilities[~fitted] for step in part])
+        after = np.concatenate([_softened(step, softening)[~fitted] for step in part])
         conditions[condition] = Condition(
             minus_5=None if condition == _OBJECTS else _crossing(values, right, 0.05),
             minus_15=None if condition == _OBJECTS else _crossing(values, right, 0.15),
@@ -197,8 +197,8 @@ def measure_conditions(manifest: Manifest, classify: Callable[[Array], Array], f
         part[rng.integers(len(part))] for part in (shown[rng.integers(len(shown))] for _ in range(count * _DRAWS))
     ]
     index = np.arange(count * _DRAWS) % count
-    drawn = np.stack([one.probabilities[row] for one, row in zip(chosen, index, strict=True)])
-    quality = [one.quality[row] for one, row in zip(chosen, index, strict=True)]
+    drawn = np.stack([step.probabilities[row] for step, row in zip(chosen, index, strict=True)])
+    quality = [step.quality[row] for step, row in zip(chosen, index, strict=True)]
     soft = np.stack([softening.soften(row, face) for row, face in zip(drawn, quality, strict=True)])
     right = drawn.argmax(axis=1) == labels[index]
     agrees = drawn.argmax(axis=1) == original.probabilities.argmax(axis=1)[index]
@@ -210,13 +210,13 @@ def measure_conditions(manifest: Manifest, classify: Callable[[Array], Array], f
 
         condition, read = _SHOWN_BY[reason]
         has = beyond(np.array([read(face) for face in quality]))
-        strong = [one for one in steps[condition] if reason == "covered" or beyond(np.array([one.value])).all()]
+        strong = [step for step in steps[condition] if reason == "covered" or beyond(np.array([step.value])).all()]
         reasons[reason] = Reason(
             limit=limit,
             faces=int(has.sum()),
             accuracy=_share(right[has]),
             agreement=_share(agrees[has]),
-            detected=_share(np.concatenate([beyond(one.values(reason)) for one in strong])) if strong else None,
+            detected=_share(np.concatenate([beyond(step.values(reason)) for step in strong])) if strong else None,
             false=_share(beyond(original.values(reason))),
         )
     two = np.sort(soft, axis=1)[:, -2:]
@@ -246,9 +246,9 @@ def measure_conditions(manifest: Manifest, classify: Callable[[Array], Array], f
 
 def fit_softening(steps: Sequence[Step], labels: Array, fitted: Array) -> Softening:
     """Slopes that minimize the negative log likelihood of the faces `fitted`, (N,) bool, in all steps."""
-    logs = np.log(np.maximum(np.concatenate([one.probabilities[fitted] for one in steps]), 1e-12))
+    logs = np.log(np.maximum(np.concatenate([step.probabilities[fitted] for step in steps]), 1e-12))
     actual = np.tile(labels[fitted], len(steps))
-    faces = [face for one in steps for face, chosen in zip(one.quality, fitted, strict=True) if chosen]
+    faces = [face for step in steps for face, chosen in zip(step.quality, fitted, strict=True) if chosen]
     beyond = np.array([Softening.beyond(face) for face in faces])
 
     def loss(slopes: Array) -> float:

@@ -76,13 +76,13 @@ def examine(overrides: dict[str, Any]) -> bool:
 
 
 def _versions() -> list[str]:
-    found = []
+    versions = []
     for name in _PACKAGES:
         try:
-            found.append(f"{name} {importlib.metadata.version(name)}")
+            versions.append(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def _detector(settings: Settings) -> str:
@@ -90,8 +90,8 @@ def _detector(settings: Settings) -> str:
     detector = create_detector(settings)
     detector.detect(np.zeros((120, 160, 3), np.uint8))
     others = [name for name in detector_names() if name != detector.name and settings.detector == "auto"]
-    found = (f"{name}: {detector_source(name, settings)}" for name in (detector.name, *others))
-    return "; ".join(found)
+    sources = (f"{name}: {detector_source(name, settings)}" for name in (detector.name, *others))
+    return "; ".join(sources)
 
 
 def _model(settings: Settings) -> str:
@@ -126,7 +126,7 @@ def list_models() -> None:
         console.print(f"no artifacts in {ARTIFACTS_DIR}", highlight=False)
     for folder in folders:
         mark = "* " if folder.name == names.get("fast") else "  "
-        about = ", ".join([name for name, found in names.items() if found == folder.name] + [_about(folder)])
+        about = ", ".join([name for name, target in names.items() if target == folder.name] + [_about(folder)])
         console.print(f"{mark}{folder.name:<40} {about}", highlight=False, markup=False, soft_wrap=True)
     settings = load_settings()
     for name in detector_names():
@@ -149,8 +149,8 @@ def _about(folder: Path) -> str:
     except ArtifactError as error:
         return str(error)
     scores = ", ".join(
-        f"{one.accuracy.value:.1%} on {'clean ' if one.clean else ''}{one.data} {one.split} ({one.prior})"
-        for one in manifest.metrics
+        f"{score.accuracy.value:.1%} on {'clean ' if score.clean else ''}{score.data} {score.split} ({score.prior})"
+        for score in manifest.metrics
     )
     return f"{', '.join(manifest.graphs)}; {scores or 'no metrics'}"
 
@@ -161,8 +161,8 @@ def verify_models(folder: Path | None) -> bool:
     folders = [folder] if folder else classifier_dirs(ARTIFACTS_DIR)
     if not folders:
         results.line("artifacts", f"none in {ARTIFACTS_DIR}", good=False)
-    for one in folders:
-        results.check("artifact", lambda one=one: _verified(one))  # type: ignore[misc]
+    for artifact in folders:
+        results.check("artifact", lambda artifact=artifact: _verified(artifact))  # type: ignore[misc]
     if folder is None:
         settings = load_settings()
         for name in detector_names():

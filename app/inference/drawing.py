@@ -101,9 +101,9 @@ def _hidden(place: Rectangle, tags: Sequence[Rectangle], boxes: Sequence[Rectang
     )
 
 
-def _intersection(one: Rectangle, other: Rectangle) -> int:
-    width = min(one[2], other[2]) - max(one[0], other[0])
-    height = min(one[3], other[3]) - max(one[1], other[1])
+def _intersection(rectangle: Rectangle, other: Rectangle) -> int:
+    width = min(rectangle[2], other[2]) - max(rectangle[0], other[0])
+    height = min(rectangle[3], other[3]) - max(rectangle[1], other[1])
     return max(0, width) * max(0, height)
 
 

@@ -90,10 +90,10 @@ def _jpeg_scans(payload: bytes) -> int:
     scans, position = 0, 2
     sequential, components = False, b""
     for _ in range(MAX_PARTS):
-        found = _MARKER.search(payload, position)
-        if found is None or payload[found.end() - 1] == _END_OF_IMAGE:
+        match = _MARKER.search(payload, position)
+        if match is None or payload[match.end() - 1] == _END_OF_IMAGE:
             return scans
-        marker, position = payload[found.end() - 1], found.end()
+        marker, position = payload[match.end() - 1], match.end()
         if marker in _FRAMES:
             sequential, components = marker in _SEQUENTIAL_FRAMES, payload[position + 7 : position + 8]
         if marker == _START_OF_SCAN:

@@ -34,9 +34,9 @@ def browser_pipeline(model: Path, settings: Settings) -> BrowserPipeline:
     """The detector in the clone, followed by the model in the folder `model`. Raises: ArtifactError."""
     faces = default_detector_dir()
     detector, classifier = load_detector(faces), load_artifact(model)
-    chosen = {where: next(one for one in order if one in classifier.graphs) for where, order in _PREFERRED.items()}
+    chosen = {where: next(name for name in order if name in classifier.graphs) for where, order in _PREFERRED.items()}
     graphs = {"detector.onnx": faces / detector.graph.file}
-    graphs |= {f"classifier.{one}.onnx": model / classifier.graph(one).file for one in chosen.values()}
+    graphs |= {f"classifier.{name}.onnx": model / classifier.graph(name).file for name in chosen.values()}
     facts = {
         "limits": {name: getattr(settings, name) for name in ("min_face_px", "max_faces", "max_pixels")},
         "search": _search(settings),
@@ -46,7 +46,7 @@ def browser_pipeline(model: Path, settings: Settings) -> BrowserPipeline:
         "quality": quality.facts(),
         "classifier": _classifier(classifier, settings)
         | {
-            "graphs": {where: {"file": f"classifier.{one}.onnx", "precision": one} for where, one in chosen.items()},
+            "graphs": {where: {"file": f"classifier.{name}.onnx", "precision": name} for where, name in chosen.items()},
             "metrics": [score.model_dump() for score in classifier.metrics_in(chosen["wasm"])],
         },
         "bytes": {name: path.stat().st_size for name, path in graphs.items()},

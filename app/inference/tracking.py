@@ -101,8 +101,8 @@ class _Track:
     usual: Array | None = None  # mean descriptor over time
 
     def similarity(self, seen: _Seen) -> float | None:
-        known = [one for one in (self.newest, self.usual) if one is not None and seen.descriptor is not None]
-        return max((float(one @ seen.descriptor) for one in known), default=None)
+        known = [mine for mine in (self.newest, self.usual) if mine is not None and seen.descriptor is not None]
+        return max((float(mine @ seen.descriptor) for mine in known), default=None)
 
 
 @dataclass(slots=True)
@@ -137,16 +137,16 @@ class Tracker:
             )
             for i, (face, box) in enumerate(zip(faces, boxes, strict=True))
         ]
-        costs = np.array([[self._cost(track, one, at_s) for track in self._tracks] for one in seen], np.float64)
+        costs = np.array([[self._cost(track, face, at_s) for track in self._tracks] for face in seen], np.float64)
         matches = assign(costs.reshape(len(seen), len(self._tracks)), _NEW_TRACK_COST)
         tracks = [
             self._begin(face, at_s) if match is None else self._tracks[match]
             for face, match in zip(faces, matches, strict=True)
         ]
-        for i, one in enumerate(seen):
-            tracks[i] = self._reunite(tracks, i, one, at_s)
-        for track, face, one in zip(tracks, faces, seen, strict=True):
-            self._move(track, one, at_s)
+        for i, seen_face in enumerate(seen):
+            tracks[i] = self._reunite(tracks, i, seen_face, at_s)
+        for track, face, seen_face in zip(tracks, faces, seen, strict=True):
+            self._move(track, seen_face, at_s)
             self._smooth(track, face, at_s)
             track.seen_s, track.seen_clock_s = at_s, self._clock_s
         self._updated_s = at_s
@@ -188,7 +188,7 @@ class Tracker:
         ]
         if not gone:
             return track
-        self._tracks = [one for one in self._tracks if one is not track]
+        self._tracks = [other for other in self._tracks if other is not track]
         return max(gone)[2]
 
     def _begin(self, face: LabeledFace, at_s: float) -> _Track:

@@ -116,10 +116,10 @@ class AllowedHosts:
     def _check(self, hosts: list[str], http_version: str | None) -> None:
         if not hosts and http_version == "1.0":
             return
-        found = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
-        if found is None:
+        match = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
+        if match is None:
             raise InvalidRequest(f"Host header: expected one, as name or name:port; found {len(hosts)}")
-        name = found[1].lower()
+        name = match[1].lower()
         if ANY not in self._names and name not in self._names and not _is_address(name.strip("[]")):
             raise ForeignHost(f"host {name[:100]}: not served here. Add it to MIEN_ALLOWED_HOSTS if it should be")
 

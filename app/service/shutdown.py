@@ -109,12 +109,12 @@ async def close_port(server: uvicorn.Server) -> None:
     A duplicate of each listener preserves the queue until the event loop has released the original.
     """
     # not os.dup: on Windows, the number of a socket is not a file descriptor
-    listeners = [listener.dup() for one in server.servers for listener in one.sockets or ()]
+    listeners = [listener.dup() for bound in server.servers for listener in bound.sockets or ()]
     if is_ending():
         for listener in listeners:
             _drop_new_connections(listener)
-    for one in server.servers:
-        one.close()
+    for bound in server.servers:
+        bound.close()
     await asyncio.sleep(_CLOSING_S)
     for connection in [connection for listener in listeners for connection in _queued(listener)]:
         await asyncio.get_running_loop().connect_accepted_socket(lambda: _protocol(server), connection)

@@ -80,10 +80,10 @@ def read_published(file: Path | str, *, sha256: str, how_to_get: str) -> bytes:
         content = Path(file).read_bytes()
     except OSError as error:
         raise PretrainedWeightsUnavailable(f"{file}: cannot be read ({error.strerror}). {how_to_get}.") from error
-    found = hashlib.sha256(content).hexdigest()
-    if found != sha256:
+    actual = hashlib.sha256(content).hexdigest()
+    if actual != sha256:
         raise PretrainedWeightsUnavailable(
-            f"{file}: sha256 {found[:12]}..., expected {sha256[:12]}...; the file is damaged or from another release. "
+            f"{file}: sha256 {actual[:12]}..., expected {sha256[:12]}...; the file is damaged or from another release. "
             f"{how_to_get}."
         )
     return content

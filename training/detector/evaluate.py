@@ -132,7 +132,7 @@ def select_threshold(detect_rows_at: Callable[[Array, float], Array], images: La
             for rows, item in views
         )
 
-    return next((one for one in THRESHOLDS if 100 * false_positives(one) < faces), max(THRESHOLDS))
+    return next((threshold for threshold in THRESHOLDS if 100 * false_positives(threshold) < faces), max(THRESHOLDS))
 
 
 def _resized(images: LabeledImages, low: float, high: float) -> Iterator[tuple[Array, Array, Array]]:

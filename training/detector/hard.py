@@ -27,7 +27,7 @@ def false_positives(artifact: Path, images: LabeledImages) -> list[tuple[Labeled
     """
     graph = artifact / load_detector(artifact).graph.file
     detect = partial(detect_rows, open_graph(graph, threads=1).run, threshold=_MIN_SCORE)
-    found = []
+    hard = []
     for item in track(images.items, description="hard negatives", disable=len(images) < 200):
         image = item.read()
         for scale in _SCALES:
@@ -35,5 +35,5 @@ def false_positives(artifact: Path, images: LabeledImages) -> list[tuple[Labeled
                 rows = detect(cv2.resize(image, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA))
                 rows[:, :14] /= scale
                 is_false = ~(box_iou(rows[:, :4], item.faces[:, :4]) > _MAX_IOU).any(axis=1)
-                found += [(item, row[None]) for row in rows[is_false]]
-    return found
+                hard += [(item, row[None]) for row in rows[is_false]]
+    return hard

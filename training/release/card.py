@@ -77,8 +77,8 @@ def _conditions(manifest: Manifest) -> list[str]:
     conditions = markdown_table(
         ("condition", "minus 5 points", "minus 15 points", "ECE without", "ECE"),
         [
-            (name, value(one.minus_5), value(one.minus_15), percent(one.ece_unsoftened.value), percent(one.ece.value))
-            for name, one in measured.conditions.items()
+            (name, value(at.minus_5), value(at.minus_15), percent(at.ece_unsoftened.value), percent(at.ece.value))
+            for name, at in measured.conditions.items()
         ],
     )
 

@@ -74,7 +74,7 @@ def fit_calibrations(logits: Array, labels: Array, taus: Sequence[float]) -> dic
     log_frequency = np.log((np.bincount(labels, minlength=logits.shape[1]) + 0.5) / len(labels))
     temperature = round(metrics.fit_temperature(logits, labels), 4)
     offsets = {tau: -tau * (log_frequency - log_frequency.mean()) for tau in taus}
-    return {tau: Calibration(temperature, tuple(round(float(one), 4) for one in offsets[tau])) for tau in taus}
+    return {tau: Calibration(temperature, tuple(round(float(offset), 4) for offset in offsets[tau])) for tau in taus}
 
 
 def _cross_fitted(logits: Array, labels: Array) -> dict[float, Array]:

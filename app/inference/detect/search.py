@@ -145,8 +145,8 @@ def _with_rotated(upright: list[Face], image: Array, network: Network, plan: Pla
         return bool(scores[turns] > scores[0])
 
     height, width = image.shape[:2]
-    found = _upright(_rotated(image, turns), network, plan)
-    rotated = [rotate_back(face, turns, width=width, height=height) for face in found if face.score >= ROTATED_SCORE]
+    faces = _upright(_rotated(image, turns), network, plan)
+    rotated = [rotate_back(face, turns, width=width, height=height) for face in faces if face.score >= ROTATED_SCORE]
     return merge(
         [face for face in rotated if not any(_same(face, other) for other in upright) or is_rotated(face)]
         + [face for face in upright if face.score >= SURE_SCORE or not is_rotated(face)]

@@ -62,12 +62,12 @@ def require_yunet(models_dir: Path | None) -> Path:
 
 def _verified(path: Path) -> Path:
     try:
-        found = sha256_of(path)
+        actual = sha256_of(path)
     except OSError as error:
         raise DetectorUnavailable(f"detector yunet: cannot read {path} ({error.strerror})") from error
-    if found != YUNET_SHA256:
+    if actual != YUNET_SHA256:
         raise DetectorUnavailable(
-            f"detector yunet: {path} has sha256 {found[:12]}..., expected {YUNET_SHA256[:12]}.... The file is "
+            f"detector yunet: {path} has sha256 {actual[:12]}..., expected {YUNET_SHA256[:12]}.... The file is "
             "damaged or another version: delete it and run `mien models pull`."
         )
     return path
@@ -83,10 +83,10 @@ def fetch_yunet(folder: Path | None = None, *, url: str | None = None, timeout_s
         return target
     url = url or YUNET_URL
     payload = _download(url, timeout_s)
-    found = hashlib.sha256(payload).hexdigest()
-    if found != YUNET_SHA256:
+    actual = hashlib.sha256(payload).hexdigest()
+    if actual != YUNET_SHA256:
         raise DownloadError(
-            f"{url} returned {len(payload):,} bytes with sha256 {found[:12]}..., expected {YUNET_SHA256[:12]}...: "
+            f"{url} returned {len(payload):,} bytes with sha256 {actual[:12]}..., expected {YUNET_SHA256[:12]}...: "
             "the page of a proxy, or another version. Nothing was written."
         )
     _write(target, payload)

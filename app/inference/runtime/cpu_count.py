@@ -32,19 +32,19 @@ def cpu_quota(groups: Path = _GROUPS, own: Path = _OWN_GROUP) -> float | None:
 
 def _folders(groups: Path, own: Path) -> list[Path]:
     """The control group of the process and its parents, as far as a container can see them."""
-    found = [groups, groups / "cpu"]
+    folders = [groups, groups / "cpu"]
     try:
         lines = own.read_text(encoding="utf-8").splitlines()
     except OSError:
-        return found
+        return folders
     for line in lines:
         _, controllers, path = line.split(":", 2)
         if controllers and "cpu" not in controllers.split(","):
             continue
         root = groups / "cpu" if controllers else groups
         inner = root / path.lstrip("/")
-        found += [folder for folder in (inner, *inner.parents) if folder.is_relative_to(root)]
-    return found
+        folders += [folder for folder in (inner, *inner.parents) if folder.is_relative_to(root)]
+    return folders
 
 
 def _limit(folder: Path) -> float | None:

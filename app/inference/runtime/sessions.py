@@ -226,8 +226,8 @@ def tensorrt_obstacle() -> str | None:
 
 def _preload_tensorrt() -> None:
     """Load TensorRT from its pip wheel, where the dynamic loader does not look."""
-    found = importlib.util.find_spec("tensorrt_libs")
-    for folder in (found.submodule_search_locations or ()) if found else ():
+    package = importlib.util.find_spec("tensorrt_libs")
+    for folder in (package.submodule_search_locations or ()) if package else ():
         for name in _TENSORRT_LIBRARIES:
             with contextlib.suppress(OSError):
                 ctypes.CDLL(str(Path(folder) / name), mode=ctypes.RTLD_GLOBAL)

@@ -52,8 +52,8 @@ class TritonModel:
         except triton.InferenceServerException as error:
             raise ProviderUnavailable(f"Triton at {url}: {error.message()}") from error
         for key, expected in (("artifact", manifest.name), ("contract_id", manifest.contract_id)):
-            if (found := parameters[key].string_value) != expected:
-                raise ProviderUnavailable(f"Triton at {url}: {key} {found or 'missing'}, expected {expected}")
+            if (actual := parameters[key].string_value) != expected:
+                raise ProviderUnavailable(f"Triton at {url}: {key} {actual or 'missing'}, expected {expected}")
 
     def run(self, outputs: list[str], feed: dict[str, Any]) -> list[Any]:
         """Infer one batch. Raises: BackendUnavailable."""

@@ -128,10 +128,10 @@ class Corrections:
         return {face.number: correction for correction, face in _matches(corrections, image.faces)}
 
 
-def _is_same_face(one: Correction, other: Correction) -> bool:
-    if one.box is None or other.box is None:
-        return one.face == other.face
-    return iou(Box(*one.box), Box(*other.box)) >= MIN_IOU
+def _is_same_face(correction: Correction, other: Correction) -> bool:
+    if correction.box is None or other.box is None:
+        return correction.face == other.face
+    return iou(Box(*correction.box), Box(*other.box)) >= MIN_IOU
 
 
 def _matches(corrections: list[Correction], faces: Iterable[LabeledFace]) -> Iterator[tuple[Correction, LabeledFace]]:

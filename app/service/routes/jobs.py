@@ -78,9 +78,9 @@ async def job_results(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> JobResults:
     """A page of the results, sorted by name and frame; while the job runs, further ones may sort in between."""
-    found = await _own(request, service, job_id)
-    results = await asyncio.to_thread(_jobs(service).results, found, offset, limit)
-    return JobResults(state=found.state, images=[_image(found, result) for result in results])
+    job = await _own(request, service, job_id)
+    results = await asyncio.to_thread(_jobs(service).results, job, offset, limit)
+    return JobResults(state=job.state, images=[_image(job, result) for result in results])
 
 
 @router.get(
@@ -122,10 +122,10 @@ def _jobs(service: Service) -> Jobs:
 
 async def _own(request: Request, service: Service, job_id: str) -> Job:
     """A job of this client; without keys, its id is enough. Raises: NoSuchJob."""
-    found = await asyncio.to_thread(_jobs(service).get, job_id)
-    if key_of(request) is not None and found.client != client_of(request):
+    job = await asyncio.to_thread(_jobs(service).get, job_id)
+    if key_of(request) is not None and job.client != client_of(request):
         raise NoSuchJob(f"no job {job_id[:40]}: it has expired, or was deleted")
-    return found
+    return job
 
 
 async def _status(jobs: Jobs, job: Job) -> JobStatus:

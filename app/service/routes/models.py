@@ -17,7 +17,7 @@ CARD_NAME: Final = "card.md"
 @router.get("/v1/models", tags=["models"], summary="Served models", responses=problem_docs(401, 500))
 async def models(service: TheService) -> ModelsResponse:
     """The verified artifacts that this process runs, the default first, with their metrics in this precision."""
-    return ModelsResponse(models=[_info(choice, one.pipeline.classifier) for choice, one in service.models.items()])
+    return ModelsResponse(models=[_info(choice, model.pipeline.classifier) for choice, model in service.models.items()])
 
 
 def _info(choice: str, classifier: Classifier) -> ModelInfo:
