@@ -328,7 +328,10 @@ def parse_as(schema: type[S], values: dict[str, Any], *, origin: str) -> S:
     try:
         return schema.model_validate(values)
     except ValidationError as error:
-        lines = [_explain(schema, problem) for problem in error.errors()]
+        problems = error.errors()
+        # a list whose item is invalid is also reported as too short
+        inner = [one["loc"][:length] for one in problems for length in range(len(one["loc"]))]
+        lines = [_explain(schema, one) for one in problems if one["loc"] not in inner]
         raise RecipeError(f"recipe {origin}: " + "; ".join(lines)) from error
 
 
@@ -367,7 +370,7 @@ def _scalar(text: str, override: str) -> Any:
 def _explain(schema: type[BaseModel], problem: Any) -> str:
     where = ".".join(str(part) for part in problem["loc"])
     if problem["type"] not in ("extra_forbidden", "unexpected_keyword_argument"):
-        return f"{where}: {problem['msg']}"
+        return ": ".join(filter(None, (where, problem["msg"].removeprefix("Value error, "))))
     known = _known_keys(schema, problem["loc"][:-1])
     nearest = difflib.get_close_matches(str(problem["loc"][-1]), known, n=1, cutoff=0.4)
     hint = f"did you mean {nearest[0]!r}?" if nearest else f"known: {', '.join(known)}"

@@ -37,6 +37,14 @@ def test_an_unknown_key_names_the_nearest_known_one(change: dict[str, object], n
         parse_as(Recipe, minimal() | change, origin="here")
 
 
+def test_one_mistake_is_one_message() -> None:
+    data = {"train": [{"kind": "folders", "split": "train", "fraction": 0}], "valid": minimal()["data"]["valid"]}
+    with pytest.raises(RecipeError, match=r"^recipe here: data\.train\.0\.fraction: Input should be greater than 0$"):
+        parse_as(Recipe, minimal() | {"data": data}, origin="here")
+    with pytest.raises(RecipeError, match=r"^recipe here: optim\.warmup_epochs 3 is more"):
+        parse_as(Recipe, minimal() | {"optim": {"warmup_epochs": 3}}, origin="here")
+
+
 CNN: dict[str, object] = {"family": "cnn", "name": "resnet18"}
 VALID_ON_TEST = {"train": [{"kind": "folders", "split": "train"}], "valid": {"kind": "folders", "split": "test"}}
 
