@@ -6,6 +6,7 @@ Each fold has a run folder in runs/cross_validation and is trained unless finish
 evaluated, so nothing is selected on the evaluated faces. Intervals are over faces.
 """
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,10 +20,13 @@ from mien.training.command import exit_code
 from mien.training.config import FoldConfig, Recipe, read_recipe
 from mien.training.loop import checkpoint, metrics
 from mien.training.loop.batches import load_faces
+from mien.training.loop.provenance import provenance
 from mien.training.loop.run_folder import untrained_network
 from mien.training.loop.supervised import predict
 from mien.training.train import train
 from mien.training.wording import interval, percent
+
+logger = logging.getLogger("mien.training")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,19 @@ def cross_validate(recipes: list[Recipe], runs: Path) -> CrossValidation:
     return CrossValidation(len(labels), *metrics.accuracies(predicted, labels), by_fold)
 
 
+def warn_of_known_faces(recipe: Recipe) -> None:
+    """Log a warning if teachers or initial weights learned from the set whose folds are held out."""
+    first, start = recipe.data.train[0], recipe.model.init_from
+    folders = (*recipe.distillation.teachers, *([start] if start else []))
+    learned = provenance(recipe.model, {}, folders=folders)["learned_from"]
+    if any(name.split(" ")[0] == f"{first.kind}/{first.split}" for name in learned):
+        logger.warning(
+            "teachers or initial weights learned from %s/%s: unless that was another set, they know the held-out "
+            "faces, and the results are too high",
+            first.kind, first.split,
+        )  # fmt: skip
+
+
 def _score(recipe: Recipe, folder: Path) -> tuple[Array, Array]:
     """Predicted and true classes, (N,) each, of the held-out fold."""
     state = checkpoint.read(folder / checkpoint.LAST)
@@ -74,6 +91,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     def run() -> None:
         recipe = read_recipe(options.recipe, options.overrides)
+        warn_of_known_faces(recipe)
         result = cross_validate(fold_recipes(recipe, folds=options.folds, group_by=options.group_by), options.runs)
         for name, value in (("accuracy", result.accuracy), ("mean class accuracy", result.mean_class_accuracy)):
             print(f"{name}, %: {interval(value)}, {result.faces} faces")

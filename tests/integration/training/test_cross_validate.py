@@ -8,8 +8,8 @@ import pytest
 from mien.models.manifest import default_artifact_dir, load_artifact
 from mien.training.compare import compare, predict_classes
 from mien.training.compare import main as compare_main
-from mien.training.config import DataSource, FoldConfig
-from mien.training.cross_validate import main
+from mien.training.config import DataSource, DistillationConfig, FoldConfig
+from mien.training.cross_validate import main, warn_of_known_faces
 from mien.training.evaluate import PRIORS, open_graph, run_graph
 from mien.training.export import export
 from mien.training.faces import read_faces
@@ -18,6 +18,7 @@ from mien.training.loop.run_folder import read_facts
 from mien.training.release.graphs import ExportError
 from mien.training.report.command import main as report
 from mien.training.train import train
+from tests.integration.training.conftest import Trained
 from tests.support_training import drawn_faces, small_recipe, write_recipe
 
 
@@ -35,6 +36,16 @@ def test_cross_validation_scores_every_face_once(tmp_path: Path, capsys: pytest.
         export([tmp_path / "runs" / "small_fold_0"], "fold", artifacts_dir=tmp_path)
     assert report([str(tmp_path / "runs" / "small_fold_0")]) == 1
     assert "a fold of a cross-validation" in capsys.readouterr().err
+
+
+def test_a_teacher_that_knows_the_held_out_faces_is_a_warning(
+    trained: Trained, caplog: pytest.LogCaptureFixture
+) -> None:
+    recipe = trained.teacher_recipe()
+    for teacher, warnings in ((default_artifact_dir(), 0), (trained.teacher, 1)):
+        distillation = DistillationConfig(mode="soft", teachers=(teacher,))
+        warn_of_known_faces(recipe.model_copy(update={"distillation": distillation}))
+        assert caplog.text.count("learned from folders/train") == warnings
 
 
 def test_a_fold_and_the_others_partition_the_faces(tmp_path: Path) -> None:
