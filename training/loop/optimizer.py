@@ -27,11 +27,14 @@ def build_optimizer(network: nn.Module, config: OptimConfig) -> torch.optim.Opti
     else:
         groups = _layer_groups(network, config.weight_decay, config.layer_decay)
     try:
-        return create_optimizer_v2(groups, opt=config.name, lr=config.learning_rate, **config.options)
+        optimizer = create_optimizer_v2(groups, opt=config.name, lr=config.learning_rate, **config.options)
     except (ValueError, TypeError, AssertionError) as error:
         near = difflib.get_close_matches(config.name, [str(name) for name in list_optimizers()], n=3, cutoff=0.5)
         hint = f"did you mean {' or '.join(near)}? " if near and config.name not in near else ""
         raise RecipeError(f"optim.name {config.name}, options {config.options}: {hint}timm says: {error}") from error
+    if getattr(optimizer, "is_second_order", False):
+        raise RecipeError(f"optim.name {config.name}: needs second derivatives, which no training computes")
+    return optimizer
 
 
 def build_scheduler(

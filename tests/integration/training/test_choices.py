@@ -58,6 +58,8 @@ def test_an_optimizer_or_an_option_that_timm_does_not_know_is_named() -> None:
         build_optimizer(nn.Linear(2, 2), OptimConfig(name="lamp"))
     with pytest.raises(RecipeError, match="betos"):
         build_optimizer(nn.Linear(2, 2), OptimConfig(options={"betos": [0.9, 0.95]}))
+    with pytest.raises(RecipeError, match="adahessian: needs second derivatives"):
+        build_optimizer(nn.Linear(2, 2), OptimConfig(name="adahessian"))
 
 
 def test_sam_computes_the_gradient_at_perturbed_weights_and_restores_them() -> None:
