@@ -47,7 +47,7 @@ from mien.models.network import FaceNetwork
 from mien.training.arguments import PARSERS, parse
 from mien.training.config import DataSource, ModelConfig
 from mien.training.evaluate import load_split, open_graph, run_graph
-from mien.training.faces import FaceSet
+from mien.training.faces import TEST, FaceSet
 from mien.training.loop import metrics
 from mien.training.loop.run_folder import load_best, parameters, read_facts, read_run
 from mien.training.release.description import CARD_NAME, describe, finish, measure_again
@@ -192,6 +192,10 @@ def _other_splits(also: tuple[str, ...]) -> list[FaceSet]:
         kind, slash, split = text.partition("/")
         if not slash:
             raise ExportError(f"--also {text!r}: expected KIND/SPLIT, for example muxspace/valid")
+        if split == TEST:
+            raise ExportError(
+                f"--also {text!r}: a release has no metrics of test splits; use mien evaluate, at the end"
+            )
         splits.append(_read(DataSource(kind=kind, split=split)))
     return splits
 

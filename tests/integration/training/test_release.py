@@ -159,6 +159,7 @@ def test_a_released_artifact_is_not_overwritten(released: tuple[Path, Path, Path
         ("a/b", (), "--tag 'a/b': expected letters"),
         ("other", ("muxspace",), "--also 'muxspace': expected KIND/SPLIT"),
         ("other", ("nokind/valid",), "no reader 'nokind'"),
+        ("other", ("muxspace/test",), "--also 'muxspace/test': a release has no metrics of test splits"),
     ],
 )
 def test_an_invalid_name_or_split_is_found_before_the_export(
