@@ -247,7 +247,7 @@ def _manifest(folder: Path, name: str, members: list[Member], *, mirrored: bool)
         },
         opset=OPSET,
         head=first.released.head if len(members) == 1 else "mean",
-        color=first.model.color,
+        color="RGB" if any(member.model.color == "RGB" for member in members) else "luminance",
         parameters=sum(member.parameters for member in members),
         temperature=1.0,
         prior_correction=(0.0,) * len(first.labels),

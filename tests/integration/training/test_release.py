@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -218,6 +219,9 @@ def test_student_and_teacher_become_one_graph_over_the_face_and_its_mirror_image
     np.testing.assert_allclose(relevance, own, atol=1e-2)  # its weights went through half precision
     assert set(manifest.graphs) == {"fp32"}
     assert (folder / "model.onnx").stat().st_size < 2.5 * sum(members) + 1e6  # two bytes per weight, and the graph
+    gray, other = map(export.read_member, (fast, teacher))
+    color = replace(other, recipe=other.recipe | {"model": other.recipe["model"] | {"color": "RGB"}})
+    assert export._manifest(folder, manifest.name, [gray, color], mirrored=True).color == "RGB"
 
 
 def test_one_view_averages_the_networks_alone_and_several_need_a_name(
