@@ -203,21 +203,20 @@ def _other_splits(also: tuple[str, ...]) -> list[FaceSet]:
 def _write_and_check(released: Released, folder: Path, crops: Array) -> None:
     """Write the graphs, and compare them with torch on real and tinted crops.
 
-    The graph of several networks stores its weights in fp16, computes in fp32, and has no fp16 graph beside it, because
-    it would be too large.
+    The fp32 graph stores its weights in fp16. A mean of several networks has no fp16 graph beside it: too large.
     """
     both = np.concatenate([crops, tinted(crops[:512])])
     expected = torch_logits(released, both)
-    write_graph(released, folder / _GRAPHS["fp32"])
-    fp32 = run_graph(open_graph(folder / _GRAPHS["fp32"]), both)
+    graph = folder / _GRAPHS["fp32"]
+    write_graph(released, graph)
+    fp32 = run_graph(open_graph(graph), both)
     difference = check_fp32(expected, fp32)
-    if isinstance(released, ReleasedEnsemble):
-        half = folder / _GRAPHS["fp32"]
-        store_weights_in_half(half)
-    else:
-        half = folder / _GRAPHS["fp16"]
-        write_graph(released.in_half(), half)
-    agreement = check_fp16(fp32, run_graph(open_graph(half), both))
+    store_weights_in_half(graph)
+    halved = [graph]
+    if isinstance(released, ReleasedNetwork):
+        halved.append(folder / _GRAPHS["fp16"])
+        write_graph(released.in_half(), halved[1])
+    agreement = min(check_fp16(fp32, run_graph(open_graph(path), both)) for path in halved)
     logger.info("onnx against torch: fp32 max |dp| %.1e, fp16 same label on %.2f %%", difference, 100 * agreement)
 
 

@@ -47,6 +47,7 @@ def test_the_artifact_is_valid_and_describes_itself(released: tuple[Path, Path, 
     assert manifest.commit == read_facts(run)["commit"]
     names = {"model.onnx", "model.fp16.onnx", "model.safetensors", "manifest.json", "card.md"}
     assert {path.name for path in folder.iterdir()} == names
+    assert (folder / "model.onnx").stat().st_size < 1.2 * (folder / "model.fp16.onnx").stat().st_size
 
 
 def test_the_released_graph_equals_torch_for_any_batch_and_color(released: tuple[Path, Path, Path]) -> None:
