@@ -157,13 +157,13 @@ def measure_conditions(manifest: Manifest, classify: Callable[[Array], Array], f
         faces = faces.part(np.sort(np.random.default_rng(0).choice(len(faces), FACES, replace=False)))
     labels, count = faces.labels, len(faces)
 
-    def step(condition: str, strength: float) -> Step:
+    def degraded(condition: str, strength: float) -> Step:
         pairs = [degrade(crop, condition, strength, seed=number) for number, crop in enumerate(faces.crops)]
         probabilities = manifest.probabilities(classify(np.stack([crop for crop, _ in pairs])), "balanced")
         return Step(condition, strength, probabilities, [measure(*pair) for pair in pairs])
 
-    original = step("none", 0.0)
-    steps = {condition: [step(condition, strength) for strength in STRENGTHS[condition]] for condition in STRENGTHS}
+    original = degraded("none", 0.0)
+    steps = {condition: [degraded(condition, strength) for strength in STRENGTHS[condition]] for condition in STRENGTHS}
     # The softening is fitted on one half of the faces, and its results are of the other half.
     fitted = np.random.default_rng(1).permutation(count) % 2 == 0
     softened_for = (_SHOWN_BY[reason][0] for reason in ("small", "blurred", "turned", "covered"))
