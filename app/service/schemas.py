@@ -240,6 +240,13 @@ class JobOptions(KnownFields):
         return [text for name, value in given.items() if value is not None for text in (name, f"{value:g}")]
 
 
+class PageOptions(KnownFields):
+    """Query parameters of a page of results."""
+
+    offset: Annotated[int, Field(ge=0, le=10**9)] = 0
+    limit: Annotated[int, Field(ge=1, le=1000)] = 100
+
+
 class JobStatus(_Record):
     """State and progress of a job."""
 

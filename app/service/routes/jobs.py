@@ -16,7 +16,7 @@ from mien.app.service import serialize
 from mien.app.service.jobs import ENDED, Job, Jobs
 from mien.app.service.routes import TheService, check_unique
 from mien.app.service.routes.expressions import problem_docs
-from mien.app.service.schemas import JobImage, JobOptions, JobResults, JobStatus
+from mien.app.service.schemas import JobImage, JobOptions, JobResults, JobStatus, PageOptions
 from mien.app.service.security import client_of, key_of
 from mien.app.service.state import Service
 from mien.app.service.uploads import CONTAINERS, FIELD, save_uploads
@@ -71,15 +71,12 @@ async def job(job_id: str, request: Request, service: TheService) -> JobStatus:
 
 @router.get("/{job_id}/results", summary="Results of a job so far", responses=problem_docs(401, 404, 422))
 async def job_results(
-    job_id: str,
-    request: Request,
-    service: TheService,
-    offset: Annotated[int, Query(ge=0, le=10**9)] = 0,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    job_id: str, request: Request, page: Annotated[PageOptions, Query()], service: TheService
 ) -> JobResults:
     """A page of the results, sorted by name and frame; while the job runs, further ones may sort in between."""
+    check_unique(request)
     job = await _own(request, service, job_id)
-    results = await asyncio.to_thread(_jobs(service).results, job, offset, limit)
+    results = await asyncio.to_thread(_jobs(service).results, job, page.offset, page.limit)
     return JobResults(state=job.state, images=[_image(job, result) for result in results])
 
 

@@ -95,6 +95,8 @@ def test_a_job_survives_a_kill_and_none_of_its_images_is_lost(serve: Serve, tmp_
     pages = [
         httpx.get(f"{server.url}{url}/results", params={"offset": offset, "limit": 40}).json() for offset in (0, 40)
     ]
+    for mistake in ("?page=2", "?offset=0&offset=40"):
+        assert httpx.get(f"{server.url}{url}/results{mistake}").status_code == 422, "it would be the first page again"
     names = [image["name"] for page in pages for image in page["images"]]
     assert names == [f"photos/{number:04}.jpg" for number in range(60)]
     assert wait(server, later, "done")["images"] == {"no_face": 3}
