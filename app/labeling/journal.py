@@ -424,7 +424,15 @@ class Journal(View):
             remove_images(self.out, name, frame)
         with self._transaction():
             self._db.execute(f"UPDATE items SET products=0 WHERE {stale}", (self.session,))  # noqa: S608
-            self._db.execute("DELETE FROM items WHERE found != ? AND status IS NULL", (self.session,))
+            gone = "found != :session AND status IS NULL"
+            unlabeled = f"SELECT parent FROM items WHERE {gone} AND found != 0"  # noqa: S608
+            for sql in (
+                # an archive or a video that is gone, and has images without a result, is read anew if it comes back
+                f"UPDATE items SET status=NULL WHERE found != :session AND id IN ({unlabeled})",  # noqa: S608
+                f"DELETE FROM items WHERE parent IN (SELECT id FROM items WHERE {gone})",  # noqa: S608
+                f"DELETE FROM items WHERE {gone}",  # noqa: S608
+            ):
+                self._db.execute(sql, {"session": self.session})
 
 
 def _is_done(status: str | None, on_disk: int, images: int) -> bool:

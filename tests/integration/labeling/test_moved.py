@@ -77,6 +77,26 @@ def test_a_moved_photo_is_drawn_with_the_options_of_the_run(mien: Mien, photos: 
     assert tree(out) == tree(fresh)
 
 
+@pytest.mark.parametrize(
+    ("first", "meanwhile"), [(["--limit", "4"], []), ([], ["--min-face", "30"])], ids=["stopped in it", "redrawn"]
+)
+def test_an_archive_and_a_video_that_were_away_are_complete_again(
+    mien: Mien, photos: Path, tmp_path: Path, first: list[str], meanwhile: list[str]
+) -> None:
+    (photos / "clip.avi").rename(photos / "a.avi")
+    containers = [photos / "a.avi", photos / "some.zip"]
+    mien("label", photos, "--out", tmp_path / "out", "--write", "annotated" if meanwhile else "csv", *first)
+    for container in containers:
+        container.rename(tmp_path / container.name)
+    mien("label", photos, "--out", tmp_path / "out", "--write", "csv", *meanwhile)
+    for container in containers:
+        (tmp_path / container.name).rename(container)
+    mien("label", photos, "--out", tmp_path / "out", "--write", "csv", *meanwhile)
+    names = [row["file"] for row in rows_of(tmp_path / "out")]
+    assert names.count("a.avi") == 5
+    assert names.count("some.zip/in/a.jpg") == 1
+
+
 def test_other_bytes_with_the_name_and_size_of_a_moved_photo_are_labeled(
     mien: Mien, photos: Path, tmp_path: Path
 ) -> None:
