@@ -42,6 +42,12 @@ def _at_least(minimum: int) -> Callable[[str], int]:
     return number
 
 
+def _threshold(text: str) -> float:
+    if not 0 < float(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: expected a number between 0 and 1")
+    return float(text)
+
+
 def _parser(name: str, description: str) -> Parser:
     return Parser(prog=f"mien {name}", description=description)
 
@@ -168,7 +174,7 @@ def _detector_export() -> Parser:
     parser.add_argument("run", type=Path, help="run folder")
     parser.add_argument("--tag", required=True, help="tag of the release, such as yunet_v1")
     parser.add_argument(
-        "--threshold", type=float, help="score threshold for serving; default: selected on validation images"
+        "--threshold", type=_threshold, help="score threshold for serving; default: selected on validation images"
     )
     _add_artifacts(parser)
     parser.add_argument("--default", action="store_true", help="make it the default detector for serving")

@@ -124,6 +124,11 @@ def test_the_commands_release_and_score_a_run_that_learned(tmp_path: Path, monke
     assert measured == pytest.approx([metric.estimate.value for metric in manifest.metrics])
 
 
+def test_a_threshold_that_is_no_score_is_a_usage_error(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        export_command.main([str(tmp_path), "--tag", "mine", "--threshold", "1.5"])
+
+
 def test_a_folder_without_a_recipe_of_a_detector_is_a_clear_error(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
