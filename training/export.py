@@ -17,7 +17,7 @@ again. --card only rewrites license and card.
 
 import logging
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -144,7 +144,8 @@ def export(
     final = artifacts_dir / f"{arch or members[0].model.arch or members[0].model.name}.{tag}"
     with new_artifact(final) as staging:
         other_splits = _other_splits(also)
-        valid = _read_unchanged(next((member for member in members if member.valid.root), members[0]))
+        chosen = next((member for member in members if member.valid.root), members[0])
+        valid = _read_unchanged(chosen.valid, chosen.data_index_sha256)
         released: Released = members[0].released
         if len(members) == 1:
             save_weights(members[0].network, staging)
@@ -169,15 +170,14 @@ def _read(source: DataSource) -> FaceSet:
     return load_split(source.kind, source.resolved_root(), source.split, source.options)
 
 
-def _read_unchanged(member: Member) -> FaceSet:
+def _read_unchanged(source: DataSource, trained_with: Mapping[str, str]) -> FaceSet:
     """Read the validation split. Raises: ExportError, if it is not the one of the training; DatasetError."""
-    source = member.valid
     if source.fold is not None:
         raise ExportError(
             f"{source.kind} {source.split}: the run is a fold of a cross-validation. Release the recipe itself."
         )
     reader = open_reader(source.kind, source.resolved_root(), **source.options)
-    if index_sha256(reader, source.split) not in member.data_index_sha256.values():
+    if index_sha256(reader, source.split) not in trained_with.values():
         raise ExportError(
             f"{source.kind} {source.split} in {source.resolved_root()} changed since the training, so it may contain "
             "faces of the training. Restore the data, or train again."
@@ -266,13 +266,15 @@ def _manifest(folder: Path, name: str, members: list[Member], *, mirrored: bool)
 def refit(folder: Path, also: tuple[str, ...]) -> None:
     """Fit and evaluate the graphs of an artifact again. Raises: ArtifactError, DatasetError, RecipeError."""
     manifest = _licensed(_load_without_card(folder))
-    describe(folder, manifest, _read(_valid_source(manifest)), _other_splits(also))
+    describe(
+        folder, manifest, _read_unchanged(_valid_source(manifest), manifest.data_index_sha256), _other_splits(also)
+    )
 
 
 def measure_conditions_again(folder: Path) -> None:
     """Measure the conditions of an artifact again. Raises: ArtifactError, DatasetError, RecipeError."""
     manifest = _load_without_card(folder)
-    measure_again(folder, manifest, _read(_valid_source(manifest)))
+    measure_again(folder, manifest, _read_unchanged(_valid_source(manifest), manifest.data_index_sha256))
 
 
 def rewrite_card(folder: Path) -> None:

@@ -251,6 +251,11 @@ def test_an_artifact_is_fitted_and_scored_again(
     assert export.main([str(folder), "--refit"]) == 0
     assert load_artifact(folder) == before
     assert (folder / "card.md").read_bytes() == (released_folder / "card.md").read_bytes()
+    (tmp_path / "folders").unlink()
+    drawn_faces(tmp_path / "folders", valid=1)
+    for option in ("--refit", "--conditions"):
+        assert export.main([str(folder), option]) == 1
+    assert load_artifact(folder) == before
 
 
 def test_license_and_card_are_rewritten_without_data_and_with_the_same_metrics(
