@@ -58,7 +58,7 @@ def check_run(folder: Path, recipe: RunRecipe, facts: dict[str, Any]) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RunError(f"{folder}: cannot be created ({error.strerror}). Choose another --out.") from error
+        raise RunError(f"{folder}: cannot be created ({error.strerror}). Choose another --out (or --runs).") from error
     if (folder / RECIPE_NAME).exists():
         try:
             started_as: RunRecipe | None = read_run_as(type(recipe), folder)  # with defaults for keys added since
@@ -66,7 +66,9 @@ def check_run(folder: Path, recipe: RunRecipe, facts: dict[str, Any]) -> None:
             started_as = None
         if started_as is None or started_as.model_copy(update={"runtime": recipe.runtime}) != recipe:
             keys = "" if started_as is None else f" ({', '.join(_differences(started_as, recipe))})"
-            raise RunError(f"{folder} contains a run of another recipe{keys}: choose another --out, or remove it")
+            raise RunError(
+                f"{folder} contains a run of another recipe{keys}: choose another --out (or --runs), or remove it"
+            )
     if checkpoint.exists(folder) and (folder / FACTS_NAME).exists():
         started, now = read_facts(folder), facts["data"] | facts.get("weights_from", {})
         before = started["data"] | split_terms(started)["weights_from"]
@@ -74,7 +76,7 @@ def check_run(folder: Path, recipe: RunRecipe, facts: dict[str, Any]) -> None:
         if changed:
             raise RunError(
                 f"{folder}: {', '.join(changed)} changed since the run started. Restore it to resume, or choose "
-                "another --out to train with the current data and teachers."
+                "another --out (or --runs) to train with the current data and teachers."
             )
 
 
