@@ -198,7 +198,7 @@ def _to_rgb(image: Image.Image) -> Image.Image:
     if image.mode.startswith("I") or image.mode == "F":
         return _to_8_bit(image).convert("RGB")
     if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
-        rgba = image.convert("RGBA")
+        rgba = (image.convert("LA") if image.mode == "La" else image).convert("RGBA")  # Pillow has no direct way
         white = Image.new("RGBA", rgba.size, (255, 255, 255, 255))
         return Image.alpha_composite(white, rgba).convert("RGB")
     return image if image.mode == "RGB" else image.convert("RGB")  # which would copy it

@@ -16,6 +16,7 @@ import pytest
 from PIL import Image
 
 from mien.data.contract import Array, DecodeError, ImageTooLarge, UnsupportedImage, decode, probe
+from mien.data.contract.decode import upright_rgb
 from tests.support import encoded
 
 LOSSLESS: dict[str, dict[str, Any]] = {"PNG": {}, "WEBP": {"lossless": True}, "TIFF": {}, "BMP": {}}
@@ -126,6 +127,13 @@ def test_transparent_pixels_lie_on_white(kind: str) -> None:
     assert pixels[0, 0].tolist() == [255, 255, 255]
     assert np.abs(pixels[9, 0].astype(int) - (227, 127, 177)).max() <= 1
     assert pixels[9, 9].tolist() == [200, 0, 100]
+
+
+@pytest.mark.parametrize("mode", ["La", "RGBa"])
+def test_premultiplied_pixels_lie_on_white_too(mode: str) -> None:
+    image = Image.fromarray(four_colors()).convert("LA" if mode == "La" else "RGBA")
+    image.putalpha(128)
+    assert _worst(upright_rgb(image.convert(mode)), upright_rgb(image)) <= 1
 
 
 @pytest.mark.parametrize("kind", ["PNG", "GIF"])
