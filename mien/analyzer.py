@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import IO, Any, Final
 
 import numpy as np
 import PIL.Image
@@ -28,7 +28,7 @@ from mien.data.contract import LANDMARKS, Array, DecodeError, ImageTooLarge, by_
 from mien.data.contract.decode import upright_rgb
 from mien.data.errors import MienError
 
-Image = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | Array | PIL.Image.Image
+Image = str | os.PathLike[str] | bytes | bytearray | memoryview | IO[bytes] | Array | PIL.Image.Image
 
 _NOTEBOOK_PX: Final = 800  # long side of the picture that a notebook shows
 

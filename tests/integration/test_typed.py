@@ -7,6 +7,7 @@ from pathlib import Path
 _RIGHT = """
 from pathlib import Path
 from typing import Any, assert_type
+from zipfile import ZipFile
 
 import numpy as np
 import PIL.Image
@@ -30,8 +31,9 @@ def label(photos: list[Image]) -> list[str]:
         assert_type(face.reasons, tuple[str, ...])
         assert_type(face.crop, NDArray[np.uint8])
         assert_type(face.to_dict(), dict[str, Any])
-    with open("photo.jpg", "rb") as file:
+    with open("photo.jpg", "rb") as file, ZipFile("photos.zip") as archive, archive.open("photo.jpg") as member:
         analyzer.analyze(file)
+        analyzer.analyze(member)
     for image in (b"", bytearray(), memoryview(b""), np.zeros((8, 8, 3), np.uint8), PIL.Image.new("L", (8, 8))):
         analyzer.analyze(image)
     assert_type(analyzer.analyze_batch(photos), list[Faces])
