@@ -30,6 +30,10 @@ def review(
     """
     if (sample is None) != (not reviewer):
         fail("--sample and --reviewer belong together.", USAGE)
+    if everything and export is None:
+        fail("--all needs --export.", USAGE)
+    if sample is not None and export is not None:
+        fail("--sample and --export cannot be combined: decisions about a sample are not exported.", USAGE)
     with printed_errors():
         from mien.app.labeling.review.export import write_export
         from mien.app.labeling.review.server import serve_review

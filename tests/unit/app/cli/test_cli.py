@@ -130,6 +130,8 @@ def test_models_list_has_the_names_by_which_models_are_selected() -> None:
         (["label", "no/such/folder"], 1, "no/such/folder does not exist"),
         (["label", ".", "--write", "cvs"], 2, "cvs"),
         (["review", "no/such/folder"], 1, "has no journal"),
+        (["review", "out", "--all"], 2, "--all needs --export"),
+        (["review", "out", "--export", "x", "--sample", "9", "--reviewer", "anna"], 2, "cannot be combined"),
     ],
 )
 def test_a_usage_error_is_one_line_and_an_exit_code(
