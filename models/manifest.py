@@ -277,11 +277,6 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def default_artifact_dir() -> Path:
-    """Folder of the artifact that `models/artifacts/DEFAULT` names. Raises: ArtifactError."""
-    return artifact_dir(None)
-
-
 def artifact_dir(model: str | os.PathLike[str] | None) -> Path:
     """Folder of a model.
 

@@ -18,7 +18,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserType, ConsoleMessage, FloatRect, Page, WebSocket
 
 from mien.data.contract import Array
-from mien.models.manifest import ArtifactError, default_artifact_dir
+from mien.models.manifest import ArtifactError, artifact_dir
 from tests.serving import Server
 from tests.serving import serving as serving_process
 from tests.support import ROOT, tiny_artifact
@@ -110,7 +110,7 @@ def any_artifact(folder: Path) -> Path:
     if named:
         return Path(named).resolve()
     try:
-        released = default_artifact_dir()
+        released = artifact_dir(None)
     except ArtifactError:
         return tiny_artifact(folder / "tiny.test")
     return released if released.is_dir() else tiny_artifact(folder / "tiny.test")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mien.models.manifest import ArtifactError, default_artifact_dir, load_artifact
+from mien.models.manifest import ArtifactError, artifact_dir, load_artifact
 from tests.e2e.conftest import new_user
 from tests.serving import free_port, wait_until_ready
 from tests.support import ROOT
@@ -32,7 +32,7 @@ def _run(language: str, text: str, *, cwd: Path, env: dict[str, str]) -> subproc
 @pytest.fixture(scope="module", autouse=True)
 def _a_released_model() -> None:
     try:
-        load_artifact(default_artifact_dir())
+        load_artifact(artifact_dir(None))
     except ArtifactError as error:
         pytest.skip(f"the README's commands need the released model: {error}")
     for program in ("make", "curl"):

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mien.models.manifest import default_artifact_dir, load_artifact
+from mien.models.manifest import artifact_dir, load_artifact
 from mien.training.compare import compare, predict_classes
 from mien.training.compare import main as compare_main
 from mien.training.config import DataSource, DistillationConfig, FoldConfig
@@ -42,7 +42,7 @@ def test_a_teacher_that_knows_the_held_out_faces_is_a_warning(
     trained: Trained, caplog: pytest.LogCaptureFixture
 ) -> None:
     recipe = trained.teacher_recipe()
-    for teacher, warnings in ((default_artifact_dir(), 0), (trained.teacher, 1)):
+    for teacher, warnings in ((artifact_dir(None), 0), (trained.teacher, 1)):
         distillation = DistillationConfig(mode="soft", teachers=(teacher,))
         warn_of_known_faces(recipe.model_copy(update={"distillation": distillation}))
         assert caplog.text.count("learned from folders/train") == warnings
@@ -73,7 +73,7 @@ def test_gains_are_paired_by_face() -> None:
 def test_both_sides_are_named_and_an_artifact_is_compared_with_its_prior(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    root, artifact = drawn_faces(tmp_path / "faces", train=2, valid=2), str(default_artifact_dir())
+    root, artifact = drawn_faces(tmp_path / "faces", train=2, valid=2), str(artifact_dir(None))
     data = ["--data", f"folders={root}"]
     assert compare_main([artifact, "fast", *data]) == 0
     shown = capsys.readouterr().out

@@ -19,7 +19,7 @@ from mien.app.settings import Settings
 from mien.data.command import app as data_app
 from mien.data.contract import EIGHT_LABELS
 from mien.data.tree import DatasetError
-from mien.models.manifest import default_artifact_dir, load_artifact
+from mien.models.manifest import artifact_dir, load_artifact
 from mien.training.compare import main as compare
 from mien.training.config import DistillationConfig, RecipeError
 from mien.training.distillation.teachers import Teachers
@@ -59,7 +59,7 @@ def test_the_artifact_names_eight_labels_and_is_evaluated_and_compared_on_them(
 
 
 def test_teachers_with_different_classes_are_named(eight: Eight) -> None:
-    teachers = (default_artifact_dir(), eight.artifact)
+    teachers = (artifact_dir(None), eight.artifact)
     with pytest.raises(RecipeError, match=rf"{re.escape(str(teachers[0]))} 7, {re.escape(str(teachers[1]))} 8"):
         Teachers(DistillationConfig(mode="soft", teachers=teachers))
 
@@ -76,7 +76,7 @@ def test_eight_classes_are_evaluated_on_votes_for_seven(eight: Eight, tmp_path: 
     assert scored.kl_to_votes is not None
     assert scored.kl_to_votes.value > 0
     with pytest.raises(DatasetError, match="Leave out classes=8"):
-        evaluate(default_artifact_dir(), "ferplus", ferplus, "valid", {"classes": 8})
+        evaluate(artifact_dir(None), "ferplus", ferplus, "valid", {"classes": 8})
 
 
 def test_check_and_report_have_a_row_for_contempt(eight: Eight, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from mien.data.contract import LABELS
 from mien.data.readers.base import Sample
 from mien.data.tree import DatasetError
 from mien.models.backbones import BackboneConfig, create_backbone
-from mien.models.manifest import default_artifact_dir
+from mien.models.manifest import artifact_dir
 from mien.models.network import FaceNetwork
 from mien.training.config import DataSource, DistillationConfig, Recipe, RecipeError, RuntimeConfig
 from mien.training.distillation.teachers import Teachers
@@ -212,7 +212,7 @@ def test_a_teacher_of_other_labels_or_another_contract_is_rejected(trained: Trai
 
 def test_a_released_artifact_teaches_alone_and_together_with_a_run(trained: Trained, tmp_path: Path) -> None:
     root, run = drawn_faces(tmp_path / "faces", train=2, valid=1), trained.teacher
-    artifact = default_artifact_dir()
+    artifact = artifact_dir(None)
     alone = Teachers(DistillationConfig(mode="soft", teachers=(artifact,))).eval()
     gray = crops(4, channels=1)
     with torch.no_grad():
@@ -230,7 +230,7 @@ def test_a_released_artifact_teaches_alone_and_together_with_a_run(trained: Trai
 
 
 def test_a_damaged_artifact_does_not_teach(tmp_path: Path) -> None:
-    copy = shutil.copytree(default_artifact_dir(), tmp_path / "artifact")
+    copy = shutil.copytree(artifact_dir(None), tmp_path / "artifact")
     graph = next(path for path in copy.glob("*.onnx") if "." not in path.stem)
     graph.write_bytes(graph.read_bytes()[:-1] + b"x")
     with pytest.raises(RunError, match=r"distillation\.teachers.*damaged or was replaced"):

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from mien.data.errors import MienError
-from mien.models.manifest import default_artifact_dir, sha256_of
+from mien.models.manifest import artifact_dir, sha256_of
 from mien.training.config import Recipe
 from mien.training.loop import checkpoint
 from mien.training.loop.run_folder import METRICS_NAME, RECIPE_NAME, RunError, read_facts, run_lock
@@ -191,7 +191,7 @@ def test_a_fine_tuned_run_inherits_the_provenance_of_its_initialization_and_teac
     own_hash = facts["data"]["folders/train"]
     assert own_hash != inherited
     assert facts["learned_from"] == {"folders/train": own_hash, "folders/train of teacher": inherited}
-    taught = small_recipe(own, epochs=1, distillation={"mode": "hard", "teachers": [str(default_artifact_dir())]})
+    taught = small_recipe(own, epochs=1, distillation={"mode": "hard", "teachers": [str(artifact_dir(None))]})
     facts = read_facts(train(taught, tmp_path / "second"))
     assert {"ferplus/train", "folders/train"} <= facts["learned_from"].keys()
     assert len(facts["weights_from"]) >= 1

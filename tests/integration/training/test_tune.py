@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from mien.data.contract import LABELS
-from mien.models.manifest import default_artifact_dir
+from mien.models.manifest import artifact_dir
 from mien.training.compare import compare, predict_classes
 from mien.training.config import read_recipe
 from mien.training.faces import read_faces
@@ -17,7 +17,7 @@ GUIDE = ROOT / "docs" / "training.md"
 
 def test_the_release_can_be_fine_tuned_on_new_faces(tmp_path: Path) -> None:
     root = make_folders(tmp_path / "faces", {"": dict.fromkeys(LABELS, 15)})
-    released = default_artifact_dir()
+    released = artifact_dir(None)
     roots = [f"data.train.0.root={root}", f"data.valid.root={root}", f"data.cache_dir={tmp_path / 'cache'}"]
     source = [f"model.init_from={released}", f"distillation.teachers=[{released}]"]
     budget = ["epochs=2", "batch_size=12", "optim.learning_rate=1e-3", "optim.ema_decay=0.5", "runtime.workers=0"]

@@ -13,7 +13,7 @@ from mien.app.inference.classifier import Classifier
 from mien.data.contract import LABELS, Array
 from mien.data.readers.base import Reader, Sample
 from mien.data.readers.folders import Folders
-from mien.models.manifest import ArtifactError, Interval, default_artifact_dir, load_artifact, write_manifest
+from mien.models.manifest import ArtifactError, Interval, artifact_dir, load_artifact, write_manifest
 from mien.training import quantize
 from mien.training.evaluate import score
 from mien.training.quantize import Comparison, QuantizationError
@@ -35,7 +35,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def without_int8(folder: Path) -> Path:
     """The released artifact without its int8 graph."""
-    source = default_artifact_dir()
+    source = artifact_dir(None)
     manifest = load_artifact(source)
     folder.mkdir(parents=True)
     for name in (*manifest.files, *(manifest.graph(precision).file for precision in ("fp32", "fp16"))):
@@ -58,7 +58,7 @@ def test_a_graph_that_is_slower_or_worse_is_not_released() -> None:
 
 
 def test_an_unknown_data_set_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert quantize.main([str(default_artifact_dir()), "--data", "ferplsu=faces"]) == 1
+    assert quantize.main([str(artifact_dir(None)), "--data", "ferplsu=faces"]) == 1
     assert "no reader 'ferplsu'" in capsys.readouterr().err
 
 
@@ -84,7 +84,7 @@ def test_depthwise_convolutions_are_not_quantized() -> None:
 
 
 def test_only_what_the_logits_need_is_quantized_and_the_first_convolution_is_not() -> None:
-    model = onnx.load(str(default_artifact_dir() / "model.onnx"))
+    model = onnx.load(str(artifact_dir(None) / "model.onnx"))
     names = quantize.weighted_nodes(model)
     kinds = {node.name: node.op_type for node in model.graph.node}
     convolutions = [node.name for node in model.graph.node if node.op_type == "Conv"]
@@ -108,7 +108,7 @@ def test_a_split_is_read_with_the_options_of_the_recipe() -> None:
     options = {"protocol": "probability", "an_option_of_long_ago": True}
     train = [{"kind": "ferplus", "split": "train", "options": options}]
     valid = {"kind": "ferplus", "split": "valid", "options": {}}
-    manifest = load_artifact(default_artifact_dir()).model_copy(
+    manifest = load_artifact(artifact_dir(None)).model_copy(
         update={"recipe": {"data": {"train": train, "valid": valid}}}
     )
     assert quantize.options_of(manifest, "ferplus", "train") == {"protocol": "probability"}
