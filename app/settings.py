@@ -23,6 +23,7 @@ _NOT_SETTINGS: Final = frozenset(
 Device = Literal["auto", "cpu", "cuda", "tensorrt"]
 Precision = Literal["auto", "fp32", "fp16", "int8"]
 Origin = Annotated[str, Field(pattern=r"^(\*|[a-z][a-z0-9+.-]*://[^/\s]+)$")]
+HostName = Annotated[str, Field(pattern=r"^(\*|[A-Za-z0-9._-]+|\[?[0-9A-Fa-f:.]+\]?)$")]
 ApiKeyHash = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
@@ -140,7 +141,7 @@ class Settings(BaseSettings):
     )
 
     metrics_without_key: bool = Field(False, description="serve /metrics without an API key, for a scraper")
-    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+    allowed_hosts: Annotated[tuple[HostName, ...], NoDecode] = Field(
         (),
         description="accepted names in the Host header, separated by commas; none: any, but only localhost if the "
         "service listens on this machine only. IP addresses are always accepted",

@@ -261,6 +261,12 @@ def test_an_origin_that_no_browser_sends_prevents_the_start(origins: str) -> Non
         load_settings(cors_origins=origins)
 
 
+@pytest.mark.parametrize("hosts", ["https://mien.example", "mien.example:8443", "*.mien.example"])
+def test_an_allowed_host_that_no_header_matches_prevents_the_start(hosts: str) -> None:
+    with pytest.raises(SettingsError, match="allowed_hosts="):
+        load_settings(allowed_hosts=hosts)
+
+
 def test_other_origins_are_rejected_unless_named(connect: Connect) -> None:
     foreign = {"origin": "https://example.org"}
     assert "access-control-allow-origin" not in connect().get("/health", headers=foreign).headers
