@@ -161,10 +161,10 @@ class Settings(BaseSettings):
     def _split_at_commas(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
-    @field_validator("models_dir", "model", "tensorrt_cache", "jobs_dir", "api_keys_file", mode="before")
+    @field_validator("models_dir", "model", "tensorrt_cache", "jobs_dir", "api_keys_file", "host", mode="before")
     @classmethod
     def _not_empty(cls, value: object) -> object:
-        if value == "":  # as a path, it would be the current folder
+        if value == "":  # a path would be the current folder, and a host every address
             raise ValueError("empty. Give a value, or unset it")
         return value
 

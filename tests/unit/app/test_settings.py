@@ -62,8 +62,8 @@ def test_an_argument_is_named_as_it_was_given(monkeypatch: pytest.MonkeyPatch) -
         load_settings(min_fac_px=24)
 
 
-@pytest.mark.parametrize("name", ["MODEL", "JOBS_DIR", "MODELS_DIR", "API_KEYS_FILE", "TENSORRT_CACHE"])
-def test_an_empty_variable_is_not_the_current_folder(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+@pytest.mark.parametrize("name", ["MODEL", "JOBS_DIR", "MODELS_DIR", "API_KEYS_FILE", "TENSORRT_CACHE", "HOST"])
+def test_an_empty_variable_is_no_folder_and_no_address(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setitem(os.environ, f"MIEN_{name}", "")
     with pytest.raises(SettingsError, match=f"MIEN_{name}='': .*empty"):
         load_settings()
