@@ -205,7 +205,9 @@ def load_settings(**overrides: object) -> Settings:
         return Settings(**given)  # type: ignore[arg-type]  # pydantic checks the types
     except ValidationError as error:
         first = error.errors()[0]
-        name = str(first["loc"][0]) if first["loc"] else "settings"
+        if not first["loc"]:  # of several settings: the input is all of them
+            raise SettingsError(str(first["ctx"]["error"])) from error
+        name = str(first["loc"][0])
         source = name if name in given else _variable(name)
         if name == "api_key_sha256":  # what was found may be a key
             raise SettingsError(f"{source}: expected the SHA-256 of each key, 64 digits 0-9a-f, with commas") from None

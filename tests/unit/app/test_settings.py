@@ -62,6 +62,12 @@ def test_an_argument_is_named_as_it_was_given(monkeypatch: pytest.MonkeyPatch) -
         load_settings(min_fac_px=24)
 
 
+def test_settings_that_contradict_each_other_are_named_without_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(os.environ, "MIEN_API_KEY_SHA256", "ab" * 32)
+    with pytest.raises(SettingsError, match=r"^extra_models: fast, fast"):
+        load_settings(extra_models="fast")
+
+
 @pytest.mark.parametrize("name", ["MODEL", "JOBS_DIR", "MODELS_DIR", "API_KEYS_FILE", "TENSORRT_CACHE", "HOST"])
 def test_an_empty_variable_is_no_folder_and_no_address(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setitem(os.environ, f"MIEN_{name}", "")
