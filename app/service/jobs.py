@@ -101,9 +101,9 @@ class Jobs:
 
     def submit(self, folder: Path, client: str, names: dict[str, str], options: list[str]) -> Job:
         """Put a job into the queue."""
-        self._uploads -= 1
         job = Job(id=folder.name, client=client, created=time.time(), names=names, options=options)
         self._write(job)
+        self._uploads -= 1
         return job
 
     def get(self, job_id: str) -> Job:
@@ -156,8 +156,14 @@ class Jobs:
         write_atomic(self._folder / job.id / "job.json", json.dumps(asdict(job)))
 
     def _end(self, job: Job, state: State) -> None:
-        self._write(replace(job, state=state, ended=time.time()))
-        shutil.rmtree(self._folder / job.id / "input", ignore_errors=True)
+        ended = replace(job, state=state, ended=time.time())
+        images = self._folder / job.id / "input"
+        try:
+            self._write(ended)
+        except OSError:  # a full disk: the images make room
+            shutil.rmtree(images, ignore_errors=True)
+            self._write(ended)
+        shutil.rmtree(images, ignore_errors=True)
 
     async def run(self) -> None:
         """Run jobs until canceled, in the one process that gets the lock."""

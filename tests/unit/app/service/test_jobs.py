@@ -1,10 +1,14 @@
 """Queue of jobs on the disk."""
 
+import errno
 import os
 import time
 import uuid
 from pathlib import Path
 
+import pytest
+
+from mien.app.service import jobs as jobs_module
 from mien.app.service.jobs import Jobs
 from mien.app.settings import Settings
 
@@ -21,3 +25,18 @@ def test_only_old_uploads_are_removed_and_never_the_folders_of_others(tmp_path: 
     assert not upload.exists()
     assert recent.exists()
     assert all((folder / "2024").is_dir() for folder in others)
+
+
+def test_a_job_on_a_full_disk_can_be_canceled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = Jobs(tmp_path, Settings())
+    images = jobs.begin_upload() / "input"
+    job = jobs.submit(images.parent, "client", {}, [])
+
+    def write(path: Path, text: str) -> None:
+        if images.exists():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        path.write_text(text)
+
+    monkeypatch.setattr(jobs_module, "write_atomic", write)
+    jobs.cancel(job)
+    assert jobs.get(job.id).state == "canceled"
