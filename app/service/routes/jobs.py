@@ -1,6 +1,7 @@
 """`/v1/jobs`: labeling of thousands of images or of a video in the background."""
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
@@ -10,7 +11,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from mien.app.errors import NoSuchJob
+from mien.app.errors import NoSuchJob, QueueFull
 from mien.app.labeling.records import Result
 from mien.app.service import serialize
 from mien.app.service.jobs import ENDED, Job, Jobs
@@ -22,6 +23,7 @@ from mien.app.service.state import Service
 from mien.app.service.uploads import CONTAINERS, FIELD, save_uploads
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+_log = logging.getLogger(__name__)
 _EVENTS_S: Final = 0.5
 _COMMENT_S: Final = 15.0
 _FILE: Final = {"type": "string", "format": "binary"}
@@ -52,13 +54,17 @@ async def create_job(
     if key is not None:
         key.use_request()
     with service.admission.admit(client_of(request)):
-        folder = await asyncio.to_thread(jobs.begin_upload)
         try:
-            names = await save_uploads(request.headers, request.stream(), service.settings, folder / "input")
-        except BaseException:
-            await asyncio.to_thread(jobs.discard, folder)
-            raise
-        job = await asyncio.to_thread(jobs.submit, folder, client_of(request), names, options.arguments())
+            folder = await asyncio.to_thread(jobs.begin_upload)
+            try:
+                names = await save_uploads(request.headers, request.stream(), service.settings, folder / "input")
+                job = await asyncio.to_thread(jobs.submit, folder, client_of(request), names, options.arguments())
+            except BaseException:
+                await asyncio.to_thread(jobs.discard, folder)
+                raise
+        except OSError as error:  # such as a full disk
+            _log.error("a job cannot be stored: %s", error)
+            raise QueueFull(f"the job cannot be stored: {error.strerror}. Try again later") from error
     response.headers["Location"] = f"/v1/jobs/{job.id}"
     return await _status(jobs, job)
 

@@ -1,6 +1,7 @@
 """The application: health, models, documentation, metrics, API keys and headers."""
 
 import base64
+import errno
 import re
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from fastapi.testclient import TestClient
 
 from mien.app import VERSION
 from mien.app.errors import SettingsError
+from mien.app.service import uploads
 from mien.app.service.keys import key_hash
 from mien.app.service.state import Service
 from mien.app.settings import load_settings
@@ -253,6 +255,19 @@ def test_a_page_of_a_named_origin_may_delete_its_jobs(connect: Connect, tmp_path
     asked = {"origin": "https://a.example", "access-control-request-method": "DELETE"}
     client = connect(cors_origins="https://a.example", jobs_dir=tmp_path)
     assert client.options("/v1/jobs/1", headers=asked).status_code == 200
+
+
+def test_a_job_that_the_disk_cannot_hold_is_refused_and_leaves_nothing(
+    connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(_file: object, _data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(uploads._DiskFile, "write", write)
+    response = connect(jobs_dir=tmp_path).post("/v1/jobs", content=b"zip", headers={"content-type": "application/zip"})
+    assert (response.status_code, response.json()["type"]) == (503, "urn:mien:problem:queue-full")
+    assert "No space left on device" in response.json()["detail"]
+    assert not [path for path in tmp_path.iterdir() if path.is_dir()]
 
 
 @pytest.mark.parametrize("origins", ["app.example/", "https://app.example/", "https://a.example,b.example"])
