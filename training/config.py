@@ -259,6 +259,14 @@ class FaceRecipe(RunRecipe):
     augment: AugmentConfig = AugmentConfig()
 
     @model_validator(mode="after")
+    def _colors_exist(self) -> Self:
+        if self.augment.color_jitter and self.model.color != "RGB":
+            raise ValueError(
+                f"augment.color_jitter changes colors, and model.color is {self.model.color}: leave it out"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _warm_up_ends(self) -> Self:
         if self.optim.warmup_epochs > self.epochs:
             raise ValueError(
@@ -292,6 +300,11 @@ class Recipe(FaceRecipe):
     def _targets_exist(self) -> Self:
         if self.loss.relabel is not None and (self.mix.mixup or self.mix.cutmix):
             raise ValueError("loss.relabel with mix: predictions for mixed faces cannot contradict a label")
+        if self.loss.relabel is not None and self.loss.relabel.from_epoch >= self.epochs:
+            raise ValueError(
+                f"loss.relabel.from_epoch {self.loss.relabel.from_epoch} is not below epochs {self.epochs}: it does "
+                "nothing"
+            )
         if self.distillation.views == "fixed" and (self.mix.mixup or self.mix.cutmix):
             raise ValueError("distillation.views fixed with mix: the teachers see no mixed faces; use views augmented")
         if all(source.target != "teacher" for source in self.data.train):
@@ -330,8 +343,8 @@ def parse_as(schema: type[S], values: dict[str, Any], *, origin: str) -> S:
     except ValidationError as error:
         problems = error.errors()
         # a list whose item is invalid is also reported as too short
-        inner = [one["loc"][:length] for one in problems for length in range(len(one["loc"]))]
-        lines = [_explain(schema, one) for one in problems if one["loc"] not in inner]
+        containers = [problem["loc"][:length] for problem in problems for length in range(len(problem["loc"]))]
+        lines = [_explain(schema, problem) for problem in problems if problem["loc"] not in containers]
         raise RecipeError(f"recipe {origin}: " + "; ".join(lines)) from error
 
 

@@ -108,6 +108,8 @@ def create(config: BackboneConfig, num_classes: int) -> nn.Module:
     last_stage, weights = bool(options.pop("last_stage", False)), options.pop("weights", None)
     if config.name != NAME:
         raise UnknownBackbone(f"family face has no model {config.name!r}: its only model is {NAME}")
+    if config.drop_path_rate:
+        raise UnknownBackbone(f"{NAME} has no stochastic depth: remove model.drop_path_rate")
     if options:
         raise UnknownBackbone(f"{NAME} takes last_stage and weights; found {', '.join(options)}")
     network = FaceResNet(config, num_classes, last_stage=last_stage)

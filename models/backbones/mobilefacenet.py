@@ -185,6 +185,8 @@ def create(config: BackboneConfig, num_classes: int) -> nn.Module:
     if config.img_size != IMG_SIZE:
         raise UnknownBackbone(f"{config.name}: img_size {config.img_size}, the published weights require {IMG_SIZE}")
     if config.name == NAME:
+        if config.drop_path_rate:
+            raise UnknownBackbone(f"{NAME} has no stochastic depth: remove model.drop_path_rate")
         if options:
             raise UnknownBackbone(f"{NAME} takes weights and frozen; found {', '.join(options)}")
         network: nn.Module = MobileFaceNet(config, num_classes, frozen=frozen)

@@ -58,6 +58,8 @@ VALID_ON_TEST = {"train": [{"kind": "folders", "split": "train"}], "valid": {"ki
         ({"loss": {"logit_adjustment": 1.0}, "data": minimal()["data"] | {"sampler": "class"}}, "choose one"),
         ({"optim": {"warmup_epochs": 3}}, "warmup_epochs 3 is more than epochs 1"),
         ({"loss": {"relabel": {}}, "mix": {"mixup": 0.2}}, "relabel with mix"),
+        ({"loss": {"relabel": {}}}, "from_epoch 10 is not below epochs 1"),
+        ({"augment": {"color_jitter": 0.3}}, r"model\.color is luminance"),
         ({"model": CNN | {"init_from": "runs/mae", "pretrained": True}}, "choose one"),
         ({"model": CNN | {"init_from": "weights.pth"}}, "name their publisher and license in init_terms"),
     ],

@@ -90,5 +90,7 @@ def test_one_changed_byte_is_detected(released: Path, tmp_path: Path) -> None:
 
 
 def test_unknown_options_are_named() -> None:
+    with pytest.raises(UnknownBackbone, match=r"remove model\.drop_path_rate"):
+        create_backbone(_config().model_copy(update={"drop_path_rate": 0.1}))
     with pytest.raises(UnknownBackbone, match="takes last_stage and weights; found depth"):
         create_backbone(_config(depth=3))

@@ -115,5 +115,7 @@ def test_a_changed_file_is_rejected(file: Path) -> None:
 def test_other_sizes_and_options_are_rejected() -> None:
     with pytest.raises(UnknownBackbone, match="require 112"):
         _create(px=64)
+    with pytest.raises(UnknownBackbone, match=r"remove model\.drop_path_rate"):
+        create_backbone(BackboneConfig(family="mobilefacenet", name=NAME, drop_path_rate=0.1))
     with pytest.raises(UnknownBackbone, match="found depth"):
         _create(depth=3)
