@@ -12,10 +12,11 @@ TARGETS: Final = ("classes",)
 
 
 def render(view: View, *, link: bool = False) -> None:
-    """Write `classes/` with copies of the crops or links to them. Raises: ForeignFile."""
+    """Write `classes/` with copies of the crops or links to them, as far as `--limit` went. Raises: ForeignFile."""
     crops = (
-        Crop(image, face, face.label, False, view.out / crop_path(image.input.name, image.input.frame, face.number))
+        Crop(image, face, face.label, False, path)
         for image in view.images()
         for face in image.faces
+        if (path := view.out / crop_path(image.input.name, image.input.frame, face.number)).exists()
     )
     write_class_folders(view.out / TARGETS[0], crops, link=link)

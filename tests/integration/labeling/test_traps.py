@@ -236,6 +236,17 @@ def test_a_limit_says_how_much_remains(mien: Mien, photos: Path, tmp_path: Path)
     assert "remain" not in mien("label", photos, "--out", out).stdout
 
 
+@pytest.mark.parametrize("name", ["classes", "class-links"])
+def test_class_folders_have_the_crops_that_a_limit_admits(mien: Mien, photos: Path, tmp_path: Path, name: str) -> None:
+    out = tmp_path / "out"
+    mien("label", photos, "--out", out, "--write", "csv")
+    for number, options in ((2, ["--limit", "2"]), (len(rows_of(out)), [])):
+        assert mien("label", photos, "--out", out, "--write", name, *options).exit_code == 0
+        crops = list((out / "classes").rglob("*.png"))
+        assert len(crops) == number
+        assert all(crop.exists() for crop in crops)
+
+
 def test_a_raised_limit_retries_only_what_was_too_large(mien: Mien, photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     (photos / "large.jpg").write_bytes(encoded(face_photo(300), "JPEG"))
