@@ -1,5 +1,6 @@
 """The command line: start time, error messages and exit codes."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -71,6 +72,15 @@ def test_doctor_reports_a_damaged_detector_file(artifact: Path, tmp_path: Path) 
     done = mien("doctor", "--model", artifact, "--device", "cpu", MIEN_MODELS_DIR=str(tmp_path))
     assert done.exit_code == 1
     assert "has sha256" in done.stdout
+
+
+def test_doctor_reports_a_package_that_cannot_be_imported(tmp_path: Path) -> None:
+    (tmp_path / "cv2.py").write_text("raise ImportError('libGL.so.1: cannot open shared object file')")
+    command = [sys.executable, "-m", "mien", "doctor"]
+    done = subprocess.run(command, env=os.environ | {"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert "libGL.so.1" in done.stderr
 
 
 def test_doctor_reports_an_invalid_setting() -> None:
