@@ -48,7 +48,7 @@ export class Camera {
 
   release(video) {
     this.media?.getTracks().forEach((track) => track.stop());
-    video.srcObject = null;
+    if (video.srcObject === this.media) video.srcObject = null; // a camera that was allowed late must not stop the next source
   }
 }
 

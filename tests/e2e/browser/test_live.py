@@ -10,6 +10,7 @@ from mien.app.service.keys import key_hash
 from tests.browser import ALLOWED, CAMERA, WAIT_MS, Tab, launch, serving
 from tests.e2e.browser.conftest import Open
 from tests.serving import Server
+from tests.support import ROOT
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -245,6 +246,24 @@ def test_a_video_that_does_not_play_is_reported_and_offers_no_second_try(open_ta
     assert "broken.mp4" in tab.page.inner_text("#state-text")
     assert tab.page.inner_text("#start") == "Start camera"
     assert not tab.page.evaluate("Boolean(document.getElementById('video').srcObject)")
+
+
+def test_a_camera_that_is_allowed_late_does_not_stop_a_video(open_tab: Open) -> None:
+    tab = open_tab(
+        script="""
+        const ask = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
+        navigator.mediaDevices.getUserMedia = (wanted) => new Promise((allowed) => {
+          window.allow = async () => { window.late = await ask(wanted); allowed(window.late); };
+        });
+    """
+    )
+    tab.page.click("#start")
+    wait_for_state(tab.page, "asking")
+    tab.page.set_input_files("#files", ROOT / "app/static/page/samples/clip.webm")
+    wait_for_state(tab.page, "live")
+    tab.page.evaluate("allow()")
+    tab.wait_until("window.late.getTracks().every(({readyState}) => readyState === 'ended')")
+    assert tab.page.evaluate("document.getElementById('video').paused") is False
 
 
 def test_every_camera_error_has_its_own_message(open_tab: Open) -> None:
