@@ -247,7 +247,10 @@ export class Live {
 
   answered(result, takenAt) {
     if (this.state !== "live") return;
-    if (result.error) return this.stage.badge(`The service cannot read the frames: ${result.error.detail}`);
+    if (result.error) {
+      this.drop(takenAt);
+      return this.stage.badge(`Frames are not labeled: ${result.error.detail}`);
+    }
     const now = performance.now();
     const picture = this.pictures.get(takenAt);
     const faces = this.tracker.update(this.described(result.faces, picture), takenAt);

@@ -12,6 +12,7 @@ from tests.browser import Tab
 SCENE = """
 window.connections = 0;
 window.people = [];
+window.problem = null;
 window.WebSocket = class extends EventTarget {
   static OPEN = 1;
   constructor() {
@@ -24,7 +25,8 @@ window.WebSocket = class extends EventTarget {
     const frame = this.frame++;
     const faces = window.people.map((one) => ({...one}));
     setTimeout(() => this.readyState === 1 && this.onmessage?.({ data: JSON.stringify(
-      { stream: this.id, frame, dropped: 0, width: 640, height: 480, faces, timings_ms: {}, error: null }) }), 15);
+      { stream: this.id, frame, dropped: 0, width: 640, height: 480, faces, timings_ms: {},
+        error: window.problem }) }), 15);
   }
   close() { this.readyState = 3; }
   fail() { this.readyState = 3; this.onclose?.({}); }

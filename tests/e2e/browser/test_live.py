@@ -9,6 +9,7 @@ from playwright.sync_api import BrowserType, Page, Route
 from mien.app.service.keys import key_hash
 from tests.browser import ALLOWED, CAMERA, WAIT_MS, Tab, launch, serving
 from tests.e2e.browser.conftest import Open
+from tests.e2e.browser.scenes import SCENE, TWO, start_scene
 from tests.serving import Server
 from tests.support import ROOT
 
@@ -264,6 +265,22 @@ def test_a_camera_that_is_allowed_late_does_not_stop_a_video(open_tab: Open) -> 
     tab.page.evaluate("allow()")
     tab.wait_until("window.late.getTracks().every(({readyState}) => readyState === 'ended')")
     assert tab.page.evaluate("document.getElementById('video').paused") is False
+
+
+def test_frames_that_are_not_labeled_do_not_stay_in_memory(open_tab: Open) -> None:
+    count = """
+    window.pictures = 0;
+    const create = window.createImageBitmap, { close } = ImageBitmap.prototype;
+    window.createImageBitmap = (...given) => { window.pictures++; return create(...given); };
+    ImageBitmap.prototype.close = function () { window.pictures--; close.call(this); };
+    """
+    tab = start_scene(open_tab(script=count + SCENE), *TWO)
+    tab.page.evaluate(
+        "() => { window.problem = {detail: 'the quota is used up'}; window.until = window.socket.frame + 20; }"
+    )
+    tab.wait_until("window.socket.frame > window.until")
+    assert tab.page.inner_text("#badge").endswith("not labeled: the quota is used up")
+    assert tab.page.evaluate("window.pictures") < 10
 
 
 def test_every_camera_error_has_its_own_message(open_tab: Open) -> None:
