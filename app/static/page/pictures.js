@@ -19,6 +19,9 @@ export async function readable(file) {
 export async function sendable(file, picture, local) {
   const browserOnly = BROWSER_ONLY.test(file.name) || /avif|hei[cf]/.test(file.type);
   if (picture) return browserOnly ? asJpeg(picture) : file;
+  await file.stream().getReader().read().catch(() => {
+    throw unreadable("The file cannot be read: it is a folder, or was moved or changed.");
+  });
   if (browserOnly) throw unreadable("This browser cannot read this format. Safari reads HEIC, and most browsers read AVIF; or save the photo as JPEG.");
   if (local) throw unreadable(await whyUnreadable(file));
   return file;

@@ -115,6 +115,23 @@ def test_a_broken_file_is_reported_and_does_not_stop_the_others(open_tab: Open, 
     tab.ignore_errors("status of 4")
 
 
+def test_a_file_that_cannot_be_read_is_not_blamed_on_the_service(open_tab: Open, tmp_path: Path) -> None:
+    tab = open_tab("/#photos")
+    tab.page.evaluate(
+        "() => document.body.append(Object.assign(document.createElement('input'), {type: 'file', id: 'disk'}))"
+    )
+    (moved := tmp_path / "moved.jpg").write_bytes(ASTRONAUT.read_bytes())
+    tab.page.set_input_files("#disk", moved)
+    moved.unlink()
+    tab.page.evaluate("""() => {
+      const dataTransfer = new DataTransfer();
+      dataTransfer.items.add(document.getElementById("disk").files[0]);
+      document.body.dispatchEvent(new DragEvent("drop", {dataTransfer, bubbles: true}));
+    }""")
+    wait_until_done(tab, 1)
+    assert "cannot be read" in tab.page.inner_text(".tile .error")
+
+
 def test_a_format_that_the_browser_cannot_read_is_drawn_by_the_service(open_tab: Open, tmp_path: Path) -> None:
     tiff = tmp_path / "astronaut.tiff"
     with Image.open(ASTRONAUT) as photo:
