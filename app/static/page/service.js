@@ -38,7 +38,8 @@ async function label(file, options = {}) {
     const response = await fetch(`v1/expressions?${wanted.map((name) => `${name}=true`).join("&")}`, {
       method: "POST", headers: { "Content-Type": type, Accept: "application/json" }, body: file,
     });
-    const body = await response.json();
+    const body = await response.json().catch(() => ({ status: response.status, title: "No result",
+      detail: `HTTP status ${response.status}${response.status === 413 ? ", the photo is too large" : ""}, from a proxy before the service.` }));
     if (response.ok) return body;
     const busy = response.status === 429 || response.status === 503;
     if (!busy || attempt === TRIES) throw body;

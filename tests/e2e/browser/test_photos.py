@@ -132,6 +132,16 @@ def test_a_file_that_cannot_be_read_is_not_blamed_on_the_service(open_tab: Open,
     assert "cannot be read" in tab.page.inner_text(".tile .error")
 
 
+def test_a_refusal_of_a_proxy_is_told_with_its_status(open_tab: Open) -> None:
+    tab = open_tab("/#photos")
+    tab.page.route("**/v1/expressions*", lambda route: route.fulfill(status=413, body="<html>Too large</html>"))
+    tab.page.set_input_files("#files", ASTRONAUT)
+    wait_until_done(tab, 1)
+    assert "413" in tab.page.inner_text(".tile .error")
+    assert tab.page.locator("text=Try again").count() == 0, "it would fail again"
+    tab.ignore_errors("status of 413")
+
+
 def test_a_format_that_the_browser_cannot_read_is_drawn_by_the_service(open_tab: Open, tmp_path: Path) -> None:
     tiff = tmp_path / "astronaut.tiff"
     with Image.open(ASTRONAUT) as photo:
