@@ -144,7 +144,7 @@ def export(
     final = artifacts_dir / f"{arch or members[0].model.arch or members[0].model.name}.{tag}"
     with new_artifact(final) as staging:
         other_splits = _other_splits(also)
-        chosen = next((member for member in members if member.valid.root), members[0])
+        chosen = next((member for member in members if _validated_like(member, members[0])), members[0])
         valid = _read_unchanged(chosen.valid, chosen.data_index_sha256)
         released: Released = members[0].released
         if len(members) == 1:
@@ -159,6 +159,12 @@ def export(
         _write_and_check(released, staging, valid.crops)
         describe(staging, _manifest(staging, final.name, members, mirrored=mirrored), valid, other_splits)
     return final
+
+
+def _validated_like(member: Member, first: Member) -> bool:
+    """Whether a run still knows the root of the first member's validation split, which artifacts leave out."""
+    root = member.valid.root
+    return root is not None and member.valid == first.valid.model_copy(update={"root": root})
 
 
 def _valid_source(manifest: Manifest) -> DataSource:

@@ -1,6 +1,7 @@
 """From images to an artifact: teacher, distilled student, export, evaluation, and errors."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import yaml
 
 from mien.data.contract import LABELS, softmax
 from mien.data.errors import MienError
@@ -16,6 +18,7 @@ from mien.models.manifest import ArtifactError, artifact_dir, load_artifact, sha
 from mien.models.network import select_head
 from mien.models.rollout import recorded_attention, rollout
 from mien.training import evaluate, export
+from mien.training.config import DataSource
 from mien.training.faces import read_faces
 from mien.training.loop.batches import load_faces
 from mien.training.loop.run_folder import load_best, parameters, read_facts
@@ -189,6 +192,23 @@ def test_a_run_is_not_released_with_metrics_of_other_faces(
     next((root / "train").rglob("*.png")).replace(root / "valid" / "fear" / "moved.png")
     with pytest.raises(graphs.ExportError, match=r"folders valid in .* changed since the training"):
         export.export([run], "drawn", artifacts_dir=tmp_path / "artifacts")
+
+
+def test_the_first_of_several_networks_determines_the_validation_split(
+    released: tuple[Path, Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(source: DataSource, _: object) -> None:
+        raise graphs.ExportError(f"{source.root} {source.options}")
+
+    _, run, fast = released
+    other = Path(shutil.copytree(run, tmp_path / "other"))
+    recipe = yaml.safe_load((other / "recipe.yaml").read_text())
+    recipe["data"]["valid"]["options"] = {"classes": 7}
+    (other / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    monkeypatch.setattr(export, "_read_unchanged", stop)
+    for folders, expected in (([fast, other], "None {}"), ([fast, other, run], f"{released[0]} {{}}")):
+        with pytest.raises(graphs.ExportError, match=f"^{re.escape(expected)}$"):
+            export.export(folders, "drawn", arch="both", artifacts_dir=tmp_path)
 
 
 @pytest.mark.filterwarnings("ignore:.*overflow.*:RuntimeWarning")
