@@ -57,12 +57,15 @@ class Experiment(StrictModel):
             return values
         if "rows" in values:
             raise ValueError("grid and rows: choose one")
-        rows = {}
+        rows: dict[str, list[str]] = {}
         for combination in itertools.product(*grid.values()):
             named = dict(zip(grid, combination, strict=True))
             name = "_".join(f"{key.split('.')[-1]}_{value}" for key, value in named.items())
             changes = [f"{key}={json.dumps(value)}" for key, value in named.items()]
-            rows[re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")] = changes
+            row = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+            if row in rows:
+                raise ValueError(f"grid: two combinations would be row {row}; give them their own names in rows")
+            rows[row] = changes
         return values | {"rows": rows}
 
     @model_validator(mode="after")
