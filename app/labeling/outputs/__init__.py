@@ -31,6 +31,7 @@ from mien.app.labeling.files import (
     foreign,
     parts_dir,
 )
+from mien.app.labeling.images import CROPS, CROPS_DIR
 from mien.app.labeling.records import Result
 from mien.app.labeling.view import View
 from mien.data.atomic import atomic_file
@@ -109,6 +110,11 @@ def targets_of(names: Iterable[str]) -> set[str]:
     return {target for name in names if name in output_names() for target in load_output(name).TARGETS}
 
 
+def _written(view: View) -> set[str]:
+    """Files and folders of the outputs of earlier runs, and the crops that some of them needed."""
+    return targets_of(json.loads(view.get("outputs") or "[]")) | ({CROPS_DIR} if view.has_images(CROPS) else set())
+
+
 def with_earlier(asked: list[str], view: View) -> list[str]:
     """Requested outputs, and existing ones of earlier runs, which would become outdated otherwise.
 
@@ -116,7 +122,7 @@ def with_earlier(asked: list[str], view: View) -> list[str]:
     """
     earlier: list[str] = json.loads(view.get("outputs") or "[]")
     names = list(asked)
-    for target in sorted(targets_of(names) - targets_of(earlier)):
+    for target in sorted(targets_of(names) - _written(view)):
         path = view.out / target
         if os.path.lexists(path) and not (path.is_dir() and not any(path.iterdir())):
             raise ForeignFile(foreign(path))
@@ -133,5 +139,5 @@ def owned_names(folder: Path) -> set[str]:
     names = {STATE_DIR}
     with contextlib.suppress(sqlite3.Error), contextlib.closing(View(folder)) as view:
         names |= {RUN_FILE, CORRECTIONS, PEOPLE, REVIEWS}
-        names |= {target.split("/")[0] for target in targets_of(json.loads(view.get("outputs") or "[]"))}
+        names |= {target.split("/")[0] for target in _written(view)}
     return names | ({LABELS_DIR, FILES_DIR} if (folder / STATE_DIR / RAY_RUN).exists() else set())

@@ -290,6 +290,11 @@ def test_outputs_written_earlier_are_brought_up_to_date(mien: Mien, photos: Path
     assert not (out / "labels.jsonl").exists()
 
 
+def test_crops_that_class_folders_needed_become_an_output(mien: Mien, photos: Path, tmp_path: Path) -> None:
+    assert mien("label", photos, "--out", tmp_path / "out", "--write", "classes").exit_code == 0
+    assert mien("label", photos, "--out", tmp_path / "out", "--write", "crops").exit_code == 0
+
+
 def test_deleted_copies_and_crops_are_written_again(mien: Mien, photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     command = ("label", photos, "--out", out, "--write", "csv,annotated,crops")
@@ -302,12 +307,12 @@ def test_deleted_copies_and_crops_are_written_again(mien: Mien, photos: Path, tm
     assert {path: path.read_bytes() for path in [*out.glob("annotated/*"), *out.glob("crops/*")]} == before
 
 
-@pytest.mark.parametrize("options", [(), ("--hidden",)])
+@pytest.mark.parametrize("options", [(), ("--hidden",), ("--write", "classes")])
 def test_the_results_of_another_run_below_the_input_are_not_labeled(
     mien: Mien, photos: Path, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
-    assert mien("label", photos, "--out", photos / "results").exit_code == 0
+    assert mien("label", photos, "--out", photos / "results", *options).exit_code == 0
     (photos / "results" / "own.jpg").write_bytes((photos / "a.jpg").read_bytes())
-    assert mien("label", photos, "--out", tmp_path / "out", *options).exit_code == 0
+    assert mien("label", photos, "--out", tmp_path / "out", *options, "--write", "csv").exit_code == 0
     named = {row["file"] for row in rows_of(tmp_path / "out")}
     assert named == {path.name for path in photos.glob("*.jpg")} | {"results/own.jpg"}
