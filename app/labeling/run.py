@@ -60,7 +60,7 @@ def label(options: LabelOptions, settings: Settings, report: Reporter, signals: 
                 try:
                     _run(run)
                 finally:
-                    outcome.count(journal)
+                    outcome.count(journal, run.images)
     except Stopped as stop:
         outcome.stopped = stop.name
     return outcome
@@ -89,7 +89,7 @@ def _run(run: Run) -> None:
         run.report.writing(name)
         outcome.written += write_output(name, journal)
     outcome.total_seconds = time.perf_counter() - began
-    outcome.count(journal)
+    outcome.count(journal, run.images)
     _write_run_file(run)
     outcome.suggest(run.options.out)
 

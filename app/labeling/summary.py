@@ -52,9 +52,9 @@ class Outcome:
     written: list[Path] = field(default_factory=list)
     next_steps: dict[str, str] = field(default_factory=dict)
 
-    def count(self, view: View) -> None:
-        """Count the results of a journal."""
-        self.statuses, self.labels, self.remaining = view.counts(), view.labels(), view.remaining()
+    def count(self, view: View, images: int = 0) -> None:
+        """Count the results of a journal; images: a bit mask of those that are written."""
+        self.statuses, self.labels, self.remaining = view.counts(), view.labels(), view.remaining(images)
         self.uncertain, self.reasons = view.uncertain(), dict(view.reasons())
 
     def suggest(self, out: Path) -> None:

@@ -226,10 +226,20 @@ class View:
         sql = "SELECT 1 FROM items WHERE name=? AND frame=? AND path=? AND signature=? AND status IS NOT NULL"
         return self._db.execute(sql, (item.name, item.frame, item.path, item.signature)).fetchone() is not None
 
-    def remaining(self) -> int:
-        """Number of unlabeled inputs and members of the last session; an unread archive or video counts as one."""
-        sql = "SELECT COUNT(*) FROM items WHERE found=? AND status IS NULL"
-        return int(self._db.execute(sql, (self.session,)).fetchone()[0])
+    def remaining(self, images: int = 0) -> int:
+        """Number of unlabeled inputs and members of the last session; an unread archive or video counts as one.
+
+        images: a bit mask; those without a copy or crop that is to be written count, too.
+        """
+        sql = (
+            "SELECT COUNT(*) FROM items WHERE found=:session AND (status IS NULL OR status IN ('ok', 'no_face') AND "  # noqa: S608
+            f"(kind NOT IN {CONTAINER_KINDS} OR parent IS NOT NULL) AND products & :images != :images)"
+        )
+        return int(self._db.execute(sql, {"session": self.session, "images": images}).fetchone()[0])
+
+    def has_images(self, images: int) -> bool:
+        """Whether copies or crops, a bit mask, were written for any input."""
+        return self._db.execute("SELECT 1 FROM items WHERE products & ? LIMIT 1", (images,)).fetchone() is not None
 
     def first_with_hash(self, sha256: str) -> str | None:
         """First name, in sorted order, of the files of the last session with this hash."""

@@ -241,7 +241,9 @@ def test_class_folders_have_the_crops_that_a_limit_admits(mien: Mien, photos: Pa
     out = tmp_path / "out"
     mien("label", photos, "--out", out, "--write", "csv")
     for number, options in ((2, ["--limit", "2"]), (len(rows_of(out)), [])):
-        assert mien("label", photos, "--out", out, "--write", name, *options).exit_code == 0
+        done = mien("label", photos, "--out", out, "--write", name, *options)
+        assert done.exit_code == 0
+        assert ("remain, because --limit was reached" in done.stdout) == bool(options)
         crops = list((out / "classes").rglob("*.png"))
         assert len(crops) == number
         assert all(crop.exists() for crop in crops)
