@@ -7,7 +7,8 @@ prompt for it), or, for a WebSocket of a page, as the subprotocol `mien.key.<key
 import base64
 import binascii
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from ipaddress import ip_address
 from typing import Final
 
@@ -27,6 +28,7 @@ PROBE_PATHS: Final = frozenset({"/health", "/ready"})
 METRICS_PATH: Final = "/metrics"
 ANY: Final = "*"
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{0,5})?")
+_CHECK: Final = "mien.check-key"  # key in the scope for a function that finds its API key again
 # Only for the API description, if keys are configured: the middleware checks keys before routing.
 DESCRIBED_KEYS: Final = [
     Security(HTTPBearer(scheme_name="bearer", auto_error=False, description="an API key")),
@@ -77,7 +79,8 @@ class ApiKeys:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan" and scope["path"] not in self._open_paths:
             try:
-                scope[KEY] = self._accepted(presented_key(Headers(scope=scope)))
+                scope[_CHECK] = partial(self._accepted, presented_key(Headers(scope=scope)))
+                scope[KEY] = scope[_CHECK]()
             except Unauthorized as error:
                 await _refuse(error, scope, receive, send)
                 return
@@ -147,8 +150,9 @@ async def _refuse(error: RequestError, scope: Scope, receive: Receive, send: Sen
 
 
 def key_of(connection: HTTPConnection) -> ApiKey | None:
-    """The API key of a request, if keys are configured."""
-    return connection.scope.get(KEY)
+    """The API key of a request, if keys are configured. Raises: Unauthorized, if it was removed meanwhile."""
+    check: Callable[[], ApiKey] | None = connection.scope.get(_CHECK)
+    return None if check is None else check()
 
 
 def client_of(connection: HTTPConnection) -> str:

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from mien.app.errors import NoSuchJob, QueueFull
+from mien.app.errors import NoSuchJob, QueueFull, Unauthorized
 from mien.app.labeling.records import Result
 from mien.app.service import serialize
 from mien.app.service.jobs import ENDED, Job, Jobs
@@ -153,7 +153,7 @@ async def _events(request: Request, service: Service, job_id: str) -> AsyncItera
     while not service.draining:
         try:
             status = await _status(_jobs(service), await _own(request, service, job_id))
-        except NoSuchJob:  # deleted meanwhile
+        except (NoSuchJob, Unauthorized):  # deleted meanwhile, or its key was removed
             return
         if status != sent:
             sent, sent_s = status, time.monotonic()

@@ -18,7 +18,7 @@ from fastapi import APIRouter, HTTPException, WebSocket, WebSocketDisconnect
 from fastapi import Query as InQuery
 from pydantic import Field
 
-from mien.app.errors import CapacityError, ForeignOrigin, RequestError
+from mien.app.errors import CapacityError, ForeignOrigin, RequestError, Unauthorized
 from mien.app.inference.pipeline import Analysis
 from mien.app.inference.tracking import Tracker, TrackingRules
 from mien.app.service import serialize
@@ -32,7 +32,7 @@ from mien.data.contract import DecodeError
 router = APIRouter()
 _IDLE_S: Final = 60.0
 _SEND_S: Final = 10.0
-_GOING_AWAY, _UNSUPPORTED, _TOO_BIG = 1001, 1003, 1009  # RFC 6455, section 7.4.1
+_GOING_AWAY, _UNSUPPORTED, _NOT_ALLOWED, _TOO_BIG = 1001, 1003, 1008, 1009  # RFC 6455, section 7.4.1
 
 
 class StreamOptions(KnownFields):
@@ -144,7 +144,7 @@ async def _process(websocket: WebSocket, service: Service, options: StreamOption
     """Process the newest frames until sending fails (None) or times out (a code)."""
     model = service.model(None)
     tracker = Tracker(model.threshold(options.confidence_threshold), TrackingRules(settle_s=options.smoothing_s))
-    client, key, stream_id = client_of(websocket), key_of(websocket), uuid.uuid4().hex
+    client, stream_id = client_of(websocket), uuid.uuid4().hex
     label_options = LabelOptions(min_face_px=options.min_face_px, confidence_threshold=options.confidence_threshold)
     while True:
         number, payload = await newest.take()
@@ -156,11 +156,13 @@ async def _process(websocket: WebSocket, service: Service, options: StreamOption
             return {"width": analysis.width, "height": analysis.height, "faces": faces, "timings_ms": timings_ms}
 
         try:
-            if key is not None:
+            if (key := key_of(websocket)) is not None:
                 key.use_request()
             async with service.admission.slot(client):
                 fields = await service.label(payload, label_options, render, key)
             service.metrics.frames.labels("processed").inc()
+        except Unauthorized:
+            return _NOT_ALLOWED
         except (RequestError, CapacityError, DecodeError) as error:
             problem = serialize.problem_details(error)
             fields = {"width": None, "height": None, "faces": [], "timings_ms": {}, "error": problem}

@@ -4,6 +4,7 @@ import logging
 from pathlib import Path
 
 import pytest
+from fastapi import WebSocketDisconnect
 from fastapi.testclient import TestClient
 
 from mien.app.errors import SettingsError
@@ -86,6 +87,20 @@ def test_a_quota_holds_for_each_name_and_says_when_to_retry(
     assert 'mien_key_requests_total{key="web",status="429"} 2.0' in text
     assert 'mien_key_megapixels_total{key="web"} 4.0' in text
     assert key_hash("first")[:8] not in text
+
+
+def test_a_stream_ends_when_its_key_is_removed(connect: Connect, file: Path) -> None:
+    client = connect(api_keys_file=file)
+    with client.websocket_connect("/v1/stream", headers={"x-api-key": "first"}) as stream:
+        for given in (("first",), ("first", "second")):
+            write(file, web=given)
+            stream.send_bytes(PHOTO)
+            assert stream.receive_json()["error"] is None
+        write(file, web=("second",))
+        stream.send_bytes(PHOTO)
+        with pytest.raises(WebSocketDisconnect) as closed:
+            stream.receive_json()
+    assert closed.value.code == 1008
 
 
 def test_frames_of_a_stream_use_the_quota(connect: Connect, file: Path) -> None:
