@@ -59,7 +59,8 @@ ON CONFLICT(name, frame) DO UPDATE SET kind={_KIND}, path=excluded.path, size=ex
   sha256=IIF(excluded.status IS NULL AND ({_UNCHANGED} OR items.status IN ('ok', 'no_face')), items.sha256, NULL),
   status=COALESCE(excluded.status, CASE WHEN {_UNCHANGED} THEN items.status END),
   reason=IIF(excluded.status IS NULL, items.reason, excluded.reason),
-  error=IIF(excluded.status IS NULL, items.error, excluded.error)
+  error=IIF(excluded.status IS NULL, items.error, excluded.error),
+  width=IIF(excluded.status IS NULL, items.width, NULL), height=IIF(excluded.status IS NULL, items.height, NULL)
 WHERE items.found != excluded.found OR items.path = excluded.path
 """
 _UPSERT_CHILD: Final = """
