@@ -331,6 +331,9 @@ def main(arguments: list[str] | None = None) -> int:
         not options.tag and len(options.folders) > 1
     ):
         PARSERS["export"]().error("use --tag to release, or --refit, --conditions or --card with one artifact")
+    only_releases, only_evaluates = options.arch or options.one_view, options.also
+    if (only_releases and not options.tag) or (only_evaluates and (options.conditions or options.card)):
+        PARSERS["export"]().error("--arch and --one-view are options of --tag, --also of --tag and --refit")
     # torch's exporter logs hundreds of lines
     logging.basicConfig(level=logging.ERROR, format="%(message)s", handlers=[RichHandler(show_path=False)])
     logger.setLevel(logging.INFO)

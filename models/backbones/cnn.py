@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from mien.models.backbones import BackboneConfig, Heads, class_activation_maps
+from mien.models.backbones import BackboneConfig, Heads, UnknownBackbone, class_activation_maps
 from mien.models.backbones._timm import create_timm
 
 
@@ -24,5 +24,8 @@ class ConvNet(nn.Module):
 
 
 def create(config: BackboneConfig, num_classes: int) -> nn.Module:
-    """Build a timm CNN with one head; `options` are passed to timm."""
-    return ConvNet(create_timm(config, num_classes, **config.options))
+    """Build a timm CNN with one head; `options` are passed to timm. Raises: UnknownBackbone."""
+    network = create_timm(config, num_classes, **config.options)
+    if hasattr(network, "patch_embed"):
+        raise UnknownBackbone(f"{config.name} is a transformer: use model.family=deit or swin")
+    return ConvNet(network)

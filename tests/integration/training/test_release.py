@@ -119,6 +119,14 @@ def test_options_of_corruptions_that_would_do_nothing_are_usage_errors(options: 
         evaluate.main(["--artifact", "fast", "--data", f"folders={tmp_path}", *options])
 
 
+@pytest.mark.parametrize("options", [["--card", "--also", "muxspace/valid"], ["--refit", "--arch", "mine"]])
+def test_options_of_an_export_that_would_do_nothing_are_usage_errors(
+    options: list[str], released: tuple[Path, Path, Path]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        export.main([str(released[2]), *options])
+
+
 def test_evaluate_takes_the_name_of_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert evaluate.main(["--artifact", "accurate", "--data", f"folders={tmp_path / 'absent'}"]) == 1
     assert "absent" in capsys.readouterr().err

@@ -26,6 +26,11 @@ def test_options_that_fit_no_network_are_named(options: dict[str, int], complain
         create_backbone(config("deit_tiny_patch16_224", **options))
 
 
+def test_a_transformer_in_the_family_of_cnns_is_refused() -> None:
+    with pytest.raises(UnknownBackbone, match=r"model\.family=deit"):
+        create_backbone(config("vit_tiny_patch16_224", family="cnn"))
+
+
 def test_an_unknown_family_lists_the_known_ones() -> None:
     with pytest.raises(UnknownBackbone, match="cnn, deit"):
         create_backbone(config("resnet18", family="mlp"))
