@@ -26,13 +26,15 @@ def folds_of(reader: Reader, samples: Sequence[Sample], *, folds: int, group_by:
         samples: samples of one split.
         folds: number of folds.
         group_by: what must stay in one fold; `photo` is the attribute of this name, or the part of a key before `#`.
-    Raises: DatasetError, if the set does not support the grouping, or has fewer groups than folds.
+    Raises: DatasetError, if the set does not support the grouping, or a fold would have no groups.
     """
     groups = _groups(reader, samples, group_by)
     labels = [str(sample.label) if group_by == "none" else "" for sample in samples]
-    if len(set(groups)) < folds:
-        raise DatasetError(f"{reader.kind}: {len(set(groups))} groups by {group_by} are too few for {folds} folds")
     fold_of = _assign(groups, labels, folds)
+    if (filled := len(set(fold_of.values()))) < folds:
+        raise DatasetError(
+            f"{reader.kind}: {len(fold_of)} groups by {group_by} are too few for {folds} folds: they fill {filled}"
+        )
     return np.array([fold_of[group] for group in groups])
 
 
