@@ -205,7 +205,7 @@ class Journal(View):
         self._forget_members("SELECT id FROM items WHERE status IS NULL AND signature != COALESCE(opened, signature)")
         self._db.execute(
             "UPDATE items SET found=? WHERE found != 0 AND parent IN (SELECT id FROM items WHERE found=? AND "  # noqa: S608
-            f"kind IN {CONTAINER_KINDS} AND status IS NOT NULL)",
+            f"kind IN {CONTAINER_KINDS})",
             (now, now),
         )
         # Inputs in a folder that currently cannot be read keep their rows.

@@ -236,6 +236,16 @@ def test_a_limit_says_how_much_remains(mien: Mien, photos: Path, tmp_path: Path)
     assert "remain" not in mien("label", photos, "--out", out).stdout
 
 
+def test_what_is_labeled_of_an_unfinished_video_stays_in_the_outputs(mien: Mien, tmp_path: Path) -> None:
+    write_video(tmp_path / "clip.avi", frames=10)
+    out = tmp_path / "out"
+    for labeled in (4, 8, 10):
+        mien("label", tmp_path / "clip.avi", "--out", out, "--write", "csv,crops", "--limit", "4")
+        assert len(rows_of(out)) == len(list((out / "crops").rglob("*.png"))) == labeled
+        next((out / "crops").rglob("*.png")).unlink()  # written again by the next run
+        mien("label", tmp_path / "clip.avi", "--out", out, "--write", "csv,crops", "--limit", "1")
+
+
 @pytest.mark.parametrize("name", ["classes", "class-links"])
 def test_class_folders_have_the_crops_that_a_limit_admits(mien: Mien, photos: Path, tmp_path: Path, name: str) -> None:
     out = tmp_path / "out"
