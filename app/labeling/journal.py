@@ -289,7 +289,7 @@ class Journal(View):
 
     def redraw(self, image: int) -> None:
         """Label images again for which an image of this kind was written; moved inputs, too."""
-        self._relabel("products & ?", [(image,)])
+        self._relabel("products & ? AND kind != 'none'", [(image,)])
         self._db.execute("DELETE FROM temp.moved WHERE item IN (SELECT id FROM items WHERE products & ?)", (image,))
 
     def _relabel(self, where: str, values: list[tuple[int | str]]) -> int:

@@ -139,11 +139,11 @@ def test_a_link_to_itself_is_one_row(mien: Mien, photos: Path, tmp_path: Path) -
 
 def test_a_link_that_lost_its_photo_has_no_size(mien: Mien, photos: Path, tmp_path: Path) -> None:
     (photos / "link.jpg").symlink_to("a.jpg")
-    for code in (0, 3):
-        assert mien("label", photos, "--out", tmp_path / "out", "--quiet").exit_code == code
+    for code, size in ((0, "200"), (3, "100")):
+        assert mien("label", photos, "--out", tmp_path / "out", "--quiet", "--annotated-px", size).exit_code == code
         (photos / "a.jpg").unlink(missing_ok=True)
     (row,) = (row for row in rows_of(tmp_path / "out") if row["file"] == "link.jpg")
-    assert (row["reason"], row["image_width"], row["image_height"]) == ("not_found", "", "")
+    assert (row["error"], row["image_width"], row["image_height"]) == ("the link points to nothing", "", "")
 
 
 def test_two_folders_in_turn_into_one_output_end_as_if_labeled_alone(mien: Mien, photos: Path, tmp_path: Path) -> None:
