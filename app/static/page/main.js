@@ -11,11 +11,10 @@ import { pageFacts, serviceFacts } from "./service.js";
 import { Clip } from "./source.js";
 
 const TABS = ["live", "photos"];
+const ASK_AGAIN_MS = 3000;
 applyPalette();
 const here = await pageFacts();
 const found = here.service ? await serviceFacts() : null;
-const classifier = found?.model ?? here.pipeline?.classifier;
-if (classifier) setLabels(classifier.labels);
 const mode = new Mode(here, found, (labeler) => {
   live.use(labeler);
   gallery.labeler = labeler;
@@ -50,16 +49,30 @@ function playVideo(file) {
   live.play(new Clip(file.name, URL.createObjectURL(file), { own: true }));
 }
 
+/** Take the labels and the threshold of the model. A service that does not state them yet is asked again. */
+function describeModel() {
+  const classifier = mode.found?.model ?? here.pipeline?.classifier;
+  if (!classifier) setTimeout(askAgain, ASK_AGAIN_MS);
+  else setLabels(classifier.labels);
+  const entry = (label) => element("li", {}, swatch(label), label);
+  byId("legend").replaceChildren(...LABELS.map(entry), element("li", {}, element("span", { class: "swatch line", "aria-hidden": "true" }), "threshold"));
+  live.model = classifier?.name;
+  const threshold = classifier?.confidence_threshold ?? classifier?.abstain_threshold;
+  if (threshold !== undefined) live.settings.setThreshold(threshold);
+}
+
+async function askAgain() {
+  mode.found = await serviceFacts();
+  mode.show();
+  describeModel();
+}
+
 listenToTabs();
-const entry = (label) => element("li", {}, swatch(label), label);
-byId("legend").append(...LABELS.map(entry), element("li", {}, element("span", { class: "swatch line", "aria-hidden": "true" }), "threshold"));
 const gallery = new Gallery(mode.labeler, { show: () => choose("photos"), playVideo });
 const follow = () => choose(location.hash === "#photos" ? "photos" : "live");
 addEventListener("hashchange", follow);
 follow();
-live.model = classifier?.name;
-const threshold = classifier?.confidence_threshold ?? classifier?.abstain_threshold;
-if (threshold !== undefined) live.settings.setThreshold(threshold);
+describeModel();
 byId("api").hidden = !here.service;
 showExample();
 workOffline(!here.service);

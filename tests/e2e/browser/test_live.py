@@ -144,6 +144,21 @@ def test_the_page_reconnects_to_a_restarted_service(live: Tab, site: Server) -> 
     live.ignore_errors("ERR_CONNECTION_REFUSED", "WebSocket connection to", "503")
 
 
+def test_the_threshold_of_a_service_that_was_not_ready_is_used(open_tab: Open) -> None:
+    tab = open_tab()
+    if tab.page.is_visible("#local"):
+        pytest.skip("the page knows the model: it can label by itself")
+    threshold, card = tab.page.input_value("#threshold"), tab.page.inner_text("#card")
+    tab.page.route("**/ready", lambda route: route.fulfill(status=503, json={}))
+    tab.page.reload()
+    tab.wait_until_ready()
+    assert tab.page.inner_text("#card") == "unknown"
+    tab.page.unroute("**/ready")
+    tab.wait_until("document.getElementById('card').textContent !== 'unknown'")
+    assert (tab.page.input_value("#threshold"), tab.page.inner_text("#card")) == (threshold, card)
+    tab.ignore_errors("status of 503")
+
+
 def test_a_click_before_the_page_is_ready_is_not_lost(open_tab: Open) -> None:
     held: list[Route] = []
     tab = open_tab()
