@@ -40,7 +40,7 @@ _IMAGES: Final = (
 
 
 class ListedFace(NamedTuple):
-    """A face in a list, without its box and its probabilities; row: key of its image."""
+    """A face in a list, without its probabilities; row: key of its image."""
 
     row: int
     number: int
@@ -49,6 +49,7 @@ class ListedFace(NamedTuple):
     label: str
     confidence: float
     sha256: str | None
+    box_px: Box
 
 
 class NoJournal(LabelingError):
@@ -177,14 +178,14 @@ class View:
     def least_confident(self, label: str = "", reason: str = "", *, limit: int = -1) -> Iterator[ListedFace]:
         """Faces with a label of the model and a reason for doubt ("" for any), least confident first."""
         sql = (
-            "SELECT i.id, f.face, i.name, i.frame, f.label, f.confidence, i.sha256 FROM faces f JOIN items i "  # noqa: S608
+            "SELECT i.id, f.face, i.name, i.frame, f.label, f.confidence, i.sha256, f.box FROM faces f JOIN items i "  # noqa: S608
             f"ON i.id=f.item WHERE i.found=:session AND i.status='ok' AND {self._shown} AND :label IN ('', f.label) "
             f"AND (:reason='' OR instr(' ' || {self._reasons} || ' ', ' ' || :reason || ' ')) "
             "ORDER BY f.confidence, i.name, i.frame, f.face LIMIT :limit"
         )
         known = label if label in self.expressions else ""
         values = {"session": self.session, "label": known, "reason": reason, "limit": limit}
-        return map(ListedFace._make, self._db.execute(sql, values))
+        return (ListedFace._make((*row, Box(*_BOX.unpack(box)))) for *row, box in self._db.execute(sql, values))
 
     def counts(self) -> dict[str, int]:
         """Images per status."""

@@ -17,6 +17,7 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from pydantic import BaseModel
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
+from mien.app.inference.detect import Box
 from mien.app.inference.drawing import annotate, reduced
 from mien.app.inference.pipeline import Analysis
 from mien.app.inference.wording import percent
@@ -44,12 +45,13 @@ _POLICY: Final = {"Content-Security-Policy": "default-src 'self' 'unsafe-inline'
 
 
 class Decision(BaseModel):
-    """Request of the page: a face and its label."""
+    """Request of the page: a face, with its box when the page was loaded, and its label."""
 
     file: str
     frame: int = STILL
     face: int
     label: str
+    box: list[float] | None = None
 
 
 class PeopleEdit(BaseModel):
@@ -58,6 +60,7 @@ class PeopleEdit(BaseModel):
     file: str
     frame: int = 0
     face: int = 0
+    box: list[float] | None = None
     action: Action
     name: str = ""
     other_frame: int | None = None
@@ -144,7 +147,7 @@ def _add_faces(app: FastAPI, view: View, corrections: Corrections, sample: list[
         jpeg = view.thumb(row, face)
         if jpeg is None:
             return Response(status_code=404)
-        return Response(jpeg, media_type="image/jpeg", headers={"Cache-Control": "max-age=3600"})
+        return Response(jpeg, media_type="image/jpeg", headers={"Cache-Control": "no-store"})
 
     @app.get("/api/photo")
     def photo(file: str, frame: int = STILL, face: int | None = None) -> Response:
@@ -161,7 +164,7 @@ def _add_faces(app: FastAPI, view: View, corrections: Corrections, sample: list[
 
     @app.post("/api/decisions")
     def decide(body: Decision) -> dict[str, int]:
-        corrections.append(decision(_image(view, body.file, body.frame), body.face, body.label))
+        corrections.append(decision(_shown(view, body), body.face, body.label))
         return {"reviewed": len(corrections)}
 
 
@@ -176,7 +179,7 @@ def _add_people(app: FastAPI, view: View, people: People) -> None:
 
     @app.post("/api/people")
     def edit(body: PeopleEdit) -> dict[str, Any]:
-        video = _image(view, body.file, body.frame)
+        video = _shown(view, body)
         other = None if body.other_frame is None else (_image(view, body.file, body.other_frame), body.other_face)
         people.append(edit_of(video, body.action, who=body.face, other=other, name=body.name))
         return persons()
@@ -193,6 +196,14 @@ def _image(view: View, file: str, frame: int) -> Result:
     return image
 
 
+def _shown(view: View, body: Decision | PeopleEdit) -> Result:
+    """The image of a request, if its face is still the one that the page shows."""
+    image = _image(view, body.file, body.frame)
+    if body.box is not None and body.box not in ([*face.box_px] for face in image.faces[body.face : body.face + 1]):
+        raise HTTPException(409, "the folder was labeled again, reload the page")
+    return image
+
+
 def _boxed(pixels: Array, boxes: list[Any]) -> Array:
     """A copy of a photo with the boxes of faces, without their labels."""
     drawn = np.array(pixels)
@@ -203,9 +214,9 @@ def _boxed(pixels: Array, boxes: list[Any]) -> Array:
     return reduced(drawn, _VIEW_PX)
 
 
-def _card(row: int, number: int, name: str, frame: int, correction: Correction | None) -> dict[str, Any]:
+def _card(row: int, number: int, box: Box, name: str, frame: int, correction: Correction | None) -> dict[str, Any]:
     decided = correction.label if correction else None
-    return {"row": row, "face": number, "file": name, "frame": frame, "decision": decided}
+    return {"row": row, "face": number, "box": box, "file": name, "frame": frame, "decision": decided}
 
 
 def _cards(view: View, corrections: Corrections, label: str, reason: str) -> Iterator[dict[str, Any]]:
@@ -215,7 +226,8 @@ def _cards(view: View, corrections: Corrections, label: str, reason: str) -> Ite
         if corrections.has(face.sha256, face.frame) and face.row not in matched:
             image = view.image(face.file, face.frame)
             matched[face.row] = corrections.of(image) if image else {}
-        card = _card(face.row, face.number, face.file, face.frame, matched.get(face.row, {}).get(face.number))
+        correction = matched.get(face.row, {}).get(face.number)
+        card = _card(face.row, face.number, face.box_px, face.file, face.frame, correction)
         predicted = {"predicted": face.label, "confidence": round(face.confidence, 4)}
         yield card | predicted | {"percent": percent(face.confidence)}
 
@@ -228,7 +240,7 @@ def _sampled(view: View, corrections: Corrections, sample: list[Correction]) -> 
         if image is None or face is None or drawn.overlap(face) < MIN_IOU:
             continue
         correction = corrections.of(image).get(face.number)
-        card = _card(image.input.row or 0, face.number, image.input.name, drawn.frame, correction)
+        card = _card(image.input.row or 0, face.number, face.box_px, image.input.name, drawn.frame, correction)
         yield card | {"predicted": "", "percent": ""}
 
 
@@ -241,7 +253,7 @@ def _video(view: View, people: People, name: str) -> dict[str, Any]:
         names, sha256, image = moment.names, moment.image.sha256, moment.image.input
         for face in moment.faces:
             where = {"row": image.row, "frame": image.frame, "face": face.number, "time_s": moment.time_s}
-            persons.setdefault(face.track, []).append(where)
+            persons.setdefault(face.track, []).append({**where, "box": face.box_px})
     listed = [
         {
             "number": number,

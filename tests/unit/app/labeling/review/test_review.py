@@ -14,7 +14,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from mien.app.inference.detect import Box
-from mien.app.labeling.files import CORRECTIONS, ForeignFile, LabelingError, OutputRefused
+from mien.app.labeling.files import CORRECTIONS, PEOPLE, ForeignFile, LabelingError, OutputRefused
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.progress import Reporter
@@ -188,6 +188,29 @@ def test_a_correction_stays_with_its_face_when_another_detector_numbers_it_diffe
     assert "  1.jpg: fear" in said
     states = {(face["file"], face["face"]): face["decision"] for face in faces_of(page, state="all")}
     assert (states["0.jpg", 0], states["0.jpg", 1], states["1.jpg", 0]) == (None, "anger", None)
+
+
+def test_a_page_that_was_loaded_before_a_rerun_decides_about_no_other_face(page: TestClient, own: Labeled) -> None:
+    (shown,) = (face for face in faces_of(page) if face["file"] == "0.jpg")
+    assert decide(page, "0.jpg", "anger", box=shown["box"]) == 200
+    (video,) = page.get("/api/people").json()["videos"]
+    person = video["people"][0]["faces"][0] | {"file": "clip.avi", "action": "name", "name": "Anna"}
+    with closing(Journal(own.out)) as journal:
+        for image in (journal.image("0.jpg", -1), journal.image("clip.avi", person["frame"])):
+            assert image is not None
+            (face,) = image.faces
+            x, y, width, height = face.box_px
+            larger = replace(face, box_px=Box(x + 2 * width, y, 2 * width, 2 * height), number=0)
+            journal.save([replace(image, faces=(larger, replace(face, number=1)))])
+    assert decide(page, "0.jpg", "fear", box=shown["box"]) == 409
+    assert page.post("/api/people", json=person).status_code == 409
+    assert [(correction.face, correction.label) for correction in Corrections(own.out)] == [(0, "anger")]
+    assert not (own.out / PEOPLE).exists()
+
+
+def test_thumbnails_are_not_cached_because_the_next_run_has_the_same_addresses(page: TestClient) -> None:
+    face = faces_of(page)[0]
+    assert page.get(f"/api/thumb/{face['row']}/{face['face']}").headers["cache-control"] == "no-store"
 
 
 def test_a_correction_follows_the_bytes_of_a_renamed_photo(page: TestClient, own: Labeled, tmp_path: Path) -> None:
