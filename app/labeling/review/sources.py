@@ -1,5 +1,6 @@
 """Pixels of labeled images, read from their sources."""
 
+import hashlib
 from contextlib import ExitStack
 from io import BytesIO
 
@@ -11,7 +12,7 @@ from mien.app.labeling.containers import BrokenContainer, read_member, read_page
 from mien.app.labeling.files import LabelingError
 from mien.app.labeling.options import MAX_BYTES, MAX_PIXELS
 from mien.app.labeling.raw import decode_image
-from mien.app.labeling.reading import local_file, read_file
+from mien.app.labeling.reading import file_sha256, local_file, read_file
 from mien.app.labeling.records import Input, Result
 from mien.data.contract import Array, DecodeError
 
@@ -22,7 +23,7 @@ class SourceReader:
     def __init__(self) -> None:
         self._opened = ExitStack()
         self._video: cv2.VideoCapture | None = None
-        self._path, self._next_frame = b"", 0
+        self._path, self._next_frame, self._sha256 = b"", 0, ""
 
     def close(self) -> None:
         """Close the last video."""
@@ -32,26 +33,33 @@ class SourceReader:
         """The pixels of an image, (H, W, 3) uint8 RGB. Raises: LabelingError, if its source is gone or was changed."""
         name = image.input.name
         try:
-            pixels = self._read(image.input)
+            pixels, sha256 = self._read(image.input)
         except (OSError, BrokenContainer, DecodeError, PayloadTooLarge) as error:
             raise LabelingError(f"{name} can no longer be read ({error}): label the folder again.") from error
-        if pixels.shape[:2] != (image.height, image.width):
+        if sha256 != image.sha256:
             raise LabelingError(f"{name} is not the image that was labeled: label the folder again.")
         return pixels
 
-    def _read(self, item: Input) -> Array:
+    def _read(self, item: Input) -> tuple[Array, str]:
+        """The pixels, and the SHA-256 of the file."""
         if item.is_frame and item.kind == "video":
-            return self._frame(item)
-        if item.is_frame:
-            return read_page(item.path if item.kind == "pages" else BytesIO(read_member(item)), item.frame, MAX_PIXELS)
+            return self._frame(item), self._sha256
+        if item.kind == "pages":
+            if self._path != item.path:
+                self._path, self._video, self._sha256 = item.path, None, file_sha256(item.path)
+            return read_page(item.path, item.frame, MAX_PIXELS), self._sha256
         payload = read_file(item.path, MAX_BYTES) if item.kind == "file" else read_member(item)
-        return decode_image(item.name, payload, MAX_PIXELS)
+        sha256 = hashlib.sha256(payload).hexdigest()
+        if item.is_frame:
+            return read_page(BytesIO(payload), item.frame, MAX_PIXELS), sha256
+        return decode_image(item.name, payload, MAX_PIXELS), sha256
 
     def _frame(self, item: Input) -> Array:
         if self._video is None or self._path != item.path or self._next_frame > item.frame:
             self.close()
             self._path, self._next_frame = item.path, 0
-            self._video = open_video(self._opened.enter_context(local_file(item.path)))
+            path = self._opened.enter_context(local_file(item.path))
+            self._sha256, self._video = file_sha256(path), open_video(path)
             self._opened.callback(self._video.release)
         while self._next_frame <= item.frame and self._video.grab():
             self._next_frame += 1

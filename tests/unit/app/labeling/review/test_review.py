@@ -250,6 +250,20 @@ def test_a_missing_photo_is_listed_and_the_others_are_exported(page: TestClient,
     assert [path.name for path in tmp_path.iterdir() if path.name != "out"] == ["faces"]
 
 
+def test_a_photo_that_took_the_name_of_another_is_not_exported(page: TestClient, own: Labeled, tmp_path: Path) -> None:
+    photos = shutil.copytree(own.photos, tmp_path / "photos")
+    options = LabelOptions(inputs=[str(photos)], out=tmp_path / "own", outputs=["csv"], workers=1)
+    label(options, own.settings, Reporter())
+    (photos / "1.jpg").replace(photos / "0.jpg")  # of the same size
+    clip = (photos / "clip.avi").read_bytes()
+    (photos / "clip.avi").write_bytes(clip[:-1] + bytes([clip[-1] ^ 1]))
+    said = write_export(options.out, tmp_path / "faces", everything=True)
+    assert "0.jpg is not the image that was labeled" in said
+    assert "1.jpg can no longer be read" in said
+    assert "clip.avi is not the image that was labeled" in said
+    assert {row["file"] for row in rows_of(tmp_path / "faces", "manifest.csv")} == {"2.jpg", "3.jpg", "4.jpg"}
+
+
 def test_the_frames_of_a_video_are_decoded_once_for_an_export(
     page: TestClient, own: Labeled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
