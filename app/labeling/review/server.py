@@ -87,7 +87,8 @@ def create_review_app(out: Path, sample: int = 0, reviewer: str = "") -> FastAPI
         check_reviewer(reviewer)
     drawn = draw_sample(out, sample) if sample else None
     view = open_view(out, filtered=False)
-    corrections, people = Corrections(out, reviewer), People(out)
+    corrections = Corrections(out, reviewer)
+    People(out)  # reports an invalid line
 
     @asynccontextmanager
     async def closing_view(_app: FastAPI) -> AsyncIterator[None]:
@@ -99,7 +100,7 @@ def create_review_app(out: Path, sample: int = 0, reviewer: str = "") -> FastAPI
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost", "testserver"])
     app.add_exception_handler(LabelingError, lambda _, error: JSONResponse({"detail": str(error)}, status_code=422))
     _add_faces(app, view, corrections, drawn)
-    _add_people(app, view, people)
+    _add_people(app, view)
 
     @app.middleware("http")
     async def only_this_page_writes(request: Request, call_next: Any) -> Any:
@@ -168,20 +169,21 @@ def _add_faces(app: FastAPI, view: View, corrections: Corrections, sample: list[
         return {"reviewed": len(corrections)}
 
 
-def _add_people(app: FastAPI, view: View, people: People) -> None:
+def _add_people(app: FastAPI, view: View) -> None:
     @app.get("/people")
     def page() -> HTMLResponse:
         return HTMLResponse(load_page(_FOLDER / "people.html"), headers=_POLICY)
 
     @app.get("/api/people")
     def persons() -> dict[str, Any]:
+        people = People(view.out)  # with the edits of other windows and servers
         return {"videos": [_video(view, people, name) for name in view.videos()]}
 
     @app.post("/api/people")
     def edit(body: PeopleEdit) -> dict[str, Any]:
         video = _shown(view, body)
         other = None if body.other_frame is None else (_image(view, body.file, body.other_frame), body.other_face)
-        people.append(edit_of(video, body.action, who=body.face, other=other, name=body.name))
+        People(view.out).append(edit_of(video, body.action, who=body.face, other=other, name=body.name))
         return persons()
 
     @app.post("/api/timeline")

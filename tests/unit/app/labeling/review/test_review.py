@@ -332,6 +332,14 @@ def test_people_of_a_video_are_named_and_the_timeline_and_exports_follow(
     assert named == {"clip.avi": "Anna"} | {f"{number}.jpg": "" for number in range(5)}
 
 
+def test_an_edit_of_people_is_shown_by_other_open_pages(own: Labeled, open_page: Callable[..., TestClient]) -> None:
+    first, second = open_page(), open_page()
+    body = {"file": "clip.avi", "frame": 1, "face": 0, "action": "name", "name": "Anna"}
+    first.post("/api/people", json=body)
+    (video,) = second.get("/api/people").json()["videos"]
+    assert (video["people"][0]["name"], video["edits"]) == ("Anna", 1)
+
+
 def test_reviewers_label_the_same_faces_unseen_and_their_agreement_is_measured(
     own: Labeled, open_page: Callable[..., TestClient]
 ) -> None:
