@@ -82,7 +82,8 @@ class Corrections:
             return
         for line in read_lines(self._path, self._bytes):
             self._lines += 1
-            self._apply(self._parse(line))
+            if line.strip():  # not the line feed that an editor left out
+                self._apply(self._parse(line))
             self._bytes += len(line)
 
     def _parse(self, line: bytes) -> Correction:

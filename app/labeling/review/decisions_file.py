@@ -1,4 +1,8 @@
-"""Files of people's decisions: one JSON object per line, only appended to, each line on the disk before it counts."""
+"""Files of people's decisions: one JSON object per line, only appended to, each line on the disk before it counts.
+
+An editor may leave out the last line feed; a last line that is no JSON object was truncated by a kill, and never
+acknowledged.
+"""
 
 import json
 import os
@@ -12,11 +16,18 @@ if TYPE_CHECKING:
 
 
 def read_lines(path: Path, offset: int = 0) -> Iterator[bytes]:
-    """Lines from an offset in bytes, without a last one that a kill truncated and that was never acknowledged."""
+    """Lines from an offset in bytes, without a truncated last one."""
     if path.exists():
         with path.open("rb") as file:
             file.seek(offset)
-            yield from (line for line in file if line.endswith(b"\n"))
+            yield from (line for line in file if line.endswith(b"\n") or _is_whole(line))
+
+
+def _is_whole(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
 
 
 def append_line(path: Path, record: "DataclassInstance") -> None:
@@ -25,8 +36,12 @@ def append_line(path: Path, record: "DataclassInstance") -> None:
     with path.open("a+b") as file:
         if file.tell():
             file.seek(-1, os.SEEK_END)
-            if file.read() != b"\n":  # truncated: it would corrupt the new line
-                file.truncate(path.read_bytes().rfind(b"\n") + 1)
+            if file.read() != b"\n":
+                last = path.read_bytes().rpartition(b"\n")[2]
+                if _is_whole(last):
+                    file.write(b"\n")
+                else:  # it would corrupt the new line
+                    file.truncate(file.tell() - len(last))
         file.write(json.dumps(asdict(record), ensure_ascii=False).encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())

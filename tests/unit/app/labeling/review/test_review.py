@@ -113,6 +113,20 @@ def test_a_truncated_line_affects_no_other_line(page: TestClient, own: Labeled) 
     assert {correction.file for correction in Corrections(own.out)} == {"0.jpg", "2.jpg"}
 
 
+def test_a_last_line_without_its_line_feed_as_editors_leave_it_is_kept(page: TestClient, own: Labeled) -> None:
+    for file in (0, 1):
+        decide(page, f"{file}.jpg", "anger")
+    edited = (own.out / CORRECTIONS).read_bytes().rstrip()
+    (own.out / CORRECTIONS).write_bytes(edited)
+    corrections = Corrections(own.out)
+    assert [correction.file for correction in corrections] == ["0.jpg", "1.jpg"]
+    decide(page, "2.jpg", "fear")
+    corrections.refresh()
+    assert [correction.file for correction in corrections] == ["0.jpg", "1.jpg", "2.jpg"]
+    assert len(faces_of(page, state="reviewed")) == 3
+    assert (own.out / CORRECTIONS).read_bytes().startswith(edited + b"\n{")
+
+
 def test_reviewed_faces_become_class_folders_that_training_reads(
     page: TestClient, own: Labeled, tmp_path: Path
 ) -> None:
