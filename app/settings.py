@@ -22,7 +22,7 @@ _NOT_SETTINGS: Final = frozenset(
 )
 Device = Literal["auto", "cpu", "cuda", "tensorrt"]
 Precision = Literal["auto", "fp32", "fp16", "int8"]
-Origin = Annotated[str, Field(pattern=r"^(\*|[a-z][a-z0-9+.-]*://[^/\s]+)$")]
+Origin = Annotated[str, Field(pattern=r"^(\*|[a-z][a-z0-9+.-]*://[^/\sA-Z]+)$")]  # browsers send them in lower case
 HostName = Annotated[str, Field(pattern=r"^(\*|[A-Za-z0-9._-]+|\[?[0-9A-Fa-f:.]+\]?)$")]
 ApiKeyHash = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 

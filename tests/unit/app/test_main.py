@@ -270,7 +270,9 @@ def test_a_job_that_the_disk_cannot_hold_is_refused_and_leaves_nothing(
     assert not [path for path in tmp_path.iterdir() if path.is_dir()]
 
 
-@pytest.mark.parametrize("origins", ["app.example/", "https://app.example/", "https://a.example,b.example"])
+@pytest.mark.parametrize(
+    "origins", ["app.example/", "https://app.example/", "https://App.example", "https://a.example,b.example"]
+)
 def test_an_origin_that_no_browser_sends_prevents_the_start(origins: str) -> None:
     with pytest.raises(SettingsError, match="cors_origins="):
         load_settings(cors_origins=origins)
