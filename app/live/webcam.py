@@ -14,6 +14,7 @@ from rich.console import Console
 
 from mien.app.inference.pipeline import Pipeline
 from mien.app.inference.tracking import Tracker
+from mien.app.labeling.progress import counted
 from mien.app.live.video import Source, SourceUnavailable, VideoFile, open_source
 from mien.app.live.views import FileView, LinesView, Moment, TableView, View, open_window
 
@@ -28,8 +29,8 @@ class Summary:
 
     def __str__(self) -> str:
         rate = self.frames / self.seconds if self.seconds else 0.0
-        counted = f"{len(self.tracks)} {'track' if len(self.tracks) == 1 else 'tracks'} of faces"
-        return f"{self.frames} frames in {self.seconds:.1f} s ({rate:.1f} frames/s), {counted}"
+        tracks = f"{counted(len(self.tracks), 'track')} of faces"
+        return f"{counted(self.frames, 'frame')} in {self.seconds:.1f} s ({rate:.1f} frames/s), {tracks}"
 
 
 def label_video(pipeline: Pipeline, source: Source, views: Sequence[View]) -> Summary:

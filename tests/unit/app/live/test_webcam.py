@@ -20,7 +20,7 @@ from mien.app.inference.pipeline import Pipeline
 from mien.app.live import views
 from mien.app.live.video import Frame, VideoFile, open_source
 from mien.app.live.views import FileView, LinesView, Moment, TableView, WindowView
-from mien.app.live.webcam import label_video
+from mien.app.live.webcam import Summary, label_video
 from mien.app.settings import Settings
 from mien.data.contract import Array
 from tests.support import gradient_image
@@ -93,6 +93,7 @@ def test_a_face_keeps_its_number_and_every_view_sees_every_frame(pipeline: Pipel
     assert (source.closed, first.closed, second.closed) == (True, 1, 1)
     assert "12 frames" in str(summary)
     assert "1 track of faces" in str(summary)
+    assert str(Summary(frames=1)).startswith("1 frame in")
 
 
 @pytest.mark.parametrize("error", [None, KeyboardInterrupt])
