@@ -34,6 +34,10 @@ class LabelingError(MienError):
     """Labeling cannot start or continue; the message says what to change."""
 
 
+class NoInput(LabelingError):
+    """An input that does not exist, or inputs without anything to label."""
+
+
 class DiskFull(LabelingError):
     """The disk is full; committed results are kept."""
 
@@ -119,9 +123,10 @@ def check_out(out: Path) -> None:
 def output_lock(out: Path) -> Iterator[None]:
     """Lock `out` for this process; the system releases the lock even if the process is killed.
 
+    A folder that was created for inputs that do not exist is removed again.
     Raises: OutputLocked, naming the other process; DiskFull; OutputRefused, if the folder cannot be created.
     """
-    state = out / STATE_DIR
+    state, is_new = out / STATE_DIR, not out.exists()
     lock = filelock.FileLock(state / "lock", blocking=False)
     with disk_errors(out):
         state.mkdir(parents=True, exist_ok=True)
@@ -135,6 +140,13 @@ def output_lock(out: Path) -> Iterator[None]:
         with contextlib.suppress(OSError):  # the process id is only for the message
             (state / "owner").write_text(str(os.getpid()), encoding="ascii")
         yield
+    except NoInput:
+        lock.release()
+        if is_new:
+            shutil.rmtree(state, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                out.rmdir()
+        raise
     finally:
         lock.release()
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from mien.app.labeling.files import LabelingError
+from mien.app.labeling.files import NoInput
 from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.outputs import owned_names
 from mien.app.labeling.reading import CONTAINERS, is_hidden, is_ignored, kind_of, unreadable
@@ -24,10 +24,6 @@ from mien.app.labeling.store import check_store, is_url, is_web, objects
 
 _ENCODED: Final = re.compile(rb"\\(?=x[0-9a-f]{2})")
 _HINT: Final = "If it is on an external disk, check that it is mounted."
-
-
-class NoInput(LabelingError):
-    """An input that does not exist, or inputs without anything to label."""
 
 
 def scan(options: LabelOptions, had_inputs: Callable[[str], bool] = lambda _: False) -> Iterator[Input]:
