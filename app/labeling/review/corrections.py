@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Final
 
 from mien.app.inference.detect import Box
@@ -60,6 +61,7 @@ class Corrections:
     def __init__(self, out: Path, reviewer: str = "") -> None:
         """Read the file, or that of a reviewer. Raises: LabelingError, naming an invalid line."""
         self._path = out / REVIEWS / f"{reviewer}.jsonl" if reviewer else out / CORRECTIONS
+        self._lock = Lock()  # requests are in several threads
         self._clear()
         self.refresh()
 
@@ -68,23 +70,24 @@ class Corrections:
         self._by_image: dict[tuple[str, int], list[Correction]] = {}
 
     def __iter__(self) -> Iterator[Correction]:
-        return (correction for corrections in self._by_image.values() for correction in corrections)
+        return (correction for corrections in list(self._by_image.values()) for correction in corrections)
 
     def __len__(self) -> int:
-        return sum(map(len, self._by_image.values()))
+        return sum(map(len, list(self._by_image.values())))
 
     def refresh(self) -> None:
         """Read what was added to the file since the last call. Raises: LabelingError, naming an invalid line."""
-        size = self._path.stat().st_size if self._path.exists() else 0
-        if size < self._bytes:  # edited by hand
-            self._clear()
-        if size == self._bytes:
-            return
-        for line in read_lines(self._path, self._bytes):
-            self._lines += 1
-            if line.strip():  # not the line feed that an editor left out
-                self._apply(self._parse(line))
-            self._bytes += len(line)
+        with self._lock:
+            size = self._path.stat().st_size if self._path.exists() else 0
+            if size < self._bytes:  # edited by hand
+                self._clear()
+            if size == self._bytes:
+                return
+            for line in read_lines(self._path, self._bytes):
+                self._lines += 1
+                if line.strip():  # not the line feed that an editor left out
+                    self._apply(self._parse(line))
+                self._bytes += len(line)
 
     def _parse(self, line: bytes) -> Correction:
         try:

@@ -36,12 +36,13 @@ def append_line(path: Path, record: "DataclassInstance") -> None:
     with path.open("a+b") as file:
         if file.tell():
             file.seek(-1, os.SEEK_END)
-            if file.read() != b"\n":
-                last = path.read_bytes().rpartition(b"\n")[2]
+            if file.read(1) != b"\n":  # one byte: another process may append meanwhile
+                lines = path.read_bytes()
+                last = lines.rpartition(b"\n")[2]
                 if _is_whole(last):
                     file.write(b"\n")
-                else:  # it would corrupt the new line
-                    file.truncate(file.tell() - len(last))
+                elif last:  # it would corrupt the new line
+                    file.truncate(len(lines) - len(last))
         file.write(json.dumps(asdict(record), ensure_ascii=False).encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())

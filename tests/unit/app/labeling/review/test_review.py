@@ -1,8 +1,11 @@
 """Corrections: storage, validity for the same bytes only, and export as a data set."""
 
 import json
+import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -18,9 +21,9 @@ from mien.app.labeling.files import CORRECTIONS, PEOPLE, ForeignFile, LabelingEr
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.progress import Reporter
-from mien.app.labeling.review import class_folders
+from mien.app.labeling.review import class_folders, decisions_file
 from mien.app.labeling.review.agreement import measure
-from mien.app.labeling.review.corrections import Corrections
+from mien.app.labeling.review.corrections import Correction, Corrections
 from mien.app.labeling.review.export import write_export
 from mien.app.labeling.review.server import create_review_app
 from mien.app.labeling.run import label
@@ -296,6 +299,34 @@ def test_decisions_are_appended_without_reading_the_others_again(page: TestClien
     (own.out / CORRECTIONS).write_bytes(b"#" * (len(first) - 1) + b"\n" + first.replace(b"0.jpg", b"1.jpg"))
     corrections.refresh()
     assert [correction.file for correction in corrections] == ["1.jpg"]
+
+
+def test_decisions_of_two_requests_at_once_are_all_read(
+    page: TestClient, own: Labeled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corrections, real = Corrections(own.out), decisions_file.read_lines
+    decide(page, "0.jpg", "anger")
+
+    def slowly(path: Path, offset: int = 0) -> Iterator[bytes]:
+        time.sleep(0.2)
+        yield from real(path, offset)
+
+    with monkeypatch.context() as patched, ThreadPoolExecutor(2) as pool:
+        patched.setattr("mien.app.labeling.review.corrections.read_lines", slowly)
+        for request in [pool.submit(corrections.refresh) for _ in range(2)]:
+            request.result()
+    decide(page, "1.jpg", "anger")
+    decide(page, "2.jpg", "anger")
+    corrections.refresh()
+    assert [correction.file for correction in corrections] == ["0.jpg", "1.jpg", "2.jpg"]
+
+
+def test_no_decision_of_several_writers_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # more appends at once
+    made = [Correction(f"{number}.jpg", -1, 0, "", "anger", "fear") for number in range(2_000)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda correction: decisions_file.append_line(tmp_path / CORRECTIONS, correction), made))
+    assert len(list(decisions_file.read_lines(tmp_path / CORRECTIONS))) == 2_000
 
 
 def test_an_offset_before_the_first_face_is_rejected(page: TestClient) -> None:
