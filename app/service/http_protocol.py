@@ -69,7 +69,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_head = True  # also after data that begins no request, such as empty lines
         self._in_body = False
         self._pauses = 0
-        self._lost = False
+        self._ended = False  # lost, or passed on to a stream
         self._responding: RequestResponseCycle | None = None
         self._stopping = False
         self._unread_bytes = 0  # bytes passed to the parser since its last event other than a part of the headers
@@ -84,8 +84,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._update_deadline()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._lost = True
-        self._cancel_deadline()
+        self._end()
         if self._responding is not None:
             self._responding.disconnected = True  # uvicorn tells only the last one of pipelined requests
         super().connection_lost(exc)
@@ -95,12 +94,13 @@ class BoundedProtocol(HttpToolsProtocol):
         super()._start_asgi_task(cycle, app)
 
     def handle_websocket_upgrade(self) -> None:
-        self._cancel_deadline()  # the stream has its own
+        """Pass the connection on to a stream, which has its own deadlines."""
         super().handle_websocket_upgrade()
+        self._end()
 
     def _update_deadline(self) -> None:
         """Start the timer of the connection's state, unless it runs already."""
-        if self._lost:
+        if self._ended:
             return
         cycle: RequestResponseCycle | None = self.cycle  # none before the first request
         responding = cycle is not None and not cycle.response_complete
@@ -124,6 +124,10 @@ class BoundedProtocol(HttpToolsProtocol):
             self._state = state
             self._deadline = None if wait_s is None else self.loop.call_later(wait_s, late)
 
+    def _end(self) -> None:
+        self._cancel_deadline()
+        self._ended = True
+
     def _cancel_deadline(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
@@ -139,7 +143,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Pass data to the parser in pieces; its time is quadratic in the number of parts of a header."""
         for start in range(0, len(data), MAX_HEAD_BYTES):
-            if self.transport.is_closing():
+            if self._ended or self.transport.is_closing():
                 return
             piece = data[start : start + MAX_HEAD_BYTES]
             self._unread_bytes += len(piece)
@@ -250,9 +254,37 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 class StreamProtocol(WebSocketsSansIOProtocol):
-    """One WebSocket; a refusal with a response is not logged as an error of the application."""
+    """One WebSocket; a client that does not read, or does not close, is disconnected."""
+
+    _unread: TimerHandle | None = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._cancel_unread()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread = self.loop.call_later(self._timeout_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._cancel_unread()
+        super().resume_writing()
+
+    async def run_asgi(self) -> None:
+        await super().run_asgi()
+        self.loop.call_later(self.close_timeout + self._timeout_s, self.transport.abort)
+
+    def _cancel_unread(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+
+    @property
+    def _timeout_s(self) -> float:
+        limits: Connections = self.app_state.get(STATE_KEY, Connections())
+        return limits.header_timeout_s
 
     async def send(self, message: ASGISendEvent) -> None:
         await super().send(message)
         if self.close_sent:
-            self.handshake_complete = True  # uvicorn sets it for refusals without a response only
+            # uvicorn sets it for refusals without a response only, and would log an error of the application
+            self.handshake_complete = True

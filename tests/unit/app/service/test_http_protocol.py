@@ -1,0 +1,83 @@
+"""Streams after the upgrade of their connection, with a small application."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any, Final
+
+import pytest
+import uvicorn
+
+from mien.app.service.http_protocol import STATE_KEY, BoundedProtocol, Connections, StreamProtocol
+
+UPGRADE: Final = (
+    b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+)
+TIMEOUT_S: Final = 1
+PING: Final = bytes([0x89, 0x80, 0, 0, 0, 0])  # masked with zeros, empty
+LARGE: Final = bytes(16_000_000)
+
+
+async def _app(scope: dict[str, Any], receive: Callable[[], Any], send: Callable[[Any], Any]) -> None:
+    if scope["type"] == "lifespan":
+        scope["state"][STATE_KEY] = Connections(header_timeout_s=TIMEOUT_S)
+    while (message := await receive())["type"] not in ("websocket.disconnect", "lifespan.shutdown"):
+        if message["type"] == "websocket.connect":
+            await send({"type": "websocket.accept"})
+        elif message["type"] == "lifespan.startup":
+            await send({"type": "lifespan.startup.complete"})
+        elif message.get("bytes") is not None:
+            await send({"type": "websocket.send", "bytes": LARGE})
+
+
+@pytest.fixture
+def client() -> Iterator[socket.socket]:
+    """A connection to a server that closes idle connections after a second."""
+    config = uvicorn.Config(
+        _app,
+        port=0,
+        http=BoundedProtocol,
+        ws=StreamProtocol,
+        ws_max_size=1000,
+        timeout_keep_alive=TIMEOUT_S,
+        timeout_graceful_shutdown=1,
+        log_config=None,
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    with socket.socket() as client:
+        client.settimeout(10)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(server.servers[0].sockets[0].getsockname())
+        yield client
+    server.should_exit = True
+    thread.join()
+
+
+def _open(client: socket.socket) -> None:
+    client.sendall(UPGRADE + b"\r\n")
+    assert client.recv(4096).startswith(b"HTTP/1.1 101")
+
+
+def test_a_stream_is_not_closed_as_an_idle_connection(client: socket.socket) -> None:
+    _open(client)
+    time.sleep(2 * TIMEOUT_S)
+    client.sendall(PING)
+    assert client.recv(10) == bytes([0x8A, 0])
+
+
+def test_a_stream_that_does_not_read_is_aborted(client: socket.socket) -> None:
+    _open(client)
+    client.sendall(bytes([0x82, 0x80, 0, 0, 0, 0]))
+    time.sleep(3 * TIMEOUT_S)
+    received = 0
+    with suppress(ConnectionError):
+        while part := client.recv(1 << 20):
+            received += len(part)
+    assert received < len(LARGE), "what was in buffers"
