@@ -10,7 +10,7 @@ from asyncio import AbstractEventLoop, TimerHandle, Transport
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from uvicorn._types import ASGI3Application, ASGISendEvent
 from uvicorn.config import Config
@@ -96,6 +96,9 @@ class BoundedProtocol(HttpToolsProtocol):
     def handle_websocket_upgrade(self) -> None:
         """Pass the connection on to a stream, which has its own deadlines."""
         super().handle_websocket_upgrade()
+        stream = cast("StreamProtocol", self.transport.get_protocol())
+        if not stream.handshake_initiated:  # websockets waits for a body, and writes no response to long headers
+            self._refuse(status_problem(HTTPStatus.BAD_REQUEST), "WebSocket with a body, or a header above 8 KB")
         self._end()
 
     def _update_deadline(self) -> None:

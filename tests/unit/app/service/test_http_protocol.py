@@ -72,6 +72,12 @@ def test_a_stream_is_not_closed_as_an_idle_connection(client: socket.socket) -> 
     assert client.recv(10) == bytes([0x8A, 0])
 
 
+@pytest.mark.parametrize("rest", [b"Cookie: " + 9000 * b"a" + b"\r\n\r\n", b"Content-Length: 1\r\n\r\na"])
+def test_an_upgrade_that_websockets_does_not_accept_gets_a_problem(client: socket.socket, rest: bytes) -> None:
+    client.sendall(UPGRADE + rest)
+    assert client.recv(4096).startswith(b"HTTP/1.1 400")
+
+
 def test_a_stream_that_does_not_read_is_aborted(client: socket.socket) -> None:
     _open(client)
     client.sendall(bytes([0x82, 0x80, 0, 0, 0, 0]))
