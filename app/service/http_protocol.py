@@ -277,6 +277,12 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         await super().run_asgi()
         self.loop.call_later(self.close_timeout + self._timeout_s, self.transport.abort)
 
+    def send_receive_event_to_app(self) -> None:
+        """Drop text, which no stream accepts: uvicorn logs a traceback if it is not UTF-8."""
+        if self.curr_msg_data_type == "text":
+            self.frames = []
+        super().send_receive_event_to_app()
+
     def _cancel_unread(self) -> None:
         if self._unread is not None:
             self._unread.cancel()

@@ -31,6 +31,8 @@ async def _app(scope: dict[str, Any], receive: Callable[[], Any], send: Callable
             await send({"type": "lifespan.startup.complete"})
         elif message.get("bytes") is not None:
             await send({"type": "websocket.send", "bytes": LARGE})
+        elif message.get("text") is not None:
+            await send({"type": "websocket.close", "code": 1003})
 
 
 @pytest.fixture
@@ -87,3 +89,12 @@ def test_a_stream_that_does_not_read_is_aborted(client: socket.socket) -> None:
         while part := client.recv(1 << 20):
             received += len(part)
     assert received < len(LARGE), "what was in buffers"
+
+
+def test_text_that_is_not_utf8_closes_a_stream_without_a_traceback(
+    client: socket.socket, caplog: pytest.LogCaptureFixture
+) -> None:
+    _open(client)
+    client.sendall(bytes([0x81, 0x81, 0, 0, 0, 0, 0xFF]))
+    assert client.recv(10) == bytes([0x88, 2]) + (1003).to_bytes(2)
+    assert "Traceback" not in caplog.text
