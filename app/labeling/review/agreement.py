@@ -21,10 +21,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from mien.app.inference.pipeline import LabeledFace
 from mien.app.labeling.files import REVIEWS, LabelingError
 from mien.app.labeling.pages import load_page
 from mien.app.labeling.progress import counted
-from mien.app.labeling.review.corrections import DECISIONS, Correction, Corrections, decision
+from mien.app.labeling.records import Result
+from mien.app.labeling.review.corrections import DECISIONS, MIN_IOU, Correction, Corrections, decision
 from mien.app.labeling.view import View, open_view
 from mien.data.atomic import write_atomic
 
@@ -85,6 +87,13 @@ def draw_sample(out: Path, count: int) -> list[Correction]:
     return drawn
 
 
+def find(view: View, drawn: Correction) -> tuple[Result, LabeledFace] | None:
+    """A face of the sample, with its image, in the last run; None if the run does not have it."""
+    image = view.image_of(drawn.file_sha256, drawn.frame)
+    face = max(image.faces, key=drawn.overlap, default=None) if image else None
+    return None if image is None or face is None or drawn.overlap(face) < MIN_IOU else (image, face)
+
+
 def _read_sample(path: Path) -> list[Correction]:
     if not path.exists():
         return []
@@ -116,6 +125,8 @@ def _digest(face: Correction) -> str:
 def measure(out: Path) -> list[Kappa]:
     """Cohen's kappa of each pair of raters, and Fleiss' kappa of all reviewers if there are several.
 
+    The model is that of the last run, which may have been another one when the sample was drawn.
+
     Raises: LabelingError, if there is no sample, or if statsmodels is not installed.
     """
     faces = _read_sample(out / REVIEWS / SAMPLE)
@@ -131,7 +142,8 @@ def measure(out: Path) -> list[Kappa]:
     if len(ratings) > 2:  # the kappa of Fleiss
         groups.append(tuple(ratings))
     ratings[MAJORITY] = [_majority(labels) for labels in zip(*ratings.values(), strict=True)]
-    ratings[MODEL] = [face.predicted for face in faces]
+    with closing(open_view(out, filtered=False)) as view:
+        ratings[MODEL] = [match[1].label if (match := find(view, face)) else None for face in faces]
     with warnings.catch_warnings():  # a resample with one label has no kappa, and raters without chance no variance
         warnings.simplefilter("ignore", RuntimeWarning)
         return [_kappa(group, [ratings[name] for name in group]) for group in groups]

@@ -26,8 +26,8 @@ from mien.app.labeling.images import encode_jpeg
 from mien.app.labeling.outputs import write_output
 from mien.app.labeling.pages import load_page
 from mien.app.labeling.records import STILL, Result
-from mien.app.labeling.review.agreement import agreement_page, check_reviewer, draw_sample
-from mien.app.labeling.review.corrections import MIN_IOU, Correction, Corrections, decision
+from mien.app.labeling.review.agreement import agreement_page, check_reviewer, draw_sample, find
+from mien.app.labeling.review.corrections import Correction, Corrections, decision
 from mien.app.labeling.review.people import Action, People, edit_of
 from mien.app.labeling.review.sources import SourceReader
 from mien.app.labeling.timeline import moments
@@ -237,10 +237,10 @@ def _cards(view: View, corrections: Corrections, label: str, reason: str) -> Ite
 def _sampled(view: View, corrections: Corrections, sample: list[Correction]) -> Iterator[dict[str, Any]]:
     """Faces of the sample that the run still has, without labels."""
     for drawn in sample:
-        image = view.image_of(drawn.file_sha256, drawn.frame)
-        face = max(image.faces, key=drawn.overlap, default=None) if image else None
-        if image is None or face is None or drawn.overlap(face) < MIN_IOU:
+        match = find(view, drawn)
+        if match is None:
             continue
+        image, face = match
         correction = corrections.of(image).get(face.number)
         card = _card(image.input.row or 0, face.number, face.box_px, image.input.name, drawn.frame, correction)
         yield card | {"predicted": "", "percent": ""}

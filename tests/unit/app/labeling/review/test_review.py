@@ -421,6 +421,21 @@ def test_reviewers_label_the_same_faces_unseen_and_their_agreement_is_measured(
         create_review_app(own.out, 5, "../anna")
 
 
+def test_agreement_with_the_model_is_that_of_the_last_run(own: Labeled, open_page: Callable[..., TestClient]) -> None:
+    pytest.importorskip("statsmodels", reason="statsmodels is not installed: agreement is not tested")
+    page = open_page(5, "anna")
+    for face in faces_of(page):
+        assert decide(page, face["file"], "anger", frame=face["frame"]) == 200
+    with closing(Journal(own.out)) as journal:  # another model; the last photo is gone
+        images = [image for image in journal.images() if image.faces]
+        journal.save([replace(image, faces=(replace(image.faces[0], label="anger"),)) for image in images])
+        sampled = json.loads((own.out / "reviews" / "sample.json").read_text(encoding="utf-8"))["faces"]
+        gone = next(face["file_sha256"] for face in sampled if face["frame"] == -1)
+        journal._db.execute("UPDATE items SET found=0 WHERE sha256=?", (gone,))
+    (kappa,) = measure(own.out)
+    assert (kappa.raters, kappa.faces, kappa.share) == (("anna", "model"), 4, 1.0)
+
+
 def test_a_folder_without_a_run_is_named(tmp_path: Path) -> None:
     with pytest.raises(LabelingError, match="has no journal"):
         create_review_app(tmp_path)
