@@ -25,7 +25,7 @@ from mien.app.inference.pipeline import LabeledFace
 from mien.app.labeling.files import REVIEWS, LabelingError
 from mien.app.labeling.pages import load_page
 from mien.app.labeling.progress import counted
-from mien.app.labeling.records import Result
+from mien.app.labeling.records import STILL, Result
 from mien.app.labeling.review.corrections import DECISIONS, MIN_IOU, Correction, Corrections, decision
 from mien.app.labeling.view import View, open_view
 from mien.data.atomic import write_atomic
@@ -64,7 +64,7 @@ def draw_sample(out: Path, count: int) -> list[Correction]:
     """Faces of the sample, drawn and stored by the first call. Raises: LabelingError, for another number.
 
     The sample is stratified: each expression has the share that it has among the labels, and at least one face. Its
-    faces are those with the smallest hashes, so the draw is repeatable.
+    faces are those with the smallest hashes, so the draw is repeatable. Copies of a photo count once.
     """
     path = out / REVIEWS / SAMPLE
     if faces := _read_sample(path):
@@ -75,14 +75,17 @@ def draw_sample(out: Path, count: int) -> list[Correction]:
             )
         return faces
     with closing(open_view(out, filtered=False)) as view:
-        counts = view.labels()
-        if sum(counts.values()) < count:
-            raise LabelingError(f"--sample {count}: {out} has {counted(sum(counts.values()), 'face')}.")
+        counts: dict[str, int] = {}
         smallest: dict[str, list[tuple[str, Correction]]] = {}
-        for label, share in _strata(counts, count).items():
-            keyed = ((_digest(face), face) for face in _faces(view, label))
-            smallest[label] = heapq.nsmallest(share, keyed, key=lambda pair: pair[0])
-    drawn = [face for _, face in sorted(itertools.chain(*smallest.values()), key=lambda pair: pair[0])]
+        for label in view.labels():
+            number = itertools.count()
+            keyed = ((_digest(face), face) for face, _ in zip(_faces(view, label), number, strict=False))
+            smallest[label] = heapq.nsmallest(count, keyed, key=lambda pair: pair[0])
+            counts[label] = next(number)
+    if sum(counts.values()) < count:
+        raise LabelingError(f"--sample {count}: {out} has {counted(sum(counts.values()), 'different face')}.")
+    chosen = (smallest[label][:share] for label, share in _strata(counts, count).items())
+    drawn = [face for _, face in sorted(itertools.chain(*chosen), key=lambda pair: pair[0])]
     write_atomic(path, json.dumps({"faces": [asdict(face) for face in drawn]}, ensure_ascii=False))
     return drawn
 
@@ -114,6 +117,8 @@ def _strata(counts: dict[str, int], total: int) -> dict[str, int]:
 
 def _faces(view: View, label: str) -> Iterator[Correction]:
     for face in view.least_confident(label):
+        if face.frame == STILL and view.first_with_hash(face.sha256 or "") != face.file:
+            continue  # a copy
         if image := view.image(face.file, face.frame):
             yield decision(image, face.number, label)
 

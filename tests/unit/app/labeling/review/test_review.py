@@ -22,7 +22,7 @@ from mien.app.labeling.journal import Journal
 from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.progress import Reporter
 from mien.app.labeling.review import class_folders, decisions_file
-from mien.app.labeling.review.agreement import measure
+from mien.app.labeling.review.agreement import draw_sample, measure
 from mien.app.labeling.review.corrections import Correction, Corrections
 from mien.app.labeling.review.export import write_export
 from mien.app.labeling.review.server import create_review_app
@@ -419,6 +419,17 @@ def test_reviewers_label_the_same_faces_unseen_and_their_agreement_is_measured(
         create_review_app(own.out, 6, "anna")
     with pytest.raises(LabelingError, match="reviewer"):
         create_review_app(own.out, 5, "../anna")
+
+
+def test_copies_of_a_photo_are_one_face_of_a_sample(own: Labeled, tmp_path: Path) -> None:
+    photos = shutil.copytree(own.photos, tmp_path / "photos")
+    for number in range(5):
+        shutil.copy(photos / "0.jpg", photos / f"copy{number}.jpg")
+    label(LabelOptions(inputs=[str(photos)], out=own.out, outputs=["csv"], workers=1), own.settings, Reporter())
+    with pytest.raises(LabelingError, match="has 7 different faces"):
+        draw_sample(own.out, 8)
+    drawn = draw_sample(own.out, 7)
+    assert len({(face.file_sha256, face.frame) for face in drawn}) == 7
 
 
 def test_agreement_with_the_model_is_that_of_the_last_run(own: Labeled, open_page: Callable[..., TestClient]) -> None:
