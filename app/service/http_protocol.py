@@ -283,6 +283,19 @@ class StreamProtocol(WebSocketsSansIOProtocol):
             self.frames = []
         super().send_receive_event_to_app()
 
+    def handle_parser_exception(self) -> None:
+        """Close, and discard what still arrives: the client may lose the close code if it is reset while it sends."""
+        if self.close_sent or (close := self.conn.close_sent) is None:
+            return
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": close.code, "reason": close.reason})
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.transport.write_eof()
+        self.close_sent = True
+        if self.read_paused:
+            self.read_paused = False
+            self.transport.resume_reading()
+        self.close_timer = self.loop.call_later(self.close_timeout, self.transport.close)
+
     def _cancel_unread(self) -> None:
         if self._unread is not None:
             self._unread.cancel()

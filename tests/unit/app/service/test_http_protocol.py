@@ -98,3 +98,10 @@ def test_text_that_is_not_utf8_closes_a_stream_without_a_traceback(
     client.sendall(bytes([0x81, 0x81, 0, 0, 0, 0, 0xFF]))
     assert client.recv(10) == bytes([0x88, 2]) + (1003).to_bytes(2)
     assert "Traceback" not in caplog.text
+
+
+def test_a_client_that_sends_a_large_frame_is_not_reset(client: socket.socket) -> None:
+    _open(client)
+    client.sendall(bytes([0x82, 0xFF]) + len(LARGE).to_bytes(8) + bytes(4) + LARGE)
+    assert client.recv(100)[2:4] == (1009).to_bytes(2)
+    assert client.recv(1) == b""
