@@ -14,7 +14,6 @@ from rich.console import Console
 
 from mien.app.inference.pipeline import Pipeline
 from mien.app.inference.tracking import Tracker
-from mien.app.labeling.progress import counted
 from mien.app.live.video import Source, SourceUnavailable, VideoFile, open_source
 from mien.app.live.views import FileView, LinesView, Moment, TableView, View, open_window
 
@@ -29,8 +28,9 @@ class Summary:
 
     def __str__(self) -> str:
         rate = self.frames / self.seconds if self.seconds else 0.0
-        tracks = f"{counted(len(self.tracks), 'track')} of faces"
-        return f"{counted(self.frames, 'frame')} in {self.seconds:.1f} s ({rate:.1f} frames/s), {tracks}"
+        counts = ((self.frames, "frame"), (len(self.tracks), "track"))
+        frames, tracks = (f"{count:,} {noun}{'' if count == 1 else 's'}" for count, noun in counts)
+        return f"{frames} in {self.seconds:.1f} s ({rate:.1f} frames/s), {tracks} of faces"
 
 
 def label_video(pipeline: Pipeline, source: Source, views: Sequence[View]) -> Summary:
