@@ -116,7 +116,10 @@ def test_nothing_is_sent_while_paused_or_hidden(live: Tab, how: str) -> None:
         "photos": (lambda: page.click("#tab-photos"), lambda: page.keyboard.press("ArrowLeft")),
     }[how]
     stop()
-    page.wait_for_timeout(100)
+    for _ in range(50):  # up to 5 s, on a busy machine
+        page.wait_for_timeout(100)
+        if live.streams[-1].is_closed():
+            break
     assert live.streams[-1].is_closed()
     before = len(live.sent)
     page.wait_for_timeout(300)
