@@ -1,6 +1,7 @@
 """Reading and writing of videos: files, cameras, frame rates and error messages."""
 
 import os
+import queue
 import sys
 import time
 from pathlib import Path
@@ -116,19 +117,22 @@ def test_a_slow_reader_of_a_paced_source_skips_frames(tmp_path: Path) -> None:
 
 
 class Camera:
-    """Fake capture device with a frame every 5 ms, 60 in total."""
+    """Fake capture device of the frames that a test puts into `frames`; None ends it."""
 
     def __init__(self) -> None:
-        self.given = 0
+        self.frames: queue.Queue[Array | None] = queue.Queue()
+        self.reads = 0
         self.released = False
 
     def get(self, _: int) -> float:
         return float("nan")
 
     def read(self) -> tuple[bool, Array | None]:
-        time.sleep(0.005)
-        self.given += 1
-        return (True, shade(self.given)) if self.given <= 60 else (False, None)
+        if self.reads:
+            self.frames.task_done()  # the caller has taken the frame of the last read
+        self.reads += 1
+        pixels = self.frames.get()
+        return pixels is not None, pixels
 
     def release(self) -> None:
         self.released = True
@@ -138,14 +142,19 @@ def test_a_live_source_gives_the_newest_frame_and_never_an_old_one() -> None:
     camera = Camera()
     source = LiveSource("camera", camera)
     assert source.fps == 25.0, "what a camera does not state is taken as usual"
+    frames = source.frames()
     seen = []
-    for frame in source.frames():
-        seen.append((int(frame.pixels[0, 0, 0]), camera.given))
-        time.sleep(0.03)
+    for newest in (1, 4, 5, 60):
+        for number in range(seen[-1] + 1 if seen else 1, newest + 1):
+            camera.frames.put(shade(number))
+        if seen:
+            camera.frames.join()
+        seen.append(int(next(frames).pixels[0, 0, 0]))
+    camera.frames.put(None)
+    assert list(frames) == []
     source.close()
     assert camera.released
-    assert len(seen) < 40
-    assert all(given - number <= 1 for number, given in seen[:-1])
+    assert seen == [1, 4, 5, 60]
 
 
 def test_a_missing_source_is_reported_without_its_password(tmp_path: Path) -> None:
