@@ -1,7 +1,7 @@
 """Files of people's decisions: one JSON object per line, only appended to, each line on the disk before it counts.
 
-An editor may leave out the last line feed; a last line that is no JSON object was truncated by a kill, and never
-acknowledged.
+The last line may lack its line feed, if an editor removed it. If it is not a JSON object, the process was killed while
+it wrote the line, and the decision was never confirmed.
 """
 
 import json
