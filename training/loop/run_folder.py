@@ -70,9 +70,12 @@ def check_run(folder: Path, recipe: RunRecipe, facts: dict[str, Any]) -> None:
                 f"{folder} contains a run of another recipe{keys}: choose another --out (or --runs), or remove it"
             )
     if checkpoint.exists(folder) and (folder / FACTS_NAME).exists():
-        started, now = read_facts(folder), facts["data"] | facts.get("weights_from", {})
-        before = started["data"] | split_terms(started)["weights_from"]
-        changed = sorted(name for name, sha256 in now.items() if before.get(name, sha256) != sha256)
+        started = read_facts(folder)
+        data, before, weights = facts["data"], started["data"], split_terms(started)["weights_from"]
+        changed = sorted(name for name in before.keys() | data.keys() if before.get(name) != data.get(name))
+        # a resumed run does not read its initial weights again
+        now = facts.get("weights_from", {})
+        changed += sorted(name for name, sha256 in now.items() if weights.get(name, sha256) != sha256)
         if changed:
             raise RunError(
                 f"{folder}: {', '.join(changed)} changed since the run started. Restore it to resume, or choose "

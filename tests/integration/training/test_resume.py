@@ -1,5 +1,6 @@
 """Killed and resumed runs have the same losses as an uninterrupted run."""
 
+import json
 import multiprocessing
 import os
 import random
@@ -15,7 +16,7 @@ from mien.data.errors import MienError
 from mien.models.manifest import artifact_dir, sha256_of
 from mien.training.config import Recipe
 from mien.training.loop import checkpoint
-from mien.training.loop.run_folder import METRICS_NAME, RECIPE_NAME, RunError, read_facts, run_lock
+from mien.training.loop.run_folder import FACTS_NAME, METRICS_NAME, RECIPE_NAME, RunError, read_facts, run_lock
 from mien.training.loop.supervised import Supervised
 from mien.training.train import train
 from tests.integration.training.conftest import Trained
@@ -138,6 +139,11 @@ def test_data_that_changed_since_the_start_is_rejected_and_the_first_hash_is_kep
     recipe = small_recipe(root, epochs=1)
     out = train(recipe, tmp_path / "run")
     before = read_facts(out)
+    other = json.dumps({**before, "data": {**before["data"], "folders/train 2": "0" * 64}})
+    (out / FACTS_NAME).write_text(other, encoding="utf-8")
+    with pytest.raises(RunError, match="folders/train 2 changed since the run started"):
+        train(recipe, out)
+    (out / FACTS_NAME).write_text(json.dumps(before), encoding="utf-8")
     next((root / "train").rglob("*.png")).unlink()
     with pytest.raises(RunError, match="folders/train changed since the run started"):
         train(recipe, out)
