@@ -78,14 +78,12 @@ def pretrain(recipe: PretrainRecipe, out: Path) -> Path:
         parts = machine.world.first_alone(
             lambda: [load_faces(part, color=color, cache_dir=data.cache_dir, labeled=False) for part in data.train]
         )
-        encoder, start = FaceNetwork(recipe.model), recipe.model.init_from
-        starts = not checkpoint.exists(out)  # otherwise, the checkpoint replaces the weights
-        if starts:
-            load_start(encoder, recipe.model, parts[0].crops)
+        encoder = FaceNetwork(recipe.model)
+        start = load_start(encoder, recipe.model, parts[0].crops, run=out)
         network = MaskedAutoencoder(encoder, recipe.mask).to(machine.device)
         task = Masked(recipe, out, network, JoinedFaces(parts), machine=machine)
         facts = data_facts(data.train, parts)
-        sources = provenance(recipe.model, facts["data"], folders=(start,) if start and starts else ())
+        sources = provenance(recipe.model, facts["data"], folders=start)
         Session(recipe, out, task, machine=machine).run({"parameters": parameters(network.network), **facts, **sources})
     return out
 

@@ -20,7 +20,6 @@ from mien.data.contract import EIGHT_LABELS
 from mien.models.network import FaceNetwork
 from mien.training.command import run_command
 from mien.training.config import Recipe, RecipeError
-from mien.training.loop import checkpoint
 from mien.training.loop.batches import Faces, JoinedFaces, load_faces
 from mien.training.loop.machine import use_machine
 from mien.training.loop.provenance import data_facts, provenance
@@ -44,8 +43,7 @@ def train(recipe: Recipe, out: Path) -> Path:
         _check_held_out(parts, recipe)
         _check_classes(faces, valid, recipe)
         network = FaceNetwork(recipe.model, faces.targets.shape[1])
-        if not checkpoint.exists(out):  # otherwise, the checkpoint replaces the weights
-            load_start(network, recipe.model, parts[0].crops)
+        start = load_start(network, recipe.model, parts[0].crops, run=out)
         if machine.world.size > 1 and machine.device.type == "cuda":
             # not available on CPUs, where each process normalizes its own part of the batch
             network = nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]
@@ -53,7 +51,6 @@ def train(recipe: Recipe, out: Path) -> Path:
         task = Supervised(recipe, out, network, faces, valid=valid, machine=machine)
         facts = data_facts((*recipe.data.train, recipe.data.valid), parts)
         learned = dict(list(facts["data"].items())[:-1])
-        start = () if recipe.model.init_from is None or checkpoint.exists(out) else (recipe.model.init_from,)
         sources = provenance(recipe.model, learned, folders=(*recipe.distillation.teachers, *start))
         Session(recipe, out, task, machine=machine).run({"parameters": parameters(network), **facts, **sources})
     logger.info("best: epoch %d, validation %s %.2f %%", task.best_epoch + 1, recipe.select, 100 * task.best_score)

@@ -32,12 +32,19 @@ class InitialWeightsError(RunError):
     """Weights that do not match the network to initialize."""
 
 
-def load_start(network: FaceNetwork, model: ModelConfig, crops: Array) -> None:
-    """Initialize a network as its recipe specifies; see `load_initial`."""
+def load_start(network: FaceNetwork, model: ModelConfig, crops: Array, *, run: Path) -> tuple[Path, ...]:
+    """Initialize a network as its recipe specifies, unless `run` has a checkpoint, which replaces the weights.
+
+    Returns: the folder or file of the initial weights, if they were loaded; see `load_initial`.
+    """
+    if checkpoint.exists(run):
+        return ()
     if model.init_from is not None:
         load_initial(network, model.init_from)
-    elif getattr(network.backbone, "norms_unmeasured", False):
+        return (model.init_from,)
+    if getattr(network.backbone, "norms_unmeasured", False):
         measure_norms(network, torch.from_numpy(crops[:_FACES_MEASURED].copy()))
+    return ()
 
 
 def load_initial(network: FaceNetwork, folder: Path) -> None:
