@@ -2,7 +2,9 @@
 
 uvicorn closes connections that are idle between requests, but it waits forever for incomplete headers and bodies and
 for clients that do not read the response, and it accepts headers of any size. When it stops, it drops connections whose
-first bytes have not arrived yet. Here, every state of a connection has a deadline that arriving data does not extend.
+first bytes have not arrived yet. It closes a connection after its last response although the request is still
+arriving, so the client is reset and loses the response. Here, the rest of the request is discarded, and every state of
+a connection has a deadline that arriving data does not extend.
 """
 
 import json
@@ -12,7 +14,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final, cast
 
-from uvicorn._types import ASGI3Application, ASGISendEvent
+from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, ASGISendEvent, Scope
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.utils import get_remote_addr
@@ -71,6 +73,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._pauses = 0
         self._ended = False  # lost, or passed on to a stream
         self._responding: RequestResponseCycle | None = None
+        self._lingering = False  # the last response is complete, and its request still arrives
         self._stopping = False
         self._unread_bytes = 0  # bytes passed to the parser since its last event other than a part of the headers
         self._head_bytes = 0  # size of the URL and the headers so far
@@ -90,8 +93,21 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        if self.transport.is_closing():  # this request came with the end of the last one
+            return
         self._responding = cycle
-        super()._start_asgi_task(cycle, app)
+
+        async def run(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+            async def send_and_linger(message: ASGISendEvent) -> None:
+                last = message["type"] == "http.response.body" and not message.get("more_body")
+                if last and not cycle.keep_alive and self._in_body and cycle is self.cycle:
+                    # uvicorn would close: a client that is still sending would be reset, and lose the response
+                    cycle.keep_alive = self._lingering = True
+                await send(message)
+
+            await app(scope, receive, send_and_linger)
+
+        super()._start_asgi_task(cycle, run)
 
     def handle_websocket_upgrade(self) -> None:
         """Pass the connection on to a stream, which has its own deadlines."""
@@ -185,9 +201,13 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_body = False
         self._unread_bytes = 0
         super().on_message_complete()
+        if self._lingering:
+            self.transport.close()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        if self._lingering and not self.transport.is_closing():
+            self.transport.write_eof()
         self._update_deadline()
 
     def pause_writing(self) -> None:
@@ -231,11 +251,11 @@ class BoundedProtocol(HttpToolsProtocol):
         self._refuse(status_problem(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE), f"request headers: {limits}")
 
     def _refuse(self, problem: Problem, detail: str) -> None:
-        """Respond without the application, and close; abort if the response of a route has begun."""
+        """Respond without the application, and close; abort if the response of a route has begun, or was the last."""
         if self.transport.is_closing():
             return
         cycle: RequestResponseCycle | None = self.cycle
-        if cycle is not None and cycle.response_started and not cycle.response_complete:
+        if self._lingering or (cycle is not None and cycle.response_started and not cycle.response_complete):
             self.transport.abort()
             return
         self._limits.refused(problem.slug)

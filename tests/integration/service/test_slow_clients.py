@@ -4,6 +4,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from http.client import HTTPConnection
 
 import httpx
 import pytest
@@ -97,6 +98,26 @@ def test_a_body_that_never_ends_gets_a_problem(common: Server) -> None:
     assert response.startswith(b"HTTP/1.1 408")
     assert b"request-timeout" in response
     assert httpx.get(f"{common.url}/ready").json()["requests_inside"] == 0
+
+
+@pytest.mark.parametrize(("path", "status"), [("nothing", 404), ("expressions", 415)])
+def test_a_client_that_is_still_sending_gets_an_early_response(common: Server, path: str, status: int) -> None:
+    client = HTTPConnection(*common.address, timeout=20)  # reads when all is sent
+    client.request("POST", f"/v1/{path}", bytes(5_000_000), {"Content-Type": "text/plain", "Connection": "close"})
+    response = client.getresponse()
+    assert (response.status, response.headers["Content-Type"]) == (status, "application/problem+json")
+    assert response.read().endswith(b"}")
+
+
+def test_the_last_request_of_a_connection_is_the_last(common: Server) -> None:
+    last = POST.replace(b"image/jpeg", b"text/plain") + b"Connection: close\r\nContent-Length: 5\r\n\r\n"
+    for rest in (b"12345" + GET + b"\r\n", b"12345nonsense", b"12345"):
+        response = common.send(last, rest, pause_s=0.2)
+        assert response.count(b"HTTP/1.1") == 1
+        assert response.startswith(b"HTTP/1.1 415")
+    start = time.monotonic()
+    assert common.send(last + b"1234").count(b"HTTP/1.1") == 1
+    assert time.monotonic() - start < 8, "the rest never comes"
 
 
 def test_unread_responses_are_aborted(common: Server) -> None:
