@@ -183,7 +183,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers += 1
         self._add_to_head(len(name) + len(value))
-        super().on_header(name, value)
+        if not self._in_body:  # a trailer is no header (RFC 9110, section 6.5.1)
+            super().on_header(name, value.rstrip(b" \t"))  # the parser leaves the space at the end
 
     def on_headers_complete(self) -> None:
         self._requests += 1

@@ -11,6 +11,7 @@ from tests.support import encoded, gradient_image
 
 PHOTO = encoded(gradient_image(64, 64), "JPEG")
 GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
+POST = b"POST /v1/expressions HTTP/1.1\r\n"
 
 
 def test_a_header_of_sixty_megabytes_is_rejected_within_milliseconds(common: Server) -> None:
@@ -57,6 +58,20 @@ def test_a_request_without_a_host_is_rejected(common: Server) -> None:
     response = common.send(b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n")
     assert response.startswith(b"HTTP/1.1 400")
     assert b"Host header" in response
+
+
+def test_spaces_after_a_header_are_not_part_of_it(common: Server) -> None:
+    head = POST + b"Host: localhost \t\r\nContent-Type: image/jpeg\r\nConnection: close\r\n"
+    response = common.send(head + b"Content-Length: %d \r\n\r\n" % len(PHOTO) + PHOTO)
+    assert response.startswith(b"HTTP/1.1 200")
+
+
+def test_trailers_are_not_headers(common: Server) -> None:
+    head = POST + b"Host: localhost\r\nContent-Type: image/jpeg\r\nConnection: close\r\n"
+    chunk = b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % len(PHOTO) + PHOTO
+    response = common.send(head + chunk + b"\r\n0\r\nHost: other\r\nX-Request-ID: other\r\n\r\n")
+    assert response.startswith(b"HTTP/1.1 200")
+    assert b"other" not in response
 
 
 def _rejections(server: Server) -> Counter[str]:
