@@ -121,7 +121,8 @@ class AllowedHosts:
             return
         match = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
         if match is None:
-            raise InvalidRequest(f"Host header: expected one, as name or name:port; found {len(hosts)}")
+            given = ", ".join(hosts)[:100] or "none"
+            raise InvalidRequest(f"Host header: expected one, as name or name:port; found {given}")
         name = match[1].lower()
         if ANY not in self._names and name not in self._names and not _is_address(name.strip("[]")):
             raise ForeignHost(f"host {name[:100]}: not served here. Add it to MIEN_ALLOWED_HOSTS if it should be")
