@@ -18,9 +18,9 @@ from mien.data.errors import MienError
 from mien.models.manifest import MANIFEST_NAME, Interval, Prior, artifact_dir, load_artifact
 from mien.training.arguments import parse
 from mien.training.evaluate import open_graph, run_graph
-from mien.training.faces import read_faces
+from mien.training.faces import FaceSet, read_faces
 from mien.training.loop import metrics
-from mien.training.loop.run_folder import load_best
+from mien.training.loop.run_folder import load_best, read_facts
 from mien.training.loop.supervised import predict
 from mien.training.wording import interval, percent
 
@@ -55,17 +55,25 @@ def compare(before: Array, after: Array, labels: Array) -> list[Gain]:
     return [Gain(*row) for row in zip(names, *sides, gains, strict=True)]
 
 
-def predict_classes(folder: Path, crops: Array, *, prior: Prior) -> tuple[str, Array]:
-    """Display name, and predicted classes (N,) of (N, 112, 112, 3) crops, of an artifact's fp32 graph or a run.
+@dataclass(frozen=True, slots=True, eq=False)
+class Predicted:
+    """Display name, predicted classes (N,), and a warning if the faces changed since the training."""
 
-    Raises: ArtifactError, RunError, CheckpointError.
-    """
+    name: str
+    classes: Array
+    warning: str
+
+
+def predict_classes(folder: Path, faces: FaceSet, *, prior: Prior) -> Predicted:
+    """Predictions of an artifact's fp32 graph or of a run. Raises: ArtifactError, RunError, CheckpointError."""
     if not (folder / MANIFEST_NAME).exists():
         network, state = load_best(folder)
-        return f"run {folder.name}", predict(network, crops)[state["head"]].argmax(axis=1)
+        classes = predict(network, faces.crops)[state["head"]].argmax(axis=1)
+        return Predicted(f"run {folder.name}", classes, faces.changed_since(read_facts(folder)["data"]))
     manifest = load_artifact(folder)
-    logits = run_graph(open_graph(folder / manifest.graph("fp32").file), crops)
-    return f"{manifest.name}, {prior}", manifest.probabilities(logits, prior).argmax(axis=1)
+    logits = run_graph(open_graph(folder / manifest.graph("fp32").file), faces.crops)
+    classes = manifest.probabilities(logits, prior).argmax(axis=1)
+    return Predicted(f"{manifest.name}, {prior}", classes, faces.changed_since(manifest.data_index_sha256))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -74,18 +82,20 @@ def main(arguments: list[str] | None = None) -> int:
     kind, root = chosen.data
     try:
         faces = read_faces(kind, root, chosen.split, dict(chosen.option))
-        sides = [
-            predict_classes(artifact_dir(model), faces.crops, prior=chosen.prior)
-            for model in (chosen.before, chosen.after)
-        ]
+        before, after = (
+            predict_classes(artifact_dir(model), faces, prior=chosen.prior) for model in (chosen.before, chosen.after)
+        )
     except MienError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    (before_name, before), (after_name, after) = sides
-    print(f"before: {before_name}\nafter: {after_name}")
+    print(f"before: {before.name}\nafter: {after.name}")
     table = Table("metric", "before", "after", "gain (95 % interval)", title=faces.title)
-    for row in compare(before, after, faces.labels):
+    for row in compare(before.classes, after.classes, faces.labels):
         table.add_row(row.name, percent(row.before, 2), percent(row.after, 2), interval(row.gain, sign="+"))
     Console().print(table)
-    print(f"McNemar's test: p = {metrics.mcnemar_p(before == faces.labels, after == faces.labels):.2g}")
+    right = before.classes == faces.labels, after.classes == faces.labels
+    print(f"McNemar's test: p = {metrics.mcnemar_p(*right):.2g}")
+    for side in (before, after):
+        if side.warning:
+            print(f"warning: {side.name}: {side.warning}", file=sys.stderr)
     return 0

@@ -158,15 +158,14 @@ def load_split(kind: str, root: Path, split: str, options: Mapping[str, Any]) ->
     return replace(faces, clean=np.array([key in kept for key in faces.keys]))
 
 
-def evaluate(
-    folder: Path, kind: str, root: Path, split: str, options: dict[str, Any]
-) -> tuple[Manifest, list[Evaluation]]:
+def evaluate(folder: Path, faces: FaceSet) -> tuple[Manifest, list[Evaluation]]:
     """Verify an artifact and evaluate its fp32 graph on one split. Raises: ArtifactError, DatasetError."""
     manifest = load_artifact(folder)
-    faces = load_split(kind, root, split, options)
     classes = int(faces.labels.max()) + 1 if faces.votes is None else faces.votes.shape[1]
     if classes > len(manifest.labels):
-        raise DatasetError(f"{kind}: {split} has contempt, artifact {manifest.name} does not. Leave out classes=8.")
+        raise DatasetError(
+            f"{faces.kind}: {faces.split} has contempt, artifact {manifest.name} does not. Leave out classes=8."
+        )
     return manifest, score_logits(
         run_graph(open_graph(folder / manifest.graph("fp32").file), faces.crops), manifest, faces
     )
@@ -196,12 +195,13 @@ def main(arguments: list[str] | None = None) -> int:
         PARSERS["evaluate"]().error("--faces and --plot are options of --corruptions")
     try:
         folder = artifact_dir(chosen.artifact)
-        manifest, evaluations = evaluate(folder, kind, root, chosen.split, dict(chosen.option))
+        faces = load_split(kind, root, chosen.split, dict(chosen.option))
+        manifest, evaluations = evaluate(folder, faces)
+        warning = faces.changed_since(manifest.data_index_sha256)
         title = f"{manifest.name} on {kind} {chosen.split}"
         print_evaluations(evaluations, title=title)
         rows: list[robustness.Row] = []
         if chosen.corruptions:
-            faces = read_faces(kind, root, chosen.split, dict(chosen.option))
             if chosen.faces is not None and chosen.faces < len(faces):
                 faces = faces.part(np.sort(np.random.default_rng(0).choice(len(faces), chosen.faces, replace=False)))
             session = open_graph(folder / manifest.graph("fp32").file)
@@ -216,7 +216,10 @@ def main(arguments: list[str] | None = None) -> int:
             scored = [evaluation.model_dump(mode="json") for evaluation in evaluations]
             results = {"artifact": manifest.name, "labels": manifest.labels, "evaluations": scored}
             results |= {"corruptions": [asdict(row) for row in rows]} if rows else {}
+            results |= {"warning": warning} if warning else {}
             write_atomic(chosen.json, json.dumps(results, indent=2) + "\n")
+        if warning:
+            print(f"warning: {manifest.name}: {warning}", file=sys.stderr)
     except (MienError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

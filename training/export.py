@@ -28,7 +28,7 @@ from rich.logging import RichHandler
 from mien.data.atomic import write_atomic
 from mien.data.contract import Array, contract_id
 from mien.data.errors import MienError
-from mien.data.readers.base import index_sha256, open_reader, readers
+from mien.data.readers.base import readers
 from mien.models.manifest import (
     ARTIFACTS_DIR,
     MANIFEST_NAME,
@@ -182,13 +182,10 @@ def _read_unchanged(source: DataSource, trained_with: Mapping[str, str]) -> Face
         raise ExportError(
             f"{source.kind} {source.split}: the run is a fold of a cross-validation. Release the recipe itself."
         )
-    reader = open_reader(source.kind, source.resolved_root(), **source.options)
-    if index_sha256(reader, source.split) not in trained_with.values():
-        raise ExportError(
-            f"{source.kind} {source.split} in {source.resolved_root()} changed since the training, so it may contain "
-            "faces of the training. Restore the data, or train again."
-        )
-    return _read(source)
+    faces = _read(source)
+    if problem := faces.changed_since(trained_with):
+        raise ExportError(f"{source.resolved_root()}: {problem} Restore the data, or train again.")
+    return faces
 
 
 def _other_splits(also: tuple[str, ...]) -> list[FaceSet]:

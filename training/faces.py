@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from mien.data.contract import Array
-from mien.data.readers.base import open_reader
+from mien.data.readers.base import index_sha256, open_reader
 
 TEST: Final = "test"
 
@@ -22,6 +22,7 @@ class FaceSet:
         labels: (N,) class indices.
         votes: (N, K) vote shares, or None if the set has none.
         attributes: further annotations of each face, such as gender or age_band.
+        index_sha256: hash of the data, see `index_sha256`.
         clean: (N,) bool, whether a face resembles no train face; None if unknown.
     """
 
@@ -32,6 +33,7 @@ class FaceSet:
     votes: Array | None
     keys: tuple[str, ...]
     attributes: tuple[Mapping[str, str], ...]
+    index_sha256: str
     clean: Array | None = None
 
     def __len__(self) -> int:
@@ -47,6 +49,17 @@ class FaceSet:
             keys=tuple(self.keys[index] for index in chosen),
             attributes=tuple(self.attributes[index] for index in chosen),
             clean=None if self.clean is None else self.clean[chosen],
+        )
+
+    def changed_since(self, trained_with: Mapping[str, str]) -> str:
+        """Warning if a training with these index hashes by kind/split used other data as this split, or ""."""
+        name = f"{self.kind}/{self.split}"
+        used = any(known.split(" ")[0] == name for known in trained_with)
+        if not used or self.index_sha256 in trained_with.values():
+            return ""
+        return (
+            f"{self.kind} {self.split} changed since the training, or has other options, so it may contain faces of "
+            "the training."
         )
 
     @property
@@ -68,4 +81,5 @@ def read_faces(kind: str, root: Path, split: str, options: Mapping[str, Any]) ->
         votes=None if any(share is None for share in shares) else np.array(shares, dtype=np.float64),
         keys=tuple(sample.key for sample in samples),
         attributes=tuple(sample.attributes for sample in samples),
+        index_sha256=index_sha256(reader, split),
     )

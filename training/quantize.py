@@ -154,8 +154,13 @@ def median_ms(sessions: list[onnxruntime.InferenceSession], crops: Array, *, rou
 
 
 def compare(manifest: Manifest, fp32: Path, int8: Path, kind: str, root: Path, *, rounds: int) -> Comparison:
-    """Evaluate both graphs on validation, and measure their speed on two threads. Raises: DatasetError."""
+    """Evaluate both graphs on validation, and measure their speed on two threads.
+
+    Raises: DatasetError; QuantizationError, if the validation split changed since the training.
+    """
     faces = load_split(kind, root, "valid", options_of(manifest, kind, "valid"))
+    if problem := faces.changed_since(manifest.data_index_sha256):
+        raise QuantizationError(f"{root}: {problem} Restore the data.")
     sessions = [open_graph(path, threads=THREADS, spinning=False) for path in (fp32, int8)]
     logits = [run_graph(session, faces.crops) for session in sessions]
     evaluations = [score_logits(logits_of_graph, manifest, faces) for logits_of_graph in logits]

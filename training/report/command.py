@@ -171,6 +171,9 @@ def main(arguments: list[str] | None = None) -> int:
             out = chosen.out or Path("report.html")
             write_atomic(out, page(results, faces, show_faces=not chosen.without_faces))
             print(f"wrote {out}", file=sys.stderr)
+        for result in results:
+            for warning in result.warnings:
+                print(f"warning: {result.name}: {warning}", file=sys.stderr)
     except (MienError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

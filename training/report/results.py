@@ -38,6 +38,7 @@ class RunResult:
         ece_raw: calibration error of `raw`.
         evaluation: metrics of `probabilities`.
         fitted_on: description of the data that temperature and threshold were fitted on.
+        warnings: about faces that changed since the training.
     """
 
     name: str
@@ -54,6 +55,7 @@ class RunResult:
     ece_raw: Interval
     evaluation: Evaluation
     fitted_on: str
+    warnings: tuple[str, ...]
 
     @property
     def predicted(self) -> Array:
@@ -79,6 +81,7 @@ def measure(folder: Path, name: str, faces: FaceSet, *, fitting: FaceSet | None)
     """
     recipe = read_run(folder)
     network, state = load_best(folder)
+    facts = read_facts(folder)
     head: Head = state["head"]
     logits = predict(network, faces.crops)[head]
     raw = softmax(logits)
@@ -96,7 +99,7 @@ def measure(folder: Path, name: str, faces: FaceSet, *, fitting: FaceSet | None)
     return RunResult(
         name=name,
         recipe=recipe,
-        facts=read_facts(folder),
+        facts=facts,
         history=read_history(folder, batch_size=recipe.batch_size),
         parameters=parameters(network),
         best_epoch=state["epoch"] + 1,
@@ -108,6 +111,9 @@ def measure(folder: Path, name: str, faces: FaceSet, *, fitting: FaceSet | None)
         ece_raw=metrics.bootstrap(lambda i: metrics.ece(raw[i], faces.labels[i]), len(faces)),
         evaluation=score(probabilities, faces.labels, votes=faces.votes, data=faces.kind, split=faces.split),
         fitted_on=fitted_on,
+        warnings=tuple(
+            warning for used in (faces, fitting) if used is not None and (warning := used.changed_since(facts["data"]))
+        ),
     )
 
 

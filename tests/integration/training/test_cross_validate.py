@@ -84,9 +84,9 @@ def test_both_sides_are_named_and_an_artifact_is_compared_with_its_prior(
     shown = " ".join(capsys.readouterr().out.split())
     assert "run own" in shown
     assert "natural" in shown
-    crops = read_faces("folders", root, "valid", {}).crops
-    natural, balanced = (predict_classes(Path(artifact), crops, prior=prior) for prior in PRIORS)
+    faces = read_faces("folders", root, "valid", {})
+    natural, balanced = (predict_classes(Path(artifact), faces, prior=prior).classes for prior in PRIORS)
     manifest = load_artifact(Path(artifact))
-    logits = run_graph(open_graph(Path(artifact) / manifest.graph("fp32").file), crops)
-    assert natural[1].tolist() == logits.argmax(axis=1).tolist()
-    assert balanced[1].tolist() == manifest.probabilities(logits, "balanced").argmax(axis=1).tolist()
+    logits = run_graph(open_graph(Path(artifact) / manifest.graph("fp32").file), faces.crops)
+    assert natural.tolist() == logits.argmax(axis=1).tolist()
+    assert balanced.tolist() == manifest.probabilities(logits, "balanced").argmax(axis=1).tolist()

@@ -23,7 +23,7 @@ from mien.models.manifest import artifact_dir, load_artifact
 from mien.training.compare import main as compare
 from mien.training.config import DistillationConfig, RecipeError
 from mien.training.distillation.teachers import Teachers
-from mien.training.evaluate import evaluate
+from mien.training.evaluate import evaluate, load_split
 from mien.training.export import export
 from mien.training.release.graphs import ExportError
 from mien.training.report.command import main as report
@@ -47,7 +47,7 @@ def test_the_artifact_names_eight_labels_and_is_evaluated_and_compared_on_them(
     assert manifest.labels == EIGHT_LABELS
     assert manifest.output.shape == (-1, 8)
     assert len(manifest.prior_correction) == 8
-    scored = evaluate(eight.artifact, "folders", eight.root, "valid", EIGHT_OPTIONS)[1][0]
+    scored = evaluate(eight.artifact, load_split("folders", eight.root, "valid", EIGHT_OPTIONS))[1][0]
     assert "contempt" in scored.recall
     assert np.array(scored.confusion).shape == (8, 8)
     card = (eight.artifact / "card.md").read_text(encoding="utf-8")
@@ -72,11 +72,11 @@ def test_networks_with_different_classes_are_not_averaged(eight: Eight, trained:
 
 def test_eight_classes_are_evaluated_on_votes_for_seven(eight: Eight, tmp_path: Path) -> None:
     ferplus = make_ferplus(tmp_path / "ferplus")
-    scored = evaluate(eight.artifact, "ferplus", ferplus, "valid", {})[1][0]
+    scored = evaluate(eight.artifact, load_split("ferplus", ferplus, "valid", {}))[1][0]
     assert scored.kl_to_votes is not None
     assert scored.kl_to_votes.value > 0
     with pytest.raises(DatasetError, match="Leave out classes=8"):
-        evaluate(artifact_dir(None), "ferplus", ferplus, "valid", {"classes": 8})
+        evaluate(artifact_dir(None), load_split("ferplus", ferplus, "valid", {"classes": 8}))
 
 
 def test_check_and_report_have_a_row_for_contempt(eight: Eight, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from mien.data.readers.folders import Folders
 from mien.models.manifest import ArtifactError, artifact_dir, load_artifact, sha256_of, split_terms, write_manifest
 from mien.models.network import select_head
 from mien.models.rollout import recorded_attention, rollout
-from mien.training import evaluate, export
+from mien.training import compare, evaluate, export
 from mien.training.config import DataSource
 from mien.training.faces import read_faces
 from mien.training.loop.batches import load_faces
@@ -26,6 +26,7 @@ from mien.training.loop.throughput import TrainingDiverged
 from mien.training.release import graphs
 from mien.training.release.description import finish
 from mien.training.release.weights import load_network
+from mien.training.report import command as report
 from mien.training.train import train
 from tests.integration.training.conftest import Trained
 from tests.support_training import drawn_faces, small_recipe
@@ -192,14 +193,35 @@ def test_an_invalid_name_or_split_is_found_before_the_export(
 def test_a_run_is_not_released_with_metrics_of_other_faces(
     released: tuple[Path, Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root, run = tmp_path / "folders", tmp_path / "run"
-    shutil.copytree(released[0], root)
+    root, run = _with_another_validation_face(released[0], tmp_path / "folders"), tmp_path / "run"
     shutil.copytree(released[1], run)
     (run / "recipe.yaml").write_text((run / "recipe.yaml").read_text().replace(str(released[0]), str(root)))
     monkeypatch.setattr(export, "_write_and_check", pytest.fail)
-    next((root / "train").rglob("*.png")).replace(root / "valid" / "fear" / "moved.png")
-    with pytest.raises(graphs.ExportError, match=r"folders valid in .* changed since the training"):
+    with pytest.raises(graphs.ExportError, match=r"folders valid changed since the training"):
         export.export([run], "drawn", artifacts_dir=tmp_path / "artifacts")
+
+
+def test_results_on_data_that_changed_since_the_training_have_a_warning(
+    released: tuple[Path, Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    faces, run, artifact = released
+    page, figures = tmp_path / "report.html", tmp_path / "figures.json"
+    changed = _with_another_validation_face(faces, tmp_path / "folders")
+    for root, warnings in ((changed, 4), (faces, 0)):
+        data = ["--data", f"folders={root}"]
+        assert evaluate.main(["--artifact", str(artifact), *data, "--json", str(figures)]) == 0
+        assert compare.main([str(artifact), str(run), *data]) == 0
+        assert report.main([str(run), *data, "--out", str(page)]) == 0
+        assert capsys.readouterr().err.count("folders valid changed since the training") == warnings
+        for written in (page, figures):
+            assert ("folders valid changed since" in written.read_text(encoding="utf-8")) == bool(warnings)
+
+
+def _with_another_validation_face(faces: Path, root: Path) -> Path:
+    """A copy of class folders, with one face moved from train to valid."""
+    shutil.copytree(faces, root)
+    next((root / "train").rglob("*.png")).replace(root / "valid" / "fear" / "moved.png")
+    return root
 
 
 def test_the_first_of_several_networks_determines_the_validation_split(

@@ -25,8 +25,8 @@ def test_the_release_can_be_fine_tuned_on_new_faces(tmp_path: Path) -> None:
 
     faces = read_faces("folders", root, "valid", {"valid_share": 0.2})
     assert len(faces) == 21
-    before, after = (predict_classes(folder, faces.crops, prior="natural")[1] for folder in (released, run))
-    assert compare(before, after, faces.labels)[0].gain.value > 0.1
+    before, after = (predict_classes(folder, faces, prior="natural") for folder in (released, run))
+    assert compare(before.classes, after.classes, faces.labels)[0].gain.value > 0.1
 
 
 def test_class_folders_with_contempt_are_tuned_without_a_teacher() -> None:
