@@ -11,11 +11,17 @@ import os
 import tarfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
 from PIL import Image
 
+from mien.app.labeling.options import LabelOptions
+from mien.app.labeling.progress import Reporter
+from mien.app.labeling.run import label
+from mien.app.labeling.summary import Outcome
+from mien.app.settings import Settings
 from mien.data.contract import Array
 from tests.support import encoded, gradient_image, sample_photo
 
@@ -50,6 +56,12 @@ def write_photos(folder: Path, *names: str, count: int = 0, first: int = 0) -> P
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(encoded(face_photo(variant=number), "JPEG"))
     return folder
+
+
+def label_folder(photos: Path, out: Path, settings: Settings, *outputs: str, **options: Any) -> Outcome:
+    """Label a folder on one thread, in this process and without messages."""
+    chosen = LabelOptions(inputs=[str(photos)], out=out, outputs=list(outputs), workers=1, **options)
+    return label(chosen, settings, Reporter())
 
 
 def rows_of(out: Path, table: str = "labels.csv") -> list[dict[str, str]]:

@@ -8,11 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mien.app.labeling.options import LabelOptions
-from mien.app.labeling.progress import Reporter
-from mien.app.labeling.run import label
 from mien.app.settings import Settings
-from tests.albums import face_photo, rows_of, write_photos
+from tests.albums import face_photo, label_folder, rows_of, write_photos
 from tests.support import encoded
 
 NAMES = (
@@ -38,7 +35,7 @@ def written(artifact: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (photos / "two.dots.png").write_bytes(encoded(face_photo(), "PNG"))
     outputs = ("csv", "files", "jsonl", "parquet", "coco", "label-studio", "fiftyone", "classes")
     settings = Settings(model=artifact, detector="builtin", device="cpu")
-    label(LabelOptions(inputs=[str(photos)], out=base / "out", outputs=list(outputs), workers=1), settings, Reporter())
+    label_folder(photos, base / "out", settings, *outputs)
     return base / "out"
 
 

@@ -11,12 +11,9 @@ import pytest
 
 from mien.app.inference import pipeline
 from mien.app.inference.detect import Box, Face
-from mien.app.labeling import run
-from mien.app.labeling.options import LabelOptions
-from mien.app.labeling.progress import Reporter
 from mien.app.settings import Settings
 from mien.data.contract import Array
-from tests.albums import face_photo, rows_of
+from tests.albums import face_photo, label_folder, rows_of
 from tests.support import ROOT, encoded
 
 TABLES = ("csv", "files", "jsonl", "parquet", "coco", "label-studio", "report")
@@ -144,9 +141,7 @@ def test_an_image_on_which_a_stage_fails_is_a_row_and_the_others_are_labeled(
         pixels = np.full((112, 112, 3), 255, np.uint8) if number == 2 else face_photo(variant=number)
         (photos / f"{number}.png").write_bytes(encoded(pixels))
     monkeypatch.setattr(pipeline, "create_detector", lambda _settings: Poisoned())
-    outcome = run.label(
-        LabelOptions(inputs=[str(photos)], out=tmp_path / "out", outputs=["csv"]), Settings(model=artifact), Reporter()
-    )
+    outcome = label_folder(photos, tmp_path / "out", Settings(model=artifact), "csv")
     assert outcome.statuses == {"ok": 3, "error": 1}
     (bad,) = (row for row in rows_of(tmp_path / "out") if row["status"] == "error")
     assert (bad["file"], bad["reason"]) == ("2.png", "failed")

@@ -1,6 +1,5 @@
 """Eight classes: contempt in training, export, evaluation, report, service and labeling."""
 
-import csv
 import json
 import re
 from pathlib import Path
@@ -11,9 +10,6 @@ from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
 from mien.app.cli.program import app as mien_app
-from mien.app.labeling.options import LabelOptions
-from mien.app.labeling.progress import Reporter
-from mien.app.labeling.run import label
 from mien.app.main import create_app
 from mien.app.settings import Settings
 from mien.data.command import app as data_app
@@ -28,7 +24,7 @@ from mien.training.export import export
 from mien.training.release.graphs import ExportError
 from mien.training.report.command import main as report
 from mien.training.train import train
-from tests.albums import face_photo
+from tests.albums import face_photo, label_folder, rows_of, write_photos
 from tests.data_sets import make_ferplus
 from tests.integration.training.conftest import EIGHT_OPTIONS, Eight, Trained
 from tests.support import encoded
@@ -104,14 +100,9 @@ def test_doctor_passes_for_eight_classes(eight: Eight) -> None:
 
 
 def test_labeling_writes_the_eighth_probability_and_category(settings: Settings, tmp_path: Path) -> None:
-    (tmp_path / "photos").mkdir()
-    (tmp_path / "photos" / "0.jpg").write_bytes(encoded(face_photo(), "JPEG"))
-    request = LabelOptions(
-        inputs=[str(tmp_path / "photos")], out=tmp_path / "out", outputs=["csv", "coco", "report"], workers=1
-    )
-    label(request, settings, Reporter())
-    with (tmp_path / "out" / "labels.csv").open(encoding="utf-8", newline="") as file:
-        (row,) = csv.DictReader(file)
+    photos = write_photos(tmp_path / "photos", count=1)
+    label_folder(photos, tmp_path / "out", settings, "csv", "coco", "report")
+    (row,) = rows_of(tmp_path / "out")
     assert sum(float(row[f"p_{name}"]) for name in EIGHT_LABELS) == pytest.approx(1, abs=1e-4)
     coco = json.loads((tmp_path / "out" / "coco.json").read_text(encoding="utf-8"))
     assert [category["name"] for category in coco["categories"]] == list(EIGHT_LABELS)

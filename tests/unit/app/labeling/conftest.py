@@ -6,12 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from mien.app.labeling.options import LabelOptions
-from mien.app.labeling.progress import Reporter
-from mien.app.labeling.run import label
 from mien.app.labeling.summary import Outcome
 from mien.app.settings import Settings
-from tests.albums import write_photos, write_video
+from tests.albums import label_folder, write_photos, write_video
 from tests.support import encoded, gradient_image
 
 ALL = (
@@ -39,10 +36,7 @@ def finished(artifact: Path, tmp_path_factory: pytest.TempPathFactory) -> Labele
     (photos / "notes.txt").write_text("words")
     write_video(photos / "clip.avi", frames=2)
     settings = Settings(model=artifact, detector="builtin", device="cpu")
-    outcome = label(
-        LabelOptions(inputs=[str(photos)], out=base / "out", outputs=list(ALL), workers=1), settings, Reporter()
-    )
-    return Labeled(photos, base / "out", settings, outcome)
+    return Labeled(photos, base / "out", settings, label_folder(photos, base / "out", settings, *ALL))
 
 
 @pytest.fixture

@@ -6,11 +6,8 @@ import pytest
 
 from mien.app.inference import classifier as classifiers
 from mien.app.labeling.facts import OtherRun
-from mien.app.labeling.options import LabelOptions
-from mien.app.labeling.progress import Reporter
-from mien.app.labeling.run import label
 from mien.app.settings import Settings
-from tests.albums import rows_of, write_photos
+from tests.albums import label_folder, rows_of, write_photos
 from tests.support import tiny_artifact
 
 
@@ -27,13 +24,8 @@ def photos(tmp_path: Path) -> Path:
 
 def run(photos: Path, settings: Settings, *, new_run: bool = False, limit: int | None = None) -> str:
     """Label the remaining inputs; returns the precision of all rows."""
-    out = photos.parent / "out"
-    label(
-        LabelOptions(inputs=[str(photos)], out=out, outputs=["csv"], workers=1, limit=limit, new_run=new_run),
-        settings,
-        Reporter(),
-    )
-    (precision,) = {row["precision"] for row in rows_of(out)}
+    label_folder(photos, photos.parent / "out", settings, "csv", limit=limit, new_run=new_run)
+    (precision,) = {row["precision"] for row in rows_of(photos.parent / "out")}
     return precision
 
 

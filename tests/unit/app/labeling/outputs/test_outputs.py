@@ -14,16 +14,15 @@ from PIL import Image
 from pyarrow import parquet
 from rich.console import Console
 
-from mien.app.labeling import run, timeline
+from mien.app.labeling import timeline
 from mien.app.labeling.columns import FACE_COLUMNS, FILE_COLUMNS
 from mien.app.labeling.files import LabelingError
-from mien.app.labeling.options import DEFAULT_OUTPUTS, LabelOptions
+from mien.app.labeling.options import DEFAULT_OUTPUTS
 from mien.app.labeling.outputs import check_outputs, load_output, output_names
-from mien.app.labeling.progress import Reporter
 from mien.app.labeling.summary import print_summary
 from mien.data.contract import LABELS, LANDMARKS, align, decode
 from mien.data.readers.folders import Folders
-from tests.albums import rows_of, write_photos
+from tests.albums import label_folder, rows_of, write_photos
 from tests.unit.app.labeling.conftest import ALL, Labeled
 
 GUIDE = Path(__file__).resolve().parents[5] / "docs" / "labeling.md"
@@ -208,8 +207,7 @@ def test_every_column_is_in_the_guide_with_its_unit() -> None:
 def test_formulas_are_marked_as_text_on_request(finished: Labeled, tmp_path: Path, safe: bool) -> None:
     names = ["=1+1.jpg", "+a.jpg", "-b.jpg", "@c.jpg", "d.jpg"]
     photos = write_photos(tmp_path / "photos", *names)
-    options = LabelOptions(inputs=[str(photos)], out=tmp_path / "out", outputs=["csv"], spreadsheet_safe=safe)
-    run.label(options, finished.settings, Reporter())
+    label_folder(photos, tmp_path / "out", finished.settings, "csv", spreadsheet_safe=safe)
     mark = "'" if safe else ""
     assert {row["file"] for row in rows_of(tmp_path / "out")} == {f"{mark}{name}" for name in names[:4]} | {"d.jpg"}
 

@@ -19,18 +19,15 @@ from fastapi.testclient import TestClient
 from mien.app.inference.detect import Box
 from mien.app.labeling.files import CORRECTIONS, PEOPLE, ForeignFile, LabelingError, OutputRefused
 from mien.app.labeling.journal import Journal
-from mien.app.labeling.options import LabelOptions
-from mien.app.labeling.progress import Reporter
 from mien.app.labeling.review import class_folders, decisions_file
 from mien.app.labeling.review.agreement import draw_sample, measure
 from mien.app.labeling.review.corrections import Correction, Corrections
 from mien.app.labeling.review.export import write_export
 from mien.app.labeling.review.server import create_review_app
-from mien.app.labeling.run import label
 from mien.app.labeling.view import View
 from mien.data.contract import decode
 from mien.data.readers.folders import Folders
-from tests.albums import rows_of
+from tests.albums import label_folder, rows_of
 from tests.unit.app.labeling.conftest import Labeled
 
 
@@ -235,8 +232,7 @@ def test_a_correction_follows_the_bytes_of_a_renamed_photo(page: TestClient, own
     photos = tmp_path / "photos"
     shutil.copytree(own.photos, photos)
     (photos / "0.jpg").rename(photos / "renamed.jpg")
-    options = LabelOptions(inputs=[str(photos)], out=own.out, outputs=["csv"], workers=1)
-    label(options, own.settings, Reporter())
+    label_folder(photos, own.out, own.settings, "csv")
     assert {face["file"] for face in faces_of(page, state="reviewed")} == {"renamed.jpg"}, (
         "the open page shows the rerun"
     )
@@ -269,12 +265,11 @@ def test_a_missing_photo_is_listed_and_the_others_are_exported(page: TestClient,
 
 def test_a_photo_that_took_the_name_of_another_is_not_exported(page: TestClient, own: Labeled, tmp_path: Path) -> None:
     photos = shutil.copytree(own.photos, tmp_path / "photos")
-    options = LabelOptions(inputs=[str(photos)], out=tmp_path / "own", outputs=["csv"], workers=1)
-    label(options, own.settings, Reporter())
+    label_folder(photos, tmp_path / "own", own.settings, "csv")
     (photos / "1.jpg").replace(photos / "0.jpg")  # of the same size
     clip = (photos / "clip.avi").read_bytes()
     (photos / "clip.avi").write_bytes(clip[:-1] + bytes([clip[-1] ^ 1]))
-    said = write_export(options.out, tmp_path / "faces", everything=True)
+    said = write_export(tmp_path / "own", tmp_path / "faces", everything=True)
     assert "0.jpg is not the image that was labeled" in said
     assert "1.jpg can no longer be read" in said
     assert "clip.avi is not the image that was labeled" in said
@@ -425,7 +420,7 @@ def test_copies_of_a_photo_are_one_face_of_a_sample(own: Labeled, tmp_path: Path
     photos = shutil.copytree(own.photos, tmp_path / "photos")
     for number in range(5):
         shutil.copy(photos / "0.jpg", photos / f"copy{number}.jpg")
-    label(LabelOptions(inputs=[str(photos)], out=own.out, outputs=["csv"], workers=1), own.settings, Reporter())
+    label_folder(photos, own.out, own.settings, "csv")
     with pytest.raises(LabelingError, match="has 7 different faces"):
         draw_sample(own.out, 8)
     drawn = draw_sample(own.out, 7)
