@@ -11,6 +11,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import filelock
+
+from mien.app.labeling.files import STATE_DIR
+
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
@@ -32,11 +36,13 @@ def _is_whole(line: bytes) -> bool:
 
 def append_line(path: Path, record: "DataclassInstance") -> None:
     """Append a record and sync it to disk."""
-    path.parent.mkdir(exist_ok=True)
-    with path.open("a+b") as file:
+    state = path.parent / STATE_DIR
+    state.mkdir(parents=True, exist_ok=True)
+    # without the lock, a line that another writer has written half would be taken for a truncated one
+    with filelock.FileLock(state / f"{path.name}.lock"), path.open("a+b") as file:
         if file.tell():
             file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":  # one byte: another process may append meanwhile
+            if file.read(1) != b"\n":
                 lines = path.read_bytes()
                 last = lines.rpartition(b"\n")[2]
                 if _is_whole(last):

@@ -318,7 +318,8 @@ def test_decisions_of_two_requests_at_once_are_all_read(
 
 def test_no_decision_of_several_writers_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)  # more appends at once
-    made = [Correction(f"{number}.jpg", -1, 0, "", "anger", "fear") for number in range(2_000)]
+    name = "long" * 1_000  # a line that a reader can see half written
+    made = [Correction(f"{name}{number}.jpg", -1, 0, "", "anger", "fear") for number in range(2_000)]
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda correction: decisions_file.append_line(tmp_path / CORRECTIONS, correction), made))
     assert len(list(decisions_file.read_lines(tmp_path / CORRECTIONS))) == 2_000
