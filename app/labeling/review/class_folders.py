@@ -90,7 +90,7 @@ def _check(target: Path) -> None:
         raise ForeignFile(f"{target} is a file. Choose a new or empty folder.")
     listed = {MANIFEST}
     if (target / MANIFEST).exists():
-        with (target / MANIFEST).open(encoding="utf-8", newline="") as file:
+        with (target / MANIFEST).open(encoding="utf-8", errors="replace", newline="") as file:
             rows = csv.DictReader(file)
             if tuple(rows.fieldnames or ()) in (MANIFEST_COLUMNS, _EARLIER_COLUMNS):
                 listed |= {row["image"] for row in rows}
@@ -100,4 +100,7 @@ def _check(target: Path) -> None:
         for name in (*names, *(name for name in folders if os.path.islink(os.path.join(folder, name)))):
             path = Path(folder, name)
             if path.relative_to(target).as_posix() not in listed:
-                raise ForeignFile(f"{path} was not written by an export. Move it, or choose a new or empty folder.")
+                raise ForeignFile(
+                    f"{path} is not listed in {target / MANIFEST}. If it is yours, move it. If the manifest was "
+                    f"changed or removed, delete {target}: it is written again."
+                )

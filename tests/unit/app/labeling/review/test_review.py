@@ -144,6 +144,19 @@ def test_reviewed_faces_become_class_folders_that_training_reads(
     assert len(Folders(target).samples("train")) == 6
 
 
+@pytest.mark.parametrize("damage", [b"", b"\xff\xfe", b"image,label,predicted,reviewed,file,frame,face,person,name\n"])
+def test_without_its_manifest_an_export_is_kept_and_the_error_says_how_to_write_it_again(
+    page: TestClient, own: Labeled, tmp_path: Path, damage: bytes
+) -> None:
+    decide(page, "0.jpg", "anger")
+    target = tmp_path / "faces"
+    write_export(own.out, target, everything=False)
+    (target / "manifest.csv").write_bytes(damage)
+    with pytest.raises(ForeignFile, match=f"delete {target}"):
+        write_export(own.out, target, everything=False)
+    assert (target / "train" / "anger" / "0.jpg.face0.png").exists()
+
+
 def test_an_export_replaces_neither_a_file_nor_a_link_nor_the_current_folder(
     page: TestClient, own: Labeled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
