@@ -73,7 +73,7 @@ class _Export:
         self.unmatched: list[Correction] = []
 
     def crops(self) -> Iterator[Crop]:
-        matched = set()
+        matched, exported = set(), set[tuple[str | None, int]]()
         people, video = People(self._view.out), ""
         with closing(SourceReader()) as reader:
             for image in self._view.images():
@@ -82,8 +82,12 @@ class _Export:
                     video = image.input.name
                     self._persons = _persons(self._view, people, video)
                 matched |= {id(correction) for correction in corrections.values()}
+                content = image.sha256, image.input.frame
+                if content in exported:  # a copy of a photo, which would be in two splits
+                    continue
                 try:
                     yield from self._image(image, corrections, reader)
+                    exported.add(content)
                 except LabelingError as error:
                     self.unreadable.append(str(error))
         self.unmatched = [correction for correction in self._corrections if id(correction) not in matched]

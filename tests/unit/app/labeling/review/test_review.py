@@ -430,7 +430,7 @@ def test_reviewers_label_the_same_faces_unseen_and_their_agreement_is_measured(
         create_review_app(own.out, 5, "../anna")
 
 
-def test_copies_of_a_photo_are_one_face_of_a_sample(own: Labeled, tmp_path: Path) -> None:
+def test_copies_of_a_photo_are_one_face_of_a_sample_and_of_an_export(own: Labeled, tmp_path: Path) -> None:
     photos = shutil.copytree(own.photos, tmp_path / "photos")
     for number in range(5):
         shutil.copy(photos / "0.jpg", photos / f"copy{number}.jpg")
@@ -439,6 +439,8 @@ def test_copies_of_a_photo_are_one_face_of_a_sample(own: Labeled, tmp_path: Path
         draw_sample(own.out, 8)
     drawn = draw_sample(own.out, 7)
     assert len({(face.file_sha256, face.frame) for face in drawn}) == 7
+    write_export(own.out, tmp_path / "faces", everything=True)
+    assert len(Folders(tmp_path / "faces").samples("train")) == 7
 
 
 def test_agreement_with_the_model_is_that_of_the_last_run(own: Labeled, open_page: Callable[..., TestClient]) -> None:
