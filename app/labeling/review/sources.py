@@ -1,7 +1,9 @@
 """Pixels of labeled images, read from their sources."""
 
 import hashlib
+import os
 from contextlib import ExitStack
+from functools import lru_cache
 from io import BytesIO
 
 import cv2
@@ -14,6 +16,7 @@ from mien.app.labeling.options import MAX_BYTES, MAX_PIXELS
 from mien.app.labeling.raw import decode_image
 from mien.app.labeling.reading import file_sha256, local_file, read_file
 from mien.app.labeling.records import Input, Result
+from mien.app.labeling.store import is_url
 from mien.data.contract import Array, DecodeError
 
 
@@ -46,7 +49,7 @@ class SourceReader:
             return self._frame(item), self._sha256
         if item.kind == "pages":
             if self._path != item.path:
-                self._path, self._video, self._sha256 = item.path, None, file_sha256(item.path)
+                self._path, self._video, self._sha256 = item.path, None, _sha256(item.path)
             return read_page(item.path, item.frame, MAX_PIXELS), self._sha256
         payload = read_file(item.path, MAX_BYTES) if item.kind == "file" else read_member(item)
         sha256 = hashlib.sha256(payload).hexdigest()
@@ -59,7 +62,7 @@ class SourceReader:
             self.close()
             self._path, self._next_frame = item.path, 0
             path = self._opened.enter_context(local_file(item.path))
-            self._sha256, self._video = file_sha256(path), open_video(path)
+            self._sha256, self._video = _sha256(path), open_video(path)
             self._opened.callback(self._video.release)
         while self._next_frame <= item.frame and self._video.grab():
             self._next_frame += 1
@@ -67,3 +70,16 @@ class SourceReader:
         if not read or self._next_frame <= item.frame:
             raise BrokenContainer(f"frame {item.frame} cannot be read")
         return cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB)
+
+
+def _sha256(path: bytes) -> str:
+    """SHA-256 of a file; a local one is read again only after a change, because a video has many frames to show."""
+    if is_url(path):
+        return file_sha256(path)
+    status = os.stat(path)
+    return _hashed(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+@lru_cache(maxsize=256)
+def _hashed(path: bytes, _size: int, _mtime_ns: int, _ctime_ns: int) -> str:
+    return file_sha256(path)

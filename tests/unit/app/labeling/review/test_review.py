@@ -19,7 +19,8 @@ from fastapi.testclient import TestClient
 from mien.app.inference.detect import Box
 from mien.app.labeling.files import CORRECTIONS, PEOPLE, ForeignFile, LabelingError, OutputRefused
 from mien.app.labeling.journal import Journal
-from mien.app.labeling.review import class_folders, decisions_file
+from mien.app.labeling.reading import file_sha256
+from mien.app.labeling.review import class_folders, decisions_file, sources
 from mien.app.labeling.review.agreement import draw_sample, measure
 from mien.app.labeling.review.corrections import Correction, Corrections
 from mien.app.labeling.review.export import write_export
@@ -102,6 +103,29 @@ def test_the_photo_is_shown_with_its_face_and_a_missing_photo_is_reported(page: 
     assert decode(shown.content).shape == (112, 112, 3)
     assert page.get("/api/photo", params={"file": "clip.avi", "frame": 1}).status_code == 200
     assert page.get("/api/photo", params={"file": "nowhere.jpg"}).status_code == 404
+
+
+def test_a_video_is_hashed_once_for_its_frames_and_again_after_a_change(
+    own: Labeled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashed: list[bytes] = []
+
+    def counting(path: bytes) -> str:
+        hashed.append(path)
+        return file_sha256(path)
+
+    monkeypatch.setattr(sources, "file_sha256", counting)
+    photos = shutil.copytree(own.photos, tmp_path / "photos")
+    label_folder(photos, tmp_path / "own", own.settings, "csv")
+    with TestClient(create_review_app(tmp_path / "own")) as page:
+        for frame in (0, 1, 0):
+            assert page.get("/api/photo", params={"file": "clip.avi", "frame": frame}).status_code == 200
+        assert len(hashed) == 1
+        status, clip = (photos / "clip.avi").stat(), (photos / "clip.avi").read_bytes()
+        (photos / "clip.avi").write_bytes(clip[:-1] + bytes([clip[-1] ^ 1]))
+        os.utime(photos / "clip.avi", ns=(status.st_atime_ns, status.st_mtime_ns))
+        changed = page.get("/api/photo", params={"file": "clip.avi", "frame": 1})
+        assert "not the image that was labeled" in changed.json()["detail"]
 
 
 def test_a_truncated_line_affects_no_other_line(page: TestClient, own: Labeled) -> None:
