@@ -92,12 +92,11 @@ def _matches(pattern: str) -> list[str]:
 
 def _found(roots: dict[str, str], options: LabelOptions, had_inputs: Callable[[str], bool]) -> Iterator[Input]:
     owned, visited = owned_names(options.out), {_file_id(str(options.out))}
-    files = {_identity(path): path for path in roots if not is_url(path) and not os.path.isdir(path)}
-    for path, name in roots.items():
+    folders = {path: name for path, name in roots.items() if is_url(path) or os.path.isdir(path)}
+    files = {_identity(path): path for path in roots if path not in folders}
+    for path, name in folders.items():
         if is_url(path) and is_web(path):
             yield _web_page(path, options)
-            continue
-        if not is_url(path) and not os.path.isdir(path):
             continue
         if not is_url(path) and _file_id(path) in visited:  # below another input
             continue
