@@ -84,6 +84,8 @@ class Jobs:
     def __init__(self, folder: Path, settings: Settings) -> None:
         self._folder, self._settings = folder, settings
         self._uploads = 0
+        # held to start or cancel a job: one process runs jobs, and any may cancel them
+        self._starting = filelock.FileLock(folder / "starting.lock")
 
     def begin_upload(self) -> Path:
         """A new folder for the files of a job; `submit` or `discard` it. Raises: QueueFull."""
@@ -116,14 +118,17 @@ class Jobs:
             raise NoSuchJob(f"no job {job_id[:40]}: it has expired, or was deleted") from error
 
     def cancel(self, job: Job) -> None:
-        """Stop a job and keep what is labeled; remove a job that has ended."""
+        """Stop a job and keep what is labeled; remove a job that has ended. Raises: NoSuchJob, if it is removed."""
         folder = self._folder / job.id
         if job.state in ENDED:
             shutil.rmtree(folder, ignore_errors=True)
-        elif job.state == "queued":
-            self._end(job, "canceled")
-        else:
-            (folder / "cancel").touch()  # read by the process that runs it
+            return
+        with self._starting:
+            state = self.get(job.id).state
+            if state == "queued":
+                self._end(job, "canceled")
+            elif state == "running":  # and not ended meanwhile: it would be removed
+                (folder / "cancel").touch()  # read by the process that runs it
 
     def progress(self, job: Job) -> tuple[dict[str, int], int]:
         """Images per status, and the number of those that remain; a zip file or video counts as one until it is read.
@@ -186,7 +191,7 @@ class Jobs:
                 await asyncio.sleep(10 * _POLL_S)
 
     def _next(self, served: dict[str, float]) -> Job | None:
-        """The next job, after removing expired ones; a running one was interrupted by the end of its process."""
+        """Start the next job, after removing expired ones; a running one was interrupted by the end of its process."""
         now = time.time()
         jobs = []
         for folder in self._folder.iterdir():
@@ -204,13 +209,19 @@ class Jobs:
                     jobs.append(job)
             if expired:
                 shutil.rmtree(folder, ignore_errors=True)
-        return min(
+        first = min(
             jobs, key=lambda job: (job.state == "queued", served.get(job.client, 0.0), job.created), default=None
         )
+        if first is None:
+            return None
+        with self._starting, suppress(NoSuchJob):
+            if self.get(first.id).state not in ENDED:  # not canceled meanwhile
+                self._write(replace(first, state="running"))
+                return first
+        return None
 
     async def _label(self, job: Job) -> None:
         folder = self._folder / job.id
-        self._write(replace(job, state="running"))
         command = [sys.executable, "-m", "mien", "label", str(folder / "input"), "--out", str(folder / "out")]
         command += ["--write", "csv", "--limit", str(self._settings.max_job_images), "--quiet", *job.options]
         if nice := shutil.which("nice"):

@@ -4,10 +4,12 @@ import errno
 import os
 import time
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from mien.app.errors import NoSuchJob
 from mien.app.service import jobs as jobs_module
 from mien.app.service.jobs import Jobs
 from mien.app.settings import Settings
@@ -40,3 +42,44 @@ def test_a_job_on_a_full_disk_can_be_canceled(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(jobs_module, "write_atomic", write)
     jobs.cancel(job)
     assert jobs.get(job.id).state == "canceled"
+
+
+@pytest.mark.parametrize("requests", [1, 2])
+def test_a_job_that_is_canceled_as_it_starts_does_not_run(tmp_path: Path, requests: int) -> None:
+    jobs = Jobs(tmp_path, Settings())
+    job = jobs.submit(jobs.begin_upload(), "client", {}, [])
+
+    class Served(dict[str, float]):
+        """The second client cancels the job while it is chosen; two requests also delete it."""
+
+        def get(self, _name: str, default: float) -> float:  # type: ignore[override]
+            for _ in range(requests):
+                jobs.cancel(jobs.get(job.id))
+            return default
+
+    assert jobs._next(Served()) is None
+    if requests == 1:
+        assert jobs.get(job.id).state == "canceled"
+    else:
+        assert not (tmp_path / job.id).exists()
+
+
+def test_a_job_that_starts_as_it_is_canceled_keeps_its_images_until_it_has_stopped(tmp_path: Path) -> None:
+    jobs = Jobs(tmp_path, Settings())
+    queued = jobs.submit(jobs.begin_upload(), "client", {}, [])
+    assert jobs._next({}) is not None
+    jobs.cancel(queued)
+    assert jobs.get(queued.id).state == "running"
+    assert (tmp_path / queued.id / "input").exists()
+    assert (tmp_path / queued.id / "cancel").exists()
+
+
+def test_a_job_that_ends_as_it_is_canceled_keeps_its_results(tmp_path: Path) -> None:
+    jobs = Jobs(tmp_path, Settings())
+    running = replace(jobs.submit(jobs.begin_upload(), "client", {}, []), state="running")
+    jobs._end(running, "done")
+    jobs.cancel(running)
+    assert jobs.get(running.id).state == "done"
+    jobs.cancel(jobs.get(running.id))
+    with pytest.raises(NoSuchJob):
+        jobs.cancel(running)
