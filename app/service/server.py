@@ -1,5 +1,6 @@
 """Server of `mien serve`: uvicorn with additional limits."""
 
+import logging
 import logging.config
 import os
 import signal
@@ -12,12 +13,16 @@ from prometheus_client.multiprocess import mark_process_dead
 from uvicorn.supervisors import Multiprocess
 
 from mien.app.inference.classifier import with_precision
+from mien.app.inference.detect import best_detector
+from mien.app.inference.detect.weights import YUNET_FILE
 from mien.app.inference.pipeline import build_pipelines
 from mien.app.main import create_app
 from mien.app.service.http_protocol import BoundedProtocol, StreamProtocol
 from mien.app.service.logs import log_config
 from mien.app.service.shutdown import announce_end
 from mien.app.settings import Settings, environment
+
+_log = logging.getLogger(__name__)
 
 
 class Workers(Multiprocess):
@@ -52,6 +57,12 @@ def run(settings: Settings) -> None:
     """
     options = uvicorn_options(settings)
     logging.config.dictConfig(options["log_config"])  # for log messages while models are opened
+    if settings.detector == "auto" and settings.models_dir is not None and best_detector(settings) != "yunet":
+        _log.warning(
+            "MIEN_MODELS_DIR=%s has no %s: the built-in detector is used. Copy the file there, or unset the variable",
+            settings.models_dir,
+            YUNET_FILE,
+        )
     pipelines = build_pipelines(settings)
     app = create_app(settings, pipelines=pipelines)  # of several workers: checks keys and the folder of jobs
     if settings.workers == 1:

@@ -13,6 +13,7 @@ from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import multiprocess
 
 from mien.app.errors import SettingsError
+from mien.app.inference.detect import weights
 from mien.app.inference.runtime.sessions import CPU
 from mien.app.service import server
 from mien.app.settings import Settings
@@ -52,6 +53,19 @@ def test_a_setting_that_no_worker_could_use_prevents_the_start(
     monkeypatch.setattr(server.logging.config, "dictConfig", lambda _: None)
     with pytest.raises(SettingsError, match="below"):
         server.run(Settings(workers=workers, port=0, **{setting: tmp_path / "file" / "below"}))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("detector", "warnings"), [("auto", 1), ("builtin", 0)])
+def test_a_folder_without_yunet_is_a_warning_of_the_start(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture, detector: str, warnings: int
+) -> None:
+    monkeypatch.setattr(server, "build_pipelines", lambda _: {})
+    monkeypatch.setattr(server.uvicorn, "run", lambda *_, **__: None)
+    monkeypatch.setattr(server.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(server.logging.config, "dictConfig", lambda _: None)
+    monkeypatch.setattr(weights, "cache_dir", lambda: tmp_path)
+    server.run(Settings(models_dir=tmp_path, detector=detector))
+    assert [str(tmp_path) in record.message for record in caplog.records] == [True] * warnings
 
 
 def _end_on_ping(connection: Connection) -> None:
