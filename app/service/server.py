@@ -6,12 +6,15 @@ import os
 import signal
 import sys
 import tempfile
-from typing import Any
+import time
+from typing import Any, Final
 
 import uvicorn
+from fastapi import FastAPI
 from prometheus_client.multiprocess import mark_process_dead
 from uvicorn.supervisors import Multiprocess
 
+from mien.app.errors import SettingsError
 from mien.app.inference.classifier import with_precision
 from mien.app.inference.detect import best_detector
 from mien.app.inference.detect.weights import YUNET_FILE
@@ -19,8 +22,10 @@ from mien.app.inference.pipeline import build_pipelines
 from mien.app.main import create_app
 from mien.app.service.http_protocol import BoundedProtocol, StreamProtocol
 from mien.app.service.logs import log_config
-from mien.app.service.shutdown import announce_end
+from mien.app.service.shutdown import announce_end, starting
 from mien.app.settings import Settings, environment
+
+_RETRY_S: Final = 1.0
 
 _log = logging.getLogger(__name__)
 
@@ -79,8 +84,25 @@ def run(settings: Settings) -> None:
     # counters of all workers, without image data; Windows cannot remove those that are still mapped
     with tempfile.TemporaryDirectory(prefix="mien-metrics-", ignore_cleanup_errors=True) as folder:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
-        config = uvicorn.Config(create_app, factory=True, workers=settings.workers, **options)
+        config = uvicorn.Config(worker_app, factory=True, workers=settings.workers, **options)
         Workers(config, [config.bind_socket()]).run()
+
+
+def worker_app() -> FastAPI:
+    """Application of one of several workers, which waits until the file of keys, for example, is mended.
+
+    Otherwise, the parent would start one worker after another, each with a traceback in the log.
+    """
+    logged = ""
+    with starting():
+        while True:
+            try:
+                return create_app()
+            except SettingsError as error:
+                if str(error) != logged:
+                    logged = str(error)
+                    _log.error("%s. Worker %d waits until this is fixed", error, os.getpid())  # without the traceback
+            time.sleep(_RETRY_S)
 
 
 def uvicorn_options(settings: Settings) -> dict[str, Any]:

@@ -1,7 +1,9 @@
 """SIGTERM: `/ready` fails, accepted requests finish, and none is lost."""
 
 import asyncio
+import os
 import re
+import signal
 import socket
 import time
 from collections import Counter
@@ -11,6 +13,7 @@ import httpx
 import pytest
 
 from benchmarks.load import REFUSED, Outcome, open_loop, request_bytes
+from mien.app.service.keys import key_hash
 from tests.integration.service.conftest import Serve
 from tests.serving import Server
 from tests.support import encoded, gradient_image
@@ -113,3 +116,28 @@ def test_open_connections_get_their_responses_while_stopping(serve: Serve) -> No
         half_sent.sendall(request[len(request) // 2 :])
         assert half_sent.recv(4096).startswith(b"HTTP/1.1 200")
     assert server.process.wait(20) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mended", [True, False])
+def test_a_worker_that_restarts_waits_until_the_file_of_keys_is_mended(
+    serve: Serve, tmp_path: Path, mended: bool
+) -> None:
+    keys = tmp_path / "keys.toml"
+    valid = f"[web]\nsha256 = ['{key_hash('first')}']\n"
+    keys.write_text(valid)
+    server = serve(workers=2, api_keys_file=keys)
+    keys.write_text("[[")
+    os.kill(int(re.findall(r"Started server process \[(\d+)\]", server.log.read_text())[-1]), signal.SIGKILL)
+    end = time.monotonic() + 60
+    while "waits until this is fixed" not in server.log.read_text():
+        assert time.monotonic() < end, server.log.read_text()
+        time.sleep(0.1)
+    assert httpx.get(f"{server.url}/v1/models", headers={"X-API-Key": "first"}).status_code == 200
+    assert "Traceback" not in server.log.read_text()
+    if mended:
+        keys.write_text(valid)
+        while server.log.read_text().count("Application startup complete") < 3:
+            assert time.monotonic() < end, server.log.read_text()
+            time.sleep(0.1)
+    assert server.stop(20) == 0
