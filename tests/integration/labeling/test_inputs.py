@@ -184,14 +184,6 @@ def test_the_output_inside_the_input_is_never_labeled(mien: Mien, nested: Path) 
     assert not [name for name in files_of(nested / "out") if name.startswith("out")]
 
 
-def test_a_missing_input_is_named(mien: Mien, tmp_path: Path) -> None:
-    done = mien("label", tmp_path / "nowhere", "--out", tmp_path / "out")
-    assert done.exit_code == 1
-    assert "nowhere" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert not (tmp_path / "out" / "labels.csv").exists()
-
-
 def test_a_dry_run_counts_and_writes_nothing(mien: Mien, nested: Path, tmp_path: Path) -> None:
     assert "5 files" in mien("label", nested, "--out", tmp_path / "out", "--dry-run").stdout.splitlines()[0]
     assert not (tmp_path / "out").exists()

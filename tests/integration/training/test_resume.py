@@ -79,13 +79,6 @@ def test_killed_at_ten_random_moments_the_losses_are_those_of_an_uninterrupted_r
     assert losses(out) == pytest.approx(expected, rel=1e-5)
 
 
-def test_a_corrupt_last_checkpoint_falls_back_to_the_one_before(trained: Trained, tmp_path: Path) -> None:
-    out = shutil.copytree(trained.teacher, tmp_path / "run")
-    (out / checkpoint.LAST).write_bytes(b"PK\x03\x04 torn")
-    train(trained.teacher_recipe(), out)
-    assert losses(out) == pytest.approx(losses(trained.teacher), rel=1e-5)
-
-
 def test_runs_of_one_recipe_are_equal_and_another_seed_changes_them(trained: Trained, tmp_path: Path) -> None:
     first = losses(trained.teacher)
     assert losses(train(trained.teacher_recipe(), tmp_path / "second")) == first

@@ -159,14 +159,6 @@ def test_every_rejection_is_counted_by_its_problem(connect: Connect) -> None:
         assert f'mien_rejections_total{{problem="{kind}"}} 1.0' in text, kind
 
 
-def test_metrics_need_no_key_only_if_configured(connect: Connect) -> None:
-    keys = key_hash("k")
-    assert connect(api_key_sha256=keys).get("/metrics").status_code == 401
-    open_to_scrapers = connect(api_key_sha256=keys, metrics_without_key=True)
-    assert open_to_scrapers.get("/metrics").status_code == 200
-    assert open_to_scrapers.get("/v1/models").status_code == 401
-
-
 @pytest.mark.parametrize(
     ("settings", "host", "status"),
     [

@@ -63,22 +63,6 @@ def test_a_photo_becomes_a_labeled_face(pipeline: Pipeline) -> None:
     assert all(value >= 0 for value in analysis.timings_ms.values())
 
 
-def test_pixels_and_encoded_bytes_give_the_same_result(pipeline: Pipeline) -> None:
-    image = contract.decode(sample_photo().read_bytes())
-    from_pixels, from_bytes = pipeline.analyze_pixels(image), pipeline.analyze(encoded(image))
-    assert from_pixels.faces[0].box_px == from_bytes.faces[0].box_px
-    assert np.array_equal(from_pixels.faces[0].probabilities, from_bytes.faces[0].probabilities)
-
-
-def test_a_photo_stored_on_its_side_gives_the_same_box_and_label(pipeline: Pipeline) -> None:
-    image = contract.decode(sample_photo().read_bytes())
-    upright = pipeline.analyze_pixels(image)
-    analysis = pipeline.analyze(encoded(np.rot90(image).copy(), orientation=6))
-    assert (analysis.width, analysis.height) == (upright.width, upright.height)
-    assert analysis.faces[0].box_px == pytest.approx(upright.faces[0].box_px, abs=2)
-    assert analysis.faces[0].label == upright.faces[0].label
-
-
 def test_a_photo_without_faces_gives_an_empty_result(pipeline: Pipeline) -> None:
     analysis = pipeline.analyze(encoded(gradient_image()))
     assert (analysis.width, analysis.height, analysis.faces) == (320, 240, ())

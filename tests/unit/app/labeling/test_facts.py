@@ -45,16 +45,6 @@ def test_a_resumed_run_does_not_change_its_precision(
     assert run(photos, settings, new_run=True) != expected
 
 
-def test_an_explicit_precision_is_another_run(
-    photos: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    measure(monkeypatch, 2.0)
-    run(photos, settings, limit=1)
-    asked = settings.model_copy(update={"precision": "fp32"})
-    with pytest.raises(OtherRun, match="precision int8 -> fp32"):
-        run(photos, asked)
-
-
 def test_another_model_without_an_int8_graph_is_rejected_as_another_run(
     photos: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

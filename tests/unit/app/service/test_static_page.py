@@ -52,10 +52,6 @@ def test_addresses_are_relative_and_the_policy_is_in_the_page(folder: Path, name
     assert not [address for address in own if not (folder / address).is_file()]
 
 
-def test_writing_again_replaces_the_files(folder: Path) -> None:
-    assert "<title>Mien" in (folder / "index.html").read_text()
-
-
 def test_a_missing_runtime_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(static_page, "has_runtime", lambda: False)
     with pytest.raises(StartupError, match="make runtime"):

@@ -65,11 +65,6 @@ def test_every_module_imports_only_existing_modules(client: TestClient, name: st
     assert not re.findall(r"innerHTML|insertAdjacentHTML|document\.write|eval\(", response.text)
 
 
-def test_an_unchanged_asset_is_not_sent_twice(client: TestClient) -> None:
-    tag = client.get("/page/page.css").headers["etag"]
-    assert client.get("/page/page.css", headers={"if-none-match": tag}).status_code == 304
-
-
 def test_a_file_is_compressed_once_and_not_in_the_event_loop(
     client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
