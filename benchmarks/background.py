@@ -15,11 +15,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-_SERVER: Final = """
-from mien.app.service.server import run
-from mien.app.settings import load_settings
-run(load_settings())
-"""
+SERVER: Final = (
+    "from mien.app.service.server import run; from mien.app.settings import load_settings; run(load_settings())"
+)
 _NO_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -33,13 +31,30 @@ class Service:
 
     def cpu_s(self) -> float:
         """Processor time that it has used, seconds; Linux only, as `memory_mb`."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_s(self.process.pid)
 
     def memory_mb(self) -> float:
         """Resident memory, megabytes."""
-        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text(encoding="ascii").split()[1])
-        return round(pages * os.sysconf("SC_PAGE_SIZE") / 1e6, 1)
+        return round(resident_bytes(self.process.pid) / 1e6, 1)
+
+
+def free_port() -> int:
+    """A port of this machine that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def cpu_s(process: int) -> float:
+    """Processor time that a process has used, seconds; Linux only."""
+    fields = Path(f"/proc/{process}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def resident_bytes(process: int | str = "self") -> int:
+    """Resident memory of a process; Linux only."""
+    pages = int(Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 @contextmanager
@@ -48,13 +63,11 @@ def service(defaults: Mapping[str, str] = _NO_DEFAULTS) -> Iterator[Service]:
 
     Raises: SystemExit, if the service is not ready within 90 s.
     """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    port = free_port()
     given = {"MIEN_PORT": str(port), "MIEN_HOST": "127.0.0.1", "MIEN_WORKERS": "1"}
     environment = {**defaults, **os.environ, **given}
     quiet = subprocess.DEVNULL
-    process = subprocess.Popen([sys.executable, "-c", _SERVER], env=environment, stdout=quiet, stderr=quiet)
+    process = subprocess.Popen([sys.executable, "-c", SERVER], env=environment, stdout=quiet, stderr=quiet)
     try:
         yield Service(process, port, _ready(process, port))
     finally:

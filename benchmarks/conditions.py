@@ -7,7 +7,6 @@ table compares how often the label stays the same, among faces that get the reas
 faces of the validation split (`agreement`). `false` is the share of the photos as they are that get the reason.
 """
 
-import argparse
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.results import publish
+from benchmarks.results import benchmark_parser, publish
 from mien.app.inference.detect.base import iou, scaled
 from mien.app.inference.pipeline import LabeledFace, Pipeline, build_pipeline
 from mien.app.settings import load_settings
@@ -129,9 +128,8 @@ def run(folder: Path) -> dict[str, Any]:
 
 def main() -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.conditions", description="Reasons for doubt on photos.")
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--photos", type=Path, required=True, help="folder of photos (.jpg)")
-    parser.add_argument("--json", type=Path, help="write the results to this file")
     options = parser.parse_args()
     results = run(options.photos)
     heads = ("reason", "faces", "with reason", "stated, %", "found, %", "confidence, %", "without, %", "false, %")

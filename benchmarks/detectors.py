@@ -7,7 +7,6 @@ views (training/detector/evaluate.py, which evaluates a single view). `builtin` 
 other photos, the labels of the faces that either detector finds are compared.
 """
 
-import argparse
 import time
 from collections import Counter
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Final
 import cv2
 import numpy as np
 
-from benchmarks.results import publish
+from benchmarks.results import benchmark_parser, publish
 from mien.app.errors import DetectorUnavailable
 from mien.app.inference.detect import create_detector
 from mien.app.inference.detect.base import Detector, iou
@@ -71,8 +70,7 @@ def _rows(detector: Detector, image_bgr: Array) -> Array:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(description="Compare the face detectors on held-out images.")
-    parser.add_argument("--json", type=Path, help="file for the results")
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--photos", type=Path, help="folder of photos whose labels are compared")
     options = parser.parse_args(arguments)
     recipe = DetectorRecipe.model_validate(load_detector(default_detector_dir()).recipe)

@@ -10,7 +10,6 @@ the same runtime. Exits with status 1 if the GPU runs no node of the model. Requ
 which the training and test environments have.
 """
 
-import argparse
 import asyncio
 import itertools
 import platform
@@ -26,7 +25,7 @@ from typing import Any, Final
 import numpy as np
 import onnxruntime
 
-from benchmarks.results import publish
+from benchmarks.results import benchmark_parser, publish
 from mien.app.errors import StartupError
 from mien.app.inference.batcher import Batcher, BatchLimits
 from mien.app.inference.classifier import Classifier, create_classifier
@@ -205,8 +204,7 @@ def _gpu_name() -> str:
 
 def main() -> None:
     """Run the benchmark; exits with status 1 if no GPU runs the model."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, help="file for the results")
+    parser = benchmark_parser(__doc__)
     given = parser.parse_args()
     try:
         classifier, device = open_on_gpu()

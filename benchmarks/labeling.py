@@ -13,7 +13,6 @@ copies and report. `cpu_efficiency` compares CPU time. Memory is measured for on
 `benchmarks.labeling_memory`. `ray_images_per_s` is measured from the start of Ray's workers.
 """
 
-import argparse
 import json
 import os
 import shutil
@@ -28,7 +27,7 @@ from typing import Any, Final
 
 from PIL import Image
 
-from benchmarks.results import publish
+from benchmarks.results import benchmark_parser, publish
 from mien.app.inference.pipeline import Pipeline
 from mien.app.labeling.facts import open_pipeline
 from mien.app.labeling.options import DEFAULT_OUTPUTS, LabelOptions
@@ -106,12 +105,10 @@ def _memory(folder: Path, place: Path, workers: int) -> dict[str, Any]:
     return results
 
 
-def _on_ray(folder: Path, place: Path, workers: int) -> dict[str, Any]:
-    """Summary of `mien label --engine ray` on a local cluster. Raises: CalledProcessError."""
-    command = [sys.executable, "-m", "mien", "label", str(folder), "--out", str(place / "ray"), "--engine", "ray"]
-    done = subprocess.run(
-        [*command, "--workers", str(workers), "--json-log"], check=True, stderr=subprocess.PIPE, text=True
-    )
+def run_mien(folder: Path, *options: str, **process: Any) -> dict[str, Any]:
+    """Summary of `mien label` in a process of its own. Raises: CalledProcessError."""
+    command = [sys.executable, "-m", "mien", "label", str(folder), *options, "--json-log"]
+    done = subprocess.run(command, check=True, stderr=subprocess.PIPE, text=True, **process)
     summary: dict[str, Any] = json.loads(done.stderr.splitlines()[-1])
     return summary
 
@@ -138,7 +135,8 @@ def measure(  # every argument is an option of the command
             with_images.append(_ours(folder, out / "all", DEFAULT_OUTPUTS, workers, settings))
             shutil.rmtree(out)
         memory = _memory(folder, Path(place), workers)
-        on_ray = _on_ray(folder, Path(place), workers) if ray else None
+        on_cluster = ("--out", f"{place}/ray", "--engine", "ray", "--workers", str(workers))
+        on_ray = run_mien(folder, *on_cluster) if ray else None
     outcome = with_images[-1].outcome
     if outcome is None:
         raise ValueError("the last run has no outcome")
@@ -168,8 +166,7 @@ def _stage_ms(seconds: dict[str, float], count: int) -> dict[str, float]:
 
 def main() -> None:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, help="file for the results")
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--photos", type=Path, help="folder of photos (default: 350x350 one-face photos)")
     parser.add_argument("--count", type=int, default=2000, help="number of files (2000)")
     parser.add_argument("--rounds", type=int, default=3, help="number of rounds (3)")

@@ -9,7 +9,6 @@ The first fifth is ignored for the growth, because ONNX Runtime allocates memory
 its caches.
 """
 
-import argparse
 import resource
 import sys
 import tempfile
@@ -22,13 +21,13 @@ from typing import Final, Self
 
 import numpy as np
 
-from benchmarks.results import publish
+from benchmarks.background import resident_bytes
+from benchmarks.results import benchmark_parser, publish
 from mien.app.labeling.options import DEFAULT_OUTPUTS, LabelOptions
 from mien.app.labeling.progress import Error, Reporter
 from mien.app.labeling.run import label
 from mien.app.settings import Settings, load_settings
 
-_PAGE_BYTES: Final = resource.getpagesize()
 _PERIOD_S: Final = 0.1
 
 
@@ -89,11 +88,6 @@ class Watch(Reporter):
         return [float(at) for at in self._at], [size / 1e6 for size in self._labeling], most / 1e6
 
 
-def resident_bytes() -> int:
-    """Current resident size of this process; Linux only."""
-    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * _PAGE_BYTES
-
-
 def peak_rss_mb() -> float:
     """Peak resident size of this process so far, in megabytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -135,11 +129,10 @@ def measure(
 
 def main() -> None:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__)
     parser.add_argument("folder", type=Path, help="folder of photos")
     parser.add_argument("--write", default=",".join(DEFAULT_OUTPUTS), help=f"outputs ({','.join(DEFAULT_OUTPUTS)})")
     parser.add_argument("--workers", type=int, default=0, help="threads (one per core)")
-    parser.add_argument("--json", type=Path, help="file for the results")
     options = parser.parse_args()
     outputs = tuple(options.write.split(","))
     with tempfile.TemporaryDirectory(prefix="mien-memory-") as place:

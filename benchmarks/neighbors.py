@@ -13,11 +13,9 @@ MIEN_MODELS_DIR, Mien with YuNet is a row of its own. face-api.js and the page's
 WebAssembly.
 """
 
-import argparse
 import json
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -30,8 +28,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.labeling import SAMPLES
-from benchmarks.results import publish
+from benchmarks.labeling import SAMPLES, run_mien
+from benchmarks.results import benchmark_parser, publish
 from mien.app.inference.in_browser import browser_pipeline
 from mien.app.settings import Settings
 from mien.data.contract import Array
@@ -86,11 +84,7 @@ def measure_mien(folder: Path, models_dir: str | None = None) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="mien-bench-") as place:
         environment |= {"XDG_CACHE_HOME": place, "PYTHONPATH": str(_ROOT)}
         environment |= {"MIEN_MODELS_DIR": models_dir} if models_dir else {}
-        command = [sys.executable, "-m", "mien", "label", str(folder), "--out", f"{place}/out", "--write", "csv"]
-        done = subprocess.run(
-            [*command, "--json-log"], check=True, stderr=subprocess.PIPE, text=True, env=environment, cwd=_ROOT
-        )
-    summary = json.loads(done.stderr.splitlines()[-1])
+        summary = run_mien(folder, "--out", f"{place}/out", "--write", "csv", env=environment, cwd=_ROOT)
     rates = {"images_per_s": summary["images_per_s"], "faces": summary["faces"]}
     name = f"Mien, {summary['detector']}, {summary['precision']}"
     return {"program": name, "photos_with_face": summary["statuses"]["ok"], **rates}
@@ -150,12 +144,11 @@ def _print(best: dict[str, Measured], count: int) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Measure all programs, print a table, and write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--fer", type=Path, metavar="PYTHON", help="interpreter of an environment with fer")
     parser.add_argument("--js", type=Path, metavar="FOLDER", help="folder with node_modules")
     parser.add_argument("--count", type=int, default=600, help="photos (600)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each program (3)")
-    parser.add_argument("--json", type=Path, help="file for the result")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="mien-photos-") as place:
         source = write_photos(Path(place), options.count)

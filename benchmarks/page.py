@@ -22,7 +22,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
-from benchmarks.background import service
+from benchmarks.background import resident_bytes, service
 from benchmarks.results import publish
 from tests.browser import ALLOWED, CAMERA, WAIT_MS, camera_frames, launch, write_camera
 
@@ -97,8 +97,7 @@ def renderer_mb() -> int:
     for pid in parents:
         line = _command(pid)
         if "--type=renderer" in line and _descends(pid, parents):
-            pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="utf-8").split()[1])
-            largest = max(largest, pages * os.sysconf("SC_PAGE_SIZE"))
+            largest = max(largest, resident_bytes(pid))
     return round(largest / 1e6)
 
 

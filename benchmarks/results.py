@@ -1,8 +1,16 @@
-"""Output of benchmark results as JSON, to standard output and to a file."""
+"""Arguments of benchmarks, and their results as JSON, on standard output and in a file."""
 
+import argparse
 import json
 from pathlib import Path
 from typing import Any
+
+
+def benchmark_parser(doc: str | None) -> argparse.ArgumentParser:
+    """Parser with the docstring of a benchmark as its help, and `--json`, the file for the results."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, help="file for the results")
+    return parser
 
 
 def publish(results: dict[str, Any], path: Path | None) -> None:

@@ -13,7 +13,6 @@ of an ideal queue with the photo times of the bare loop (benchmarks/ideal.py). M
 `MIEN_*` variables. Run it on an idle Linux machine.
 """
 
-import argparse
 import json
 import os
 import platform
@@ -28,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 from benchmarks.background import service
 from benchmarks.ideal import sojourn_s
 from benchmarks.load import TYPES, percentile
-from benchmarks.results import publish
+from benchmarks.results import benchmark_parser, publish
 
 if TYPE_CHECKING:
     from mien.app.inference.pipeline import Pipeline
@@ -144,9 +143,8 @@ def measure(photos: Path, *, rounds: int, passes: int, steady: int) -> dict[str,
 
 def main() -> None:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--photos", type=Path, default=Path(os.environ.get("MIEN_PHOTOS_DIR", _SAMPLES)))
-    parser.add_argument("--json", type=Path, help="file for the results")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--passes", type=int, default=5, help="passes over the photos per round")
     parser.add_argument("--steady", type=int, default=1000, help="requests at 70 percent of the full rate")

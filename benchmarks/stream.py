@@ -11,7 +11,6 @@ tenth of the frames, a leak in the memory. Model, detector and device are set by
 machine.
 """
 
-import argparse
 import json
 import math
 import os
@@ -29,7 +28,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from benchmarks.background import service
 from benchmarks.load import percentile
-from benchmarks.results import publish
+from benchmarks.results import benchmark_parser, publish
 from mien.data.contract import decode
 
 FRAME_PX: Final = (640, 480)
@@ -140,8 +139,7 @@ def measure(*, seconds: float, rate: float) -> dict[str, Any]:
 
 def main() -> None:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, help="file for the results")
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--rate", type=float, default=math.inf, help="maximum frames per second (default: unlimited)")
     given = parser.parse_args()

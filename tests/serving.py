@@ -14,16 +14,8 @@ from typing import Any
 
 import httpx
 
+from benchmarks.background import SERVER, cpu_s, free_port
 from tests.support import ROOT
-
-_PROGRAM = "from mien.app.service.server import run; from mien.app.settings import load_settings; run(load_settings())"
-
-
-def free_port() -> int:
-    """A port that nothing listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass
@@ -53,7 +45,7 @@ class Server:
         environment = self.environment | {"MIEN_PORT": str(self.port)}
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", _PROGRAM], env=environment, cwd=self.folder, stdout=log, stderr=log
+                [sys.executable, "-c", SERVER], env=environment, cwd=self.folder, stdout=log, stderr=log
             )
         wait_until_ready(self.url, self.process, self.log)
         end = time.monotonic() + 90  # the first worker responds while others start
@@ -106,8 +98,7 @@ class Server:
 
     def cpu_s(self) -> float:
         """CPU time of the process in seconds, which does not depend on other programs."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_s(self.process.pid)
 
 
 def wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path, timeout_s: float = 90) -> None:

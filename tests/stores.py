@@ -17,7 +17,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 from urllib.request import Request, urlopen
 
-from tests.serving import free_port
+from benchmarks.background import free_port
 
 BUCKET = "photos"
 

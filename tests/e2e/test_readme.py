@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.background import free_port
 from mien.models.manifest import ArtifactError, artifact_dir, load_artifact
 from tests.e2e.conftest import new_user
-from tests.serving import free_port, wait_until_ready
+from tests.serving import wait_until_ready
 from tests.support import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")

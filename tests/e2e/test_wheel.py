@@ -13,8 +13,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from benchmarks.background import free_port
 from mien.app import VERSION
-from tests.serving import free_port
 from tests.support import ROOT, sample_photo
 
 OWN_PACKAGES = ("app", "data", "models", "training", "tools", "benchmarks", "tests")

@@ -12,10 +12,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from benchmarks.background import free_port
 from mien.app.labeling import images, scan
 from mien.app.service import local_page
 from mien.data import atomic
-from tests.serving import free_port
 from tests.support import ROOT, sample_photo
 
 # The standard library and packages are imported first: on Linux, they may use what is removed.

@@ -13,11 +13,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from benchmarks.background import free_port
 from mien.app.errors import ProviderUnavailable
 from mien.app.inference.classifier import TritonClassifier
 from mien.app.inference.runtime.triton import NAME, write_repository
 from tests.integration.service.conftest import Serve
-from tests.serving import free_port
 from tests.support import sample_photo, tiny_artifact
 
 # The wheel has Triton's server with its Python backend, and no other. That was built for NumPy 1, hence DLPack.
