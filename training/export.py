@@ -274,17 +274,6 @@ def refit(folder: Path, also: tuple[str, ...]) -> None:
     )
 
 
-def measure_conditions_again(folder: Path) -> None:
-    """Measure the conditions of an artifact again. Raises: ArtifactError, DatasetError, RecipeError."""
-    manifest = _load_without_card(folder)
-    measure_again(folder, manifest, _read_unchanged(_valid_source(manifest), manifest.data_index_sha256))
-
-
-def rewrite_card(folder: Path) -> None:
-    """Write license and card of an artifact again, from its manifest. Raises: ArtifactError."""
-    finish(folder, _licensed(_load_without_card(folder)))
-
-
 def _load_without_card(folder: Path) -> Manifest:
     """Verify an artifact, except its card: a kill between writing card and manifest is repaired by the same command."""
     manifest = read_manifest(folder)
@@ -339,9 +328,10 @@ def main(arguments: list[str] | None = None) -> int:
         if options.refit:
             refit(folder, tuple(options.also))
         elif options.conditions:
-            measure_conditions_again(folder)
+            manifest = _load_without_card(folder)
+            measure_again(folder, manifest, _read_unchanged(_valid_source(manifest), manifest.data_index_sha256))
         elif options.card:
-            rewrite_card(folder)
+            finish(folder, _licensed(_load_without_card(folder)))
         else:
             folder = export(
                 options.folders, options.tag, arch=options.arch, mirrored=not options.one_view,

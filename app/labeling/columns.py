@@ -92,29 +92,25 @@ _POINTS: Final = tuple((f"{point}_x", f"{point}_y") for point in LANDMARKS)
 def face_rows(view: View) -> Iterator[Row]:
     """One row per face, or one row with an empty `face` for an image without faces."""
     for image in view.images():
-        shared = _EMPTY | _image_values(view, image)
+        shared = _EMPTY | {
+            "file": image.input.name,
+            "status": image.status,
+            "detector": view.detector,
+            "model": view.model,
+            "reason": image.reason,
+            "error": image.error,
+            "frame": image.frame,
+            "time_s": image.input.time_s,
+            "image_width": image.width,
+            "image_height": image.height,
+            "file_sha256": image.sha256,
+            "duplicate_of": _duplicate_of(view, image),
+            "precision": view.precision,
+        }
         if not image.faces:
             yield shared
         for face in image.faces:
             yield shared | {"face": face.number} | face_values(face)
-
-
-def _image_values(view: View, image: Result) -> Row:
-    return {
-        "file": image.input.name,
-        "status": image.status,
-        "detector": view.detector,
-        "model": view.model,
-        "reason": image.reason,
-        "error": image.error,
-        "frame": image.frame,
-        "time_s": image.input.time_s,
-        "image_width": image.width,
-        "image_height": image.height,
-        "file_sha256": image.sha256,
-        "duplicate_of": _duplicate_of(view, image),
-        "precision": view.precision,
-    }
 
 
 def _duplicate_of(view: View, image: Result) -> str | None:

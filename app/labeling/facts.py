@@ -41,11 +41,6 @@ def open_pipeline(settings: Settings) -> Pipeline:
     return build_pipeline(settings.model_copy(update={"threads": 1} | limits))
 
 
-def limits_of(pipeline: Pipeline) -> str:
-    """Limits for one image; changed limits only affect images that were too large."""
-    return f"{pipeline.settings.max_bytes} {pipeline.settings.max_pixels}"
-
-
 def facts_of(pipeline: Pipeline) -> dict[str, str]:
     """Everything except the image that a result depends on; a run cannot be resumed if one of these changes."""
     settings, manifest = pipeline.settings, pipeline.classifier.manifest

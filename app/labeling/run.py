@@ -18,7 +18,7 @@ import PIL
 from mien.app import VERSION
 from mien.app.inference.runtime.cpu_count import cores
 from mien.app.labeling.engine import Run
-from mien.app.labeling.facts import OtherRun, changes, facts_of, limits_of, open_pipeline, resumed
+from mien.app.labeling.facts import OtherRun, changes, facts_of, open_pipeline, resumed
 from mien.app.labeling.files import RUN_FILE, check_out, clear_parts, disk_errors, output_lock
 from mien.app.labeling.images import ANNOTATED, CROPS
 from mien.app.labeling.journal import Journal
@@ -115,7 +115,7 @@ def _scan(run: Run) -> list[str]:
     if journal.get("drawing") not in (None, options.drawing):
         report.say("Annotated copies, if any, are written again: their size or the faces drawn on them changed.")
         journal.redraw(ANNOTATED)
-    limits = limits_of(run.pipeline)
+    limits = f"{run.pipeline.settings.max_bytes} {run.pipeline.settings.max_pixels}"
     if journal.get("limits") not in (None, limits) and (again := journal.retry("too_large")):
         report.say(f"Retrying {counted(again, 'file')} above the earlier limits.")
     if options.check_hashes:

@@ -54,7 +54,8 @@ class Envelope:
             await self._app(scope, receive, send)
             return
         service: Service = scope["app"].state.service
-        request_id.set(_chosen_id(scope))
+        from_client = Headers(scope=scope).get(REQUEST_ID, "")
+        request_id.set(from_client if _SAFE_ID.fullmatch(from_client) else new_id())
         start = time.perf_counter()
         status = 0
 
@@ -90,11 +91,6 @@ class Envelope:
 def new_id() -> str:
     """Create a request id."""
     return uuid.uuid4().hex
-
-
-def _chosen_id(scope: Scope) -> str:
-    from_client = Headers(scope=scope).get(REQUEST_ID, "")
-    return from_client if _SAFE_ID.fullmatch(from_client) else new_id()
 
 
 def _add_headers(message: Message, service: Service) -> None:

@@ -51,13 +51,9 @@ class Plan:
 def find_faces(image: Array, network: Network, plan: Plan) -> list[Face]:
     """Find faces in (H, W, 3) uint8 RGB, largest first."""
     faces = _upright(image, network, plan)
-    if plan.detect_rotated and _best(faces) < SURE_SCORE:
+    if plan.detect_rotated and max((face.score for face in faces), default=0.0) < SURE_SCORE:
         faces = _with_rotated(faces, image, network, plan)
     return largest_first(faces)
-
-
-def _best(faces: list[Face]) -> float:
-    return max((face.score for face in faces), default=0.0)
 
 
 def _same(face: Face, other: Face) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import onnxruntime
 
-from mien.app.inference.runtime.sessions import GRAPH_ID
+from mien.app.inference.runtime.sessions import graph_options
 from mien.data.contract import CROP_PX, Array
 
 SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -90,7 +90,7 @@ class FixedBatches:
         if captured is None:
             return plain
         try:
-            replayed = self._batch(size, captured, _graph(size))
+            replayed = self._batch(size, captured, graph_options(str(size)))
             return replayed if _is_better(replayed, plain) else plain
         except Exception as error:  # noqa: BLE001  # ONNX Runtime's exceptions share no base class
             _log.info("CUDA graph for %d crops: not captured (%s)", size, error)
@@ -122,12 +122,6 @@ class FixedBatches:
 
     def _part(self, crops: Array) -> Array:
         return next(batch for batch in self._batches if batch.size >= len(crops)).run(crops)
-
-
-def _graph(size: int) -> onnxruntime.RunOptions:
-    options = onnxruntime.RunOptions()
-    options.add_run_config_entry(GRAPH_ID, str(size))
-    return options
 
 
 def _is_better(replayed: _Batch, plain: _Batch) -> bool:

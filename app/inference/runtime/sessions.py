@@ -128,7 +128,7 @@ def _open(
     try:
         session = onnxruntime.InferenceSession(source, options, providers=_providers(provider, extra))
         session.disable_fallback()  # otherwise a failed run is silently repeated on the CPU
-        session.run(None, warm_up, without_graph())
+        session.run(None, warm_up, graph_options(NO_GRAPH))
     except Exception as error:  # ONNX Runtime's exceptions share no base class
         raise ProviderUnavailable(f"device {_NAMES[provider]}: the model does not run ({error})") from error
     nodes = _nodes(session)
@@ -147,10 +147,10 @@ def _providers(first: str, extra: Mapping[str, str]) -> list[Any]:
     return [(TENSORRT, dict(extra)), (CUDA, _CUDA_OPTIONS), CPU]
 
 
-def without_graph() -> onnxruntime.RunOptions:
-    """Options of a run that neither captures nor replays a CUDA graph."""
+def graph_options(graph_id: str) -> onnxruntime.RunOptions:
+    """Options of a run that captures or replays a CUDA graph, or neither (`NO_GRAPH`)."""
     options = onnxruntime.RunOptions()
-    options.add_run_config_entry(GRAPH_ID, NO_GRAPH)
+    options.add_run_config_entry(GRAPH_ID, graph_id)
     return options
 
 
