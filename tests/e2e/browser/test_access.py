@@ -1,5 +1,7 @@
 """Accessibility: axe-core on every view, light and dark; keyboard navigation; the model card."""
 
+from pathlib import Path
+
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page
@@ -60,6 +62,40 @@ def test_the_keyboard_reaches_everything_in_order(open_tab: Open) -> None:
     assert tab.page.evaluate("document.activeElement.id") == "pause"
     tab.page.keyboard.press("Space")
     assert tab.page.get_attribute("#pause", "aria-pressed") == "true"
+
+
+def test_at_400_percent_zoom_everything_has_room(open_tab: Open, tmp_path: Path) -> None:
+    (photo := tmp_path / f"{'long' * 50}.jpg").write_bytes((ROOT / "samples/photos/astronaut.jpg").read_bytes())
+    tab = open_tab(viewport={"width": 320, "height": 256})
+    tab.start_camera()
+    assert tab.box("#stage")["width"] > 280
+    assert tab.box("#pause")["width"] > 24
+    tab.page.click("#settings")
+    assert tab.box("#settings-panel")["width"] > 280
+    assert tab.box("#settings-panel")["y"] + tab.page.evaluate("scrollY") >= 0, "within reach"
+    tab.page.keyboard.press("Escape")
+    tab.page.click("#tab-photos")
+    tab.page.set_input_files("#files", photo)
+    tab.page.click(".tile .open", timeout=WAIT_MS)
+    tab.page.locator("#detail-faces").scroll_into_view_if_needed()
+    assert tab.page.evaluate("""() => {
+      const { left, bottom } = document.getElementById("detail-faces").getBoundingClientRect();
+      const there = document.elementFromPoint(left + 20, Math.min(bottom, innerHeight - 14) - 10);
+      return Boolean(there.closest("#detail-faces"));
+    }"""), "the long name does not cover it"
+
+
+def test_forced_colors_show_which_tab_and_button_is_on(open_tab: Open) -> None:
+    tab = open_tab(forced_colors="active")
+    color = "getComputedStyle(document.querySelector('%s')).%s"
+    tabs = [tab.page.evaluate(color % (name, "borderBottomColor")) for name in ("#tab-live", "#tab-photos")]
+    assert tabs[0] != tabs[1]
+    if tab.page.is_visible("#local"):
+        assert tab.page.evaluate(color % ("#local", "appearance")) == "auto", "as the system draws it"
+    tab.start_camera()
+    tab.page.click("#pause")
+    buttons = [tab.page.evaluate(color % (name, "backgroundColor")) for name in ("#pause", "#stop")]
+    assert buttons[0] != buttons[1]
 
 
 def test_screen_readers_announce_a_label_but_not_every_frame(open_tab: Open) -> None:
