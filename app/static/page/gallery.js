@@ -12,7 +12,8 @@ const TILE_PX = 640;
 const AGAIN = [408, 429, 500, 503]; // other refusals are final for a file
 
 export class Gallery {
-  /** `labeler`: the service, or the labeler of local mode; `show()` selects the tab; `playVideo(file)` plays a video. */
+  /** `labeler`: the service, or the labeler of local mode; `show()` selects the tab; `playVideo(file, others)` plays a video; `others`:
+   * number of those that do not play. */
   constructor(labeler, { show, playVideo }) {
     Object.assign(this, { labeler, show, playVideo, results: [], waiting: [], running: 0, pasted: 0 });
     this.detail = new Detail(() => this.filter.chosen(this.results).filter((result) => result.answer));

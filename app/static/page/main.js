@@ -44,9 +44,10 @@ function listenToTabs() {
   });
 }
 
-function playVideo(file) {
+async function playVideo(file, others) {
   choose("live");
-  live.play(new Clip(file.name, URL.createObjectURL(file), { own: true }));
+  await live.play(new Clip(file.name, URL.createObjectURL(file), { own: true }));
+  if (others) live.stage.note(`One video plays at a time: ${file.name}. Not opened: ${others} other${others > 1 ? "s" : ""}`);
 }
 
 /** Take the labels and the threshold of the model. A service that does not state them yet is asked again. */

@@ -21,6 +21,7 @@ export class Tools {
     click("record", () => (this.session ? this.finish() : this.record()));
     click("unsaved-open", async () => this.show(await unsaved()));
     click("unsaved-delete", async () => this.remove((await unsaved())[0]?.id));
+    byId("fullscreen").hidden = !document.fullscreenEnabled; // not on iPhones
     this.offerUnsaved();
   }
 
@@ -72,7 +73,7 @@ export class Tools {
 
   toggleFullscreen() {
     if (document.fullscreenElement) document.exitFullscreen();
-    else byId("view").requestFullscreen?.().catch((error) => this.live.stage.note(`No fullscreen: ${error.message}`));
+    else byId("view").requestFullscreen().catch((error) => this.live.stage.note(`No fullscreen: ${error.message}`));
   }
 
   record() {

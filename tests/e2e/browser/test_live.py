@@ -257,7 +257,7 @@ def test_no_other_camera_starts_than_the_chosen_one(open_tab: Open, browsers: Br
 
 
 def test_a_video_that_does_not_play_is_reported_and_offers_no_second_try(open_tab: Open, tmp_path: Path) -> None:
-    broken = tmp_path / "broken.mp4"
+    broken = tmp_path / f"{'long' * 50}-broken.mp4"
     broken.write_bytes(b"not a video")
     tab = open_tab("/#photos")
     tab.page.set_input_files("#files", broken)
@@ -303,10 +303,28 @@ def test_frames_that_are_not_labeled_do_not_stay_in_memory(open_tab: Open) -> No
 
 def test_every_camera_error_has_its_own_message(open_tab: Open) -> None:
     tab = open_tab(viewport={"width": 360, "height": 740})
+    assert tab.box("#state")["width"] <= tab.box("#stage")["width"], "a long name is wrapped"
     states = {"NotAllowedError": "refused", "NotFoundError": "none", "NotReadableError": "busy", "TypeError": "failed"}
     titles = set()
     for name, state in states.items():
         error = f"Promise.reject(new DOMException('as a test', '{name}'))"
+def test_of_several_videos_one_plays_and_the_others_are_named_as_not_opened(open_tab: Open, tmp_path: Path) -> None:
+    clips = [tmp_path / name for name in ("first.webm", "second.webm", "third.webm")]
+    for clip in clips:
+        clip.write_bytes((ROOT / "app/static/page/samples/clip.webm").read_bytes())
+    tab = open_tab("/#photos")
+    tab.page.set_input_files("#files", clips)
+    wait_for_state(tab.page, "live")
+    assert tab.page.inner_text("#badge") == "One video plays at a time: first.webm. Not opened: 2 others"
+
+
+def test_without_fullscreen_its_button_is_hidden(open_tab: Open) -> None:
+    tab = open_tab(script="Object.defineProperty(Document.prototype, 'fullscreenEnabled', { value: false });")
+    tab.page.click("#start")
+    wait_for_state(tab.page, "live")
+    assert tab.page.is_hidden("#fullscreen")
+
+
         tab.page.evaluate(f"() => {{ navigator.mediaDevices.getUserMedia = () => {error}; }}")
         tab.page.click("#start")
         wait_for_state(tab.page, state)
