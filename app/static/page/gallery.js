@@ -86,10 +86,10 @@ export class Gallery {
     this.forgetCleared();
     const videos = files.filter(isVideo);
     const photos = files.filter((file) => !isVideo(file));
-    if (videos.length) this.playVideo(videos[0]); // photos are labeled meanwhile
+    if (videos.length) this.playVideo(videos[0], videos.length - 1); // photos are labeled meanwhile
     else if (photos.length) this.show();
     for (const file of photos) {
-      const result = { name: file.name, file, done: false, root: element("li", { class: "tile" }) };
+      const result = { name: file.name, file, done: false, root: element("li", { class: "tile", tabindex: -1 }) };
       presentNote(result, "Waiting…", true);
       byId("results").append(result.root);
       this.results.push(result);
@@ -158,7 +158,7 @@ export class Gallery {
   present(result, canvas) {
     const open = element("button", { class: "open", "aria-label": `${result.name}. ${result.summary}. Show details` }, canvas);
     open.addEventListener("click", () => this.detail.open(result));
-    result.root.replaceChildren(open, element("h3", {}, result.name), element("p", { class: "labels" }, ...labelsOf(result.image.faces)));
+    fill(result.root, open, element("h3", {}, result.name), element("p", { class: "labels" }, ...labelsOf(result.image.faces)));
   }
 
   presentError(result) {
@@ -181,7 +181,14 @@ const countOf = ({ length }) => `${length} photo${length === 1 ? "" : "s"}`;
 
 function presentNote(result, text, waiting) {
   const blank = element("div", { class: `blank${waiting ? " waiting" : ""}`, "aria-hidden": "true" });
-  result.root.replaceChildren(blank, element("h3", {}, result.name), element("p", { class: waiting ? "quiet" : "error" }, text));
+  fill(result.root, blank, element("h3", {}, result.name), element("p", { class: waiting ? "quiet" : "error" }, text));
+}
+
+/** Replace the content of a tile; a focus in it goes to its button, or to the tile. */
+function fill(root, ...content) {
+  const hadFocus = root.contains(document.activeElement);
+  root.replaceChildren(...content);
+  if (hadFocus) (root.querySelector("button") ?? root).focus();
 }
 
 /** The label of one face, or the number of faces with each label. */

@@ -142,6 +142,19 @@ def test_a_refusal_of_a_proxy_is_told_with_its_status(open_tab: Open) -> None:
     tab.ignore_errors("status of 413")
 
 
+def test_trying_a_photo_again_keeps_the_focus_on_its_tile(open_tab: Open) -> None:
+    tab = open_tab("/#photos")
+    tab.page.route("**/v1/expressions*", lambda route: route.fulfill(status=500, body="down"))
+    tab.page.set_input_files("#files", ASTRONAUT)
+    wait_until_done(tab, 1)
+    tab.page.unroute("**/v1/expressions*")
+    tab.page.focus("text=Try again")
+    tab.page.keyboard.press("Enter")
+    tab.page.wait_for_selector(".tile .open", timeout=WAIT_MS)
+    assert tab.page.evaluate("document.activeElement.className") == "open"
+    tab.ignore_errors("status of 500")
+
+
 def test_a_format_that_the_browser_cannot_read_is_drawn_by_the_service(open_tab: Open, tmp_path: Path) -> None:
     tiff = tmp_path / "astronaut.tiff"
     with Image.open(ASTRONAUT) as photo:
