@@ -18,6 +18,7 @@ export class Mode {
     this.local = pipeline && new LocalLabeler(pipeline, {
       opened: (runs) => this.opened(runs),
       loaded: (bytes, total) => this.loaded(bytes, total),
+      failed: (why) => this.failed(why),
     });
     const input = byId("local");
     byId("local-field").hidden = !this.local;
@@ -46,7 +47,7 @@ export class Mode {
   apply() {
     this.show();
     this.changed(this.labeler);
-    if (this.isLocal) this.local.open().catch((error) => setText(byId("place"), `Not loaded: ${error.message}`));
+    if (this.isLocal) this.local.open().catch(() => {}); // told by failed()
   }
 
   show() {
@@ -75,6 +76,12 @@ export class Mode {
     byId("loading").hidden = false;
     Object.assign(byId("loading"), { value: bytes, max: total });
     setText(byId("place"), `Loading ${megabytes(bytes)} of ${megabytes(total)} MB`);
+  }
+
+  failed(why) {
+    if (!this.isLocal) return;
+    this.show();
+    setText(byId("place"), `Not loaded: ${why}`);
   }
 
   opened({ precision, provider, detector }) {

@@ -222,6 +222,12 @@ def test_models_that_do_not_load_are_reported_and_tried_again(open_tab: Open) ->
     tab.page.check("#local")
     tab.page.set_input_files("#files", SAMPLES[0])
     tab.page.wait_for_selector(".tile .error", timeout=WAIT_MS)
+    tab.page.reload()
+    tab.wait_until_ready()
+    tab.page.set_input_files("#files", SAMPLES[0])
+    tab.page.wait_for_selector(".tile .error", timeout=WAIT_MS)
+    assert tab.page.inner_text("#place").startswith("Not loaded"), "also if the switch was on before"
+    assert tab.page.is_hidden("#loading")
     tab.page.context.unroute("**/page/models/**")
     tab.page.click("text=Try again")
     wait_until_done(tab, 1)

@@ -7,11 +7,11 @@ const MAX_THREADS = 4;
 export class LocalLabeler {
   /**
    * The graphs are loaded on first use. `facts`: `pipeline` of local.json; `base`: address of the folder with runtime/ and
-   * models/; `opened(runs)` is called with what runs, `loaded(bytes, total)` with the progress of loading.
+   * models/; `opened(runs)` is called with what runs, `loaded(bytes, total)` with the progress of loading, `failed(why)` if it fails.
    */
-  constructor(facts, { base = new URL("../", import.meta.url).href, opened = () => {}, loaded = () => {} } = {}) {
+  constructor(facts, { base = new URL("../", import.meta.url).href, opened = () => {}, loaded = () => {}, failed = () => {} } = {}) {
     const { classifier: { graphs }, bytes } = facts;
-    Object.assign(this, { facts, base, tell: opened, progress: loaded, pending: new Map(), next: 0, local: true });
+    Object.assign(this, { facts, base, tell: opened, progress: loaded, failed, pending: new Map(), next: 0, local: true });
     this.bytes = RUNTIME_BYTES + bytes[facts.detector.file] + bytes[graphs.wasm.file];
   }
 
@@ -31,7 +31,10 @@ export class LocalLabeler {
     const threads = self.crossOriginIsolated ? Math.max(1, Math.min(cores, MAX_THREADS)) : 1;
     this.opened = this.ask({ open: this.facts, base: this.base, runtimeBytes: RUNTIME_BYTES, threads })
       .catch((error) => { throw Object.assign(error, { again: true }); });
-    this.opened.then(this.tell, () => this.forget());
+    this.opened.then(this.tell, (error) => {
+      this.forget();
+      this.failed(error.message);
+    });
     return this.opened;
   }
 
@@ -82,7 +85,8 @@ class LocalStream {
     try {
       await this.labeler.open();
     } catch (error) {
-      return this.on.failed(error.message);
+      if (id === this.id) this.on.failed(`${error.message}. Pause and resume to try again.`);
+      return;
     }
     if (id === this.id) this.on.open();
     this.loaded = true;
