@@ -17,6 +17,7 @@ import { Tracker } from "./tracker.js";
 
 const NO_FACE_MS = 1500;
 const DRAW_MS = 25; // cameras do not have more frames
+const NO_PICTURE = "The camera sends no picture";
 const SAMPLE = "page/samples/clip.webm";
 // For other errors, trying again can help.
 const BUTTONS = { unplayable: "Start camera", insecure: "", missing: "Use another camera" };
@@ -70,6 +71,7 @@ export class Live {
       this.startCamera();
     });
     document.addEventListener("visibilitychange", () => this.attend());
+    new ResizeObserver(() => this.redraw()).observe(this.stage.overlay);
     navigator.mediaDevices?.addEventListener("devicechange", () => this.devicesChanged());
     addEventListener("pagehide", () => this.release());
   }
@@ -93,6 +95,7 @@ export class Live {
     this.tracker.rules.settle_s = settings.settleMs / 1000;
     this.tracker.threshold = settings.threshold;
     this.video.classList.toggle("mirrored", settings.mirrored);
+    this.redraw();
   }
 
   /** Use this camera from now on, and no other; null for any. */
@@ -123,7 +126,7 @@ export class Live {
       await source.attach(this.video, {
         ended: () => this.pause(true, "The video has ended"),
         gone: () => source === this.source && this.cameraLost(),
-        mute: () => this.stage.badge("The camera sends no picture"),
+        mute: () => this.stage.badge(NO_PICTURE),
         unmute: () => this.stage.badge(""),
       });
     } catch (error) {
@@ -184,6 +187,7 @@ export class Live {
     this.metrics.clear();
     this.people.clear();
     this.emptySince = null;
+    this.shown = [];
     this.stage.slots.clear();
   }
 
@@ -294,7 +298,13 @@ export class Live {
     if (count) this.emptySince = null;
     else this.emptySince ??= now;
     const empty = this.emptySince !== null && now - this.emptySince > NO_FACE_MS;
-    this.stage.badge(empty ? "No face in view" : "");
+    const text = this.source.media?.getVideoTracks()[0].muted ? NO_PICTURE : empty ? "No face in view" : "";
+    this.stage.badge(text);
+  }
+
+  /** A paused picture is drawn again only when its size or the settings change. */
+  redraw() {
+    if (this.state === "paused") this.stage.draw(this.shown, this.frameSize, this.settings);
   }
 
   animate() {
@@ -310,7 +320,7 @@ export class Live {
 
   draw(now) {
     this.drawnAt = now;
-    const shown = this.motion.at(now);
+    const shown = (this.shown = this.motion.at(now));
     this.stage.draw(shown, this.frameSize, this.settings);
     this.people.refresh(now, this.settings.threshold);
     this.metrics.show(byId("fps"), byId("latency"), now);

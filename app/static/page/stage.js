@@ -20,7 +20,7 @@ export class Stage {
     this.state = state;
     Object.assign(this.root.dataset, { state, kind: error ? "error" : "calm" });
     const showsPicture = WITH_PICTURE.includes(state);
-    const hadFocus = byId("state").contains(document.activeElement);
+    const hadFocus = [byId("state"), byId("controls")].some((part) => part.contains(document.activeElement));
     byId("state").hidden = showsPicture;
     byId("controls").hidden = byId("stats").hidden = !showsPicture;
     setText(byId("state-title"), title);

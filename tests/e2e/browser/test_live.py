@@ -128,6 +128,46 @@ def test_nothing_is_sent_while_paused_or_hidden(live: Tab, how: str) -> None:
     live.wait_for_results(2)
 
 
+def test_a_paused_picture_keeps_its_boxes_on_the_faces(live: Tab) -> None:
+    page = live.page
+    page.click("#pause")
+    mirrored = page.evaluate(DRAWN_AT)
+    page.click("#settings")
+    page.uncheck("#mirror")
+    assert page.evaluate(DRAWN_AT) == pytest.approx(1 - mirrored, abs=0.12)
+    page.check("#mirror")
+    page.click("#settings")
+    usual = page.viewport_size
+    assert usual
+    page.set_viewport_size({"width": 740, "height": 360})
+    page.wait_for_timeout(200)
+    size = "(({width, height, clientWidth, clientHeight}) => [width / clientWidth, height / clientHeight])(%s)"
+    assert page.evaluate(size % "document.getElementById('overlay')") == [1, 1], "not stretched"
+    page.set_viewport_size(usual)
+
+
+def test_a_camera_without_a_picture_is_reported_while_results_arrive(live: Tab) -> None:
+    mute = """(muted) => {
+      const [track] = document.getElementById("video").srcObject.getVideoTracks();
+      Object.defineProperty(track, "muted", { value: muted, configurable: true });
+      track.dispatchEvent(new Event(muted ? "mute" : "unmute"));
+    }"""
+    live.page.evaluate(mute, True)
+    live.wait_for_results(3)
+    assert live.page.inner_text("#badge") == "The camera sends no picture"
+    live.page.evaluate(mute, False)
+    live.wait_until(f"{BADGE}.hidden")
+
+
+def test_a_disconnected_camera_leaves_the_focus_on_a_button(live: Tab) -> None:
+    live.page.focus("#snapshot")
+    live.page.evaluate(
+        "() => document.getElementById('video').srcObject.getVideoTracks()[0].dispatchEvent(new Event('ended'))"
+    )
+    wait_for_state(live.page, "lost")
+    assert live.page.evaluate("document.activeElement.id") == "start"
+
+
 def test_stopping_releases_the_camera(live: Tab) -> None:
     live.page.evaluate("() => { window.track = document.getElementById('video').srcObject.getVideoTracks()[0]; }")
     live.page.click("#stop")
@@ -259,12 +299,30 @@ def test_no_other_camera_starts_than_the_chosen_one(open_tab: Open, browsers: Br
 def test_a_video_that_does_not_play_is_reported_and_offers_no_second_try(open_tab: Open, tmp_path: Path) -> None:
     broken = tmp_path / f"{'long' * 50}-broken.mp4"
     broken.write_bytes(b"not a video")
-    tab = open_tab("/#photos")
+    tab = open_tab("/#photos", viewport={"width": 360, "height": 740})
     tab.page.set_input_files("#files", broken)
     wait_for_state(tab.page, "unplayable")
     assert "broken.mp4" in tab.page.inner_text("#state-text")
+    assert tab.box("#state")["width"] <= tab.box("#stage")["width"], "a long name is wrapped"
     assert tab.page.inner_text("#start") == "Start camera"
     assert not tab.page.evaluate("Boolean(document.getElementById('video').srcObject)")
+
+
+def test_of_several_videos_one_plays_and_the_others_are_named_as_not_opened(open_tab: Open, tmp_path: Path) -> None:
+    clips = [tmp_path / name for name in ("first.webm", "second.webm", "third.webm")]
+    for clip in clips:
+        clip.write_bytes((ROOT / "app/static/page/samples/clip.webm").read_bytes())
+    tab = open_tab("/#photos")
+    tab.page.set_input_files("#files", clips)
+    wait_for_state(tab.page, "live")
+    assert tab.page.inner_text("#badge") == "One video plays at a time: first.webm. Not opened: 2 others"
+
+
+def test_without_fullscreen_its_button_is_hidden(open_tab: Open) -> None:
+    tab = open_tab(script="Object.defineProperty(Document.prototype, 'fullscreenEnabled', { value: false });")
+    tab.page.click("#start")
+    wait_for_state(tab.page, "live")
+    assert tab.page.is_hidden("#fullscreen")
 
 
 def test_a_camera_that_is_allowed_late_does_not_stop_a_video(open_tab: Open) -> None:
@@ -303,28 +361,10 @@ def test_frames_that_are_not_labeled_do_not_stay_in_memory(open_tab: Open) -> No
 
 def test_every_camera_error_has_its_own_message(open_tab: Open) -> None:
     tab = open_tab(viewport={"width": 360, "height": 740})
-    assert tab.box("#state")["width"] <= tab.box("#stage")["width"], "a long name is wrapped"
     states = {"NotAllowedError": "refused", "NotFoundError": "none", "NotReadableError": "busy", "TypeError": "failed"}
     titles = set()
     for name, state in states.items():
         error = f"Promise.reject(new DOMException('as a test', '{name}'))"
-def test_of_several_videos_one_plays_and_the_others_are_named_as_not_opened(open_tab: Open, tmp_path: Path) -> None:
-    clips = [tmp_path / name for name in ("first.webm", "second.webm", "third.webm")]
-    for clip in clips:
-        clip.write_bytes((ROOT / "app/static/page/samples/clip.webm").read_bytes())
-    tab = open_tab("/#photos")
-    tab.page.set_input_files("#files", clips)
-    wait_for_state(tab.page, "live")
-    assert tab.page.inner_text("#badge") == "One video plays at a time: first.webm. Not opened: 2 others"
-
-
-def test_without_fullscreen_its_button_is_hidden(open_tab: Open) -> None:
-    tab = open_tab(script="Object.defineProperty(Document.prototype, 'fullscreenEnabled', { value: false });")
-    tab.page.click("#start")
-    wait_for_state(tab.page, "live")
-    assert tab.page.is_hidden("#fullscreen")
-
-
         tab.page.evaluate(f"() => {{ navigator.mediaDevices.getUserMedia = () => {error}; }}")
         tab.page.click("#start")
         wait_for_state(tab.page, state)
