@@ -2,13 +2,14 @@
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page
+from playwright.sync_api import Page, Route
 
 from mien.app.labeling.files import CORRECTIONS
 from mien.app.labeling.options import LabelOptions
@@ -108,6 +109,57 @@ def test_undo_restores_an_earlier_decision(review: Page, out: Path) -> None:
     review.keyboard.press("u")
     wait_for_face(review, name)
     assert decisions(out) == {name: "surprise"}
+
+
+def test_keys_pressed_while_a_decision_is_saved_act_on_the_next_faces(review: Page, out: Path) -> None:
+    review.route("**/api/decisions", lambda route: (time.sleep(0.3), route.continue_()))
+    review.wait_for_selector("[aria-selected=true]")
+    names = review.eval_on_selector_all(".card", "all => all.map((card) => card.lastChild.textContent)")
+    for key in ("1", "2", "ArrowRight", "3"):
+        review.keyboard.press(key)
+    wait_for_face(review, names[4])
+    assert decisions(out) == {names[0]: "surprise", names[1]: "fear", names[3]: "disgust"}
+
+
+def test_after_the_last_face_of_a_list_more_are_loaded(open_tab: Open, address: str, out: Path) -> None:
+    (out / CORRECTIONS).unlink(missing_ok=True)
+    page = open_tab().page
+
+    def ten(route: Route) -> None:
+        response = route.fetch()
+        body = response.json()
+        if "offset=0" in route.request.url:
+            body |= {"faces": body["faces"][:10], "more": True}
+        route.fulfill(response=response, json=body)
+
+    page.route("**/api/faces*", ten)
+    page.goto(address)
+    page.wait_for_selector("[aria-selected=true]")
+    page.evaluate("select(9)")
+    decide(page, "1")
+    assert page.locator(".card").count() > 10
+    assert page.evaluate("selected") == 10
+
+
+def test_a_list_that_is_not_loaded_is_reported(open_tab: Open, address: str) -> None:
+    tab = open_tab(at=address)
+    review = tab.page
+    review.wait_for_selector("[aria-selected=true]")
+    review.route("**/api/faces*", lambda route: route.fulfill(status=500, json={"detail": "the disk is gone"}))
+    review.select_option("#state", "all")
+    review.wait_for_function("() => document.querySelector('#message').textContent")
+    assert review.inner_text("#message") == "Not loaded: the disk is gone"
+    review.unroute("**/api/faces*")
+    review.select_option("#state", "open")
+    review.wait_for_function("() => !document.querySelector('#message').textContent")
+    tab.ignore_errors("status of 500")
+
+
+def test_forced_colors_show_the_selected_face(review: Page) -> None:
+    review.emulate_media(forced_colors="active")
+    review.wait_for_selector("[aria-selected=true]")
+    colors = review.eval_on_selector_all(".card", "all => all.map((card) => getComputedStyle(card).borderTopColor)")
+    assert colors[0] != colors[1]
 
 
 def test_undo_returns_a_face_to_the_open_ones(review: Page, out: Path) -> None:
