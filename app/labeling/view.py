@@ -276,7 +276,7 @@ def open_view(out: Path, *, filtered: bool = True) -> View:
     try:
         return View(out, filtered=filtered)
     except sqlite3.OperationalError as error:
-        raise NoJournal(f"{out} is not an output folder of `mien label`: it has no journal.") from error
+        raise NoJournal(f"{out} has no journal of `mien label`; runs with --engine ray have none.") from error
     except sqlite3.DatabaseError as error:
         raise DamagedJournal(out, error) from error
 
