@@ -79,10 +79,10 @@ class Folders(Reader):
 
     def samples(self, split: str) -> list[Sample]:
         """List one split's samples, sorted by key. Raises: DatasetError, also for a missing split."""
-        if split != _ALL and self.splits() == (_ALL,):
+        if split != _ALL and split not in self.splits() and self.splits() in ((_ALL,), ("train",)):
             raise self.error(
-                f"no split {split!r} in {self.root}, which has no split folders. Hold out a part of each class with "
-                "the options valid_share=0.1 and test_share=0.1; the rest becomes train"
+                f"no split {split!r} in {self.root}, which has no other split folders. Hold out a part of each class "
+                "with the options valid_share=0.1 and test_share=0.1; the rest becomes train"
             )
         return super().samples(split)
 

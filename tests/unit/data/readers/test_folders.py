@@ -154,6 +154,9 @@ def test_a_split_that_must_be_held_out_first_names_the_options(tmp_path: Path) -
     (root / "all").rmdir()
     with pytest.raises(DatasetError, match=r"no split 'train'.*valid_share=0\.1"):
         open_reader("folders", root).samples("train")
+    only_train = make_folders(tmp_path / "train", {"train": dict.fromkeys(LABELS, 2)})
+    with pytest.raises(DatasetError, match=r"no split 'valid'.*valid_share=0\.1"):
+        open_reader("folders", only_train).samples("valid")
     only_valid = make_folders(tmp_path / "valid", {"valid": dict.fromkeys(LABELS, 2)})
     with pytest.raises(DatasetError, match=r"test_share=0\.2 is held out of train, but there is no train folder"):
         open_reader("folders", only_valid, test_share=0.2)
