@@ -73,7 +73,7 @@ def fit_calibrations(logits: Array, labels: Array, taus: Sequence[float]) -> dic
     """Fit the temperature, and compute the correction for the class frequencies of `labels` with each weight."""
     log_frequency = np.log((np.bincount(labels, minlength=logits.shape[1]) + 0.5) / len(labels))
     temperature = round(metrics.fit_temperature(logits, labels), 4)
-    offsets = {tau: -tau * (log_frequency - log_frequency.mean()) for tau in taus}
+    offsets = {tau: 0.0 - tau * (log_frequency - log_frequency.mean()) for tau in taus}
     return {tau: Calibration(temperature, tuple(round(float(offset), 4) for offset in offsets[tau])) for tau in taus}
 
 
