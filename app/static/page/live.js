@@ -235,6 +235,7 @@ export class Live {
     this.stage.badge(everOpen ? "Connection lost, trying again…" : this.stage.badgeText || "Connecting…");
     const response = await fetch("v1/models").catch(() => null);
     if (this.state !== "live" || stream !== this.stream || stream.socket) return;
+    if (response?.status === 401) this.stage.badge("The API key is no longer accepted: reload the page");
     if (!response && !everOpen) this.stage.badge("The service does not respond, trying again…");
     if (response?.ok && retryMs > 1000) this.stage.badge("The service has no free streams now, trying again…");
   }

@@ -397,7 +397,9 @@ def test_a_busy_service_and_a_missing_one_are_reported(open_tab: Open) -> None:
     tab.page.context.route("**/v1/models", lambda route: route.abort())
     tab.page.click("#start")
     tab.wait_until(f"{BADGE}.textContent.includes('does not respond')")
-    tab.ignore_errors("WebSocket connection to", "ERR_FAILED")
+    tab.page.context.route("**/v1/models", lambda route: route.fulfill(status=401, json={}))
+    tab.wait_until(f"{BADGE}.textContent.includes('API key')")
+    tab.ignore_errors("WebSocket connection to", "ERR_FAILED", "status of 401")
 
 
 def test_a_protected_service_asks_for_the_api_key(
