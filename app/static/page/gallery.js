@@ -5,7 +5,7 @@ import { announce, byId, download, element, setText } from "./dom.js";
 import { asCsv, asJson } from "./exports.js";
 import { Filter } from "./filter.js";
 import { UNCERTAIN, brief, spoken } from "./labels.js";
-import { fromBase64, isVideo, paint, readable, sendable } from "./pictures.js";
+import { drawnByService, fromBase64, isVideo, paint, readable, sendable } from "./pictures.js";
 
 const SIDE_BY_SIDE = 2;
 const TILE_PX = 640;
@@ -127,9 +127,9 @@ export class Gallery {
     result.busy = true;
     presentNote(result, "Labeling…", true);
     try {
-      const picture = await readable(result.file);
-      const file = await sendable(result.file, picture, this.labeler.local);
-      const answer = await this.labeler.label(file, { annotate: picture === null, explain: byId("attention").checked });
+      const picture = !labeler.local && (await drawnByService(result.file)) ? null : await readable(result.file);
+      const file = await sendable(result.file, picture, labeler.local);
+      const answer = await labeler.label(file, { annotate: picture === null, explain: byId("attention").checked });
       await this.keep(result, answer, picture);
     } catch (error) {
       result.error = error.detail ? error : { title: "No response", detail: `The service did not respond (${error.message}).`, again: true };

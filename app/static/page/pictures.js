@@ -15,6 +15,12 @@ export async function readable(file) {
   return createImageBitmap(file, { imageOrientation: "from-image" }).catch(() => null);
 }
 
+/** Whether it is WebP with EXIF data: the service turns the picture as they say, browsers do not. */
+export async function drawnByService(file) {
+  const head = new Uint8Array(await file.slice(0, 21).arrayBuffer().catch(() => new ArrayBuffer()));
+  return /^RIFF....WEBPVP8X/s.test(String.fromCharCode(...head)) && Boolean(head[20] & 8);
+}
+
 /** The file to label: unchanged, or as JPEG if only browsers read its format. `local`: in this tab. Throws {detail}. */
 export async function sendable(file, picture, local) {
   const browserOnly = BROWSER_ONLY.test(file.name) || /avif|hei[cf]/.test(file.type);

@@ -167,6 +167,38 @@ def test_a_format_that_the_browser_cannot_read_is_drawn_by_the_service(open_tab:
 
 
 def test_the_attention_map_is_shown_if_the_model_has_one(open_tab: Open, site: Server) -> None:
+def test_a_turned_webp_is_shown_as_it_was_labeled(open_tab: Open, tmp_path: Path) -> None:
+    webp = tmp_path / "astronaut.webp"
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    with Image.open(ASTRONAUT) as photo:
+        upright = photo.crop((60, 0, 420, 512))
+        upright.transpose(Image.Transpose.ROTATE_90).save(webp, exif=turned)
+    tab = labeled(open_tab, webp)
+    tab.page.click(".tile .open")
+    tab.wait_until("document.getElementById('detail-picture').width !== 300")
+    size = tab.page.evaluate("(({width, height}) => [width, height])(document.getElementById('detail-picture'))")
+    assert tuple(size) == upright.size
+
+
+def test_photos_are_labeled_by_a_service_that_restarts_meanwhile(open_tab: Open) -> None:
+    tab = open_tab("/#photos")
+    refused = 0
+
+    def restarting(route: Route) -> None:
+        nonlocal refused
+        refused += 1
+        route.abort() if refused <= 3 else route.continue_()
+
+    tab.page.route("**/v1/expressions*", restarting)
+    tab.page.set_input_files("#files", ASTRONAUT)
+    wait_until_done(tab, 1)
+    assert "happiness" in tab.page.inner_text(".tile .labels")
+    tab.page.click("#clear")
+    assert tab.page.inner_text("#announce") == "1 photo removed."
+    tab.ignore_errors("ERR_FAILED")
+
+
     plain = open_tab("/card")
     plain.page.route("**/v1/models", lambda route: route.fulfill(json={"models": []}))
     plain.page.goto(f"{site.url}/#photos")
