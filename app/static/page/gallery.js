@@ -59,6 +59,7 @@ export class Gallery {
   clear() {
     this.cleared = this.results;
     setText(byId("cleared-text"), `${countOf(this.results)} removed.`);
+    announce(byId("cleared-text").textContent);
     this.waiting = [];
     this.results = [];
     byId("results").replaceChildren();
@@ -126,6 +127,7 @@ export class Gallery {
   async work(result) {
     result.busy = true;
     presentNote(result, "Labeling…", true);
+    const { labeler } = this;
     try {
       const picture = !labeler.local && (await drawnByService(result.file)) ? null : await readable(result.file);
       const file = await sendable(result.file, picture, labeler.local);

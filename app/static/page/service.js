@@ -30,19 +30,23 @@ function streamAddress() {
   return address.href;
 }
 
-/** Send one photo; `options` are those of the service. A busy service is retried after the time that it states. */
+/** Send one photo; `options` are those of the service. A busy service is tried again after the time that it states, one that restarts too. */
 async function label(file, options = {}) {
   const type = file.type.startsWith("image/") ? file.type : "image/jpeg"; // the bytes decide; the header must be an image's
   const wanted = Object.keys(options).filter((name) => options[name]);
   for (let attempt = 1; ; attempt++) {
     const response = await fetch(`v1/expressions?${wanted.map((name) => `${name}=true`).join("&")}`, {
       method: "POST", headers: { "Content-Type": type, Accept: "application/json" }, body: file,
+    }).catch((error) => {
+      if (attempt === TRIES) throw error;
     });
-    const body = await response.json().catch(() => ({ status: response.status, title: "No result",
-      detail: `HTTP status ${response.status}${response.status === 413 ? ", the photo is too large" : ""}, from a proxy before the service.` }));
-    if (response.ok) return body;
-    const busy = response.status === 429 || response.status === 503;
-    if (!busy || attempt === TRIES) throw body;
-    await new Promise((done) => setTimeout(done, 1000 * (Number(response.headers.get("Retry-After")) || attempt)));
+    if (response) {
+      const body = await response.json().catch(() => ({ status: response.status, title: "No result",
+        detail: `HTTP status ${response.status}${response.status === 413 ? ", the photo is too large" : ""}, from a proxy before the service.` }));
+      if (response.ok) return body;
+      const busy = response.status === 429 || response.status === 503;
+      if (!busy || attempt === TRIES) throw body;
+    }
+    await new Promise((done) => setTimeout(done, 1000 * (Number(response?.headers.get("Retry-After")) || attempt)));
   }
 }

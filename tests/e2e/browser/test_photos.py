@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from playwright.sync_api import Route
 
 from mien.data.contract import LABELS, decode
 from tests.browser import WAIT_MS, Tab
@@ -166,7 +167,6 @@ def test_a_format_that_the_browser_cannot_read_is_drawn_by_the_service(open_tab:
     assert tuple(size) == photo.size
 
 
-def test_the_attention_map_is_shown_if_the_model_has_one(open_tab: Open, site: Server) -> None:
 def test_a_turned_webp_is_shown_as_it_was_labeled(open_tab: Open, tmp_path: Path) -> None:
     webp = tmp_path / "astronaut.webp"
     turned = Image.Exif()
@@ -199,6 +199,7 @@ def test_photos_are_labeled_by_a_service_that_restarts_meanwhile(open_tab: Open)
     tab.ignore_errors("ERR_FAILED")
 
 
+def test_the_attention_map_is_shown_if_the_model_has_one(open_tab: Open, site: Server) -> None:
     plain = open_tab("/card")
     plain.page.route("**/v1/models", lambda route: route.fulfill(json={"models": []}))
     plain.page.goto(f"{site.url}/#photos")
