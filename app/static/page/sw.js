@@ -30,7 +30,7 @@ async function respond(request) {
     const response = isolated(await fetch(request));
     if (response.status === 200) {
       if (url.searchParams.has("v")) await cache.delete(url.href, { ignoreSearch: true }); // earlier versions
-      await cache.put(key, response.clone());
+      await cache.put(key, response.clone()).catch(() => null); // the disk is full
     }
     return response;
   } catch (error) {

@@ -280,6 +280,14 @@ def test_the_page_works_offline_after_one_visit_and_fetches_models_once(open_tab
     tab.ignore_errors("ERR_INTERNET_DISCONNECTED", "Failed to load resource")
 
 
+def test_local_mode_loads_when_the_browser_has_no_room_for_its_cache(open_tab: Open) -> None:
+    tab = open_tab(service_workers="allow")
+    tab.wait_until("Boolean(navigator.serviceWorker.controller)")
+    session = tab.page.context.new_cdp_session(tab.page)
+    session.send("Storage.overrideQuotaForOrigin", {"origin": tab.page.evaluate("origin"), "quotaSize": 1})
+    local(tab)
+
+
 # Kilobytes over the network by model, as the worker of local mode does not report them: asked again here.
 FETCHED = """async () => {
   const cache = await caches.open('mien');
