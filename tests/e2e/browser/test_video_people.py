@@ -1,5 +1,6 @@
 """People of a video in the review page, and the slider of the timeline."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,6 +47,23 @@ def test_people_are_named_and_split_and_the_timeline_follows(people: Page, out: 
     people.get_by_role("button", name="Update the timeline").click()
     expect(people.locator("#message")).to_contain_text("timeline.csv")
     assert {row["name"] for row in rows_of(out, "timeline.csv")} == {"Anna"}
+
+
+def test_the_keyboard_stays_where_it_is_while_a_name_is_saved(people: Page) -> None:
+    people.locator(".strip button").nth(2).click()
+    expect(people.locator("h3")).to_have_count(2)
+    people.get_by_label("name of person 1").fill("Emma")
+    people.get_by_label("name of person 1").press("Tab")
+    expect(people.locator("h3").first).to_have_text("Emma")
+    expect(people.get_by_label("person 1 is the same as")).to_be_focused()
+    people.route("**/api/people", lambda route: (time.sleep(0.5), route.continue_()))
+    people.get_by_label("name of person 1").fill("Berta")
+    with people.expect_response("**/api/people"):
+        people.get_by_label("name of person 2").fill("Car")
+    people.wait_for_timeout(100)
+    people.keyboard.type("la")
+    people.keyboard.press("Enter")
+    expect(people.locator("h3")).to_have_text(["Berta", "Carla"])
 
 
 def test_the_slider_of_the_timeline_shows_the_frame(open_tab: Open, out: Path) -> None:
