@@ -146,6 +146,9 @@ def export(
         other_splits = _other_splits(also)
         chosen = next((member for member in members if _validated_like(member, members[0])), members[0])
         valid = _read_unchanged(chosen.valid, chosen.data_index_sha256)
+        for folder, member in zip(folders, members, strict=True):
+            if problem := valid.changed_since(member.data_index_sha256):
+                logger.warning("%s: %s", folder, problem)
         released: Released = members[0].released
         if len(members) == 1:
             save_weights(members[0].network, staging)
@@ -257,7 +260,8 @@ def _manifest(folder: Path, name: str, members: list[Member], *, mirrored: bool)
         metrics=(),
         recipe=first.recipe if len(members) == 1 else recipe,
         commit=first.commit,
-        data_index_sha256={key: value for member in members for key, value in member.data_index_sha256.items()},
+        # the first one determines the validation split
+        data_index_sha256={key: value for member in members[::-1] for key, value in member.data_index_sha256.items()},
         learned_from=learned,
         weights_from=weights,
         weight_terms=terms,

@@ -217,6 +217,22 @@ def test_results_on_data_that_changed_since_the_training_have_a_warning(
             assert ("folders valid changed since" in written.read_text(encoding="utf-8")) == bool(warnings)
 
 
+def test_a_network_that_was_validated_on_other_faces_is_named_when_it_is_averaged(
+    released: tuple[Path, Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def stop(*_: object) -> None:
+        raise graphs.ExportError("not needed")
+
+    other = Path(shutil.copytree(released[1], tmp_path / "other"))
+    facts = read_facts(other)
+    facts["data"]["folders/valid"] = "another split"
+    (other / "run.json").write_text(json.dumps(facts))
+    monkeypatch.setattr(export, "_write_and_check", stop)
+    with pytest.raises(graphs.ExportError):
+        export.export([released[1], other], "drawn", arch="both", artifacts_dir=tmp_path)
+    assert [record.getMessage().split(":")[0] for record in caplog.records] == [str(other)]
+
+
 def _with_another_validation_face(faces: Path, root: Path) -> Path:
     """A copy of class folders, with one face moved from train to valid."""
     shutil.copytree(faces, root)
@@ -271,8 +287,14 @@ def test_student_and_teacher_become_one_graph_over_the_face_and_its_mirror_image
     assert set(manifest.graphs) == {"fp32"}
     assert (folder / "model.onnx").stat().st_size < 2.5 * sum(members) + 1e6  # two bytes per weight, and the graph
     gray, other = map(export.read_member, (fast, teacher))
-    color = replace(other, recipe=other.recipe | {"model": other.recipe["model"] | {"color": "RGB"}})
-    assert export._manifest(folder, manifest.name, [gray, color], mirrored=True).color == "RGB"
+    color = replace(
+        other,
+        recipe=other.recipe | {"model": other.recipe["model"] | {"color": "RGB"}},
+        data_index_sha256={"folders/valid": "other"},
+    )
+    described = export._manifest(folder, manifest.name, [gray, color], mirrored=True)
+    assert described.color == "RGB"
+    assert described.data_index_sha256 == gray.data_index_sha256
 
 
 def test_one_view_averages_the_networks_alone_and_several_need_a_name(
