@@ -331,7 +331,9 @@ def parse_manifest(folder: Path, schema: type[M]) -> M:
     try:
         return schema.model_validate_json(path.read_bytes())
     except OSError as error:
-        raise ArtifactError(f"artifact {folder.name}: cannot read {path} ({error.strerror})") from error
+        raise ArtifactError(
+            f"artifact {folder.name}: cannot read {path} ({error.strerror}). If it is a training run, export it first."
+        ) from error
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])

@@ -82,3 +82,8 @@ def test_a_written_manifest_is_read_unchanged(tmp_path: Path) -> None:
     manifest = _corrected(folder)
     write_manifest(folder, manifest)
     assert read_manifest(folder) == manifest
+
+
+def test_a_training_run_must_be_exported_before_it_is_used(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match="export it first"):
+        read_manifest(tmp_path)
