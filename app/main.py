@@ -114,4 +114,5 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[dict[str, object]]:
         if running is not None:
             running.cancel()
             await asyncio.wait({running})
+        await service.ended()
     service.close()

@@ -1,5 +1,6 @@
 """Middleware for request ids, security headers, the provider header, and metrics."""
 
+import asyncio
 import logging
 import re
 import time
@@ -12,6 +13,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from mien.app.errors import ShuttingDown
 from mien.app.inference.tracing import request_span
 from mien.app.service.logs import request_id
 from mien.app.service.problems import (
@@ -20,6 +22,7 @@ from mien.app.service.problems import (
     KEY,
     REFUSED,
     internal_error,
+    problem_for,
     problem_response,
     status_problem,
 )
@@ -58,6 +61,8 @@ class Envelope:
         request_id.set(from_client if _SAFE_ID.fullmatch(from_client) else new_id())
         start = time.perf_counter()
         status = 0
+        task = asyncio.current_task()
+        service.requests.add(task)
 
         async def send_enveloped(message: Message) -> None:
             nonlocal status
@@ -74,10 +79,14 @@ class Envelope:
 
         try:
             with request_span(Headers(scope=scope), {"url.path": scope["path"]}) as span:
-                await self._app(scope, receive, send_enveloped)
+                await self._run(scope, receive, send_enveloped, service)
                 if span is not None:
                     span.update_name(f"{scope.get('method', 'WebSocket')} {_route(scope)}")
                     span.set_attribute("http.response.status_code", int(status))
+        except ShuttingDown as error:
+            scope[REFUSED] = problem_for(error).slug
+            if not status:
+                await problem_response(problem_for(error), str(error))(scope, receive, send_enveloped)
         except Exception:
             if status:
                 raise
@@ -85,7 +94,17 @@ class Envelope:
             scope[REFUSED] = INTERNAL.slug
             await internal_error()(scope, receive, send_enveloped)
         finally:
+            service.requests.discard(task)
             _count(scope, service, status or CLIENT_GONE, time.perf_counter() - start)
+
+    async def _run(self, scope: Scope, receive: Receive, send: Send, service: Service) -> None:
+        """Run the application. Raises: ShuttingDown, if the server stops and does not wait longer."""
+        try:
+            await self._app(scope, receive, send)
+        except asyncio.CancelledError as error:  # the server would log a traceback, and respond with plain text
+            if not service.draining:
+                raise
+            raise ShuttingDown("the service stopped before it could respond") from error
 
 
 def new_id() -> str:

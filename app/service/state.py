@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from mien.app.errors import CapacityError, InvalidRequest, RequestError
 from mien.app.inference import image_guard
@@ -30,6 +30,7 @@ from mien.app.settings import Settings
 from mien.data.contract import Array, DecodeError
 
 T = TypeVar("T")
+_LAST_RESPONSE_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,6 +74,7 @@ class Service:
         self.threads = cores()
         self.fallback = fallback(self.pipeline.classifier, settings)
         self.draining = False
+        self.requests: set[asyncio.Task[object] | None] = set()  # and streams
         self.admission = Admission(settings, self._gauge)
         self.models = {name: Model(pipeline, self._batcher(pipeline)) for name, pipeline in pipelines.items()}
         for model in self.models.values():
@@ -189,6 +191,11 @@ class Service:
     def drain(self) -> None:
         """Make `/ready` return 503 and every response close its connection."""
         self.draining = True
+
+    async def ended(self) -> None:
+        """Wait for requests that the server has canceled: they respond, and remove their uploads."""
+        if running := {task for task in self.requests if task is not None}:
+            await asyncio.wait(running, timeout=_LAST_RESPONSE_S)
 
     def close(self) -> None:
         """Finish running photos, and drop queued ones."""

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import filelock
 import httpx
 import pytest
 
@@ -88,7 +89,7 @@ def test_readiness_fails_before_the_port_closes(serve: Serve) -> None:
 
 
 def _response(client: socket.socket) -> bytes:
-    """One response of `/health`, headers and body, in lower case."""
+    """One response of JSON, headers and body, in lower case."""
     answer = b""
     while not answer.endswith(b"}") and (part := client.recv(4096)):
         answer += part
@@ -116,6 +117,29 @@ def test_open_connections_get_their_responses_while_stopping(serve: Serve) -> No
         half_sent.sendall(request[len(request) // 2 :])
         assert half_sent.recv(4096).startswith(b"HTTP/1.1 200")
     assert server.process.wait(20) == 0
+
+
+def test_a_request_that_takes_longer_than_the_stop_gets_a_problem(serve: Serve, tmp_path: Path) -> None:
+    lock = filelock.FileLock(tmp_path / "lock")  # as if another worker ran the jobs: this one has none to stop first
+    lock.acquire(timeout=0)
+    server = serve(shutdown_timeout_s=1, jobs_dir=tmp_path)
+    with (
+        socket.create_connection(server.address, timeout=20) as photo,
+        socket.create_connection(server.address, timeout=20) as job,
+    ):
+        photo.sendall(request_bytes(PHOTOS[0], "image/jpeg", host="localhost")[:-1])
+        upload = request_bytes(PHOTOS[0], "application/zip", host="localhost")[:-1]
+        job.sendall(upload.replace(b"/v1/expressions", b"/v1/jobs"))
+        time.sleep(0.5)
+        server.process.terminate()
+        for client in (photo, job):
+            response = _response(client)
+            assert response.startswith(b"http/1.1 503")
+            assert b"urn:mien:problem:shutting-down" in response
+    assert server.process.wait(20) == 0
+    assert "Traceback" not in server.log.read_text()
+    assert not [path for path in tmp_path.iterdir() if path.is_dir()], "the upload is removed"
+    lock.release()
 
 
 @pytest.mark.slow
