@@ -20,6 +20,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.protocols.utils import get_remote_addr
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
+from websockets.http11 import Request
+from websockets.server import ServerProtocol
 
 from mien.app.errors import QueueFull
 from mien.app.service.middleware import REQUEST_ID, new_id
@@ -114,7 +116,8 @@ class BoundedProtocol(HttpToolsProtocol):
         super().handle_websocket_upgrade()
         stream = cast("StreamProtocol", self.transport.get_protocol())
         if not stream.handshake_initiated:  # websockets waits for a body, and writes no response to long headers
-            self._refuse(status_problem(HTTPStatus.BAD_REQUEST), "WebSocket with a body, or a header above 8 KB")
+            detail = stream.refusal or "WebSocket with a body, or a header above 8 KB"
+            self._refuse(status_problem(HTTPStatus.BAD_REQUEST), detail)
         self._end()
 
     def _update_deadline(self) -> None:
@@ -280,7 +283,16 @@ class BoundedProtocol(HttpToolsProtocol):
 class StreamProtocol(WebSocketsSansIOProtocol):
     """One WebSocket; a client that does not read, or does not close, is disconnected."""
 
+    refusal = ""  # reason why the handshake is not accepted
     _unread: TimerHandle | None = None
+
+    def handle_connect(self, event: Request) -> None:
+        """Leave a refusal to the connection: websockets responds with plain text."""
+        response = ServerProtocol().accept(event)
+        if response.status_code == HTTPStatus.SWITCHING_PROTOCOLS:
+            super().handle_connect(event)
+        else:
+            self.refusal = response.body.decode().strip()[:300]
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_unread()

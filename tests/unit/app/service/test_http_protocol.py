@@ -74,10 +74,22 @@ def test_a_stream_is_not_closed_as_an_idle_connection(client: socket.socket) -> 
     assert client.recv(10) == bytes([0x8A, 0])
 
 
-@pytest.mark.parametrize("rest", [b"Cookie: " + 9000 * b"a" + b"\r\n\r\n", b"Content-Length: 1\r\n\r\na"])
+@pytest.mark.parametrize(
+    "rest",
+    [
+        b"Cookie: " + 9000 * b"a" + b"\r\n\r\n",
+        b"Content-Length: 1\r\n\r\na",
+        b"Sec-WebSocket-Key: second\r\n\r\n",
+        b"Sec-WebSocket-Protocol: ,,\r\n\r\n",
+    ],
+    ids=["a long header", "a body", "two keys", "no protocol"],
+)
 def test_an_upgrade_that_websockets_does_not_accept_gets_a_problem(client: socket.socket, rest: bytes) -> None:
     client.sendall(UPGRADE + rest)
-    assert client.recv(4096).startswith(b"HTTP/1.1 400")
+    response = client.recv(4096)
+    assert response.startswith(b"HTTP/1.1 400")
+    assert b"urn:mien:problem:bad-request" in response
+    assert client.recv(1) == b""
 
 
 def test_a_stream_that_does_not_read_is_aborted(client: socket.socket) -> None:
