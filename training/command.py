@@ -1,7 +1,10 @@
-"""Run of a training from the command line: recipe, overrides, run folder, one-line errors."""
+"""Commands of training: arguments, recipe, run folder, exit codes and one-line errors."""
 
+import functools
 import logging
 import os
+import sys
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
@@ -17,6 +20,25 @@ INTERRUPTED: Final = 130  # exit status, as in a shell after Ctrl-C
 
 
 R = TypeVar("R", bound=RunRecipe)
+
+
+def command(name: str) -> Callable[[Callable[[Namespace], None]], Callable[..., int]]:
+    """Make a function of parsed options a command line, which prints errors in one line and returns the exit code."""
+
+    def decorate(run: Callable[[Namespace], None]) -> Callable[..., int]:
+        @functools.wraps(run)
+        def main(arguments: list[str] | None = None) -> int:
+            options = parse(name, arguments)
+            try:
+                run(options)
+            except (MienError, OSError) as error:  # of the system: a full disk, no permission
+                print(f"error: {error}", file=sys.stderr)
+                return 1
+            return 0
+
+        return main
+
+    return decorate
 
 
 def run_command(name: str, schema: type[R], run: Callable[[R, Path], Path], arguments: list[str] | None) -> int:
@@ -36,7 +58,7 @@ def exit_code(work: Callable[[], None]) -> int:
     logging.basicConfig(level=level, format="%(message)s", handlers=[RichHandler(show_path=False)])
     try:
         work()
-    except (MienError, OSError) as error:  # of the system: a full disk, no permission
+    except (MienError, OSError) as error:
         logger.error("%s", error)
         return 1
     except KeyboardInterrupt:

@@ -6,6 +6,7 @@ Artifacts are compared as they are served, by default with the correction for ra
 """
 
 import sys
+from argparse import Namespace
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,9 +15,8 @@ from rich.console import Console
 from rich.table import Table
 
 from mien.data.contract import EIGHT_LABELS, Array
-from mien.data.errors import MienError
 from mien.models.manifest import MANIFEST_NAME, Interval, Prior, artifact_dir, load_artifact
-from mien.training.arguments import parse
+from mien.training.command import command
 from mien.training.evaluate import open_graph, run_graph
 from mien.training.faces import FaceSet, read_faces
 from mien.training.loop import metrics
@@ -76,18 +76,14 @@ def predict_classes(folder: Path, faces: FaceSet, *, prior: Prior) -> Predicted:
     return Predicted(f"{manifest.name}, {prior}", classes, faces.changed_since(manifest.data_index_sha256))
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Command line; returns the exit code."""
-    chosen = parse("compare", arguments)
+@command("compare")
+def main(chosen: Namespace) -> None:
+    """Command line."""
     kind, root = chosen.data
-    try:
-        faces = read_faces(kind, root, chosen.split, dict(chosen.option))
-        before, after = (
-            predict_classes(artifact_dir(model), faces, prior=chosen.prior) for model in (chosen.before, chosen.after)
-        )
-    except MienError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    faces = read_faces(kind, root, chosen.split, dict(chosen.option))
+    before, after = (
+        predict_classes(artifact_dir(model), faces, prior=chosen.prior) for model in (chosen.before, chosen.after)
+    )
     print(f"before: {before.name}\nafter: {after.name}")
     table = Table("metric", "before", "after", "gain (95 % interval)", title=faces.title)
     for row in compare(before.classes, after.classes, faces.labels):
@@ -98,4 +94,3 @@ def main(arguments: list[str] | None = None) -> int:
     for side in (before, after):
         if side.warning:
             print(f"warning: {side.name}: {side.warning}", file=sys.stderr)
-    return 0

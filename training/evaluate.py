@@ -9,6 +9,7 @@ bootstrap intervals over faces. --corruptions also measures corrupted faces (tra
 
 import json
 import sys
+from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -21,12 +22,12 @@ from rich.table import Table
 
 from mien.data.atomic import write_atomic
 from mien.data.contract import EIGHT_LABELS, Array, label_index
-from mien.data.errors import MienError
 from mien.data.readers.base import open_reader
 from mien.data.tree import DatasetError
 from mien.models.manifest import Interval, Manifest, Prior, SplitMetrics, artifact_dir, load_artifact
 from mien.training import robustness
-from mien.training.arguments import PARSERS, parse
+from mien.training.arguments import PARSERS
+from mien.training.command import command
 from mien.training.faces import FaceSet, read_faces
 from mien.training.loop import metrics
 from mien.training.wording import interval
@@ -187,40 +188,33 @@ def print_evaluations(evaluations: list[Evaluation], *, title: str) -> None:
         Console().print(table)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Command line; returns the exit code."""
-    chosen = parse("evaluate", arguments)
+@command("evaluate")
+def main(chosen: Namespace) -> None:
+    """Command line."""
     kind, root = chosen.data
     if not chosen.corruptions and (chosen.faces or chosen.plot):
         PARSERS["evaluate"]().error("--faces and --plot are options of --corruptions")
-    try:
-        folder = artifact_dir(chosen.artifact)
-        faces = load_split(kind, root, chosen.split, dict(chosen.option))
-        manifest, evaluations = evaluate(folder, faces)
-        warning = faces.changed_since(manifest.data_index_sha256)
-        title = f"{manifest.name} on {kind} {chosen.split}"
-        print_evaluations(evaluations, title=title)
-        rows: list[robustness.Row] = []
-        if chosen.corruptions:
-            if chosen.faces is not None and chosen.faces < len(faces):
-                faces = faces.part(np.sort(np.random.default_rng(0).choice(len(faces), chosen.faces, replace=False)))
-            session = open_graph(folder / manifest.graph("fp32").file)
-            rows = robustness.measure(
-                lambda crops: manifest.probabilities(run_graph(session, crops), "balanced"), faces
-            )
-            title += f", balanced, {len(faces):,} faces"
-            robustness.print_rows(rows, title=title)
-            if chosen.plot:
-                robustness.write_figure(chosen.plot, rows, title=title)
-        if chosen.json:
-            scored = [evaluation.model_dump(mode="json") for evaluation in evaluations]
-            results = {"artifact": manifest.name, "labels": manifest.labels, "evaluations": scored}
-            results |= {"corruptions": [asdict(row) for row in rows]} if rows else {}
-            results |= {"warning": warning} if warning else {}
-            write_atomic(chosen.json, json.dumps(results, indent=2) + "\n")
-        if warning:
-            print(f"warning: {manifest.name}: {warning}", file=sys.stderr)
-    except (MienError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    folder = artifact_dir(chosen.artifact)
+    faces = load_split(kind, root, chosen.split, dict(chosen.option))
+    manifest, evaluations = evaluate(folder, faces)
+    warning = faces.changed_since(manifest.data_index_sha256)
+    title = f"{manifest.name} on {kind} {chosen.split}"
+    print_evaluations(evaluations, title=title)
+    rows: list[robustness.Row] = []
+    if chosen.corruptions:
+        if chosen.faces is not None and chosen.faces < len(faces):
+            faces = faces.part(np.sort(np.random.default_rng(0).choice(len(faces), chosen.faces, replace=False)))
+        session = open_graph(folder / manifest.graph("fp32").file)
+        rows = robustness.measure(lambda crops: manifest.probabilities(run_graph(session, crops), "balanced"), faces)
+        title += f", balanced, {len(faces):,} faces"
+        robustness.print_rows(rows, title=title)
+        if chosen.plot:
+            robustness.write_figure(chosen.plot, rows, title=title)
+    if chosen.json:
+        scored = [evaluation.model_dump(mode="json") for evaluation in evaluations]
+        results = {"artifact": manifest.name, "labels": manifest.labels, "evaluations": scored}
+        results |= {"corruptions": [asdict(row) for row in rows]} if rows else {}
+        results |= {"warning": warning} if warning else {}
+        write_atomic(chosen.json, json.dumps(results, indent=2) + "\n")
+    if warning:
+        print(f"warning: {manifest.name}: {warning}", file=sys.stderr)

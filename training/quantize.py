@@ -10,9 +10,9 @@ every batch size, and a loss of mean class accuracy of at most half a point.
 import inspect
 import logging
 import shutil
-import sys
 import tempfile
 import time
+from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +29,7 @@ from mien.data.contract import Array
 from mien.data.errors import MienError
 from mien.data.readers.base import open_reader, readers
 from mien.models.manifest import GraphFile, Interval, Manifest, load_artifact, sha256_of
-from mien.training.arguments import parse
+from mien.training.command import command
 from mien.training.evaluate import Evaluation, load_split, open_graph, run_graph, score_logits
 from mien.training.loop import metrics
 from mien.training.release.description import finish
@@ -246,16 +246,11 @@ def run(artifact: Path, kind: str, root: Path, *, out: Path | None, rounds: int)
     return comparison
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Command line; returns the exit code."""
-    chosen = parse("quantize", arguments)
+@command("quantize")
+def main(chosen: Namespace) -> None:
+    """Command line."""
     # the library recommends preprocessing, which the exporter has already done
     logging.basicConfig(level=logging.ERROR)
-    try:
-        comparison = run(chosen.artifact, *chosen.data, out=chosen.out, rounds=chosen.rounds)
-    except (MienError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    comparison = run(chosen.artifact, *chosen.data, out=chosen.out, rounds=chosen.rounds)
     failed = "; ".join(comparison.obstacles()) or "all met"
     print(f"release criteria: {failed}" + (f"; wrote {chosen.out}" if chosen.out else ""))
-    return 0

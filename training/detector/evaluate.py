@@ -7,6 +7,7 @@ artifact's recipe. The reference is YuNet's labels (teacher.py). Intervals are 9
 """
 
 import json
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -20,12 +21,11 @@ from rich.table import Table
 
 from mien.data.atomic import write_atomic
 from mien.data.contract import Array
-from mien.data.errors import MienError
 from mien.models.detector.decode import detect_rows
 from mien.models.detector.manifest import DetectorManifest, DetectorMetric, default_detector_dir, load_detector
 from mien.models.detector.yunet import dynamic_graph
 from mien.models.manifest import Interval
-from mien.training.arguments import parse
+from mien.training.command import command
 from mien.training.detector.config import DetectorData, DetectorRecipe
 from mien.training.detector.images import LabeledImage, LabeledImages, load_images
 from mien.training.detector.scenes import similarity, sure_faces, transform_faces, warp
@@ -235,17 +235,12 @@ def table(metrics: dict[str, list[DetectorMetric]]) -> Table:
     return out
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Command line; returns the exit code."""
-    options = parse("detector evaluate", arguments)
+@command("detector evaluate")
+def main(options: Namespace) -> None:
+    """Command line."""
     console = Console()
-    try:
-        manifest, metrics = evaluate_artifact(options.artifact or default_detector_dir())
-    except MienError as error:
-        Console(stderr=True).print(f"[red]{error}[/red]", highlight=False)
-        return 1
+    manifest, metrics = evaluate_artifact(options.artifact or default_detector_dir())
     console.print(table(metrics))
     if options.json:
         values = {name: [metric.model_dump() for metric in each] for name, each in metrics.items()}
         write_atomic(options.json, json.dumps({"artifact": manifest.name, "metrics": values}, indent=2) + "\n")
-    return 0

@@ -1,6 +1,7 @@
 """Report command: `mien report RUN... [--data KIND=ROOT] [--out report.html] [--markdown]`."""
 
 import sys
+from argparse import Namespace
 from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
@@ -12,8 +13,7 @@ import yaml
 
 from mien.data.atomic import write_atomic
 from mien.data.contract import EIGHT_LABELS
-from mien.data.errors import MienError
-from mien.training.arguments import parse
+from mien.training.command import command
 from mien.training.config import DataSource
 from mien.training.faces import TEST, FaceSet, read_faces
 from mien.training.loop.run_folder import RunError, read_run
@@ -157,24 +157,19 @@ def choose(
     return DataSource(kind=kind, split=split or (valid.split if same else "valid"), root=root, options=known), root
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Command line; returns the exit code."""
-    chosen = parse("report", arguments)
-    try:
-        source, root = choose(
-            read_run(chosen.runs[0]).data.valid, data=chosen.data, split=chosen.split, options=dict(chosen.option)
-        )
-        results, faces = gather(chosen.runs, source, root=root)
-        if chosen.markdown:
-            print(as_markdown(results, faces))
-        if chosen.out or not chosen.markdown:
-            out = chosen.out or Path("report.html")
-            write_atomic(out, page(results, faces, show_faces=not chosen.without_faces))
-            print(f"wrote {out}", file=sys.stderr)
-        for result in results:
-            for warning in result.warnings:
-                print(f"warning: {result.name}: {warning}", file=sys.stderr)
-    except (MienError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+@command("report")
+def main(chosen: Namespace) -> None:
+    """Command line."""
+    source, root = choose(
+        read_run(chosen.runs[0]).data.valid, data=chosen.data, split=chosen.split, options=dict(chosen.option)
+    )
+    results, faces = gather(chosen.runs, source, root=root)
+    if chosen.markdown:
+        print(as_markdown(results, faces))
+    if chosen.out or not chosen.markdown:
+        out = chosen.out or Path("report.html")
+        write_atomic(out, page(results, faces, show_faces=not chosen.without_faces))
+        print(f"wrote {out}", file=sys.stderr)
+    for result in results:
+        for warning in result.warnings:
+            print(f"warning: {result.name}: {warning}", file=sys.stderr)

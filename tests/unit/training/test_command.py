@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from mien.training import compare
 from mien.training.arguments import parse
 from mien.training.command import INTERRUPTED, run_command
 from mien.training.config import Recipe
@@ -35,6 +36,17 @@ def test_an_error_of_the_system_is_one_line(tmp_path: Path, caplog: pytest.LogCa
     path = write_recipe(tmp_path / "recipe.yaml", small_recipe(tmp_path))
     assert run_command("train", Recipe, without_space, [str(path)]) == 1
     assert "No space left on device" in caplog.text
+
+
+def test_an_error_of_the_system_in_another_command_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def unreadable(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", "faces")
+
+    monkeypatch.setattr(compare, "read_faces", unreadable)
+    assert compare.main(["fast", "accurate", "--data", "folders=faces"]) == 1
+    assert capsys.readouterr().err == "error: [Errno 13] Permission denied: 'faces'\n"
 
 
 def test_an_interrupted_training_says_how_to_resume_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
