@@ -89,7 +89,9 @@ class Jobs:
 
     def begin_upload(self) -> Path:
         """A new folder for the files of a job; `submit` or `discard` it. Raises: QueueFull."""
-        if self._uploads >= _MAX_UPLOADS or len(list(self._jobs())) + self._uploads >= self._settings.max_jobs:
+        if self._uploads >= _MAX_UPLOADS:
+            raise QueueFull(f"{self._uploads} jobs are being uploaded: try again in a moment")
+        if len(list(self._jobs())) + self._uploads >= self._settings.max_jobs:
             raise QueueFull(f"{self._settings.max_jobs} jobs are kept: delete one, or try again later")
         folder = self._folder / uuid.uuid4().hex
         (folder / "input").mkdir(parents=True, mode=0o700)

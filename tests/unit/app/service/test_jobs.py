@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mien.app.errors import NoSuchJob
+from mien.app.errors import NoSuchJob, QueueFull
 from mien.app.service import jobs as jobs_module
 from mien.app.service.jobs import Jobs
 from mien.app.settings import Settings
@@ -27,6 +27,18 @@ def test_only_old_uploads_are_removed_and_never_the_folders_of_others(tmp_path: 
     assert not upload.exists()
     assert recent.exists()
     assert all((folder / "2024").is_dir() for folder in others)
+
+
+def test_a_job_too_many_is_told_which_limit_holds(tmp_path: Path) -> None:
+    jobs = Jobs(tmp_path, Settings(max_jobs=5))
+    uploads = [jobs.begin_upload() for _ in range(4)]
+    with pytest.raises(QueueFull, match="4 jobs are being uploaded"):
+        jobs.begin_upload()
+    for upload in uploads:
+        jobs.submit(upload, "client", {}, [])
+    jobs.submit(jobs.begin_upload(), "client", {}, [])
+    with pytest.raises(QueueFull, match="5 jobs are kept"):
+        jobs.begin_upload()
 
 
 def test_a_job_on_a_full_disk_can_be_canceled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
