@@ -35,6 +35,7 @@ export class Detail {
     const place = this.among().indexOf(result);
     byId("detail-before").disabled = place <= 0;
     byId("detail-after").disabled = place < 0 || place >= this.among().length - 1;
+    if (document.activeElement.disabled) byId("detail-zoom").focus(); // else the arrow keys would not reach the dialog
     byId("detail-faces").replaceChildren(...image.faces.map(faceOf));
     this.zoom(false);
     if (!this.dialog.open) this.dialog.showModal();

@@ -85,6 +85,7 @@ export class Gallery {
 
   take(files) {
     this.forgetCleared();
+    this.detail.dialog.close();
     const videos = files.filter(isVideo);
     const photos = files.filter((file) => !isVideo(file));
     if (videos.length) this.playVideo(videos[0], videos.length - 1); // photos are labeled meanwhile
