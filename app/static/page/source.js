@@ -37,6 +37,7 @@ export class Camera {
     track.addEventListener("ended", gone);
     track.addEventListener("mute", mute);
     track.addEventListener("unmute", unmute);
+    if (track.muted) mute(); // play() waits for a picture
     video.loop = false;
     video.srcObject = this.media;
     await video.play();
