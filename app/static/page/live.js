@@ -25,8 +25,9 @@ const BUTTONS = { unplayable: "Start camera", insecure: "", missing: "Use anothe
 const CROP = { px: 112, template_px: [[35, 42.3], [77, 42.3], [56, 65.5], [39.1, 84.6], [72.9, 84.6]], min_spread_px: 1 };
 
 export class Live {
-  /** `labeler`: the service, or the labeler of local mode. */
-  constructor(labeler) {
+  /** `labeler`: the service, or the labeler of local mode; `reconnected()`: the service may run another model now. */
+  constructor(labeler, reconnected) {
+    this.reconnected = reconnected;
     this.stage = new Stage();
     this.video = this.stage.video;
     this.people = new People(byId("faces"), byId("nobody"), byId("legend"), (number, on, done) => {
@@ -83,7 +84,11 @@ export class Live {
     const note = (text) => this.state === "live" && this.stage.badge(text);
     this.stream = labeler.stream({
       answer: (result, at) => this.answered(result, at),
-      open: () => note(""),
+      open: () => {
+        note("");
+        if (this.isLost) this.reconnected();
+        this.isLost = false;
+      },
       lost: (retryMs, everOpen) => this.lost(retryMs, everOpen),
       loading: () => note("Loading the models…"),
       failed: (why) => note(`Labeling in this tab failed: ${why}`),
@@ -229,6 +234,7 @@ export class Live {
 
   async lost(retryMs, everOpen) {
     const { stream } = this;
+    this.isLost = true;
     this.motion.clear();
     this.people.pause(true);
     this.metrics.clear();

@@ -19,7 +19,7 @@ const mode = new Mode(here, found, (labeler) => {
   live.use(labeler);
   gallery.labeler = labeler;
 });
-const live = new Live(mode.labeler);
+const live = new Live(mode.labeler, askAgain);
 
 function choose(name, { focus = false } = {}) {
   for (const tab of TABS) {

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import BrowserType, Page, Route
+from playwright.sync_api import Error as PlaywrightError
 
 from mien.app.service.keys import key_hash
 from tests.browser import ALLOWED, CAMERA, WAIT_MS, Tab, launch, serving
@@ -176,6 +177,16 @@ def test_stopping_releases_the_camera(live: Tab) -> None:
 
 
 def test_the_page_reconnects_to_a_restarted_service(live: Tab, site: Server) -> None:
+    def upgraded(route: Route) -> None:
+        try:
+            response = route.fetch()
+        except PlaywrightError:
+            route.abort()
+        else:
+            model, *others = response.json()["models"]
+            route.fulfill(response=response, json={"models": [model | {"name": "another.model"}, *others]})
+
+    live.page.route("**/v1/models", upgraded)
     site.stop()
     try:
         live.wait_until(f"{BADGE}.textContent.includes('lost')")
@@ -184,7 +195,9 @@ def test_the_page_reconnects_to_a_restarted_service(live: Tab, site: Server) -> 
         site.start()
     live.wait_until(f"{BADGE}.hidden")
     assert live.page.locator("[data-person]").count() == live.page.locator("[data-person='1']").count() == 1
-    live.ignore_errors("ERR_CONNECTION_REFUSED", "WebSocket connection to", "503")
+    live.wait_until("document.getElementById('card').title === 'another.model'")
+    live.page.unroute("**/v1/models")
+    live.ignore_errors("ERR_FAILED", "ERR_CONNECTION_REFUSED", "WebSocket connection to", "503")
 
 
 def test_the_threshold_of_a_service_that_was_not_ready_is_used(open_tab: Open) -> None:
@@ -341,6 +354,17 @@ def test_a_camera_that_is_allowed_late_does_not_stop_a_video(open_tab: Open) -> 
     tab.page.evaluate("allow()")
     tab.wait_until("window.late.getTracks().every(({readyState}) => readyState === 'ended')")
     assert tab.page.evaluate("document.getElementById('video').paused") is False
+
+
+def test_a_camera_that_sends_no_picture_from_the_start_is_reported(open_tab: Open) -> None:
+    script = """navigator.mediaDevices.getUserMedia = async () => {
+      const media = document.createElement("canvas").captureStream(0);
+      Object.defineProperty(media.getVideoTracks()[0], "muted", { value: true });
+      return media;
+    };"""
+    tab = open_tab(script=script)
+    tab.page.click("#start")
+    tab.wait_until(f"{BADGE}.textContent === 'The camera sends no picture'")
 
 
 def test_frames_that_are_not_labeled_do_not_stay_in_memory(open_tab: Open) -> None:
