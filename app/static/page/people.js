@@ -34,11 +34,12 @@ class Person {
   }
 
   toggleNeutral(setNeutral) {
+    if (this.neutral.ariaDisabled === "true") return;
     const on = !this.face?.corrected;
     setText(this.neutral, on ? "Keep a neutral face for 2 s…" : NEUTRAL);
-    this.neutral.disabled = on;
+    this.neutral.ariaDisabled = String(on); // `disabled` would lose the focus
     setNeutral(on, (done) => {
-      this.neutral.disabled = false;
+      this.neutral.ariaDisabled = "false";
       setText(this.neutral, done ? "Corrected for their neutral face: undo" : `Not seen for 2 s. ${NEUTRAL}`);
     });
   }

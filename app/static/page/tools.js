@@ -20,7 +20,10 @@ export class Tools {
     click("fullscreen", this.toggleFullscreen);
     click("record", () => (this.session ? this.finish() : this.record()));
     click("unsaved-open", async () => this.show(await unsaved()));
-    click("unsaved-delete", async () => this.remove((await unsaved())[0]?.id));
+    click("unsaved-delete", async () => {
+      await this.remove((await unsaved())[0]?.id);
+      byId("start").focus();
+    });
     byId("fullscreen").hidden = !document.fullscreenEnabled; // not on iPhones
     this.offerUnsaved();
   }
@@ -41,9 +44,9 @@ export class Tools {
   /** Request the maps of the newest frame, and show each on the card of its person. */
   async showAttention() {
     const { live } = this;
-    if (!live.last) return;
+    if (!live.last || byId("look").ariaDisabled === "true") return;
     const { frame, source } = live.last;
-    byId("look").disabled = true;
+    byId("look").ariaDisabled = "true"; // `disabled` would lose the focus
     try {
       const { images: [{ faces }] } = await live.labeler.label(new Blob([frame], { type: "image/jpeg" }), { explain: true });
       for (const face of faces) {
@@ -55,7 +58,7 @@ export class Tools {
     } catch (error) {
       live.stage.note(`No attention map: ${error.detail ?? error.message}`);
     } finally {
-      byId("look").disabled = false;
+      byId("look").ariaDisabled = "false";
     }
   }
 

@@ -64,6 +64,32 @@ def test_the_keyboard_reaches_everything_in_order(open_tab: Open) -> None:
     assert tab.page.get_attribute("#pause", "aria-pressed") == "true"
 
 
+def test_buttons_that_take_a_moment_keep_the_focus(open_tab: Open) -> None:
+    tab = open_tab()
+    tab.start_camera()
+    tab.wait_for_results(2)
+    focused = "document.activeElement.id || document.activeElement.className"
+    if tab.page.is_visible("#look"):  # of a model with attention
+        tab.page.focus("#look")
+        tab.page.keyboard.press("Enter")
+        tab.page.wait_for_selector(".face .attention canvas", timeout=WAIT_MS)
+        assert tab.page.evaluate(focused) == "look"
+    tab.page.focus(".neutral")
+    tab.page.keyboard.press("Enter")
+    tab.page.wait_for_selector(".neutral[aria-disabled=false]", timeout=WAIT_MS)
+    assert tab.page.evaluate(focused) == "neutral"
+    tab.page.click("#record")
+    tab.wait_for_results(2)
+    tab.page.wait_for_timeout(1500)  # kept every second
+    tab.page.reload()
+    tab.wait_until_ready()
+    tab.page.wait_for_selector("#unsaved-delete", timeout=WAIT_MS)
+    tab.page.focus("#unsaved-delete")
+    tab.page.keyboard.press("Enter")
+    tab.wait_until("document.getElementById('unsaved').hidden")
+    tab.wait_until("document.activeElement.id === 'start'")
+
+
 def test_at_400_percent_zoom_everything_has_room(open_tab: Open, tmp_path: Path) -> None:
     (photo := tmp_path / f"{'long' * 50}.jpg").write_bytes((ROOT / "samples/photos/astronaut.jpg").read_bytes())
     tab = open_tab(viewport={"width": 320, "height": 256})

@@ -52,7 +52,7 @@ def test_the_attention_map_of_an_earlier_camera_is_not_shown(open_tab: Open) -> 
     overlay = f"{{media_type: 'image/png', base64: '{picture}'}}"
     body = f"{{images: [{{faces: [{{...window.people[0], explanation: {{overlay: {overlay}}}}}]}}]}}"
     tab.page.evaluate(f"() => window.respond({{ok: true, json: async () => ({body})}})")
-    tab.wait_until("!document.getElementById('look').disabled")
+    tab.wait_until("document.getElementById('look').ariaDisabled === 'false'")
     assert tab.page.locator(".attention").count() == 0
 
 
