@@ -31,7 +31,8 @@ def test_a_session_ends_in_a_summary_with_its_files(open_tab: Open, tmp_path: Pa
     requests: list[str] = []
     tab.page.on("request", lambda request: requests.append(request.url))
     tab.page.click("#record")
-    tab.page.wait_for_timeout(1000)
+    tab.page.evaluate("() => { window.until = window.socket.frame + 5; }")
+    tab.wait_until("window.socket.frame > window.until")
     show(tab, TWO[0])
     tab.page.wait_for_timeout(3000)  # more than the gap that counts as in view
     assert tab.page.inner_text("#record").startswith("Finish 0:0")
