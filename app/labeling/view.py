@@ -4,6 +4,7 @@ Rows are streamed, so memory does not depend on the number of images.
 """
 
 import json
+import os
 import sqlite3
 import struct
 from collections import Counter
@@ -70,7 +71,10 @@ class View:
         self.out, self._filtered = out, filtered
         self.knows_duplicates = True  # whether the journal contains all inputs of the run
         self.path = out / STATE_DIR / JOURNAL_NAME
-        address = f"{self.path.absolute().as_uri()}?mode={'rwc' if writable else 'ro'}"
+        mode = "rwc" if writable else "ro"
+        if not writable and not os.access(self.path.parent, os.W_OK) and not os.path.exists(f"{self.path}-wal"):
+            mode = "ro&immutable=1"  # otherwise, SQLite creates files beside the journal to read it
+        address = f"{self.path.absolute().as_uri()}?mode={mode}"
         # The review page and the workers read in several threads. Since Python 3.12, two threads that execute the same
         # cached statement at once can get each other's rows.
         self._db = sqlite3.connect(

@@ -1,6 +1,7 @@
 """Journal: time of a rescan, readers of a new journal, several threads, and journals of earlier versions."""
 
 import csv
+import os
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -119,3 +120,18 @@ def test_a_journal_of_an_earlier_version_is_converted(tmp_path: Path) -> None:
         write_class_folders(tmp_path / "classes", [])
     (tmp_path / "classes" / "mine.png").unlink()
     write_class_folders(tmp_path / "classes", [])
+
+
+def test_a_journal_in_a_folder_of_someone_else_is_read_without_creating_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / STATE_DIR).mkdir()
+    with closing(Journal(tmp_path)) as journal:
+        journal.scan([Input("a.jpg", "file", b"/a.jpg", 1, "1:1")], lambda _count: None)
+        journal.save([Result(item, "no_face") for item, _ in journal.todo(0)])
+    (tmp_path / STATE_DIR).chmod(0o555)
+    monkeypatch.setattr(os, "access", lambda *_: False)  # as for a user who is not root
+    with closing(open_view(tmp_path)) as view:
+        assert view.counts() == {"no_face": 1}
+        assert [path.name for path in (tmp_path / STATE_DIR).iterdir()] == [view.path.name]
+    (tmp_path / STATE_DIR).chmod(0o755)
