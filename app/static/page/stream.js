@@ -18,6 +18,7 @@ export class FrameStream {
     this.everOpen = false;
     this.retryMs = FIRST_RETRY_MS;
     this.usualMs = 100;
+    this.silentMs = SILENT_MS;
     this.reset();
   }
 
@@ -72,7 +73,8 @@ export class FrameStream {
   /** Reconnect if a connection is dead although nobody has closed it. */
   checkSilence() {
     const [oldest] = this.sent.values();
-    if (oldest !== undefined && performance.now() - oldest > SILENT_MS) {
+    if (oldest !== undefined && performance.now() - oldest > this.silentMs) {
+      this.silentMs *= 2; // perhaps it is only slow
       const socket = this.socket;
       this.lose();
       socket.close();
@@ -103,7 +105,9 @@ export class FrameStream {
     const sentAt = this.sent.get(result.frame);
     for (const number of this.sent.keys()) if (number <= result.frame) this.sent.delete(number);
     if (sentAt === undefined) return;
-    this.usualMs += 0.2 * (performance.now() - sentAt - this.usualMs);
+    const passed = performance.now() - sentAt;
+    this.usualMs += 0.2 * (passed - this.usualMs);
+    this.silentMs = Math.max(SILENT_MS, 2 * passed);
     this.on.answer(result, sentAt);
   }
 }

@@ -383,6 +383,15 @@ def test_frames_that_are_not_labeled_do_not_stay_in_memory(open_tab: Open) -> No
     assert tab.page.evaluate("window.pictures") < 10
 
 
+def test_a_service_that_takes_ten_seconds_per_frame_is_waited_for(open_tab: Open) -> None:
+    ten_times_as_fast = "const now = performance.now.bind(performance); performance.now = () => 10 * now();"
+    tab = open_tab(script=SCENE + ten_times_as_fast)
+    tab.page.evaluate("(people) => Object.assign(window, { people, delay_ms: 1000 })", list(TWO))
+    tab.page.click("#start")
+    tab.wait_until("document.getElementById('count').textContent === '2'")
+    assert tab.page.evaluate("window.connections") <= 3
+
+
 def test_every_camera_error_has_its_own_message(open_tab: Open) -> None:
     tab = open_tab(viewport={"width": 360, "height": 740})
     states = {"NotAllowedError": "refused", "NotFoundError": "none", "NotReadableError": "busy", "TypeError": "failed"}
