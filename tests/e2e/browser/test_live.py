@@ -155,7 +155,7 @@ def test_a_camera_without_a_picture_is_reported_while_results_arrive(live: Tab) 
     }"""
     live.page.evaluate(mute, True)
     live.wait_for_results(3)
-    assert live.page.inner_text("#badge") == "The camera sends no picture"
+    live.wait_until(f"{BADGE}.textContent === 'The camera sends no picture'")
     live.page.evaluate(mute, False)
     live.wait_until(f"{BADGE}.hidden")
 
