@@ -14,6 +14,7 @@ from fastapi.exceptions import RequestValidationError, ValidationException, WebS
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
+from starlette.routing import BaseRoute, Match
 from starlette.types import Scope
 
 from mien.app.errors import (
@@ -135,7 +136,17 @@ async def _http(request: Request, error: Exception) -> Response:
         HTTPStatus.METHOD_NOT_ALLOWED: f"{request.method} is not supported at {path}",
     }
     detail = details.get(HTTPStatus(error.status_code), error.detail)
-    return problem_response(status_problem(error.status_code), detail, headers=dict(error.headers or {}))
+    headers = dict(error.headers or {})
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        headers["Allow"] = ", ".join(_allowed(request)) or headers["Allow"]
+    return problem_response(status_problem(error.status_code), detail, headers=headers)
+
+
+def _allowed(request: Request) -> list[str]:
+    """Methods that are served at the path of a request; Starlette names those of the first route only."""
+    scopes = {method: {**request.scope, "method": method} for method in ("GET", "HEAD", "POST", "DELETE")}
+    routes: list[BaseRoute] = request.app.routes
+    return [name for name, scope in scopes.items() if any(route.matches(scope)[0] is Match.FULL for route in routes)]
 
 
 def _invalid(scope: Scope, error: ValidationException) -> Response:

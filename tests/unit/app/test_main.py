@@ -283,3 +283,9 @@ def test_other_origins_are_rejected_unless_named(connect: Connect) -> None:
     assert named.get("/health", headers=foreign).headers["access-control-allow-origin"] == "https://example.org"
     other = named.get("/health", headers={"origin": "https://evil.example"})
     assert "access-control-allow-origin" not in other.headers
+
+
+def test_a_wrong_method_is_told_all_methods_of_a_path(connect: Connect, tmp_path: Path) -> None:
+    client = connect(jobs_dir=tmp_path)
+    allowed = {path: client.put(path).headers["allow"] for path in ("/v1/jobs/1", "/v1/jobs", "/health")}
+    assert allowed == {"/v1/jobs/1": "GET, DELETE", "/v1/jobs": "POST", "/health": "GET, HEAD"}
