@@ -7,6 +7,7 @@ has its own id, as with the service.
 import json
 from typing import Any
 
+from mien.data.contract import LABELS
 from tests.browser import Tab
 
 SCENE = """
@@ -37,7 +38,6 @@ const bitmap = window.createImageBitmap;
 window.createImageBitmap = (source, ...rest) => bitmap(source instanceof HTMLCanvasElement
   ? Object.assign(document.createElement("canvas"), { width: source.width, height: source.height }) : source, ...rest);
 """
-LABELS = ("surprise", "fear", "disgust", "happiness", "sadness", "anger", "neutral")
 
 
 def person(track: int, x: float, y: float, side: float = 120, **shares: float) -> dict[str, Any]:

@@ -61,6 +61,11 @@ def wait_for_state(page: Page, state: str) -> None:
     page.wait_for_selector(f"#stage[data-state={state}]", timeout=WAIT_MS)
 
 
+def go_live(page: Page) -> None:
+    page.click("#start")
+    wait_for_state(page, "live")
+
+
 def test_the_label_of_the_service_is_shown(live: Tab, site: Server) -> None:
     (image,) = site.ask(live.sent[0])["images"]
     (face,) = json.loads(live.results[0])["faces"]
@@ -231,8 +236,7 @@ def test_a_click_before_the_page_is_ready_is_not_lost(open_tab: Open) -> None:
 
 def test_settings_outlive_a_reload_and_can_be_reset(open_tab: Open) -> None:
     tab = open_tab("/?threshold=40")
-    tab.page.click("#start")
-    wait_for_state(tab.page, "live")
+    go_live(tab.page)
     tab.page.click("#settings")
     assert tab.page.inner_text("#threshold-value") == "40%", "as in the address"
     tab.page.uncheck("#mirror")
@@ -240,8 +244,7 @@ def test_settings_outlive_a_reload_and_can_be_reset(open_tab: Open) -> None:
     assert "smoothing=1" in tab.page.url
     tab.page.goto(tab.page.url.split("?")[0])
     tab.wait_until_ready()
-    tab.page.click("#start")
-    wait_for_state(tab.page, "live")
+    go_live(tab.page)
     tab.page.click("#settings")
     assert not tab.page.is_checked("#mirror")
     assert tab.page.inner_text("#smoothing-value") == "1.00 s"
@@ -250,8 +253,7 @@ def test_settings_outlive_a_reload_and_can_be_reset(open_tab: Open) -> None:
     usual = tab.page.inner_text("#threshold-value")
     assert usual != "40%"
     tab = open_tab("/?threshold=abc")
-    tab.page.click("#start")
-    wait_for_state(tab.page, "live")
+    go_live(tab.page)
     assert tab.page.text_content("#threshold-value") == usual, "what is not a number is forgotten"
 
 
@@ -276,8 +278,7 @@ def test_no_other_camera_starts_than_the_chosen_one(open_tab: Open, browsers: Br
     with launch(browsers, f"{CAMERA}=device-count=2", ALLOWED) as two_cameras:
         tab = open_tab(inside=two_cameras)
         page = tab.page
-        page.click("#start")
-        wait_for_state(page, "live")
+        go_live(page)
         first = page.evaluate(USED)
         page.click("#settings")
         assert page.input_value("#camera") == first
@@ -287,13 +288,11 @@ def test_no_other_camera_starts_than_the_chosen_one(open_tab: Open, browsers: Br
         page.select_option("#camera", second)
         tab.wait_until(f"document.getElementById('stage').dataset.state === 'live' && {USED} === '{second}'")
         page.click("#stop")
-        page.click("#start")
-        wait_for_state(page, "live")
+        go_live(page)
         assert page.evaluate(USED) == second, "after a stop"
         page.reload()
         tab.wait_until_ready()
-        page.click("#start")
-        wait_for_state(page, "live")
+        go_live(page)
         assert page.evaluate(USED) == second, "after a reload"
         page.evaluate(UNPLUG)
         wait_for_state(page, "lost")
@@ -305,8 +304,7 @@ def test_no_other_camera_starts_than_the_chosen_one(open_tab: Open, browsers: Br
         page.wait_for_timeout(300)
         assert title(page) == "Your camera is not connected", "nothing starts without a click"
         assert page.inner_text("#start") == "Use another camera"
-        page.click("#start")
-        wait_for_state(page, "live")
+        go_live(page)
 
 
 def test_a_video_that_does_not_play_is_reported_and_offers_no_second_try(open_tab: Open, tmp_path: Path) -> None:
@@ -333,8 +331,7 @@ def test_of_several_videos_one_plays_and_the_others_are_named_as_not_opened(open
 
 def test_without_fullscreen_its_button_is_hidden(open_tab: Open) -> None:
     tab = open_tab(script="Object.defineProperty(Document.prototype, 'fullscreenEnabled', { value: false });")
-    tab.page.click("#start")
-    wait_for_state(tab.page, "live")
+    go_live(tab.page)
     assert tab.page.is_hidden("#fullscreen")
 
 

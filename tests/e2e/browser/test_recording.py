@@ -9,10 +9,10 @@ import cv2
 import numpy as np
 import pytest
 
-from mien.data.contract import Array, decode
+from mien.data.contract import LABELS, Array, decode
 from mien.data.contract.palette import COLORS
 from tests.e2e.browser.conftest import Open
-from tests.e2e.browser.scenes import LABELS, SCENE, TWO, show, start_scene
+from tests.e2e.browser.scenes import SCENE, TWO, show, start_scene
 
 pytestmark = pytest.mark.timeout(240)
 HAPPINESS = COLORS["happiness"]

@@ -14,7 +14,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from mien.app.cli.program import app
-from tests.albums import make_album
+from tests.albums import make_album, write_photos
 from tests.support import ROOT
 
 
@@ -59,6 +59,12 @@ def released_mien() -> Mien:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MIEN_")}
     given = {name: os.environ[name] for name in ("MIEN_MODELS_DIR",) if name in os.environ}
     return Mien(environment | given | {"MIEN_DEVICE": "cpu"})
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Five photos of a face, named 0.jpg to 4.jpg."""
+    return write_photos(tmp_path / "photos", count=5)
 
 
 @pytest.fixture(scope="session")

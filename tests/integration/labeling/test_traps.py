@@ -19,7 +19,7 @@ from PIL import Image
 
 from mien import app
 from mien.app.labeling import engine, run
-from tests.albums import face_photo, rows_of, write_photos, write_video
+from tests.albums import face_photo, rows_of, write_video
 from tests.camera_raw import dng
 from tests.integration.labeling.conftest import Mien, resize
 from tests.support import encoded, gradient_image
@@ -35,11 +35,6 @@ def write_zip(path: Path, *variants: int) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         for number, variant in enumerate(variants):
             archive.writestr(zipfile.ZipInfo(f"in/{number}.jpg"), jpeg(variant).ljust(9000, b"\0"))
-
-
-@pytest.fixture
-def photos(tmp_path: Path) -> Path:
-    return write_photos(tmp_path / "photos", count=5)
 
 
 # Videos

@@ -155,11 +155,6 @@ def test_an_invalid_option_is_rejected_by_name(client: TestClient, query: dict[s
     assert next(iter(query)) in problem(post(client, PHOTO, **query), 422, "invalid-request")
 
 
-def test_an_unknown_option_lists_the_known_ones(client: TestClient) -> None:
-    detail = problem(post(client, PHOTO, topk=3), 422, "invalid-request")
-    assert "no option is named topk; options: min_face_px, confidence_threshold, top_k, model, aligned" in detail
-
-
 @pytest.mark.parametrize("digits", [19, 5000])
 def test_a_length_of_many_digits_is_too_large(client: TestClient, digits: int) -> None:
     headers = {"content-type": "image/jpeg", "content-length": "9" * digits}
