@@ -17,6 +17,7 @@ from mien.app.labeling import store
 from tests.albums import face_photo, rows_of, write_photos, write_video
 from tests.integration.labeling.conftest import Mien, tree
 from tests.stores import BUCKET, Faulty, azure_server, delete, faulty_server, google_settings, put, s3_server
+from tests.support import encoded
 
 OUTPUTS = ("--write", "csv,files,annotated,crops,report", "--json-log")
 
@@ -53,7 +54,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def photos(tmp_path: Path) -> Path:
     folder = write_photos(tmp_path / "photos", "a.jpg", "b c.jpg", "deep/ü%20.jpg", "deep/d.jpg", ".hidden/e.jpg")
     with zipfile.ZipFile(folder / "some.zip", "w") as archive:
-        archive.write(folder / "a.jpg", "in/a.jpg")
+        archive.writestr("in/a.jpg", encoded(face_photo(variant=9), "JPEG"))
     write_video(folder / "clip.avi", frames=3)
     first, second = (Image.fromarray(face_photo(variant=number)) for number in range(2))
     first.save(folder / "pages.tif", save_all=True, append_images=[second])
