@@ -66,6 +66,21 @@ def test_the_keyboard_stays_where_it_is_while_a_name_is_saved(people: Page) -> N
     expect(people.locator("h3")).to_have_text(["Berta", "Carla"])
 
 
+def test_arrow_keys_choose_a_person_and_a_button_merges(people: Page) -> None:
+    titles, undo = people.locator("h3"), people.get_by_role("button", name="Undo the last change")
+    expect(titles.first).to_be_visible()
+    if titles.count() == 1:
+        people.locator(".strip button").nth(2).click()
+    expect(titles).to_have_count(2)
+    people.get_by_label("person 1 is the same as").focus()
+    people.keyboard.press("ArrowDown")
+    people.wait_for_timeout(300)
+    expect(titles).to_have_count(2)
+    people.get_by_role("button", name="Merge").first.click()
+    expect(titles).to_have_count(1)
+    expect(undo).to_be_focused()
+
+
 def test_the_slider_of_the_timeline_shows_the_frame(open_tab: Open, out: Path) -> None:
     page = open_tab("/timeline.html", at=out.as_uri()).page
     page.get_by_role("slider").fill("0.3")
