@@ -15,6 +15,7 @@ from mien.app.cli.exit_codes import DISK_FULL, FAILED, LOCKED, SOME_ERRORS, STOP
 from mien.app.cli.options import DetectorName, Model, OnDevice, PriorName, fail
 from mien.app.labeling.options import DEFAULT_OUTPUTS, LabelOptions
 from mien.app.labeling.signals import Interrupts
+from mien.app.wording import counted
 
 # Typical sizes of an annotated copy of 1,600 pixels, and of the rows and thumbnails of an image
 _COPY_BYTES: Final = 500_000
@@ -172,7 +173,7 @@ def _dry_run(options: LabelOptions, stream: IO[str] | None) -> int:
     from mien.app.labeling.files import free_bytes
     from mien.app.labeling.images import ANNOTATED
     from mien.app.labeling.outputs import check_outputs, images_for
-    from mien.app.labeling.progress import JsonLog, counted
+    from mien.app.labeling.progress import JsonLog
     from mien.app.labeling.reading import CONTAINERS
     from mien.app.labeling.scan import scan
     from mien.app.labeling.store import is_url

@@ -10,15 +10,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from mien.app.labeling.options import LabelOptions
+from mien.app.wording import counted
 
 Error = tuple[str, str | None, str | None]
 _JSON_EVERY_S: Final = 5.0
 _LINE_EVERY_S: Final = 30.0
-
-
-def counted(number: int, noun: str) -> str:
-    """A number with its noun: `1 file`, `1,204 files`."""
-    return f"{number:,} {noun if number == 1 else f'{noun}s'}"
 
 
 class Reporter:

@@ -24,13 +24,14 @@ from mien.app.labeling.images import ANNOTATED, CROPS
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.options import DEFAULT_OUTPUTS, LabelOptions
 from mien.app.labeling.outputs import check_outputs, images_for, with_earlier, write_output
-from mien.app.labeling.progress import Reporter, counted
+from mien.app.labeling.progress import Reporter
 from mien.app.labeling.scan import printable, scan
 from mien.app.labeling.signals import Interrupts, Stopped
 from mien.app.labeling.store import is_url
 from mien.app.labeling.summary import Outcome, accuracy_by_reason
 from mien.app.labeling.view import earlier_facts
 from mien.app.settings import Settings
+from mien.app.wording import counted
 from mien.data.atomic import write_atomic
 
 _RECORDED: Final = (

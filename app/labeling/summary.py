@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mien.app.labeling.progress import counted
 from mien.app.labeling.records import images_of
 from mien.app.labeling.view import View
+from mien.app.wording import counted
 from mien.data.quality import REASONS
 from mien.models.manifest import Manifest
 

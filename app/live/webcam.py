@@ -16,6 +16,7 @@ from mien.app.inference.pipeline import Pipeline
 from mien.app.inference.tracking import Tracker
 from mien.app.live.video import Source, SourceUnavailable, VideoFile, open_source
 from mien.app.live.views import FileView, LinesView, Moment, TableView, View, open_window
+from mien.app.wording import counted
 
 
 @dataclass(slots=True)
@@ -28,8 +29,7 @@ class Summary:
 
     def __str__(self) -> str:
         rate = self.frames / self.seconds if self.seconds else 0.0
-        counts = ((self.frames, "frame"), (len(self.tracks), "track"))
-        frames, tracks = (f"{count:,} {noun}{'' if count == 1 else 's'}" for count, noun in counts)
+        frames, tracks = counted(self.frames, "frame"), counted(len(self.tracks), "track")
         return f"{frames} in {self.seconds:.1f} s ({rate:.1f} frames/s), {tracks} of faces"
 
 

@@ -20,10 +20,10 @@ from mien.app.inference.pipeline import LabeledFace
 from mien.app.labeling.images import THUMBS, annotated_path
 from mien.app.labeling.outputs import open_output
 from mien.app.labeling.pages import load_page, relative_link
-from mien.app.labeling.progress import counted
 from mien.app.labeling.records import Result, images_of
 from mien.app.labeling.store import is_url
 from mien.app.labeling.view import View
+from mien.app.wording import counted
 from mien.data.contract.palette import hex_color
 from mien.data.quality import REASONS
 

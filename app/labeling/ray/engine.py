@@ -28,7 +28,7 @@ from mien.app.labeling.files import (
     output_lock,
 )
 from mien.app.labeling.options import RAY_OUTPUTS, LabelOptions
-from mien.app.labeling.progress import Reporter, counted
+from mien.app.labeling.progress import Reporter
 from mien.app.labeling.ray import earlier
 from mien.app.labeling.ray.actor import Labeler
 from mien.app.labeling.ray.cluster import Cluster, connected
@@ -38,6 +38,7 @@ from mien.app.labeling.scan import scan
 from mien.app.labeling.signals import Interrupts, Stopped
 from mien.app.labeling.summary import Outcome, accuracy_by_reason
 from mien.app.settings import Settings
+from mien.app.wording import counted
 from mien.models.manifest import artifact_dir, read_manifest
 
 # A multiple of the engine's batch size, so that a new run forms the same batches as the local engine.

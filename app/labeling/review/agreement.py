@@ -24,10 +24,10 @@ import numpy as np
 from mien.app.inference.pipeline import LabeledFace
 from mien.app.labeling.files import REVIEWS, LabelingError
 from mien.app.labeling.pages import load_page
-from mien.app.labeling.progress import counted
 from mien.app.labeling.records import STILL, Result
 from mien.app.labeling.review.corrections import DECISIONS, MIN_IOU, Correction, Corrections, decision
 from mien.app.labeling.view import View, open_view
+from mien.app.wording import counted
 from mien.data.atomic import write_atomic
 
 SAMPLE: Final = "sample.json"

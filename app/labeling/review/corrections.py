@@ -15,9 +15,9 @@ from mien.app.inference.detect import Box
 from mien.app.inference.detect.base import iou
 from mien.app.inference.pipeline import LabeledFace
 from mien.app.labeling.files import CORRECTIONS, REVIEWS, LabelingError
-from mien.app.labeling.progress import counted
 from mien.app.labeling.records import Result
 from mien.app.labeling.review.decisions_file import append_line, read_lines
+from mien.app.wording import counted
 from mien.data.contract import EIGHT_LABELS
 
 NOT_A_FACE: Final = "not_a_face"

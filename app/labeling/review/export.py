@@ -11,7 +11,6 @@ from typing import Final
 from mien.app.labeling.files import ForeignFile, LabelingError, OutputRefused
 from mien.app.labeling.images import crop_path, encode_png
 from mien.app.labeling.outputs import owned_names
-from mien.app.labeling.progress import counted
 from mien.app.labeling.records import Result
 from mien.app.labeling.review.class_folders import Crop, write_class_folders
 from mien.app.labeling.review.corrections import NOT_A_FACE, Correction, Corrections
@@ -19,6 +18,7 @@ from mien.app.labeling.review.people import People
 from mien.app.labeling.review.sources import SourceReader
 from mien.app.labeling.timeline import moments
 from mien.app.labeling.view import View, open_view
+from mien.app.wording import counted
 from mien.data import contract
 
 _LISTED: Final = 20

@@ -13,10 +13,10 @@ from mien.app.inference.detect import Box
 from mien.app.inference.detect.base import iou
 from mien.app.inference.pipeline import LabeledFace
 from mien.app.labeling.files import PEOPLE, LabelingError
-from mien.app.labeling.progress import counted
 from mien.app.labeling.records import Result
 from mien.app.labeling.review.corrections import MIN_IOU
 from mien.app.labeling.review.decisions_file import append_line, read_lines
+from mien.app.wording import counted
 
 Action = Literal["merge", "split", "name", "undo"]
 MAX_NAME: Final = 80
