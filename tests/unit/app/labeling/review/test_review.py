@@ -1,4 +1,4 @@
-"""Corrections: storage, validity for the same bytes only, and export as a data set."""
+"""Corrections: storage, and validity for the same bytes only; people and agreement."""
 
 import json
 import os
@@ -6,21 +6,20 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
 from mien.app.inference.detect import Box
-from mien.app.labeling.files import CORRECTIONS, PEOPLE, ForeignFile, LabelingError, OutputRefused
+from mien.app.labeling.files import CORRECTIONS, PEOPLE, LabelingError
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.reading import file_sha256
-from mien.app.labeling.review import class_folders, decisions_file, sources
+from mien.app.labeling.review import decisions_file, sources
 from mien.app.labeling.review.agreement import draw_sample, measure
 from mien.app.labeling.review.corrections import Correction, Corrections
 from mien.app.labeling.review.export import write_export
@@ -30,21 +29,7 @@ from mien.data.contract import decode
 from mien.data.readers.folders import Folders
 from tests.albums import label_folder, rows_of
 from tests.unit.app.labeling.conftest import Labeled
-
-
-@pytest.fixture
-def open_page(own: Labeled) -> Iterator[Callable[..., TestClient]]:
-    with ExitStack() as pages:
-        yield lambda *sample: pages.enter_context(TestClient(create_review_app(own.out, *sample)))
-
-
-@pytest.fixture
-def page(open_page: Callable[..., TestClient]) -> TestClient:
-    return open_page()
-
-
-def decide(page: TestClient, file: str, label: str, **more: object) -> int:
-    return page.post("/api/decisions", json={"file": file, "face": 0, "label": label} | more).status_code
+from tests.unit.app.labeling.review.conftest import decide
 
 
 def faces_of(page: TestClient, **query: str) -> list[dict[str, Any]]:
@@ -151,74 +136,6 @@ def test_a_last_line_without_its_line_feed_as_editors_leave_it_is_kept(page: Tes
     assert (own.out / CORRECTIONS).read_bytes().startswith(edited + b"\n{")
 
 
-def test_reviewed_faces_become_class_folders_that_training_reads(
-    page: TestClient, own: Labeled, tmp_path: Path
-) -> None:
-    decide(page, "0.jpg", "anger")
-    decide(page, "1.jpg", "not_a_face")
-    decide(page, "2.jpg", "surprise")
-    target = tmp_path / "faces"
-    said = write_export(own.out, target, everything=False)
-    assert "2 faces" in said
-    assert {(sample.label, Path(sample.key).name) for sample in Folders(target).samples("train")} == {
-        ("anger", "0.jpg.face0.png"),
-        ("surprise", "2.jpg.face0.png"),
-    }
-    write_export(own.out, target, everything=True)
-    assert len(Folders(target).samples("train")) == 6
-
-
-@pytest.mark.parametrize("damage", [b"", b"\xff\xfe", b"image,label,predicted,reviewed,file,frame,face,person,name\n"])
-def test_without_its_manifest_an_export_is_kept_and_the_error_says_how_to_write_it_again(
-    page: TestClient, own: Labeled, tmp_path: Path, damage: bytes
-) -> None:
-    decide(page, "0.jpg", "anger")
-    target = tmp_path / "faces"
-    write_export(own.out, target, everything=False)
-    (target / "manifest.csv").write_bytes(damage)
-    with pytest.raises(ForeignFile, match=f"delete {target}"):
-        write_export(own.out, target, everything=False)
-    assert (target / "train" / "anger" / "0.jpg.face0.png").exists()
-
-
-def test_an_export_replaces_neither_a_file_nor_a_link_nor_the_current_folder(
-    page: TestClient, own: Labeled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    decide(page, "0.jpg", "anger")
-    note, disk, link = tmp_path / "note.txt", tmp_path / "disk", tmp_path / "link"
-    note.write_text("my own", encoding="utf-8")
-    with pytest.raises(ForeignFile, match=r"note\.txt is a file"):
-        write_export(own.out, note, everything=False)
-    with pytest.raises(OutputRefused, match="cannot write"):
-        write_export(own.out, note / "faces", everything=False)
-    assert note.read_text(encoding="utf-8") == "my own"
-    disk.mkdir()
-    link.symlink_to(disk)
-    write_export(own.out, link, everything=False)
-    assert link.is_symlink()
-    assert len(Folders(disk).samples("train")) == 1
-    current = tmp_path / "empty" / "current"
-    current.mkdir(parents=True)
-    monkeypatch.chdir(current)
-    for target in (Path(), Path("..")):
-        with pytest.raises(OutputRefused, match="is the current folder or contains it"):
-            write_export(own.out, target, everything=False)
-    assert not list(current.iterdir())
-
-
-def test_an_export_creates_missing_crops(page: TestClient, own: Labeled, tmp_path: Path) -> None:
-    decide(page, "0.jpg", "anger")
-    decide(page, "clip.avi", "anger", frame=1)
-    write_export(own.out, tmp_path / "with", everything=False)
-    for path in (own.out / "crops").rglob("*.png"):
-        path.unlink()
-    write_export(own.out, tmp_path / "without", everything=False)
-    pictures = sorted(path.relative_to(tmp_path / "with") for path in (tmp_path / "with").rglob("*.png"))
-    assert len(pictures) == 2
-    for name in pictures:
-        assert (tmp_path / "with" / name).read_bytes() == (tmp_path / "without" / name).read_bytes()
-
-
 def test_a_correction_stays_with_its_face_when_another_detector_numbers_it_differently(
     page: TestClient, own: Labeled, tmp_path: Path
 ) -> None:
@@ -290,40 +207,6 @@ def test_a_correction_of_an_earlier_version_applies_to_the_face_with_its_number(
         assert f"{count} face" in write_export(own.out, tmp_path / "faces", everything=False)
 
 
-def test_a_missing_photo_is_listed_and_the_others_are_exported(page: TestClient, own: Labeled, tmp_path: Path) -> None:
-    shutil.rmtree(own.out / "crops")
-    with closing(Journal(own.out)) as journal:
-        journal._db.execute("UPDATE items SET path=? WHERE name='3.jpg'", (b"/nowhere/3.jpg",))
-    said = write_export(own.out, tmp_path / "faces", everything=True)
-    assert "6 faces in" in said
-    assert "1 photo not exported:\n  3.jpg can no longer be read" in said
-    assert [path.name for path in tmp_path.iterdir() if path.name != "out"] == ["faces"]
-
-
-def test_a_photo_that_took_the_name_of_another_is_not_exported(page: TestClient, own: Labeled, tmp_path: Path) -> None:
-    photos = shutil.copytree(own.photos, tmp_path / "photos")
-    label_folder(photos, tmp_path / "own", own.settings, "csv")
-    (photos / "1.jpg").replace(photos / "0.jpg")  # of the same size
-    clip = (photos / "clip.avi").read_bytes()
-    (photos / "clip.avi").write_bytes(clip[:-1] + bytes([clip[-1] ^ 1]))
-    said = write_export(tmp_path / "own", tmp_path / "faces", everything=True)
-    assert "0.jpg is not the image that was labeled" in said
-    assert "1.jpg can no longer be read" in said
-    assert "clip.avi is not the image that was labeled" in said
-    assert {row["file"] for row in rows_of(tmp_path / "faces", "manifest.csv")} == {"2.jpg", "3.jpg", "4.jpg"}
-
-
-def test_the_frames_of_a_video_are_decoded_once_for_an_export(
-    page: TestClient, own: Labeled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shutil.rmtree(own.out / "crops")
-    opened: list[str] = []
-    real = cv2.VideoCapture
-    monkeypatch.setattr(cv2, "VideoCapture", lambda path: (opened.append(path), real(path))[1])
-    write_export(own.out, tmp_path / "faces", everything=True)
-    assert len(opened) == 1
-
-
 def test_decisions_are_appended_without_reading_the_others_again(page: TestClient, own: Labeled) -> None:
     decide(page, "0.jpg", "anger")
     corrections = Corrections(own.out)
@@ -364,31 +247,6 @@ def test_no_decision_of_several_writers_is_lost(tmp_path: Path, monkeypatch: pyt
 
 def test_an_offset_before_the_first_face_is_rejected(page: TestClient) -> None:
     assert page.get("/api/faces", params={"offset": -5}).status_code == 422
-
-
-@pytest.mark.parametrize("step", range(2))
-def test_an_export_killed_at_any_step_is_repaired_by_the_next(
-    own: Labeled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
-) -> None:
-    target, calls = tmp_path / "faces", []
-    write_export(own.out, target, everything=True)
-    before = sorted(target.rglob("*"))
-    real = Path.replace
-
-    def killing(path: Path, other: Path) -> Path:  # the process ends before this renaming, and cleans up nothing
-        calls.append(path)
-        if len(calls) > step:
-            monkeypatch.setattr(class_folders, "_clean", lambda *_: None)
-            raise SystemExit
-        return real(path, other)
-
-    monkeypatch.setattr(Path, "replace", killing)
-    with pytest.raises(SystemExit):
-        write_export(own.out, target, everything=True)
-    monkeypatch.undo()
-    write_export(own.out, target, everything=True)
-    assert sorted(target.rglob("*")) == before
-    assert [path.name for path in tmp_path.iterdir() if path.name != "out"] == ["faces"]
 
 
 def test_people_of_a_video_are_named_and_the_timeline_and_exports_follow(
