@@ -186,7 +186,8 @@ def _read_unchanged(source: DataSource, trained_with: Mapping[str, str]) -> Face
             f"{source.kind} {source.split}: the run is a fold of a cross-validation. Release the recipe itself."
         )
     faces = _read(source)
-    if problem := faces.changed_since(trained_with):
+    if faces.index_sha256 not in trained_with.values():
+        problem = faces.changed_since(trained_with) or f"{source.split} is not in the record of the training."
         raise ExportError(f"{source.resolved_root()}: {problem} Restore the data, or train again.")
     return faces
 

@@ -201,6 +201,12 @@ def test_a_run_is_not_released_with_metrics_of_other_faces(
         export.export([run], "drawn", artifacts_dir=tmp_path / "artifacts")
 
 
+def test_a_run_is_not_released_with_metrics_on_a_split_that_its_record_lacks(released: tuple[Path, Path, Path]) -> None:
+    source = DataSource(kind="folders", root=released[0], split="valid")
+    with pytest.raises(graphs.ExportError, match="valid is not in the record of the training"):
+        export._read_unchanged(source, {"folders/train": "0" * 64})
+
+
 def test_results_on_data_that_changed_since_the_training_have_a_warning(
     released: tuple[Path, Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
