@@ -60,7 +60,7 @@ class Corrections:
 
     def __init__(self, out: Path, reviewer: str = "") -> None:
         """Read the file, or that of a reviewer. Raises: LabelingError, naming an invalid line."""
-        self._path = out / REVIEWS / f"{reviewer}.jsonl" if reviewer else out / CORRECTIONS
+        self.path = out / REVIEWS / f"{reviewer}.jsonl" if reviewer else out / CORRECTIONS
         self._lock = Lock()  # requests are in several threads
         self._clear()
         self.refresh()
@@ -78,12 +78,12 @@ class Corrections:
     def refresh(self) -> None:
         """Read what was added to the file since the last call. Raises: LabelingError, naming an invalid line."""
         with self._lock:
-            size = self._path.stat().st_size if self._path.exists() else 0
+            size = self.path.stat().st_size if self.path.exists() else 0
             if size < self._bytes:  # edited by hand
                 self._clear()
             if size == self._bytes:
                 return
-            for line in read_lines(self._path, self._bytes):
+            for line in read_lines(self.path, self._bytes):
                 self._lines += 1
                 if line.strip():  # not the line feed that an editor left out
                     self._apply(self._parse(line))
@@ -94,11 +94,11 @@ class Corrections:
             correction = Correction(**json.loads(line))
         except (ValueError, TypeError) as error:
             raise LabelingError(
-                f"{self._path} line {self._lines} is not a correction ({error}): repair or remove it."
+                f"{self.path} line {self._lines} is not a correction ({error}): repair or remove it."
             ) from error
         if correction.label not in DECISIONS:
             raise BadCorrection(
-                f"{self._path} line {self._lines}: label {correction.label!r}, expected {', '.join(DECISIONS)}"
+                f"{self.path} line {self._lines}: label {correction.label!r}, expected {', '.join(DECISIONS)}"
             )
         return correction
 
@@ -114,7 +114,7 @@ class Corrections:
 
     def append(self, correction: Correction) -> None:
         """Append a decision to the file and sync it to disk."""
-        append_line(self._path, correction)
+        append_line(self.path, correction)
         self.refresh()
 
     def has(self, sha256: str | None, frame: int) -> bool:

@@ -27,7 +27,7 @@ from mien.app.labeling.outputs import write_output
 from mien.app.labeling.pages import load_page
 from mien.app.labeling.records import STILL, Result
 from mien.app.labeling.review.agreement import agreement_page, check_reviewer, draw_sample, find
-from mien.app.labeling.review.corrections import Correction, Corrections, decision
+from mien.app.labeling.review.corrections import UNDONE, Correction, Corrections, decision
 from mien.app.labeling.review.people import Action, People, edit_of
 from mien.app.labeling.review.sources import SourceReader
 from mien.app.labeling.timeline import moments
@@ -45,13 +45,14 @@ _POLICY: Final = {"Content-Security-Policy": "default-src 'self' 'unsafe-inline'
 
 
 class Decision(BaseModel):
-    """Request of the page: a face, with its box when the page was loaded, and its label."""
+    """Request of the page: a face with its box, its label, and the decision before, as the page shows them."""
 
     file: str
     frame: int = STILL
     face: int
     label: str
     box: list[float] | None = None
+    before: str | None = None
 
 
 class PeopleEdit(BaseModel):
@@ -74,6 +75,7 @@ def serve_review(out: Path, port: int, sample: int = 0, reviewer: str = "") -> N
     server = uvicorn.Server(config)
     server.config.load()
     socket = config.bind_socket()
+    socket.listen()  # the address that is printed accepts connections
     print(f"Review page: http://{HOST}:{socket.getsockname()[1]}/  (press Ctrl-C to stop)", flush=True)  # noqa: T201
     server.run(sockets=[socket])
 
@@ -131,7 +133,8 @@ def _add_faces(app: FastAPI, view: View, corrections: Corrections, sample: list[
         counts = view.reasons()
         reasons = [{"name": reason, "count": counts[reason]} for reason in REASONS if counts[reason]]
         blind = sample is not None
-        return {"folder": str(view.out.absolute()), "labels": labels, "reasons": reasons, "blind": blind}
+        file = corrections.path.relative_to(view.out).as_posix()
+        return {"folder": str(view.out.absolute()), "file": file, "labels": labels, "reasons": reasons, "blind": blind}
 
     @app.get("/api/faces")
     def faces(
@@ -139,8 +142,10 @@ def _add_faces(app: FastAPI, view: View, corrections: Corrections, sample: list[
     ) -> dict[str, Any]:
         corrections.refresh()
         chosen = _cards(view, corrections, label, reason) if sample is None else _sampled(view, corrections, sample)
-        chosen = (card for card in chosen if state == "all" or (state == "reviewed") == bool(card["decision"]))
-        cards = list(itertools.islice(chosen, offset, offset + PAGE))
+        # places in the list of all states, which decisions of others do not move
+        placed = (card | {"place": place} for place, card in enumerate(chosen) if place >= offset)
+        shown = (card for card in placed if state == "all" or (state == "reviewed") == bool(card["decision"]))
+        cards = list(itertools.islice(shown, PAGE))
         return {"faces": cards, "reviewed": len(corrections), "more": len(cards) == PAGE}
 
     @app.get("/api/thumb/{row}/{face}")
@@ -164,9 +169,18 @@ def _add_faces(app: FastAPI, view: View, corrections: Corrections, sample: list[
         return Response(encode_jpeg(drawn, 88), media_type="image/jpeg")
 
     @app.post("/api/decisions")
-    def decide(body: Decision) -> dict[str, int]:
-        corrections.append(decision(_shown(view, body), body.face, body.label))
-        return {"reviewed": len(corrections)}
+    def decide(body: Decision) -> Response:
+        image = _shown(view, body)
+        decided = decision(image, body.face, body.label)
+        corrections.refresh()
+        earlier = corrections.of(image).get(body.face)
+        current = earlier.label if earlier else UNDONE
+        if body.before not in (None, current) and body.label != current:
+            shown = "undone" if current == UNDONE else f"decided as {current.replace('_', ' ')}"
+            detail = f"{body.file} was {shown} in another tab or by another person. Decide again to change it."
+            return JSONResponse({"detail": detail, "decision": current}, status_code=409)
+        corrections.append(decided)
+        return JSONResponse({"reviewed": len(corrections)})
 
 
 def _add_people(app: FastAPI, view: View) -> None:

@@ -1,5 +1,6 @@
 """Review page: undo, filters that persist after a reload, phone layout, and keyboard."""
 
+import shutil
 import subprocess
 import sys
 import time
@@ -36,14 +37,16 @@ def out(artifact: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def served(out: Path) -> Iterator[str]:
+def served(out: Path, *options: str, port: str = "0") -> Iterator[str]:
     """Address of the review page of an output folder."""
-    command = [sys.executable, "-m", "mien", "review", out, "--port", "0"]
+    command = [sys.executable, "-m", "mien", "review", out, "--port", port, *options]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    yield process.stdout.readline().split()[2].rstrip("/")
-    process.terminate()
-    process.communicate(timeout=20)
+    try:
+        yield process.stdout.readline().split()[2].rstrip("/")
+    finally:
+        process.terminate()
+        process.communicate(timeout=20)
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +122,76 @@ def test_keys_pressed_while_a_decision_is_saved_act_on_the_next_faces(review: Pa
         review.keyboard.press(key)
     wait_for_face(review, names[4])
     assert decisions(out) == {names[0]: "surprise", names[1]: "fear", names[3]: "disgust"}
+
+
+def test_keys_that_wait_behind_a_failure_decide_about_no_other_face(open_tab: Open, address: str, out: Path) -> None:
+    (out / CORRECTIONS).unlink(missing_ok=True)
+    tab = open_tab(at=address)
+    review, failed = tab.page, []
+
+    def once(route: Route) -> None:
+        route.continue_() if failed else route.abort()
+        failed.append(route)
+
+    review.route("**/api/decisions", once)
+    name = where(review)
+    review.evaluate("for (const key of '123') document.dispatchEvent(new KeyboardEvent('keydown', { key }))")
+    review.evaluate("last")
+    assert (where(review), decisions(out)) == (name, {})
+    assert "Not saved" in review.inner_text("#message")
+    decide(review, "1")
+    assert decisions(out) == {name: "surprise"}
+    tab.ignore_errors("ERR_FAILED")
+
+
+def test_a_key_that_is_held_down_decides_about_one_face(review: Page, out: Path) -> None:
+    name = where(review)
+    for _ in range(3):
+        review.keyboard.down("4")
+    wait_for_next(review, name)
+    review.evaluate("last")
+    assert decisions(out) == {name: "happiness"}
+
+
+def test_a_decision_of_another_tab_is_shown_and_neither_replaced_nor_undone_unknowingly(
+    open_tab: Open, address: str, out: Path
+) -> None:
+    (out / CORRECTIONS).unlink(missing_ok=True)
+    first, tab = open_tab(at=address), open_tab(at=address)
+    review = first.page
+    name = where(review)
+    decide(review, "1")
+    tab.page.keyboard.press("2")
+    tab.page.wait_for_function("() => document.querySelector('#message').textContent")
+    assert (where(tab.page), decisions(out)) == (name, {name: "surprise"})
+    assert "surprise" in tab.page.inner_text(".card[aria-selected=true]")
+    decide(tab.page, "2")
+    assert decisions(out) == {name: "fear"}
+    review.keyboard.press("u")
+    review.wait_for_function("() => document.querySelector('#message').textContent")
+    assert decisions(out) == {name: "fear"}
+    tab.page.keyboard.press("u")
+    wait_for_face(tab.page, name)
+    assert decisions(out) == {name: "surprise"}
+    first.ignore_errors("409")
+    tab.ignore_errors("409")
+
+
+def test_undo_reverts_nothing_in_the_file_of_another_reviewer(open_tab: Open, out: Path, tmp_path: Path) -> None:
+    (out / CORRECTIONS).unlink(missing_ok=True)
+    shutil.copytree(out, tmp_path / "out")
+    with served(tmp_path / "out", "--sample", "8", "--reviewer", "anna") as address:
+        page = open_tab(at=address).page
+        decide(page, "1")
+        assert page.inner_text("#file") == "reviews/anna.jsonl"
+    port = address.rpartition(":")[2]
+    with served(tmp_path / "out", "--sample", "8", "--reviewer", "ben", port=port):
+        page.reload()
+        page.wait_for_selector("[aria-selected=true]")
+        page.keyboard.press("u")
+        page.evaluate("last")
+        assert "Nothing to undo" in page.inner_text("#message")
+    assert not (tmp_path / "out" / "reviews" / "ben.jsonl").exists()
 
 
 def test_after_the_last_face_of_a_list_more_are_loaded(open_tab: Open, address: str, out: Path) -> None:
