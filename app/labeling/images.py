@@ -11,13 +11,13 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
-from uuid import uuid4
 
 import cv2
 
 from mien.app.labeling.files import parts_dir
 from mien.app.labeling.reading import IMAGE_EXTENSIONS
 from mien.app.labeling.records import STILL, Input, Result
+from mien.data.atomic import atomic_path
 from mien.data.contract import Array
 
 ANNOTATED: Final = 1
@@ -132,13 +132,11 @@ def copy_images(out: Path, earlier: Result, item: Input) -> None:
     old_paths, new_paths = image_paths(source.name, source.frame, count, images), image_paths(*target, count, images)
     for path, new in zip(old_paths, new_paths, strict=True):
         if new != path:
-            part = parts_dir(out) / uuid4().hex
-            try:
-                os.link(out / path, part)
-            except OSError:  # a file system without links
-                shutil.copyfile(out / path, part)
-            (out / new).parent.mkdir(parents=True, exist_ok=True)
-            part.replace(out / new)
+            with atomic_path(out / new, staging=parts_dir(out), durable=False) as part:
+                try:
+                    os.link(out / path, part)
+                except OSError:  # a file system without links
+                    shutil.copyfile(out / path, part)
     if item.on_disk & CROPS:
         remove_crops(out, *target, first=len(earlier.faces))
 

@@ -19,19 +19,19 @@ Commit protocol:
 5. At the end, the driver checks that every input is in exactly one committed partition.
 """
 
-import contextlib
 import hashlib
 import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
-from mien.app.labeling.columns import FACE_COLUMNS, FILE_COLUMNS, Column, Row
+from mien.app.labeling.columns import FACE_COLUMNS, FILE_COLUMNS, Row
 from mien.app.labeling.files import (
     FILES_DIR,
     LABELS_DIR,
@@ -45,7 +45,7 @@ from mien.app.labeling.files import (
 )
 from mien.app.labeling.outputs.parquet import write_table
 from mien.app.labeling.records import Failure, Input
-from mien.data.atomic import write_atomic
+from mien.data.atomic import atomic_file, write_atomic
 
 _PLANS: Final = "plans"
 _METADATA: Final = b"mien"
@@ -172,27 +172,17 @@ def signature_of(item: Input) -> str:
 
 def commit(out: Path, partition: Partition, run: str, faces: Iterable[Row], files: Iterable[Row]) -> None:
     """Write and commit a partition; see the module docstring. Raises: AnotherRun, DiskFull, OutputRefused."""
-    tables: tuple[tuple[str, Sequence[Column], Iterable[Row], dict[bytes, bytes]], ...] = (
-        (LABELS_DIR, FACE_COLUMNS, faces, {}),
-        (FILES_DIR, FILE_COLUMNS, files, {_METADATA: partition.encode()}),
-    )
-    parts: dict[str, Path] = {}
-    try:
-        with disk_errors(out):
-            for table, columns, rows, metadata in tables:
-                parts[table] = parts_dir(out) / f"{uuid4().hex}.parquet"
-                with parts[table].open("wb") as file:
-                    write_table(file, columns, rows, metadata)
-                    file.flush()
-                    os.fsync(file.fileno())
-            if not is_current(out, run):
-                raise AnotherRun(f"{out} was taken over by a later run")
-            for table, part in parts.items():
-                part.replace(table_path(out, table, partition.key))
-    finally:
-        for part in parts.values():
-            with contextlib.suppress(OSError):
-                part.unlink(missing_ok=True)
+    labels_path, files_path = (table_path(out, table, partition.key) for table in (LABELS_DIR, FILES_DIR))
+    staged = partial(atomic_file, staging=parts_dir(out), durable=False)
+    with disk_errors(out), staged(files_path) as files_table, staged(labels_path) as labels_table:
+        write_table(labels_table, FACE_COLUMNS, faces)
+        write_table(files_table, FILE_COLUMNS, files, {_METADATA: partition.encode()})
+        for file in (labels_table, files_table):
+            file.flush()
+            os.fsync(file.fileno())
+        if not is_current(out, run):
+            raise AnotherRun(f"{out} was taken over by a later run")
+        # both are renamed at the end of the block, the one that was opened last first
 
 
 def read_partition(out: Path, key: str) -> Partition | None:
