@@ -13,7 +13,7 @@ from contextlib import closing
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
@@ -38,19 +38,6 @@ _IMAGES: Final = (
     f"i.found=? AND i.status IS NOT NULL AND (i.kind NOT IN {CONTAINER_KINDS} OR i.parent IS NOT NULL OR "
     "i.status IN ('error', 'skipped'))"
 )
-
-
-class ListedFace(NamedTuple):
-    """A face in a list, without its probabilities; row: key of its image."""
-
-    row: int
-    number: int
-    file: str
-    frame: int
-    label: str
-    confidence: float
-    sha256: str | None
-    box_px: Box
 
 
 class NoJournal(LabelingError):
@@ -159,7 +146,9 @@ class View:
         """Images with an error, and skipped files, by name and frame."""
         return self._results(f"{_IMAGES} AND i.reason IS NOT NULL ORDER BY i.name, i.frame", (self.session,))
 
-    def _results(self, where: str, values: tuple[Any, ...], *, filtered: bool = True) -> Iterator[Result]:
+    def _results(
+        self, where: str, values: tuple[Any, ...] | dict[str, Any], *, filtered: bool = True
+    ) -> Iterator[Result]:
         cursor = self._db.execute(
             f"SELECT {_COLUMNS}, {self._reasons} FROM items i LEFT JOIN faces f ON f.item=i.id AND "  # noqa: S608  # constants
             f"{self._shown if filtered else 1} WHERE {where}",
@@ -179,17 +168,21 @@ class View:
         thumbs = self._db.execute("SELECT jpeg FROM thumbs WHERE item=? AND face=?", (row, face)).fetchone()
         return None if thumbs is None else bytes(thumbs[0])
 
-    def least_confident(self, label: str = "", reason: str = "", *, limit: int = -1) -> Iterator[ListedFace]:
-        """Faces with a label of the model and a reason for doubt ("" for any), least confident first."""
-        sql = (
-            "SELECT i.id, f.face, i.name, i.frame, f.label, f.confidence, i.sha256, f.box FROM faces f JOIN items i "  # noqa: S608
-            f"ON i.id=f.item WHERE i.found=:session AND i.status='ok' AND {self._shown} AND :label IN ('', f.label) "
+    def least_confident(
+        self, label: str = "", reason: str = "", *, limit: int = -1
+    ) -> Iterator[tuple[Result, LabeledFace]]:
+        """Faces with a label of the model and a reason for doubt ("" for any), least confident first.
+
+        The image of a face may lack its other faces.
+        """
+        where = (
+            "i.found=:session AND i.status='ok' AND f.face IS NOT NULL AND :label IN ('', f.label) "
             f"AND (:reason='' OR instr(' ' || {self._reasons} || ' ', ' ' || :reason || ' ')) "
             "ORDER BY f.confidence, i.name, i.frame, f.face LIMIT :limit"
         )
         known = label if label in self.expressions else ""
         values = {"session": self.session, "label": known, "reason": reason, "limit": limit}
-        return (ListedFace._make((*row, Box(*_BOX.unpack(box)))) for *row, box in self._db.execute(sql, values))
+        return ((image, face) for image in self._results(where, values) for face in image.faces)
 
     def counts(self) -> dict[str, int]:
         """Images per status."""

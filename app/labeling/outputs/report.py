@@ -72,11 +72,8 @@ def render_page(view: View) -> str:
 def _cards(view: View) -> list[dict[str, Any]]:
     """The least certain faces of each label, in the order of the confidence that is shown."""
     least = chain.from_iterable(view.least_confident(label, limit=PER_LABEL) for label in view.expressions)
-    cards = []
-    for listed in sorted(least, key=lambda face: (round(face.confidence, 4), face.file, face.frame, face.number)):
-        if image := view.image(listed.file, listed.frame):
-            cards += [_card(view, image, face) for face in image.faces if face.number == listed.number]
-    return cards
+    shown = sorted(least, key=lambda pair: (round(pair[1].confidence, 4), pair[0].input.name, pair[0].input.frame))
+    return [_card(view, image, face) for image, face in shown]
 
 
 def _data(view: View, cards: list[dict[str, Any]]) -> str:

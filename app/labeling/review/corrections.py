@@ -154,6 +154,10 @@ def decision(image: Result, face: int, label: str) -> Correction:
         raise BadCorrection(f"label {label!r}: expected one of {', '.join(DECISIONS)}")
     if not 0 <= face < len(image.faces):
         raise BadCorrection(f"{image.input.name} has {counted(len(image.faces), 'face')}; number {face} does not exist")
-    corrected = image.faces[face]
+    return correction_of(image, image.faces[face], label)
+
+
+def correction_of(image: Result, face: LabeledFace, label: str) -> Correction:
+    """A decision about a face of an image."""
     name, frame, sha256 = image.input.name, image.input.frame, image.sha256 or ""
-    return Correction(name, frame, face, sha256, corrected.label, label, tuple(corrected.box_px))
+    return Correction(name, frame, face.number, sha256, face.label, label, tuple(face.box_px))

@@ -17,9 +17,8 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from pydantic import BaseModel
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-from mien.app.inference.detect import Box
 from mien.app.inference.drawing import annotate, reduced
-from mien.app.inference.pipeline import Analysis
+from mien.app.inference.pipeline import Analysis, LabeledFace
 from mien.app.inference.wording import percent
 from mien.app.labeling.files import LabelingError
 from mien.app.labeling.images import encode_jpeg
@@ -230,34 +229,29 @@ def _boxed(pixels: Array, boxes: list[Any]) -> Array:
     return reduced(drawn, _VIEW_PX)
 
 
-def _card(row: int, number: int, box: Box, name: str, frame: int, correction: Correction | None) -> dict[str, Any]:
+def _card(image: Result, face: LabeledFace, correction: Correction | None) -> dict[str, Any]:
     decided = correction.label if correction else None
-    return {"row": row, "face": number, "box": box, "file": name, "frame": frame, "decision": decided}
+    where = {"row": image.input.row, "face": face.number, "file": image.input.name, "frame": image.input.frame}
+    return where | {"box": face.box_px, "decision": decided}
 
 
 def _cards(view: View, corrections: Corrections, label: str, reason: str) -> Iterator[dict[str, Any]]:
     """Faces with a label and a reason for doubt ("" for any), least confident first."""
-    matched: dict[int, dict[int, Correction]] = {}  # by row and number, for images with decisions
-    for face in view.least_confident(label, reason):
-        if corrections.has(face.sha256, face.frame) and face.row not in matched:
-            image = view.image(face.file, face.frame)
-            matched[face.row] = corrections.of(image) if image else {}
-        correction = matched.get(face.row, {}).get(face.number)
-        card = _card(face.row, face.number, face.box_px, face.file, face.frame, correction)
+    matched: dict[tuple[str, int], dict[int, Correction]] = {}  # by number, for images with decisions
+    for image, face in view.least_confident(label, reason):
+        place = image.input.name, image.input.frame
+        if corrections.has(image.sha256, image.input.frame) and place not in matched:
+            whole = view.image(*place)
+            matched[place] = corrections.of(whole) if whole else {}
         predicted = {"predicted": face.label, "confidence": round(face.confidence, 4)}
+        card = _card(image, face, matched.get(place, {}).get(face.number))
         yield card | predicted | {"percent": percent(face.confidence)}
 
 
 def _sampled(view: View, corrections: Corrections, sample: list[Correction]) -> Iterator[dict[str, Any]]:
     """Faces of the sample that the run still has, without labels."""
-    for drawn in sample:
-        match = find(view, drawn)
-        if match is None:
-            continue
-        image, face = match
-        correction = corrections.of(image).get(face.number)
-        card = _card(image.input.row or 0, face.number, face.box_px, image.input.name, drawn.frame, correction)
-        yield card | {"predicted": "", "percent": ""}
+    for image, face in filter(None, (find(view, drawn) for drawn in sample)):
+        yield _card(image, face, corrections.of(image).get(face.number)) | {"predicted": "", "percent": ""}
 
 
 def _video(view: View, people: People, name: str) -> dict[str, Any]:
