@@ -14,17 +14,17 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from mien.app.inference.pipeline import LabeledFace
 from mien.app.labeling.files import ForeignFile, LabelingError, foreign
 from mien.app.labeling.images import ANNOTATED, CROPS, image_paths, remove_images
-from mien.app.labeling.reading import CONTAINERS, file_sha256
+from mien.app.labeling.reading import file_sha256
 from mien.app.labeling.records import STILL, TRANSIENT, Failure, Input, Result
 from mien.app.labeling.review.class_folders import MANIFEST, MANIFEST_COLUMNS
-from mien.app.labeling.view import CONTAINER_KINDS, View
+from mien.app.labeling.view import CONTAINER_KINDS, UNDONE, View
 from mien.data.atomic import atomic_file, atomic_path
 
 _PAGE: Final = 512
@@ -70,11 +70,6 @@ ON CONFLICT(name, frame) DO UPDATE SET parent=excluded.parent, kind=excluded.kin
   member=excluded.member, size=excluded.size, found=excluded.found, time_s=excluded.time_s, status=NULL, sha256=NULL,
   products=items.products | excluded.products
 RETURNING id
-"""
-_INSERT_FACE: Final = """
-INSERT INTO faces
-  (item, face, box, landmarks, score, probabilities, label, confidence, uncertain, roll, sharpness, reasons)
-VALUES(?,?,?,?,?,?,?,?,?,?,?,?)
 """
 _EARLIER: Final = re.compile(r"journal\.(\d+)\.sqlite3")
 
@@ -191,12 +186,7 @@ class Journal(View):
     def _settle(self, before: int) -> None:
         """Forget the results of changed inputs, and retry inputs that failed for a temporary reason."""
         now = self.session
-        transient = ", ".join(f"'{reason}'" for reason in TRANSIENT)
-        self._db.execute(
-            f"UPDATE items SET status=NULL WHERE reason IN ({transient}) AND kind NOT IN ('none', 'folder') "  # noqa: S608
-            "AND found=?",
-            (now,),
-        )
+        self._relabel(f"reason IN {TRANSIENT} AND kind NOT IN ('none', 'folder') AND found=?", [(now,)])
         # Members of a moved archive are read from its new place.
         self._db.execute(
             "UPDATE items SET path=p.path FROM items p WHERE items.parent=p.id AND p.found=? AND p.status IS NULL",
@@ -314,38 +304,24 @@ class Journal(View):
 
     def todo(self, images: int) -> Iterator[tuple[Input, bool]]:
         """Every input of this session, sorted by name, and whether it is done; `images` are those to write."""
-        last = ""
-        while True:
-            rows = self._db.execute(
-                "SELECT id, name, kind, path, size, status, products FROM items WHERE found=? AND frame=? AND "
-                "parent IS NULL AND name > ? ORDER BY name LIMIT ?",
-                (self.session, STILL, last, _PAGE),
-            ).fetchall()
-            for row, name, kind, path, size, status, on_disk in rows:
-                done = self._all_done(row, images) if kind in CONTAINERS else _is_done(status, on_disk, images)
-                item = Input(name, kind, path, size, row=row, images=images, on_disk=on_disk)
-                yield item, done and status is not None
-            if len(rows) < _PAGE:
-                return
-            last = rows[-1][1]
-
-    def _all_done(self, container: int, images: int) -> bool:
-        """Whether all known images of a container are labeled and written."""
         sql = (
-            "SELECT 1 FROM items WHERE parent=? AND found != 0 AND (status IS NULL OR status IN ('ok', 'no_face') AND "
-            "products & ? != ?) LIMIT 1"
+            "SELECT id, name, kind, path, size, products, "  # noqa: S608
+            f"IIF(kind IN {CONTAINER_KINDS}, status IS NOT NULL AND NOT EXISTS "
+            f"(SELECT 1 FROM items WHERE parent=i.id AND found != 0 AND {UNDONE}), NOT {UNDONE}) "
+            "FROM items i WHERE found=:session AND frame=:frame AND parent IS NULL AND name > :last ORDER BY name "
+            f"LIMIT {_PAGE}"
         )
-        return self._db.execute(sql, (container, images, images)).fetchone() is None
+        values: dict[str, Any] = {"session": self.session, "images": images, "frame": STILL, "last": ""}
+        while rows := self._db.execute(sql, values).fetchall():
+            for row, name, kind, path, size, on_disk, done in rows:
+                yield Input(name, kind, path, size, row=row, images=images, on_disk=on_disk), bool(done)
+            values["last"] = rows[-1][1]
 
     def is_done(self, child: Input) -> bool:
         """Whether an image of a container is labeled and written."""
-        row = self._known(child)
-        return row is not None and _is_done(row[0], row[1], child.images)
-
-    def _known(self, child: Input) -> tuple[str | None, int] | None:
-        sql = "SELECT status, products FROM items WHERE name=? AND frame=?"
-        row: tuple[str | None, int] | None = self._db.execute(sql, (child.name, child.frame)).fetchone()
-        return row
+        sql = f"SELECT 1 FROM items WHERE name=:name AND frame=:frame AND NOT {UNDONE}"  # noqa: S608
+        values = {"name": child.name, "frame": child.frame, "images": child.images}
+        return self._db.execute(sql, values).fetchone() is not None
 
     def progress(self) -> tuple[int, int]:
         """Number of known images of this session, and of labeled ones."""
@@ -376,8 +352,10 @@ class Journal(View):
             return [self._begin(item) for item in batch]
 
     def _begin(self, item: Input) -> Input:
-        if item.parent is not None and (known := self._known(item)):
-            item = replace(item, on_disk=known[1])
+        if item.parent is not None:
+            sql = "SELECT products FROM items WHERE name=? AND frame=?"
+            (on_disk,) = self._db.execute(sql, (item.name, item.frame)).fetchone() or (0,)
+            item = replace(item, on_disk=on_disk)
         for path in self._paths(item.name, item.frame, 1, item.images & ~item.on_disk):
             if os.path.lexists(path):
                 raise ForeignFile(foreign(path))
@@ -406,7 +384,9 @@ class Journal(View):
             self._db.executemany(sql, rows)
             for table in ("faces", "thumbs"):
                 self._db.executemany(f"DELETE FROM {table} WHERE item=?", [row[-1:] for row in rows])  # noqa: S608
-            self._db.executemany(_INSERT_FACE, [(row, *_face_values(face)) for row, face in faces])
+            self._db.executemany(
+                "INSERT INTO faces VALUES(?,?,?,?,?,?,?,?,?,?,?,?)", [(row, *_face_values(face)) for row, face in faces]
+            )
             self._db.executemany("INSERT INTO thumbs VALUES(?,?,?)", thumbs)
 
     def close_container(self, container: Input, failure: Failure | None, sha256: str) -> None:
@@ -434,10 +414,6 @@ class Journal(View):
                 f"DELETE FROM items WHERE {gone}",  # noqa: S608
             ):
                 self._db.execute(sql, {"session": self.session})
-
-
-def _is_done(status: str | None, on_disk: int, images: int) -> bool:
-    return status in ("error", "skipped") or (status is not None and on_disk & images == images)
 
 
 def _face_values(face: LabeledFace) -> tuple[object, ...]:

@@ -26,6 +26,8 @@ from mien.data.contract import LABELS
 
 JOURNAL_NAME: Final = "journal.sqlite3"
 CONTAINER_KINDS: Final = f"({', '.join(map(repr, CONTAINERS))})"  # for `kind IN`
+# An image that is not labeled, or lacks a copy or crop of those to write, the bit mask `:images`.
+UNDONE: Final = "(status IS NULL OR status IN ('ok', 'no_face') AND products & :images != :images)"
 _BOX: Final = struct.Struct("<4d")
 _COLUMNS: Final = (
     "i.id, i.name, i.kind, i.path, i.size, i.parent, i.member, i.frame, i.time_s, "
@@ -230,8 +232,8 @@ class View:
         images: a bit mask; those without a copy or crop that is to be written count, too.
         """
         sql = (
-            "SELECT COUNT(*) FROM items WHERE found=:session AND (status IS NULL OR status IN ('ok', 'no_face') AND "  # noqa: S608
-            f"(kind NOT IN {CONTAINER_KINDS} OR parent IS NOT NULL) AND products & :images != :images)"
+            f"SELECT COUNT(*) FROM items WHERE found=:session AND {UNDONE} AND "  # noqa: S608
+            f"(status IS NULL OR kind NOT IN {CONTAINER_KINDS} OR parent IS NOT NULL)"
         )
         return int(self._db.execute(sql, {"session": self.session, "images": images}).fetchone()[0])
 

@@ -105,6 +105,8 @@ def test_a_journal_of_an_earlier_version_is_converted(tmp_path: Path) -> None:
         (tmp_path / path).mkdir(parents=True)
     (tmp_path / "classes" / "train" / "anger" / "a.png").write_bytes(b"")
     with closing(Journal(tmp_path)) as journal:
+        columns = [row[1] for row in journal._db.execute("PRAGMA table_info(faces)")]
+        journal._db.execute("ALTER TABLE faces DROP COLUMN reasons")
         for table in ("items", "faces", "thumbs"):
             journal._db.execute(f"ALTER TABLE {table} ADD COLUMN checksum INTEGER NOT NULL DEFAULT 1")
         journal._db.execute("CREATE TABLE written(path TEXT, owner TEXT)")
@@ -113,6 +115,7 @@ def test_a_journal_of_an_earlier_version_is_converted(tmp_path: Path) -> None:
         journal.scan([Input("a.jpg", "file", b"/a.jpg", 1, "1:1")], lambda _count: None)
         journal.save([Result(item, "no_face") for item, _ in journal.todo(0)])
         assert journal.counts() == {"no_face": 1}
+        assert [row[1] for row in journal._db.execute("PRAGMA table_info(faces)")] == columns
     with (tmp_path / "classes" / MANIFEST).open(newline="") as file:
         assert [row["image"] for row in csv.DictReader(file)] == ["train/anger/a.png"]
     (tmp_path / "classes" / "mine.png").write_bytes(b"")
