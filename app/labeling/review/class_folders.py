@@ -18,8 +18,7 @@ from mien.app.labeling.records import Result
 
 SPLIT: Final = "train"
 MANIFEST: Final = "manifest.csv"
-_EARLIER_COLUMNS: Final = ("image", "label", "predicted", "reviewed", "file", "frame", "face")
-MANIFEST_COLUMNS: Final = (*_EARLIER_COLUMNS, "person", "name")
+MANIFEST_COLUMNS: Final = ("image", "label", "predicted", "reviewed", "file", "frame", "face", "person", "name")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,10 +91,8 @@ def _check(target: Path) -> None:
     if (target / MANIFEST).exists():
         with (target / MANIFEST).open(encoding="utf-8", errors="replace", newline="") as file:
             rows = csv.DictReader(file)
-            if tuple(rows.fieldnames or ()) in (MANIFEST_COLUMNS, _EARLIER_COLUMNS):
-                listed |= {row["image"] for row in rows}
-            else:
-                listed = set()
+            is_ours = tuple(rows.fieldnames or ()) == MANIFEST_COLUMNS
+            listed = {MANIFEST, *(row["image"] for row in rows)} if is_ours else set()
     for folder, folders, names in os.walk(target):
         for name in (*names, *(name for name in folders if os.path.islink(os.path.join(folder, name)))):
             path = Path(folder, name)
