@@ -4,7 +4,6 @@ People keep their numbers from frame to frame as on the live page, by place and 
 Their probabilities are smoothed over time.
 """
 
-import itertools
 import json
 import os
 from collections import defaultdict
@@ -79,27 +78,23 @@ class Moment:
 def videos(view: View) -> Iterator[tuple[str, Iterator[Moment]]]:
     """Name and frames of each video, sorted by name."""
     people = People(view.out)
-    frames = (image for image in view.images() if image.input.is_frame and image.input.kind == "video")
-    for name, images in itertools.groupby(frames, key=lambda image: image.input.name):
-        yield name, moments(view, images, people)
+    return ((name, moments(view, name, people)) for name in view.videos())
 
 
-def moments(view: View, images: Iterator[Result], people: People) -> Iterator[Moment]:
+def moments(view: View, name: str, people: People) -> Iterator[Moment]:
     """The frames of one video with its people."""
     numbers = Numbers()
-    first = next(images)
-    if edits := people.of(first.sha256):
-        tracked = ((image, faces) for image, _, faces in _tracked(view, view.frames(first.input.name)))
-        numbers.edit(edits, tracked)
-    for image, gap_s, faces in _tracked(view, itertools.chain([first], images)):
+    if edits := people.of(next(view.frames(name)).sha256):
+        numbers.edit(edits, ((image, faces) for image, _, faces in _tracked(view, name)))
+    for image, gap_s, faces in _tracked(view, name):
         corrected = [replace(face, track=numbers.person(face.track, image.input.frame)) for face in faces]
         yield Moment(image, gap_s, corrected, numbers.names)
 
 
-def _tracked(view: View, images: Iterator[Result]) -> Iterator[tuple[Result, float, list[LabeledFace]]]:
+def _tracked(view: View, name: str) -> Iterator[tuple[Result, float, list[LabeledFace]]]:
     """Frames of a video, how long a person may be missed then, and the faces with their tracks."""
     tracker, last_s = Tracker(float(view.facts.get("abstain_threshold", 0)), RULES), 0.0
-    for image in images:
+    for image in view.frames(name):
         time_s = image.input.time_s or 0.0
         gap_s = max(RULES.lost_s, _MISSED_FRAMES * (time_s - last_s))
         tracker.rules = replace(RULES, lost_s=gap_s, slow_s=gap_s)

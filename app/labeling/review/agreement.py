@@ -25,7 +25,7 @@ from mien.app.inference.pipeline import LabeledFace
 from mien.app.labeling.files import REVIEWS, LabelingError
 from mien.app.labeling.pages import load_page
 from mien.app.labeling.records import Result
-from mien.app.labeling.review.corrections import DECISIONS, MIN_IOU, Correction, Corrections, correction_of
+from mien.app.labeling.review.corrections import DECISIONS, MIN_IOU, Correction, Corrections, decision
 from mien.app.labeling.view import View, open_view
 from mien.app.wording import counted
 from mien.data.atomic import write_atomic
@@ -118,7 +118,7 @@ def _strata(counts: dict[str, int], total: int) -> dict[str, int]:
 def _faces(view: View, label: str) -> Iterator[Correction]:
     for image, face in view.least_confident(label):
         if image.input.is_frame or view.first_with_hash(image.sha256 or "") == image.input.name:  # no copy
-            yield correction_of(image, face, label)
+            yield decision(image, face, label)
 
 
 def _digest(face: Correction) -> str:

@@ -26,10 +26,6 @@ DECISIONS: Final = (*EIGHT_LABELS, NOT_A_FACE, UNDONE)
 MIN_IOU: Final = 0.5
 
 
-class BadCorrection(LabelingError):
-    """A decision about a missing face, or one that is not in `DECISIONS`."""
-
-
 @dataclass(frozen=True, slots=True)
 class Correction:
     """One decision.
@@ -97,7 +93,7 @@ class Corrections:
                 f"{self.path} line {self._lines} is not a correction ({error}): repair or remove it."
             ) from error
         if correction.label not in DECISIONS:
-            raise BadCorrection(
+            raise LabelingError(
                 f"{self.path} line {self._lines}: label {correction.label!r}, expected {', '.join(DECISIONS)}"
             )
         return correction
@@ -148,16 +144,17 @@ def _matches(corrections: list[Correction], faces: Iterable[LabeledFace]) -> Ite
             yield correction, face
 
 
-def decision(image: Result, face: int, label: str) -> Correction:
-    """Validate a decision about a face. Raises: BadCorrection."""
+def face_of(image: Result, number: int) -> LabeledFace:
+    """A face of an image. Raises: LabelingError, if it does not exist."""
+    if not 0 <= number < len(image.faces):
+        faces = counted(len(image.faces), "face")
+        raise LabelingError(f"{image.input.name} has {faces}; number {number} does not exist")
+    return image.faces[number]
+
+
+def decision(image: Result, face: LabeledFace, label: str) -> Correction:
+    """A decision about a face of an image. Raises: LabelingError, for a label that is not in `DECISIONS`."""
     if label not in DECISIONS:
-        raise BadCorrection(f"label {label!r}: expected one of {', '.join(DECISIONS)}")
-    if not 0 <= face < len(image.faces):
-        raise BadCorrection(f"{image.input.name} has {counted(len(image.faces), 'face')}; number {face} does not exist")
-    return correction_of(image, image.faces[face], label)
-
-
-def correction_of(image: Result, face: LabeledFace, label: str) -> Correction:
-    """A decision about a face of an image."""
+        raise LabelingError(f"label {label!r}: expected one of {', '.join(DECISIONS)}")
     name, frame, sha256 = image.input.name, image.input.frame, image.sha256 or ""
     return Correction(name, frame, face.number, sha256, face.label, label, tuple(face.box_px))

@@ -113,6 +113,6 @@ def _persons(view: View, people: People, video: str) -> dict[tuple[str, int, int
     """Number and name of the person of each face of a video, by name, frame and number of the face."""
     return {
         (video, moment.image.input.frame, face.number): (face.track, moment.names.get(face.track, ""))
-        for moment in moments(view, view.frames(video), people)
+        for moment in moments(view, video, people)
         for face in moment.faces
     }

@@ -14,9 +14,8 @@ from mien.app.inference.detect.base import iou
 from mien.app.inference.pipeline import LabeledFace
 from mien.app.labeling.files import PEOPLE, LabelingError
 from mien.app.labeling.records import Result
-from mien.app.labeling.review.corrections import MIN_IOU
+from mien.app.labeling.review.corrections import MIN_IOU, face_of
 from mien.app.labeling.review.decisions_file import append_line, read_lines
-from mien.app.wording import counted
 
 Action = Literal["merge", "split", "name", "undo"]
 MAX_NAME: Final = 80
@@ -144,6 +143,4 @@ def _parsed(values: dict[str, Any]) -> Anchor:
 
 
 def _anchor(image: Result, face: int) -> Anchor:
-    if not 0 <= face < len(image.faces):
-        raise LabelingError(f"{image.input.name} has {counted(len(image.faces), 'face')}; number {face} does not exist")
-    return Anchor(image.input.frame, tuple(image.faces[face].box_px))
+    return Anchor(image.input.frame, tuple(face_of(image, face).box_px))

@@ -26,7 +26,7 @@ from mien.app.labeling.outputs import write_output
 from mien.app.labeling.pages import load_page
 from mien.app.labeling.records import STILL, Result
 from mien.app.labeling.review.agreement import agreement_page, check_reviewer, draw_sample, find
-from mien.app.labeling.review.corrections import UNDONE, Correction, Corrections, decision
+from mien.app.labeling.review.corrections import UNDONE, Correction, Corrections, decision, face_of
 from mien.app.labeling.review.people import Action, People, edit_of
 from mien.app.labeling.review.sources import SourceReader
 from mien.app.labeling.timeline import moments
@@ -170,7 +170,7 @@ def _add_faces(app: FastAPI, view: View, corrections: Corrections, sample: list[
     @app.post("/api/decisions")
     def decide(body: Decision) -> Response:
         image = _shown(view, body)
-        decided = decision(image, body.face, body.label)
+        decided = decision(image, face_of(image, body.face), body.label)
         corrections.refresh()
         earlier = corrections.of(image).get(body.face)
         current = earlier.label if earlier else UNDONE
@@ -259,7 +259,7 @@ def _video(view: View, people: People, name: str) -> dict[str, Any]:
     persons: dict[int, list[dict[str, Any]]] = {}
     names: dict[int, str] = {}
     sha256: str | None = None
-    for moment in moments(view, view.frames(name), people):
+    for moment in moments(view, name, people):
         names, sha256, image = moment.names, moment.image.sha256, moment.image.input
         for face in moment.faces:
             where = {"row": image.row, "frame": image.frame, "face": face.number, "time_s": moment.time_s}

@@ -41,7 +41,7 @@ def image(frame: int, time_s: float, *faces: LabeledFace, name: str = "clip.mp4"
 
 def view(*images: Result, out: Path = Path("nowhere")) -> Any:
     return SimpleNamespace(
-        images=lambda: iter(images),
+        videos=lambda: sorted({image.input.name for image in images}),
         frames=lambda name: (image for image in images if image.input.name == name),
         thumb=lambda *_: None,
         expressions=LABELS,
