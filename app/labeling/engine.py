@@ -1,26 +1,49 @@
 """Labeling on all cores with bounded memory: the main thread forms batches and commits them, a pool labels them.
 
 OpenCV, Pillow, hashlib and ONNX Runtime release the GIL, so threads suffice, and pixels are not copied between
-processes. Batches are committed in the order in which they were formed; only a few are in progress at a time.
+processes. A batch is labeled on one thread: read, decode, detect, align, classify all faces at once, write. Batches are
+small and always the same, so that memory is bounded and results do not depend on where an earlier run was stopped. They
+are committed in the order in which they were formed; only a few are in progress at a time.
 """
 
+import hashlib
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from mien.app.inference.pipeline import Pipeline
+import cv2
+import numpy as np
+
+from mien.app.inference.drawing import annotate, reduced
+from mien.app.inference.pipeline import Analysis, LabeledFace, Pipeline, PreparedPhoto, timed
 from mien.app.labeling.containers import BrokenContainer, NotAVideo, expected_frames, open_container, page_count
+from mien.app.labeling.files import disk_errors, parts_dir
+from mien.app.labeling.images import (
+    ANNOTATED,
+    CROPS,
+    THUMBS,
+    annotated_path,
+    copy_images,
+    crop_path,
+    encode_jpeg,
+    encode_png,
+    remove_crops,
+    thumbnail,
+)
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.progress import Reporter
-from mien.app.labeling.reading import CONTAINERS, TIFFS, failure_of, file_sha256, local_file
-from mien.app.labeling.records import Failure, Input, Result
+from mien.app.labeling.raw import decode_raw, is_raw
+from mien.app.labeling.reading import CONTAINERS, TIFFS, failure_of, file_sha256, local_file, read_file
+from mien.app.labeling.records import Failure, Input, Result, Status
 from mien.app.labeling.signals import Interrupts
 from mien.app.labeling.summary import Outcome
-from mien.app.labeling.worker import label_batch
+from mien.data.atomic import write_atomic
+from mien.data.contract import CROP_PX, Array
 
+STAGES: Final = ("read", "decode", "detect", "align", "classify", "write")
 BATCH: Final = 16
 # Members of archives and decoded frames stay in memory until they are labeled; a batch ends with the one that exceeds
 # this.
@@ -60,14 +83,13 @@ class Run:
         """
         left, complete = self.options.limit, False
         pending: _IN_PROGRESS = deque()
-        workers, out = self.outcome.workers, self.journal.out
+        workers = self.outcome.workers
         with ThreadPoolExecutor(workers, thread_name_prefix="label") as pool, self.signals.deferred():
             try:
                 for batch in self._batches():
                     inputs = batch.inputs if left is None else batch.inputs[:left]
                     begun = self.journal.begin(inputs)
-                    task = pool.submit(label_batch, self.pipeline, begun, self.options, out, self.journal.earlier)
-                    pending.append((batch, task))
+                    pending.append((batch, pool.submit(self._label_batch, begun)))
                     if len(pending) > workers + 2:
                         self._commit(pending)
                     if self.signals.received or len(inputs) < len(batch.inputs):
@@ -81,6 +103,89 @@ class Run:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
         return complete
+
+    def _label_batch(self, batch: list[Input]) -> tuple[list[Result], dict[str, float]]:
+        """Label a batch; an image that cannot be read becomes a result with a reason.
+
+        Returns: results, and milliseconds per stage. Raises: LabelingError.
+        """
+        pipeline, out = self.pipeline, self.journal.out
+        timings_ms = dict.fromkeys(STAGES, 0.0)
+        prepared = [self._prepare(item, timings_ms) for item in batch]
+        with timed(timings_ms, "classify"):
+            crops = [photo.crops for _, photo in prepared if isinstance(photo, PreparedPhoto)]
+            probabilities = pipeline.classify(np.concatenate([np.empty((0, CROP_PX, CROP_PX, 3), np.uint8), *crops]))
+        results, first = [], 0
+        with timed(timings_ms, "write"), disk_errors(out):
+            for item, (sha256, photo) in zip(batch, prepared, strict=True):
+                bare = replace(item, payload=None, pixels=None)
+                if isinstance(photo, Failure):
+                    results.append(Result(bare, photo.status, photo.reason, photo.message, sha256))
+                    continue
+                if isinstance(photo, Result):
+                    copy_images(out, photo, item)
+                    results.append(replace(photo, input=bare, sha256=sha256, reused=True))
+                    continue
+                analysis = pipeline.label(photo, probabilities[first : first + len(photo.faces)])
+                first += len(photo.faces)
+                self._write_images(item, photo.image, analysis)
+                faces = tuple(_stored(face, number, item.images) for number, face in enumerate(analysis.faces))
+                status: Status = "ok" if faces else "no_face"
+                results.append(Result(bare, status, None, None, sha256, analysis.width, analysis.height, faces))
+        return results, timings_ms
+
+    def _prepare(
+        self, item: Input, timings_ms: dict[str, float]
+    ) -> tuple[str | None, PreparedPhoto | Result | Failure]:
+        """SHA-256 of an image, and its faces; the image is kept at the size of its annotated copy."""
+        sha256, pipeline = item.sha256 or None, self.pipeline
+        if item.failure is not None:
+            return sha256, item.failure
+        draws = bool(item.images & ANNOTATED)
+        payload, pixels = item.payload, item.pixels
+        try:
+            if payload is None and pixels is None:
+                with timed(timings_ms, "read"):
+                    payload = read_file(item.path, pipeline.settings.max_bytes)
+            sha256 = hashlib.sha256(payload).hexdigest() if payload is not None else sha256
+            if (result := self.journal.earlier(item, sha256 or "")) is not None:
+                return sha256, result
+            if is_raw(item.name):
+                with timed(timings_ms, "decode"):
+                    pixels = decode_raw(payload or b"", pipeline.settings.max_pixels)
+            if pixels is None:
+                photo = pipeline.prepare(payload or b"", keep_image=draws)
+            else:
+                photo = pipeline.prepare_pixels(pixels, keep_image=draws)
+            for stage, milliseconds in photo.timings_ms.items():
+                timings_ms[stage] += milliseconds
+            if photo.image is not None:
+                with timed(timings_ms, "write"):
+                    photo = replace(photo, image=reduced(photo.image, self.options.annotated_px))
+            return sha256, photo
+        except Exception as error:  # noqa: BLE001  # one poisoned image must not end a run over a million others
+            return sha256, failure_of(error, item.name, payload)
+
+    def _write_images(self, item: Input, view: Array | None, analysis: Analysis) -> None:
+        """Write the annotated copy and the crops of an image.
+
+        They are not synced to the disk individually, because this would take longer than labeling.
+        """
+        options, out = self.options, self.journal.out
+        if view is not None:
+            shown = tuple(
+                face
+                for face in analysis.faces
+                if face.short_side_px >= options.min_face_px and face.confidence >= options.min_confidence
+            )
+            copy = encode_jpeg(annotate(view, replace(analysis, faces=shown)))
+            write_atomic(out / annotated_path(item.name, item.frame), copy, staging=parts_dir(out), durable=False)
+        if item.images & CROPS:
+            for number, face in enumerate(analysis.faces):
+                path = out / crop_path(item.name, item.frame, number)
+                write_atomic(path, encode_png(face.crop), staging=parts_dir(out), durable=False)
+        if item.on_disk & CROPS:
+            remove_crops(out, item.name, item.frame, first=len(analysis.faces))
 
     def _commit(self, pending: _IN_PROGRESS) -> None:
         batch, future = pending.popleft()
@@ -146,3 +251,19 @@ class Run:
         if batch:
             yield Batch(batch)
         yield Batch([], container, failure, sha256)
+
+
+def _stored(face: LabeledFace, number: int, images: int) -> LabeledFace:
+    """The face with what the journal stores of its crop, without the crop."""
+    thumb = thumbnail(face.crop) if images & THUMBS else b""
+    return replace(face, number=number, sharpness=sharpness(face.crop), thumb=thumb, crop=face.crop[:0])
+
+
+def sharpness(crop: Array) -> float:
+    """Variance of the Laplacian of a crop's luminance, gray levels squared; below about 20 a face is blurred.
+
+    Args:
+        crop: (112, 112, 3) uint8, RGB.
+    Source: Pech-Pacheco et al. 2000.
+    """
+    return float(cv2.Laplacian(cv2.cvtColor(crop, cv2.COLOR_RGB2GRAY), cv2.CV_32F).var())

@@ -204,13 +204,13 @@ def test_large_members_of_archives_are_labeled_in_smaller_batches(
     mien("label", tmp_path / "some.zip", "--out", tmp_path / "whole", "--quiet")
     monkeypatch.setattr(engine, "BATCH_BYTES", 20_000)  # a member has 9,000
     counts: list[int] = []
-    real = engine.label_batch
+    real = engine.Run._label_batch
 
-    def counted(pipeline: Any, batch: Any, *rest: Any) -> Any:
+    def counted(label_run: engine.Run, batch: Any) -> Any:
         counts.append(len(batch))
-        return real(pipeline, batch, *rest)
+        return real(label_run, batch)
 
-    monkeypatch.setattr(engine, "label_batch", counted)
+    monkeypatch.setattr(engine.Run, "_label_batch", counted)
     for limit in ("2", "12"):  # the batches do not depend on what is labeled already
         mien("label", tmp_path / "some.zip", "--out", tmp_path / "out", "--limit", limit, "--quiet")
     assert [count for count in counts if count] == [2, 1, 3, 3, 3]

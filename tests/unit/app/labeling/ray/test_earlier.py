@@ -88,7 +88,7 @@ def test_files_that_failed_for_a_temporary_reason_are_labeled_again(
         raise OSError("the disk does not answer")
 
     with monkeypatch.context() as patched:
-        patched.setattr("mien.app.labeling.worker.read_file", stalled)
+        patched.setattr("mien.app.labeling.engine.read_file", stalled)
         label(photos, tmp_path / "out", artifact)
     new, kept = label(photos, tmp_path / "out", artifact)
     assert (new, kept) == (9, 1), "only the archive was read"
