@@ -5,10 +5,12 @@ random generator or a seed.
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 
-def hold_out(names: Iterable[str], share: float) -> frozenset[str]:
-    """Select a share of the names (rounded down): those with the smallest SHA-256. Call it once per class."""
-    ranked = sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest())
-    return frozenset(ranked[: int(len(ranked) * share + 1e-9)])
+def hold_out(class_of: Mapping[str, str | None], share: float) -> frozenset[str]:
+    """Select a share of the names of each class (rounded down): those with the smallest SHA-256."""
+    by_class: dict[str | None, list[str]] = {}
+    for name in sorted(class_of, key=lambda name: hashlib.sha256(name.encode()).digest()):
+        by_class.setdefault(class_of[name], []).append(name)
+    return frozenset(name for names in by_class.values() for name in names[: int(len(names) * share + 1e-9)])

@@ -11,8 +11,7 @@ here, and `valid` is a twentieth of each training class, held out by the SHA-256
 """
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Final, Literal
@@ -20,7 +19,7 @@ from typing import ClassVar, Final, Literal
 import numpy as np
 
 from mien.data.contract import EIGHT_LABELS, LABELS, UnknownLabel, parse_label
-from mien.data.readers.base import ListedReader, Point, Sample
+from mien.data.readers.base import Point, Reader, Sample
 from mien.data.split import hold_out
 
 EXPRESSIONS: Final = ("neutral", "happiness", "sadness", "surprise", "fear", "disgust", "anger", "contempt")
@@ -40,7 +39,7 @@ _PUBLISHED: Final = {
 }
 
 
-class AffectNet(ListedReader):
+class AffectNet(Reader):
     """Reader of AffectNet.
 
     Options:
@@ -68,10 +67,8 @@ class AffectNet(ListedReader):
         self.labels = LABELS if classes == 7 else EIGHT_LABELS
         self.hold_out_valid = hold_out_valid
         self._path_by_file = {"/".join(name.split("/")[-2:]): name for name in self.tree.names}
-        self._left_out: dict[str, Counter[str]] = {"train": Counter(), "test": Counter()}
         self._from_csv = any(self.tree.prefix_of(name) is not None for name in _CSV.values())
-        samples = self._listed() if self._from_csv else self._in_folders()
-        self._take(samples)
+        self._take(list(self._listed() if self._from_csv else self._in_folders()))
         if not any(self._by_split.values()):
             raise self.error(f"neither training.csv nor train/0/*.jpg in {root}")
 
@@ -88,28 +85,18 @@ class AffectNet(ListedReader):
         valid = {label: int(count * VALID_SHARE) for label, count in train.items()}
         return {"train": {label: train[label] - valid[label] for label in train}, "valid": valid, "test": test}
 
-    def left_out(self, split: str) -> Mapping[str, int]:
-        """Return the number of images without one of the expressions, by annotation."""
-        self.samples(split)
-        return dict(self._left_out.get(split, {}))
-
     def path_of(self, sample: Sample) -> str:
         """Return the name of a sample's file in the tree."""
         return self._path_by_file.get(sample.key, sample.key) if self._from_csv else super().path_of(sample)
 
-    def _take(self, samples: Iterable[Sample]) -> None:
-        by_label: dict[str | None, list[Sample]] = {}
+    def _take(self, samples: list[Sample]) -> None:
+        train = {sample.key: sample.label for sample in samples if sample.split == "train"}
+        held = hold_out(train, VALID_SHARE) if self.hold_out_valid else frozenset()
         for sample in samples:
             if sample.label not in self.labels:
                 self._left_out[sample.split][str(sample.label)] += 1
-            elif sample.split == "train":
-                by_label.setdefault(sample.label, []).append(sample)
             else:
-                self._by_split["test"].append(sample)
-        for members in by_label.values():
-            held = hold_out([sample.key for sample in members], VALID_SHARE) if self.hold_out_valid else frozenset()
-            for sample in members:
-                split = "valid" if sample.key in held else "train"
+                split = "valid" if sample.key in held else sample.split
                 self._by_split[split].append(replace(sample, split=split))
 
     def _listed(self) -> Iterator[Sample]:

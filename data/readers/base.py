@@ -10,7 +10,8 @@ import hashlib
 import importlib
 import inspect
 import pkgutil
-from abc import ABC, abstractmethod
+from abc import ABC
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -57,8 +58,8 @@ class Reader(ABC):
     """Base class of readers.
 
     A subclass defines `kind`, `title`, `where_to_get` (how to obtain the set), `terms` (its license) and `limits` (what
-    cannot be learned from it). It opens its files in `__init__`, with typed keyword-only options, and lists its splits
-    and samples. Instances can be forked, pickled and shared by threads.
+    cannot be learned from it). It opens its files in `__init__`, with typed keyword-only options, and lists its samples
+    there in `_by_split`, or later in `_read_split`. Instances can be forked, pickled and shared by threads.
     """
 
     kind: ClassVar[str]
@@ -80,7 +81,8 @@ class Reader(ABC):
         self.root = Path(root)
         self.labels: tuple[str, ...] = LABELS
         self.exclude_near_duplicates_of = tuple(exclude_near_duplicates_of)
-        self._near_duplicates: dict[str, dict[str, int]] = {}
+        self._by_split: dict[str, list[Sample]] = {"train": [], "valid": [], "test": []}
+        self._left_out: defaultdict[str, Counter[str]] = defaultdict(Counter)  # by split: images by reason
         self._samples: dict[str, tuple[Sample, ...]] = {}
         self._prefix = ""  # of the keys' files in the tree
         try:
@@ -88,13 +90,13 @@ class Reader(ABC):
         except DatasetError as error:
             raise self.error(str(error)) from error
 
-    @abstractmethod
     def splits(self) -> tuple[str, ...]:
         """Return the splits that are present, in the order train, valid, test."""
+        return tuple(split for split, samples in self._by_split.items() if samples)
 
-    @abstractmethod
     def _read_split(self, split: str) -> list[Sample]:
         """List one split's samples, in any order. Raises: DatasetError on a malformed annotation."""
+        return self._by_split[split]
 
     def expected_counts(self) -> Mapping[str, Mapping[str, int]]:
         """Return the published number of samples per split and label under the chosen options; {} if unpublished."""
@@ -103,7 +105,7 @@ class Reader(ABC):
     def left_out(self, split: str) -> Mapping[str, int]:
         """Return the number of images of a split that are not samples, by reason. Raises: see `samples`."""
         self.samples(split)
-        return self._near_duplicates[split]
+        return dict(self._left_out[split])
 
     def samples(self, split: str) -> list[Sample]:
         """List one split's samples, sorted by key. Raises: DatasetError, also for a missing split."""
@@ -115,14 +117,13 @@ class Reader(ABC):
         return list(self._samples[split])
 
     def _without_near_duplicates(self, split: str, samples: list[Sample]) -> list[Sample]:
-        self._near_duplicates[split] = {}
         for other in self.exclude_near_duplicates_of:
             if other not in self.splits():
                 raise self.error(f"exclude_near_duplicates_of={other}, but {self.root} has no such split")
             if other != split:
                 compared = (self._thumbnails(part) for part in (samples, self._images_of(other)))
                 near = near_duplicates(*compared)
-                self._near_duplicates[split][f"near-duplicates of {other}"] = int(near.sum())
+                self._left_out[split][f"near-duplicates of {other}"] = int(near.sum())
                 samples = [sample for sample, is_near in zip(samples, near, strict=True) if not is_near]
         return samples
 
@@ -183,21 +184,6 @@ class Reader(ABC):
     def error(self, problem: str) -> DatasetError:
         """Build an error that also tells how to obtain the set."""
         return DatasetError(f"{self.kind}: {problem}. {self.where_to_get}")
-
-
-class ListedReader(Reader):
-    """Base of readers that list the samples of all splits when they open a set."""
-
-    def __init__(self, root: Path | str) -> None:
-        super().__init__(root)
-        self._by_split: dict[str, list[Sample]] = {"train": [], "valid": [], "test": []}
-
-    def splits(self) -> tuple[str, ...]:
-        """Return the splits with samples."""
-        return tuple(split for split, samples in self._by_split.items() if samples)
-
-    def _read_split(self, split: str) -> list[Sample]:
-        return self._by_split[split]
 
 
 def frame(image: Array, sample: Sample) -> Array:

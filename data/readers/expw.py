@@ -9,7 +9,6 @@ The set has no splits. One tenth of the photos is `valid` and one tenth is `test
 of the photo, so that faces of the same photo stay together.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Final
@@ -18,7 +17,7 @@ import cv2
 import numpy as np
 
 from mien.data.contract import LABELS, Array
-from mien.data.readers.base import ListedReader, Sample
+from mien.data.readers.base import Reader, Sample
 from mien.data.split import hold_out
 
 EXPRESSIONS: Final = ("anger", "disgust", "fear", "happiness", "sadness", "surprise", "neutral")
@@ -28,7 +27,7 @@ _FIELDS: Final = 8
 _MARGIN: Final = 0.1  # share of the side, added on each side: the boxes end at the brows
 
 
-class ExpW(ListedReader):
+class ExpW(Reader):
     """Reader of ExpW.
 
     Options:
@@ -51,17 +50,11 @@ class ExpW(ListedReader):
     def __init__(self, root: Path | str, *, min_confidence: float = 0.0) -> None:
         super().__init__(root)
         self.min_confidence = min_confidence
-        self._left_out: dict[str, int] = dict.fromkeys(("train", "valid", "test"), 0)
         prefix = self.tree.prefix_of(_LIST)
         if prefix is None:
             raise self.error(f"no label/{_LIST} in {root}")
         self._path_by_name = {name.rsplit("/", 1)[-1]: name for name in self.tree.names}
         self._read_list(f"{prefix}{_LIST}")
-
-    def left_out(self, split: str) -> Mapping[str, int]:
-        """Return the number of faces below `min_confidence`."""
-        self.samples(split)
-        return {"below min_confidence": self._left_out[split]} if self._left_out[split] else {}
 
     def path_of(self, sample: Sample) -> str:
         """Return the name of the photo in the tree."""
@@ -75,13 +68,13 @@ class ExpW(ListedReader):
     def _read_list(self, name: str) -> None:
         text = self.tree.read_text(name)
         rows = [self._row(line, f"{name} line {number}") for number, line in enumerate(text.splitlines(), 1) if line]
-        photos = sorted({photo for photo, _, _ in rows})
+        photos = {photo: "" for photo, _, _ in rows}  # a photo can have faces of several classes
         test = hold_out(photos, _SHARE)
-        valid = hold_out([photo for photo in photos if photo not in test], _SHARE / (1 - _SHARE))
+        valid = hold_out({photo: "" for photo in photos if photo not in test}, _SHARE / (1 - _SHARE))
         for photo, confidence, sample in rows:
             split = "test" if photo in test else "valid" if photo in valid else "train"
             if confidence < self.min_confidence:
-                self._left_out[split] += 1
+                self._left_out[split]["below min_confidence"] += 1
             else:
                 self._by_split[split].append(replace(sample, split=split))
 

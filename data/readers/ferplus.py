@@ -16,7 +16,6 @@ Rules, as in `_process_data` and `load_folders` of the official `src/ferplus.py`
 
 import csv
 import io
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Final, Literal
@@ -84,7 +83,6 @@ class FerPlus(Reader):
             raise DatasetError(f"ferplus: {protocol=}, {classes=}: expected majority or probability, 7 or 8")
         self.protocol = protocol
         self.labels = LABELS if classes == 7 else EIGHT_LABELS
-        self._left_out: dict[str, Counter[str]] = {}
         prefixes = [self.tree.prefix_of(f"{folder}/label.csv") for folder in _FOLDERS.values()]
         if all(prefix is None for prefix in prefixes):
             raise self.error(f"no FER2013Train/label.csv, FER2013Valid/label.csv or FER2013Test/label.csv in {root}")
@@ -100,10 +98,6 @@ class FerPlus(Reader):
             return {}
         published = {split: dict(zip(COLUMNS, counts, strict=False)) for split, counts in _PUBLISHED.items()}
         return {split: {label: counts[label] for label in self.labels} for split, counts in published.items()}
-
-    def left_out(self, split: str) -> Mapping[str, int]:
-        """Return the images that are not samples, by majority column or reason."""
-        return {**super().left_out(split), **self._left_out[split]}
 
     def _label_file(self, split: str) -> str:
         return f"{self._prefix}{_FOLDERS[split]}/label.csv"
@@ -129,14 +123,13 @@ class FerPlus(Reader):
 
     def _read_split(self, split: str) -> list[Sample]:
         rule = majority_shares if self.protocol == "majority" else probability_shares
-        samples, left_out = [], Counter[str]()
+        samples = []
         for key, votes in self._rows(split):
             label, shares = rule(votes)
             if label in self.labels:
                 samples.append(self._sample(key, split, label, shares, votes))
             else:
-                left_out["no majority" if label is None else label] += 1
-        self._left_out[split] = left_out
+                self._left_out[split]["no majority" if label is None else label] += 1
         return samples
 
     def _images_of(self, split: str) -> list[Sample]:

@@ -9,7 +9,8 @@ The `manifest.csv` of an export of `mien review` tells the photo or video of eac
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import ClassVar, Final, Literal
 
@@ -67,15 +68,10 @@ class Folders(Reader):
                 f"folders: {valid_share=}, {test_share=}: expected shares of at least 0 with a sum below 1"
             )
         self._ignored = frozenset(name.strip() for name in ignore.split(",") if name.strip())
-        self._left_out: Counter[tuple[str, str]] = Counter()
-        self._by_split: dict[str, dict[str, str]] = {}
+        self._by_split[_ALL] = []
         self._collect()
         for split, share in (("test", test_share), ("valid", valid_share / (1 - test_share))):
             self._hold_out(split, share)
-
-    def splits(self) -> tuple[str, ...]:
-        """Return those of train, valid and test that are present, or all."""
-        return tuple(split for split in ("train", "valid", "test", _ALL) if self._by_split.get(split))
 
     def samples(self, split: str) -> list[Sample]:
         """List one split's samples, sorted by key. Raises: DatasetError, also for a missing split."""
@@ -85,20 +81,6 @@ class Folders(Reader):
                 "with the options valid_share=0.1 and test_share=0.1; the rest becomes train"
             )
         return super().samples(split)
-
-    def left_out(self, split: str) -> Mapping[str, int]:
-        """Return the number of images in ignored folders."""
-        near = super().left_out(split)
-        became = {_ALL: "train"} if _ALL not in self._by_split else {}
-        ignored = {name: count for (where, name), count in self._left_out.items() if became.get(where, where) == split}
-        return {**near, **ignored}
-
-    def _read_split(self, split: str) -> list[Sample]:
-        sources = self._sources()
-        return [
-            Sample(key, split, label, attributes=sources.get(PurePosixPath(key).name, {}))
-            for key, label in self._by_split[split].items()
-        ]
 
     def _sources(self) -> dict[str, dict[str, str]]:
         """Photo or video of each exported face and, in a video, the person; by file name, which survives a move."""
@@ -120,8 +102,9 @@ class Folders(Reader):
         keys = [name.removeprefix(self._prefix) for name in images]
         has_splits = any(key.split("/")[0].lower() in _SPLITS for key in keys)
         self._reject_other_numbers({key.split("/")[has_splits] for key in keys if key.count("/") > has_splits})
+        sources = self._sources()
         for key in keys:
-            self._take(key, has_splits=has_splits)
+            self._take(key, sources.get(PurePosixPath(key).name, {}), has_splits=has_splits)
 
     def _reject_other_numbers(self, classes: set[str]) -> None:
         """Reject numbers from 0, which are not RAF-DB's, even if 0 is ignored. Raises: DatasetError."""
@@ -131,39 +114,41 @@ class Folders(Reader):
                 f"unknown; RAF-DB's are 1 to {len(RAF_DB_IDS)}. Rename them to {', '.join(LABELS)}"
             )
 
-    def _take(self, key: str, *, has_splits: bool) -> None:
+    def _take(self, key: str, attributes: dict[str, str], *, has_splits: bool) -> None:
         folders = key.split("/")[:-1]
         split = _SPLITS.get(folders[0].lower()) if has_splits else _ALL
         if split is None:
             raise self.error(f"{key} is next to the split folders; move it into train, valid or test")
         name = folders[1 if has_splits else 0] if len(folders) > has_splits else ""
         if name in self._ignored:
-            self._left_out[split, name] += 1
+            self._left_out[split][name] += 1
             return
         try:
-            self._by_split.setdefault(split, {})[key] = parse_label(name, self.labels)
+            label = parse_label(name, self.labels)
         except UnknownLabel as error:
             raise self.error(f"{key}: {error}") from error
+        self._by_split[split].append(Sample(key, split, label, attributes=attributes))
 
     def _hold_out(self, split: str, share: float) -> None:
         if not share:
             return
-        if split in self._by_split:
+        if self._by_split[split]:
             raise self.error(f"{split}_share={share:g}, but there is a {split} folder")
-        pool = self._by_split.pop(_ALL, None) or self._by_split.pop("train", {})
+        pool = self._by_split[_ALL] or self._by_split["train"]
         if not pool:
             raise self.error(f"{split}_share={share:g} is held out of train, but there is no train folder")
-        taken: set[str] = set()
-        for label in self.labels:
-            taken |= hold_out([key for key, known in pool.items() if known == label], share)
+        taken = hold_out({sample.key: sample.label for sample in pool}, share)
         if not taken:
-            counts = Counter(pool.values())
+            counts = Counter(sample.label for sample in pool)
             raise self.error(
                 f"{split}_share={share:g} of {max(counts.values())} images in the largest class is less than one. "
                 f"Add images, or increase {split}_share to {1 / max(counts.values()):.2g}"
             )
-        self._by_split["train"] = {key: label for key, label in pool.items() if key not in taken}
-        self._by_split[split] = {key: label for key, label in pool.items() if key in taken}
+        self._by_split |= {_ALL: [], "train": []}
+        for sample in pool:
+            chosen = split if sample.key in taken else "train"
+            self._by_split[chosen].append(replace(sample, split=chosen))
+        self._left_out["train"] += self._left_out.pop(_ALL, Counter())
 
 
 def _common_folder(names: list[str], ignored: frozenset[str]) -> str:

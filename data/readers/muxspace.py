@@ -10,13 +10,12 @@ left out.
 """
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
 from mien.data.contract import LABELS, UnknownLabel, parse_label
-from mien.data.readers.base import ListedReader, Sample
+from mien.data.readers.base import Reader, Sample
 from mien.data.tree import DatasetError
 
 # "right" and "left" are from the person's view, so the right eye is on the left side of the image
@@ -27,7 +26,7 @@ _PUBLISHED: Final = {
 }
 
 
-class Muxspace(ListedReader):
+class Muxspace(Reader):
     """Reader of the muxspace crops.
 
     Options:
@@ -57,17 +56,11 @@ class Muxspace(ListedReader):
         if prefix is None:
             raise self.error(f"no labels.csv in {root}")
         self._prefix = prefix
-        self._left_out: dict[str, Counter[str]] = {split: Counter() for split in ("train", "valid", "test")}
         self._read_labels(f"{prefix}labels.csv")
 
     def expected_counts(self) -> Mapping[str, Mapping[str, int]]:
         """Return the counts of the published train and valid splits, without contempt; {} if `keep` is set."""
         return _PUBLISHED if self.keep == set(LABELS) else {}
-
-    def left_out(self, split: str) -> Mapping[str, int]:
-        """Return the number of crops with a label that is not among the seven or not in `keep`."""
-        self.samples(split)
-        return dict(self._left_out[split])
 
     def _read_labels(self, name: str) -> None:
         for line, row in enumerate(self.tree.read_csv(name), start=2):

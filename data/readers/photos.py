@@ -7,7 +7,6 @@ videos, TIFF files with several pages and archives are left out. The labels in t
 ignored: samples have no label, and recipes use them with `target: teacher`.
 """
 
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import ClassVar, Final
@@ -41,16 +40,10 @@ class Photos(Reader):
         if prefix is None:
             raise self.error(f"no {_TABLE} in {root}")
         self._prefix = prefix
-        self._left_out = Counter[str]()
 
     def splits(self) -> tuple[str, ...]:
         """Return train: photos without labels cannot be used for evaluation."""
         return ("train",)
-
-    def left_out(self, split: str) -> Mapping[str, int]:
-        """Return the number of faces that are too small, too uncertain or not in an image file, and of empty images."""
-        self.samples(split)
-        return dict(self._left_out)
 
     def path_of(self, sample: Sample) -> str:
         """Return the name of the image with the face."""
@@ -58,15 +51,15 @@ class Photos(Reader):
 
     def _read_split(self, split: str) -> list[Sample]:
         name = self._prefix + _TABLE
-        samples, self._left_out = [], Counter[str]()
+        samples = []
         for line, row in enumerate(self.tree.read_csv(name), start=2):
             try:
-                reason = self._reason_against(row)
-                samples += [] if reason else [_sample(row, split)]
+                if reason := self._reason_against(row):
+                    self._left_out[split][reason] += 1
+                else:
+                    samples.append(_sample(row, split))
             except (KeyError, TypeError, ValueError) as error:
                 raise self.error(f"{name} line {line}: {error!r} in {row}") from error
-            self._left_out[reason] += bool(reason)
-        self._left_out += Counter()  # drops zero counts
         return samples
 
     def _reason_against(self, row: Mapping[str, str]) -> str:

@@ -50,9 +50,8 @@ def split_of(labels_by_id: Mapping[str, str], *, hold_out_valid: bool) -> dict[s
     """Assign every image id (`train_00001`, `test_0001`) to train, valid or test."""
     splits = {image: image.split("_")[0] for image in labels_by_id}
     if hold_out_valid:
-        for label in LABELS:
-            members = [name for name in splits if labels_by_id[name] == label and splits[name] == "train"]
-            splits |= dict.fromkeys(hold_out(members, VALID_SHARE), "valid")
+        train = {image: label for image, label in labels_by_id.items() if splits[image] == "train"}
+        splits |= dict.fromkeys(hold_out(train, VALID_SHARE), "valid")
     return splits
 
 

@@ -90,10 +90,7 @@ def load_faces(source: DataSource, *, color: Color, cache_dir: Path, labeled: bo
 
 def _part(samples: list[Sample], fraction: float) -> list[Sample]:
     """A fraction of each class (rounded down), in the original order."""
-    by_label: dict[str | None, list[str]] = {}
-    for sample in samples:
-        by_label.setdefault(sample.label, []).append(sample.key)
-    kept = set[str]().union(*(hold_out(keys, fraction) for keys in by_label.values()))
+    kept = hold_out({sample.key: sample.label for sample in samples}, fraction)
     return [sample for sample in samples if sample.key in kept]
 
 
