@@ -21,17 +21,17 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import filelock
 
 from mien.app.errors import NoSuchJob, QueueFull, SettingsError
 from mien.app.labeling.records import Result
 from mien.app.labeling.view import NoJournal, View, open_view
+from mien.app.service.schemas import JobState
 from mien.app.settings import Settings, environment
 from mien.data.atomic import write_atomic
 
-State = Literal["queued", "running", "done", "failed", "canceled"]
 ENDED: Final = ("done", "failed", "canceled")
 _POLL_S: Final = 0.3
 _MAX_UPLOADS: Final = 4
@@ -51,7 +51,7 @@ class Job:
     id: str
     client: str
     created: float
-    state: State = "queued"
+    state: JobState = "queued"
     ended: float | None = None
     names: dict[str, str] = field(default_factory=dict)
     options: list[str] = field(default_factory=list)
@@ -162,7 +162,7 @@ class Jobs:
     def _write(self, job: Job) -> None:
         write_atomic(self._folder / job.id / "job.json", json.dumps(asdict(job)))
 
-    def _end(self, job: Job, state: State) -> None:
+    def _end(self, job: Job, state: JobState) -> None:
         ended = replace(job, state=state, ended=time.time())
         images = self._folder / job.id / "input"
         try:

@@ -127,9 +127,7 @@ async def _known(request: Request, error: Exception) -> Response:
     return problem_response(problem, str(error))
 
 
-async def _http(request: Request, error: Exception) -> Response:
-    if not isinstance(error, HTTPException):
-        raise error
+async def _http(request: Request, error: Any) -> Response:
     path = request.url.path[:100]
     details = {
         HTTPStatus.NOT_FOUND: f"nothing is served at {path}",
@@ -156,15 +154,11 @@ def _invalid(scope: Scope, error: ValidationException) -> Response:
     return problem_response(problem, summary(error.errors()), errors=findings)
 
 
-async def _invalid_request(request: Request, error: Exception) -> Response:
-    if not isinstance(error, RequestValidationError):
-        raise error
+async def _invalid_request(request: Request, error: Any) -> Response:
     return _invalid(request.scope, error)
 
 
-async def _invalid_stream(websocket: WebSocket, error: Exception) -> None:
-    if not isinstance(error, WebSocketRequestValidationError):
-        raise error
+async def _invalid_stream(websocket: WebSocket, error: Any) -> None:
     await websocket.send_denial_response(_invalid(websocket.scope, error))
 
 

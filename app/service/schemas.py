@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from mien.data.contract import EIGHT_LABELS
 
+JobState = Literal["queued", "running", "done", "failed", "canceled"]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -31,12 +32,17 @@ class KnownFields(BaseModel):
         return handler(data)
 
 
-class LabelOptions(KnownFields):
-    """Query parameters of a request."""
+class FaceOptions(KnownFields):
+    """Query parameters of everything that finds faces."""
 
     min_face_px: Annotated[float, Field(ge=1, le=100_000)] | None = Field(
         None, description="ignore faces whose shorter side is smaller, pixels"
     )
+
+
+class LabelOptions(FaceOptions):
+    """Query parameters of a request."""
+
     confidence_threshold: Fraction | None = Field(
         None, description="a confidence below it is `uncertain`; by default the model's own threshold"
     )
@@ -224,12 +230,9 @@ class ExpressionsResponse(_Record):
     timings_ms: dict[str, float] = Field(description="milliseconds of the request: receive, wait, work, total")
 
 
-class JobOptions(KnownFields):
+class JobOptions(FaceOptions):
     """Query parameters of a job."""
 
-    min_face_px: Annotated[float, Field(ge=1, le=100_000)] | None = Field(
-        None, description="ignore faces whose shorter side is smaller, pixels"
-    )
     per_second: Annotated[float, Field(ge=0.01, le=1000)] | None = Field(
         None, description="frames of a video to label per second; by default all"
     )
@@ -251,7 +254,7 @@ class JobStatus(_Record):
     """State and progress of a job."""
 
     id: str
-    state: Literal["queued", "running", "done", "failed", "canceled"]
+    state: JobState
     images: dict[str, int] = Field(description="number of images by status: ok, no_face, error, skipped")
     remaining: int = Field(description="images that are not labeled yet; a zip file or a video counts as one")
 
@@ -271,7 +274,7 @@ class JobImage(_Record):
 class JobResults(_Record):
     """A page of the results of a job."""
 
-    state: Literal["queued", "running", "done", "failed", "canceled"]
+    state: JobState
     images: list[JobImage]
 
 

@@ -24,7 +24,7 @@ from mien.app.inference.tracking import Tracker, TrackingRules
 from mien.app.service import serialize
 from mien.app.service.problems import REFUSED, problem_for, problem_response
 from mien.app.service.routes import TheService, check_unique
-from mien.app.service.schemas import Fraction, FrameResult, KnownFields, LabelOptions
+from mien.app.service.schemas import FaceOptions, Fraction, FrameResult, LabelOptions
 from mien.app.service.security import STREAM_PROTOCOL, client_of, key_of
 from mien.app.service.state import Model, Service
 from mien.data.contract import DecodeError
@@ -35,10 +35,9 @@ _SEND_S: Final = 10.0
 _GOING_AWAY, _UNSUPPORTED, _NOT_ALLOWED, _TOO_BIG = 1001, 1003, 1008, 1009  # RFC 6455, section 7.4.1
 
 
-class StreamOptions(KnownFields):
+class StreamOptions(FaceOptions):
     """Query parameters of a stream, as those of an image."""
 
-    min_face_px: Annotated[float, Field(ge=1, le=100_000)] | None = None
     confidence_threshold: Fraction | None = None
     smoothing_s: Annotated[float, Field(ge=0, le=10)] = TrackingRules().settle_s
 
