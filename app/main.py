@@ -14,7 +14,7 @@ from mien.app import VERSION
 from mien.app.inference import tracing
 from mien.app.inference.pipeline import Pipeline, build_pipelines
 from mien.app.service import problems
-from mien.app.service.http_protocol import STATE_KEY, Connections
+from mien.app.service.http_protocol import STATE_KEY
 from mien.app.service.jobs import create_folder
 from mien.app.service.keys import Keys
 from mien.app.service.memory import return_large_buffers
@@ -101,16 +101,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[dict[str, object]]:
         service = Service(app.state.pipelines or build_pipelines(settings), settings, Metrics())
     app.state.service = service
     with on_stop(service.drain, after_s=settings.drain_s):
-        refused = lambda slug: service.metrics.rejections.labels(slug).inc()  # noqa: E731
-        limits = Connections(
-            settings.header_timeout_s,
-            settings.body_timeout_s,
-            {jobs.router.prefix: settings.job_upload_timeout_s},
-            settings.max_connections,
-            refused,
-        )
         running = None if service.jobs is None else asyncio.create_task(service.jobs.run())
-        yield {STATE_KEY: limits}
+        yield {STATE_KEY: service}
         if running is not None:
             running.cancel()
             await asyncio.wait({running})

@@ -9,8 +9,6 @@ a connection has a deadline that arriving data does not extend.
 
 import json
 from asyncio import AbstractEventLoop, TimerHandle, Transport
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final, cast
 
@@ -24,31 +22,16 @@ from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
 from mien.app.errors import QueueFull
+from mien.app.service.jobs import JOBS_PATH
 from mien.app.service.middleware import REQUEST_ID, new_id
 from mien.app.service.problems import MEDIA_TYPE, Problem, problem_body, problem_for, status_problem
+from mien.app.service.state import Service
 
-STATE_KEY: Final = "mien.connections"
+STATE_KEY: Final = "mien.service"
 MAX_HEAD_BYTES: Final = 65_536
 MAX_HEADERS: Final = 100
 _LAST_REQUEST_S: Final = 1.0
 _AFTER_ROUTE_S: Final = 1.0  # a route that reads the body responds first, with its own error
-
-
-@dataclass(frozen=True, slots=True)
-class Connections:
-    """Limits of the connections of this process, and a callback for rejections.
-
-    header_timeout_s, body_timeout_s: time to receive the headers and the body of a request; the first is also the time
-        for a client to read what fills the buffers of its connection.
-    body_timeouts_s: for paths with another time.
-    max_connections: number of open connections.
-    """
-
-    header_timeout_s: float = 10.0
-    body_timeout_s: float = 30.0
-    body_timeouts_s: Mapping[str, float] = field(default_factory=dict)
-    max_connections: int = 1024
-    refused: Callable[[str], None] = lambda _slug: None
 
 
 class _HeadTooLarge(Exception):  # never leaves this file: the parser wraps what its callbacks raise
@@ -56,7 +39,7 @@ class _HeadTooLarge(Exception):  # never leaves this file: the parser wraps what
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection, with limits from the application's lifespan state under `STATE_KEY`."""
+    """One connection, with the limits of the service in the application's lifespan state under `STATE_KEY`."""
 
     def __init__(
         self,
@@ -66,7 +49,8 @@ class BoundedProtocol(HttpToolsProtocol):
         _loop: AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self._limits: Connections = app_state.get(STATE_KEY, Connections())
+        self._service: Service = app_state[STATE_KEY]
+        self._settings = self._service.settings
         self._state = ""  # what the connection waits for, and for which request
         self._deadline: TimerHandle | None = None
         self._requests = 0  # heads received
@@ -83,8 +67,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
-        if len(self.connections) > self._limits.max_connections:
-            full = f"{self._limits.max_connections} connections are open: try again in a moment"
+        if len(self.connections) > self._settings.max_connections:
+            full = f"{self._settings.max_connections} connections are open: try again in a moment"
             self._refuse(problem_for(QueueFull()), full)
         self._update_deadline()
 
@@ -128,17 +112,18 @@ class BoundedProtocol(HttpToolsProtocol):
         responding = cycle is not None and not cycle.response_complete
         wait_s: float | None
         if self.transport.is_closing():
-            state, wait_s, late = "close", self._limits.header_timeout_s, self.transport.abort
+            state, wait_s, late = "close", self._settings.header_timeout_s, self.transport.abort
         elif self.flow.write_paused:
-            state, wait_s, late = f"unread {self._pauses}", self._limits.header_timeout_s, self.transport.abort
+            state, wait_s, late = f"unread {self._pauses}", self._settings.header_timeout_s, self.transport.abort
         elif self._in_body and not self.pipeline:
             state, late = f"body {self._requests}", self._body_late
-            timeout_s = self._limits.body_timeouts_s.get(self.scope["path"], self._limits.body_timeout_s)
+            is_job = self.scope["path"] == JOBS_PATH
+            timeout_s = self._settings.job_upload_timeout_s if is_job else self._settings.body_timeout_s
             wait_s = timeout_s + _AFTER_ROUTE_S
         elif responding:
             state, wait_s, late = "route", None, self.transport.abort  # routes have their own time limit
         elif self._in_head:
-            state, wait_s, late = f"head {self._requests}", self._limits.header_timeout_s, self._head_late
+            state, wait_s, late = f"head {self._requests}", self._settings.header_timeout_s, self._head_late
         else:
             state, wait_s, late = f"idle {self._requests}", self.timeout_keep_alive, self.timeout_keep_alive_handler
         if state != self._state:
@@ -156,7 +141,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._deadline = None
 
     def _head_late(self) -> None:
-        detail = f"the request headers did not arrive within {self._limits.header_timeout_s:g} s"
+        detail = f"the request headers did not arrive within {self._settings.header_timeout_s:g} s"
         self._refuse(status_problem(HTTPStatus.REQUEST_TIMEOUT), detail)
 
     def _body_late(self) -> None:
@@ -262,7 +247,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._lingering or (cycle is not None and cycle.response_started and not cycle.response_complete):
             self.transport.abort()
             return
-        self._limits.refused(problem.slug)
+        self._service.metrics.rejections.labels(problem.slug).inc()
         request_id = new_id()
         self._log_refusal(problem, request_id)
         body = json.dumps(problem_body(problem, detail))
@@ -335,8 +320,8 @@ class StreamProtocol(WebSocketsSansIOProtocol):
 
     @property
     def _timeout_s(self) -> float:
-        limits: Connections = self.app_state.get(STATE_KEY, Connections())
-        return limits.header_timeout_s
+        service: Service = self.app_state[STATE_KEY]
+        return service.settings.header_timeout_s
 
     async def send(self, message: ASGISendEvent) -> None:
         await super().send(message)

@@ -32,6 +32,7 @@ from mien.app.service.schemas import JobState
 from mien.app.settings import Settings, environment
 from mien.data.atomic import write_atomic
 
+JOBS_PATH: Final = "/v1/jobs"
 ENDED: Final = ("done", "failed", "canceled")
 _POLL_S: Final = 0.3
 _MAX_UPLOADS: Final = 4

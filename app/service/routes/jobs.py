@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 from mien.app.errors import NoSuchJob, QueueFull, Unauthorized
 from mien.app.labeling.records import Result
 from mien.app.service import serialize
-from mien.app.service.jobs import ENDED, Job, Jobs
+from mien.app.service.jobs import ENDED, JOBS_PATH, Job, Jobs
 from mien.app.service.routes import TheService, check_unique
 from mien.app.service.routes.expressions import problem_docs
 from mien.app.service.schemas import JobImage, JobOptions, JobResults, JobStatus, PageOptions
@@ -22,7 +22,7 @@ from mien.app.service.security import client_of, key_of
 from mien.app.service.state import Service
 from mien.app.service.uploads import CONTAINERS, FIELD, save_uploads
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+router = APIRouter(prefix=JOBS_PATH, tags=["jobs"])
 _log = logging.getLogger(__name__)
 _EVENTS_S: Final = 0.5
 _COMMENT_S: Final = 15.0
@@ -65,7 +65,7 @@ async def create_job(
         except OSError as error:  # such as a full disk
             _log.error("a job cannot be stored: %s", error)
             raise QueueFull(f"the job cannot be stored: {error.strerror}. Try again later") from error
-    response.headers["Location"] = f"/v1/jobs/{job.id}"
+    response.headers["Location"] = f"{JOBS_PATH}/{job.id}"
     return await _status(jobs, job)
 
 

@@ -5,12 +5,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
 import uvicorn
 
-from mien.app.service.http_protocol import STATE_KEY, BoundedProtocol, Connections, StreamProtocol
+from mien.app.service.http_protocol import STATE_KEY, BoundedProtocol, StreamProtocol
+from mien.app.service.metrics import Metrics
+from mien.app.settings import Settings
 
 UPGRADE: Final = (
     b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
@@ -23,7 +26,8 @@ LARGE: Final = bytes(16_000_000)
 
 async def _app(scope: dict[str, Any], receive: Callable[[], Any], send: Callable[[Any], Any]) -> None:
     if scope["type"] == "lifespan":
-        scope["state"][STATE_KEY] = Connections(header_timeout_s=TIMEOUT_S)
+        settings = Settings(header_timeout_s=TIMEOUT_S)
+        scope["state"][STATE_KEY] = SimpleNamespace(settings=settings, metrics=Metrics())
     while (message := await receive())["type"] not in ("websocket.disconnect", "lifespan.shutdown"):
         if message["type"] == "websocket.connect":
             await send({"type": "websocket.accept"})
