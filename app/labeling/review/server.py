@@ -207,7 +207,7 @@ def _add_people(app: FastAPI, view: View) -> None:
 def _image(view: View, file: str, frame: int) -> Result:
     image = view.image(file, frame)
     if image is None:
-        raise HTTPException(404, "no such image")
+        raise HTTPException(404, f"{file} is not in the last run, reload the page")
     return image
 
 
@@ -225,7 +225,8 @@ def _boxed(pixels: Array, boxes: list[Any]) -> Array:
     width = max(2, max(drawn.shape) // 300)
     for x, y, box_width, box_height in boxes:
         corner = round(x + box_width), round(y + box_height)
-        cv2.rectangle(drawn, (round(x), round(y)), corner, (255, 255, 255), width)
+        for color, stroke in (((20, 20, 20), 2 * width), ((255, 255, 255), width)):  # seen on every background
+            cv2.rectangle(drawn, (round(x), round(y)), corner, color, stroke)
     return reduced(drawn, _VIEW_PX)
 
 

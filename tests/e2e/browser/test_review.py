@@ -321,6 +321,38 @@ def test_after_a_click_keys_act_on_the_face_again(review: Page, out: Path) -> No
     assert decisions(out) == {first: "anger", second: predicted}
 
 
+def test_keys_after_the_last_face_change_nothing(review: Page, out: Path) -> None:
+    review.wait_for_selector("[aria-selected=true]")
+    review.evaluate("select(faces.length - 1)")
+    name = where(review)
+    for key in ("4", "5"):
+        review.keyboard.press(key)
+        review.evaluate("last")
+    assert "last face" in review.inner_text("#message")
+    review.keyboard.press("ArrowLeft")
+    review.wait_for_selector("[aria-selected=true]")
+    assert (where(review), decisions(out)) == (name, {name: "happiness"})
+
+
+def test_a_photo_that_is_gone_is_reported(open_tab: Open, address: str) -> None:
+    tab = open_tab(at=address)
+    tab.page.wait_for_selector("[aria-selected=true]")
+    tab.page.route("**/api/photo*", lambda route: route.fulfill(status=422, json={"detail": "it is gone"}))
+    tab.page.keyboard.press("ArrowRight")
+    tab.page.wait_for_function("() => document.querySelector('#message').textContent === 'Photo not shown: it is gone'")
+    tab.ignore_errors("status of 422")
+
+
+def test_no_button_of_an_unseen_label_is_pressed_before_a_decision(open_tab: Open, out: Path, tmp_path: Path) -> None:
+    shutil.copytree(out, tmp_path / "out")
+    with served(tmp_path / "out", "--sample", "8", "--reviewer", "anna") as address:
+        page = open_tab(at=address, **PHONE).page
+        page.wait_for_selector("[aria-selected=true]")
+        assert page.locator("[aria-pressed=true]").count() == 0
+        found = Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()
+
+
 def test_arrows_and_delete_work_from_the_grid(review: Page, out: Path) -> None:
     (name,) = decide(review, "x")
     assert decisions(out) == {name: "not_a_face"}
