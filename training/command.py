@@ -1,4 +1,4 @@
-"""Commands of training: arguments, recipe, run folder, exit codes and one-line errors."""
+"""Commands of training: arguments, recipe, run folder, log, exit codes and one-line errors."""
 
 import functools
 import logging
@@ -15,25 +15,33 @@ from mien.data.errors import MienError
 from mien.training.arguments import parse
 from mien.training.config import RunRecipe, read_as
 
-logger = logging.getLogger("mien.training")
 INTERRUPTED: Final = 130  # exit status, as in a shell after Ctrl-C
-
-
+Main = Callable[..., int]  # of a list of arguments, or None for those of the process; returns the exit code
 R = TypeVar("R", bound=RunRecipe)
 
 
-def command(name: str) -> Callable[[Callable[[Namespace], None]], Callable[..., int]]:
-    """Make a function of parsed options a command line, which prints errors in one line and returns the exit code."""
+def command(name: str, *, log_level: int | None = None) -> Callable[[Callable[[Namespace], None]], Main]:
+    """Make a function of parsed options a command line, which prints errors in one line and returns the exit code.
 
-    def decorate(run: Callable[[Namespace], None]) -> Callable[..., int]:
+    Args:
+        name: of the command, in `training/arguments.py`.
+        log_level: log to the terminal, with messages of libraries from this level; None: print errors only.
+    """
+
+    def decorate(run: Callable[[Namespace], None]) -> Main:
         @functools.wraps(run)
         def main(arguments: list[str] | None = None) -> int:
             options = parse(name, arguments)
+            if log_level is not None:
+                _log_to_terminal(log_level)
             try:
                 run(options)
             except (MienError, OSError) as error:  # of the system: a full disk, no permission
                 print(f"error: {error}", file=sys.stderr)
                 return 1
+            except KeyboardInterrupt:
+                print("interrupted; rerun the same command to resume", file=sys.stderr)
+                return INTERRUPTED
             return 0
 
         return main
@@ -41,27 +49,19 @@ def command(name: str) -> Callable[[Callable[[Namespace], None]], Callable[..., 
     return decorate
 
 
-def run_command(name: str, schema: type[R], run: Callable[[R, Path], Path], arguments: list[str] | None) -> int:
-    """Parse the command line, read the recipe and run it; returns the exit code."""
-    options = parse(name, arguments)
+def _log_to_terminal(log_level: int) -> None:
+    first = os.environ.get("RANK", "0") == "0"  # set by torchrun
+    handler = RichHandler(show_path=False)
+    logging.basicConfig(level=log_level if first else logging.ERROR, format="%(message)s", handlers=[handler])
+    logging.getLogger("mien").setLevel(logging.INFO if first else logging.ERROR)
 
-    def work() -> None:
+
+def recipe_command(name: str, schema: type[R], run: Callable[[R, Path], Path]) -> Main:
+    """Make a function of a recipe and a run folder a command line; see `command`."""
+
+    @command(name, log_level=logging.INFO)
+    def main(options: Namespace) -> None:
         recipe = read_as(schema, options.recipe, options.overrides)
         run(recipe, options.out or Path("runs") / recipe.name)
 
-    return exit_code(work)
-
-
-def exit_code(work: Callable[[], None]) -> int:
-    """Run a training that logs to the terminal; errors are logged in one line. Returns the exit code."""
-    level = logging.INFO if os.environ.get("RANK", "0") == "0" else logging.ERROR  # set by torchrun
-    logging.basicConfig(level=level, format="%(message)s", handlers=[RichHandler(show_path=False)])
-    try:
-        work()
-    except (MienError, OSError) as error:
-        logger.error("%s", error)
-        return 1
-    except KeyboardInterrupt:
-        logger.error("interrupted; rerun the same command to resume")
-        return INTERRUPTED
-    return 0
+    return main

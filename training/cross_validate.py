@@ -7,6 +7,7 @@ evaluated, so nothing is selected on the evaluated faces. Intervals are over fac
 """
 
 import logging
+from argparse import Namespace
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,8 +16,7 @@ import numpy as np
 from mien.data.contract import Array
 from mien.data.folds import Grouping
 from mien.models.manifest import Interval
-from mien.training.arguments import parse
-from mien.training.command import exit_code
+from mien.training.command import command
 from mien.training.config import FoldConfig, Recipe, read_recipe
 from mien.training.loop import checkpoint, metrics
 from mien.training.loop.batches import load_faces
@@ -85,16 +85,12 @@ def _score(recipe: Recipe, folder: Path) -> tuple[Array, Array]:
     return logits.argmax(axis=1), held.labels
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Command line; returns the exit code."""
-    options = parse("cross-validate", arguments)
-
-    def run() -> None:
-        recipe = read_recipe(options.recipe, options.overrides)
-        warn_of_known_faces(recipe)
-        result = cross_validate(fold_recipes(recipe, folds=options.folds, group_by=options.group_by), options.runs)
-        for name, value in (("accuracy", result.accuracy), ("mean class accuracy", result.mean_class_accuracy)):
-            print(f"{name}, %: {interval(value)}, {result.faces} faces")
-        print("accuracy by fold, %: " + ", ".join(percent(share, 2) for share in result.by_fold))
-
-    return exit_code(run)
+@command("cross-validate", log_level=logging.INFO)
+def main(options: Namespace) -> None:
+    """Command line."""
+    recipe = read_recipe(options.recipe, options.overrides)
+    warn_of_known_faces(recipe)
+    result = cross_validate(fold_recipes(recipe, folds=options.folds, group_by=options.group_by), options.runs)
+    for name, value in (("accuracy", result.accuracy), ("mean class accuracy", result.mean_class_accuracy)):
+        print(f"{name}, %: {interval(value)}, {result.faces} faces")
+    print("accuracy by fold, %: " + ", ".join(percent(share, 2) for share in result.by_fold))

@@ -8,6 +8,8 @@ all heads are evaluated on the validation split of the recipe: mean and standard
 intervals over faces, gains over the first row paired by face, and McNemar's test against it for each seed.
 """
 
+import logging
+from argparse import Namespace
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +18,7 @@ import numpy as np
 from mien.data.contract import Array
 from mien.models.manifest import Interval
 from mien.models.network import Head
-from mien.training.arguments import parse
-from mien.training.command import exit_code
+from mien.training.command import command
 from mien.training.config import Recipe, read_as
 from mien.training.loop import metrics
 from mien.training.loop.batches import load_faces
@@ -98,25 +99,21 @@ def _mean_class(right: Array, labels: Array) -> float:
     return float(np.mean([right[labels == label].mean() for label in np.unique(labels)]))
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Command line; returns the exit code."""
-    options = parse("experiment", arguments)
-
-    def run() -> None:
-        rows = options.rows.split(",") if options.rows else None
-        seeds = None if options.seeds is None else range(options.seeds)
-        recipes = recipes_of(options.experiment, reduced=options.reduced, rows=rows, runs=options.runs, seeds=seeds)
-        folders = run_rows(recipes, options.runs)
-        results = compare(recipes, folders)
-        print(as_markdown(results))
-        plot = read_as(Experiment, options.experiment, []).plot
-        if options.plot:
-            write_figure(options.plot, results, plot)
-        if options.curves:
-            histories = {
-                row: [read_history(folders[row][i], batch_size=recipe.batch_size) for i, recipe in enumerate(of_seeds)]
-                for row, of_seeds in recipes.items()
-            }
-            write_curves(options.curves, histories, plot)
-
-    return exit_code(run)
+@command("experiment", log_level=logging.INFO)
+def main(options: Namespace) -> None:
+    """Command line."""
+    rows = options.rows.split(",") if options.rows else None
+    seeds = None if options.seeds is None else range(options.seeds)
+    recipes = recipes_of(options.experiment, reduced=options.reduced, rows=rows, runs=options.runs, seeds=seeds)
+    folders = run_rows(recipes, options.runs)
+    results = compare(recipes, folders)
+    print(as_markdown(results))
+    plot = read_as(Experiment, options.experiment, []).plot
+    if options.plot:
+        write_figure(options.plot, results, plot)
+    if options.curves:
+        histories = {
+            row: [read_history(folders[row][i], batch_size=recipe.batch_size) for i, recipe in enumerate(of_seeds)]
+            for row, of_seeds in recipes.items()
+        }
+        write_curves(options.curves, histories, plot)

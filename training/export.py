@@ -17,17 +17,16 @@ again. --card only rewrites license and card.
 
 import logging
 import re
+from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from rich.logging import RichHandler
 
 from mien.data.atomic import write_atomic
 from mien.data.contract import Array, contract_id
-from mien.data.errors import MienError
 from mien.data.readers.base import readers
 from mien.models.manifest import (
     ARTIFACTS_DIR,
@@ -44,7 +43,8 @@ from mien.models.manifest import (
     verify_files,
 )
 from mien.models.network import FaceNetwork
-from mien.training.arguments import PARSERS, parse
+from mien.training.arguments import PARSERS
+from mien.training.command import command
 from mien.training.config import DataSource, ModelConfig
 from mien.training.evaluate import load_split, open_graph, run_graph
 from mien.training.faces import TEST, FaceSet
@@ -315,9 +315,9 @@ def _license(learned_from: Iterable[str], weight_terms: dict[str, str]) -> str:
     return f"Weights: Apache-2.0, as far as the authors hold rights. Trained on {sets}.{foreign}"
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Command line; returns the exit code."""
-    options = parse("export", arguments)
+@command("export", log_level=logging.ERROR)  # torch's exporter logs hundreds of lines
+def main(options: Namespace) -> None:
+    """Command line."""
     if sum((options.refit, options.conditions, options.card, bool(options.tag))) != 1 or (
         not options.tag and len(options.folders) > 1
     ):
@@ -325,27 +325,19 @@ def main(arguments: list[str] | None = None) -> int:
     only_releases, only_evaluates = options.arch or options.one_view, options.also
     if (only_releases and not options.tag) or (only_evaluates and (options.conditions or options.card)):
         PARSERS["export"]().error("--arch and --one-view are options of --tag, --also of --tag and --refit")
-    # torch's exporter logs hundreds of lines
-    logging.basicConfig(level=logging.ERROR, format="%(message)s", handlers=[RichHandler(show_path=False)])
-    logger.setLevel(logging.INFO)
-    try:
-        folder = options.folders[0]
-        if options.refit:
-            refit(folder, tuple(options.also))
-        elif options.conditions:
-            manifest = _load_without_card(folder)
-            measure_again(folder, manifest, _read_unchanged(_valid_source(manifest), manifest.data_index_sha256))
-        elif options.card:
-            finish(folder, _licensed(_load_without_card(folder)))
-        else:
-            folder = export(
-                options.folders, options.tag, arch=options.arch, mirrored=not options.one_view,
-                artifacts_dir=options.artifacts, also=tuple(options.also),
-            )  # fmt: skip
-    except (MienError, OSError) as error:
-        logger.error("%s", error)
-        return 1
+    folder = options.folders[0]
+    if options.refit:
+        refit(folder, tuple(options.also))
+    elif options.conditions:
+        manifest = _load_without_card(folder)
+        measure_again(folder, manifest, _read_unchanged(_valid_source(manifest), manifest.data_index_sha256))
+    elif options.card:
+        finish(folder, _licensed(_load_without_card(folder)))
+    else:
+        folder = export(
+            options.folders, options.tag, arch=options.arch, mirrored=not options.one_view,
+            artifacts_dir=options.artifacts, also=tuple(options.also),
+        )  # fmt: skip
     if options.pointer:
         write_atomic(options.artifacts / POINTERS[options.pointer], folder.name + "\n")
     logger.info("wrote %s", folder)
-    return 0

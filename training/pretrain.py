@@ -21,7 +21,7 @@ from mien.data.contract import CROP_PX
 from mien.models.masked_autoencoder import MaskConfig, MaskedAutoencoder
 from mien.models.network import FaceNetwork
 from mien.models.strict import StrictModel
-from mien.training.command import run_command
+from mien.training.command import recipe_command
 from mien.training.config import DataSource, FaceRecipe, OptimConfig
 from mien.training.loop import checkpoint
 from mien.training.loop.batches import EpochPlan, FaceBatch, JoinedFaces, load_faces
@@ -135,9 +135,7 @@ class Masked(FaceTask):
             checkpoint.save(self.out / ENCODER_NAME, encoder_state(averaged.network))
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Command line; returns the exit code."""
-    return run_command("pretrain", PretrainRecipe, pretrain, arguments)
+main = recipe_command("pretrain", PretrainRecipe, pretrain)
 
 
 if __name__ == "__main__":

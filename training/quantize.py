@@ -246,11 +246,9 @@ def run(artifact: Path, kind: str, root: Path, *, out: Path | None, rounds: int)
     return comparison
 
 
-@command("quantize")
+@command("quantize", log_level=logging.ERROR)  # the library recommends preprocessing, which the exporter has done
 def main(chosen: Namespace) -> None:
     """Command line."""
-    # the library recommends preprocessing, which the exporter has already done
-    logging.basicConfig(level=logging.ERROR)
     comparison = run(chosen.artifact, *chosen.data, out=chosen.out, rounds=chosen.rounds)
     failed = "; ".join(comparison.obstacles()) or "all met"
     print(f"release criteria: {failed}" + (f"; wrote {chosen.out}" if chosen.out else ""))

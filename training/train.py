@@ -18,7 +18,7 @@ from torch import nn
 
 from mien.data.contract import EIGHT_LABELS
 from mien.models.network import FaceNetwork
-from mien.training.command import run_command
+from mien.training.command import recipe_command
 from mien.training.config import Recipe, RecipeError
 from mien.training.loop.batches import Faces, JoinedFaces, load_faces
 from mien.training.loop.machine import use_machine
@@ -88,9 +88,7 @@ def _check_classes(faces: JoinedFaces, valid: Faces, recipe: Recipe) -> None:
         )
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Command line; returns the exit code."""
-    return run_command("train", Recipe, train, arguments)
+main = recipe_command("train", Recipe, train)
 
 
 if __name__ == "__main__":

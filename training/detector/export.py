@@ -9,17 +9,15 @@ faces of the validation split. --default writes the artifact's name to models/ar
 
 import logging
 import math
+from argparse import Namespace
 from pathlib import Path
 from typing import Final
 
-from rich.logging import RichHandler
-
 from mien.data.atomic import write_atomic
-from mien.data.errors import MienError
 from mien.models.detector.decode import detect_rows
 from mien.models.detector.manifest import POINTER, DetectorManifest, load_detector
 from mien.models.manifest import ARTIFACTS_DIR, GraphFile, sha256_of, write_manifest
-from mien.training.arguments import parse
+from mien.training.command import command
 from mien.training.detector.card import render
 from mien.training.detector.config import DetectorRecipe, shareable
 from mien.training.detector.evaluate import evaluate_artifact, select_threshold
@@ -100,17 +98,10 @@ def describe(folder: Path, recipe: DetectorRecipe) -> None:
     load_detector(folder)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Command line; returns the exit code."""
-    options = parse("detector export", arguments)
-    logging.basicConfig(level=logging.ERROR, format="%(message)s", handlers=[RichHandler(show_path=False)])
-    logger.setLevel(logging.INFO)
-    try:
-        folder = export(options.run, options.tag, threshold=options.threshold, artifacts_dir=options.artifacts)
-    except (MienError, FileExistsError) as error:
-        logger.error("%s", error)
-        return 1
+@command("detector export", log_level=logging.ERROR)
+def main(options: Namespace) -> None:
+    """Command line."""
+    folder = export(options.run, options.tag, threshold=options.threshold, artifacts_dir=options.artifacts)
     if options.default:
         write_atomic(options.artifacts / POINTER, folder.name + "\n")
     logger.info("wrote %s", folder)
-    return 0

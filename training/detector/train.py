@@ -24,7 +24,7 @@ from torch.utils.data import Dataset
 from mien.models.detector.manifest import load_detector
 from mien.models.detector.network import FaceFPN
 from mien.models.manifest import sha256_of
-from mien.training.command import run_command
+from mien.training.command import recipe_command
 from mien.training.config import RecipeError
 from mien.training.detector.config import DetectorModel, DetectorRecipe
 from mien.training.detector.hard import false_positives
@@ -154,9 +154,7 @@ def train(recipe: DetectorRecipe, out: Path) -> Path:
     return out
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Command line; returns the exit code."""
-    return run_command("detector train", DetectorRecipe, train, arguments)
+main = recipe_command("detector train", DetectorRecipe, train)
 
 
 if __name__ == "__main__":

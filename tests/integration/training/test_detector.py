@@ -130,14 +130,14 @@ def test_a_threshold_that_is_no_score_is_a_usage_error(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_a_recipe_of_a_detector_is_a_clear_error(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = [str(tmp_path), "--tag", "v1", "--artifacts", str(tmp_path / "artifacts")]
     assert export_command.main(command) == 1
-    assert "not a run folder" in caplog.text
+    assert "not a run folder" in capsys.readouterr().err
     (tmp_path / "recipe.yaml").write_text("{name: student, epochs: 3}", encoding="utf-8")
     assert export_command.main(command) == 1
-    assert "unknown key 'epochs'" in caplog.text
+    assert "unknown key 'epochs'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("photo", "boxes"), [("astronaut", 1), ("grace_hopper", 1)])

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from mien.training import compare
 from mien.training.arguments import parse
-from mien.training.command import INTERRUPTED, run_command
+from mien.training.command import INTERRUPTED, recipe_command
 from mien.training.config import Recipe
 from tests.support_training import small_recipe, write_recipe
 
@@ -29,31 +28,20 @@ def test_an_invalid_argument_is_explained(command: str, complaint: str, capsys: 
     assert complaint in capsys.readouterr().err
 
 
-def test_an_error_of_the_system_is_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_of_the_system_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def without_space(_recipe: Recipe, out: Path) -> Path:
         raise OSError(errno.ENOSPC, "No space left on device", str(out / "metrics.jsonl"))
 
     path = write_recipe(tmp_path / "recipe.yaml", small_recipe(tmp_path))
-    assert run_command("train", Recipe, without_space, [str(path)]) == 1
-    assert "No space left on device" in caplog.text
+    assert recipe_command("train", Recipe, without_space)([str(path)]) == 1
+    assert capsys.readouterr().err.startswith("error: [Errno 28] No space left on device: ")
 
 
-def test_an_error_of_the_system_in_another_command_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def unreadable(*_: object) -> None:
-        raise PermissionError(errno.EACCES, "Permission denied", "faces")
-
-    monkeypatch.setattr(compare, "read_faces", unreadable)
-    assert compare.main(["fast", "accurate", "--data", "folders=faces"]) == 1
-    assert capsys.readouterr().err == "error: [Errno 13] Permission denied: 'faces'\n"
-
-
-def test_an_interrupted_training_says_how_to_resume_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_interrupted_training_says_how_to_resume_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def interrupted(_recipe: Recipe, _out: Path) -> Path:
         raise KeyboardInterrupt
 
     path = write_recipe(tmp_path / "recipe.yaml", small_recipe(tmp_path))
-    status = run_command("train", Recipe, interrupted, [str(path)])
+    status = recipe_command("train", Recipe, interrupted)([str(path)])
     assert status == INTERRUPTED == 130
-    assert "rerun the same command to resume" in caplog.text
+    assert "rerun the same command to resume" in capsys.readouterr().err
