@@ -9,7 +9,6 @@ import binascii
 import io
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, Generic, TypeVar, cast
 from urllib.parse import unquote_to_bytes
@@ -45,13 +44,23 @@ CONTAINERS: Final = {
 _MAX_LENGTH_DIGITS: Final = 18
 
 
-@dataclass(frozen=True, slots=True)
-class Upload:
-    """One uploaded image: its file name, if any, and its bytes or an error."""
+class Upload(io.BytesIO):
+    """One uploaded image in memory, with its file name, if any; above the limit, bytes are dropped for an error."""
 
-    name: str | None
-    payload: bytes
-    error: PayloadTooLarge | None = None
+    _rolled = False  # attribute used by Starlette: never moved to disk
+
+    def __init__(self, name: str | None, limit: int) -> None:
+        super().__init__()
+        self.name, self._limit = name, limit
+        self.error: PayloadTooLarge | None = None
+
+    def write(self, data: bytes, /) -> int:  # type: ignore[override]  # bytes are all that the parser writes
+        if self.error or self.tell() + len(data) > self._limit:
+            self.error = PayloadTooLarge(f"image of more than {self._limit} bytes: send a smaller file")
+            self.seek(0)
+            self.truncate()
+            return 0
+        return super().write(data)
 
 
 async def read_uploads(
@@ -79,16 +88,16 @@ async def read_uploads(
         return await asyncio.to_thread(_decoded, b"".join([chunk async for chunk in chunks]), settings)
     chunks = _bounded(stream, settings.max_body_bytes, reserve)
     if media_type == _MULTIPART:
-        parser = _ImageParser(headers, chunks, settings.max_images, lambda _index, _name: _Spool(settings.max_bytes))
-        return [Upload(name, spool.getvalue(), spool.error) for name, spool in await parser.files()]
-    spool = _Spool(settings.max_bytes)
+        new_file = lambda _index, name: Upload(name, settings.max_bytes)  # noqa: E731
+        return await _ImageParser(headers, chunks, settings.max_images, new_file).files()
+    upload = Upload(None, settings.max_bytes)
     async for chunk in chunks:
-        spool.write(chunk)
-        if spool.error:
-            raise spool.error
-    if not spool.tell():
+        upload.write(chunk)
+        if upload.error:
+            raise upload.error
+    if not upload.tell():
         raise InvalidRequest("empty body: expected the bytes of one image")
-    return [Upload(None, spool.getvalue())]
+    return [upload]
 
 
 async def save_uploads(
@@ -105,7 +114,7 @@ async def save_uploads(
     _check_head(headers, settings.max_job_bytes)
     chunks = _bounded(stream, settings.max_job_bytes, lambda _: None)
     if media_type in CONTAINERS:
-        file = _DiskFile(folder / f"0{CONTAINERS[media_type]}")
+        file = _DiskFile(None, folder / f"0{CONTAINERS[media_type]}")
         async for chunk in chunks:
             await asyncio.to_thread(file.write, chunk)
         if not file.path.stat().st_size:
@@ -114,10 +123,10 @@ async def save_uploads(
 
     def new_file(index: int, name: str | None) -> _DiskFile:
         suffix = Path(name or "").suffix.lower()
-        return _DiskFile(folder / f"{index:06}{suffix if _SUFFIX.fullmatch(suffix) else ''}")
+        return _DiskFile(name, folder / f"{index:06}{suffix if _SUFFIX.fullmatch(suffix) else ''}")
 
     files = await _ImageParser(headers, chunks, settings.max_job_images, new_file).files()
-    return {file.path.name: name for name, file in files if name}
+    return {file.path.name: file.name for file in files if file.name}
 
 
 def _media_type(headers: Headers) -> str:
@@ -157,44 +166,18 @@ def _decoded(body: bytes, settings: Settings) -> list[Upload]:
         raise InvalidRequest(f"JSON body: {summary(error.errors())}") from error
     if len(images) > settings.max_images:
         raise _too_many(settings.max_images)
-    return [_decoded_image(image.name, image.base64, index, settings) for index, image in enumerate(images)]
-
-
-def _decoded_image(name: str | None, text: str, index: int, settings: Settings) -> Upload:
-    try:
-        payload = base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise InvalidRequest(f"{FIELD}/{index}/base64: {error}. Send base64 without line breaks or data:") from error
-    if len(payload) > settings.max_bytes:
-        return Upload(name, b"", _too_large(settings.max_bytes))
-    return Upload(name, payload)
-
-
-def _too_large(limit: int) -> PayloadTooLarge:
-    return PayloadTooLarge(f"image of more than {limit} bytes: send a smaller file")
+    uploads = [Upload(image.name, settings.max_bytes) for image in images]
+    for index, (image, upload) in enumerate(zip(images, uploads, strict=True)):
+        try:
+            upload.write(base64.b64decode(image.base64, validate=True))
+        except (binascii.Error, ValueError) as error:
+            where = f"{FIELD}/{index}/base64"
+            raise InvalidRequest(f"{where}: {error}. Send base64 without line breaks or data:") from error
+    return uploads
 
 
 def _too_many(limit: int) -> TooManyImages:
     return TooManyImages(f"more than {limit} images in one request: send the rest in another")
-
-
-class _Spool(io.BytesIO):
-    """Bytes of one image; above the limit, they are dropped and the error is stored."""
-
-    _rolled = False  # attribute used by Starlette: never moved to disk
-
-    def __init__(self, limit: int) -> None:
-        super().__init__()
-        self._limit = limit
-        self.error: PayloadTooLarge | None = None
-
-    def write(self, data: bytes, /) -> int:  # type: ignore[override]  # bytes are all that the parser writes
-        if self.error or self.tell() + len(data) > self._limit:
-            self.error = _too_large(self._limit)
-            self.seek(0)
-            self.truncate()
-            return 0
-        return super().write(data)
 
 
 class _DiskFile(io.RawIOBase):
@@ -202,9 +185,9 @@ class _DiskFile(io.RawIOBase):
 
     _rolled = True  # attribute used by Starlette: written in a thread
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, name: str | None, path: Path) -> None:
         super().__init__()
-        self.path = path
+        self.name, self.path = name, path
         self.path.touch()
 
     def write(self, data: bytes, /) -> int:  # type: ignore[override]  # bytes are all that the parser writes
@@ -215,7 +198,7 @@ class _DiskFile(io.RawIOBase):
         return 0
 
 
-_File = TypeVar("_File", _Spool, _DiskFile)
+_File = TypeVar("_File", Upload, _DiskFile)
 
 
 class _ImageParser(MultiPartParser, Generic[_File]):
@@ -231,10 +214,10 @@ class _ImageParser(MultiPartParser, Generic[_File]):
         super().__init__(headers, chunks)
         self._max_images = max_images
         self._new_file: Callable[[int, str | None], _File] = new_file
-        self._files: list[tuple[str | None, _File]] = []
+        self._files: list[_File] = []
         self._ended = False
 
-    async def files(self) -> list[tuple[str | None, _File]]:
+    async def files(self) -> list[_File]:
         """Parse the body. Raises: InvalidRequest, TooManyImages, and what the stream raises."""
         try:
             await self.parse()
@@ -264,7 +247,7 @@ class _ImageParser(MultiPartParser, Generic[_File]):
             name = unquote_to_bytes(extended[1]).decode("utf-8", "replace")
         name = None if name is None else name[:_MAX_NAME]
         file = self._new_file(len(self._files), name)
-        self._files.append((name, file))
+        self._files.append(file)
         self._current_part.file = UploadFile(cast("BinaryIO", file), filename=name)
 
     def on_end(self) -> None:

@@ -188,7 +188,7 @@ async def _label(
             try:
                 if (too_large := uploads[index].error) is not None:
                     raise too_large
-                result = await service.label(uploads[index].payload, options, render, key)
+                result = await service.label(uploads[index].getvalue(), options, render, key)
                 reservation.buffer(_RESPONSE_COPIES * result.bytes_of_images)
                 return result
             except (RequestError, CapacityError, DecodeError) as error:
@@ -230,7 +230,7 @@ def _pixels(uploads: list[Upload]) -> int:
     total = 0
     for upload in uploads:
         with suppress(DecodeError):
-            size = image_guard.check(upload.payload, max_pixels=MAX_PIXELS)
+            size = image_guard.check(upload.getvalue(), max_pixels=MAX_PIXELS)
             total += size.width * size.height
     return total
 
