@@ -7,6 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
 from mien.app.inference.detect import Box
@@ -92,6 +93,27 @@ def test_thousands_of_faces_are_drawn_as_they_are_scrolled_to(page: Page, report
     before = page.locator(".card").count()
     page.evaluate("scrollTo(0, document.body.scrollHeight)")
     page.wait_for_function(f"() => document.querySelectorAll('.card').length > {before}")
+
+
+def test_a_print_has_all_chosen_faces(page: Page) -> None:
+    page.select_option("select[name=label]", "anger")
+    assert page.locator(".card").count() < count(page)
+    page.pdf()
+    assert page.locator(".card").count() == count(page)
+
+
+def test_forced_colors_show_the_bars(page: Page) -> None:
+    page.emulate_media(forced_colors="active")
+    bars = page.eval_on_selector_all(
+        ".share i, .histogram i", "all => all.map((bar) => getComputedStyle(bar).backgroundColor)"
+    )
+    assert len(bars) == 7 + 10
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") not in bars
+
+
+def test_the_page_passes_axe(page: Page) -> None:
+    found = Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
 
 
 def test_cards_come_in_the_order_of_the_confidence_they_show(page: Page) -> None:
