@@ -76,7 +76,7 @@ def label(
         if unknown := [name for name in options.outputs if name not in output_names()]:
             fail(f"--write {','.join(unknown)}: expected one or more of {', '.join(output_names())}.", USAGE)
     with Interrupts().installed() as signals:
-        from mien.app.labeling.json_stderr import json_stderr
+        from mien.app.labeling.progress import json_stderr
 
         settings = {"model": model, "device": device, "detector": detector, "prior": prior}
         with json_stderr() if options.json_log else nullcontext() as stream:

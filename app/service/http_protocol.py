@@ -39,7 +39,10 @@ class _HeadTooLarge(Exception):  # never leaves this file: the parser wraps what
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection, with the limits of the service in the application's lifespan state under `STATE_KEY`."""
+    """One connection, with the limits of the service in the application's lifespan state under `STATE_KEY`.
+
+    `header_timeout_s` is also the time for a client to read what fills the buffers of its connection.
+    """
 
     def __init__(
         self,

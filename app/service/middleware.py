@@ -128,7 +128,9 @@ def _add_headers(message: Message, service: Service) -> None:
 
 
 def _count(scope: Scope, service: Service, status: int, seconds: float) -> None:
-    if refused := scope.get(REFUSED) or _refused(status):
+    if status >= HTTPStatus.BAD_REQUEST and status != CLIENT_GONE:
+        scope.setdefault(REFUSED, status_problem(status).slug)  # an error status without a problem of a route
+    if refused := scope.get(REFUSED):
         service.metrics.rejections.labels(refused).inc()
     if (key := scope.get(KEY)) is not None:
         service.metrics.key_requests.labels(key.name, str(status)).inc()
@@ -143,12 +145,6 @@ def _count(scope: Scope, service: Service, status: int, seconds: float) -> None:
 def _route(scope: Scope) -> str:
     route: Any = scope.get("route")
     return getattr(route, "path", None) or "unmatched"
-
-
-def _refused(status: int) -> str | None:
-    """Slug for an error status without a problem of a route."""
-    is_error = status >= HTTPStatus.BAD_REQUEST and status != CLIENT_GONE
-    return status_problem(status).slug if is_error else None
 
 
 class Cors(CORSMiddleware):

@@ -80,10 +80,9 @@ class People:
 
 @dataclass(slots=True)
 class Numbers:
-    """Numbers and names of the people of one video, after the edits; `unmatched` edits name no face any more."""
+    """Numbers and names of the people of one video, after the edits."""
 
     names: dict[int, str] = field(default_factory=dict)
-    unmatched: list[Edit] = field(default_factory=list)
     _steps: list[tuple[int, int, int]] = field(default_factory=list)  # person, first frame, new number
 
     def person(self, track: int, frame: int) -> int:
@@ -106,8 +105,7 @@ class Numbers:
                     tracks[anchor] = best.track
         for edit in edits:
             if edit.who is None or not all(anchor in tracks for anchor in (edit.who, edit.other) if anchor is not None):
-                self.unmatched.append(edit)
-                continue
+                continue  # it names no face any more
             person = self.person(tracks[edit.who], edit.who.frame)
             if edit.action == "name":
                 self.names[person] = edit.name
