@@ -22,7 +22,7 @@ from rich.table import Table
 from mien.data.atomic import write_atomic
 from mien.data.contract import Array
 from mien.models.detector.decode import detect_rows
-from mien.models.detector.manifest import DetectorManifest, DetectorMetric, default_detector_dir, load_detector
+from mien.models.detector.manifest import DetectorMetric, default_detector_dir, load_detector
 from mien.models.detector.yunet import dynamic_graph
 from mien.models.manifest import Interval
 from mien.training.command import command
@@ -201,24 +201,14 @@ def _faces(matches: Matches) -> int:
     return len(matches.found)
 
 
-def evaluate_artifact(
-    folder: Path, data: DetectorData | None = None
-) -> tuple[DetectorManifest, dict[str, list[DetectorMetric]]]:
-    """Metrics of an artifact, and of YuNet on a single view, by name.
-
-    Args:
-        folder: the artifact.
-        data: location of the images; default: those of its recipe, in the folders set by the environment.
-    Raises: ArtifactError, DatasetError, RecipeError.
-    """
-    manifest = load_detector(folder)
-    data = data or DetectorRecipe.model_validate(manifest.recipe).data
+def evaluate_graph(graph: Path, name: str, threshold: float, data: DetectorData) -> dict[str, list[DetectorMetric]]:
+    """Metrics of a detector's graph, and of YuNet on a single view, by name. Raises: DatasetError, RecipeError."""
     images = load_images(data, "test")
     detectors: dict[str, tuple[Path | bytes, float]] = {
-        manifest.name: (folder / manifest.graph.file, manifest.score_threshold),
+        name: (graph, threshold),
         "YuNet": (dynamic_graph(data.resolved_teacher()), TEACHER_THRESHOLD),
     }
-    return manifest, {
+    return {
         name: evaluate(partial(detect_rows, open_graph(graph, threads=1).run, threshold=minimum), images)
         for name, (graph, minimum) in detectors.items()
     }
@@ -238,9 +228,11 @@ def table(metrics: dict[str, list[DetectorMetric]]) -> Table:
 @command("detector evaluate")
 def main(options: Namespace) -> None:
     """Command line."""
-    console = Console()
-    manifest, metrics = evaluate_artifact(options.artifact or default_detector_dir())
-    console.print(table(metrics))
+    folder = options.artifact or default_detector_dir()
+    manifest = load_detector(folder)
+    data = DetectorRecipe.model_validate(manifest.recipe).data
+    metrics = evaluate_graph(folder / manifest.graph.file, manifest.name, manifest.score_threshold, data)
+    Console().print(table(metrics))
     if options.json:
         values = {name: [metric.model_dump() for metric in each] for name, each in metrics.items()}
         write_atomic(options.json, json.dumps({"artifact": manifest.name, "metrics": values}, indent=2) + "\n")

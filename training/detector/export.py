@@ -15,18 +15,19 @@ from typing import Final
 
 from mien.data.atomic import write_atomic
 from mien.models.detector.decode import detect_rows
-from mien.models.detector.manifest import POINTER, DetectorManifest, load_detector
+from mien.models.detector.manifest import POINTER, DetectorManifest
 from mien.models.manifest import ARTIFACTS_DIR, GraphFile, sha256_of, write_manifest
 from mien.training.command import command
 from mien.training.detector.card import render
 from mien.training.detector.config import DetectorRecipe, shareable
-from mien.training.detector.evaluate import evaluate_artifact, select_threshold
+from mien.training.detector.evaluate import evaluate_graph, select_threshold
 from mien.training.detector.graph import check_graph, write_graph
 from mien.training.detector.images import load_images
 from mien.training.detector.train import build_detector
 from mien.training.evaluate import open_graph
 from mien.training.loop import checkpoint
 from mien.training.loop.run_folder import parameters, read_facts, read_run_as
+from mien.training.release.description import CARD_NAME
 from mien.training.release.folder import new_artifact
 from mien.training.release.graphs import OPSET
 from mien.training.release.weights import WEIGHTS_NAME, save_weights
@@ -50,52 +51,36 @@ def export(run: Path, tag: str, *, threshold: float | None = None, artifacts_dir
     recipe = read_run_as(DetectorRecipe, run)
     final = artifacts_dir / f"{recipe.model.arch}.{tag}"
     with new_artifact(final) as staging:
-        write_manifest(staging, _first_manifest(staging, final.name, run, recipe, threshold=threshold))
-        describe(staging, recipe)
+        network, facts, graph = build_detector(recipe.model), read_facts(run), staging / _GRAPH
+        network.load_state_dict(checkpoint.read(run / checkpoint.BEST)["weights"])
+        save_weights(network.eval(), staging)
+        write_graph(network, graph)
+        images = load_images(recipe.data, "valid")
+        difference = check_graph(network, graph, images.items[0].read())
+        logger.info("largest difference between ONNX and torch: %.1e", difference)
+        if threshold is None:
+            run_graph = open_graph(graph, threads=1).run
+            threshold = select_threshold(lambda image, least: detect_rows(run_graph, image, threshold=least), images)
+            logger.info("score threshold: %.2f", threshold)
+        metrics = evaluate_graph(graph, final.name, threshold, recipe.data)
+        manifest = DetectorManifest(
+            name=final.name,
+            graph=GraphFile(file=_GRAPH, sha256=sha256_of(graph)),
+            opset=OPSET,
+            parameters=parameters(network),
+            score_threshold=threshold,
+            metrics=tuple(metric for metric in metrics[final.name] if math.isfinite(metric.estimate.value)),
+            recipe=shareable(recipe),
+            commit=[facts, *facts.get("resumed", [])][-1]["commit"],
+            data_index_sha256=facts["data"],
+            teacher=facts["teacher"],
+            license=_LICENSE,
+            files={},
+        )
+        write_atomic(staging / CARD_NAME, render(manifest, metrics))
+        files = {name: sha256_of(staging / name) for name in (WEIGHTS_NAME, CARD_NAME)}
+        write_manifest(staging, manifest.model_copy(update={"files": files}))
     return final
-
-
-def _first_manifest(
-    folder: Path, name: str, run: Path, recipe: DetectorRecipe, *, threshold: float | None
-) -> DetectorManifest:
-    """Write graph and weights; returns a manifest without metrics."""
-    network, facts = build_detector(recipe.model), read_facts(run)
-    network.load_state_dict(checkpoint.read(run / checkpoint.BEST)["weights"])
-    save_weights(network.eval(), folder)
-    write_graph(network, folder / _GRAPH)
-    images = load_images(recipe.data, "valid")
-    difference = check_graph(network, folder / _GRAPH, images.items[0].read())
-    logger.info("largest difference between ONNX and torch: %.1e", difference)
-    if threshold is None:
-        run_graph = open_graph(folder / _GRAPH, threads=1).run
-        threshold = select_threshold(lambda image, least: detect_rows(run_graph, image, threshold=least), images)
-        logger.info("score threshold: %.2f", threshold)
-    return DetectorManifest(
-        name=name,
-        graph=GraphFile(file=_GRAPH, sha256=sha256_of(folder / _GRAPH)),
-        opset=OPSET,
-        parameters=parameters(network),
-        score_threshold=threshold,
-        metrics=(),
-        recipe=shareable(recipe),
-        commit=[facts, *facts.get("resumed", [])][-1]["commit"],
-        data_index_sha256=facts["data"],
-        teacher=facts["teacher"],
-        license=_LICENSE,
-        files={WEIGHTS_NAME: sha256_of(folder / WEIGHTS_NAME)},
-    )
-
-
-def describe(folder: Path, recipe: DetectorRecipe) -> None:
-    """Evaluate the graph of an artifact and write the metrics into its manifest and card."""
-    manifest, metrics = evaluate_artifact(folder, recipe.data)
-    measured = tuple(metric for metric in metrics[manifest.name] if math.isfinite(metric.estimate.value))
-    manifest = manifest.model_copy(update={"metrics": measured})
-    card = render(manifest, metrics)
-    write_atomic(folder / "card.md", card)
-    files = manifest.files | {"card.md": sha256_of(folder / "card.md")}
-    write_manifest(folder, manifest.model_copy(update={"files": files}))
-    load_detector(folder)
 
 
 @command("detector export", log_level=logging.ERROR)
