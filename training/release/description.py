@@ -29,11 +29,11 @@ def describe(folder: Path, manifest: Manifest, valid: FaceSet, also: Sequence[Fa
     session = open_graph(folder / manifest.graph("fp32").file)
     logits = run_graph(session, valid.crops)
     point = fit_operating_point(logits, valid.labels)
-    logger.info("temperature %.4f, tau of the prior correction %.2f", point.calibration.temperature, point.tau)
+    logger.info("temperature %.4f, tau of the prior correction %.2f", point.temperature, point.tau)
     fitted = manifest.model_copy(
         update={
-            "temperature": point.calibration.temperature,
-            "prior_correction": point.calibration.prior_correction,
+            "temperature": point.temperature,
+            "prior_correction": point.prior_correction,
             "abstain_threshold": point.abstain_threshold,
         }
     )

@@ -1,6 +1,5 @@
 """Operating point fitted on validation: temperature, correction for rare classes, abstain threshold."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,25 +14,14 @@ _TAUS: Final = tuple(round(0.05 * step, 2) for step in range(21))
 
 
 @dataclass(frozen=True, slots=True)
-class Calibration:
-    """Conversion of logits to probabilities: `softmax(logits / temperature + prior_correction)`.
+class OperatingPoint:
+    """Conversion of logits to probabilities, fitted on validation: see `Manifest.probabilities`.
 
     The correction is -tau times the log frequency of each class, less its mean.
     """
 
     temperature: float
     prior_correction: tuple[float, ...]
-
-    def __call__(self, logits: Array, prior: Prior) -> Array:
-        """Probabilities (N, 7) of logits (N, 7), with or without the correction."""
-        return softmax(logits, self.temperature, self.prior_correction if prior == "balanced" else 0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class OperatingPoint:
-    """A calibration fitted on validation, with cross-fitted probabilities."""
-
-    calibration: Calibration
     tau: float
     abstain_threshold: float
     cross_fitted: dict[Prior, Array]  # (N, 7) probabilities each
@@ -61,20 +49,24 @@ def fit_operating_point(logits: Array, labels: Array) -> OperatingPoint:
     recall = (np.bincount(labels, best) / np.maximum(counts, 1))[labels]
     standard_error = np.sqrt(weights**2 @ (recall * (1 - recall)))
     tau = next(tau for tau, faces in correct.items() if weights @ best - weights @ faces <= standard_error)
+    temperature, log_frequency = _fit(logits, labels)
     return OperatingPoint(
-        calibration=fit_calibrations(logits, labels, (tau,))[tau],
+        temperature=temperature,
+        prior_correction=_correction(log_frequency, tau),
         tau=tau,
         abstain_threshold=round(metrics.abstain_threshold(by_tau[tau], labels), 4),
         cross_fitted={"natural": by_tau[0.0], "balanced": by_tau[tau]},
     )
 
 
-def fit_calibrations(logits: Array, labels: Array, taus: Sequence[float]) -> dict[float, Calibration]:
-    """Fit the temperature, and compute the correction for the class frequencies of `labels` with each weight."""
+def _fit(logits: Array, labels: Array) -> tuple[float, Array]:
+    """Temperature, and log frequency of each class less its mean, (K,)."""
     log_frequency = np.log((np.bincount(labels, minlength=logits.shape[1]) + 0.5) / len(labels))
-    temperature = round(metrics.fit_temperature(logits, labels), 4)
-    offsets = {tau: 0.0 - tau * (log_frequency - log_frequency.mean()) for tau in taus}
-    return {tau: Calibration(temperature, tuple(round(float(offset), 4) for offset in offsets[tau])) for tau in taus}
+    return round(metrics.fit_temperature(logits, labels), 4), log_frequency - log_frequency.mean()
+
+
+def _correction(log_frequency: Array, tau: float) -> tuple[float, ...]:
+    return tuple(round(float(offset), 4) for offset in 0.0 - tau * log_frequency)
 
 
 def _cross_fitted(logits: Array, labels: Array) -> dict[float, Array]:
@@ -83,6 +75,7 @@ def _cross_fitted(logits: Array, labels: Array) -> dict[float, Array]:
     by_tau = {tau: np.empty(logits.shape, np.float32) for tau in _TAUS}
     for number in range(metrics.FOLDS):
         held_out = fold == number
-        for tau, fitted in fit_calibrations(logits[~held_out], labels[~held_out], _TAUS).items():
-            by_tau[tau][held_out] = fitted(logits[held_out], "balanced")
+        temperature, log_frequency = _fit(logits[~held_out], labels[~held_out])
+        for tau in _TAUS:
+            by_tau[tau][held_out] = softmax(logits[held_out], temperature, _correction(log_frequency, tau))
     return by_tau

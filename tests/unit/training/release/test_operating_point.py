@@ -5,7 +5,7 @@ import pytest
 
 from mien.data.contract import LABELS, Array
 from mien.training.loop import metrics
-from mien.training.release.operating_point import MAX_ECE, fit_calibrations, fit_operating_point
+from mien.training.release.operating_point import MAX_ECE, fit_operating_point
 
 
 @pytest.fixture(scope="module")
@@ -29,18 +29,10 @@ def test_rare_classes_gain_and_calibration_holds(faces: tuple[Array, Array]) -> 
     natural, balanced = point.cross_fitted["natural"], point.cross_fitted["balanced"]
     assert _mean_class(balanced, labels) > _mean_class(natural, labels) + 0.01
     assert metrics.ece(balanced, labels) <= max(MAX_ECE, metrics.ece(natural, labels))
-    offsets = dict(zip(LABELS, point.calibration.prior_correction, strict=True))
+    offsets = dict(zip(LABELS, point.prior_correction, strict=True))
     assert offsets["disgust"] > offsets["fear"] > 0 > offsets["happiness"] > offsets["neutral"]
     assert sum(offsets.values()) == pytest.approx(0, abs=1e-3)
-
-
-def test_natural_probabilities_are_the_logits_over_the_temperature_alone(faces: tuple[Array, Array]) -> None:
-    logits, labels = faces
-    calibration = fit_calibrations(logits, labels, (0.5,))[0.5]
-    assert calibration.temperature == pytest.approx(metrics.fit_temperature(logits, labels), abs=1e-4)
-    same = calibration(logits, "natural").argmax(axis=1) == logits.argmax(axis=1)
-    assert same.all()
-    assert not (calibration(logits, "balanced").argmax(axis=1) == logits.argmax(axis=1)).all()
+    assert point.temperature == pytest.approx(metrics.fit_temperature(logits, labels), abs=1e-4)
 
 
 def test_without_a_gain_there_is_no_correction() -> None:
@@ -48,7 +40,7 @@ def test_without_a_gain_there_is_no_correction() -> None:
     logits = np.eye(len(LABELS))[labels] * 8
     point = fit_operating_point(logits, labels)
     assert point.tau == 0
-    assert repr(point.calibration.prior_correction) == repr((0.0,) * len(LABELS)), "a card shows no -0.00"
+    assert repr(point.prior_correction) == repr((0.0,) * len(LABELS)), "a card shows no -0.00"
 
 
 def test_a_correction_that_gains_one_rare_face_for_five_others_is_not_chosen() -> None:
