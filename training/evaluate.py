@@ -59,29 +59,28 @@ def run_graph(session: onnxruntime.InferenceSession, crops: Array) -> Array:
     return np.concatenate([session.run(["logits"], {name: batch})[0] for batch in batches])
 
 
-def score(  # noqa: PLR0913 (names of one table)
+def score(
+    faces: FaceSet,
     probabilities: Array,
-    labels: Array,
     *,
-    votes: Array | None,
-    data: str,
-    split: str,
-    clean: bool = False,
     prior: Prior = "natural",
+    clean: bool = False,
     calibrated: Array | None = None,
 ) -> Evaluation:
-    """Compute all metrics with their intervals.
+    """Compute all metrics of N faces, or of the clean ones among them, with their intervals.
 
     Args:
+        faces: one split.
         probabilities: (N, K), as in serving.
-        labels: (N,) class indices.
-        votes: (N, K) vote shares, if the set has them.
-        data, split, clean, prior: names for the result.
+        prior: name for the result.
+        clean: whether to leave out faces that resemble a train face.
         calibrated: (N, K) cross-fitted probabilities for ECE and coverage, if calibration was fitted on these faces.
     """
-    predicted, faces, classes = probabilities.argmax(axis=1), len(labels), probabilities.shape[1]
-    for_ece = probabilities if calibrated is None else calibrated
-
+    chosen = faces.clean if clean else np.ones(len(faces), dtype=bool)
+    for_ece = (probabilities if calibrated is None else calibrated)[chosen]
+    probabilities, labels = probabilities[chosen], faces.labels[chosen]
+    votes = None if faces.votes is None else faces.votes[chosen]
+    predicted, count, classes = probabilities.argmax(axis=1), len(labels), probabilities.shape[1]
     present = np.unique(labels)
 
     def over_confusion(chosen: Array) -> list[float]:
@@ -89,21 +88,21 @@ def score(  # noqa: PLR0913 (names of one table)
         overall = [metrics.accuracy(counts), metrics.mean_class_accuracy(counts), metrics.macro_f1(counts)]
         return [*overall, *metrics.recalls(counts)[present]]
 
-    accuracy, mean_class_accuracy, macro_f1, *recalls = metrics.bootstrap_all(over_confusion, faces)
+    accuracy, mean_class_accuracy, macro_f1, *recalls = metrics.bootstrap_all(over_confusion, count)
     return Evaluation(
-        data=data,
-        split=split,
+        data=faces.kind,
+        split=faces.split,
         clean=clean,
         prior=prior,
-        faces=faces,
+        faces=count,
         accuracy=accuracy,
         mean_class_accuracy=mean_class_accuracy,
         macro_f1=macro_f1,
-        ece=metrics.bootstrap(lambda i: metrics.ece(for_ece[i], labels[i]), faces),
-        coverage_at_95=metrics.bootstrap(lambda i: metrics.coverage(for_ece[i], labels[i]), faces),
+        ece=metrics.bootstrap(lambda i: metrics.ece(for_ece[i], labels[i]), count),
+        coverage_at_95=metrics.bootstrap(lambda i: metrics.coverage(for_ece[i], labels[i]), count),
         kl_to_votes=None
         if votes is None
-        else metrics.bootstrap(lambda i: metrics.kl_to_votes(probabilities[i], votes[i]), faces),
+        else metrics.bootstrap(lambda i: metrics.kl_to_votes(probabilities[i], votes[i]), count),
         recall=dict(zip((EIGHT_LABELS[index] for index in present), recalls, strict=True)),
         happiness_against_neutral=_pair(probabilities, labels),
         confusion=tuple(map(tuple, metrics.confusion(predicted, labels, classes=classes).tolist())),
@@ -125,20 +124,10 @@ def score_split(
     faces: FaceSet, probabilities: Mapping[Prior, Array], calibrated: Mapping[Prior, Array]
 ) -> list[Evaluation]:
     """Metrics by prior, of all faces and then of clean faces, for (N, K) probabilities; see `score`."""
-    parts = [(False, np.ones(len(faces), dtype=bool))]
-    parts += [(True, faces.clean)] if faces.clean is not None and faces.clean.any() else []
+    has_clean = faces.clean is not None and faces.clean.any()
     return [
-        score(
-            probabilities[prior][chosen],
-            faces.labels[chosen],
-            votes=None if faces.votes is None else faces.votes[chosen],
-            data=faces.kind,
-            split=faces.split,
-            clean=clean,
-            prior=prior,
-            calibrated=calibrated[prior][chosen],
-        )
-        for clean, chosen in parts
+        score(faces, probabilities[prior], prior=prior, clean=clean, calibrated=calibrated[prior])
+        for clean in ((False, True) if has_clean else (False,))
         for prior in probabilities
     ]
 

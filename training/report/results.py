@@ -109,7 +109,7 @@ def measure(folder: Path, name: str, faces: FaceSet, *, fitting: FaceSet | None)
         temperature=temperature,
         threshold=threshold,
         ece_raw=metrics.bootstrap(lambda i: metrics.ece(raw[i], faces.labels[i]), len(faces)),
-        evaluation=score(probabilities, faces.labels, votes=faces.votes, data=faces.kind, split=faces.split),
+        evaluation=score(faces, probabilities),
         fitted_on=fitted_on,
         warnings=tuple(
             warning for used in (faces, fitting) if used is not None and (warning := used.changed_since(facts["data"]))
