@@ -7,7 +7,6 @@ With --out, the int8 graph is added to the artifact if it meets the release crit
 every batch size, and a loss of mean class accuracy of at most half a point.
 """
 
-import inspect
 import logging
 import shutil
 import tempfile
@@ -27,7 +26,7 @@ from rich.table import Table
 
 from mien.data.contract import Array
 from mien.data.errors import MienError
-from mien.data.readers.base import open_reader, readers
+from mien.data.readers.base import open_reader
 from mien.models.manifest import GraphFile, Interval, Manifest, load_artifact, sha256_of
 from mien.training.command import command
 from mien.training.evaluate import Evaluation, load_split, open_graph, run_graph, score_logits
@@ -183,14 +182,12 @@ def compare(manifest: Manifest, fp32: Path, int8: Path, kind: str, root: Path, *
 def options_of(manifest: Manifest, kind: str, split: str) -> dict[str, Any]:
     """Reader options of a split in the artifact's recipe; for a split not in the recipe, those of its training set.
 
-    With the same options, the reader holds out the same validation split. Options that no longer exist are ignored.
+    With the same options, the reader holds out the same validation split.
     """
-    recipe: dict[str, Any] = dict(manifest.recipe)
-    data = recipe.get("data", {})
+    data: Any = manifest.recipe.get("data", {})
     sources = [source for source in (*data.get("train", []), data.get("valid", {})) if source.get("kind") == kind]
     chosen: dict[str, Any] = next((source for source in sources if source["split"] == split), next(iter(sources), {}))
-    known = inspect.signature(readers()[kind]).parameters if sources else {}
-    return {name: value for name, value in chosen.get("options", {}).items() if name in known}
+    return dict(chosen.get("options", {}))
 
 
 def release(artifact: Path, manifest: Manifest, graph: Path, comparison: Comparison, out: Path) -> None:

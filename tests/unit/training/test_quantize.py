@@ -103,8 +103,7 @@ def test_calibration_uses_the_same_train_faces_each_time(faces: Path, monkeypatc
 
 
 def test_a_split_is_read_with_the_options_of_the_recipe() -> None:
-    options = {"protocol": "probability", "an_option_of_long_ago": True}
-    train = [{"kind": "ferplus", "split": "train", "options": options}]
+    train = [{"kind": "ferplus", "split": "train", "options": {"protocol": "probability"}}]
     valid = {"kind": "ferplus", "split": "valid", "options": {}}
     manifest = load_artifact(artifact_dir(None)).model_copy(
         update={"recipe": {"data": {"train": train, "valid": valid}}}
