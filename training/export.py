@@ -39,7 +39,6 @@ from mien.models.manifest import (
     Relevance,
     read_manifest,
     sha256_of,
-    split_terms,
     verify_files,
 )
 from mien.models.network import FaceNetwork
@@ -49,6 +48,7 @@ from mien.training.config import DataSource, ModelConfig
 from mien.training.evaluate import load_split, open_graph, run_graph
 from mien.training.faces import TEST, FaceSet
 from mien.training.loop import metrics
+from mien.training.loop.provenance import recorded
 from mien.training.loop.run_folder import load_best, parameters, read_facts, read_run
 from mien.training.release.description import CARD_NAME, describe, finish, measure_again
 from mien.training.release.folder import new_artifact
@@ -98,19 +98,16 @@ def read_member(folder: Path) -> Member:
     """Read a run or an artifact. Raises: RunError, CheckpointError, ArtifactError."""
     if (folder / MANIFEST_NAME).exists():
         network, manifest = load_network(folder)
-        return Member(
-            network, ReleasedNetwork(network, manifest.head), manifest.parameters, manifest.labels,
-            _valid_source(manifest), dict(manifest.recipe), manifest.commit, dict(manifest.data_index_sha256),
-            dict(manifest.learned_from), dict(manifest.weights_from), dict(manifest.weight_terms),
-        )  # fmt: skip
-    recipe, facts = read_run(folder), read_facts(folder)
-    network, state = load_best(folder)
-    values = recipe.model_dump(mode="json", exclude={"runtime": True})
-    return Member(
-        network, ReleasedNetwork(network, state["head"]), parameters(network), tuple(state["labels"]),
-        recipe.data.valid, _shareable(values), facts["commit"], facts["data"],
-        facts["learned_from"], **split_terms(facts),
-    )  # fmt: skip
+        head, labels, valid, recipe = manifest.head, manifest.labels, _valid_source(manifest), dict(manifest.recipe)
+        commit, data = manifest.commit, dict(manifest.data_index_sha256)
+    else:
+        run, facts = read_run(folder), read_facts(folder)
+        network, state = load_best(folder)
+        head, labels, valid = state["head"], tuple(state["labels"]), run.data.valid
+        recipe = _shareable(run.model_dump(mode="json", exclude={"runtime": True}))
+        commit, data = facts["commit"], facts["data"]
+    released, count = ReleasedNetwork(network, head), parameters(network)
+    return Member(network, released, count, labels, valid, recipe, commit, data, **recorded(folder))
 
 
 def export(

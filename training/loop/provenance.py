@@ -1,6 +1,5 @@
 """Provenance of a run: data sets and external weights of the model, its initialization and its teachers."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from mien.models.manifest import MANIFEST_NAME, load_artifact, read_manifest, sh
 from mien.training.config import WEIGHT_SUFFIXES, DataSource, ModelConfig
 from mien.training.loop import checkpoint
 from mien.training.loop.batches import Faces
-from mien.training.loop.run_folder import FACTS_NAME, RunError
+from mien.training.loop.run_folder import RunError, read_facts
 
 _WEIGHT_FILES = ("encoder.pt", checkpoint.BEST)
 
@@ -48,7 +47,7 @@ def provenance(model: ModelConfig, sources: dict[str, str], *, folders: tuple[Pa
             continue
         own = weights_sha256(folder)
         weights[folder.name if weights.get(folder.name, own) == own else "/".join(folder.parts[-2:])] = own
-        inherited = _recorded(folder)
+        inherited = recorded(folder)
         for name, sha256 in inherited["learned_from"].items():
             known = learned.get(name, sha256) == sha256
             learned[name if known else f"{name} of {folder.name}"] = sha256
@@ -67,11 +66,9 @@ def weights_sha256(folder: Path) -> str:
     raise RunError(f"{folder}: found neither {MANIFEST_NAME} nor {' nor '.join(_WEIGHT_FILES)}")
 
 
-def _recorded(folder: Path) -> dict[str, dict[str, str]]:
+def recorded(folder: Path) -> dict[str, dict[str, str]]:
+    """Provenance of the weights of a run or an artifact, as `provenance` returns it."""
     if (folder / MANIFEST_NAME).exists():
         return read_manifest(folder).model_dump(include={"learned_from", "weights_from", "weight_terms"})
-    facts = json.loads((folder / FACTS_NAME).read_text(encoding="utf-8"))
-    learned = facts.get("learned_from") or {
-        name: sha256 for name, sha256 in facts["data"].items() if name.endswith("/train")
-    }
-    return {"learned_from": learned, **split_terms(facts)}
+    facts = read_facts(folder)
+    return {"learned_from": facts["learned_from"], **split_terms(facts)}
