@@ -55,7 +55,7 @@ class Decision(BaseModel):
 
 
 class PeopleEdit(BaseModel):
-    """Request of the page: an edit about the person of a face."""
+    """Request of the page: an edit about the person of a face; an undo has the number of edits that the page shows."""
 
     file: str
     frame: int = 0
@@ -65,6 +65,7 @@ class PeopleEdit(BaseModel):
     name: str = ""
     other_frame: int | None = None
     other_face: int = 0
+    edits: int | None = None
 
 
 def serve_review(out: Path, port: int, sample: int = 0, reviewer: str = "") -> None:
@@ -196,7 +197,10 @@ def _add_people(app: FastAPI, view: View) -> None:
     def edit(body: PeopleEdit) -> dict[str, Any]:
         video = _shown(view, body)
         other = None if body.other_frame is None else (_image(view, body.file, body.other_frame), body.other_face)
-        People(view.out).append(edit_of(video, body.action, who=body.face, other=other, name=body.name))
+        people = People(view.out)
+        if body.action == "undo" and body.edits not in (None, len(people.of(video.sha256))):
+            raise HTTPException(409, "this video was changed meanwhile, look at the last change before you undo it")
+        people.append(edit_of(video, body.action, who=body.face, other=other, name=body.name))
         return persons()
 
     @app.post("/api/timeline")

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 from mien.app.labeling.options import LabelOptions
@@ -79,6 +80,28 @@ def test_arrow_keys_choose_a_person_and_a_button_merges(people: Page) -> None:
     people.get_by_role("button", name="Merge").first.click()
     expect(titles).to_have_count(1)
     expect(undo).to_be_focused()
+
+
+def test_undo_reverts_no_change_that_another_page_made_meanwhile(open_tab: Open, address: str) -> None:
+    tab, other = open_tab("/people", at=address), open_tab("/people", at=address).page
+    people = tab.page
+    for page, name in ((people, "Anna"), (other, "Berta")):
+        page.get_by_placeholder("name").first.fill(name)
+        page.get_by_placeholder("name").first.press("Enter")
+        expect(page.locator("h3").first).to_have_text(name)
+    undo = people.get_by_role("button", name="Undo the last change")
+    undo.click()
+    expect(people.locator("#message")).to_contain_text("changed meanwhile")
+    expect(people.locator("h3").first).to_have_text("Berta")
+    undo.click()
+    expect(people.locator("h3").first).to_have_text("Anna")
+    tab.ignore_errors("409")
+
+
+def test_the_page_passes_axe(people: Page) -> None:
+    expect(people.locator("h3").first).to_be_visible()
+    found = Axe().run(people)
+    assert found.violations_count == 0, found.generate_report()
 
 
 def test_the_slider_of_the_timeline_shows_the_frame(open_tab: Open, out: Path) -> None:
