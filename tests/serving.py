@@ -1,6 +1,5 @@
 """Service in a process of its own, on a free port of this machine."""
 
-import os
 import signal
 import socket
 import subprocess
@@ -15,7 +14,7 @@ from typing import Any
 import httpx
 
 from benchmarks.background import SERVER, cpu_s, free_port
-from tests.support import ROOT
+from tests.support import ROOT, environment_of
 
 
 @dataclass
@@ -118,9 +117,7 @@ def serving(
     folder: Path, artifact: Path, *, first_on_path: Path = ROOT, awaited: int | None = None, **settings: object
 ) -> Iterator[Server]:
     """A running service on the CPU with these settings, and no others from the environment; `awaited`: all workers."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("MIEN_")}
-    chosen = {"device": "cpu", "model": artifact, **settings}
-    environment |= {f"MIEN_{name.upper()}": str(value) for name, value in chosen.items() if value is not None}
+    environment = environment_of(**{"device": "cpu", "model": artifact, **settings})
     environment |= {"PYTHONPATH": f"{first_on_path}:{ROOT}", "TMPDIR": str(folder / "tmp"), "HOME": str(folder)}
     (folder / "tmp").mkdir(parents=True, exist_ok=True)
     server = Server(folder, environment, awaited=awaited or int(environment.get("MIEN_WORKERS", 1)))

@@ -34,6 +34,12 @@ _FEATURES = 3 * (CROP_PX // _POOL_PX) ** 2
 ROOT = Path(__file__).resolve().parent.parent
 
 
+def environment_of(**settings: object) -> dict[str, str]:
+    """Variables of this process with these settings of Mien and no others, for a process of a test."""
+    others = {name: value for name, value in os.environ.items() if not name.startswith("MIEN_")}
+    return others | {f"MIEN_{name.upper()}": str(value) for name, value in settings.items() if value is not None}
+
+
 def tiny_graph(*, half: bool = False, explain: bool = False) -> onnx.ModelProto:
     """A graph with the released signature: mean color of a 7x7 grid of tiles, one linear layer, seven logits.
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import ROOT
+from tests.support import ROOT, environment_of
 
 _GUIDE = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
 _EXAMPLES = re.findall(r"^```python test\n(.*?)^```", _GUIDE, flags=re.MULTILINE | re.DOTALL)
@@ -44,7 +44,7 @@ def test_an_example_runs(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     program = tmp_path / "program.py"
     callers = [caller for name, caller in _CALLERS.items() if name in text]
     program.write_text("\n".join([text, *callers]), encoding="utf-8")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("MIEN_")}
+    kept = environment_of()
     if not external:  # starts no process
         monkeypatch.chdir(tmp_path)
         for name in os.environ.keys() - kept.keys():

@@ -13,12 +13,9 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, Route
 
 from mien.app.labeling.files import CORRECTIONS
-from mien.app.labeling.options import LabelOptions
-from mien.app.labeling.progress import Reporter
 from mien.app.labeling.review.corrections import Corrections
-from mien.app.labeling.run import label
 from mien.app.settings import Settings
-from tests.albums import write_photos
+from tests.albums import label_folder, write_photos
 from tests.e2e.browser.conftest import Open
 from tests.support import ROOT
 
@@ -31,7 +28,7 @@ def out(artifact: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.mktemp("review")
     photos = write_photos(base / "photos", count=FACES)
     settings = Settings(model=artifact, detector="builtin", device="cpu")
-    outcome = label(LabelOptions(inputs=[str(photos)], out=base / "out", outputs=["report"]), settings, Reporter())
+    outcome = label_folder(photos, base / "out", settings, "report")
     assert sum(outcome.labels.values()) == FACES
     return base / "out"
 

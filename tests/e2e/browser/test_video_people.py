@@ -8,11 +8,8 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
-from mien.app.labeling.options import LabelOptions
-from mien.app.labeling.progress import Reporter
-from mien.app.labeling.run import label
 from mien.app.settings import Settings
-from tests.albums import rows_of, write_video
+from tests.albums import label_folder, rows_of, write_video
 from tests.e2e.browser.conftest import Open
 from tests.e2e.browser.test_review import served
 
@@ -21,8 +18,8 @@ from tests.e2e.browser.test_review import served
 def out(artifact: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.mktemp("people")
     write_video(base / "clip.avi", frames=4)
-    options = LabelOptions(inputs=[str(base / "clip.avi")], out=base / "out", outputs=["annotated", "timeline"])
-    label(options, Settings(model=artifact, detector="builtin", device="cpu"), Reporter())
+    settings = Settings(model=artifact, detector="builtin", device="cpu")
+    label_folder(base / "clip.avi", base / "out", settings, "annotated", "timeline")
     return base / "out"
 
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from mien.app.cli.program import app
 from tests.albums import make_album, write_photos
-from tests.support import ROOT
+from tests.support import ROOT, environment_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,7 @@ class Mien:
 
 @pytest.fixture
 def mien(artifact: Path) -> Iterator[Mien]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("MIEN_")}
-    program = Mien(environment | {"MIEN_MODEL": str(artifact), "MIEN_DETECTOR": "builtin", "MIEN_DEVICE": "cpu"})
+    program = Mien(environment_of(model=artifact, detector="builtin", device="cpu"))
     yield program
     program.end()
 
@@ -56,9 +55,7 @@ def mien(artifact: Path) -> Iterator[Mien]:
 @pytest.fixture
 def released_mien() -> Mien:
     """`mien` with the released model, and with YuNet if `MIEN_MODELS_DIR` is set."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("MIEN_")}
-    given = {name: os.environ[name] for name in ("MIEN_MODELS_DIR",) if name in os.environ}
-    return Mien(environment | given | {"MIEN_DEVICE": "cpu"})
+    return Mien(environment_of(device="cpu", models_dir=os.environ.get("MIEN_MODELS_DIR")))
 
 
 @pytest.fixture

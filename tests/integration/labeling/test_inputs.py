@@ -9,6 +9,7 @@ import pytest
 
 from tests.albums import rows_of, write_photos, write_video
 from tests.integration.labeling.conftest import Mien
+from tests.support import environment_of
 
 Row = dict[str, str]
 
@@ -20,8 +21,8 @@ def files_of(out: Path) -> set[str]:
 @pytest.fixture(scope="module")
 def labeled(album: Path, artifact: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Row]]:
     out = tmp_path_factory.mktemp("labeled")
-    environment = os.environ | {"MIEN_MODEL": str(artifact), "MIEN_DETECTOR": "builtin", "MIEN_DEVICE": "cpu"}
-    done = Mien(environment)("label", album, "--out", out, "--write", "csv", "--quiet")
+    program = Mien(environment_of(model=artifact, detector="builtin", device="cpu"))
+    done = program("label", album, "--out", out, "--write", "csv", "--quiet")
     assert done.exit_code == 3, done.stderr
     by_file: dict[str, list[Row]] = {}
     for row in rows_of(out):

@@ -19,7 +19,7 @@ import pytest
 from mien.app.settings import Settings
 from mien.data.contract import decode
 from tests.serving import serving, wait_until_ready
-from tests.support import ROOT, encoded
+from tests.support import ROOT, encoded, environment_of
 
 _SERVE = ROOT / ".venv-ray/bin/serve"
 _CLIENTS, _PHOTOS = 4, 200
@@ -32,15 +32,14 @@ def cluster(tmp_path: Path) -> Iterator[str]:
         pytest.skip("Ray Serve is not installed: sh requirements/install.sh .venv-ray ray")
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", 8000)) != 0, "another program uses the port of Ray Serve, 8000"
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("MIEN_")}
-    settings = {"MIEN_DETECTOR": "builtin", "MIEN_DEVICE": "cpu", "MIEN_MAX_PER_CLIENT": "0", "MIEN_MAX_WAIT_S": "60"}
+    environment = environment_of(detector="builtin", device="cpu", max_per_client=0, max_wait_s=60)
     log = tmp_path / "ray.log"
     with (
         log.open("wb") as output,
         subprocess.Popen(
             [_SERVE, "run", "deploy.ray_serve:app"],
             cwd=ROOT,
-            env=environment | settings | {"RAY_USAGE_STATS_ENABLED": "0", "RAY_num_cpus": "3"},
+            env=environment | {"RAY_USAGE_STATS_ENABLED": "0", "RAY_num_cpus": "3"},
             stdout=output,
             stderr=output,
             start_new_session=True,

@@ -9,13 +9,12 @@ import pytest
 from mien.app.errors import SettingsError
 from mien.app.service import server
 from mien.app.settings import Settings, environment, load_settings
-from tests.support import ROOT
+from tests.support import ROOT, environment_of
 
 
 @pytest.fixture(autouse=True)
 def only_these_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    others = {name: value for name, value in os.environ.items() if not name.startswith("MIEN_")}
-    monkeypatch.setattr(os, "environ", others)
+    monkeypatch.setattr(os, "environ", environment_of())
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,6 @@ from mien.app.labeling.records import Input, Result
 from mien.app.labeling.review.people import Action, People, edit_of
 from mien.app.labeling.timeline import COLUMNS, RULES, clock, rows, write_page
 from mien.data.contract import LABELS
-from tests.albums import rows_of
-from tests.unit.app.labeling.conftest import Labeled
 
 LEFT, RIGHT = (0.0, 0.0, 50.0, 50.0), (200.0, 0.0, 40.0, 40.0)
 HAPPY, SAD = LABELS.index("happiness"), LABELS.index("sadness")
@@ -153,15 +151,6 @@ def test_names_are_escaped_and_short_appearances_counted() -> None:
     assert "&lt;b&gt;.mp4" in page
     assert "People in fewer than 3 frames: 1." in page
     assert not corners(page)
-
-
-def test_a_labeled_video_has_its_timeline(finished: Labeled) -> None:
-    found = rows_of(finished.out, "timeline.csv")
-    assert [(row["file"], row["person"], row["frame"]) for row in found] == [
-        ("clip.avi", "1", "0"),
-        ("clip.avi", "1", "1"),
-    ]
-    assert "clip.avi" in (finished.out / "timeline.html").read_text(encoding="utf-8")
 
 
 def test_times_are_formatted_as_clock_times() -> None:
