@@ -110,23 +110,16 @@ class Journal(View):
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
-        inner = self._db.in_transaction
-        if not inner:
-            self._db.execute("BEGIN IMMEDIATE")
-        try:
+        if self._db.in_transaction:  # of the caller
             yield
-            if not inner:
-                self._db.execute("COMMIT")
-        except BaseException:
-            if self._db.in_transaction and not inner:  # SQLite rolls back itself after "disk full"
-                self._db.execute("ROLLBACK")
-            raise
+            return
+        self._db.execute("BEGIN IMMEDIATE")
+        with self._db:  # commits, or rolls back
+            yield
 
     def put(self, key: str, value: str) -> None:
         """Store a value about the run, such as its settings."""
-        self._db.execute(
-            "INSERT INTO meta VALUES(?, ?) ON CONFLICT(key) DO UPDATE SET value=excluded.value", (key, value)
-        )
+        self._db.execute("INSERT OR REPLACE INTO meta VALUES(?, ?)", (key, value))
 
     def put_facts(self, facts: dict[str, str]) -> None:
         """Store everything that the results depend on."""

@@ -31,7 +31,7 @@ class Ledger:
 
     def __init__(self, out: Path) -> None:
         self._out = out
-        self._db = sqlite3.connect("", isolation_level=None)
+        self._db = sqlite3.connect("")
         self._db.execute(
             "CREATE TABLE found(name TEXT PRIMARY KEY, source TEXT NOT NULL, signature TEXT NOT NULL, key TEXT)"
         )
@@ -48,9 +48,8 @@ class Ledger:
         count, iterator = 0, iter(inputs)
         while batch := list(itertools.islice(iterator, _BATCH)):
             rows = [(item.name, json.dumps(input_fields(item)), signature_of(item)) for item in batch]
-            self._db.execute("BEGIN")
-            self._db.executemany("INSERT OR REPLACE INTO found(name, source, signature) VALUES(?,?,?)", rows)
-            self._db.execute("COMMIT")
+            with self._db:
+                self._db.executemany("INSERT OR REPLACE INTO found(name, source, signature) VALUES(?,?,?)", rows)
             count += len(batch)
             scanned(count)
 
@@ -92,15 +91,14 @@ class Ledger:
 
     def take(self, partition: Partition) -> bool:
         """Record a partition; returns False without recording if an input is gone, changed or in another partition."""
-        self._db.execute("BEGIN")
         rows = [(partition.key, name, signature) for name, signature in partition.inputs]
         taken = self._db.executemany(
             "UPDATE found SET key=? WHERE name=? AND signature=? AND key IS NULL", rows
         ).rowcount
         if taken != len(rows):
-            self._db.execute("ROLLBACK")
+            self._db.rollback()
             return False
-        self._db.execute("COMMIT")
+        self._db.commit()
         self.statuses.update(partition.statuses)
         self.labels.update(partition.labels)
         self.reasons.update(partition.reasons)
