@@ -53,15 +53,13 @@ def out(tmp_path: Path) -> Path:
     return folder
 
 
-def committed(out: Path, finished: Labeled, sources: list[Input], **facts: object) -> str:
+def committed(out: Path, finished: Labeled, sources: list[Input], run: str | None = None) -> str:
     """Commit the rows of the finished run as those of `sources`; returns the key of the partition."""
-    run = begin_run(out)
+    run = run or begin_run(out)
     key = write_plan(out, sources, FACTS)
     inputs = tuple((one.name, signature_of(one)) for one in sources)
-    view = View(finished.out)
-    partition = Partition(key, inputs, FACTS, {"ok": len(sources)}, **facts)
-    commit(out, partition, run, face_rows(view), file_rows(view))
-    view.close()
+    with closing(View(finished.out)) as view:
+        commit(out, Partition(key, inputs, FACTS, {"ok": len(sources)}), run, face_rows(view), file_rows(view))
     return key
 
 
@@ -137,10 +135,8 @@ def test_a_table_of_another_program_is_rejected_and_kept(out: Path, finished: La
 def test_a_worker_of_an_earlier_run_commits_nothing(out: Path, finished: Labeled) -> None:
     earlier = begin_run(out)
     begin_run(out)
-    view = View(finished.out)
     with pytest.raises(AnotherRun):
-        commit(out, Partition("0" * 20, (("a.jpg", "file 1:1 "),), FACTS), earlier, face_rows(view), file_rows(view))
-    view.close()
+        committed(out, finished, [source("a.jpg")], earlier)
     assert not list((out / LABELS_DIR).iterdir())
     assert not list((out / ".mien" / "part").iterdir())
 
@@ -160,11 +156,10 @@ def test_a_partition_that_crashes_workers_ends_the_run_and_names_its_files(out: 
 
 
 def test_a_full_disk_leaves_no_partial_partition(out: Path, finished: Labeled, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, view = begin_run(out), View(finished.out)
+    run = begin_run(out)
     monkeypatch.setattr(partitions.os, "fsync", _no_space)
     with pytest.raises(DiskFull, match="no space left"):
-        commit(out, Partition("0" * 20, (("a.jpg", "file 1:1 "),), FACTS), run, face_rows(view), file_rows(view))
-    view.close()
+        committed(out, finished, [source("a.jpg")], run)
     assert not list((out / LABELS_DIR).iterdir())
     assert not list((out / ".mien" / "part").iterdir())
 

@@ -128,27 +128,20 @@ def test_text_and_oversized_frames_close_the_stream(connect: Connect) -> None:
             assert closed.value.code == code
 
 
-def test_streams_are_counted_and_limited(connect: Connect) -> None:
-    client = connect(max_streams=1)
+@pytest.mark.parametrize(
+    ("limit", "status", "kind"),
+    [("max_streams", 503, "queue-full"), ("max_streams_per_client", 429, "too-many-requests")],
+)
+def test_streams_are_counted_and_limited(connect: Connect, limit: str, status: int, kind: str) -> None:
+    client = connect(**{limit: 1})
     with client.websocket_connect("/v1/stream"):
         rejected = rejection(client)
-        assert rejected.status_code == 503
-        assert rejected.json()["type"] == "urn:mien:problem:queue-full"
+        assert (rejected.status_code, rejected.json()["type"]) == (status, f"urn:mien:problem:{kind}")
         assert "retry-after" in rejected.headers
     with client.websocket_connect("/v1/stream") as again:
         again.send_bytes(FRAME)
         assert again.receive_json()["frame"] == 0
-
-
-def test_one_client_cannot_open_all_streams(connect: Connect) -> None:
-    client = connect(max_streams_per_client=1)
-    with client.websocket_connect("/v1/stream"):
-        rejected = rejection(client)
-        assert rejected.status_code == 429
-        assert rejected.json()["type"] == "urn:mien:problem:too-many-requests"
-    with client.websocket_connect("/v1/stream"):
-        pass
-    assert 'mien_rejections_total{problem="too-many-requests"} 1.0' in client.get("/metrics").text
+    assert f'mien_rejections_total{{problem="{kind}"}} 1.0' in client.get("/metrics").text
 
 
 def test_a_plain_request_for_the_stream_must_upgrade(client: TestClient) -> None:
