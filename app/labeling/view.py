@@ -144,6 +144,10 @@ class View:
         where = "i.name=? AND i.frame=? AND i.found=? AND i.status IS NOT NULL ORDER BY f.face"
         return next(self._results(where, (name, frame, self.session)), None)
 
+    def image_in(self, row: int) -> Result | None:
+        """One image by its key; None if the last session did not find it."""
+        return next(self._results("i.id=? AND i.found=? ORDER BY f.face", (row, self.session)), None)
+
     def failures(self) -> Iterator[Result]:
         """Images with an error, and skipped files, by name and frame."""
         return self._results(f"{_IMAGES} AND i.reason IS NOT NULL ORDER BY i.name, i.frame", (self.session,))

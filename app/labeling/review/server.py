@@ -21,7 +21,7 @@ from mien.app.inference.drawing import annotate, reduced
 from mien.app.inference.pipeline import Analysis, LabeledFace
 from mien.app.inference.wording import percent
 from mien.app.labeling.files import LabelingError
-from mien.app.labeling.images import encode_jpeg
+from mien.app.labeling.images import encode_jpeg, thumbnail
 from mien.app.labeling.outputs import write_output
 from mien.app.labeling.pages import load_page
 from mien.app.labeling.records import STILL, Result
@@ -31,7 +31,7 @@ from mien.app.labeling.review.people import Action, People, edit_of
 from mien.app.labeling.review.sources import SourceReader
 from mien.app.labeling.timeline import moments
 from mien.app.labeling.view import View, open_view
-from mien.data.contract import Array
+from mien.data.contract import Array, align
 from mien.data.contract.palette import hex_color
 from mien.data.quality import REASONS
 
@@ -150,7 +150,7 @@ def _add_faces(app: FastAPI, view: View, corrections: Corrections, sample: list[
 
     @app.get("/api/thumb/{row}/{face}")
     def thumb(row: int, face: int) -> Response:
-        jpeg = view.thumb(row, face)
+        jpeg = view.thumb(row, face) or _thumb_of_source(view, row, face)
         if jpeg is None:
             return Response(status_code=404)
         return Response(jpeg, media_type="image/jpeg", headers={"Cache-Control": "no-store"})
@@ -221,6 +221,15 @@ def _shown(view: View, body: Decision | PeopleEdit) -> Result:
     if body.box is not None and body.box not in ([*face.box_px] for face in image.faces[body.face : body.face + 1]):
         raise HTTPException(409, "the folder was labeled again, reload the page")
     return image
+
+
+def _thumb_of_source(view: View, row: int, face: int) -> bytes | None:
+    """A thumbnail for a run without a report, which has none."""
+    image = view.image_in(row)
+    if image is None or face >= len(image.faces):
+        return None
+    with closing(SourceReader()) as reader:
+        return thumbnail(align(reader.pixels(image), image.faces[face].landmarks_px))
 
 
 def _boxed(pixels: Array, boxes: list[Any]) -> Array:

@@ -198,6 +198,19 @@ def test_a_page_that_was_loaded_before_a_rerun_decides_about_no_other_face(page:
     assert not (own.out / PEOPLE).exists()
 
 
+def test_faces_of_a_run_without_a_report_have_thumbnails(page: TestClient, own: Labeled, tmp_path: Path) -> None:
+    label_folder(own.photos, tmp_path / "bare", own.settings, "csv")
+    with TestClient(create_review_app(tmp_path / "bare")) as bare:
+        faces = faces_of(bare)
+        assert len(faces) == 7
+        for face in faces:
+            cut = bare.get(f"/api/thumb/{face['row']}/{face['face']}").content
+            stored = next(one for one in faces_of(page) if (one["file"], one["frame"]) == (face["file"], face["frame"]))
+            assert cut == page.get(f"/api/thumb/{stored['row']}/{stored['face']}").content
+        assert bare.get(f"/api/thumb/{faces[0]['row']}/9").status_code == 404
+        assert bare.get("/api/thumb/999/0").status_code == 404
+
+
 def test_thumbnails_are_not_cached_because_the_next_run_has_the_same_addresses(page: TestClient) -> None:
     face = faces_of(page)[0]
     assert page.get(f"/api/thumb/{face['row']}/{face['face']}").headers["cache-control"] == "no-store"
