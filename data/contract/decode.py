@@ -171,7 +171,7 @@ def upright_rgb(
     """
     _check_pixels(image, max_pixels)
     try:
-        if reduce_to_px is not None and _format(image) == "JPEG":
+        if reduce_to_px is not None:
             share = max(1, max(image.size) // max(1, reduce_to_px))
             image.draft(image.mode, (max(1, image.width // share), max(1, image.height // share)))
         image.load()

@@ -118,12 +118,6 @@ def test_a_folder_without_a_finished_run_is_a_clear_error(place: Path, capsys: p
     assert "best.pt" in capsys.readouterr().err
 
 
-def test_a_report_that_cannot_be_written_is_a_clear_error(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = place / "raf_db" / "EmoLabel" / "list_patition_label.txt" / "report.html"
-    assert main([str(place / "runs" / "teacher"), "--out", str(out), "--without-faces"]) == 1
-    assert capsys.readouterr().err.startswith("error: ")
-
-
 def test_without_data_the_recipe_says_which_split_is_shown(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recipe = yaml.safe_load((place / "runs" / "student" / "recipe.yaml").read_text(encoding="utf-8"))
     assert recipe["data"]["valid"]["split"] == "valid"

@@ -29,12 +29,6 @@ def test_balanced_adds_the_correction_to_the_scaled_logits_and_natural_does_not(
     assert balanced[0, RARE] == pytest.approx(np.exp(2) / (np.exp(2) + 6))
 
 
-def test_priors_are_equal_without_a_correction(tmp_path: Path) -> None:
-    manifest = read_manifest(tiny_artifact(tmp_path / "tiny.test"))
-    logits = np.random.default_rng(0).normal(size=(5, 7))
-    assert np.array_equal(manifest.probabilities(logits, "natural"), manifest.probabilities(logits, "balanced"))
-
-
 def test_six_offsets_are_not_a_correction(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="prior_correction"):
         _corrected(tmp_path / "tiny.test", *[0.1] * 6)

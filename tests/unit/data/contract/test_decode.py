@@ -63,10 +63,6 @@ def test_lossless_formats_keep_every_pixel(kind: str) -> None:
     assert _worst(decode(encoded(ramp(), kind, **LOSSLESS[kind])), ramp()) == 0
 
 
-def test_jpeg_keeps_colors_in_rgb_order() -> None:
-    assert _worst(decode(encoded(four_colors(), "JPEG", **FORMATS["JPEG"])), four_colors()) <= 8
-
-
 @pytest.mark.parametrize("orientation", STORED_AS)
 @pytest.mark.parametrize(
     ("kind", "options"),
@@ -227,10 +223,6 @@ def test_a_very_thin_jpeg_does_not_divide_by_zero() -> None:
     height, width, _ = decode(encoded(np.zeros((2, 4000, 3), np.uint8), "JPEG"), reduce_to_px=500).shape
     assert height >= 1
     assert width >= 500
-
-
-def test_other_formats_are_not_reduced() -> None:
-    assert decode(encoded(ramp(), "PNG"), reduce_to_px=10).shape == ramp().shape
 
 
 @pytest.mark.parametrize("kind", FORMATS)

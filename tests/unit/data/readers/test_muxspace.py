@@ -54,20 +54,11 @@ def test_a_test_split_exists_if_the_csv_lists_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("was", "becomes"), [("302", "302"), (",train,", ",dev,"), (",fear,", ",bored,"), (",40,30,80,80,", ",40,?,80,80,")]
+    ("was", "becomes"), [(",train,", ",dev,"), (",fear,", ",bored,"), (",40,30,80,80,", ",40,?,80,80,")]
 )
 def test_a_malformed_row_is_named_with_its_line(tmp_path: Path, was: str, becomes: str) -> None:
     root = make_muxspace(tmp_path, {"train": {"fear": 1}})
     table = root / "labels.csv"
     table.write_text(table.read_text(encoding="utf-8").replace(was, becomes), encoding="utf-8")
-    if was == becomes:
-        assert len(open_reader("muxspace", root).samples("train")) == 1
-    else:
-        with pytest.raises(DatasetError, match=r"labels\.csv line 2"):
-            open_reader("muxspace", root)
-
-
-def test_a_csv_without_the_columns_is_rejected(tmp_path: Path) -> None:
-    (tmp_path / "labels.csv").write_text("name,label\na.jpg,happy\n", encoding="utf-8")
-    with pytest.raises(DatasetError, match="KeyError"):
-        open_reader("muxspace", tmp_path)
+    with pytest.raises(DatasetError, match=r"labels\.csv line 2"):
+        open_reader("muxspace", root)

@@ -1,6 +1,5 @@
 """The face recognition network: file format, geometry, and equality with dlib."""
 
-import shutil
 from pathlib import Path
 
 import cv2
@@ -75,18 +74,7 @@ def test_without_path_and_package_the_command_is_named(monkeypatch: pytest.Monke
 def test_an_altered_file_is_rejected(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_bytes(b"\x01\x02altered")
     with pytest.raises(PretrainedWeightsUnavailable, match=r"sha256 .* expected 55533b28a958.*pip download"):
-        read_face_network(tmp_path / FILE_NAME)
-
-
-def test_one_changed_byte_is_detected(released: Path, tmp_path: Path) -> None:
-    copy = Path(shutil.copy(released, tmp_path / FILE_NAME))
-    with copy.open("r+b") as file:
-        file.seek(1_000_000)
-        byte = file.read(1)
-        file.seek(1_000_000)
-        file.write(bytes([byte[0] ^ 1]))
-    with pytest.raises(PretrainedWeightsUnavailable, match="damaged or from another release"):
-        create_backbone(_config(pretrained=True, weights=str(copy)))
+        create_backbone(_config(pretrained=True, weights=str(tmp_path / FILE_NAME)))
 
 
 def test_unknown_options_are_named() -> None:

@@ -23,11 +23,6 @@ def test_a_recipe_states_its_command_and_cost(path: Path) -> None:
     assert f"{parameters(build_detector(recipe.model)):,}" in head
 
 
-def test_an_unknown_key_is_an_error_that_names_it() -> None:
-    with pytest.raises(RecipeError, match="landmark_weight"):
-        read_as(DetectorRecipe, RECIPES[0], ["loss.landmark_weight=3"])
-
-
 def test_a_missing_teacher_names_the_command_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(MODELS_DIR_VARIABLE, str(tmp_path))
     with pytest.raises(RecipeError, match="mien models pull"):

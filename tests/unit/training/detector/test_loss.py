@@ -7,7 +7,7 @@ import torch
 from mien.models.detector.decode import STRIDES
 from mien.models.detector.network import FaceFPN, Grid
 from mien.training.detector.config import DetectorLoss
-from mien.training.detector.loss import Targets, assign, cells, losses, to_boxes
+from mien.training.detector.loss import Targets, assign, cells, losses
 from tests.support_detector import drawn_face
 
 NOTHING = torch.zeros(0, 4)
@@ -102,9 +102,3 @@ def test_the_loss_is_on_the_device_of_the_network(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("torch.fx.experimental._config.meta_nonzero_assume_all_nonzero", True)
     grids = [Grid(*(part.to("meta") for part in grid)) for grid in _perfect(_targets((40, 60, 9)), 128)]
     assert losses(grids, [_targets((40, 60, 9))], DetectorLoss())["loss"].device.type == "meta"
-
-
-def test_boxes_equal_those_of_decoding() -> None:
-    bbox = torch.tensor([[0.5, 0.5, np.log(4), np.log(2)]], dtype=torch.float32)
-    boxes = to_boxes(bbox, torch.tensor([[3.0, 2.0]]), torch.tensor([[8.0]]))
-    assert boxes[0].tolist() == pytest.approx([12, 12, 44, 28])

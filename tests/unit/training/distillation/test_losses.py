@@ -66,10 +66,6 @@ def test_token_mode_without_a_distillation_token_says_which_models_have_one() ->
         distillation_loss(Heads(tensor(STUDENT)), tensor(TEACHER), config)
 
 
-def test_a_student_equal_to_its_teacher_has_no_soft_loss() -> None:
-    assert float(soft_distillation(tensor(TEACHER), tensor(TEACHER), temperature=3.0)) == pytest.approx(0.0, abs=1e-6)
-
-
 def test_class_balance_weighs_by_the_effective_number_of_faces() -> None:
     counts = np.array([8000, 1000, 200, 5000, 40, 600, 9])
     effective = 1 - 0.999**counts

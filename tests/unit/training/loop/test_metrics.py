@@ -20,11 +20,6 @@ def test_metrics_agree_with_scikit_learn() -> None:
     assert metrics.macro_f1(counts) == pytest.approx(f1_score(ACTUAL, PREDICTED, average="macro"))
 
 
-def test_a_class_that_does_not_occur_is_left_out_of_the_means() -> None:
-    counts = metrics.confusion(np.array([0, 0, 1, 2]), np.array([0, 0, 1, 1]))
-    assert metrics.mean_class_accuracy(counts) == pytest.approx((1.0 + 0.5) / 2)
-
-
 def test_ece_is_zero_for_a_calibrated_model_and_large_for_an_overconfident_one() -> None:
     probabilities = np.full((1000, 7), 0.2 / 6)
     probabilities[:, 3] = 0.8
