@@ -77,6 +77,15 @@ def test_a_partition_has_the_rows_of_the_local_engine_and_lists_its_inputs(out: 
     assert not list((out / ".mien" / "part").iterdir())
 
 
+def test_the_table_that_lists_the_inputs_is_renamed_last(
+    out: Path, finished: Labeled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, renamed = begin_run(out), list[str]()
+    monkeypatch.setattr(Path, "replace", lambda _part, target: renamed.append(target.parent.name))
+    committed(out, finished, [source("a.jpg")], run)
+    assert renamed[-2:] == [LABELS_DIR, FILES_DIR]
+
+
 def test_inputs_in_a_committed_partition_are_done_and_others_are_not(out: Path, finished: Labeled) -> None:
     committed(out, finished, [source("a.jpg"), source("b.jpg")])
     everything = [source("c.jpg"), source("b.jpg"), source("a.jpg")]
