@@ -22,7 +22,7 @@ from typing import Any, Final
 import numpy as np
 
 from mien.app.inference.pipeline import LabeledFace
-from mien.app.labeling.files import REVIEWS, LabelingError
+from mien.app.labeling.files import REVIEWS, LabelingError, disk_errors
 from mien.app.labeling.pages import load_page
 from mien.app.labeling.records import Result
 from mien.app.labeling.review.corrections import DECISIONS, MIN_IOU, Correction, Corrections, decision
@@ -86,7 +86,8 @@ def draw_sample(out: Path, count: int) -> list[Correction]:
         raise LabelingError(f"--sample {count}: {out} has {counted(sum(counts.values()), 'different face')}.")
     chosen = (smallest[label][:share] for label, share in _strata(counts, count).items())
     drawn = [face for _, face in sorted(itertools.chain(*chosen), key=lambda pair: pair[0])]
-    write_atomic(path, json.dumps({"faces": [asdict(face) for face in drawn]}, ensure_ascii=False))
+    with disk_errors(out):
+        write_atomic(path, json.dumps({"faces": [asdict(face) for face in drawn]}, ensure_ascii=False))
     return drawn
 
 

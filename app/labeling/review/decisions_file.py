@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import filelock
 
-from mien.app.labeling.files import STATE_DIR
+from mien.app.labeling.files import STATE_DIR, disk_errors
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -35,20 +35,21 @@ def _is_whole(line: bytes) -> bool:
 
 
 def append_line(path: Path, record: "DataclassInstance") -> None:
-    """Append a record and sync it to disk."""
+    """Append a record and sync it to disk. Raises: DiskFull; OutputRefused, if the folder cannot be written."""
     state = path.parent / STATE_DIR
-    state.mkdir(parents=True, exist_ok=True)
-    # without the lock, a line that another writer has written half would be taken for a truncated one
-    with filelock.FileLock(state / f"{path.name}.lock"), path.open("a+b") as file:
-        if file.tell():
-            file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":
-                lines = path.read_bytes()
-                last = lines.rpartition(b"\n")[2]
-                if _is_whole(last):
-                    file.write(b"\n")
-                elif last:  # it would corrupt the new line
-                    file.truncate(len(lines) - len(last))
-        file.write(json.dumps(asdict(record), ensure_ascii=False).encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
+    with disk_errors(path.parent):
+        state.mkdir(parents=True, exist_ok=True)
+        # without the lock, a line that another writer has written half would be taken for a truncated one
+        with filelock.FileLock(state / f"{path.name}.lock"), path.open("a+b") as file:
+            if file.tell():
+                file.seek(-1, os.SEEK_END)
+                if file.read(1) != b"\n":
+                    lines = path.read_bytes()
+                    last = lines.rpartition(b"\n")[2]
+                    if _is_whole(last):
+                        file.write(b"\n")
+                    elif last:  # it would corrupt the new line
+                        file.truncate(len(lines) - len(last))
+            file.write(json.dumps(asdict(record), ensure_ascii=False).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())

@@ -20,7 +20,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from mien.app.inference.drawing import annotate, reduced
 from mien.app.inference.pipeline import Analysis, LabeledFace
 from mien.app.inference.wording import percent
-from mien.app.labeling.files import LabelingError
+from mien.app.labeling.files import LabelingError, disk_errors
 from mien.app.labeling.images import encode_jpeg, thumbnail
 from mien.app.labeling.outputs import write_output
 from mien.app.labeling.pages import load_page
@@ -205,7 +205,8 @@ def _add_people(app: FastAPI, view: View) -> None:
 
     @app.post("/api/timeline")
     def timeline() -> dict[str, list[str]]:
-        return {"written": [path.name for path in write_output("timeline", view)]}
+        with disk_errors(view.out):
+            return {"written": [path.name for path in write_output("timeline", view)]}
 
 
 def _image(view: View, file: str, frame: int) -> Result:

@@ -1,5 +1,6 @@
 """Corrections: storage, and validity for the same bytes only; people and agreement."""
 
+import errno
 import json
 import os
 import shutil
@@ -278,6 +279,23 @@ def test_no_decision_of_several_writers_is_lost(tmp_path: Path, monkeypatch: pyt
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda correction: decisions_file.append_line(tmp_path / CORRECTIONS, correction), made))
     assert len(list(decisions_file.read_lines(tmp_path / CORRECTIONS))) == 2_000
+
+
+@pytest.mark.parametrize(("code", "words"), [(errno.ENOSPC, "no space left"), (errno.EROFS, "cannot write to")])
+def test_a_disk_that_is_full_or_read_only_is_reported(
+    page: TestClient, own: Labeled, monkeypatch: pytest.MonkeyPatch, code: int, words: str
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    body = {"file": "clip.avi", "frame": 1, "face": 0, "label": "anger", "action": "name", "name": "Anna"}
+    for path in ("decisions", "people"):
+        response = page.post(f"/api/{path}", json=body)
+        assert response.status_code == 422
+        assert words in response.json()["detail"]
+    with pytest.raises(LabelingError, match=words):
+        draw_sample(own.out, 5)
 
 
 def test_an_offset_before_the_first_face_is_rejected(page: TestClient) -> None:
