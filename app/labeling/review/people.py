@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from mien.app.inference.detect import Box
 from mien.app.inference.detect.base import iou
@@ -54,7 +54,8 @@ class People:
         for number, line in enumerate(read_lines(self._path), start=1):
             try:
                 values = json.loads(line)
-                anchors = {name: _parsed(values[name]) for name in ("who", "other") if values.get(name)}
+                given = {name: values[name] for name in ("who", "other") if values.get(name)}
+                anchors = {name: Anchor(face["frame"], tuple(face["box"])) for name, face in given.items()}
                 self._apply(Edit(**values | anchors))
             except (ValueError, TypeError, KeyError) as error:
                 raise LabelingError(
@@ -134,10 +135,6 @@ def edit_of(
         None if other is None else _anchor(*other),
         name,
     )
-
-
-def _parsed(values: dict[str, Any]) -> Anchor:
-    return Anchor(values["frame"], tuple(values["box"]))
 
 
 def _anchor(image: Result, face: int) -> Anchor:
