@@ -9,6 +9,8 @@ from mien.data.folds import Grouping
 from mien.models.manifest import ARTIFACTS_DIR, POINTERS, Prior
 
 Parser = argparse.ArgumentParser
+AddArguments = Callable[[Parser], None]
+PARSERS: Final[dict[str, Parser]] = {}  # by command
 _FIGURES: Final = (".png", ".svg")
 
 
@@ -48,10 +50,6 @@ def _threshold(text: str) -> float:
     return float(text)
 
 
-def _parser(name: str, description: str) -> Parser:
-    return Parser(prog=f"mien {name}", description=description)
-
-
 def _add_data(parser: Parser, *, required: bool = True, default: str = "", split: str | None = "valid") -> None:
     """Add `--data`, `--option` and `--split`, which select the faces to evaluate on."""
     help_ = f"data set, e.g. ferplus=path/to/ferplus{default}"
@@ -67,49 +65,63 @@ def _add_recipe(parser: Parser) -> None:
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="overrides, e.g. optim.learning_rate=3e-4")
 
 
-def _training(name: str, description: str) -> Callable[[], Parser]:
-    def parser() -> Parser:
-        made = _parser(name, description)
-        _add_recipe(made)
-        made.add_argument("--out", type=Path, help="run folder (default: runs/<name>); an existing run is resumed")
-        return made
-
-    return parser
+def _add_runs(parser: Parser, default: str) -> None:
+    parser.add_argument("--runs", type=Path, default=default, help="folder of the run folders (default: %(default)s)")
 
 
-def _evaluate() -> Parser:
-    parser = _parser("evaluate", "Evaluate a released artifact.")
+def _add_artifacts(parser: Parser) -> None:
+    parser.add_argument("--artifacts", type=Path, default=ARTIFACTS_DIR, help="parent folder of artifacts")
+
+
+def _command(name: str, description: str) -> Callable[[AddArguments], AddArguments]:
+    """Give a command a parser with the arguments that a function adds to it."""
+
+    def decorate(add_arguments: AddArguments) -> AddArguments:
+        PARSERS[name] = Parser(prog=f"mien {name}", description=description)
+        add_arguments(PARSERS[name])
+        return add_arguments
+
+    return decorate
+
+
+@_command("train", "Train one network from a recipe.")
+@_command("pretrain", "Masked autoencoding of faces.")
+@_command("detector train", "Train a face detector from a recipe.")
+def _train(parser: Parser) -> None:
+    _add_recipe(parser)
+    parser.add_argument("--out", type=Path, help="run folder (default: runs/<name>); an existing run is resumed")
+
+
+@_command("evaluate", "Evaluate a released artifact.")
+def _evaluate(parser: Parser) -> None:
     parser.add_argument("--artifact", required=True, help="artifact folder, or the name of a model, such as fast")
     _add_data(parser)
     parser.add_argument("--json", type=Path, help="write all metrics to this file")
     parser.add_argument("--corruptions", action="store_true", help="also measure corrupted faces, balanced prior")
     parser.add_argument("--faces", type=_at_least(1), metavar="N", help="random faces to corrupt (default: all)")
     parser.add_argument("--plot", type=_figure, metavar="FILE", help="draw the results of --corruptions, .png or .svg")
-    return parser
 
 
-def _compare() -> Parser:
-    parser = _parser("compare", "Compare two artifacts or runs.")
+@_command("compare", "Compare two artifacts or runs.")
+def _compare(parser: Parser) -> None:
     parser.add_argument("before", help="artifact or run folder, or the name of a model, such as fast")
     parser.add_argument("after", help="artifact or run folder, or the name of a model")
     parser.add_argument(
         "--prior", choices=get_args(Prior), default="balanced", help="of artifacts (default: %(default)s)"
     )
     _add_data(parser)
-    return parser
 
 
-def _cross_validate() -> Parser:
-    parser = _parser("cross-validate", "Cross-validate a recipe.")
+@_command("cross-validate", "Cross-validate a recipe.")
+def _cross_validate(parser: Parser) -> None:
     _add_recipe(parser)
     parser.add_argument("--folds", type=_at_least(2), default=5)
     parser.add_argument("--group-by", choices=get_args(Grouping), default="none", help="what stays in one fold")
     _add_runs(parser, "runs/cross_validation")
-    return parser
 
 
-def _experiment() -> Parser:
-    parser = _parser("experiment", "Train rows and compare them.")
+@_command("experiment", "Train rows and compare them.")
+def _experiment(parser: Parser) -> None:
     parser.add_argument("experiment", type=Path, help="file in training/recipes/experiments/")
     parser.add_argument("--reduced", action="store_true", help="use the smaller budget of the file")
     parser.add_argument(
@@ -119,15 +131,10 @@ def _experiment() -> Parser:
     _add_runs(parser, "runs/experiments")
     parser.add_argument("--plot", type=_figure, metavar="FILE", help="also draw the results, as .png or .svg")
     parser.add_argument("--curves", type=_figure, metavar="FILE", help="also draw accuracy over training")
-    return parser
 
 
-def _add_runs(parser: Parser, default: str) -> None:
-    parser.add_argument("--runs", type=Path, default=default, help="folder of the run folders (default: %(default)s)")
-
-
-def _export() -> Parser:
-    parser = _parser("export", "Release runs as an artifact.")
+@_command("export", "Release runs as an artifact.")
+def _export(parser: Parser) -> None:
     parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="run or artifact folders")
     parser.add_argument("--tag", help="distinguishes releases, e.g. ferplus_v1")
     parser.add_argument("--arch", help="first part of the name (default: from the recipe)")
@@ -140,25 +147,19 @@ def _export() -> Parser:
     parser.add_argument("--refit", action="store_true", help="fit and evaluate the artifact FOLDER again")
     parser.add_argument("--conditions", action="store_true", help="measure the conditions of the artifact FOLDER again")
     parser.add_argument("--card", action="store_true", help="write license and card of the artifact FOLDER again")
-    return parser
 
 
-def _add_artifacts(parser: Parser) -> None:
-    parser.add_argument("--artifacts", type=Path, default=ARTIFACTS_DIR, help="parent folder of artifacts")
-
-
-def _report() -> Parser:
-    parser = _parser("report", "Write a report about training runs.")
+@_command("report", "Write a report about training runs.")
+def _report(parser: Parser) -> None:
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders")
     _add_data(parser, required=False, default=" (default: validation data of the first recipe)", split=None)
     parser.add_argument("--out", type=Path, help="HTML file (default: report.html, or none with --markdown)")
     parser.add_argument("--markdown", action="store_true", help="print the table of runs as Markdown")
     parser.add_argument("--without-faces", action="store_true", help="leave out images of the data set, for sharing")
-    return parser
 
 
-def _quantize() -> Parser:
-    parser = _parser("quantize", "Quantize an artifact's graph to int8 and compare it with fp32.")
+@_command("quantize", "Quantize an artifact's graph to int8 and compare it with fp32.")
+def _quantize(parser: Parser) -> None:
     parser.add_argument("artifact", type=Path, help="folder with manifest.json")
     help_ = "data set, e.g. ferplus=path/to/ferplus"
     parser.add_argument("--data", type=kind_and_root, required=True, metavar="KIND=ROOT", help=help_)
@@ -166,11 +167,10 @@ def _quantize() -> Parser:
         "--out", type=Path, help="write the artifact with its int8 graph to this folder, which may be the artifact"
     )
     parser.add_argument("--rounds", type=_at_least(1), default=60, help="timed inferences per graph and batch size")
-    return parser
 
 
-def _detector_export() -> Parser:
-    parser = _parser("detector export", "Release a face detector.")
+@_command("detector export", "Release a face detector.")
+def _detector_export(parser: Parser) -> None:
     parser.add_argument("run", type=Path, help="run folder")
     parser.add_argument("--tag", required=True, help="tag of the release, such as yunet_v1")
     parser.add_argument(
@@ -178,32 +178,14 @@ def _detector_export() -> Parser:
     )
     _add_artifacts(parser)
     parser.add_argument("--default", action="store_true", help="make it the default detector for serving")
-    return parser
 
 
-def _detector_evaluate() -> Parser:
-    parser = _parser("detector evaluate", "Evaluate a released face detector, next to YuNet.")
+@_command("detector evaluate", "Evaluate a released face detector, next to YuNet.")
+def _detector_evaluate(parser: Parser) -> None:
     parser.add_argument("--artifact", type=Path, help="artifact folder (default: the default detector)")
     parser.add_argument("--json", type=Path, help="also write the metrics to this file")
-    return parser
-
-
-PARSERS: Final[dict[str, Callable[[], Parser]]] = {
-    "train": _training("train", "Train one network from a recipe."),
-    "pretrain": _training("pretrain", "Masked autoencoding of faces."),
-    "evaluate": _evaluate,
-    "compare": _compare,
-    "cross-validate": _cross_validate,
-    "experiment": _experiment,
-    "export": _export,
-    "report": _report,
-    "quantize": _quantize,
-    "detector train": _training("detector train", "Train a face detector from a recipe."),
-    "detector export": _detector_export,
-    "detector evaluate": _detector_evaluate,
-}
 
 
 def parse(name: str, arguments: list[str] | None) -> argparse.Namespace:
     """Parse the arguments of a command, in any order; exits with status 2 for a usage error."""
-    return PARSERS[name]().parse_intermixed_args(arguments)
+    return PARSERS[name].parse_intermixed_args(arguments)

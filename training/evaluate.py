@@ -182,7 +182,7 @@ def main(chosen: Namespace) -> None:
     """Command line."""
     kind, root = chosen.data
     if not chosen.corruptions and (chosen.faces or chosen.plot):
-        PARSERS["evaluate"]().error("--faces and --plot are options of --corruptions")
+        PARSERS["evaluate"].error("--faces and --plot are options of --corruptions")
     folder = artifact_dir(chosen.artifact)
     faces = load_split(kind, root, chosen.split, dict(chosen.option))
     manifest, evaluations = evaluate(folder, faces)

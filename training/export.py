@@ -318,10 +318,10 @@ def main(options: Namespace) -> None:
     if sum((options.refit, options.conditions, options.card, bool(options.tag))) != 1 or (
         not options.tag and len(options.folders) > 1
     ):
-        PARSERS["export"]().error("use --tag to release, or --refit, --conditions or --card with one artifact")
+        PARSERS["export"].error("use --tag to release, or --refit, --conditions or --card with one artifact")
     only_releases, only_evaluates = options.arch or options.one_view, options.also
     if (only_releases and not options.tag) or (only_evaluates and (options.conditions or options.card)):
-        PARSERS["export"]().error("--arch and --one-view are options of --tag, --also of --tag and --refit")
+        PARSERS["export"].error("--arch and --one-view are options of --tag, --also of --tag and --refit")
     folder = options.folders[0]
     if options.refit:
         refit(folder, tuple(options.also))
