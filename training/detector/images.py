@@ -4,7 +4,7 @@ import hashlib
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import cv2
 import numpy as np
@@ -15,7 +15,7 @@ from mien.data.contract import Array
 from mien.data.tree import DatasetError
 from mien.models.manifest import sha256_of
 from mien.training.detector.config import DetectorData, ImageFolder
-from mien.training.detector.teacher import FIELDS, VERSION, Teacher
+from mien.training.detector.teacher import VERSION, Teacher
 
 logger = logging.getLogger("mien.training")
 Split = Literal["train", "valid", "test"]
@@ -66,7 +66,8 @@ def load_images(data: DetectorData, split: Split) -> LabeledImages:
     digest = hashlib.sha256()
     for folder in data.folders:
         files = _files(folder, split)
-        index = _index(files, folder.resolved_root())
+        root = folder.resolved_root()
+        index = "".join(f"{path.relative_to(root).as_posix()} {sha256}\n" for path, sha256 in files)
         digest.update(index.encode())
         key = hashlib.sha256(f"{VERSION} {teacher_sha256}\n{index}".encode()).hexdigest()[:16]
         labels = _labels(folder, files, data.cache_dir, key=key, teacher_path=teacher_path)
@@ -92,10 +93,6 @@ def _split(sha256: str) -> Split:
     return "valid" if int(sha256[8], 16) % 2 else "test"
 
 
-def _index(files: list[tuple[Path, str]], root: Path) -> str:
-    return "".join(f"{path.relative_to(root).as_posix()} {sha256}\n" for path, sha256 in files)
-
-
 def _labels(
     folder: ImageFolder, files: list[tuple[Path, str]], cache_dir: Path, *, key: str, teacher_path: Path
 ) -> list[Array]:
@@ -107,13 +104,8 @@ def _labels(
     teacher = Teacher(teacher_path)
     named = track(files, description=f"labeling {folder.name}", disable=len(files) < 200)
     labels = [teacher.faces(read_bgr(path)) for path, _ in named]
-    _store(cached, labels)
-    logger.info("%s: %d faces in %d images", folder.name, sum(map(len, labels)), len(files))
+    faces = np.concatenate(labels)
+    with atomic_path(cached) as part, part.open("wb") as file:
+        np.savez(file, faces=faces, counts=np.array([len(rows) for rows in labels]))
+    logger.info("%s: %d faces in %d images", folder.name, len(faces), len(files))
     return labels
-
-
-def _store(path: Path, labels: list[Array]) -> None:
-    faces = np.concatenate(labels) if labels else np.empty((0, len(FIELDS)), np.float32)
-    arrays: dict[str, Any] = {"faces": faces, "counts": np.array([len(faces) for faces in labels])}
-    with atomic_path(path) as part, part.open("wb") as file:
-        np.savez(file, **arrays)
