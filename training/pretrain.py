@@ -31,7 +31,7 @@ from mien.training.loop.run_folder import parameters
 from mien.training.loop.session import Session
 from mien.training.loop.task import FaceTask, Forward
 from mien.training.loop.throughput import forward_flops
-from mien.training.release.initialization import ENCODER_NAME, encoder_state, load_start
+from mien.training.release.initialization import encoder_state, load_start
 
 
 class PretrainData(StrictModel):
@@ -132,7 +132,7 @@ class Masked(FaceTask):
         """Save the encoder."""
         if session.world.writes:
             averaged = cast(MaskedAutoencoder, session.averaged)
-            checkpoint.save(self.out / ENCODER_NAME, encoder_state(averaged.network))
+            checkpoint.save(self.out / checkpoint.ENCODER, encoder_state(averaged.network))
 
 
 main = recipe_command("pretrain", PretrainRecipe, pretrain)

@@ -7,11 +7,8 @@ from typing import Any
 from mien.models.backbones import published_terms
 from mien.models.manifest import MANIFEST_NAME, load_artifact, read_manifest, sha256_of, split_terms
 from mien.training.config import WEIGHT_SUFFIXES, DataSource, ModelConfig
-from mien.training.loop import checkpoint
 from mien.training.loop.batches import Faces
-from mien.training.loop.run_folder import RunError, read_facts
-
-_WEIGHT_FILES = ("encoder.pt", checkpoint.BEST)
+from mien.training.loop.run_folder import read_facts, weights_file
 
 
 def data_facts(sources: Sequence[DataSource], parts: Sequence[Faces]) -> dict[str, Any]:
@@ -60,10 +57,7 @@ def weights_sha256(folder: Path) -> str:
     """Hash of a run's weights, or of an artifact's fp32 graph. Raises: RunError."""
     if (folder / MANIFEST_NAME).exists():
         return load_artifact(folder).graph("fp32").sha256
-    for name in _WEIGHT_FILES:
-        if (folder / name).exists():
-            return sha256_of(folder / name)
-    raise RunError(f"{folder}: found neither {MANIFEST_NAME} nor {' nor '.join(_WEIGHT_FILES)}")
+    return sha256_of(weights_file(folder))
 
 
 def recorded(folder: Path) -> dict[str, dict[str, str]]:

@@ -19,7 +19,7 @@ from torch import nn
 from mien.data.atomic import write_atomic
 from mien.data.contract import EIGHT_LABELS, LABELS, contract_id
 from mien.data.errors import MienError
-from mien.models.manifest import split_terms
+from mien.models.manifest import MANIFEST_NAME, split_terms
 from mien.models.network import FaceNetwork
 from mien.training.config import ModelConfig, Recipe, RecipeError, RunRecipe, parse_as
 from mien.training.loop import checkpoint
@@ -180,6 +180,14 @@ def read_facts(folder: Path) -> dict[str, Any]:
     """Return the facts of `start_run`: commit, environment, index hashes of the data."""
     facts: dict[str, Any] = json.loads((folder / FACTS_NAME).read_text(encoding="utf-8"))
     return facts
+
+
+def weights_file(folder: Path) -> Path:
+    """The encoder of a pretraining, or else the best weights. Raises: RunError, if there are none."""
+    for name in (checkpoint.ENCODER, checkpoint.BEST):
+        if (folder / name).exists():
+            return folder / name
+    raise RunError(f"{folder}: found neither {MANIFEST_NAME}, {checkpoint.ENCODER} nor {checkpoint.BEST}")
 
 
 def load_best(folder: Path) -> tuple[FaceNetwork, dict[str, Any]]:

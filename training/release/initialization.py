@@ -15,13 +15,12 @@ from mien.models.manifest import MANIFEST_NAME, ArtifactError
 from mien.models.network import FaceNetwork
 from mien.training.config import WEIGHT_SUFFIXES, ModelConfig
 from mien.training.loop import checkpoint
-from mien.training.loop.run_folder import RECIPE_NAME, RunError
+from mien.training.loop.run_folder import RECIPE_NAME, RunError, weights_file
 from mien.training.release.foreign import classifier_prefixes, read_foreign
 from mien.training.release.weights import WEIGHTS_NAME, read_weights
 
 logger = logging.getLogger("mien.training")
 
-ENCODER_NAME: Final = "encoder.pt"
 _FACES_MEASURED: Final = 512
 _MAY_START_FRESH: Final = tuple(f"backbone.network.{name}" for name in ("head.", "head_dist.", "fc.", "dist_token"))
 _POSITIONS: Final = "backbone.network.pos_embed"
@@ -74,37 +73,25 @@ def load_initial(network: FaceNetwork, folder: Path) -> None:
     )
 
 
-def _read(network: FaceNetwork, path: Path) -> tuple[Path, dict[str, Tensor], dict[str, Any]]:
-    """Path of the weights, the weights, and the model of the recipe."""
-    if path.suffix in WEIGHT_SUFFIXES:
-        return path, read_foreign(network, path), {}
-    return _from_artifact(path) if (path / MANIFEST_NAME).exists() else _from_run(path)
-
-
-def _from_run(folder: Path) -> tuple[Path, dict[str, Tensor], dict[str, Any]]:
-    """Path of the weights, the weights, and the model of the recipe."""
-    name = ENCODER_NAME if (folder / ENCODER_NAME).exists() else checkpoint.BEST
-    if not (folder / name).exists():
-        raise InitialWeightsError(
-            f"model.init_from {folder}: found neither {ENCODER_NAME}, {checkpoint.BEST} nor {MANIFEST_NAME}"
-        )
-    state = checkpoint.read(folder / name)
+def _read(network: FaceNetwork, folder: Path) -> tuple[Path, dict[str, Tensor], dict[str, Any]]:
+    """Path of the weights, the weights, and the model of the recipe; of a third-party file, {}."""
+    if folder.suffix in WEIGHT_SUFFIXES:
+        return folder, read_foreign(network, folder), {}
+    if (folder / MANIFEST_NAME).exists():
+        try:
+            manifest, weights = read_weights(folder)
+        except ArtifactError as error:
+            raise InitialWeightsError(f"model.init_from {folder}: {error}") from error
+        released: Any = manifest.recipe["model"]
+        return folder / WEIGHTS_NAME, weights, released
+    path = weights_file(folder)
+    state = checkpoint.read(path)
     if state["contract_id"] != contract_id():
         raise InitialWeightsError(
             f"model.init_from {folder}: trained with contract {state['contract_id']}, this build has {contract_id()}"
         )
     recipe = yaml.safe_load((folder / RECIPE_NAME).read_text(encoding="utf-8"))
-    return folder / name, dict(state["weights"]), recipe["model"]
-
-
-def _from_artifact(folder: Path) -> tuple[Path, dict[str, Tensor], dict[str, Any]]:
-    """Like `_from_run`, for an artifact."""
-    try:
-        manifest, weights = read_weights(folder)
-    except ArtifactError as error:
-        raise InitialWeightsError(f"model.init_from {folder}: {error}") from error
-    model: Any = manifest.recipe["model"]
-    return folder / WEIGHTS_NAME, weights, model
+    return path, dict(state["weights"]), recipe["model"]
 
 
 def _warn_of_other_input(network: FaceNetwork, folder: Path, before: dict[str, Any]) -> None:

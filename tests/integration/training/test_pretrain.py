@@ -12,9 +12,9 @@ from mien.models.masked_autoencoder import MaskConfig, MaskedAutoencoder
 from mien.models.network import FaceNetwork
 from mien.training.config import RecipeError, read_as
 from mien.training.loop import checkpoint
-from mien.training.loop.run_folder import load_best, read_facts
+from mien.training.loop.run_folder import RunError, load_best, read_facts
 from mien.training.pretrain import PretrainRecipe, pretrain
-from mien.training.release.initialization import ENCODER_NAME, InitialWeightsError, load_initial
+from mien.training.release.initialization import InitialWeightsError, load_initial
 from mien.training.train import train
 from tests.integration.training.conftest import Trained
 from tests.support_training import PLAIN_DEIT, TINY_CNN, TINY_DEIT, drawn_faces, losses, small_recipe
@@ -65,7 +65,7 @@ def test_pretraining_with_a_moving_average_saves_the_average(tmp_path: Path) -> 
     root = drawn_faces(tmp_path / "faces", train=4)
     optim = {"learning_rate": 3e-3, "ema_decay": 0.9}
     out = pretrain(pretrain_recipe(root, epochs=1, optim=optim), tmp_path / "run")
-    state, kept = checkpoint.read(out / checkpoint.LAST), checkpoint.read(out / ENCODER_NAME)["weights"]
+    state, kept = checkpoint.read(out / checkpoint.LAST), checkpoint.read(out / checkpoint.ENCODER)["weights"]
     assert all(torch.equal(kept[name], state["ema"][f"network.{name}"]) for name in kept)
     assert any(not torch.equal(kept[name], state["network"][f"network.{name}"]) for name in kept)
 
@@ -124,7 +124,7 @@ def test_evaluation_splits_are_never_used_for_training(tmp_path: Path, split: st
 def test_students_are_initialized_from_a_pretrained_encoder(
     pretrained: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    root, encoder = pretrained.parent / "faces", checkpoint.read(pretrained / ENCODER_NAME)["weights"]
+    root, encoder = pretrained.parent / "faces", checkpoint.read(pretrained / checkpoint.ENCODER)["weights"]
     caplog.set_level(logging.INFO)
     plain = state_of(pretrained, PLAIN_DEIT, root)
     assert "newly initialized: backbone.network.head\n" in caplog.text
@@ -153,5 +153,5 @@ def test_weights_of_another_network_are_rejected_by_name_and_shape(pretrained: P
         state_of(pretrained, wider, root)
     with pytest.raises(InitialWeightsError, match="do not match the network"):
         state_of(pretrained, TINY_CNN, root)
-    with pytest.raises(InitialWeightsError, match="neither encoder"):
+    with pytest.raises(RunError, match=r"neither manifest\.json, encoder"):
         state_of(tmp_path / "nowhere", PLAIN_DEIT, root)
