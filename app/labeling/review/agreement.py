@@ -101,7 +101,10 @@ def find(view: View, drawn: Correction) -> tuple[Result, LabeledFace] | None:
 def _read_sample(path: Path) -> list[Correction]:
     if not path.exists():
         return []
-    return [Correction(**values) for values in json.loads(path.read_text(encoding="utf-8"))["faces"]]
+    try:
+        return [Correction(**values) for values in json.loads(path.read_text(encoding="utf-8"))["faces"]]
+    except (ValueError, TypeError, KeyError) as error:
+        raise LabelingError(f"{path} is damaged ({error}). Restore it: all reviewers label its faces.") from error
 
 
 def _strata(counts: dict[str, int], total: int) -> dict[str, int]:

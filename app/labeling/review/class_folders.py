@@ -5,6 +5,7 @@ mien data check folders out/classes
 
 import csv
 import os
+import re
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from mien.app.labeling.records import Result
 
 SPLIT: Final = "train"
 MANIFEST: Final = "manifest.csv"
+_CROP: Final = re.compile(rf"({SPLIT}/[^/]+/.+\.face\d+\.png|{re.escape(MANIFEST)})")
 MANIFEST_COLUMNS: Final = ("image", "label", "predicted", "reviewed", "file", "frame", "face", "person", "name")
 
 
@@ -93,11 +95,17 @@ def _check(target: Path) -> None:
             rows = csv.DictReader(file)
             is_ours = tuple(rows.fieldnames or ()) == MANIFEST_COLUMNS
             listed = {MANIFEST, *(row["image"] for row in rows)} if is_ours else set()
-    for folder, folders, names in os.walk(target):
-        for name in (*names, *(name for name in folders if os.path.islink(os.path.join(folder, name)))):
-            path = Path(folder, name)
-            if path.relative_to(target).as_posix() not in listed:
-                raise ForeignFile(
-                    f"{path} is not listed in {target / MANIFEST}. If it is yours, move it. If the manifest was "
-                    f"changed or removed, delete {target}: it is written again."
-                )
+    unlisted = [
+        path
+        for folder, folders, names in os.walk(target)
+        for name in (*names, *(name for name in folders if os.path.islink(os.path.join(folder, name))))
+        if (path := Path(folder, name).relative_to(target).as_posix()) not in listed
+    ]
+    for path in unlisted:
+        if not _CROP.fullmatch(path):
+            raise ForeignFile(f"{target / path} was not written by an export. Choose a new or empty folder.")
+    if unlisted:
+        raise ForeignFile(
+            f"{target / unlisted[0]} is not listed in {target / MANIFEST}. If it is yours, move it. If the manifest "
+            f"was changed or removed, delete {target}: it is written again."
+        )

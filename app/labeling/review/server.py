@@ -4,6 +4,7 @@ mien review out
 """
 
 import itertools
+import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -74,10 +75,12 @@ def serve_review(out: Path, port: int, sample: int = 0, reviewer: str = "") -> N
     config = uvicorn.Config(app, host=HOST, port=port, log_level="warning", server_header=False)
     server = uvicorn.Server(config)
     server.config.load()
-    socket = config.bind_socket()
-    socket.listen()  # the address that is printed accepts connections
-    print(f"Review page: http://{HOST}:{socket.getsockname()[1]}/  (press Ctrl-C to stop)", flush=True)  # noqa: T201
-    server.run(sockets=[socket])
+    try:
+        listening = socket.create_server((HOST, port))
+    except OSError as error:
+        raise LabelingError(f"port {port}: {error.strerror}. Choose another --port.") from error
+    print(f"Review page: http://{HOST}:{listening.getsockname()[1]}/  (press Ctrl-C to stop)", flush=True)  # noqa: T201
+    server.run(sockets=[listening])
 
 
 def create_review_app(out: Path, sample: int = 0, reviewer: str = "") -> FastAPI:

@@ -35,6 +35,16 @@ def test_reviewed_faces_become_class_folders_that_training_reads(
     assert len(Folders(target).samples("train")) == 6
 
 
+def test_an_export_over_photos_advises_to_delete_nothing(own: Labeled) -> None:
+    photos = own.out.parent / "photos" / "train" / "happy"
+    photos.mkdir(parents=True)
+    (photos / "0.jpg").write_bytes(b"mine")
+    (own.out.parent / "photos" / "manifest.csv").write_text("of,another,program\n", encoding="utf-8")
+    with pytest.raises(ForeignFile, match="Choose a new or empty folder") as refused:
+        write_export(own.out, own.out.parent / "photos", everything=True)
+    assert "delete" not in str(refused.value)
+
+
 @pytest.mark.parametrize("damage", [b"", b"\xff\xfe", b"image,label,predicted,reviewed,file,frame,face,person,name\n"])
 def test_without_its_manifest_an_export_is_kept_and_the_error_says_how_to_write_it_again(
     page: TestClient, own: Labeled, tmp_path: Path, damage: bytes

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import shutil
+import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +25,7 @@ from mien.app.labeling.review import decisions_file, sources
 from mien.app.labeling.review.agreement import draw_sample, measure
 from mien.app.labeling.review.corrections import Correction, Corrections
 from mien.app.labeling.review.export import write_export
-from mien.app.labeling.review.server import create_review_app
+from mien.app.labeling.review.server import create_review_app, serve_review
 from mien.app.labeling.view import View
 from mien.data.contract import decode
 from mien.data.readers.folders import Folders
@@ -363,6 +364,19 @@ def test_reviewers_label_the_same_faces_unseen_and_their_agreement_is_measured(
         create_review_app(own.out, 6, "anna")
     with pytest.raises(LabelingError, match="reviewer"):
         create_review_app(own.out, 5, "../anna")
+
+
+@pytest.mark.parametrize("damage", ["{", '{"faces": [{"file": "0.jpg"}]}', "[]"])
+def test_a_damaged_sample_is_named(own: Labeled, damage: str) -> None:
+    draw_sample(own.out, 5)
+    (own.out / "reviews" / "sample.json").write_text(damage, encoding="utf-8")
+    with pytest.raises(LabelingError, match=r"sample\.json is damaged"):
+        draw_sample(own.out, 5)
+
+
+def test_a_port_in_use_is_named(own: Labeled) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(LabelingError, match="another --port"):
+        serve_review(own.out, other.getsockname()[1])
 
 
 def test_copies_of_a_photo_are_one_face_of_a_sample_and_of_an_export(own: Labeled, tmp_path: Path) -> None:
