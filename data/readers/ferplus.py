@@ -24,7 +24,6 @@ import numpy as np
 
 from mien.data.contract import EIGHT_LABELS, LABELS
 from mien.data.readers.base import Reader, Sample
-from mien.data.tree import DatasetError
 
 COLUMNS: Final = (
     "neutral", "happiness", "surprise", "sadness", "anger", "disgust", "fear", "contempt", "unknown", "NF",
@@ -79,8 +78,6 @@ class FerPlus(Reader):
         exclude_near_duplicates_of: Sequence[str] = (),
     ) -> None:
         super().__init__(root, exclude_near_duplicates_of=exclude_near_duplicates_of)
-        if protocol not in ("majority", "probability") or classes not in (7, 8):
-            raise DatasetError(f"ferplus: {protocol=}, {classes=}: expected majority or probability, 7 or 8")
         self.protocol = protocol
         self.labels = LABELS if classes == 7 else EIGHT_LABELS
         prefixes = [self.tree.prefix_of(f"{folder}/label.csv") for folder in _FOLDERS.values()]
