@@ -153,8 +153,7 @@ def measure_conditions(manifest: Manifest, classify: Callable[[Array], Array], f
         classify: logits (N, K) of crops (N, 112, 112, 3) uint8 RGB.
         faces: of the validation split; at most `FACES` random ones are used.
     """
-    if len(faces) > FACES:
-        faces = faces.part(np.sort(np.random.default_rng(0).choice(len(faces), FACES, replace=False)))
+    faces = faces.sample(FACES)
     labels, count = faces.labels, len(faces)
 
     def degraded(condition: str, strength: float) -> Step:

@@ -191,8 +191,7 @@ def main(chosen: Namespace) -> None:
     print_evaluations(evaluations, title=title)
     rows: list[robustness.Row] = []
     if chosen.corruptions:
-        if chosen.faces is not None and chosen.faces < len(faces):
-            faces = faces.part(np.sort(np.random.default_rng(0).choice(len(faces), chosen.faces, replace=False)))
+        faces = faces.sample(chosen.faces or len(faces))
         session = open_graph(folder / manifest.graph("fp32").file)
         rows = robustness.measure(lambda crops: manifest.probabilities(run_graph(session, crops), "balanced"), faces)
         title += f", balanced, {len(faces):,} faces"

@@ -39,8 +39,11 @@ class FaceSet:
     def __len__(self) -> int:
         return len(self.keys)
 
-    def part(self, chosen: Array) -> "FaceSet":
-        """The faces with these indices."""
+    def sample(self, count: int) -> "FaceSet":
+        """At most `count` random faces, the same ones each time."""
+        if count >= len(self):
+            return self
+        chosen = np.sort(np.random.default_rng(0).choice(len(self), count, replace=False))
         return replace(
             self,
             crops=self.crops[chosen],
