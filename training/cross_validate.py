@@ -8,14 +8,12 @@ evaluated, so nothing is selected on the evaluated faces. Intervals are over fac
 
 import logging
 from argparse import Namespace
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from mien.data.contract import Array
 from mien.data.folds import Grouping
-from mien.models.manifest import Interval
 from mien.training.command import command
 from mien.training.config import FoldConfig, Recipe, read_recipe
 from mien.training.loop import checkpoint, metrics
@@ -27,16 +25,6 @@ from mien.training.train import train
 from mien.training.wording import interval, percent
 
 logger = logging.getLogger("mien.training")
-
-
-@dataclass(frozen=True, slots=True)
-class CrossValidation:
-    """Metrics over all folds, and the accuracy of each fold."""
-
-    faces: int
-    accuracy: Interval
-    mean_class_accuracy: Interval
-    by_fold: tuple[float, ...]
 
 
 def fold_recipes(recipe: Recipe, *, folds: int, group_by: Grouping) -> list[Recipe]:
@@ -51,14 +39,6 @@ def fold_recipes(recipe: Recipe, *, folds: int, group_by: Grouping) -> list[Reci
         data = recipe.data.model_copy(update={"train": (rest, *others), "valid": held})
         recipes.append(recipe.model_copy(update={"name": f"{recipe.name}_fold_{index}", "data": data}))
     return recipes
-
-
-def cross_validate(recipes: list[Recipe], runs: Path) -> CrossValidation:
-    """Train and evaluate every fold. Raises: see `train`."""
-    scored = [_score(recipe, train(recipe, runs / recipe.name)) for recipe in recipes]
-    predicted, labels = (np.concatenate(parts) for parts in zip(*scored, strict=True))
-    by_fold = tuple(float((predicted == actual).mean()) for predicted, actual in scored)
-    return CrossValidation(len(labels), *metrics.accuracies(predicted, labels), by_fold)
 
 
 def warn_of_known_faces(recipe: Recipe) -> None:
@@ -90,7 +70,10 @@ def main(options: Namespace) -> None:
     """Command line."""
     recipe = read_recipe(options.recipe, options.overrides)
     warn_of_known_faces(recipe)
-    result = cross_validate(fold_recipes(recipe, folds=options.folds, group_by=options.group_by), options.runs)
-    for name, value in (("accuracy", result.accuracy), ("mean class accuracy", result.mean_class_accuracy)):
-        print(f"{name}, %: {interval(value)}, {result.faces} faces")
-    print("accuracy by fold, %: " + ", ".join(percent(share, 2) for share in result.by_fold))
+    recipes = fold_recipes(recipe, folds=options.folds, group_by=options.group_by)
+    scored = [_score(fold, train(fold, options.runs / fold.name)) for fold in recipes]
+    predicted, labels = (np.concatenate(parts) for parts in zip(*scored, strict=True))
+    for name, share in zip(("accuracy", "mean class accuracy"), metrics.accuracies(predicted, labels), strict=True):
+        print(f"{name}, %: {interval(share)}, {len(labels)} faces")
+    by_fold = (float((classes == actual).mean()) for classes, actual in scored)
+    print("accuracy by fold, %: " + ", ".join(percent(share, 2) for share in by_fold))

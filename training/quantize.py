@@ -223,29 +223,20 @@ def print_comparison(comparison: Comparison, *, title: str) -> None:
     console.print(table)
 
 
-def run(artifact: Path, kind: str, root: Path, *, out: Path | None, rounds: int) -> Comparison:
-    """Quantize, compare, print, and write to `out` if it is given.
-
-    Raises: ArtifactError, DatasetError; with `out` also FileExistsError, and QuantizationError if a release criterion
-        fails or the artifact already has an int8 graph.
-    """
+@command("quantize", log_level=logging.ERROR)  # the library recommends preprocessing, which the exporter has done
+def main(chosen: Namespace) -> None:
+    """Command line."""
+    artifact, (kind, root) = chosen.artifact, chosen.data
     manifest = load_artifact(artifact)
-    if out is not None and "int8" in manifest.graphs:
+    if chosen.out and "int8" in manifest.graphs:
         raise QuantizationError(f"{manifest.name} already has an int8 graph, and artifacts are never overwritten")
     source = artifact / manifest.graph("fp32").file
     with tempfile.TemporaryDirectory() as folder:
         graph = Path(folder) / GRAPH_NAME
         quantize(source, graph, calibration_crops(kind, root, options_of(manifest, kind, "train")))
-        comparison = compare(manifest, source, graph, kind, root, rounds=rounds)
+        comparison = compare(manifest, source, graph, kind, root, rounds=chosen.rounds)
         print_comparison(comparison, title=f"{manifest.name} on {kind} valid")
-        if out is not None:
-            release(artifact, manifest, graph, comparison, out)
-    return comparison
-
-
-@command("quantize", log_level=logging.ERROR)  # the library recommends preprocessing, which the exporter has done
-def main(chosen: Namespace) -> None:
-    """Command line."""
-    comparison = run(chosen.artifact, *chosen.data, out=chosen.out, rounds=chosen.rounds)
+        if chosen.out:
+            release(artifact, manifest, graph, comparison, chosen.out)
     failed = "; ".join(comparison.obstacles()) or "all met"
     print(f"release criteria: {failed}" + (f"; wrote {chosen.out}" if chosen.out else ""))

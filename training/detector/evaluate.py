@@ -214,17 +214,6 @@ def evaluate_graph(graph: Path, name: str, threshold: float, data: DetectorData)
     }
 
 
-def table(metrics: dict[str, list[DetectorMetric]]) -> Table:
-    """One row per metric, one column per detector."""
-    out = Table("on held-out images", "faces", *metrics)
-    for rows in zip(*metrics.values(), strict=True):
-        cells = [
-            f"{metric.estimate.value:.3f} ({metric.estimate.low:.3f} to {metric.estimate.high:.3f})" for metric in rows
-        ]
-        out.add_row(rows[0].name, str(rows[0].faces), *cells)
-    return out
-
-
 @command("detector evaluate")
 def main(options: Namespace) -> None:
     """Command line."""
@@ -232,7 +221,12 @@ def main(options: Namespace) -> None:
     manifest = load_detector(folder)
     data = DetectorRecipe.model_validate(manifest.recipe).data
     metrics = evaluate_graph(folder / manifest.graph.file, manifest.name, manifest.score_threshold, data)
-    Console().print(table(metrics))
+    table = Table("on held-out images", "faces", *metrics)
+    for row in zip(*metrics.values(), strict=True):
+        estimates = (metric.estimate for metric in row)
+        cells = [f"{estimate.value:.3f} ({estimate.low:.3f} to {estimate.high:.3f})" for estimate in estimates]
+        table.add_row(row[0].name, str(row[0].faces), *cells)
+    Console().print(table)
     if options.json:
         values = {name: [metric.model_dump() for metric in each] for name, each in metrics.items()}
         write_atomic(options.json, json.dumps({"artifact": manifest.name, "metrics": values}, indent=2) + "\n")
