@@ -25,11 +25,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return drawn_faces(tmp_path_factory.mktemp("faces"), train=3, valid=1)
 
 
-@pytest.fixture(scope="module")
-def teacher(trained: Trained) -> Path:
-    return trained.teacher
-
-
 def joined(root: Path, cache_dir: Path) -> JoinedFaces:
     source = small_recipe(root).data.train[0]
     return JoinedFaces([load_faces(source, color="luminance", cache_dir=cache_dir)])
@@ -40,9 +35,9 @@ def teachers_of(*folders: Path) -> Teachers:
 
 
 def test_fixed_logits_are_the_mean_probability_over_face_and_mirror_image(
-    root: Path, teacher: Path, tmp_path: Path
+    root: Path, trained: Trained, tmp_path: Path
 ) -> None:
-    faces, teachers = joined(root, tmp_path), teachers_of(teacher)
+    faces, teachers = joined(root, tmp_path), teachers_of(trained.teacher)
     found = fixed_logits(teachers, faces, machine=CPU, cache_dir=tmp_path)
     assert found.shape == (len(faces), 7)
     assert found.dtype == np.float32
@@ -54,9 +49,9 @@ def test_fixed_logits_are_the_mean_probability_over_face_and_mirror_image(
 
 
 def test_fixed_logits_are_computed_once_per_teacher_and_faces(
-    root: Path, teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    root: Path, trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    faces, teachers = joined(root, tmp_path), teachers_of(teacher)
+    faces, teachers = joined(root, tmp_path), teachers_of(trained.teacher)
     first = fixed_logits(teachers, faces, machine=CPU, cache_dir=tmp_path)
     calls: list[int] = []
     forward = Teachers.forward
@@ -87,10 +82,10 @@ def test_a_batch_has_the_logits_of_its_faces(root: Path, tmp_path: Path) -> None
 
 
 def test_a_student_learns_from_fixed_views_without_its_teacher_in_the_step(
-    root: Path, teacher: Path, tmp_path: Path
+    root: Path, trained: Trained, tmp_path: Path
 ) -> None:
     def student(views: str) -> Path:
-        distillation = {"mode": "token-soft", "teachers": [str(teacher)], "views": views}
+        distillation = {"mode": "token-soft", "teachers": [str(trained.teacher)], "views": views}
         return train(small_recipe(root, model=TINY_DEIT, epochs=2, distillation=distillation), tmp_path / views)
 
     fixed, augmented = student("fixed"), student("augmented")
@@ -106,14 +101,14 @@ def _flops(run: Path) -> float:
     return float(next(line["step_gflops_per_face"] for line in metric_lines(run) if "step_gflops_per_face" in line))
 
 
-def test_fixed_views_and_mixed_faces_are_rejected_together(root: Path, teacher: Path) -> None:
-    distillation = {"mode": "soft", "teachers": [str(teacher)], "views": "fixed"}
+def test_fixed_views_and_mixed_faces_are_rejected_together(root: Path, trained: Trained) -> None:
+    distillation = {"mode": "soft", "teachers": [str(trained.teacher)], "views": "fixed"}
     with pytest.raises(RecipeError, match="views fixed with mix"):
         small_recipe(root, distillation=distillation, mix={"mixup": 0.2})
 
 
-def test_logits_that_cannot_be_cached_are_one_clear_line(root: Path, teacher: Path, tmp_path: Path) -> None:
+def test_logits_that_cannot_be_cached_are_one_clear_line(root: Path, trained: Trained, tmp_path: Path) -> None:
     faces = joined(root, tmp_path)
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(DatasetError, match=r"cannot write logits of the teachers .*Choose another data\.cache_dir"):
-        fixed_logits(teachers_of(teacher), faces, machine=CPU, cache_dir=tmp_path / "file")
+        fixed_logits(teachers_of(trained.teacher), faces, machine=CPU, cache_dir=tmp_path / "file")

@@ -34,11 +34,6 @@ class Released:
 
 
 @pytest.fixture(scope="module")
-def root(trained: Trained) -> Path:
-    return trained.faces
-
-
-@pytest.fixture(scope="module")
 def artifacts(trained: Trained, eight: Eight) -> dict[str, Released]:
     """One per network."""
     return {
@@ -47,9 +42,9 @@ def artifacts(trained: Trained, eight: Eight) -> dict[str, Released]:
     }
 
 
-def started(root: Path, model: dict[str, object], folder: Path, classes: int = 7) -> FaceNetwork:
+def started(model: dict[str, object], folder: Path, classes: int = 7) -> FaceNetwork:
     torch.manual_seed(1)
-    network = FaceNetwork(small_recipe(root, model=model).model, classes)
+    network = FaceNetwork(small_recipe(Path("faces"), model=model).model, classes)
     load_initial(network, folder)
     return network
 
@@ -61,17 +56,17 @@ def logits(network: FaceNetwork, crops: np.ndarray, head: Head) -> np.ndarray:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_network_equals_the_graph_that_it_is_initialized_from(
-    name: str, root: Path, artifacts: dict[str, Released]
+    name: str, trained: Trained, artifacts: dict[str, Released]
 ) -> None:
     source = artifacts[name]
-    crops = read_faces("folders", root, "valid", {}).crops
+    crops = read_faces("folders", trained.faces, "valid", {}).crops
     expected = evaluate.run_graph(evaluate.open_graph(source.folder / "model.onnx"), crops)
-    network = started(root, MODELS[name], source.folder, source.classes).eval()
+    network = started(MODELS[name], source.folder, source.classes).eval()
     np.testing.assert_allclose(logits(network, crops, source.head), expected, atol=2e-2)  # half precision
 
 
-def test_the_graph_of_a_cnn_has_its_grad_cam(eight: Eight, root: Path) -> None:
-    crops = read_faces("folders", root, "valid", {}).crops[:3]
+def test_the_graph_of_a_cnn_has_its_grad_cam(eight: Eight, trained: Trained) -> None:
+    crops = read_faces("folders", trained.faces, "valid", {}).crops[:3]
     network, state = load_best(eight.run)
     with torch.no_grad():
         _, maps = ReleasedNetwork(network, state["head"])(torch.from_numpy(crops))
@@ -79,37 +74,33 @@ def test_the_graph_of_a_cnn_has_its_grad_cam(eight: Eight, root: Path) -> None:
     np.testing.assert_allclose(found, maps.numpy(), atol=1e-4)
 
 
-def test_an_artifact_of_another_network_or_damaged_is_rejected(
-    root: Path, artifacts: dict[str, Released], tmp_path: Path
-) -> None:
+def test_an_artifact_of_another_network_or_damaged_is_rejected(artifacts: dict[str, Released], tmp_path: Path) -> None:
     folder = artifacts["hybrid"].folder
     for other in (TINY_CNN, PLAIN_STEM):
         with pytest.raises(InitialWeightsError, match="do not match the network"):
-            started(root, other, folder)
+            started(other, folder)
     damaged = tmp_path / "damaged"
     shutil.copytree(folder, damaged)
     weights = damaged / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
     with pytest.raises(InitialWeightsError, match="damaged or was replaced"):
-        started(root, TINY_DEIT, damaged)
+        started(TINY_DEIT, damaged)
 
 
-def test_an_artifact_without_weights_cannot_initialize_or_teach(
-    root: Path, artifacts: dict[str, Released], tmp_path: Path
-) -> None:
+def test_an_artifact_without_weights_cannot_initialize_or_teach(artifacts: dict[str, Released], tmp_path: Path) -> None:
     folder = Path(shutil.copytree(artifacts["cnn"].folder, tmp_path / "graphs_only"))
     manifest = read_manifest(folder)
     write_manifest(folder, manifest.model_copy(update={"files": {"card.md": manifest.files["card.md"]}}))
     with pytest.raises(InitialWeightsError, match=r"no model\.safetensors; export its run again"):
-        started(root, TINY_CNN, folder)
+        started(TINY_CNN, folder)
     with pytest.raises(RunError, match=r"no model\.safetensors; export its run again"):
         Teachers(DistillationConfig(mode="soft", teachers=(folder,)))
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_released_teacher_equals_its_graph(name: str, root: Path, artifacts: dict[str, Released]) -> None:
+def test_a_released_teacher_equals_its_graph(name: str, trained: Trained, artifacts: dict[str, Released]) -> None:
     folder = artifacts[name].folder
-    crops = read_faces("folders", root, "valid", {}).crops
+    crops = read_faces("folders", trained.faces, "valid", {}).crops
     expected = evaluate.run_graph(evaluate.open_graph(folder / "model.onnx"), crops)
     teachers = Teachers(DistillationConfig(mode="soft", teachers=(folder,))).eval()
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):

@@ -32,33 +32,26 @@ from tests.integration.training.conftest import Trained
 from tests.support_training import drawn_faces, small_recipe
 
 
-@pytest.fixture(scope="module")
-def released(trained: Trained) -> tuple[Path, Path, Path]:
-    """Data, the student's run and its artifact."""
-    return trained.faces, trained.student, trained.artifact
-
-
-def test_the_artifact_is_valid_and_describes_itself(released: tuple[Path, Path, Path]) -> None:
-    _, run, folder = released
-    manifest = load_artifact(folder)
-    assert folder.name == manifest.name == "tiny.drawn"
+def test_the_artifact_is_valid_and_describes_itself(trained: Trained) -> None:
+    manifest = load_artifact(trained.artifact)
+    assert trained.artifact.name == manifest.name == "tiny.drawn"
     assert manifest.labels == LABELS
     assert manifest.color == "luminance"
-    assert manifest.weights_from == {"teacher": sha256_of(run.parent / "teacher" / "best.pt")}
+    assert manifest.weights_from == {"teacher": sha256_of(trained.teacher / "best.pt")}
     assert list(manifest.learned_from) == ["folders/train"]
     assert "class folders: those of the owner of the images" in manifest.license
-    assert Folders.limits in (folder / "card.md").read_text(encoding="utf-8")
-    assert manifest.commit == read_facts(run)["commit"]
+    assert Folders.limits in (trained.artifact / "card.md").read_text(encoding="utf-8")
+    assert manifest.commit == read_facts(trained.student)["commit"]
     names = {"model.onnx", "model.fp16.onnx", "model.safetensors", "manifest.json", "card.md"}
-    assert {path.name for path in folder.iterdir()} == names
-    assert (folder / "model.onnx").stat().st_size < 1.2 * (folder / "model.fp16.onnx").stat().st_size
+    assert {path.name for path in trained.artifact.iterdir()} == names
+    full, half = ((trained.artifact / name).stat().st_size for name in ("model.onnx", "model.fp16.onnx"))
+    assert full < 1.2 * half
 
 
-def test_the_released_graph_equals_torch_for_any_batch_and_color(released: tuple[Path, Path, Path]) -> None:
-    root, run, folder = released
-    crops = read_faces("folders", root, "valid", {}).crops
-    network, state = load_best(run)
-    session = evaluate.open_graph(folder / "model.onnx")
+def test_the_released_graph_equals_torch_for_any_batch_and_color(trained: Trained) -> None:
+    crops = read_faces("folders", trained.faces, "valid", {}).crops
+    network, state = load_best(trained.student)
+    session = evaluate.open_graph(trained.artifact / "model.onnx")
     for batch in (crops[:1], crops[:5], graphs.tinted(crops)):
         with torch.no_grad():
             expected = select_head(network(torch.from_numpy(batch)), state["head"]).softmax(-1).numpy()
@@ -66,26 +59,24 @@ def test_the_released_graph_equals_torch_for_any_batch_and_color(released: tuple
         np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
-def test_the_released_graph_has_an_attention_map(released: tuple[Path, Path, Path]) -> None:
-    root, run, folder = released
-    explain = load_artifact(folder).explain
+def test_the_released_graph_has_an_attention_map(trained: Trained) -> None:
+    explain = load_artifact(trained.artifact).explain
     assert explain is not None
     assert explain.shape == (-1, 7, 7)
-    crops = read_faces("folders", root, "valid", {}).crops
-    network, state = load_best(run)
+    crops = read_faces("folders", trained.faces, "valid", {}).crops
+    network, state = load_best(trained.student)
     with torch.no_grad(), recorded_attention(network.backbone) as attentions:
         network(torch.from_numpy(crops[:3]))
-    (found,) = evaluate.open_graph(folder / "model.onnx").run([explain.name], {"crops": crops[:3]})
+    (found,) = evaluate.open_graph(trained.artifact / "model.onnx").run([explain.name], {"crops": crops[:3]})
     np.testing.assert_allclose(found, rollout(attentions, head=state["head"]).numpy(), atol=1e-4)
     np.testing.assert_allclose(found.sum(axis=(1, 2)), 1.0, atol=1e-4)
 
 
-def test_training_and_serving_use_the_same_luminance(released: tuple[Path, Path, Path]) -> None:
-    root, run, _ = released
-    source = small_recipe(root).data.valid
-    cached = load_faces(source, color="luminance", cache_dir=root.parent / "cache")
-    faces = read_faces("folders", root, "valid", {})
-    network, _ = load_best(run)
+def test_training_and_serving_use_the_same_luminance(trained: Trained) -> None:
+    source = small_recipe(trained.faces).data.valid
+    cached = load_faces(source, color="luminance", cache_dir=trained.faces.parent / "cache")
+    faces = read_faces("folders", trained.faces, "valid", {})
+    network, _ = load_best(trained.student)
     assert np.array_equal(cached.labels, faces.labels)
     with torch.no_grad():
         trained = network.preprocess(torch.from_numpy(np.array(cached.crops)))
@@ -94,12 +85,11 @@ def test_training_and_serving_use_the_same_luminance(released: tuple[Path, Path,
 
 
 def test_evaluate_prints_and_writes_all_metrics(
-    released: tuple[Path, Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    root, _, folder = released
     out = tmp_path / "figures.json"
-    command = ["--artifact", str(folder), "--data", f"folders={root}", "--split", "valid", "--json", str(out)]
-    assert evaluate.main(command) == 0
+    data = ["--data", f"folders={trained.faces}", "--split", "valid"]
+    assert evaluate.main(["--artifact", str(trained.artifact), *data, "--json", str(out)]) == 0
     written = json.loads(out.read_text(encoding="utf-8"))["evaluations"]
     assert [(one["prior"], one["clean"]) for one in written] == [("natural", False), ("balanced", False)]
     figures = written[0]
@@ -119,11 +109,9 @@ def test_options_of_corruptions_that_would_do_nothing_are_usage_errors(options: 
 
 
 @pytest.mark.parametrize("options", [["--card", "--also", "muxspace/valid"], ["--refit", "--arch", "mine"]])
-def test_options_of_an_export_that_would_do_nothing_are_usage_errors(
-    options: list[str], released: tuple[Path, Path, Path]
-) -> None:
+def test_options_of_an_export_that_would_do_nothing_are_usage_errors(options: list[str], trained: Trained) -> None:
     with pytest.raises(SystemExit, match="2"):
-        export.main([str(released[2]), *options])
+        export.main([str(trained.artifact), *options])
 
 
 def test_evaluate_takes_the_name_of_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -137,14 +125,13 @@ def test_the_mean_of_several_networks_has_no_weights_to_start_from() -> None:
 
 
 def test_a_graph_that_differs_from_torch_is_not_released(
-    released: tuple[Path, Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, run, folder = released
     truth = graphs.torch_logits
-    monkeypatch.setattr(export, "write_graph", lambda _, path: shutil.copy(folder / "model.onnx", path))
+    monkeypatch.setattr(export, "write_graph", lambda _, path: shutil.copy(trained.artifact / "model.onnx", path))
     monkeypatch.setattr(export, "torch_logits", lambda *given: truth(*given) + np.eye(7, dtype=np.float32)[0] * 0.01)
     with pytest.raises(graphs.ExportError, match="differ from torch"):
-        export.export([run], "wrong", artifacts_dir=tmp_path)
+        export.export([trained.student], "wrong", artifacts_dir=tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -157,12 +144,11 @@ def test_fp16_labels_that_differ_are_not_released() -> None:
         graphs.check_fp16(logits, np.r_[logits[:998], np.roll(logits[998:], 1, axis=1)])
 
 
-def test_a_released_artifact_is_not_overwritten(released: tuple[Path, Path, Path]) -> None:
-    _, run, folder = released
-    before = (folder / "manifest.json").read_bytes()
+def test_a_released_artifact_is_not_overwritten(trained: Trained) -> None:
+    before = (trained.artifact / "manifest.json").read_bytes()
     with pytest.raises(FileExistsError, match="choose another --tag"):
-        export.export([run], "drawn", artifacts_dir=folder.parent)
-    assert (folder / "manifest.json").read_bytes() == before
+        export.export([trained.student], "drawn", artifacts_dir=trained.artifact.parent)
+    assert (trained.artifact / "manifest.json").read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -175,7 +161,7 @@ def test_a_released_artifact_is_not_overwritten(released: tuple[Path, Path, Path
     ],
 )
 def test_an_invalid_name_or_split_is_found_before_the_export(
-    released: tuple[Path, Path, Path],
+    trained: Trained,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     tag: str,
@@ -185,55 +171,54 @@ def test_an_invalid_name_or_split_is_found_before_the_export(
     monkeypatch.setenv("MIEN_DATA_DIR", str(tmp_path))
     monkeypatch.setattr(export, "_write_and_check", pytest.fail)
     with pytest.raises(MienError, match=complaint):
-        export.export([released[1]], tag, artifacts_dir=tmp_path / "artifacts", also=also)
+        export.export([trained.student], tag, artifacts_dir=tmp_path / "artifacts", also=also)
 
 
 def test_a_run_is_not_released_with_metrics_of_other_faces(
-    released: tuple[Path, Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root, run = _with_another_validation_face(released[0], tmp_path / "folders"), tmp_path / "run"
-    shutil.copytree(released[1], run)
-    (run / "recipe.yaml").write_text((run / "recipe.yaml").read_text().replace(str(released[0]), str(root)))
+    root, run = _with_another_validation_face(trained.faces, tmp_path / "folders"), tmp_path / "run"
+    shutil.copytree(trained.student, run)
+    (run / "recipe.yaml").write_text((run / "recipe.yaml").read_text().replace(str(trained.faces), str(root)))
     monkeypatch.setattr(export, "_write_and_check", pytest.fail)
     with pytest.raises(graphs.ExportError, match=r"folders valid changed since the training"):
         export.export([run], "drawn", artifacts_dir=tmp_path / "artifacts")
 
 
-def test_a_run_is_not_released_with_metrics_on_a_split_that_its_record_lacks(released: tuple[Path, Path, Path]) -> None:
-    source = DataSource(kind="folders", root=released[0], split="valid")
+def test_a_run_is_not_released_with_metrics_on_a_split_that_its_record_lacks(trained: Trained) -> None:
+    source = DataSource(kind="folders", root=trained.faces, split="valid")
     with pytest.raises(graphs.ExportError, match="valid is not in the record of the training"):
         export._read_unchanged(source, {"folders/train": "0" * 64})
 
 
 def test_results_on_data_that_changed_since_the_training_have_a_warning(
-    released: tuple[Path, Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    faces, run, artifact = released
     page, figures = tmp_path / "report.html", tmp_path / "figures.json"
-    changed = _with_another_validation_face(faces, tmp_path / "folders")
-    for root, warnings in ((changed, 4), (faces, 0)):
+    changed = _with_another_validation_face(trained.faces, tmp_path / "folders")
+    for root, warnings in ((changed, 4), (trained.faces, 0)):
         data = ["--data", f"folders={root}"]
-        assert evaluate.main(["--artifact", str(artifact), *data, "--json", str(figures)]) == 0
-        assert compare.main([str(artifact), str(run), *data]) == 0
-        assert report.main([str(run), *data, "--out", str(page)]) == 0
+        assert evaluate.main(["--artifact", str(trained.artifact), *data, "--json", str(figures)]) == 0
+        assert compare.main([str(trained.artifact), str(trained.student), *data]) == 0
+        assert report.main([str(trained.student), *data, "--out", str(page)]) == 0
         assert capsys.readouterr().err.count("folders valid changed since the training") == warnings
         for written in (page, figures):
             assert ("folders valid changed since" in written.read_text(encoding="utf-8")) == bool(warnings)
 
 
 def test_a_network_that_was_validated_on_other_faces_is_named_when_it_is_averaged(
-    released: tuple[Path, Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def stop(*_: object) -> None:
         raise graphs.ExportError("not needed")
 
-    other = Path(shutil.copytree(released[1], tmp_path / "other"))
+    other = Path(shutil.copytree(trained.student, tmp_path / "other"))
     facts = read_facts(other)
     facts["data"]["folders/valid"] = "another split"
     (other / "run.json").write_text(json.dumps(facts))
     monkeypatch.setattr(export, "_write_and_check", stop)
     with pytest.raises(graphs.ExportError):
-        export.export([released[1], other], "drawn", arch="both", artifacts_dir=tmp_path)
+        export.export([trained.student, other], "drawn", arch="both", artifacts_dir=tmp_path)
     assert [record.getMessage().split(":")[0] for record in caplog.records] == [str(other)]
 
 
@@ -245,18 +230,20 @@ def _with_another_validation_face(faces: Path, root: Path) -> Path:
 
 
 def test_the_first_of_several_networks_determines_the_validation_split(
-    released: tuple[Path, Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(source: DataSource, _: object) -> None:
         raise graphs.ExportError(f"{source.root} {source.options}")
 
-    _, run, fast = released
-    other = Path(shutil.copytree(run, tmp_path / "other"))
+    other = Path(shutil.copytree(trained.student, tmp_path / "other"))
     recipe = yaml.safe_load((other / "recipe.yaml").read_text())
     recipe["data"]["valid"]["options"] = {"classes": 7}
     (other / "recipe.yaml").write_text(yaml.safe_dump(recipe))
     monkeypatch.setattr(export, "_read_unchanged", stop)
-    for folders, expected in (([fast, other], "None {}"), ([fast, other, run], f"{released[0]} {{}}")):
+    for folders, expected in (
+        ([trained.artifact, other], "None {}"),
+        ([trained.artifact, other, trained.student], f"{trained.faces} {{}}"),
+    ):
         with pytest.raises(graphs.ExportError, match=f"^{re.escape(expected)}$"):
             export.export(folders, "drawn", arch="both", artifacts_dir=tmp_path)
 
@@ -270,27 +257,26 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_faces(tmp_path: P
 
 
 def test_student_and_teacher_become_one_graph_over_the_face_and_its_mirror_image(
-    released: tuple[Path, Path, Path], tmp_path: Path
+    trained: Trained, tmp_path: Path
 ) -> None:
-    root, _, fast = released
-    teacher = root.parent / "teacher"
-    folder = export.export([fast, teacher], "drawn", arch="both", artifacts_dir=tmp_path)
+    teacher = trained.teacher
+    folder = export.export([trained.artifact, teacher], "drawn", arch="both", artifacts_dir=tmp_path)
     manifest = load_artifact(folder)
-    members = [load_artifact(fast).parameters, parameters(load_best(teacher)[0])]
+    members = [load_artifact(trained.artifact).parameters, parameters(load_best(teacher)[0])]
     assert (manifest.name, manifest.head, manifest.parameters) == ("both.drawn", "mean", sum(members))
     assert manifest.explain is not None
     assert manifest.license.count("class folders") == 1
-    crops = read_faces("folders", root, "valid", {}).crops
+    crops = read_faces("folders", trained.faces, "valid", {}).crops
     session = evaluate.open_graph(folder / "model.onnx")
     logits = evaluate.run_graph(session, crops)
     np.testing.assert_allclose(evaluate.run_graph(session, crops[:, :, ::-1]), logits, atol=1e-4)
     np.testing.assert_allclose(np.exp(logits).sum(axis=1), 1.0, atol=1e-4)
     (relevance,) = session.run([manifest.explain.name], {"crops": crops[:3]})
-    (own,) = evaluate.open_graph(fast / "model.onnx").run([manifest.explain.name], {"crops": crops[:3]})
+    (own,) = evaluate.open_graph(trained.artifact / "model.onnx").run([manifest.explain.name], {"crops": crops[:3]})
     np.testing.assert_allclose(relevance, own, atol=1e-2)  # its weights went through half precision
     assert set(manifest.graphs) == {"fp32"}
     assert (folder / "model.onnx").stat().st_size < 2.5 * sum(members) + 1e6  # two bytes per weight, and the graph
-    gray, other = map(export.read_member, (fast, teacher))
+    gray, other = map(export.read_member, (trained.artifact, teacher))
     color = replace(
         other,
         recipe=other.recipe | {"model": other.recipe["model"] | {"color": "RGB"}},
@@ -301,32 +287,28 @@ def test_student_and_teacher_become_one_graph_over_the_face_and_its_mirror_image
     assert described.data_index_sha256 == gray.data_index_sha256
 
 
-def test_one_view_averages_the_networks_alone_and_several_need_a_name(
-    released: tuple[Path, Path, Path], tmp_path: Path
-) -> None:
-    root, run, fast = released
-    crops = read_faces("folders", root, "valid", {}).crops
-    network, state = load_best(run)
+def test_one_view_averages_the_networks_alone_and_several_need_a_name(trained: Trained, tmp_path: Path) -> None:
+    crops = read_faces("folders", trained.faces, "valid", {}).crops
+    network, state = load_best(trained.student)
     alone = graphs.ReleasedNetwork(network, state["head"])
     twice = graphs.ReleasedEnsemble([alone, alone], [1.0, 1.0], mirrored=False)
     expected, averaged = (graphs.torch_logits(module, crops) for module in (alone, twice))
     np.testing.assert_allclose(softmax(averaged), softmax(expected), atol=1e-5)
     with pytest.raises(graphs.ExportError, match="use --arch"):
-        export.export([fast, run], "drawn", artifacts_dir=tmp_path)
+        export.export([trained.artifact, trained.student], "drawn", artifacts_dir=tmp_path)
 
 
 def test_an_artifact_is_fitted_and_scored_again(
-    released: tuple[Path, Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root, _, released_folder = released
-    (tmp_path / "folders").symlink_to(root)
+    (tmp_path / "folders").symlink_to(trained.faces)
     monkeypatch.setenv("MIEN_DATA_DIR", str(tmp_path))
-    folder = Path(shutil.copytree(released_folder, tmp_path / released_folder.name))
+    folder = Path(shutil.copytree(trained.artifact, tmp_path / trained.artifact.name))
     before = load_artifact(folder)
     write_manifest(folder, before.model_copy(update={"temperature": 9.0, "metrics": ()}))
     assert export.main([str(folder), "--refit"]) == 0
     assert load_artifact(folder) == before
-    assert (folder / "card.md").read_bytes() == (released_folder / "card.md").read_bytes()
+    assert (folder / "card.md").read_bytes() == (trained.artifact / "card.md").read_bytes()
     (tmp_path / "folders").unlink()
     drawn_faces(tmp_path / "folders", valid=1)
     for option in ("--refit", "--conditions"):
@@ -335,15 +317,15 @@ def test_an_artifact_is_fitted_and_scored_again(
 
 
 def test_license_and_card_are_rewritten_without_data_and_with_the_same_metrics(
-    released: tuple[Path, Path, Path], tmp_path: Path
+    trained: Trained, tmp_path: Path
 ) -> None:
-    folder = Path(shutil.copytree(released[2], tmp_path / released[2].name))
+    folder = Path(shutil.copytree(trained.artifact, tmp_path / trained.artifact.name))
     before = load_artifact(folder)
     finish(folder, before.model_copy(update={"license": "old words"}))
     assert "old words" in (folder / "card.md").read_text(encoding="utf-8")
     assert export.main([str(folder), "--card"]) == 0
     assert load_artifact(folder) == before
-    assert (folder / "card.md").read_bytes() == (released[2] / "card.md").read_bytes()
+    assert (folder / "card.md").read_bytes() == (trained.artifact / "card.md").read_bytes()
     (folder / "card.md").write_text("new card, old manifest: killed in between", encoding="utf-8")
     assert export.main([str(folder), "--card"]) == 0
     assert load_artifact(folder) == before
@@ -363,8 +345,8 @@ def test_the_license_names_third_party_weights_whatever_their_terms_say() -> Non
     }
 
 
-def test_the_card_leads_with_coverage_and_shows_both_priors(released: tuple[Path, Path, Path]) -> None:
-    text = (released[2] / "card.md").read_text(encoding="utf-8")
+def test_the_card_leads_with_coverage_and_shows_both_priors(trained: Trained) -> None:
+    text = (trained.artifact / "card.md").read_text(encoding="utf-8")
     assert text.index("Coverage at 95 % selective accuracy") < text.index("## Intended use")
     assert "| metric | natural, 28 faces | balanced, 28 faces |" in text
     assert "--prior natural" in text
