@@ -61,13 +61,15 @@ COLUMNS: Final[tuple[Column, ...]] = (
 class Moment:
     """One frame of a video; the numbers of people are the tracks of `faces`.
 
-    gap_s: maximum time that a person may be missed; names: names of people by number.
+    gap_s: maximum time that a person may be missed; names: names of people by number; unmatched: number of edits of
+    the video that name no face of this run.
     """
 
     image: Result
     gap_s: float
     faces: list[LabeledFace]
     names: dict[int, str]
+    unmatched: int
 
     @property
     def time_s(self) -> float:
@@ -88,7 +90,7 @@ def moments(view: View, name: str, people: People) -> Iterator[Moment]:
         numbers.edit(edits, ((image, faces) for image, _, faces in _tracked(view, name)))
     for image, gap_s, faces in _tracked(view, name):
         corrected = [replace(face, track=numbers.person(face.track, image.input.frame)) for face in faces]
-        yield Moment(image, gap_s, corrected, numbers.names)
+        yield Moment(image, gap_s, corrected, numbers.names, numbers.unmatched)
 
 
 def _tracked(view: View, name: str) -> Iterator[tuple[Result, float, list[LabeledFace]]]:

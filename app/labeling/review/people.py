@@ -81,9 +81,10 @@ class People:
 
 @dataclass(slots=True)
 class Numbers:
-    """Numbers and names of the people of one video, after the edits."""
+    """Numbers and names of the people of one video, after the edits; `unmatched` edits name no face of this run."""
 
     names: dict[int, str] = field(default_factory=dict)
+    unmatched: int = 0
     _steps: list[tuple[int, int, int]] = field(default_factory=list)  # person, first frame, new number
 
     def person(self, track: int, frame: int) -> int:
@@ -106,7 +107,8 @@ class Numbers:
                     tracks[anchor] = best.track
         for edit in edits:
             if edit.who is None or not all(anchor in tracks for anchor in (edit.who, edit.other) if anchor is not None):
-                continue  # it names no face any more
+                self.unmatched += 1
+                continue
             person = self.person(tracks[edit.who], edit.who.frame)
             if edit.action == "name":
                 self.names[person] = edit.name

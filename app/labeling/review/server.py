@@ -276,9 +276,11 @@ def _video(view: View, people: People, name: str) -> dict[str, Any]:
     """People of a video, each with a few faces, evenly in time."""
     persons: dict[int, list[dict[str, Any]]] = {}
     names: dict[int, str] = {}
+    unmatched = 0
     sha256: str | None = None
     for moment in moments(view, name, people):
         names, sha256, image = moment.names, moment.image.sha256, moment.image.input
+        unmatched = moment.unmatched
         for face in moment.faces:
             where = {"row": image.row, "frame": image.frame, "face": face.number, "time_s": moment.time_s}
             persons.setdefault(face.track, []).append({**where, "box": face.box_px})
@@ -293,7 +295,7 @@ def _video(view: View, people: People, name: str) -> dict[str, Any]:
         }
         for number, faces in sorted(persons.items())
     ]
-    return {"file": name, "people": listed, "edits": len(people.of(sha256))}
+    return {"file": name, "people": listed, "edits": len(people.of(sha256)), "unmatched": unmatched}
 
 
 def _evenly(count: int) -> list[int]:

@@ -322,6 +322,15 @@ def test_people_of_a_video_are_named_and_the_timeline_and_exports_follow(
     assert named == {"clip.avi": "Anna"} | {f"{number}.jpg": "" for number in range(5)}
 
 
+def test_edits_of_people_that_the_next_run_cannot_use_are_counted(page: TestClient, own: Labeled) -> None:
+    for frame in (0, 1):
+        body = {"file": "clip.avi", "frame": frame, "face": 0, "action": "name", "name": f"name {frame}"}
+        assert page.post("/api/people", json=body).json()["videos"][0]["unmatched"] == 0
+    label_folder(own.photos, own.out, own.settings, "csv", every=2, new_run=True)
+    (video,) = page.get("/api/people").json()["videos"]
+    assert (video["people"][0]["name"], video["edits"], video["unmatched"]) == ("name 0", 2, 1)
+
+
 def test_an_edit_of_people_is_shown_by_other_open_pages(own: Labeled, open_page: Callable[..., TestClient]) -> None:
     first, second = open_page(), open_page()
     body = {"file": "clip.avi", "frame": 1, "face": 0, "action": "name", "name": "Anna"}
