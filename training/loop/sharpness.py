@@ -14,15 +14,14 @@ def perturbed_weights(network: nn.Module, rho: float) -> Iterator[None]:
 
     In the block, gradients start at zero, and running statistics of BatchNorm are frozen: the first pass updated them.
     """
-    trained = [weight for weight in network.parameters() if weight.grad is not None]
-    norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(_gradient(weight)) for weight in trained]))
-    steps = [_gradient(weight) * (rho / (norm + 1e-12)) for weight in trained]
+    gradients = [(weight, weight.grad) for weight in network.parameters() if weight.grad is not None]
+    norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(gradient) for _, gradient in gradients]))
     norms = [module for module in network.modules() if isinstance(module, _BatchNorm)]
     momenta = [module.momentum for module in norms]
     with torch.no_grad():
-        before = [weight.clone() for weight in trained]
-        for weight, step in zip(trained, steps, strict=True):
-            weight.add_(step)
+        before = [(weight, weight.clone()) for weight, _ in gradients]
+        for weight, gradient in gradients:
+            weight.add_(gradient * (rho / (norm + 1e-12)))
             weight.grad = None
     for module in norms:
         module.momentum = 0.0
@@ -32,11 +31,5 @@ def perturbed_weights(network: nn.Module, rho: float) -> Iterator[None]:
         for module, momentum in zip(norms, momenta, strict=True):
             module.momentum = momentum
         with torch.no_grad():
-            for weight, value in zip(trained, before, strict=True):
+            for weight, value in before:
                 weight.copy_(value)
-
-
-def _gradient(weight: nn.Parameter) -> torch.Tensor:
-    if weight.grad is None:
-        raise ValueError("a weight without a gradient cannot be moved along it")
-    return weight.grad.detach()
