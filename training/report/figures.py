@@ -130,9 +130,7 @@ def intervals(title: str, rows: Sequence[tuple[str, Sequence[Interval]]], names:
 
 def thumbnail(image: Array, alt: str) -> Picture:
     """An image (H, W, 3) uint8, RGB."""
-    done, data = cv2.imencode(".webp", image[:, :, ::-1], [cv2.IMWRITE_WEBP_QUALITY, 85])
-    if not done:
-        raise RuntimeError("OpenCV cannot encode WebP")
+    data = cv2.imencode(".webp", image[:, :, ::-1], [cv2.IMWRITE_WEBP_QUALITY, 85])[1]
     return Picture("data:image/webp;base64," + base64.b64encode(data.tobytes()).decode(), alt)
 
 
