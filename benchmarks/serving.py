@@ -22,15 +22,15 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from benchmarks.background import service
 from benchmarks.ideal import sojourn_s
 from benchmarks.load import TYPES, percentile
 from benchmarks.results import benchmark_parser, publish
-
-if TYPE_CHECKING:
-    from mien.app.inference.pipeline import Pipeline
+from mien.app.inference.pipeline import Pipeline, build_pipeline
+from mien.app.inference.runtime.cpu_count import cores
+from mien.app.settings import load_settings
 
 CONCURRENCY: Final = 16
 SHARE: Final = 0.7
@@ -44,10 +44,6 @@ def bare(photos: Path, passes: int) -> dict[str, Any]:
     Returns: `photos_per_s`, the better of one loop per core and one loop with multithreaded inference; `photo_s`, mean
         seconds per photo with one thread, sorted by name; `cpu_ms`, mean processor time per photo of one loop per core.
     """
-    from mien.app.inference.pipeline import build_pipeline
-    from mien.app.inference.runtime.cpu_count import cores
-    from mien.app.settings import load_settings
-
     payloads = [path.read_bytes() for path in _images(photos)]
     parallel = build_pipeline(load_settings(threads=1))
     start_s = time.process_time()
@@ -57,7 +53,7 @@ def bare(photos: Path, passes: int) -> dict[str, Any]:
     return {"photos_per_s": max(rate, single), "photo_s": photo_s, "cpu_ms": cpu_ms, "cores": cores()}
 
 
-def _loop(pipeline: "Pipeline", payloads: list[bytes], passes: int, *, loops: int) -> tuple[float, list[float]]:
+def _loop(pipeline: Pipeline, payloads: list[bytes], passes: int, *, loops: int) -> tuple[float, list[float]]:
     def timed(payload: bytes) -> float:
         start = time.perf_counter()
         pipeline.analyze(payload)
