@@ -15,6 +15,7 @@ from mien.data.readers.base import Reader, Sample, frame, pixel_sha256
 from mien.data.tree import DatasetError
 
 _EXAMPLES = 3
+UNLABELED = "no label"  # name of the images without a label in `Report.counts`
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,8 @@ def check(reader: Reader, progress: Callable[[str, int], None]) -> Report:
         report.left_out[split] = dict(reader.left_out(split))
         counts = Counter(sample.label for sample in samples)
         report.counts[split] = {label: counts[label] for label in reader.labels}
+        if counts[None]:
+            report.counts[split][UNLABELED] = counts[None]
         report.problems.extend(_label_problems(split, samples, reader.labels))
         checked_of_split = list(_check_images(reader, samples, progress))
         report.problems.extend(_file_problems(split, checked_of_split))
@@ -125,7 +128,7 @@ def _count_problems(report: Report) -> Iterator[str]:
             yield f"{split}: {report.counts[split][label]:,} images of {label}, expected {count:,}"
     for split, counts in report.counts.items():
         empty = [label for label, count in counts.items() if not count]
-        if empty:
+        if empty and UNLABELED not in counts:
             yield f"{split}: no images of {', '.join(empty)}"
 
 

@@ -56,7 +56,7 @@ def _check_with_progress(reader: Reader, console: Console) -> Report:
 def _print_report(console: Console, reader: Reader, report: Report) -> None:
     table = Table("label", *(Column(split, justify="right") for split in report.counts))
     table.title, table.caption = f"{report.title}: {reader.root}", "found / published"
-    for label in report.labels:
+    for label in dict.fromkeys(label for counts in report.counts.values() for label in counts):
         table.add_row(label, *(_cell(report, split, label) for split in report.counts))
     table.add_section()
     table.add_row("all", *(_cell(report, split, None) for split in report.counts))
@@ -78,11 +78,11 @@ def _print_report(console: Console, reader: Reader, report: Report) -> None:
 
 def _cell(report: Report, split: str, label: str | None) -> str:
     """Format found and published numbers of images of one label, or of all labels."""
-    chosen = report.labels if label is None else (label,)
-    count = sum(report.counts[split][name] for name in chosen)
-    if split not in report.published:
+    found, expected = report.counts[split], report.published.get(split)
+    count = sum(found.values()) if label is None else found.get(label, 0)
+    if expected is None:
         return f"{count:,}"
-    published = sum(report.published[split][name] for name in chosen)
+    published = sum(expected.values()) if label is None else expected[label]
     style = "green" if count == published else "red"
     return f"[{style}]{count:,}[/] / {published:,}"
 
