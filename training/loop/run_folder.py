@@ -47,7 +47,9 @@ def parameters(network: nn.Module) -> int:
 
 
 def check_run(folder: Path, recipe: RunRecipe, facts: dict[str, Any]) -> None:
-    """Create the folder of a run, or check that it has the same recipe (except for `runtime`), data and teachers.
+    """Create the folder of a run, or check that it has the same recipe, data and teachers.
+
+    `runtime` and `data.cache_dir` may differ.
 
     Args:
         folder: run folder.
@@ -64,8 +66,9 @@ def check_run(folder: Path, recipe: RunRecipe, facts: dict[str, Any]) -> None:
             started_as: RunRecipe | None = read_run_as(type(recipe), folder)  # with defaults for keys added since
         except RecipeError:
             started_as = None
-        if started_as is None or started_as.model_copy(update={"runtime": recipe.runtime}) != recipe:
-            keys = "" if started_as is None else f" ({', '.join(_differences(started_as, recipe))})"
+        differences = [] if started_as is None else list(_differences(started_as, recipe))
+        if started_as is None or differences:
+            keys = f" ({', '.join(differences)})" if differences else ""
             raise RunError(
                 f"{folder} contains a run of another recipe{keys}: choose another --out (or --runs), or remove it"
             )
@@ -84,10 +87,10 @@ def check_run(folder: Path, recipe: RunRecipe, facts: dict[str, Any]) -> None:
 
 
 def _differences(before: BaseModel, after: BaseModel, prefix: str = "") -> Iterator[str]:
-    """Keys with different values, except those of `runtime`: `epochs 2, now 3`."""
+    """Keys with different values, except those that do not change the result: `epochs 2, now 3`."""
     for key in type(after).model_fields:
         old, new = getattr(before, key), getattr(after, key)
-        if key == "runtime" or old == new:
+        if key in ("runtime", "cache_dir") or old == new:
             continue
         if isinstance(old, BaseModel) and isinstance(new, BaseModel):
             yield from _differences(old, new, f"{prefix}{key}.")

@@ -91,6 +91,12 @@ def test_a_folder_with_a_run_of_another_recipe_is_rejected(trained: Trained, tmp
         train(trained.teacher_recipe(seed=3, loss={"label_smoothing": 0.1}), out)
 
 
+def test_a_run_continues_with_another_folder_for_its_cache(trained: Trained, tmp_path: Path) -> None:
+    recipe, out = trained.teacher_recipe(), shutil.copytree(trained.teacher, tmp_path / "run")
+    data = recipe.data.model_copy(update={"cache_dir": tmp_path / "cache"})
+    assert train(recipe.model_copy(update={"data": data}), out) == out
+
+
 def test_a_second_process_is_turned_away_until_the_first_one_ends(trained: Trained, tmp_path: Path) -> None:
     recipe, out = trained.teacher_recipe(), tmp_path / "run"
     out.mkdir()
