@@ -66,7 +66,8 @@ def _read_data(recipe: Recipe) -> list[Faces]:
 def _check_held_out(parts: list[Faces], recipe: Recipe) -> None:
     held_out, keys = recipe.data.valid, set(parts[-1].keys)
     for source, part in zip(recipe.data.train, parts, strict=False):
-        both = keys.intersection(part.keys) if source.resolved_root() == held_out.resolved_root() else ()
+        same_root = source.resolved_root().resolve() == held_out.resolved_root().resolve()
+        both = keys.intersection(part.keys) if same_root else ()
         if both:
             raise RecipeError(
                 f"data: {len(both)} of {len(keys)} faces of valid are also in train, such as {min(both)}. Give both "

@@ -190,6 +190,10 @@ def test_a_face_of_validation_is_never_trained_on(tmp_path: Path) -> None:
     data = recipe.data.model_copy(update={"train": (less,)})
     with pytest.raises(RecipeError, match="7 of 14 faces of valid are also in train"):
         train(recipe.model_copy(update={"data": data}), tmp_path / "run")
+    (tmp_path / "link").symlink_to(root)
+    linked = data.model_copy(update={"train": (less.model_copy(update={"root": tmp_path / "link"}),)})
+    with pytest.raises(RecipeError, match="7 of 14 faces of valid are also in train"):
+        train(recipe.model_copy(update={"data": linked}), tmp_path / "run")
 
 
 @pytest.mark.parametrize(
