@@ -239,7 +239,7 @@ class RunRecipe(StrictModel):
     """Base of all recipes."""
 
     name: str = Field(pattern=r"^[a-z0-9_]+$")
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, lt=2**63)
     batch_size: int = Field(128, ge=2)
     optim: OptimConfig = OptimConfig()
     runtime: RuntimeConfig = RuntimeConfig()

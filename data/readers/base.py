@@ -17,9 +17,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import ClassVar, Literal, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from mien.data.contract import LABELS, Array, DecodeError, DegenerateLandmarks, align, decode, fit
 from mien.data.near_duplicates import near_duplicates, thumbnails
@@ -242,16 +243,16 @@ def _typed(reader: type[Reader], options: Mapping[str, object]) -> dict[str, obj
     return typed
 
 
-def _convert(kind: str, name: str, value: object, hint: object) -> object:
+def _convert(kind: str, name: str, value: object, hint: Any) -> object:
     if get_origin(hint) is Literal:
         choices = {str(choice): choice for choice in get_args(hint)}
         if str(value) not in choices:
             raise DatasetError(f"{kind}: option {name}={value!r}, expected one of {', '.join(choices)}")
         return choices[str(value)]
-    if not isinstance(value, str) or hint not in _PARSERS:
-        return value
     try:
-        return _PARSERS[hint](value)
+        if isinstance(value, str) and hint in _PARSERS:
+            return _PARSERS[hint](value)
+        return TypeAdapter(hint).validate_python(value)
     except (KeyError, ValueError):
         raise DatasetError(f"{kind}: option {name}={value!r}, expected a {getattr(hint, '__name__', hint)}") from None
 

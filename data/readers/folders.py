@@ -24,7 +24,7 @@ _SPLITS: Final = {
     "valid": "valid", "val": "valid", "validation": "valid", "dev": "valid",
     "test": "test", "testing": "test",
 }  # fmt: skip
-_IMAGE: Final = re.compile(r"\.(jpe?g|png|webp|bmp|gif|tiff?)$", re.IGNORECASE)
+_IMAGE: Final = re.compile(r"\.(jpe?g|jfif|png|webp|bmp|gif|tiff?|avif)$", re.IGNORECASE)
 _ALL: Final = "all"
 _MANIFEST: Final = "manifest.csv"
 _RAF_DB_NUMBERS: Final = frozenset(map(str, RAF_DB_IDS))
@@ -36,7 +36,7 @@ class Folders(Reader):
     Options:
         valid_share, test_share: share of each class of `all` (or else of train) that is held out, by the SHA-256 of
             the file's name. The rest of `all` becomes train.
-        ignore: class folders to leave out, comma-separated, spelled as on disk.
+        ignore: class folders to leave out, as a list or comma-separated, spelled as on disk.
         classes: 7, or 8 with contempt last in `labels`.
         exclude_near_duplicates_of: splits, as a list or comma-separated; see `Reader`.
     """
@@ -57,7 +57,7 @@ class Folders(Reader):
         *,
         valid_share: float = 0.0,
         test_share: float = 0.0,
-        ignore: str = "",
+        ignore: Sequence[str] = (),
         classes: Literal[7, 8] = 7,
         exclude_near_duplicates_of: Sequence[str] = (),
     ) -> None:
@@ -67,7 +67,7 @@ class Folders(Reader):
             raise DatasetError(
                 f"folders: {valid_share=}, {test_share=}: expected shares of at least 0 with a sum below 1"
             )
-        self._ignored = frozenset(name.strip() for name in ignore.split(",") if name.strip())
+        self._ignored = frozenset(name for name in ignore if name)
         self._by_split[_ALL] = []
         self._collect()
         for split, share in (("test", test_share), ("valid", valid_share / (1 - test_share))):

@@ -31,7 +31,7 @@ def test_a_root_without_split_folders_is_one_split(tmp_path: Path) -> None:
     assert _counts(reader, "all") == {"happiness": 2, "sadness": 3}
 
 
-@pytest.mark.parametrize("suffix", [".jpg", ".JPEG", ".png", ".webp", ".bmp", ".tiff"])
+@pytest.mark.parametrize("suffix", [".jpg", ".JPEG", ".png", ".webp", ".bmp", ".tiff", ".avif"])
 def test_every_decodable_suffix_counts(tmp_path: Path, suffix: str) -> None:
     reader = open_reader("folders", make_folders(tmp_path, {"": {"happy": 1}}, suffix=suffix))
     assert reader.crop(reader.samples("all")[0]).shape == (112, 112, 3)
@@ -66,6 +66,7 @@ def test_an_unknown_class_is_named_and_can_be_ignored(tmp_path: Path) -> None:
     root = make_folders(tmp_path, {"train": {"happy": 2, "contempt": 1, "blurry ones": 2}})
     with pytest.raises(DatasetError, match=r"train/(contempt|blurry ones)/train000.png: class.*ignore=name,name"):
         open_reader("folders", root)
+    assert open_reader("folders", root, ignore=["contempt", "blurry ones"]).splits() == ("train",)
     reader = open_reader("folders", root, ignore="contempt, blurry ones")
     assert _counts(reader, "train") == {"happiness": 2}
     assert reader.left_out("train") == {"contempt": 1, "blurry ones": 2}

@@ -71,10 +71,12 @@ def test_an_unknown_option_lists_the_known_ones(kind: str, tmp_path: Path) -> No
         ("ferplus", {"protocol": "best"}, "expected one of majority, probability"),
         ("raf_db", {"hold_out_valid": "maybe"}, "expected a bool"),
         ("folders", {"valid_share": "much"}, "expected a float"),
+        ("folders", {"valid_share": [0.1]}, "expected a float"),
+        ("folders", {"exclude_near_duplicates_of": 5}, "exclude_near_duplicates_of=5, expected a Sequence"),
     ],
 )
 def test_an_option_of_the_wrong_kind_is_explained(
-    kind: str, options: dict[str, str], complaint: str, tmp_path: Path
+    kind: str, options: dict[str, object], complaint: str, tmp_path: Path
 ) -> None:
     with pytest.raises(DatasetError, match=complaint):
         open_reader(kind, tmp_path, **options)
