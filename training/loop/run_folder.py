@@ -176,12 +176,17 @@ def read_run_as(schema: type[R], folder: Path) -> R:
         values = yaml.safe_load((folder / RECIPE_NAME).read_text(encoding="utf-8"))
     except OSError as error:
         raise RunError(f"{folder}: not a run folder, cannot read {RECIPE_NAME} ({error.strerror})") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise RunError(f"{folder}: {RECIPE_NAME} is damaged ({error}). Restore it, or train again.") from error
     return parse_as(schema, values, origin=str(folder / RECIPE_NAME))
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
-    """Return the facts of `start_run`: commit, environment, index hashes of the data."""
-    facts: dict[str, Any] = json.loads((folder / FACTS_NAME).read_text(encoding="utf-8"))
+    """Return the facts of `record_run`: commit, environment, index hashes of the data. Raises: RunError."""
+    try:
+        facts: dict[str, Any] = json.loads((folder / FACTS_NAME).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise RunError(f"{folder}: {FACTS_NAME} is damaged ({error}). Restore it, or train again.") from error
     return facts
 
 

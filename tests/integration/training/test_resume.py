@@ -91,6 +91,14 @@ def test_a_folder_with_a_run_of_another_recipe_is_rejected(trained: Trained, tmp
         train(trained.teacher_recipe(seed=3, loss={"label_smoothing": 0.1}), out)
 
 
+@pytest.mark.parametrize("name", [RECIPE_NAME, "run.json"])
+def test_a_damaged_file_of_a_run_is_named(name: str, trained: Trained, tmp_path: Path) -> None:
+    out = shutil.copytree(trained.teacher, tmp_path / "run")
+    (out / name).write_text("{", encoding="utf-8")
+    with pytest.raises(RunError, match=f"{name} is damaged"):
+        train(trained.teacher_recipe(), out)
+
+
 def test_a_run_continues_with_another_folder_for_its_cache(trained: Trained, tmp_path: Path) -> None:
     recipe, out = trained.teacher_recipe(), shutil.copytree(trained.teacher, tmp_path / "run")
     data = recipe.data.model_copy(update={"cache_dir": tmp_path / "cache"})
