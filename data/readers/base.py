@@ -266,7 +266,7 @@ _PARSERS: Mapping[object, Callable[[str], object]] = {
 
 
 def index_sha256(reader: Reader, split: str) -> str:
-    """Hash the training data of a split: keys, labels, distributions, landmarks and file bytes.
+    """Hash the training data of a split: keys, labels, distributions, landmarks (or else boxes) and file bytes.
 
     Two machines with the same hash train on the same data. Returns 64 hexadecimal digits.
     Raises: DatasetError, if a file is missing.
@@ -274,7 +274,8 @@ def index_sha256(reader: Reader, split: str) -> str:
     digest = hashlib.sha256()
     for sample in reader.samples(split):
         shares = "" if sample.distribution is None else " ".join(f"{share:.6f}" for share in sample.distribution)
-        points = "" if sample.landmarks_px is None else " ".join(f"{x:.3f},{y:.3f}" for x, y in sample.landmarks_px)
+        cut_by = sample.landmarks_px or ((sample.box_px[:2], sample.box_px[2:]) if sample.box_px else ())
+        points = " ".join(f"{x:.3f},{y:.3f}" for x, y in cut_by)
         file_sha256 = hashlib.sha256(reader.read_bytes(sample)).hexdigest()
         digest.update("\t".join((sample.key, sample.label or "", shares, points, file_sha256)).encode() + b"\n")
     return digest.hexdigest()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mien.data.contract import fit
-from mien.data.readers.base import open_reader
+from mien.data.readers.base import index_sha256, open_reader
 from mien.data.tree import DatasetError
 from tests.data_sets import draw_face, make_expw
 
@@ -34,6 +34,16 @@ def test_a_box_beyond_the_edge_repeats_the_edge(tmp_path: Path) -> None:
     (root / "label" / "label.lst").write_text("anger_000.jpg 0 -20 -10 60 90 50.0 0\n", encoding="utf-8")
     reader = open_reader("expw", root)
     assert reader.crop(reader.samples("train")[0]).shape == (112, 112, 3)
+
+
+def test_a_corrected_box_changes_the_index(tmp_path: Path) -> None:
+    root = make_expw(tmp_path, per_class=1)
+    boxes = root / "label" / "label.lst"
+    hashes = set()
+    for line in ("anger_000.jpg 0 1 2 30 40 50.0 0\n", "anger_000.jpg 0 1 3 30 40 50.0 0\n"):
+        boxes.write_text(line, encoding="utf-8")
+        hashes.add(index_sha256(open_reader("expw", root), "train"))
+    assert len(hashes) == 2, "its crops would be read from the cache of the earlier box"
 
 
 def test_faces_with_low_confidence_can_be_left_out(tmp_path: Path) -> None:
