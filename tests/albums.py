@@ -66,7 +66,7 @@ def label_folder(photos: Path, out: Path, settings: Settings, *outputs: str, **o
 
 def rows_of(out: Path, table: str = "labels.csv") -> list[dict[str, str]]:
     """Rows of a table that `mien label` wrote."""
-    with (out / table).open(encoding="utf-8", newline="") as file:
+    with (out / table).open(encoding="utf-8-sig", newline="") as file:
         return list(csv.DictReader(file))
 
 

@@ -75,7 +75,10 @@ class LabelOptions:
     ] = field(default_factory=list)
     spreadsheet_safe: Annotated[
         bool,
-        _output("--spreadsheet-safe", help="Put an apostrophe before texts that a spreadsheet would run as a formula."),
+        _output(
+            "--spreadsheet-safe",
+            help="Put an apostrophe before texts that a spreadsheet would run as a formula, and mark CSV as UTF-8.",
+        ),
     ] = False
     annotated_px: Annotated[int, _output(min=64, help="Maximum long side of annotated copies, pixels.")] = 1600
     min_face_px: Annotated[float, _output("--min-face", min=0, metavar="PX", help="Ignore smaller faces.")] = 0

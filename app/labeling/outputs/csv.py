@@ -24,6 +24,7 @@ def write_csv(view: View, file: IO[str], columns: Sequence[Column], rows: Iterab
     safe = view.get("spreadsheet_safe") == "True"
     formats = {column.name: text for column in columns if (text := _format(column, safe=safe))}
     names = [column.name for column in columns]
+    file.write("\ufeff" if safe else "")  # without it, Excel takes UTF-8 for the code page of Windows
     writer = csv.writer(_LineFeeds(file))
     writer.writerow(names)
     for row in rows:

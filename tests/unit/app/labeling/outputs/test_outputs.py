@@ -209,6 +209,7 @@ def test_formulas_are_marked_as_text_on_request(finished: Labeled, tmp_path: Pat
     photos = write_photos(tmp_path / "photos", *names)
     label_folder(photos, tmp_path / "out", finished.settings, "csv", spreadsheet_safe=safe)
     mark = "'" if safe else ""
+    assert (tmp_path / "out" / "labels.csv").read_bytes().startswith(b"\xef\xbb\xbf") == safe, "Excel expects it"
     assert {row["file"] for row in rows_of(tmp_path / "out")} == {f"{mark}{name}" for name in names[:4]} | {"d.jpg"}
 
 
