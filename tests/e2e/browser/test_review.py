@@ -237,7 +237,7 @@ def test_undo_returns_a_face_to_the_open_ones(review: Page, out: Path) -> None:
     review.select_option("#state", "all")
     review.select_option("#state", "open")
     review.wait_for_function(f"() => document.querySelectorAll('.card').length === {FACES - 1}")
-    review.keyboard.press("u")
+    review.keyboard.press("U")  # with Caps Lock
     review.wait_for_function(f"() => document.querySelectorAll('.card').length === {FACES}")
     assert where(review) == name
     assert decisions(out) == {}
