@@ -128,9 +128,9 @@ def _add_headers(message: Message, service: Service) -> None:
 
 
 def _count(scope: Scope, service: Service, status: int, seconds: float) -> None:
-    if status >= HTTPStatus.BAD_REQUEST and status != CLIENT_GONE:
-        scope.setdefault(REFUSED, status_problem(status).slug)  # an error status without a problem of a route
-    if refused := scope.get(REFUSED):
+    is_error = status >= HTTPStatus.BAD_REQUEST and status != CLIENT_GONE
+    # an error status may lack a problem of a route
+    if refused := scope.get(REFUSED) or (is_error and status_problem(status).slug):
         service.metrics.rejections.labels(refused).inc()
     if (key := scope.get(KEY)) is not None:
         service.metrics.key_requests.labels(key.name, str(status)).inc()

@@ -10,7 +10,6 @@ import hashlib
 import importlib
 import inspect
 import pkgutil
-from abc import ABC
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -55,7 +54,7 @@ class Sample:
     box_px: tuple[float, float, float, float] | None = None
 
 
-class Reader(ABC):
+class Reader:
     """Base class of readers.
 
     A subclass defines `kind`, `title`, `where_to_get` (how to obtain the set), `terms` (its license) and `limits` (what

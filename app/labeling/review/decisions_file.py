@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import filelock
 
@@ -41,15 +41,23 @@ def append_line(path: Path, record: "DataclassInstance") -> None:
         state.mkdir(parents=True, exist_ok=True)
         # without the lock, a line that another writer has written half would be taken for a truncated one
         with filelock.FileLock(state / f"{path.name}.lock"), path.open("a+b") as file:
-            if file.tell():
-                file.seek(-1, os.SEEK_END)
-                if file.read(1) != b"\n":
-                    lines = path.read_bytes()
-                    last = lines.rpartition(b"\n")[2]
-                    if _is_whole(last):
-                        file.write(b"\n")
-                    elif last:  # it would corrupt the new line
-                        file.truncate(len(lines) - len(last))
+            _end_last_line(file)
             file.write(json.dumps(asdict(record), ensure_ascii=False).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
+
+
+def _end_last_line(file: BinaryIO) -> None:
+    """Add the line feed that an editor left out, or remove a truncated line, which would corrupt the next one."""
+    if not file.tell():
+        return
+    file.seek(-1, os.SEEK_END)
+    if file.read(1) == b"\n":
+        return
+    file.seek(0)
+    lines = file.read()
+    last = lines.rpartition(b"\n")[2]
+    if _is_whole(last):
+        file.write(b"\n")
+    else:
+        file.truncate(len(lines) - len(last))
