@@ -73,6 +73,13 @@ def _check_held_out(parts: list[Faces], recipe: Recipe) -> None:
                 f"data: {len(both)} of {len(keys)} faces of valid are also in train, such as {min(both)}. Give both "
                 "the same options, and different splits."
             )
+    seen = {hash(crop.tobytes()) for part in parts[:-1] for crop in part.crops}
+    same = [key for key, crop in zip(parts[-1].keys, parts[-1].crops, strict=True) if hash(crop.tobytes()) in seen]
+    if same:
+        logger.warning(
+            "data: %d of %d faces of valid have the pixels of a training face, such as %s: remove these from train",
+            len(same), len(keys), same[0],
+        )  # fmt: skip
 
 
 def _check_classes(faces: JoinedFaces, valid: Faces, recipe: Recipe) -> None:

@@ -196,6 +196,19 @@ def test_a_face_of_validation_is_never_trained_on(tmp_path: Path) -> None:
         train(recipe.model_copy(update={"data": linked}), tmp_path / "run")
 
 
+def test_validation_faces_with_the_pixels_of_a_training_face_are_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = make_folders(tmp_path / "faces", {"": dict.fromkeys(LABELS, 5)})
+    copied = Path(shutil.copytree(root, tmp_path / "copy"))
+    recipe = small_recipe(root, data=data_of(root, valid_share=0.4), epochs=1)
+    train(recipe, tmp_path / "apart")
+    assert "the pixels of a training face" not in caplog.text
+    less = recipe.data.train[0].model_copy(update={"root": copied, "options": {"valid_share": 0.2}})
+    train(recipe.model_copy(update={"data": recipe.data.model_copy(update={"train": (less,)})}), tmp_path / "run")
+    assert "7 of 14 faces of valid have the pixels of a training face" in caplog.text
+
+
 @pytest.mark.parametrize(
     "shares", [(0.1,) * 8, (0.5,) * 7, (1.5, -0.5, 0, 0, 0, 0, 0), (float("nan"),) * 7], ids=["8", "sum", "sign", "nan"]
 )
