@@ -245,9 +245,9 @@ class RunRecipe(StrictModel):
     runtime: RuntimeConfig = RuntimeConfig()
 
     @model_validator(mode="after")
-    def _parts_are_not_empty(self) -> Self:
-        if self.runtime.accumulate > self.batch_size:
-            raise ValueError(f"runtime.accumulate {self.runtime.accumulate} is above batch_size {self.batch_size}")
+    def _parts_have_two_faces(self) -> Self:
+        if 2 * self.runtime.accumulate > self.batch_size:  # batch normalization requires two faces
+            raise ValueError(f"runtime.accumulate {self.runtime.accumulate} is above half of batch_size {self.batch_size}")
         return self
 
 
