@@ -246,8 +246,9 @@ class RunRecipe(StrictModel):
 
     @model_validator(mode="after")
     def _parts_have_two_faces(self) -> Self:
-        if 2 * self.runtime.accumulate > self.batch_size:  # batch normalization requires two faces
-            raise ValueError(f"runtime.accumulate {self.runtime.accumulate} is above half of batch_size {self.batch_size}")
+        most = self.batch_size // 2  # batch normalization requires two faces
+        if self.runtime.accumulate > most:
+            raise ValueError(f"runtime.accumulate {self.runtime.accumulate}: at most {most}, half of batch_size")
         return self
 
 

@@ -56,7 +56,7 @@ VALID_ON_TEST = {"train": [{"kind": "folders", "split": "train"}], "valid": {"ki
         ({"distillation": {"mode": "token-soft"}}, "every mode except none requires a teacher"),
         ({"loss": {"logit_adjustment": 1.0, "class_balance": 0.99}}, "choose one"),
         ({"loss": {"logit_adjustment": 1.0}, "data": minimal()["data"] | {"sampler": "class"}}, "choose one"),
-        ({"batch_size": 8, "runtime": {"accumulate": 5}}, r"accumulate 5 is above half of batch_size 8"),
+        ({"batch_size": 8, "runtime": {"accumulate": 5}}, r"accumulate 5: at most 4, half of batch_size"),
         ({"optim": {"warmup_epochs": 3}}, "warmup_epochs 3 is more than epochs 1"),
         ({"loss": {"relabel": {}}, "mix": {"mixup": 0.2}}, "relabel with mix"),
         ({"loss": {"relabel": {}}}, "from_epoch 10 is not below epochs 1"),
