@@ -229,7 +229,10 @@ class Manifest(StrictModel):
     @model_validator(mode="before")
     @classmethod
     def _weight_terms_of_earlier_releases(cls, values: Any) -> Any:
-        return values | split_terms(values) if isinstance(values, dict) else values
+        try:
+            return values | split_terms(values)
+        except (AttributeError, TypeError):  # values of other types, which the schema names
+            return values
 
     @model_validator(mode="after")
     def _one_per_label(self) -> Self:

@@ -78,6 +78,19 @@ def test_a_written_manifest_is_read_unchanged(tmp_path: Path) -> None:
     assert read_manifest(folder) == manifest
 
 
+@pytest.mark.parametrize("weights", ["null", '["teacher"]', '{"teacher": null}'])
+def test_hashes_of_weights_of_another_type_are_named(tmp_path: Path, weights: str) -> None:
+    folder = tmp_path / "tiny.test"
+    tiny_artifact(folder)
+    manifest = folder / "manifest.json"
+    text = manifest.read_text(encoding="utf-8")
+    damaged = text.replace('"weights_from": {}', f'"weights_from": {weights}')
+    assert damaged != text
+    manifest.write_text(damaged, encoding="utf-8")
+    with pytest.raises(ArtifactError, match=r"invalid manifest .*: weights_from"):
+        read_manifest(folder)
+
+
 def test_a_training_run_must_be_exported_before_it_is_used(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="export it first"):
         read_manifest(tmp_path)
