@@ -41,6 +41,7 @@ _ID: Final = re.compile("[0-9a-f]{12}4[0-9a-f]{19}")  # the hexadecimal digits o
 # Exit codes of `mien label`: all is labeled, or some images have errors; stopped, or still running after a kill
 _DONE: Final = (0, 3)
 _AGAIN: Final = (4, 5)
+_FAILED: Final = 1
 
 _log = logging.getLogger(__name__)
 
@@ -95,7 +96,8 @@ class Jobs:
         if len(list(self._jobs())) + self._uploads >= self._settings.max_jobs:
             raise QueueFull(f"{self._settings.max_jobs} jobs are kept: delete one, or try again later")
         folder = self._folder / uuid.uuid4().hex
-        (folder / "input").mkdir(parents=True, mode=0o700)
+        folder.mkdir(mode=0o700)
+        (folder / "input").mkdir()
         self._uploads += 1
         return folder
 
@@ -225,6 +227,7 @@ class Jobs:
 
     async def _label(self, job: Job) -> None:
         folder = self._folder / job.id
+        resumed = (folder / "out").exists()
         command = [sys.executable, "-m", "mien", "label", str(folder / "input"), "--out", str(folder / "out")]
         command += ["--write", "csv", "--limit", str(self._settings.max_job_images), "--quiet", *job.options]
         if nice := shutil.which("nice"):
@@ -252,6 +255,14 @@ class Jobs:
         if code in _AGAIN and not canceled:
             await asyncio.sleep(_POLL_S)
             return
+        if code == _FAILED and resumed and not canceled:  # labeled with another model, setting or version before
+            _log.warning("job %s starts again: %s", job.id, _last_words(told.result()[1]))
+            await asyncio.to_thread(shutil.rmtree, folder / "out")
+            return
         if code not in _DONE and not canceled:
-            _log.error("job %s failed with exit code %s: %s", job.id, code, told.result()[1].decode()[-1000:])
+            _log.error("job %s failed with exit code %s: %s", job.id, code, _last_words(told.result()[1]))
         await asyncio.to_thread(self._end, job, "canceled" if canceled else "done" if code in _DONE else "failed")
+
+
+def _last_words(stderr: bytes) -> str:
+    return stderr.decode(errors="replace")[-1000:].strip()

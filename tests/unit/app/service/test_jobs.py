@@ -1,5 +1,6 @@
 """Queue of jobs on the disk."""
 
+import asyncio
 import errno
 import os
 import time
@@ -13,6 +14,7 @@ from mien.app.errors import NoSuchJob, QueueFull
 from mien.app.service import jobs as jobs_module
 from mien.app.service.jobs import Jobs
 from mien.app.settings import Settings
+from tests.support import encoded, gradient_image
 
 
 def test_only_old_uploads_are_removed_and_never_the_folders_of_others(tmp_path: Path) -> None:
@@ -95,3 +97,25 @@ def test_a_job_that_ends_as_it_is_canceled_keeps_its_results(tmp_path: Path) -> 
     jobs.cancel(jobs.get(running.id))
     with pytest.raises(NoSuchJob):
         jobs.cancel(running)
+
+
+def test_a_job_that_another_setting_interrupted_starts_again(tmp_path: Path, artifact: Path) -> None:
+    settings = {"model": artifact, "detector": "builtin", "device": "cpu"}
+    before = Jobs(tmp_path, Settings(**settings, detection_px=320))
+    folder = before.begin_upload()
+    (folder / "input" / "0.png").write_bytes(encoded(gradient_image(160, 120), "PNG"))
+    job = before.submit(folder, "client", {}, [])
+    before._end = lambda *_: None  # type: ignore[method-assign]  # the service is killed just before
+    asyncio.run(before._label(job))
+    after = Jobs(tmp_path, Settings(**settings))
+    asyncio.run(after._label(job))
+    assert after.progress(job) == ({}, 0)
+    asyncio.run(after._label(job))
+    assert after.get(job.id).state == "done"
+    assert after.progress(job) == ({"no_face": 1}, 0)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="folders have no modes")
+def test_only_the_service_reads_a_job(tmp_path: Path) -> None:
+    folder = Jobs(tmp_path, Settings()).begin_upload()
+    assert folder.stat().st_mode & 0o777 == 0o700
