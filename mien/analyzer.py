@@ -242,12 +242,14 @@ def _read_file(file: object, size: int) -> bytes:
         raise TypeError(
             f"{type(file).__name__}{hint}: expected a path, bytes, a binary file, an image of Pillow, or an array"
         )
-    payload = file.read(size)
+    payload = "" if isinstance(file, io.TextIOBase) else file.read(size)  # which would decode the image
     if not isinstance(payload, bytes):
         raise TypeError(
             f"{type(file).__name__}.read() returned {type(payload).__name__}, expected bytes: open the file in binary "
             "mode; of an upload in FastAPI, pass `upload.file`"
         )
+    while len(payload) < size and (more := file.read(size - len(payload))):  # a pipe returns what has arrived
+        payload += more
     return payload
 
 

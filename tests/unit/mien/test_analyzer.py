@@ -62,6 +62,14 @@ def test_a_batch_keeps_its_order_and_a_photo_without_a_face_is_an_empty_list(ana
     assert (first, len(second), third) == ([], 1, [])
 
 
+class _Pipe(io.BytesIO):
+    """An unbuffered pipe, which returns the bytes that have arrived."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        assert size is not None
+        return super().read(min(size, 1000))
+
+
 def test_every_kind_of_input_gives_the_same_faces(analyzer: Analyzer) -> None:
     pixels = decode(sample_photo().read_bytes())
     expected = analyzer.analyze(pixels)
@@ -69,7 +77,7 @@ def test_every_kind_of_input_gives_the_same_faces(analyzer: Analyzer) -> None:
     assert analyzer.analyze(pixels[..., ::-1].copy()[..., ::-1]) == expected  # as with OpenCV: negative strides
     assert analyzer.analyze(np.asfortranarray(pixels)) == expected
     payload = encoded(pixels)
-    for image in (payload, bytearray(payload), memoryview(payload), io.BytesIO(payload)):
+    for image in (payload, bytearray(payload), memoryview(payload), io.BytesIO(payload), _Pipe(payload)):
         assert analyzer.analyze(image) == expected
     assert analyzer.analyze(PIL.Image.open(io.BytesIO(payload))) == expected
     assert analyzer.analyze(str(sample_photo())) == analyzer.analyze(sample_photo())
@@ -261,6 +269,7 @@ def test_a_limit_names_the_argument_that_raises_it(artifact: Path) -> None:
         (1.5, "^float: expected a path"),
         ([[1, 2], [3, 4]], "^list: expected a path"),
         (io.StringIO("text"), "returned str, expected bytes: open the file in binary mode"),
+        (io.TextIOWrapper(io.BytesIO(b"\xff\xd8")), "expected bytes: open the file in binary mode"),
     ],
 )
 def test_an_input_of_another_type_is_a_type_error(analyzer: Analyzer, image: object, message: str) -> None:
