@@ -43,6 +43,7 @@ from mien.data.errors import MienError
 
 IsDone = Callable[[Input], bool]
 
+Image.MAX_IMAGE_PIXELS = None  # `max_pixels` replaces Pillow's own limit
 _ARCHIVE_ERRORS: Final = (
     zipfile.BadZipFile,
     tarfile.TarError,

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, TypeVar
 
+import PIL.Image
+
 from mien.app.errors import CapacityError, InvalidRequest, RequestError
 from mien.app.inference import image_guard
 from mien.app.inference.batcher import Batcher, BatchLimits
@@ -28,6 +30,8 @@ from mien.app.service.metrics import Metrics
 from mien.app.service.schemas import LabelOptions
 from mien.app.settings import Settings
 from mien.data.contract import Array, DecodeError
+
+PIL.Image.MAX_IMAGE_PIXELS = None  # `max_pixels` replaces Pillow's own limit
 
 T = TypeVar("T")
 _LAST_RESPONSE_S: Final = 2.0

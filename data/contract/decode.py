@@ -37,8 +37,6 @@ _TURNS: Final = {
     8: (_COUNTERCLOCKWISE,),
 }
 _PILLOW: Final = re.compile(r"PIL\.")
-# `max_pixels` replaces Pillow's own limit.
-Image.MAX_IMAGE_PIXELS = None
 # Exceptions that Pillow's parsers raise on malformed bytes, found by mutating files of each format.
 _BROKEN: Final = (
     OSError,
@@ -78,12 +76,12 @@ class Probe:
 
 
 def _ignore_pillow_warnings() -> None:
-    """Ignore Pillow's warnings about damaged metadata.
+    """Ignore Pillow's warnings about damaged metadata, but not those about decompression bombs.
 
     `warnings.catch_warnings` is not thread-safe: it changes the filters of the whole process.
     """
     if not any(entry[0] == "ignore" and entry[3] == _PILLOW for entry in warnings.filters):
-        warnings.filterwarnings("ignore", module=_PILLOW.pattern)
+        warnings.filterwarnings("ignore", category=UserWarning, module=_PILLOW.pattern)
 
 
 @cache
@@ -97,13 +95,18 @@ def formats() -> tuple[str, ...]:
     return (*FORMATS, "HEIF")
 
 
-def _open(payload: bytes) -> Image.Image:
+def _open(payload: bytes, max_pixels: int) -> Image.Image:
     if not payload:
         raise DecodeError("empty file: no bytes to decode")
+    if max_pixels > MAX_PIXELS and Image.MAX_IMAGE_PIXELS is not None:  # of the process: only a raised limit changes it
+        Image.MAX_IMAGE_PIXELS = max(max_pixels, Image.MAX_IMAGE_PIXELS)
     try:
         return Image.open(io.BytesIO(payload), formats=formats())
     except UnidentifiedImageError:
         raise UnsupportedImage(f"not an image in a supported format ({', '.join(formats())})") from None
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:  # or a warning that is an error
+        pillows = f"{Image.MAX_IMAGE_PIXELS:,} pixels, the limit of Pillow"
+        raise ImageTooLarge(f"image of more than {pillows}: the limit is {max_pixels:,} pixels") from error
     except _BROKEN as error:
         raise DecodeError(f"unreadable image header: {error}") from error
 
@@ -127,7 +130,7 @@ def _orientation(image: Image.Image) -> int:
 def probe(payload: bytes, *, max_pixels: int = MAX_PIXELS) -> Probe:
     """Read format and upright size from the header. Raises: see `decode`."""
     _ignore_pillow_warnings()
-    with _open(payload) as image:
+    with _open(payload, max_pixels) as image:
         _check_pixels(image, max_pixels)
         width, height = image.size
         turned = _may_be_turned(image, payload) and _orientation(image) in (5, 6, 7, 8)
@@ -158,7 +161,7 @@ def decode(payload: bytes, *, max_pixels: int = MAX_PIXELS, reduce_to_px: int | 
     Raises: UnsupportedImage, ImageTooLarge, DecodeError.
     """
     _ignore_pillow_warnings()
-    with _open(payload) as image:
+    with _open(payload, max_pixels) as image:
         return upright_rgb(image, max_pixels=max_pixels, reduce_to_px=reduce_to_px, keep=False)
 
 

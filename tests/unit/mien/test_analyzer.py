@@ -289,14 +289,16 @@ def test_an_unknown_model_is_an_error() -> None:
         Analyzer(model="accurat")
 
 
-def test_the_package_lists_its_names_without_loading_them() -> None:
+def test_the_package_loads_its_names_at_first_use_and_changes_no_limit_of_pillow() -> None:
     program = """
-import sys, mien
+import sys, mien, PIL.Image
+limit = PIL.Image.MAX_IMAGE_PIXELS
 assert {"__version__", *mien.__all__} <= set(dir(mien))
 assert not {"numpy", "cv2", "onnxruntime"} & sys.modules.keys()
 assert not hasattr(mien, "analyse")
 from mien import *
 assert {Analyzer, Face, Faces, Box, MienError, LABELS, Image}
 assert mien.__version__ and "__version__" not in globals()
+assert limit == PIL.Image.MAX_IMAGE_PIXELS  # the protection of other parts of the program
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
