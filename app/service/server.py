@@ -3,10 +3,12 @@
 import logging
 import logging.config
 import os
+import shutil
 import signal
 import sys
 import tempfile
 import time
+from pathlib import Path
 from typing import Any, Final
 
 import uvicorn
@@ -26,6 +28,7 @@ from mien.app.service.shutdown import announce_end, starting
 from mien.app.settings import Settings, environment
 
 _RETRY_S: Final = 1.0
+_COUNTERS_BYTES: Final = 262_144  # files of the counters of one worker
 
 _log = logging.getLogger(__name__)
 
@@ -83,9 +86,20 @@ def run(settings: Settings) -> None:
     del app, pipelines, classifiers
     # counters of all workers, without image data; Windows cannot remove those that are still mapped
     with tempfile.TemporaryDirectory(prefix="mien-metrics-", ignore_cleanup_errors=True) as folder:
+        _check_space(folder, settings.workers)
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
         config = uvicorn.Config(worker_app, factory=True, workers=settings.workers, **options)
         Workers(config, [config.bind_socket()]).run()
+
+
+def _check_space(folder: str, workers: int) -> None:
+    """Raises: SettingsError, if counters do not fit: the files are mapped, so workers would die of SIGBUS."""
+    free, needed = shutil.disk_usage(folder).free, workers * _COUNTERS_BYTES
+    if free < needed:
+        raise SettingsError(
+            f"{Path(folder).parent}: {free:,} bytes are free, counters of {workers} workers need {needed:,}. Make "
+            "room, set TMPDIR to another folder, or use one worker"
+        )
 
 
 def worker_app() -> FastAPI:

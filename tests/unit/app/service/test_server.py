@@ -55,6 +55,17 @@ def test_a_setting_that_no_worker_could_use_prevents_the_start(
         server.run(Settings(workers=workers, port=0, **{setting: tmp_path / "file" / "below"}))  # type: ignore[arg-type]
 
 
+def test_workers_do_not_start_without_room_for_their_counters(monkeypatch: pytest.MonkeyPatch) -> None:
+    classifier = SimpleNamespace(precision="fp32", provider=CPU, manifest=SimpleNamespace(graphs=["fp32"]))
+    monkeypatch.setattr(server, "build_pipelines", lambda _: {"fast": SimpleNamespace(classifier=classifier)})
+    monkeypatch.setattr(server, "Workers", lambda *_: pytest.fail("started"))
+    monkeypatch.setattr(server.logging.config, "dictConfig", lambda _: None)
+    monkeypatch.setattr(server.os, "environ", dict(os.environ))
+    monkeypatch.setattr(server.shutil, "disk_usage", lambda _: SimpleNamespace(free=8_192))
+    with pytest.raises(SettingsError, match="8,192 bytes are free"):
+        server.run(Settings(workers=2, port=0))
+
+
 @pytest.mark.parametrize(("detector", "warnings"), [("auto", 1), ("builtin", 0)])
 def test_a_folder_without_yunet_is_a_warning_of_the_start(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture, detector: str, warnings: int
