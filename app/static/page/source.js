@@ -13,6 +13,7 @@ export class Clip {
     Object.assign(video, { srcObject: null, src: this.url, loop: this.loop });
     video.onended = ended;
     await video.play();
+    if (!video.videoWidth) throw new Error("only its sound plays"); // such as HEVC in many browsers
   }
 
   release(video) {

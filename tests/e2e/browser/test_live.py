@@ -1,6 +1,7 @@
 """Live view in a real browser: labels, controls, cameras, and recovery from errors."""
 
 import json
+import wave
 from pathlib import Path
 
 import pytest
@@ -308,15 +309,19 @@ def test_no_other_camera_starts_than_the_chosen_one(open_tab: Open, browsers: Br
 
 
 def test_a_video_that_does_not_play_is_reported_and_offers_no_second_try(open_tab: Open, tmp_path: Path) -> None:
-    broken = tmp_path / f"{'long' * 50}-broken.mp4"
+    broken, sound_only = tmp_path / f"{'long' * 50}-broken.mp4", tmp_path / "sound-broken.mp4"
     broken.write_bytes(b"not a video")
-    tab = open_tab("/#photos", viewport={"width": 360, "height": 740})
-    tab.page.set_input_files("#files", broken)
-    wait_for_state(tab.page, "unplayable")
-    assert "broken.mp4" in tab.page.inner_text("#state-text")
-    assert tab.box("#state")["width"] <= tab.box("#stage")["width"], "a long name is wrapped"
-    assert tab.page.inner_text("#start") == "Start camera"
-    assert not tab.page.evaluate("Boolean(document.getElementById('video').srcObject)")
+    with wave.open(str(sound_only), "wb") as sound:
+        sound.setparams((1, 1, 8000, 0, "NONE", ""))
+        sound.writeframes(bytes(8000))
+    for path in (sound_only, broken):
+        tab = open_tab("/#photos", viewport={"width": 360, "height": 740})
+        tab.page.set_input_files("#files", path)
+        wait_for_state(tab.page, "unplayable")
+        assert "broken.mp4" in tab.page.inner_text("#state-text")
+        assert tab.box("#state")["width"] <= tab.box("#stage")["width"], "a long name is wrapped"
+        assert tab.page.inner_text("#start") == "Start camera"
+        assert not tab.page.evaluate("Boolean(document.getElementById('video').srcObject)")
 
 
 def test_of_several_videos_one_plays_and_the_others_are_named_as_not_opened(open_tab: Open, tmp_path: Path) -> None:
