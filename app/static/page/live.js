@@ -6,6 +6,7 @@ import { descriptorOf } from "./descriptor.js";
 import { announce, byId, setText } from "./dom.js";
 import { Frames } from "./frames.js";
 import { similarity } from "./local/align.js";
+import { isFaithful } from "./local/pixels.js";
 import { Announcer, LiveMetrics } from "./metrics.js";
 import { Motion } from "./motion.js";
 import { People } from "./people.js";
@@ -18,6 +19,8 @@ import { Tracker } from "./tracker.js";
 const NO_FACE_MS = 1500;
 const DRAW_MS = 25; // cameras do not have more frames
 const NO_PICTURE = "The camera sends no picture";
+const HIDDEN_PIXELS = ["hidden", "Your browser hides the picture from this page",
+  "It protects against fingerprinting. Allow canvas data for this site with the icon in the address bar, then try again; or choose photos."];
 const SAMPLE = "page/samples/clip.webm";
 // For other errors, trying again can help.
 const BUTTONS = { unplayable: "Start camera", insecure: "", missing: "Use another camera" };
@@ -140,7 +143,8 @@ export class Live {
     }
     if (source !== this.source) return;
     this.cameraId = source.usedId ?? this.cameraId;
-    this.begin();
+    if (isFaithful(document.createElement("canvas").getContext("2d"))) this.begin();
+    else this.fail(new CameraError(...HIDDEN_PIXELS));
   }
 
   begin() {

@@ -369,6 +369,24 @@ def test_a_camera_that_sends_no_picture_from_the_start_is_reported(open_tab: Ope
     tab.wait_until(f"{BADGE}.textContent === 'The camera sends no picture'")
 
 
+def test_a_browser_that_hides_pixels_from_pages_is_reported(open_tab: Open) -> None:
+    noise = """
+    const read = CanvasRenderingContext2D.prototype.getImageData;
+    CanvasRenderingContext2D.prototype.getImageData = (x, y, width, height) => {
+      const picture = new ImageData(width, height);
+      picture.data.forEach((_, place) => (picture.data[place] = 256 * Math.random()));
+      return picture;
+    };
+    window.allow = () => (CanvasRenderingContext2D.prototype.getImageData = read);
+    """
+    tab = open_tab(script=noise)
+    tab.page.click("#start")
+    wait_for_state(tab.page, "hidden")
+    assert "fingerprinting" in tab.page.inner_text("#state-text")
+    tab.page.evaluate("() => void window.allow()")
+    go_live(tab.page)
+
+
 def test_frames_that_are_not_labeled_do_not_stay_in_memory(open_tab: Open) -> None:
     count = """
     window.pictures = 0;

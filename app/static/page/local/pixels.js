@@ -2,6 +2,14 @@
 
 export const blank = (width, height) => ({ width, height, data: new Uint8ClampedArray(4 * width * height) });
 
+/** Whether a canvas returns what is drawn on it; protection against fingerprinting can replace it by noise. */
+export function isFaithful(context) {
+  const color = [20, 120, 220, 255];
+  context.fillStyle = `rgb(${color})`;
+  context.fillRect(0, 0, 8, 8);
+  return context.getImageData(0, 0, 8, 8).data.every((value, place) => Math.abs(value - color[place % 4]) < 8);
+}
+
 /** Round half to even, as Python and OpenCV do. */
 export function round(value) {
   const low = Math.floor(value);

@@ -5,6 +5,7 @@
 
 import { Follower } from "./follower.js";
 import { Pipeline } from "./pipeline.js";
+import { isFaithful } from "./pixels.js";
 
 const ERRORS_ONLY = 3;
 let pipeline;
@@ -13,6 +14,7 @@ let limits;
 let canvas;
 
 async function open({ open: facts, base, runtimeBytes, threads }) {
+  if (!isFaithful(new OffscreenCanvas(8, 8).getContext("2d"))) throw new Error("the browser hides pixels from pages (protection against fingerprinting)");
   limits = facts.limits;
   const gpu = await hasGpu();
   let loaded = 0;
