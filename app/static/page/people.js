@@ -24,11 +24,11 @@ class Person {
     this.root = this.block.root;
     this.root.dataset.person = number;
     this.thumb = element("canvas", { class: "thumb", width: THUMB_PX, height: THUMB_PX, "aria-hidden": "true" });
-    this.timeline = new Timeline();
     this.root.prepend(this.thumb);
     this.neutral = element("button", { class: "neutral" }, NEUTRAL);
     this.neutral.addEventListener("click", () => this.toggleNeutral(setNeutral));
-    this.root.append(this.timeline.root, this.neutral);
+    this.timeline = new Timeline(this.neutral);
+    this.root.append(this.timeline.root);
     this.drawnAt = this.thumbAt = this.hintAt = 0;
     this.hint = "";
   }
@@ -53,7 +53,10 @@ class Person {
   refresh(now, answeredAt, threshold) {
     this.away = answeredAt - this.seenAt > AWAY_MS;
     this.root.classList.toggle("away", this.away);
-    if (this.away) return setText(this.block.label, "left");
+    if (this.away) {
+      this.block.label.classList.remove("uncertain");
+      return setText(this.block.label, "left");
+    }
     if (now - this.hintAt > HINT_MS) Object.assign(this, { hint: hintOf(this.face, { advice: true }), hintAt: now }); // no flicker
     this.block.show(this.face, this.hint);
     if (now - this.drawnAt < TIMELINE_MS) return;

@@ -96,14 +96,14 @@ function drawThreshold(context, width, y, ratio) {
   context.setLineDash([]);
 }
 
-/** The timeline on the card of a person: canvas, axis and tooltip. */
+/** The timeline on the card of a person: canvas, axis with `between` in its middle, and tooltip. */
 export class Timeline {
-  constructor() {
+  constructor(between) {
     this.history = new History();
     this.canvas = element("canvas", { class: "timeline", role: "img" });
     this.tip = element("p", { class: "tip", hidden: true, "aria-hidden": "true" });
-    const axis = element("div", { class: "axis", "aria-hidden": "true" }, element("span", {}, "60 s ago"), element("span", {}, "now"));
-    this.root = element("div", { class: "timeline-box" }, this.canvas, this.tip, axis);
+    const [start, end] = ["60 s ago", "now"].map((text) => element("span", { "aria-hidden": "true" }, text));
+    this.root = element("div", { class: "timeline-box" }, this.canvas, this.tip, element("div", { class: "axis" }, start, between, end));
     this.canvas.addEventListener("pointermove", (event) => this.point(event));
     this.canvas.addEventListener("pointerleave", () => (this.tip.hidden = true));
   }

@@ -84,6 +84,11 @@ def test_bars_are_visible_at_a_zoom_of_200_percent(open_tab: Open) -> None:
     assert min(widths) > 20
     clipped = "all => all.filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.textContent)"
     assert tab.page.eval_on_selector_all(".bars .value, .controls span", clipped) == []
+    start, button, end = (
+        tab.box(f"[data-person='1'] {part}") for part in (".axis > :first-child", ".neutral", ".axis > :last-child")
+    )
+    assert start["x"] + start["width"] <= button["x"]
+    assert button["x"] + button["width"] <= end["x"]
 
 
 def test_cards_do_not_look_live_while_nothing_arrives(scene: Tab) -> None:
@@ -119,13 +124,14 @@ def test_the_card_says_what_a_person_can_do_for_a_better_label(scene: Tab) -> No
 
 
 def test_the_card_of_a_person_who_left_shrinks_and_disappears(scene: Tab) -> None:
-    tab = start_scene(scene, *TWO)
+    tab = start_scene(scene, TWO[0], person(2, 400, 100, anger=0.6))
     tab.wait_until(heading(2))
     tall = tab.box("[data-person='2']")["height"]
     show(tab, TWO[0])
     tab.page.wait_for_selector("[data-person='2'].away")
     assert tab.box("[data-person='2']")["height"] < tall / 2.5
     assert "left" in tab.page.inner_text("[data-person='2']")
+    assert tab.page.locator("[data-person='2'] .uncertain").count() == 0
     assert tab.page.evaluate(CARDS, TWO[0]) == [1, 1, 0]
 
 
