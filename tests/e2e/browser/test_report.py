@@ -19,6 +19,12 @@ from mien.data.contract import LABELS
 from tests.support import encoded, gradient_image
 
 COUNT = 6_000
+# Number of lines of the text of each element.
+LINES = """all => all.map(one => {
+  const text = document.createRange();
+  text.selectNodeContents(one);
+  return text.getClientRects().length;
+})"""
 LEAST, MOST = 30, 99  # percent
 
 
@@ -49,14 +55,15 @@ def face(number: int) -> LabeledFace:
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of a journal with thousands of faces."""
     base = tmp_path_factory.mktemp("report")
-    names = [f"in/{number:05d} #ü.jpg" for number in range(COUNT)]
+    names = [f"in/{number:05d} #ü.jpg" for number in range(COUNT)] + ["in/locked.jpg"]
     path = base / "in" / "00000 #ü.jpg"
     path.parent.mkdir()
     path.write_bytes(encoded(gradient_image(), "JPEG"))
     (base / "out" / ".mien").mkdir(parents=True)
     journal = Journal(base / "out")
     journal.scan((Input(name, "file", bytes(base / name), 1, "1:1") for name in names), lambda _count: None)
-    begun = journal.begin([item for item, _ in journal.todo(0)])
+    *begun, locked = journal.begin([item for item, _ in journal.todo(0)])
+    journal.save([Result(locked, "error", "permission_denied", "[Errno 13] Permission denied: 'in/locked.jpg'")])
     journal.save(Result(item, "ok", None, None, "0" * 64, 99, 99, (face(number),)) for number, item in enumerate(begun))
     journal.put("inputs", f'["{base / "in"}"]')
     (base / "out" / "report.html").write_text(render_page(journal), encoding="utf-8")
@@ -154,6 +161,15 @@ def test_filters_by_expression_and_confidence_are_kept_in_the_address(page: Page
     assert all("small" in text for text in page.eval_on_selector_all(".card", "all => all.map(c => c.textContent)"))
 
 
+def test_a_label_is_not_cut(page: Page) -> None:
+    cut = """() => {
+      const title = document.querySelector('.card b');
+      title.lastChild.textContent = ' happiness >99%';
+      return title.scrollWidth > title.clientWidth;
+    }"""
+    assert not page.evaluate(cut)
+
+
 def test_the_folder_and_the_date_are_shown(page: Page, report: Path) -> None:
     said = page.inner_text("p.sub >> nth=0")
     assert said.startswith("in, labeled")
@@ -167,3 +183,8 @@ def test_the_page_fits_a_phone(browser: Browser, report: Path, scheme: str) -> N
         page = context.new_page()
         page.goto(report.as_uri())
         assert page.evaluate("document.documentElement.scrollWidth") == 360
+        assert page.eval_on_selector_all(".list td:nth-child(2), .list td:nth-child(3)", LINES) == [1, 1]
+        page.locator("#grid").evaluate("grid => window.scrollTo(0, grid.offsetTop)")
+        assert page.evaluate("document.elementFromPoint(180, 30).closest('.card') !== null"), (
+            "the filters hide no faces"
+        )
