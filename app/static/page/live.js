@@ -247,7 +247,7 @@ export class Live {
     if (this.state !== "live" || stream !== this.stream || stream.socket) return;
     if (response?.status === 401) this.stage.badge("The API key is no longer accepted: reload the page");
     if (!response && !everOpen) this.stage.badge("The service does not respond, trying again…");
-    if (response?.ok && retryMs > 1000) this.stage.badge("The service has no free streams now, trying again…");
+    if (response?.ok && retryMs > 1000) this.stage.badge("The service has no free streams now, or a proxy does not pass on WebSockets. Trying again…");
   }
 
   async send(canvas, takenAt) {

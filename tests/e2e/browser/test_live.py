@@ -446,6 +446,7 @@ def test_a_busy_service_and_a_missing_one_are_reported(open_tab: Open) -> None:
     tab = open_tab(script=script)
     tab.page.click("#start")
     tab.wait_until(f"{BADGE}.textContent.includes('no free streams')")
+    assert "proxy" in tab.page.inner_text("#badge")
     tab.page.click("#stop")
     tab.page.context.route("**/v1/models", lambda route: route.abort())
     tab.page.click("#start")
