@@ -301,7 +301,7 @@ def artifact_dir(model: str | os.PathLike[str] | None) -> Path:
     if name in released:
         return ARTIFACTS_DIR / name
     folder = Path(name)
-    if folder.is_dir() or len(folder.parts) > 1:
+    if len(folder.parts) > 1 or folder.is_dir():
         return folder
     raise ArtifactError(f"model {name!r}: not an artifact folder, and not one of {', '.join([*POINTERS, *released])}")
 

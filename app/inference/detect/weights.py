@@ -5,8 +5,10 @@ license. The file is pinned by its sha256: any other file of this name is an err
 """
 
 import hashlib
+import os
 import threading
 import urllib.request
+from contextlib import suppress
 from http.client import HTTPException
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -32,9 +34,12 @@ _GRACE_S: Final = 0.5  # so that the timeout of the socket comes first
 _MAX_BYTES: Final = 1_000_000  # the file has 232,589 bytes
 
 
-def cache_dir() -> Path:
-    """User cache folder for downloaded files; not created here."""
-    return platformdirs.user_cache_path("mien", appauthor=False)
+def cache_dir() -> Path | None:
+    """User cache folder for downloaded files; not created here. None for a user without a home."""
+    try:
+        return platformdirs.user_cache_path("mien", appauthor=False)
+    except RuntimeError:  # HOME is unset, and the user is a number without a name
+        return None
 
 
 def find_yunet(models_dir: Path | None) -> Path | None:
@@ -43,7 +48,8 @@ def find_yunet(models_dir: Path | None) -> Path | None:
     Raises: DetectorUnavailable, if the file has another hash.
     """
     for folder in (models_dir, cache_dir()):
-        if folder is not None and (folder / YUNET_FILE).is_file():
+        # not is_file, which raises in a folder that this user may not read, such as the home of another one
+        if folder is not None and os.access(folder / YUNET_FILE, os.F_OK):
             return _verified(folder / YUNET_FILE)
     return None
 
@@ -54,8 +60,8 @@ def require_yunet(models_dir: Path | None) -> Path:
     if path is None:
         places = ", ".join(str(folder) for folder in (models_dir, cache_dir()) if folder is not None)
         raise DetectorUnavailable(
-            f"detector yunet: {YUNET_FILE} not found in {places}. Run `mien models pull`, set MIEN_MODELS_DIR to "
-            "the folder that contains it, or choose MIEN_DETECTOR=builtin."
+            f"detector yunet: {YUNET_FILE} not found in {places or 'a cache: HOME is unset'}. Run `mien models pull`, "
+            "set MIEN_MODELS_DIR to the folder that contains it, or choose MIEN_DETECTOR=builtin."
         )
     return path
 
@@ -78,9 +84,13 @@ def fetch_yunet(folder: Path | None = None, *, url: str | None = None, timeout_s
 
     Raises: DownloadError.
     """
-    target = (folder or cache_dir()) / YUNET_FILE
-    if target.is_file() and sha256_of(target) == YUNET_SHA256:
-        return target
+    parent = folder or cache_dir()
+    if parent is None:
+        raise DownloadError("no folder for the file, because HOME is unset: give one with --to")
+    target = parent / YUNET_FILE
+    with suppress(OSError):
+        if sha256_of(target) == YUNET_SHA256:
+            return target
     url = url or YUNET_URL
     payload = _download(url, timeout_s)
     actual = hashlib.sha256(payload).hexdigest()

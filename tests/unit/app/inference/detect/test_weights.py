@@ -13,7 +13,7 @@ import pytest
 
 from mien.app.errors import DetectorUnavailable, DownloadError
 from mien.app.inference.detect import weights
-from mien.app.inference.detect.weights import YUNET_FILE, fetch_yunet, find_yunet, require_yunet
+from mien.app.inference.detect.weights import YUNET_FILE, cache_dir, fetch_yunet, find_yunet, require_yunet
 
 GOOD = b"stands for the published network"
 
@@ -158,6 +158,26 @@ def test_a_missing_file_is_none_for_auto_and_an_error_for_yunet(tmp_path: Path) 
     assert find_yunet(tmp_path) is None
     with pytest.raises(DetectorUnavailable, match="mien models pull"):
         require_yunet(tmp_path)
+
+
+def test_a_folder_that_cannot_be_read_has_no_file(tmp_path: Path, mirror: _Mirror) -> None:
+    folder = tmp_path / ("x" * 300)  # an error of the system, also for root
+    assert find_yunet(folder) is None
+    with pytest.raises(DownloadError, match="cannot write"):
+        fetch_yunet(folder, url=address(mirror))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="users have a profile")
+def test_a_user_without_a_home_has_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weights, "cache_dir", cache_dir)
+    monkeypatch.setattr(os, "getuid", lambda: 2_000_000_007)
+    monkeypatch.setenv("HOME", "")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    assert find_yunet(None) is None
+    with pytest.raises(DetectorUnavailable, match="HOME is unset"):
+        require_yunet(None)
+    with pytest.raises(DownloadError, match="HOME is unset"):
+        fetch_yunet()
 
 
 def test_a_folder_that_cannot_be_written_is_reported(mirror: _Mirror, tmp_path: Path) -> None:
