@@ -110,18 +110,20 @@ export class Tracker {
     track.usual = track.usual ? unit(track.usual.map((value, place) => value + 0.1 * (descriptor[place] - value))) : descriptor;
   }
 
-  /** Take the next two seconds of a person as the neutral face: `done(true)`, or false if too few frames showed it. */
+  /** Take the next two seconds of a person, or more if labeling is slow, as the neutral face: `done(true)`, or false if it was not seen. */
   captureNeutral(number, done) {
     const track = this.tracks.find((one) => one.number === number);
     if (!track) return done(false);
     track.factors = null;
     const resting = (track.resting = []);
-    setTimeout(() => {
+    const finish = (known) => {
       if (track.resting !== resting) return;
+      if (known < resting.length && resting.length < MIN_RESTING) return setTimeout(finish, CAPTURE_MS, resting.length); // labeling is slow
       track.resting = null;
       if (resting.length >= MIN_RESTING) track.factors = correctionOf(resting);
       done(Boolean(track.factors));
-    }, CAPTURE_MS);
+    };
+    setTimeout(finish, CAPTURE_MS, 0);
   }
 
   forgetNeutral(number) {

@@ -104,8 +104,10 @@ def test_a_resting_face_is_neutral_after_a_correction_that_can_be_undone(scene: 
     tab = start_scene(scene, person(1, 60, 100, sadness=0.6, neutral=0.3))
     label = "document.querySelector('.face-label')"
     tab.wait_until(f"{label}.textContent.includes('sadness')")
+    tab.page.evaluate("() => { window.delay_ms = 1500; }")  # three frames in two seconds, which are too few
     tab.page.click(".neutral")
     tab.wait_until(f"/^neutral[?]?[*]/.test({label}.textContent)")
+    tab.page.evaluate("() => { window.delay_ms = 15; }")
     show(tab, person(1, 60, 100, sadness=0.95, neutral=0.02))
     tab.wait_until(f"/^sadness[?]?[*]/.test({label}.textContent)")
     show(tab, person(1, 60, 100, sadness=0.6, neutral=0.3))
