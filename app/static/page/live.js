@@ -77,7 +77,7 @@ export class Live {
     document.addEventListener("visibilitychange", () => this.attend());
     new ResizeObserver(() => this.redraw()).observe(this.stage.overlay);
     navigator.mediaDevices?.addEventListener("devicechange", () => this.devicesChanged());
-    addEventListener("pagehide", () => this.release());
+    addEventListener("pagehide", () => this.source && this.stop()); // the browser may show this very page again, after Back
   }
 
   /** Switch to another labeler. */

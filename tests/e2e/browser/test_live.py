@@ -32,6 +32,7 @@ IN_VIEW = """(() => {
   const box = document.querySelector('%s').getBoundingClientRect();
   return box.width > 0 && box.top >= 0 && box.left >= 0 && box.bottom <= innerHeight && box.right <= innerWidth;
 })()"""
+LEAVE = "dispatchEvent(new PageTransitionEvent('pagehide', { persisted: true }))"
 BADGE = "document.getElementById('badge')"
 
 
@@ -175,11 +176,12 @@ def test_a_disconnected_camera_leaves_the_focus_on_a_button(live: Tab) -> None:
     assert live.page.evaluate("document.activeElement.id") == "start"
 
 
-def test_stopping_releases_the_camera(live: Tab) -> None:
+@pytest.mark.parametrize("act", ["document.getElementById('stop').click()", LEAVE], ids=["stop", "leave"])
+def test_stopping_or_leaving_releases_the_camera(live: Tab, act: str) -> None:
     live.page.evaluate("() => { window.track = document.getElementById('video').srcObject.getVideoTracks()[0]; }")
-    live.page.click("#stop")
+    live.page.evaluate(f"() => {{ {act}; }}")
     assert live.page.evaluate("window.track.readyState") == "ended"
-    assert title(live.page) == "Camera off"
+    assert title(live.page) == "Camera off", "also if Back shows this page again"
 
 
 def test_the_page_reconnects_to_a_restarted_service(live: Tab, site: Server) -> None:
