@@ -246,8 +246,8 @@ class Session:
         if self.world.rank < len(ranks):
             own = ranks[self.world.rank]
             torch.set_rng_state(own["rng"])
-            if own["cuda_rng"]:
-                torch.cuda.set_rng_state_all(own["cuda_rng"])
+            if own["cuda_rng"]:  # maybe of a machine with more GPUs
+                torch.cuda.set_rng_state_all(own["cuda_rng"][: torch.cuda.device_count()])
         elif self.world.rank:  # each process has its own dropout
             torch.manual_seed(int(np.random.SeedSequence([self.recipe.seed, self.world.rank]).generate_state(1)[0]))
 
