@@ -131,12 +131,14 @@ def record_run(folder: Path, recipe: RunRecipe, facts: dict[str, Any]) -> None:
 
 def commit() -> str:
     """Commit of the project, with `+` if there are local changes; `unknown` outside of a checkout."""
+    here = Path(__file__).resolve()
 
     def git(*arguments: str) -> str:
-        command = ["git", "-C", str(Path(__file__).parents[2]), *arguments]
+        command = ["git", "-C", str(here.parent), *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()  # noqa: S603 (fixed)
 
     try:
+        git("ls-files", "--error-unmatch", here.name)  # fails if installed below the checkout of another project
         head = git("rev-parse", "HEAD")
         changed = git("status", "--porcelain", "--", ":/data", ":/models/*.py", ":/models/backbones", ":/training")
     except (OSError, subprocess.CalledProcessError):

@@ -6,16 +6,18 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
 from mien.data.errors import MienError
 from mien.models.manifest import artifact_dir, sha256_of
 from mien.training.config import Recipe
-from mien.training.loop import checkpoint
+from mien.training.loop import checkpoint, run_folder
 from mien.training.loop.run_folder import FACTS_NAME, METRICS_NAME, RECIPE_NAME, RunError, read_facts, run_lock
 from mien.training.loop.supervised import Supervised
 from mien.training.train import train
@@ -103,6 +105,33 @@ def test_a_run_continues_with_another_folder_for_its_cache(trained: Trained, tmp
     recipe, out = trained.teacher_recipe(), shutil.copytree(trained.teacher, tmp_path / "run")
     data = recipe.data.model_copy(update={"cache_dir": tmp_path / "cache"})
     assert train(recipe.model_copy(update={"data": data}), out) == out
+
+
+def test_a_run_of_a_machine_with_more_gpus_is_resumed(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = shutil.copytree(trained.teacher, tmp_path / "run")
+    state = checkpoint.read(out / checkpoint.LAST)
+    state["cuda_rng"] = [torch.zeros(16, dtype=torch.uint8)] * (torch.cuda.device_count() + 1)
+    checkpoint.save(out / checkpoint.LAST, state)
+    monkeypatch.setattr(torch.cuda.random, "_lazy_call", lambda call, **_: call())  # as if CUDA was in use
+    assert train(trained.teacher_recipe(), out) == out
+
+
+def test_installed_below_another_checkout_no_commit_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for arguments in (
+        ["init", "-q"],
+        ["-c", "user.name=a", "-c", "user.email=b", "commit", "-qm", "c", "--allow-empty"],
+    ):
+        subprocess.run(["git", "-C", tmp_path, *arguments], check=True)
+    assert run_folder.commit() != "unknown"
+    installed = tmp_path / "mien" / "training" / "loop" / "run_folder.py"
+    installed.parent.mkdir(parents=True)
+    installed.write_text("", encoding="utf-8")
+    monkeypatch.setattr(run_folder, "__file__", str(installed))
+    assert run_folder.commit() == "unknown"
 
 
 def test_a_second_process_is_turned_away_until_the_first_one_ends(trained: Trained, tmp_path: Path) -> None:
