@@ -36,7 +36,7 @@ JOBS_PATH: Final = "/v1/jobs"
 ENDED: Final = ("done", "failed", "canceled")
 _POLL_S: Final = 0.3
 _MAX_UPLOADS: Final = 4
-_UPLOAD_EXPIRY_S: Final = 3600.0
+_UPLOAD_GRACE_S: Final = 3600.0
 _ID: Final = re.compile("[0-9a-f]{12}4[0-9a-f]{19}")  # the hexadecimal digits of a random UUID
 # Exit codes of `mien label`: all is labeled, or some images have errors; stopped, or still running after a kill
 _DONE: Final = (0, 3)
@@ -206,7 +206,7 @@ class Jobs:
                 expired = (
                     _ID.fullmatch(folder.name) is not None
                     and folder.is_dir()
-                    and now - folder.stat().st_mtime > _UPLOAD_EXPIRY_S
+                    and now - folder.stat().st_mtime > self._settings.job_upload_timeout_s + _UPLOAD_GRACE_S
                 )
             else:
                 expired = job.ended is not None and now - job.ended > self._settings.job_expiry_s

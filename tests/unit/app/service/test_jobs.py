@@ -25,6 +25,9 @@ def test_only_old_uploads_are_removed_and_never_the_folders_of_others(tmp_path: 
         (folder / "2024").mkdir(parents=True)
     for folder in (upload, *others):
         os.utime(folder, (old := time.time() - 7200, old))
+    patient = Jobs(tmp_path, Settings(job_upload_timeout_s=7200))
+    assert patient._next({}) is None
+    assert upload.exists(), "it may still arrive"
     assert jobs._next({}) is None
     assert not upload.exists()
     assert recent.exists()
