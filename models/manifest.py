@@ -373,7 +373,7 @@ def verify_files(folder: Path, expected: dict[str, str]) -> None:
         if actual != sha256:
             raise ArtifactError(
                 f"artifact {folder.name}: {name} has sha256 {actual[:12]}..., expected {sha256[:12]}.... "
-                "The file is damaged or was replaced: restore it from the repository."
+                "The file is damaged or was replaced: restore it, or export the model again."
             )
 
 

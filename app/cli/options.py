@@ -39,7 +39,7 @@ class printed_errors:  # noqa: N801  # used like a statement
         if isinstance(error, Exception) and not isinstance(error, typer.Exit):
             from mien.data.errors import MienError
 
-            if isinstance(error, MienError | FileNotFoundError):
+            if isinstance(error, MienError | OSError):
                 fail(str(error), FAILED)
 
 

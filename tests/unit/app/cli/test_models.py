@@ -1,4 +1,4 @@
-"""`mien models pull --optional`: one attempt, no error, and one line on the detector in use."""
+"""`mien models pull --optional`: one attempt, no error, one line on the detector in use; and `mien models triton`."""
 
 import hashlib
 import time
@@ -66,3 +66,11 @@ def test_without_the_option_a_failure_is_an_error() -> None:
     assert "MIEN_MODELS_DIR" in done.stderr
     with pytest.raises(DownloadError):
         weights.fetch_yunet()
+
+
+def test_a_repository_that_cannot_be_written_is_one_line(tmp_path: Path, artifact: Path) -> None:
+    (file := tmp_path / "file").touch()
+    done = CliRunner().invoke(app, ["models", "triton", str(file), "--model", str(artifact)], catch_exceptions=False)
+    assert done.exit_code == 1
+    (line,) = done.stderr.splitlines()
+    assert str(file) in line
