@@ -27,10 +27,10 @@ function rowsOf({ name, answer, error }) {
   }));
 }
 
-/** Rows as CSV with a header. */
+/** Rows as CSV with a header, after a byte-order mark, without which Excel does not read UTF-8. */
 export function table(columns, rows) {
   const lines = [columns, ...rows.map((row) => columns.map((column) => row[column]))];
-  return new Blob([lines.map((line) => `${line.map(cell).join(",")}\r\n`).join("")], { type: "text/csv" });
+  return new Blob(["\ufeff", lines.map((line) => `${line.map(cell).join(",")}\r\n`).join("")], { type: "text/csv" });
 }
 
 export const asCsv = (results) => table(COLUMNS, results.flatMap(rowsOf));

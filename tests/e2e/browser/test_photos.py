@@ -1,6 +1,7 @@
 """Photos in a real browser: selected, dropped and pasted; drawn as REST returns them; downloads."""
 
 import base64
+import codecs
 import csv
 import io
 import json
@@ -50,7 +51,7 @@ def test_photos_are_labeled_drawn_and_downloadable(open_tab: Open, site: Server)
     assert tab.page.locator(".tile canvas").count() == len(PHOTOS)
 
     answers = {entry["file"]: entry for entry in json.loads(tab.download("#json")[1])}
-    table = list(csv.DictReader(io.StringIO(tab.download("#csv")[1].decode())))
+    table = list(csv.DictReader(io.StringIO(tab.download("#csv")[1].decode("utf-8-sig"))))
     for photo in PHOTOS:
         expected = site.ask(photo.read_bytes())["images"][0]["faces"]
         assert answers[photo.name]["images"][0]["faces"] == expected
@@ -103,7 +104,9 @@ def test_a_broken_file_is_reported_and_does_not_stop_the_others(open_tab: Open, 
     assert tab.page.locator(".tile").nth(1).locator(".face-label").count() == 1
     tab.page.click("[data-kind=error]")
     assert tab.page.locator(".tile:visible").count() == 1
-    rows = list(csv.DictReader(io.StringIO(tab.download("#csv")[1].decode())))
+    table = tab.download("#csv")[1]
+    assert table.startswith(codecs.BOM_UTF8), "without it, Excel does not read UTF-8"
+    rows = list(csv.DictReader(io.StringIO(table.decode("utf-8-sig"))))
     assert [row["status"] for row in rows] == ["error", "ok"]
     assert rows[0]["file"] == "'=broken.jpg", "a spreadsheet must not take it for a formula"
     assert tab.page.locator("text=Try again").count() == 0, "it would fail again"

@@ -35,7 +35,7 @@ def test_a_session_ends_in_a_summary_with_its_files(open_tab: Open, tmp_path: Pa
     tab.wait_until("window.socket.frame > window.until")
     show(tab, TWO[0])
     tab.page.wait_for_timeout(3000)  # more than the gap that counts as in view
-    assert tab.page.inner_text("#record").startswith("Finish 0:0")
+    assert tab.page.inner_text("#record").startswith("Finish 0:")
     tab.page.click("#record")
     tab.page.wait_for_selector("#summary[open]")
 
@@ -49,7 +49,7 @@ def test_a_session_ends_in_a_summary_with_its_files(open_tab: Open, tmp_path: Pa
 
     name, payload = tab.download("#summary-csv")
     assert name.endswith(".csv")
-    table = list(csv.DictReader(io.StringIO(payload.decode())))
+    table = list(csv.DictReader(io.StringIO(payload.decode("utf-8-sig"))))
     assert {row["person"] for row in table} == {"Person 1", "Person 2"}
     assert float(table[-1]["seconds"]) > float(table[0]["seconds"])
     assert sum(float(table[0][f"p_{label}"]) for label in LABELS) == pytest.approx(1, abs=0.01)
