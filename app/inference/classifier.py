@@ -184,7 +184,7 @@ def with_precision(settings: Settings, precision: str, provider: str) -> Setting
 
 def create_classifier(settings: Settings) -> Classifier:
     """Open the artifact named in the settings, or the default one. Raises: ArtifactError, ProviderUnavailable."""
-    folder = artifact_dir(settings.model)
+    folder = artifact_dir(settings.model).resolve()  # a link may be switched to the next model meanwhile
     if settings.triton is not None:
         return TritonClassifier(folder, settings.triton, timeout_s=settings.triton_timeout_s, prior=settings.prior)
     return Classifier(

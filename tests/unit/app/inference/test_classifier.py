@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from mien.app.errors import InvalidRequest, ProviderUnavailable
 from mien.app.inference.classifier import CPU_BATCH, Classifier, create_classifier
 from mien.app.inference.runtime import sessions
 from mien.app.inference.runtime.sessions import CPU
-from mien.app.settings import load_settings
+from mien.app.settings import Settings, load_settings
 from mien.data.contract import CROP_PX, LABELS
 from mien.models.manifest import ArtifactError
 from tests.support import RELEVANCE_GRID, random_crops, tiny_artifact
@@ -110,6 +111,16 @@ def test_the_settings_name_the_artifact(artifact: Path) -> None:
 
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions, "cuda_obstacle", lambda: "no NVIDIA driver was found (libcuda.so.1)")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need a privilege")
+def test_a_link_that_is_switched_changes_no_open_model(artifact: Path, tmp_path: Path) -> None:
+    link = tmp_path / "current"
+    link.symlink_to(artifact)
+    classifier = create_classifier(Settings(model=link, device="cpu"))
+    link.unlink()
+    link.symlink_to(tmp_path)
+    assert classifier.folder == artifact.resolve(), "its card is read later"
 
 
 def test_cuda_fails_with_the_reason_without_a_gpu(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
