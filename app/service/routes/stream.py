@@ -97,8 +97,12 @@ def _check_origin(websocket: WebSocket, service: Service) -> None:
         host = urlsplit(origin).netloc
     except ValueError:  # such as http://[::1
         host = ""
-    if not host or host != websocket.headers.get("host"):
-        raise ForeignOrigin(f"origin {origin[:100]}: only pages of this service may open a stream")
+    own = websocket.headers.get("host", "")
+    if not host or host != own:
+        raise ForeignOrigin(
+            f"origin {origin[:100]}: only pages of this service, {own[:100]}, may open a stream. Let a proxy pass on "
+            "Host, or add the origin to MIEN_CORS_ORIGINS"
+        )
 
 
 async def _serve(websocket: WebSocket, service: Service, options: StreamOptions) -> None:
