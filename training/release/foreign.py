@@ -17,7 +17,7 @@ _WRAPPED_IN: Final = ("state_dict", "model_state_dict", "model", "model_ema", "w
 _PREFIXES: Final = ("module.", "model.", "backbone.", "network.", "encoder.")
 _OURS: Final = "backbone.network."
 # exceptions of torch's unpickler for bytes that are not a pickle
-_UNREADABLE: Final = (OSError, SafetensorError, RuntimeError, EOFError, pickle.UnpicklingError, LookupError, ValueError)
+_UNREADABLE: Final = (OSError, SafetensorError, RuntimeError, EOFError, LookupError, ValueError)
 
 
 class ForeignWeightsError(MienError):
@@ -43,8 +43,14 @@ def read_foreign(network: FaceNetwork, path: Path) -> dict[str, Tensor]:
 def _read(path: Path) -> dict[str, Tensor]:
     try:
         state: Any = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
+    except pickle.UnpicklingError as error:  # whose message advises to run the code
+        raise ForeignWeightsError(
+            f"model.init_from {path}: not a file of tensors only: it is damaged, or has other objects, such as a whole "
+            "network, whose code is not run. Save the state dict: torch.save(network.state_dict(), path)."
+        ) from error
     except _UNREADABLE as error:
-        raise ForeignWeightsError(f"model.init_from {path}: cannot be read as a state dict ({error})") from error
+        why = str(error) or "it is empty"
+        raise ForeignWeightsError(f"model.init_from {path}: cannot be read as a state dict ({why})") from error
     if not isinstance(state, dict):
         raise ForeignWeightsError(f"model.init_from {path}: expected a state dict, found {type(state).__name__}")
     wrapped = [state[name] for name in _WRAPPED_IN if isinstance(state.get(name), dict)]

@@ -152,11 +152,21 @@ def test_third_party_weights_initialize_a_network_and_their_terms_are_inherited(
 
 def test_third_party_weights_that_are_damaged_or_of_another_network_are_rejected(tmp_path: Path) -> None:
     network = FaceNetwork(small_recipe(tmp_path).model)
-    broken, other, tensor = (tmp_path / name for name in ("broken.pth", "other.safetensors", "tensor.pth"))
+    broken, other, tensor, whole, empty = (
+        tmp_path / name for name in ("broken.pth", "other.safetensors", "tensor.pth", "whole.pt", "empty.pt")
+    )
     broken.write_bytes(b"rubbish")
+    empty.touch()
+    torch.save(torch.nn.Linear(1, 1), whole)
     save_file({"else.weight": torch.zeros(2)}, other)
     torch.save(torch.zeros(2), tensor)
-    expectations = {broken: "cannot be read", other: "no tensor name matches this timm network", tensor: "found Tensor"}
+    expectations = {
+        broken: "cannot be read",
+        other: "no tensor name matches this timm network",
+        tensor: "found Tensor",
+        whole: r"whole network, whose code is not run\. Save the state dict: torch\.save\(network\.state_dict",
+        empty: r"cannot be read as a state dict \(it is empty",
+    }
     for path, expected in expectations.items():
         with pytest.raises(ForeignWeightsError, match=expected):
             load_initial(network, path)
