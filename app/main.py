@@ -40,9 +40,12 @@ def create_app(settings: Settings | None = None, *, pipelines: Mapping[str, Pipe
     Args:
         settings: by default, read from the environment.
         pipelines: open pipelines by model name, the default first; by default, opened from the settings.
-    Raises: SettingsError, if the file of keys or the folder of jobs cannot be used.
+    Raises: SettingsError, if the file of keys or the folder of jobs cannot be used; StartupError, without the packages
+        for tracing.
     """
     chosen = settings or load_settings()
+    if chosen.tracing:
+        tracing.enable()
     app = FastAPI(
         title="Mien",
         version=VERSION,
@@ -95,8 +98,6 @@ def _middleware(settings: Settings) -> list[Middleware]:
 async def _lifespan(app: FastAPI) -> AsyncIterator[dict[str, object]]:
     return_large_buffers()
     settings: Settings = app.state.settings
-    if settings.tracing:
-        tracing.enable()
     with starting():
         service = Service(app.state.pipelines or build_pipelines(settings), settings, Metrics())
     app.state.service = service

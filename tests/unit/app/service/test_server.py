@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import sys
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -12,7 +13,7 @@ import uvicorn
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import multiprocess
 
-from mien.app.errors import SettingsError
+from mien.app.errors import SettingsError, StartupError
 from mien.app.inference.detect import weights
 from mien.app.inference.runtime.sessions import CPU
 from mien.app.service import server
@@ -53,6 +54,17 @@ def test_a_setting_that_no_worker_could_use_prevents_the_start(
     monkeypatch.setattr(server.logging.config, "dictConfig", lambda _: None)
     with pytest.raises(SettingsError, match="below"):
         server.run(Settings(workers=workers, port=0, **{setting: tmp_path / "file" / "below"}))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_tracing_without_its_packages_prevents_the_start(monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
+    monkeypatch.setattr(server, "build_pipelines", lambda _: {})
+    monkeypatch.setattr(server, "Workers", lambda *_: pytest.fail("started"))
+    monkeypatch.setattr(server.uvicorn, "run", lambda *_, **__: pytest.fail("started"))
+    monkeypatch.setattr(server.logging.config, "dictConfig", lambda _: None)
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
+    with pytest.raises(StartupError, match="extra `trace`"):
+        server.run(Settings(workers=workers, port=0, tracing=True))
 
 
 def test_workers_do_not_start_without_room_for_their_counters(monkeypatch: pytest.MonkeyPatch) -> None:
