@@ -9,6 +9,7 @@ import importlib.util
 import itertools
 import json
 import re
+import shlex
 import warnings
 from collections import Counter
 from collections.abc import Iterator
@@ -138,7 +139,7 @@ def measure(out: Path) -> list[Kappa]:
     """
     faces = _read_sample(out / REVIEWS / SAMPLE)
     if not faces:
-        raise LabelingError(f"{out} has no sample: mien review {out} --sample 200 --reviewer NAME")
+        raise LabelingError(f"{out} has no sample: mien review {shlex.quote(str(out))} --sample 200 --reviewer NAME")
     if importlib.util.find_spec("statsmodels") is None:
         raise LabelingError("agreement: statsmodels is not installed. Run `pip install statsmodels`.")
     reviewers = {path.stem: Corrections(out, path.stem) for path in sorted((out / REVIEWS).glob("*.jsonl"))}

@@ -3,6 +3,7 @@
 mien review out --export faces && mien data check folders faces
 """
 
+import shlex
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -51,7 +52,7 @@ def write_export(out: Path, target: Path, *, everything: bool) -> str:
             f"{counted(export.count, 'face')} in {target}, {export.reviewed:,} of them reviewed.",
             *_listed("without a matching face, not exported", "correction", unmatched),
             *_listed("not exported", "photo", export.unreadable),
-            f"Check: mien data check folders {target}",
+            f"Check: mien data check folders {shlex.quote(str(target))}",
         ]
     )
 

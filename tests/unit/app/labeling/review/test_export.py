@@ -1,5 +1,6 @@
 """Export of reviewed faces as a data set."""
 
+import shlex
 import shutil
 from contextlib import closing
 from pathlib import Path
@@ -24,9 +25,10 @@ def test_reviewed_faces_become_class_folders_that_training_reads(
     decide(page, "0.jpg", "anger")
     decide(page, "1.jpg", "not_a_face")
     decide(page, "2.jpg", "surprise")
-    target = tmp_path / "faces"
+    target = tmp_path / "my faces"
     said = write_export(own.out, target, everything=False)
     assert "2 faces" in said
+    assert shlex.split(said.splitlines()[-1])[-1] == str(target)
     assert {(sample.label, Path(sample.key).name) for sample in Folders(target).samples("train")} == {
         ("anger", "0.jpg.face0.png"),
         ("surprise", "2.jpg.face0.png"),
