@@ -96,10 +96,10 @@ class Faces(list[Face]):
         return PIL.Image.fromarray(self._annotated(None))
 
     def _repr_png_(self) -> bytes | None:
-        """Show the annotated photo in a notebook, or the list if the file is gone."""
+        """Show the annotated photo in a notebook, or the list if the file is gone or has another photo."""
         try:
             pixels = self._annotated(_NOTEBOOK_PX)
-        except OSError:
+        except (OSError, MienError):
             return None
         buffer = io.BytesIO()
         PIL.Image.fromarray(pixels).save(buffer, "PNG")

@@ -185,6 +185,7 @@ def test_a_notebook_shows_the_annotated_photo(analyzer: Analyzer, tmp_path: Path
     PIL.Image.new("RGB", (20, 20)).save(photo)
     with pytest.raises(MienError, match=r"20x20 px: it had 2000x1500 px"):
         faces.draw()
+    assert faces._repr_png_() is None
     photo.unlink()
     assert faces._repr_png_() is None
     with pytest.raises(FileNotFoundError):
