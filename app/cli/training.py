@@ -58,7 +58,8 @@ def _command(name: str, module: Module) -> Callable[[typer.Context], None]:
         if missing:
             typer.echo(
                 f"mien {name}: {', '.join(missing)} not installed. Install the training packages: "
-                "sh requirements/install.sh .venv-train train, then .venv-train/bin/mien; or pip install -e '.[train]'",
+                "pip install 'mien[train]'; or, in a clone, sh requirements/install.sh .venv-train train, then "
+                ".venv-train/bin/mien",
                 err=True,
             )
             raise typer.Exit(FAILED)
