@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from mien.app.errors import InvalidRequest, PayloadTooLarge, ProviderUnavailable
 from mien.app.inference.classifier import with_precision
 from mien.app.inference.detect import Box
-from mien.app.inference.pipeline import Analysis, LabeledFace, Pipeline, build_pipeline
+from mien.app.inference.pipeline import Analysis, LabeledFace, Pipeline, build_pipeline, with_absolute_paths
 from mien.app.inference.runtime.sessions import CPU
 from mien.app.settings import Device, load_settings
 from mien.data.contract import LANDMARKS, Array, DecodeError, ImageTooLarge, by_label, decode
@@ -134,7 +134,7 @@ class Analyzer:
             settings: other fields of `mien.app.settings.Settings`, such as detector="builtin" or min_face_px=24.
         Raises: MienError, if a setting is wrong, a file is missing or damaged, or the device cannot run the model.
         """
-        self._settings = load_settings(model=model, device=device, **settings)
+        self._settings = with_absolute_paths(load_settings(model=model, device=device, **settings))
         self._on_gpu = False
         self._opened: Pipeline | None = None
         self._pipeline()

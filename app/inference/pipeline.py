@@ -244,6 +244,13 @@ def timed(timings_ms: dict[str, float], stage: str) -> Iterator[None]:
     timings_ms[stage] = timings_ms.get(stage, 0.0) + (time.perf_counter() - start) * 1000.0
 
 
+def with_absolute_paths(settings: Settings) -> Settings:
+    """Settings for a process in another current folder, where the folder of the released models may be another, too."""
+    paths = {"model": artifact_dir(settings.model), "models_dir": settings.models_dir}
+    relative = {name: path.absolute() for name, path in paths.items() if path and not path.is_absolute()}
+    return settings.model_copy(update=relative)
+
+
 def build_pipeline(settings: Settings) -> Pipeline:
     """Open the detector and the model named in the settings. Raises: StartupError and its subclasses, ArtifactError."""
     return Pipeline(create_detector(settings), create_classifier(settings), settings)

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
+from mien.app.inference.pipeline import with_absolute_paths
 from mien.app.labeling.engine import BATCH
 from mien.app.labeling.facts import resumed
 from mien.app.labeling.files import (
@@ -74,10 +75,7 @@ def label_on_ray(
     """
     check_out(options.out)
     options = replace(options, out=options.out.absolute())
-    paths = {"model": artifact_dir(settings.model), "models_dir": settings.models_dir}
-    # the current folder of a worker is another one, and so may be the folder of the released models
-    relative = {name: path.absolute() for name, path in paths.items() if path and not path.is_absolute()}
-    settings = settings.model_copy(update=relative)
+    settings = with_absolute_paths(settings)
     out, began = options.out, time.perf_counter()
     outcome = Outcome(written=[out / LABELS_DIR, out / FILES_DIR])
     with output_lock(out), disk_errors(out):

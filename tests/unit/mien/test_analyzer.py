@@ -224,6 +224,16 @@ def test_copies_of_an_analyzer_and_its_results_are_equal(analyzer: Analyzer) -> 
     assert (copy, copy.width, copy.draw().size) == (faces, faces.width, faces.draw().size)
 
 
+def test_a_copy_of_an_analyzer_finds_its_model_from_another_folder(
+    artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(artifact.parent)
+    analyzer = Analyzer(model=artifact.name, device="cpu", detector="builtin", models_dir=Path("missing"))
+    expected = analyzer.analyze(sample_photo())
+    monkeypatch.chdir(tmp_path)
+    assert _received(analyzer).analyze(sample_photo()) == expected
+
+
 def test_a_variable_counts_unless_an_argument_is_given(monkeypatch: pytest.MonkeyPatch, artifact: Path) -> None:
     if (obstacle := cuda_obstacle()) is None:
         pytest.skip("this machine has a GPU")
