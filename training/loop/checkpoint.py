@@ -33,7 +33,7 @@ def save(path: Path, state: dict[str, Any]) -> None:
             torch.save(state, file)
     except (OSError, RuntimeError) as error:
         why = no_space(path.parent, _bytes_of(state)) or str(error)
-        raise CheckpointError(f"{path}: not written ({why}); the previous checkpoint is intact") from error
+        raise CheckpointError(f"{path}: not written ({why}); an earlier checkpoint is unchanged") from error
 
 
 def _bytes_of(state: Any) -> int:
