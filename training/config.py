@@ -245,8 +245,8 @@ class RunRecipe(StrictModel):
     runtime: RuntimeConfig = RuntimeConfig()
 
     @model_validator(mode="after")
-    def _parts_have_two_faces(self) -> Self:
-        most = self.batch_size // 2  # batch normalization requires two faces
+    def _parts_have_two_samples(self) -> Self:
+        most = self.batch_size // 2  # batch normalization requires two samples
         if self.runtime.accumulate > most:
             raise ValueError(f"runtime.accumulate {self.runtime.accumulate}: at most {most}, half of batch_size")
         return self

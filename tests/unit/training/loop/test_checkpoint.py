@@ -65,7 +65,7 @@ def test_a_full_disk_is_a_clear_error_and_the_previous_checkpoint_survives(
 
     monkeypatch.setattr(torch, "save", full)
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free_bytes))
-    with pytest.raises(checkpoint.CheckpointError, match=f"{complaint}.*intact"):
+    with pytest.raises(checkpoint.CheckpointError, match=f"{complaint}.*unchanged"):
         checkpoint.save_last(tmp_path, state(2))
     assert checkpoint.read_newest(tmp_path)["step"] == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["last.pt"]
