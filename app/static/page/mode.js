@@ -57,8 +57,9 @@ export class Mode {
     const explains = !this.isLocal && found?.model?.explain;
     byId("look").hidden = byId("attention-field").hidden = !explains;
     if (!explains) byId("attention").checked = false;
-    const size = here.pipeline && megabytes(this.local.bytes);
-    const inTab = this.runs ? READY : `Pictures stay in this tab. Loads ${size} MB once`;
+    const { wasm, webgpu } = this.local?.bytes ?? {};
+    const size = navigator.gpu ? `${megabytes(wasm)} MB once, or ${megabytes(webgpu)} MB for a GPU` : `${megabytes(wasm)} MB once`;
+    const inTab = this.runs ? READY : `Pictures stay in this tab. Loads ${size}`;
     setText(byId("place"), this.isLocal ? inTab : `Pictures go to ${this.host}`);
     byId("loading").hidden = true;
     const model = found?.model ?? here.pipeline?.classifier;

@@ -1,7 +1,7 @@
 // Labeling in this tab: the interface of service.js, with a worker that runs the released graphs. Nothing is sent.
 
 const IN_FLIGHT = 2; // the worker never waits for the next frame
-const RUNTIME_BYTES = 4e6; // ONNX Runtime Web, compressed
+const RUNTIME_BYTES = { wasm: 4e6, webgpu: 7e6 }; // ONNX Runtime Web, compressed
 const MAX_THREADS = 4;
 
 export class LocalLabeler {
@@ -12,15 +12,16 @@ export class LocalLabeler {
   constructor(facts, { base = new URL("../", import.meta.url).href, opened = () => {}, loaded = () => {}, failed = () => {} } = {}) {
     const { classifier: { graphs }, bytes } = facts;
     Object.assign(this, { facts, base, tell: opened, progress: loaded, failed, pending: new Map(), next: 0, local: true });
-    this.bytes = RUNTIME_BYTES + bytes[facts.detector.file] + bytes[graphs.wasm.file];
+    const size = (kind) => RUNTIME_BYTES[kind] + bytes[facts.detector.file] + bytes[graphs[kind].file];
+    this.bytes = { wasm: size("wasm"), webgpu: size("webgpu") }; // to load; which of them, the worker finds out
   }
 
   /** Open the graphs, once. Resolves to what runs: {model, precision, provider, detector}. */
   open() {
     if (this.opened) return this.opened;
     this.worker = new Worker(new URL("worker.js", import.meta.url), { type: "module" });
-    this.worker.onmessage = ({ data: { id, result, error, loaded } }) => {
-      if (loaded) return this.progress(Math.min(loaded, this.bytes), this.bytes);
+    this.worker.onmessage = ({ data: { id, result, error, loaded, kind } }) => {
+      if (loaded) return this.progress(Math.min(loaded, this.bytes[kind]), this.bytes[kind]);
       const { resolve, reject } = this.pending.get(id);
       this.pending.delete(id);
       if (error) reject(failure(error));

@@ -1,7 +1,7 @@
 // The worker of local mode: opens the graphs in ONNX Runtime Web and labels pictures. Nothing is sent from here.
 //
 // Messages: {id, open: facts, base, runtimeBytes, threads} once, then {id, source} with a File or an ImageBitmap, and `stream` if it
-// is a frame; each gets {id, result} or {id, error}. While graphs are loaded, {loaded} states the bytes so far.
+// is a frame; each gets {id, result} or {id, error}. While graphs are loaded, {loaded, kind} states the bytes so far.
 
 import { Follower } from "./follower.js";
 import { Pipeline } from "./pipeline.js";
@@ -16,23 +16,23 @@ let canvas;
 async function open({ open: facts, base, runtimeBytes, threads }) {
   if (!isFaithful(new OffscreenCanvas(8, 8).getContext("2d"))) throw new Error("the browser hides pixels from pages (protection against fingerprinting)");
   limits = facts.limits;
-  const gpu = await hasGpu();
+  const kind = (await hasGpu()) ? "webgpu" : "wasm";
   let loaded = 0;
-  const progress = (bytes) => self.postMessage({ loaded: (loaded += bytes) });
-  const graph = facts.classifier.graphs[gpu ? "webgpu" : "wasm"];
+  const progress = (bytes) => self.postMessage({ loaded: (loaded += bytes), kind });
+  const graph = facts.classifier.graphs[kind];
   const files = Promise.all([facts.detector.file, graph.file].map((file) => download(new URL(`models/${file}?v=${facts.versions[file]}`, base), progress)));
   files.catch(() => {}); // awaited below
-  const ort = await import(new URL(`runtime/ort.${gpu ? "webgpu" : "wasm"}.min.mjs`, base));
+  const ort = await import(new URL(`runtime/ort.${kind}.min.mjs`, base));
   Object.assign(ort.env.wasm, { wasmPaths: new URL("runtime/", base).href, numThreads: threads });
-  const options = { executionProviders: [gpu ? "webgpu" : "wasm"], logSeverityLevel: ERRORS_ONLY };
+  const options = { executionProviders: [kind], logSeverityLevel: ERRORS_ONLY };
   const [detector, classifier] = await files;
   const sessions = { detector: await ort.InferenceSession.create(detector, options) };
-  progress(runtimeBytes);
+  progress(runtimeBytes[kind]);
   sessions.classifier = await ort.InferenceSession.create(classifier, options);
   pipeline = new Pipeline(facts, (name, feeds, outputs) => run(ort, sessions[name], feeds, outputs));
   follower = new Follower(pipeline);
   await warmUp(facts);
-  const on = gpu ? "WebGPU" : `WebAssembly, ${threads} thread${threads > 1 ? "s" : ""}`;
+  const on = kind === "webgpu" ? "WebGPU" : `WebAssembly, ${threads} thread${threads > 1 ? "s" : ""}`;
   return { model: facts.classifier.name, precision: graph.precision, provider: on, detector: facts.detector.name };
 }
 
