@@ -5,6 +5,7 @@ import logging.config
 import os
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -63,6 +64,10 @@ def run(settings: Settings) -> None:
 
     Raises: StartupError and its subclasses, ArtifactError.
     """
+    try:
+        socket.getaddrinfo(settings.host, settings.port)
+    except OSError as error:
+        raise SettingsError(f"MIEN_HOST={settings.host}: {error.strerror}. Give a name or an address only") from error
     options = uvicorn_options(settings)
     logging.config.dictConfig(options["log_config"])  # for log messages while models are opened
     if settings.detector == "auto" and settings.models_dir is not None and best_detector(settings) != "yunet":

@@ -56,6 +56,12 @@ def test_a_setting_that_no_worker_could_use_prevents_the_start(
         server.run(Settings(workers=workers, port=0, **{setting: tmp_path / "file" / "below"}))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1:80", "http://localhost"])
+def test_a_host_with_more_than_its_name_prevents_the_start(host: str) -> None:
+    with pytest.raises(SettingsError, match=f"MIEN_HOST={host}"):
+        server.run(Settings(host=host))
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_tracing_without_its_packages_prevents_the_start(monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
     monkeypatch.setattr(server, "build_pipelines", lambda _: {})
