@@ -1,9 +1,19 @@
 """Base of the pydantic models of artifacts and recipes."""
 
+import os.path
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
+
+
+def expand_home(path: Path | str) -> Path:
+    """Replace an initial `~`, which neither YAML nor every shell does after an equals sign."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111 (Path's own raises for the name of an unknown user)
+
+
+LocalPath = Annotated[Path, AfterValidator(expand_home)]
 
 
 class StrictModel(BaseModel):

@@ -7,6 +7,7 @@ from typing import Final, get_args
 
 from mien.data.folds import Grouping
 from mien.models.manifest import ARTIFACTS_DIR, POINTERS, Prior
+from mien.models.strict import expand_home
 
 Parser = argparse.ArgumentParser
 AddArguments = Callable[[Parser], None]
@@ -19,7 +20,7 @@ def kind_and_root(text: str) -> tuple[str, Path]:
     kind, equals, root = text.partition("=")
     if not equals:
         raise argparse.ArgumentTypeError(f"{text!r}: expected KIND=ROOT, for example ferplus=path/to/ferplus")
-    return kind, Path(root)
+    return kind, expand_home(root)
 
 
 def _key_and_value(text: str) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from mien.data.augment import AugmentConfig
 from mien.data.errors import MienError
 from mien.data.folds import Grouping
 from mien.models.backbones import BackboneConfig
-from mien.models.strict import StrictModel
+from mien.models.strict import LocalPath, StrictModel
 
 Sampler = Literal["instance", "class", "square_root"]
 DistillationMode = Literal["none", "soft", "hard", "token-soft", "token-hard"]
@@ -60,7 +60,7 @@ class DataSource(StrictModel):
 
     kind: str
     split: str
-    root: Path | None = Field(None, description=f"folder or zip; default: ${DATA_DIR_VARIABLE}/<kind>")
+    root: LocalPath | None = Field(None, description=f"folder or zip; default: ${DATA_DIR_VARIABLE}/<kind>")
     options: dict[str, Any] = Field(default_factory=dict, description="options of the reader")
     target: Literal["votes", "label", "teacher"] = Field(
         "label", description="target of the loss: vote shares, one class, or only the output of the teacher"
@@ -80,7 +80,7 @@ class DataConfig(StrictModel):
 
     train: tuple[DataSource, ...] = Field(min_length=1)
     valid: DataSource
-    cache_dir: Path = Path("cache")
+    cache_dir: LocalPath = Path("cache")
     sampler: Sampler = Field(
         "instance",
         description="instance: every face once per epoch; class, square_root: sampling by class (Kang et al. 2020)",
@@ -106,7 +106,7 @@ class ModelConfig(BackboneConfig):
     arch: str | None = Field(
         None, pattern=r"^[a-z0-9_]+$", description="first part of the artifact's name; default: name"
     )
-    init_from: Path | None = Field(
+    init_from: LocalPath | None = Field(
         None, description="initial weights: run folder, artifact folder, or state dict (.safetensors, .pth)"
     )
     init_terms: str | None = Field(None, description="license of a weights file; the release inherits it")
@@ -177,7 +177,7 @@ class DistillationConfig(StrictModel):
     """Distillation as in DeiT (Touvron et al. 2021, section 4)."""
 
     mode: DistillationMode = "none"
-    teachers: tuple[Path, ...] = Field(
+    teachers: tuple[LocalPath, ...] = Field(
         (), description="run or artifact folders; several form an ensemble by mean probability"
     )
     weight: float = Field(0.5, ge=0, le=1, description="lambda, weight of the distillation loss")

@@ -20,7 +20,7 @@ from mien.data.augment import AugmentConfig
 from mien.data.contract import CROP_PX
 from mien.models.masked_autoencoder import MaskConfig, MaskedAutoencoder
 from mien.models.network import FaceNetwork
-from mien.models.strict import StrictModel
+from mien.models.strict import LocalPath, StrictModel
 from mien.training.command import recipe_command
 from mien.training.config import DataSource, FaceRecipe, OptimConfig
 from mien.training.loop import checkpoint
@@ -38,7 +38,7 @@ class PretrainData(StrictModel):
     """Training splits, labeled or not; validation and test splits are rejected."""
 
     train: tuple[DataSource, ...] = Field(min_length=1)
-    cache_dir: Path = Path("cache")
+    cache_dir: LocalPath = Path("cache")
 
     @model_validator(mode="after")
     def _check_splits(self) -> "PretrainData":

@@ -6,7 +6,7 @@ from typing import Any, Final, Self
 
 from pydantic import Field, model_validator
 
-from mien.models.strict import StrictModel
+from mien.models.strict import LocalPath, StrictModel
 from mien.training.config import DATA_DIR_VARIABLE, RecipeError, RunRecipe, default_root
 
 MODELS_DIR_VARIABLE: Final = "MIEN_MODELS_DIR"
@@ -17,7 +17,7 @@ class ImageFolder(StrictModel):
     """One folder of images, with subfolders."""
 
     name: str
-    root: Path | None = Field(None, description=f"folder; default: ${DATA_DIR_VARIABLE}/<name>")
+    root: LocalPath | None = Field(None, description=f"folder; default: ${DATA_DIR_VARIABLE}/<name>")
     weight: float = Field(1.0, ge=0, description="sampling weight of the folder")
     limit: int | None = Field(
         None,
@@ -34,8 +34,8 @@ class DetectorData(StrictModel):
     """Training images; a twentieth of each folder, selected by file hash, is for validation, another for the test."""
 
     folders: tuple[ImageFolder, ...] = Field(min_length=1)
-    teacher: Path | None = Field(None, description=f"YuNet's file; default: ${MODELS_DIR_VARIABLE}/{TEACHER_FILE}")
-    cache_dir: Path = Path("cache")
+    teacher: LocalPath | None = Field(None, description=f"YuNet's file; default: ${MODELS_DIR_VARIABLE}/{TEACHER_FILE}")
+    cache_dir: LocalPath = Path("cache")
 
     def resolved_teacher(self) -> Path:
         """YuNet's file. Raises: RecipeError, if it is missing."""

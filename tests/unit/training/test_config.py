@@ -78,9 +78,9 @@ def trial(tmp_path: Path) -> Path:
 
 
 def test_overrides_reach_nested_keys_and_scientific_numbers(trial: Path) -> None:
-    recipe = read_recipe(trial, ["optim.learning_rate=3e-4", "data.train.0.root=/there", "model.pretrained=true"])
+    recipe = read_recipe(trial, ["optim.learning_rate=3e-4", "data.train.0.root=~/there", "model.pretrained=true"])
     assert recipe.optim.learning_rate == 3e-4
-    assert recipe.data.train[0].root == Path("/there")
+    assert recipe.data.train[0].root == Path.home() / "there"
     assert recipe.model.pretrained is True
 
 
