@@ -317,6 +317,19 @@ class Recipe(FaceRecipe):
         return self
 
 
+class _OfUniqueKeys(yaml.SafeLoader):
+    """Rejects a key that a mapping has twice, as YAML 1.2 does; PyYAML would drop the first one and all below it."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        seen = set()
+        for key, _ in node.value:
+            if str(key.value) in seen:
+                raise yaml.MarkedYAMLError(problem=f"found {key.value} twice", problem_mark=key.start_mark)
+            seen.add(str(key.value))
+        return node
+
+
 def read_recipe(path: Path, overrides: list[str] | None = None) -> Recipe:
     """Read a YAML recipe and apply `key.sub=value` overrides. Raises: RecipeError."""
     return read_as(Recipe, path, overrides or [])
@@ -325,7 +338,7 @@ def read_recipe(path: Path, overrides: list[str] | None = None) -> Recipe:
 def read_as(schema: type[S], path: Path, overrides: list[str]) -> S:
     """Read a YAML recipe with any schema, like `read_recipe`. Raises: RecipeError."""
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = yaml.load(path.read_text(encoding="utf-8"), _OfUniqueKeys)  # noqa: S506 (a SafeLoader)
     except OSError as error:
         raise RecipeError(f"recipe {path}: cannot be read ({error.strerror})") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
