@@ -9,10 +9,10 @@ import importlib
 import pkgutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, cast
+from typing import Any, ClassVar, Literal, NamedTuple, Self, cast
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from mien.data.contract import LABELS
@@ -53,6 +53,13 @@ class BackboneConfig(StrictModel):
     drop_path_rate: float = Field(0.0, ge=0, lt=1)
     pretrained: bool = False
     options: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _options_contradict_no_key(self) -> Self:
+        for option, key in (("num_classes", "options.classes of the data"), ("in_chans", "color"), ("img_size",) * 2):
+            if option in self.options:
+                raise ValueError(f"options.{option}: set {key} instead")
+        return self
 
     @property
     def in_chans(self) -> int:

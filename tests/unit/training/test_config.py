@@ -62,6 +62,7 @@ VALID_ON_TEST = {"train": [{"kind": "folders", "split": "train"}], "valid": {"ki
         ({"loss": {"relabel": {}}}, "from_epoch 10 is not below epochs 1"),
         ({"augment": {"color_jitter": 0.3}}, r"model\.color is luminance"),
         ({"model": CNN | {"init_from": "runs/mae", "pretrained": True}}, "choose one"),
+        ({"model": CNN | {"options": {"in_chans": 3}}}, r"options\.in_chans: set color instead"),
         ({"model": CNN | {"init_from": "weights.pth"}}, "name their publisher and license in init_terms"),
     ],
 )
@@ -90,13 +91,13 @@ def test_a_file_that_is_not_text_is_not_a_recipe(tmp_path: Path) -> None:
         read_recipe(tmp_path / "weights.pt")
 
 
-def test_a_source_without_root_names_the_variable_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_key_that_occurs_twice_is_rejected(trial: Path) -> None:
     trial.write_text("base: &a {x: 1}\nother: {<<: *a, x: 2}\noptim: {sam_rho: 0.1}\noptim: {}\n", encoding="utf-8")
     with pytest.raises(RecipeError, match=r"found optim twice\s+in .*, line 4"):
         read_recipe(trial)
 
 
+def test_a_source_without_root_names_the_variable_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MIEN_DATA_DIR", raising=False)
     with pytest.raises(RecipeError, match="MIEN_DATA_DIR is not set"):
         parse_as(Recipe, minimal(), origin="here").data.valid.resolved_root()
