@@ -99,6 +99,8 @@ class Session:
         if self.device.type == "cpu" and self.recipe.runtime.precision == "bf16":
             warn_of_slow_bf16(self.device)
         if self.world.writes:
+            for part in self.out.glob(".*.part.*"):  # a checkpoint during which the run was killed
+                part.unlink()
             record_run(self.out, self.recipe, {**facts, "processes": self.world.size})
             trackers = open_trackers(self.recipe.runtime, self.out, name=self.recipe.name, step=self.step)
             self.metrics = MetricsLogger(self.out / METRICS_NAME, step=self.step, trackers=trackers)

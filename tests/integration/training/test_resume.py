@@ -166,8 +166,10 @@ def test_a_run_killed_during_validation_validates_that_epoch_after_resuming(
         stopped.setattr(Supervised, "end_epoch", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             train(recipe, tmp_path / "run")
+    (tmp_path / "run" / ".a1.part.pt").write_bytes(b"half of a checkpoint")
     train(recipe, tmp_path / "run")
     assert [line["epoch"] for line in metric_lines(tmp_path / "run") if "epoch" in line] == [0, 1]
+    assert not list((tmp_path / "run").glob(".*.part*"))
 
 
 def test_data_that_changed_since_the_start_is_rejected_and_the_first_hash_is_kept(tmp_path: Path) -> None:
