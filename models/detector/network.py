@@ -69,6 +69,7 @@ class FaceFPN(nn.Module):
         widths: channels at strides 2, 4, 8, 16 and 32.
         depths: blocks at strides 4, 8, 16 and 32.
         neck_width: channels of the pyramid and the heads.
+        heads: blocks of the heads of scores, and of boxes and landmarks.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class FaceFPN(nn.Module):
         widths: tuple[int, int, int, int, int] = (16, 32, 64, 112, 176),
         depths: tuple[int, int, int, int] = (1, 2, 3, 3),
         neck_width: int = 64,
+        heads: tuple[int, int] = (1, 2),
     ) -> None:
         super().__init__()
         self.stem = nn.Sequential(nn.Conv2d(3, widths[0], 3, 2, 1, bias=False), nn.BatchNorm2d(widths[0]), nn.ReLU())
@@ -85,7 +87,7 @@ class FaceFPN(nn.Module):
         )
         self.laterals = nn.ModuleList(nn.Conv2d(width, neck_width, 1) for width in widths[2:])
         self.smooths = nn.ModuleList(Block(neck_width, neck_width) for _ in STRIDES)
-        self.classes, self.places = Branch(neck_width, 1), Branch(neck_width, 2)
+        self.classes, self.places = (Branch(neck_width, depth) for depth in heads)
         self.scores = nn.Conv2d(neck_width, 2, 1)
         self.shapes = nn.Conv2d(neck_width, 4 + len(_MEAN_FACE), 1)
         self._init_weights()

@@ -52,7 +52,10 @@ class DetectorModel(StrictModel):
     widths: tuple[int, int, int, int, int] = (16, 32, 64, 112, 176)
     depths: tuple[int, int, int, int] = (1, 2, 3, 3)
     neck_width: int = Field(64, ge=8)
-    init_from: Path | None = Field(None, description="artifact of the same network, whose weights training starts with")
+    heads: tuple[int, int] = (1, 2)
+    init_from: LocalPath | None = Field(
+        None, description="artifact of the same network, or one with fewer blocks, whose weights training starts with"
+    )
 
 
 class DetectorLoss(StrictModel):

@@ -11,7 +11,7 @@ at the end best.pt with the averaged weights. Rerun the same command to resume.
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import cv2
 import numpy as np
@@ -39,6 +39,8 @@ from mien.training.loop.session import Session
 from mien.training.loop.task import Forward, Task
 from mien.training.loop.throughput import forward_flops
 from mien.training.release.weights import WEIGHTS_NAME, in_fp32
+
+_FIRST_GAIN: Final = 0.1  # of a block that model.init_from lacks; 0 would leave its ReLU without a gradient
 
 
 class SceneBatch(NamedTuple):
@@ -75,16 +77,24 @@ def _padded(rows: list[list[Any]], width: int) -> Tensor:
 
 def build_detector(model: DetectorModel) -> FaceFPN:
     """Build the network of a recipe."""
-    return FaceFPN(model.widths, model.depths, model.neck_width)
+    return FaceFPN(model.widths, model.depths, model.neck_width, model.heads)
 
 
 def start_from(artifact: Path, network: FaceFPN) -> None:
-    """Give a network the weights of a released one. Raises: ArtifactError; RecipeError, if the networks differ."""
+    """Give a network the weights of a released one, which may have fewer blocks.
+
+    The other blocks are residual, and start close to the identity.
+
+    Raises: ArtifactError; RecipeError, if the networks differ in anything else.
+    """
     load_detector(artifact)
-    try:
-        network.load_state_dict(in_fp32(load_file(artifact / WEIGHTS_NAME)))
-    except RuntimeError as error:  # names every tensor
-        raise RecipeError(f"model.init_from {artifact}: it is not the network of this recipe") from error
+    stored, own = in_fp32(load_file(artifact / WEIGHTS_NAME)), network.state_dict()
+    if any(name not in own or own[name].shape != weights.shape for name, weights in stored.items()):
+        raise RecipeError(f"model.init_from {artifact}: it is not the network of this recipe")
+    for name, module in network.named_modules():
+        if isinstance(module, nn.BatchNorm2d) and f"{name}.weight" not in stored:
+            nn.init.constant_(module.weight, _FIRST_GAIN)
+    network.load_state_dict(stored, strict=False)
 
 
 class Detection(Task):

@@ -17,7 +17,7 @@ from mien.training.detector import export as export_command
 from mien.training.detector.config import TEACHER_FILE, DetectorRecipe
 from mien.training.detector.evaluate import THRESHOLDS
 from mien.training.detector.images import read_bgr
-from mien.training.detector.train import train
+from mien.training.detector.train import build_detector, start_from, train
 from mien.training.evaluate import open_graph
 from mien.training.loop import checkpoint
 from mien.training.loop.run_folder import RunError, read_facts
@@ -106,6 +106,12 @@ def test_the_commands_release_and_score_a_run_that_learned(tmp_path: Path, monke
     trained = checkpoint.read(run / "best.pt")["weights"]
     assert all(torch.allclose(started[key], trained[key], atol=1e-3) for key in trained if "weight" in key)
     assert list(read_facts(tmp_path / "further")["init_from"]) == ["tiny.v1"]
+    deeper = recipe.model.model_copy(update={"depths": (1, 2, 1, 1), "heads": (2, 3)})
+    networks = [build_detector(model).eval() for model in (recipe.model, deeper)]
+    for network in networks:
+        start_from(folder, network)
+    scores = [network(torch.full((1, 3, 64, 64), 90.0))[0].cls.sigmoid() for network in networks]
+    assert 0 < (scores[0] - scores[1]).abs().max() < 0.05  # further blocks start close to the identity
     values["model"]["neck_width"] = 16
     with pytest.raises(RecipeError, match=r"tiny\.v1: it is not the network"):
         train(DetectorRecipe.model_validate(values), tmp_path / "other")
