@@ -1,7 +1,7 @@
 """Export of finished runs as an artifact for serving, if ONNX and torch agree on real faces.
 
     mien export runs/ferplus_hybrid_tiny --tag ferplus_v1 [--also muxspace/valid] [--as fast]
-    mien export models/artifacts/FAST runs/TEACHER --arch accurate_112 --tag ferplus_v1 --one-view --as accurate
+    mien export models/artifacts/FAST runs/TEACHER runs/OTHER --arch accurate_112 --tag NAME --one-view --as accurate
     mien export models/artifacts/NAME --refit
     mien export models/artifacts/NAME --conditions
     mien export models/artifacts/NAME --card
