@@ -253,6 +253,14 @@ def test_models_that_do_not_load_are_reported_and_tried_again(open_tab: Open) ->
     tab.ignore_errors("/page/models/")
 
 
+def test_a_browser_without_webassembly_is_named_as_the_cause(open_tab: Open, browsers: BrowserType) -> None:
+    with launch(browsers, "--js-flags=--jitless") as limited:
+        tab = open_tab(inside=limited)
+        tab.page.check("#local")
+        tab.wait_until("document.getElementById('place').textContent.startsWith('Not loaded')")
+        assert "switched off WebAssembly" in tab.page.inner_text("#place")
+
+
 def test_without_the_runtime_the_switch_is_hidden(open_tab: Open, site: Server) -> None:
     tab = open_tab("/card")
     tab.page.route("**/page/local.json", lambda route: route.fulfill(json={"service": True, "pipeline": None}))

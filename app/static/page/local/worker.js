@@ -14,6 +14,7 @@ let limits;
 let canvas;
 
 async function open({ open: facts, base, runtimeBytes, threads }) {
+  if (!self.WebAssembly) throw new Error("the browser has switched off WebAssembly (Lockdown Mode of Apple devices, or a security setting)");
   if (!isFaithful(new OffscreenCanvas(8, 8).getContext("2d"))) throw new Error("the browser hides pixels from pages (protection against fingerprinting)");
   limits = facts.limits;
   const kind = (await hasGpu()) ? "webgpu" : "wasm";
