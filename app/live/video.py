@@ -1,4 +1,4 @@
-"""Frames of video files, cameras and network streams, and annotated videos on disk.
+"""Frames of video files, cameras and network streams.
 
 A file yields every frame in order. A camera or a network stream yields its newest frame and drops the ones in between,
 so that there is no growing delay.
@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, Protocol
 from urllib.parse import urlsplit, urlunsplit
 
@@ -23,13 +22,10 @@ from mien.data.contract import Array
 _DEFAULT_FPS: Final = 25.0
 _MAX_FPS: Final = 240.0
 _READ_TIMEOUT_S: Final = 10.0
-_MAX_GAP_S: Final = 10.0
 _CANNOT_OPEN: Final = {
     True: "camera {name}: not found or in use. Connect it, or close the program that uses it, and try again.",
     False: "source {name}: cannot be opened. Expected a video that OpenCV's FFmpeg can read.",
 }
-# Codecs in OpenCV's wheels; they do not include an H.264 encoder.
-CODECS: Final = {".mp4": "mp4v", ".mov": "mp4v", ".mkv": "mp4v", ".avi": "MJPG"}
 
 
 class SourceUnavailable(StartupError):
@@ -169,56 +165,3 @@ class LiveSource:
             self._reader.join(2.0)
         if not self._reader.is_alive():
             self._video.release()
-
-
-class VideoFile:
-    """An annotated video with a constant frame rate: frames are repeated or skipped to keep the original timing.
-
-    The video is written to a temporary file in the same folder and renamed when it is complete.
-    """
-
-    def __init__(self, path: Path, fps: float) -> None:
-        """Check the path. Raises: SourceUnavailable, for an unknown format or a missing folder."""
-        if path.suffix.lower() not in CODECS:
-            raise SourceUnavailable(f"{path}: unknown video format. Expected one of {', '.join(CODECS)}.")
-        if not path.absolute().parent.is_dir():
-            raise SourceUnavailable(f"{path}: the folder {path.absolute().parent} does not exist")
-        self.path, self.fps = path, fps
-        self._part = path.with_name(f"{path.stem}.part{path.suffix}")
-        self._writer: cv2.VideoWriter | None = None
-        self._size = (0, 0)
-        self._written = 0
-
-    def add(self, image: Array, time_s: float) -> None:
-        """Add a frame, (H, W, 3) uint8 RGB, at a time in seconds. Raises: SourceUnavailable."""
-        writer = self._writer or self._open(image)
-        pixels = cv2.cvtColor(image, cv2.COLOR_RGB2BGR)
-        if (pixels.shape[1], pixels.shape[0]) != self._size:
-            pixels = cv2.resize(pixels, self._size, interpolation=cv2.INTER_AREA)
-        due = round(time_s * self.fps) + 1 - self._written
-        if due > _MAX_GAP_S * self.fps:  # a wrong timestamp, not a pause
-            due = 1
-        for _ in range(due):
-            writer.write(pixels)
-        self._written += max(0, due)
-
-    def _open(self, image: Array) -> cv2.VideoWriter:
-        self._size = (image.shape[1], image.shape[0])
-        codec = cv2.VideoWriter.fourcc(*CODECS[self.path.suffix.lower()])
-        self._writer = cv2.VideoWriter(str(self._part), codec, self.fps, self._size)
-        if not self._writer.isOpened():
-            raise SourceUnavailable(
-                f"{self.path}: OpenCV cannot write a video of {self._size[0]} x {self._size[1]} pixels"
-            )
-        return self._writer
-
-    def close(self, *, complete: bool) -> Path | None:
-        """Finish the file. An incomplete video keeps its temporary name, `NAME.part.mp4`.
-
-        Returns: path of the video; None if there was no frame.
-        """
-        if self._writer is None:
-            return None
-        self._writer.release()
-        self._writer = None
-        return self._part.replace(self.path) if complete else self._part

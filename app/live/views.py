@@ -4,6 +4,7 @@ import os
 import sys
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Final, Protocol
 
 import cv2
@@ -15,13 +16,16 @@ from rich.text import Text
 from mien.app.inference.drawing import annotate
 from mien.app.inference.pipeline import Analysis, LabeledFace
 from mien.app.inference.wording import label_text, percent
-from mien.app.live.video import Frame, VideoFile
+from mien.app.live.video import Frame, SourceUnavailable
 from mien.data.contract import Array, by_label
 from mien.data.contract.palette import hex_color
 
 _ESCAPE: Final = 27
 _BAR: Final = 20
 _MIN_LISTED: Final = 0.05
+_MAX_GAP_S: Final = 10.0
+# Codecs in OpenCV's wheels; they do not include an H.264 encoder.
+CODECS: Final = {".mp4": "mp4v", ".mov": "mp4v", ".mkv": "mp4v", ".avi": "MJPG"}
 
 
 @dataclass(frozen=True)
@@ -131,23 +135,62 @@ class WindowView:
         cv2.destroyAllWindows()
 
 
-class FileView:
-    """The annotated video as a file."""
+class VideoFile:
+    """The annotated video as a file with a constant frame rate: frames are repeated or skipped to keep the timing.
 
-    def __init__(self, file: VideoFile) -> None:
-        self._file = file
+    The video is written to a temporary file in the same folder and renamed when it is complete.
+    """
+
+    def __init__(self, path: Path, fps: float) -> None:
+        """Check the path. Raises: SourceUnavailable, for an unknown format or a missing folder."""
+        if path.suffix.lower() not in CODECS:
+            raise SourceUnavailable(f"{path}: unknown video format. Expected one of {', '.join(CODECS)}.")
+        if not path.absolute().parent.is_dir():
+            raise SourceUnavailable(f"{path}: the folder {path.absolute().parent} does not exist")
+        self.path, self.fps = path, fps
+        self._part = path.with_name(f"{path.stem}.part{path.suffix}")
+        self._writer: cv2.VideoWriter | None = None
+        self._size = (0, 0)
+        self._written = 0
 
     def show(self, moment: Moment) -> bool:
         """Add the annotated frame."""
-        self._file.add(moment.drawn, moment.frame.time_s)
+        self.add(moment.drawn, moment.frame.time_s)
         return True
 
+    def add(self, image: Array, time_s: float) -> None:
+        """Add a frame, (H, W, 3) uint8 RGB, at a time in seconds. Raises: SourceUnavailable."""
+        writer = self._writer or self._open(image)
+        pixels = cv2.cvtColor(image, cv2.COLOR_RGB2BGR)
+        if (pixels.shape[1], pixels.shape[0]) != self._size:
+            pixels = cv2.resize(pixels, self._size, interpolation=cv2.INTER_AREA)
+        due = round(time_s * self.fps) + 1 - self._written
+        if due > _MAX_GAP_S * self.fps:  # a wrong timestamp, not a pause
+            due = 1
+        for _ in range(due):
+            writer.write(pixels)
+        self._written += max(0, due)
+
+    def _open(self, image: Array) -> cv2.VideoWriter:
+        self._size = (image.shape[1], image.shape[0])
+        codec = cv2.VideoWriter.fourcc(*CODECS[self.path.suffix.lower()])
+        self._writer = cv2.VideoWriter(str(self._part), codec, self.fps, self._size)
+        if not self._writer.isOpened():
+            raise SourceUnavailable(
+                f"{self.path}: OpenCV cannot write a video of {self._size[0]} x {self._size[1]} pixels"
+            )
+        return self._writer
+
     def close(self, *, complete: bool) -> None:
-        """Finish the file, and print the path of an incomplete one."""
-        path = self._file.close(complete=complete)
-        if path is not None and not complete:
+        """Finish the file, if there was a frame. An incomplete one is left as `NAME.part.mp4`, and its path printed."""
+        if self._writer is None:
+            return
+        self._writer.release()
+        if complete:
+            self._part.replace(self.path)
+        else:
             Console(stderr=True).out(
-                f"The run ended early. The video up to that point is in {path}; {self._file.path} is unchanged."
+                f"The run ended early. The video up to that point is in {self._part}; {self.path} is unchanged."
             )
 
 

@@ -6,17 +6,21 @@ Flow: source -> pipeline -> tracks (smoothed labels) -> views. Closing a view en
 """
 
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Final
 
 from rich.console import Console
 
 from mien.app.inference.pipeline import Pipeline
 from mien.app.inference.tracking import Tracker
-from mien.app.live.video import Source, SourceUnavailable, VideoFile, open_source
-from mien.app.live.views import FileView, LinesView, Moment, TableView, View, open_window
+from mien.app.live.video import Source, SourceUnavailable, open_source
+from mien.app.live.views import LinesView, Moment, TableView, VideoFile, View, open_window
 from mien.app.wording import counted
+
+_RECENT_FRAMES: Final = 20  # of which the rate is shown
 
 
 @dataclass(slots=True)
@@ -35,7 +39,7 @@ class Summary:
 
 def label_video(pipeline: Pipeline, source: Source, views: Sequence[View]) -> Summary:
     """Label frames until the source ends, a view is closed or Ctrl-C is pressed; then close everything."""
-    tracker, pace = Tracker(pipeline.classifier.manifest.abstain_threshold), _Pace()
+    tracker, recent_s = Tracker(pipeline.classifier.manifest.abstain_threshold), deque[float](maxlen=_RECENT_FRAMES)
     summary, start, complete = Summary(), time.perf_counter(), False
     try:
         for frame in source.frames():
@@ -43,7 +47,9 @@ def label_video(pipeline: Pipeline, source: Source, views: Sequence[View]) -> Su
             tracked = replace(analysis, faces=tuple(tracker.update(analysis.faces, frame.time_s)))
             summary.frames += 1
             summary.tracks.update(face.track for face in tracked.faces)
-            moment = Moment(frame, tracked, pace.beat())
+            recent_s.append(time.perf_counter())
+            rate = (len(recent_s) - 1) / max(1e-9, recent_s[-1] - recent_s[0])
+            moment = Moment(frame, tracked, rate)
             if not all(view.show(moment) for view in views):
                 break
         complete = True
@@ -57,30 +63,13 @@ def label_video(pipeline: Pipeline, source: Source, views: Sequence[View]) -> Su
     return summary
 
 
-class _Pace:
-    """Number of frames per second, smoothed over about one second."""
-
-    def __init__(self) -> None:
-        self._last: float | None = None
-        self._mean_s = 0.0
-
-    def beat(self) -> float:
-        now = time.perf_counter()
-        if self._last is not None:
-            passed = now - self._last
-            weight = min(1.0, passed) if self._mean_s else 1.0
-            self._mean_s += weight * (passed - self._mean_s)
-        self._last = now
-        return 1.0 / self._mean_s if self._mean_s else 0.0
-
-
 def run(pipeline: Pipeline, text: str, *, write: Path | None, window: bool) -> Summary:
     """Label a source; see `mien webcam --help`. Raises: SourceUnavailable."""
     console = Console()
     if write is not None and Path(text).exists() and write.exists() and write.samefile(text):
         raise SourceUnavailable(f"{write}: this file is the source. Choose another name for --write.")
     source = open_source(text, paced=write is None and (window or console.is_terminal))
-    views: list[View] = [] if write is None else [FileView(VideoFile(write, source.fps))]
+    views: list[View] = [] if write is None else [VideoFile(write, source.fps)]
     shown = open_window(source.name) if window else None
     if shown is not None:
         views.append(shown)

@@ -10,7 +10,8 @@ import cv2
 import numpy as np
 import pytest
 
-from mien.app.live.video import LiveSource, SourceUnavailable, VideoFile, open_source, without_password
+from mien.app.live.video import LiveSource, SourceUnavailable, open_source, without_password
+from mien.app.live.views import VideoFile
 from mien.data.contract import Array
 
 FPS = 20.0

@@ -18,8 +18,8 @@ from mien.app.inference.classifier import Classifier
 from mien.app.inference.detect import Face
 from mien.app.inference.pipeline import Pipeline
 from mien.app.live import views
-from mien.app.live.video import Frame, VideoFile, open_source
-from mien.app.live.views import FileView, LinesView, Moment, TableView, WindowView
+from mien.app.live.video import Frame, open_source
+from mien.app.live.views import LinesView, Moment, TableView, VideoFile, WindowView
 from mien.app.live.webcam import Summary, label_video
 from mien.app.settings import Settings
 from mien.data.contract import Array
@@ -101,7 +101,7 @@ def test_closing_a_view_or_ctrl_c_ends_the_run_normally(
     pipeline: Pipeline, error: type[BaseException] | None, tmp_path: Path
 ) -> None:
     source, file = Still(), VideoFile(tmp_path / "out.mp4", FPS)
-    summary = label_video(pipeline, source, [FileView(file), Recorder(5, error)])
+    summary = label_video(pipeline, source, [file, Recorder(5, error)])
     assert summary.frames == 5
     assert source.closed
     assert len(list(open_source(str(file.path)).frames())) == 5
@@ -113,7 +113,7 @@ def test_an_error_while_labeling_keeps_the_existing_video(
     path = tmp_path / "out.mp4"
     path.write_bytes(b"the video of yesterday")
     with pytest.raises(OSError, match="as a test"):
-        label_video(pipeline, Still(), [FileView(VideoFile(path, FPS)), Recorder(5, OSError("as a test"))])
+        label_video(pipeline, Still(), [VideoFile(path, FPS), Recorder(5, OSError("as a test"))])
     assert path.read_bytes() == b"the video of yesterday"
     assert "out.part.mp4" in capsys.readouterr().err
 
