@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sys
+import time
 from types import FrameType
 from typing import Final
 
@@ -22,7 +23,8 @@ def stopped_by(name: str) -> str:
 
 def error_line(message: str, code: int) -> str:
     """The last line on standard error of a command that fails: JSON with `--json-log`."""
-    fields = {"event": "failed", "error": message, "code": code}
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    fields = {"time": stamp, "event": "failed", "error": message, "code": code}
     return f"{json.dumps(fields, ensure_ascii=False) if '--json-log' in sys.argv else f'mien: {message}'}\n"
 
 

@@ -3,7 +3,6 @@
 import dataclasses
 import inspect
 import logging
-import sys
 import traceback
 from collections import Counter
 from contextlib import ExitStack, closing, nullcontext, suppress
@@ -75,12 +74,28 @@ def label(
 
         if unknown := [name for name in options.outputs if name not in output_names()]:
             fail(f"--write {','.join(unknown)}: expected one or more of {', '.join(output_names())}.", USAGE)
+    logging.basicConfig(level=logging.ERROR if options.quiet else logging.WARNING, format="mien: %(message)s")
     with Interrupts().installed() as signals:
+        from mien.app.labeling.files import DiskFull, OutputLocked
         from mien.app.labeling.progress import json_stderr
+        from mien.data.errors import MienError
 
         settings = {"model": model, "device": device, "detector": detector, "prior": prior}
-        with json_stderr() if options.json_log else nullcontext() as stream:
-            code = _run(options, settings, signals, stream)
+        try:
+            with json_stderr() if options.json_log else nullcontext() as stream:
+                code = _label(options, settings, signals, stream)
+        except KeyboardInterrupt:
+            code = 130
+        except MienError as error:
+            codes: dict[type[MienError], int] = {OutputLocked: LOCKED, DiskFull: DISK_FULL}
+            fail(str(error), codes.get(type(error), FAILED))
+        except BaseException:
+            # not only Stopped: a native library may replace it by another exception during its import
+            if signals.received is not None:
+                fail(stopped_by(signals.received), STOPPED)
+            if not options.json_log:
+                raise
+            fail(traceback.format_exc(), FAILED)
     raise typer.Exit(code)
 
 
@@ -101,39 +116,6 @@ def _declare_options() -> None:
 
 
 _declare_options()
-
-
-def _run(options: LabelOptions, settings: dict[str, Any], signals: Interrupts, stream: IO[str] | None) -> int:
-    """Run the command, with one line for an expected error; returns the exit code."""
-    level = logging.ERROR if options.quiet else logging.WARNING
-    logging.basicConfig(level=level, format="mien: %(message)s")
-    from mien.app.labeling.files import DiskFull, OutputLocked
-    from mien.data.errors import MienError
-
-    try:
-        return _label(options, settings, signals, stream)
-    except KeyboardInterrupt:
-        return 130
-    except MienError as error:
-        code = LOCKED if isinstance(error, OutputLocked) else DISK_FULL if isinstance(error, DiskFull) else FAILED
-        return _failed(options, stream, str(error), code)
-    except BaseException:
-        # not only Stopped: a native library may replace it by another exception during its import
-        if signals.received is not None:
-            return _failed(options, stream, stopped_by(signals.received), STOPPED)
-        if not options.json_log:
-            raise
-        return _failed(options, stream, traceback.format_exc(), FAILED)
-
-
-def _failed(options: LabelOptions, stream: IO[str] | None, message: str, code: int) -> int:
-    if options.json_log:
-        from mien.app.labeling.progress import JsonLog
-
-        JsonLog(stream).log("failed", error=message, code=code)
-    else:
-        sys.stderr.write(f"mien: {message}\n")
-    return code
 
 
 def _label(options: LabelOptions, settings: dict[str, Any], signals: Interrupts, stream: IO[str] | None) -> int:

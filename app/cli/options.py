@@ -1,6 +1,8 @@
 """Options shared by the commands, and one-line error messages; fast to import."""
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from typing import Annotated, Literal, NoReturn
 
 import typer
@@ -27,20 +29,19 @@ DetectorName = Annotated[
 ]
 
 
-class printed_errors:  # noqa: N801  # used like a statement
-    """Context manager that prints expected errors as one line and exits with status 1."""
+@contextlib.contextmanager
+def printed_errors() -> Iterator[None]:
+    """Print expected errors as one line and exit with status 1."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+    except Exception as error:
+        from mien.data.errors import MienError
 
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        if isinstance(error, KeyboardInterrupt):
-            raise SystemExit(130)
-        if isinstance(error, Exception) and not isinstance(error, typer.Exit):
-            from mien.data.errors import MienError
-
-            if isinstance(error, MienError | OSError):
-                fail(str(error), FAILED)
+        if isinstance(error, MienError | OSError):
+            fail(str(error), FAILED)
+        raise
 
 
 def fail(message: str, code: int) -> NoReturn:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from click.testing import Result
@@ -42,7 +43,9 @@ class Mien:
         """Call the program in this process, which is faster; `start` creates a separate process."""
         missing = {name: None for name in os.environ if name not in self.environment}
         runner = CliRunner(env=self.environment | missing)
-        return runner.invoke(app, [str(argument) for argument in arguments], input=given, catch_exceptions=False)
+        given_arguments = list(map(str, arguments))
+        with patch.object(sys, "argv", ["mien", *given_arguments]):
+            return runner.invoke(app, given_arguments, input=given, catch_exceptions=False)
 
 
 @pytest.fixture
