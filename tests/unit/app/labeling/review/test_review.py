@@ -49,6 +49,8 @@ def test_the_page_and_its_faces_come_least_confident_first(page: TestClient) -> 
     assert faces_of(page, reason="dark") == []
     thumb = page.get(f"/api/thumb/{faces[0]['row']}/{faces[0]['face']}")
     assert decode(thumb.content).shape == (96, 96, 3)
+    assert thumb.headers["cache-control"] == "no-store", "the next run has the same addresses"
+    assert page.get("/api/faces", params={"offset": -5}).status_code == 422
 
 
 def test_a_decision_is_saved_shown_and_can_be_undone(page: TestClient, own: Labeled) -> None:
@@ -213,11 +215,6 @@ def test_faces_of_a_run_without_a_report_have_thumbnails(page: TestClient, own: 
         assert bare.get("/api/thumb/999/0").status_code == 404
 
 
-def test_thumbnails_are_not_cached_because_the_next_run_has_the_same_addresses(page: TestClient) -> None:
-    face = faces_of(page)[0]
-    assert page.get(f"/api/thumb/{face['row']}/{face['face']}").headers["cache-control"] == "no-store"
-
-
 def test_a_correction_follows_the_bytes_of_a_renamed_photo(page: TestClient, own: Labeled, tmp_path: Path) -> None:
     decide(page, "0.jpg", "anger")
     photos = tmp_path / "photos"
@@ -297,10 +294,6 @@ def test_a_disk_that_is_full_or_read_only_is_reported(
         assert words in response.json()["detail"]
     with pytest.raises(LabelingError, match=words):
         draw_sample(own.out, 5)
-
-
-def test_an_offset_before_the_first_face_is_rejected(page: TestClient) -> None:
-    assert page.get("/api/faces", params={"offset": -5}).status_code == 422
 
 
 def test_people_of_a_video_are_named_and_the_timeline_and_exports_follow(
@@ -414,8 +407,3 @@ def test_agreement_with_the_model_is_that_of_the_last_run(own: Labeled, open_pag
         journal._db.execute("UPDATE items SET found=0 WHERE sha256=?", (gone,))
     (kappa,) = measure(own.out)
     assert (kappa.raters, kappa.faces, kappa.share) == (("anna", "model"), 4, 1.0)
-
-
-def test_a_folder_without_a_run_is_named(tmp_path: Path) -> None:
-    with pytest.raises(LabelingError, match="has no journal"):
-        create_review_app(tmp_path)
