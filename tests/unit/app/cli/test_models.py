@@ -1,14 +1,12 @@
 """`mien models pull --optional`: one attempt, no error, one line on the detector in use; and `mien models triton`."""
 
 import hashlib
-import time
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from mien.app.cli.program import app
-from mien.app.errors import DownloadError
 from mien.app.inference.detect import weights
 
 
@@ -28,24 +26,20 @@ def pull(*arguments: str) -> str:
     return line
 
 
-def test_without_a_network_the_detector_in_the_clone_is_named_at_once() -> None:
-    begin = time.monotonic()
-    line = pull()
-    assert line.startswith("Detector: ")
-    assert not line.startswith("Detector: yunet")
-    assert "`mien models pull` tries again" in line
-    assert time.monotonic() - begin < 3
-
-
-def test_the_attempt_ends_after_three_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    timeouts = []
+def test_without_a_network_the_detector_in_the_clone_is_named_within_three_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    timeouts: list[float] = []
 
     def connect(_url: str, timeout_s: float) -> None:
         timeouts.append(timeout_s)
         raise TimeoutError("no response")
 
     monkeypatch.setattr(weights, "_connect", connect)
-    pull()
+    line = pull()
+    assert line.startswith("Detector: ")
+    assert not line.startswith("Detector: yunet")
+    assert "`mien models pull` tries again" in line
     assert timeouts == [3.0]
 
 
@@ -64,8 +58,6 @@ def test_without_the_option_a_failure_is_an_error() -> None:
     done = CliRunner().invoke(app, ["models", "pull"])
     assert done.exit_code == 1
     assert "MIEN_MODELS_DIR" in done.stderr
-    with pytest.raises(DownloadError):
-        weights.fetch_yunet()
 
 
 def test_a_repository_that_cannot_be_written_is_one_line(tmp_path: Path, artifact: Path) -> None:
