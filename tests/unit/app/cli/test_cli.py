@@ -29,7 +29,7 @@ def mien(*arguments: str | Path, **environment: str | None) -> Result:
     return CliRunner(env=environment).invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
 
 
-@pytest.mark.parametrize("arguments", [["--version"], ["label", "--help"]])
+@pytest.mark.parametrize("arguments", [["--version"], *([name, "--help"] for name in ("label", "serve", "page"))])
 def test_help_loads_no_heavy_library(arguments: list[str]) -> None:
     code = (
         "import sys\nfrom mien.app.cli import main\nsys.argv[1:] = sys.argv[1:]\n"
