@@ -4,19 +4,17 @@ A decision belongs to a face of a photo, whatever its name and number: it applie
 whose box overlaps the box of the decision by at least `MIN_IOU`. The last line for a face is used.
 """
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
-from typing import Final
+from typing import Any, Final
 
 from mien.app.inference.detect import Box
 from mien.app.inference.detect.base import iou
 from mien.app.inference.pipeline import LabeledFace
 from mien.app.labeling.files import CORRECTIONS, REVIEWS, LabelingError
 from mien.app.labeling.records import Result
-from mien.app.labeling.review.decisions_file import append_line, read_lines
+from mien.app.labeling.review.decisions_file import DecisionsFile
 from mien.app.wording import counted
 from mien.data.contract import EIGHT_LABELS
 
@@ -51,18 +49,13 @@ class Correction:
         return iou(Box(*self.box), face.box_px)
 
 
-class Corrections:
-    """The current decisions of an output folder; lines that are added to the file are read when they are needed."""
+class Corrections(DecisionsFile):
+    """The current decisions of an output folder, or those of a reviewer."""
 
     def __init__(self, out: Path, reviewer: str = "") -> None:
-        """Read the file, or that of a reviewer. Raises: LabelingError, naming an invalid line."""
-        self.path = out / REVIEWS / f"{reviewer}.jsonl" if reviewer else out / CORRECTIONS
-        self._lock = Lock()  # requests are in several threads
-        self._clear()
-        self.refresh()
+        super().__init__(out / REVIEWS / f"{reviewer}.jsonl" if reviewer else out / CORRECTIONS)
 
     def _clear(self) -> None:
-        self._bytes, self._lines = 0, 0
         self._by_image: dict[tuple[str, int], list[Correction]] = {}
 
     def __iter__(self) -> Iterator[Correction]:
@@ -71,35 +64,11 @@ class Corrections:
     def __len__(self) -> int:
         return sum(map(len, list(self._by_image.values())))
 
-    def refresh(self) -> None:
-        """Read what was added to the file since the last call. Raises: LabelingError, naming an invalid line."""
-        with self._lock:
-            size = self.path.stat().st_size if self.path.exists() else 0
-            if size < self._bytes:  # edited by hand
-                self._clear()
-            if size == self._bytes:
-                return
-            for line in read_lines(self.path, self._bytes):
-                self._lines += 1
-                if line.strip():  # not the line feed that an editor left out
-                    self._apply(self._parse(line))
-                self._bytes += len(line)
-
-    def _parse(self, line: bytes) -> Correction:
-        try:
-            correction = Correction(**json.loads(line))
-        except (ValueError, TypeError) as error:
-            raise LabelingError(
-                f"{self.path} line {self._lines} is not a correction ({error}): repair or remove it."
-            ) from error
-        if correction.label not in DECISIONS:
-            raise LabelingError(
-                f"{self.path} line {self._lines}: label {correction.label!r}, expected {', '.join(DECISIONS)}"
-            )
-        return correction
-
-    def _apply(self, correction: Correction) -> None:
+    def _apply(self, values: dict[str, Any]) -> None:
         """Replace the earlier decision about the same face."""
+        correction = Correction(**values)
+        if correction.label not in DECISIONS:
+            raise ValueError(f"label {correction.label!r}, expected {', '.join(DECISIONS)}")
         others = [
             other
             for other in self._by_image.get((correction.file_sha256, correction.frame), [])
@@ -107,11 +76,6 @@ class Corrections:
         ]
         others += [] if correction.label == UNDONE else [correction]
         self._by_image[correction.file_sha256, correction.frame] = others
-
-    def append(self, correction: Correction) -> None:
-        """Append a decision to the file and sync it to disk."""
-        append_line(self.path, correction)
-        self.refresh()
 
     def has(self, sha256: str | None, frame: int) -> bool:
         """Whether there are decisions about an image."""

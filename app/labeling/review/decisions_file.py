@@ -6,25 +6,79 @@ it wrote the line, and the decision was never confirmed.
 
 import json
 import os
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from threading import Lock
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import filelock
 
-from mien.app.labeling.files import STATE_DIR, disk_errors
+from mien.app.labeling.files import STATE_DIR, LabelingError, disk_errors
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 
-def read_lines(path: Path, offset: int = 0) -> Iterator[bytes]:
-    """Lines from an offset in bytes, without a truncated last one."""
-    if path.exists():
-        with path.open("rb") as file:
-            file.seek(offset)
-            yield from (line for line in file if line.endswith(b"\n") or _is_whole(line))
+class DecisionsFile:
+    """The decisions in a file; `refresh` reads those that were added since the last call, also by other processes.
+
+    A subclass keeps them: it has `_clear`, and `_apply` for the values of each line, which raises ValueError, TypeError
+    or KeyError if these are no decision.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Read the file. Raises: LabelingError, naming an invalid line."""
+        self.path = path
+        self._lock = Lock()  # requests are in several threads
+        self._bytes = self._lines = 0
+        self._clear()
+        self.refresh()
+
+    def _clear(self) -> None:
+        raise NotImplementedError
+
+    def _apply(self, values: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+    def refresh(self) -> None:
+        """Read what was added to the file since the last call. Raises: LabelingError, naming an invalid line."""
+        with self._lock:
+            size = self.path.stat().st_size if self.path.exists() else 0
+            if size < self._bytes:  # edited by hand
+                self._bytes = self._lines = 0
+                self._clear()
+            if size == self._bytes:
+                return
+            with self.path.open("rb") as file:
+                file.seek(self._bytes)
+                for line in file:
+                    if not line.endswith(b"\n") and not _is_whole(line):
+                        return
+                    self._lines += 1
+                    if line.strip():  # not the line feed that an editor left out
+                        self._read(line)
+                    self._bytes += len(line)
+
+    def _read(self, line: bytes) -> None:
+        try:
+            self._apply(json.loads(line))
+        except (ValueError, TypeError, KeyError) as error:
+            raise LabelingError(
+                f"{self.path} line {self._lines} cannot be used ({error}): repair or remove it."
+            ) from error
+
+    def append(self, record: "DataclassInstance") -> None:
+        """Append a decision and sync it to disk. Raises: DiskFull; OutputRefused, if the folder cannot be written."""
+        state = self.path.parent / STATE_DIR
+        with disk_errors(self.path.parent):
+            state.mkdir(parents=True, exist_ok=True)
+            # without the lock, a line that another writer has written half would be taken for a truncated one
+            with filelock.FileLock(state / f"{self.path.name}.lock"), self.path.open("a+b") as file:
+                _end_last_line(file)
+                file.write(json.dumps(asdict(record), ensure_ascii=False).encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+        self.refresh()
 
 
 def _is_whole(line: bytes) -> bool:
@@ -32,19 +86,6 @@ def _is_whole(line: bytes) -> bool:
         return isinstance(json.loads(line), dict)
     except ValueError:
         return False
-
-
-def append_line(path: Path, record: "DataclassInstance") -> None:
-    """Append a record and sync it to disk. Raises: DiskFull; OutputRefused, if the folder cannot be written."""
-    state = path.parent / STATE_DIR
-    with disk_errors(path.parent):
-        state.mkdir(parents=True, exist_ok=True)
-        # without the lock, a line that another writer has written half would be taken for a truncated one
-        with filelock.FileLock(state / f"{path.name}.lock"), path.open("a+b") as file:
-            _end_last_line(file)
-            file.write(json.dumps(asdict(record), ensure_ascii=False).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
 
 
 def _end_last_line(file: BinaryIO) -> None:

@@ -3,11 +3,10 @@
 An edit names faces by frame and box, like corrections of labels, so it stays with its people after another run.
 """
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from mien.app.inference.detect import Box
 from mien.app.inference.detect.base import iou
@@ -15,7 +14,7 @@ from mien.app.inference.pipeline import LabeledFace
 from mien.app.labeling.files import PEOPLE, LabelingError
 from mien.app.labeling.records import Result
 from mien.app.labeling.review.corrections import MIN_IOU, face_of
-from mien.app.labeling.review.decisions_file import append_line, read_lines
+from mien.app.labeling.review.decisions_file import DecisionsFile
 
 Action = Literal["merge", "split", "name", "undo"]
 MAX_NAME: Final = 80
@@ -44,25 +43,19 @@ class Edit:
     name: str = ""
 
 
-class People:
+class People(DecisionsFile):
     """The edits of an output folder."""
 
     def __init__(self, out: Path) -> None:
-        """Read the file. Raises: LabelingError, naming an invalid line."""
-        self._path = out / PEOPLE
-        self._edits: dict[str, list[Edit]] = {}
-        for number, line in enumerate(read_lines(self._path), start=1):
-            try:
-                values = json.loads(line)
-                given = {name: values[name] for name in ("who", "other") if values.get(name)}
-                anchors = {name: Anchor(face["frame"], tuple(face["box"])) for name, face in given.items()}
-                self._apply(Edit(**values | anchors))
-            except (ValueError, TypeError, KeyError) as error:
-                raise LabelingError(
-                    f"{self._path} line {number} is not an edit ({error}): repair or remove it."
-                ) from error
+        super().__init__(out / PEOPLE)
 
-    def _apply(self, edit: Edit) -> None:
+    def _clear(self) -> None:
+        self._edits: dict[str, list[Edit]] = {}
+
+    def _apply(self, values: dict[str, Any]) -> None:
+        given = {name: values[name] for name in ("who", "other") if values.get(name)}
+        anchors = {name: Anchor(face["frame"], tuple(face["box"])) for name, face in given.items()}
+        edit = Edit(**values | anchors)
         edits = self._edits.setdefault(edit.file_sha256, [])
         if edit.action == "undo":
             del edits[-1:]
@@ -72,11 +65,6 @@ class People:
     def of(self, sha256: str | None) -> list[Edit]:
         """Edits of a video, in order."""
         return self._edits.get(sha256 or "", [])
-
-    def append(self, edit: Edit) -> None:
-        """Append an edit to the file and sync it to disk."""
-        append_line(self._path, edit)
-        self._apply(edit)
 
 
 @dataclass(slots=True)

@@ -93,7 +93,7 @@ def create_review_app(out: Path, sample: int = 0, reviewer: str = "") -> FastAPI
     drawn = draw_sample(out, sample) if sample else None
     view = open_view(out, filtered=False)
     corrections = Corrections(out, reviewer)
-    People(out)  # reports an invalid line
+    people = People(out)
 
     @asynccontextmanager
     async def closing_view(_app: FastAPI) -> AsyncIterator[None]:
@@ -105,7 +105,7 @@ def create_review_app(out: Path, sample: int = 0, reviewer: str = "") -> FastAPI
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost", "testserver"])
     app.add_exception_handler(LabelingError, lambda _, error: JSONResponse({"detail": str(error)}, status_code=422))
     _add_faces(app, view, corrections, drawn)
-    _add_people(app, view)
+    _add_people(app, view, people)
 
     @app.middleware("http")
     async def only_this_page_writes(request: Request, call_next: Any) -> Any:
@@ -186,21 +186,21 @@ def _add_faces(app: FastAPI, view: View, corrections: Corrections, sample: list[
         return JSONResponse({"reviewed": len(corrections)})
 
 
-def _add_people(app: FastAPI, view: View) -> None:
+def _add_people(app: FastAPI, view: View, people: People) -> None:
     @app.get("/people")
     def page() -> HTMLResponse:
         return HTMLResponse(load_page(_FOLDER / "people.html"), headers=_POLICY)
 
     @app.get("/api/people")
     def persons() -> dict[str, Any]:
-        people = People(view.out)  # with the edits of other windows and servers
+        people.refresh()
         return {"videos": [_video(view, people, name) for name in view.videos()]}
 
     @app.post("/api/people")
     def edit(body: PeopleEdit) -> dict[str, Any]:
         video = _shown(view, body)
         other = None if body.other_frame is None else (_image(view, body.file, body.other_frame), body.other_face)
-        people = People(view.out)
+        people.refresh()
         if body.action == "undo" and body.edits not in (None, len(people.of(video.sha256))):
             raise HTTPException(409, "this video was changed meanwhile, look at the last change before you undo it")
         people.append(edit_of(video, body.action, who=body.face, other=other, name=body.name))

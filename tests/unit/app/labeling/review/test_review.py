@@ -6,7 +6,7 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -21,7 +21,7 @@ from mien.app.inference.detect import Box
 from mien.app.labeling.files import CORRECTIONS, PEOPLE, LabelingError
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.reading import file_sha256
-from mien.app.labeling.review import decisions_file, sources
+from mien.app.labeling.review import sources
 from mien.app.labeling.review.agreement import draw_sample, measure
 from mien.app.labeling.review.corrections import Correction, Corrections
 from mien.app.labeling.review.export import write_export
@@ -253,15 +253,15 @@ def test_decisions_are_appended_without_reading_the_others_again(page: TestClien
 def test_decisions_of_two_requests_at_once_are_all_read(
     page: TestClient, own: Labeled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    corrections, real = Corrections(own.out), decisions_file.read_lines
+    corrections, real = Corrections(own.out), Corrections._apply
     decide(page, "0.jpg", "anger")
 
-    def slowly(path: Path, offset: int = 0) -> Iterator[bytes]:
+    def slowly(of: Corrections, values: dict[str, Any]) -> None:
         time.sleep(0.2)
-        yield from real(path, offset)
+        real(of, values)
 
     with monkeypatch.context() as patched, ThreadPoolExecutor(2) as pool:
-        patched.setattr("mien.app.labeling.review.corrections.read_lines", slowly)
+        patched.setattr(Corrections, "_apply", slowly)
         for request in [pool.submit(corrections.refresh) for _ in range(2)]:
             request.result()
     decide(page, "1.jpg", "anger")
@@ -273,10 +273,11 @@ def test_decisions_of_two_requests_at_once_are_all_read(
 def test_no_decision_of_several_writers_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)  # more appends at once
     name = "long" * 1_000  # a line that a reader can see half written
-    made = [Correction(f"{name}{number}.jpg", -1, 0, "", "anger", "fear") for number in range(2_000)]
+    made = [Correction(f"{name}.jpg", -1, 0, str(number), "anger", "fear") for number in range(2_000)]
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda correction: decisions_file.append_line(tmp_path / CORRECTIONS, correction), made))
-    assert len(list(decisions_file.read_lines(tmp_path / CORRECTIONS))) == 2_000
+        list(pool.map(lambda correction: Corrections(tmp_path).append(correction), made[:200]))
+        list(pool.map(Corrections(tmp_path).append, made[200:]))
+    assert len(Corrections(tmp_path)) == 2_000
 
 
 @pytest.mark.parametrize(("code", "words"), [(errno.ENOSPC, "no space left"), (errno.EROFS, "cannot write to")])
