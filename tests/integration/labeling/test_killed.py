@@ -1,10 +1,8 @@
 """Runs that are killed at any time and resumed: same bytes as an uninterrupted run."""
 
-import json
 import os
 import random
 import signal
-import subprocess
 import time
 from collections import Counter
 from pathlib import Path
@@ -18,43 +16,28 @@ EVERYTHING = "csv,files,jsonl,parquet,annotated,crops,classes,coco,label-studio,
 
 
 def killed_runs(mien: Mien, album: Path, out: Path, *, kills: int, seed: int, longest_s: float) -> Counter[str]:
-    """Kill the program `kills` times at random times. Returns the numbers of kills by phase.
+    """Start the program `kills` times and kill it: at first while starting or labeling, at last while writing.
 
-    longest_s: maximum time until a kill; shortened where a run ends before it.
+    longest_s: maximum time of labeling until a kill. Returns the numbers of kills by what the program was doing.
     """
     dice = random.Random(seed)  # noqa: S311  # repeatable times of the kills
     doing: Counter[str] = Counter()
-    while doing.total() < kills:
-        began = time.monotonic()
-        process = mien.start("label", album, "--out", out, "--write", EVERYTHING, "--json-log")
-        try:
-            process.communicate(timeout=dice.uniform(0.2, longest_s))
-            longest_s = time.monotonic() - began  # it ended first: kill earlier
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            _, log = process.communicate()
-            if process.returncode == -signal.SIGKILL:  # otherwise, it ended just before
-                doing[phase_of(log)] += 1
-    return doing
-
-
-def killed_while_writing(mien: Mien, album: Path, out: Path, *, kills: int, seed: int) -> Counter[str]:
-    """Kill the program `kills` times while it writes outputs. Returns the numbers of kills by output."""
-    dice = random.Random(seed)  # noqa: S311  # repeatable times of the kills
-    outputs = EVERYTHING.split(",")
-    at: Counter[str] = Counter()
-    for _ in range(kills):
+    for number in range(kills):
+        if number < kills * 4 // 5:
+            choices = [("starting", "", 2.0), ("labeling", '"event": "start"', longest_s)]
+        else:
+            choices = [("writing", f'"output": "{name}"', 0.5) for name in EVERYTHING.split(",")]
+        phase, event, wait_s = dice.choice(choices)
         process = mien.start("label", album, "--out", out, "--write", EVERYTHING, "--json-log")
         assert process.stderr is not None
-        aim = dice.choice(outputs)
-        for line in process.stderr:
-            if f'"output": "{aim}"'.encode() in line:
+        for line in process.stderr if event else ():
+            if event.encode() in line:
                 break
-        time.sleep(dice.uniform(0.0, 0.5))
+        time.sleep(dice.uniform(0.0, wait_s))
         process.send_signal(signal.SIGKILL)
         process.communicate()
-        at[aim] += process.returncode == -signal.SIGKILL
-    return at
+        doing[phase] += process.returncode == -signal.SIGKILL  # otherwise, it ended just before
+    return doing
 
 
 def finished(mien: Mien, album: Path, out: Path) -> None:
@@ -64,20 +47,11 @@ def finished(mien: Mien, album: Path, out: Path) -> None:
     assert process.returncode == 3, err.decode()
 
 
-def phase_of(log: bytes) -> str:
-    """Phase of a killed run: its last complete event."""
-    events = [json.loads(line)["event"] for line in log.splitlines(keepends=True) if line.endswith(b"\n")]
-    if "writing" in events:
-        return "writing"
-    return "labeling" if "start" in events else "starting"
-
-
 @pytest.mark.slow
 def test_a_run_killed_repeatedly_ends_in_the_same_bytes(mien: Mien, album: Path, tmp_path: Path) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     assert mien("label", album, "--out", whole, "--write", EVERYTHING, "--quiet").exit_code == 3
-    killed_runs(mien, album, broken, kills=5, seed=1, longest_s=3.0)
-    killed_while_writing(mien, album, broken, kills=1, seed=1)
+    killed_runs(mien, album, broken, kills=6, seed=1, longest_s=3.0)
     finished(mien, album, broken)
     assert tree(broken) == tree(whole)
 
@@ -90,15 +64,11 @@ def test_ten_thousand_files_and_a_hundred_kills_end_in_the_same_bytes(released_m
     began = time.monotonic()
     finished(released_mien, album, whole)
     whole_s = time.monotonic() - began
-    # four kills in five occur while labeling, the others while outputs are written
-    doing = killed_runs(released_mien, album, broken, kills=80, seed=2, longest_s=5.0 + whole_s / 35)
-    at = killed_while_writing(released_mien, album, broken, kills=20, seed=3)
+    doing = killed_runs(released_mien, album, broken, kills=100, seed=2, longest_s=whole_s / 35)
     finished(released_mien, album, broken)
     files = tree(whole)
-    print(
-        f"killed while {dict(doing)}, while writing {dict(at)}; {len(files):,} files; undisturbed run {whole_s:.0f} s"
-    )
-    assert min(doing["starting"], doing["labeling"], at.total()) > 5
+    print(f"killed while {dict(doing)}; {len(files):,} files; undisturbed run {whole_s:.0f} s")
+    assert min(doing[phase] for phase in ("starting", "labeling", "writing")) > 5
     assert tree(broken) == files
 
 
