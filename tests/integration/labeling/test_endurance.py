@@ -1,4 +1,4 @@
-"""Constant memory for any number of files, and runs with an image that makes the detector fail."""
+"""Constant memory for any number of files, and runs with an image on which a stage fails."""
 
 import json
 import os
@@ -6,14 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from mien.app.inference import pipeline
-from mien.app.inference.detect import Box, Face
-from mien.app.settings import Settings
-from mien.data.contract import Array
-from tests.albums import face_photo, label_folder, rows_of
+from mien.app.inference.pipeline import Pipeline, PreparedPhoto
+from tests.albums import face_photo, rows_of
+from tests.integration.labeling.conftest import Mien
 from tests.support import ROOT, encoded
 
 TABLES = ("csv", "files", "jsonl", "parquet", "coco", "label-studio", "report")
@@ -120,29 +117,18 @@ def test_rescans_resumes_and_moves_take_time_in_proportion(tmp_path: Path, artif
     assert figures["peak_rss_mb"] < 400
 
 
-class Poisoned:
-    """A detector that fails on one image, recognized by its brightness."""
-
-    name = "poisoned"
-
-    def detect(self, image: Array) -> list[Face]:
-        if image.mean() > 250:
-            raise RuntimeError("the network has no answer")
-        points = np.array([[35, 45], [75, 45], [55, 65], [40, 85], [70, 85]], np.float32)
-        return [Face(Box(20.0, 20.0, 70.0, 80.0), points, 0.9)]
-
-
 def test_an_image_on_which_a_stage_fails_is_a_row_and_the_others_are_labeled(
-    tmp_path: Path, artifact: Path, monkeypatch: pytest.MonkeyPatch
+    mien: Mien, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    photos = tmp_path / "photos"
-    photos.mkdir()
-    for number in range(4):
-        pixels = np.full((112, 112, 3), 255, np.uint8) if number == 2 else face_photo(variant=number)
-        (photos / f"{number}.png").write_bytes(encoded(pixels))
-    monkeypatch.setattr(pipeline, "create_detector", lambda _settings: Poisoned())
-    outcome = label_folder(photos, tmp_path / "out", Settings(model=artifact), "csv")
-    assert outcome.statuses == {"ok": 3, "error": 1}
-    (bad,) = (row for row in rows_of(tmp_path / "out") if row["status"] == "error")
-    assert (bad["file"], bad["reason"]) == ("2.png", "failed")
+    poison, prepare = (photos / "2.jpg").read_bytes(), Pipeline.prepare
+
+    def failing(pipeline: Pipeline, payload: bytes, **options: bool) -> PreparedPhoto:
+        if payload == poison:
+            raise RuntimeError("the network has no answer")
+        return prepare(pipeline, payload, **options)
+
+    monkeypatch.setattr(Pipeline, "prepare", failing)
+    assert mien("label", photos, "--out", tmp_path / "out", "--quiet").exit_code == 3
+    (bad,) = (row for row in rows_of(tmp_path / "out") if row["status"] != "ok")
+    assert (bad["file"], bad["reason"]) == ("2.jpg", "failed")
     assert bad["error"] == "RuntimeError: the network has no answer"
