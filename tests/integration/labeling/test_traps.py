@@ -11,6 +11,7 @@ import zipfile
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import cv2
 import numpy as np
@@ -429,10 +430,7 @@ def test_a_usage_error_is_one_json_line_too(option: str, message: str, photos: P
 def test_an_unexpected_error_is_a_json_line_too(
     mien: Mien, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: object) -> None:
-        raise RuntimeError("a bug")
-
-    monkeypatch.setattr(run, "open_pipeline", broken)
+    monkeypatch.setattr(run, "open_pipeline", Mock(side_effect=RuntimeError("a bug")))
     done = mien("label", photos, "--out", tmp_path / "out", "--json-log")
     assert done.exit_code == 1
     assert "RuntimeError: a bug" in json.loads(done.stderr)["error"]

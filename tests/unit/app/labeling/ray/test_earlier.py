@@ -3,6 +3,7 @@
 import zipfile
 from contextlib import closing
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from pyarrow import parquet
@@ -84,11 +85,8 @@ def test_photos_with_damaged_rows_are_labeled_again(photos: Path, artifact: Path
 def test_files_that_failed_for_a_temporary_reason_are_labeled_again(
     photos: Path, artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stalled(*_: object) -> bytes:
-        raise OSError("the disk does not answer")
-
     with monkeypatch.context() as patched:
-        patched.setattr("mien.app.labeling.engine.read_file", stalled)
+        patched.setattr("mien.app.labeling.engine.read_file", Mock(side_effect=OSError("the disk does not answer")))
         label(photos, tmp_path / "out", artifact)
     new, kept = label(photos, tmp_path / "out", artifact)
     assert (new, kept) == (9, 1), "only the archive was read"

@@ -2,6 +2,7 @@
 
 from contextlib import closing
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from pyarrow import parquet
@@ -86,12 +87,6 @@ def test_the_table_that_lists_the_inputs_is_renamed_last(
     assert renamed[-2:] == [LABELS_DIR, FILES_DIR]
 
 
-def test_inputs_in_a_committed_partition_are_done_and_others_are_not(out: Path, finished: Labeled) -> None:
-    committed(out, finished, [source("a.jpg"), source("b.jpg")])
-    everything = [source("c.jpg"), source("b.jpg"), source("a.jpg")]
-    assert settled(out, everything) == ((3, 2), ["c.jpg"])
-
-
 @pytest.mark.parametrize(
     "now",
     [[source("a.jpg", "2:2"), source("b.jpg")], [source("b.jpg")], [source("a.jpg", failure=Failure("not_found", ""))]],
@@ -166,12 +161,8 @@ def test_a_partition_that_crashes_workers_ends_the_run_and_names_its_files(out: 
 
 def test_a_full_disk_leaves_no_partial_partition(out: Path, finished: Labeled, monkeypatch: pytest.MonkeyPatch) -> None:
     run = begin_run(out)
-    monkeypatch.setattr(partitions.os, "fsync", _no_space)
+    monkeypatch.setattr(partitions.os, "fsync", Mock(side_effect=OSError(28, "No space left on device")))
     with pytest.raises(DiskFull, match="no space left"):
         committed(out, finished, [source("a.jpg")], run)
     assert not list((out / LABELS_DIR).iterdir())
     assert not list((out / ".mien" / "part").iterdir())
-
-
-def _no_space(_: int) -> None:
-    raise OSError(28, "No space left on device")

@@ -12,6 +12,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -119,19 +120,14 @@ def test_the_photo_is_shown_with_its_face_and_a_missing_photo_is_reported(page: 
 def test_a_video_is_hashed_once_for_its_frames_and_again_after_a_change(
     own: Labeled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hashed: list[bytes] = []
-
-    def counting(path: bytes) -> str:
-        hashed.append(path)
-        return file_sha256(path)
-
-    monkeypatch.setattr(sources, "file_sha256", counting)
+    hashing = Mock(wraps=file_sha256)
+    monkeypatch.setattr(sources, "file_sha256", hashing)
     photos = shutil.copytree(own.photos, tmp_path / "photos")
     label_folder(photos, tmp_path / "own", own.settings, "csv")
     with TestClient(create_review_app(tmp_path / "own")) as page:
         for frame in (0, 1, 0):
             assert page.get("/api/photo", params={"file": "clip.avi", "frame": frame}).status_code == 200
-        assert len(hashed) == 1
+        assert hashing.call_count == 1
         status, clip = (photos / "clip.avi").stat(), (photos / "clip.avi").read_bytes()
         (photos / "clip.avi").write_bytes(clip[:-1] + bytes([clip[-1] ^ 1]))
         os.utime(photos / "clip.avi", ns=(status.st_atime_ns, status.st_mtime_ns))
@@ -284,10 +280,7 @@ def test_no_decision_of_several_writers_is_lost(tmp_path: Path, monkeypatch: pyt
 def test_a_disk_that_is_full_or_read_only_is_reported(
     page: TestClient, own: Labeled, monkeypatch: pytest.MonkeyPatch, code: int, words: str
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(code, os.strerror(code))
-
-    monkeypatch.setattr(os, "fsync", refuse)
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(code, os.strerror(code))))
     body = {"file": "clip.avi", "frame": 1, "face": 0, "label": "anger", "action": "name", "name": "Anna"}
     for path in ("decisions", "people"):
         response = page.post(f"/api/{path}", json=body)
