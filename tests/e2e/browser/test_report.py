@@ -65,7 +65,6 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     *begun, locked = journal.begin([item for item, _ in journal.todo(0)])
     journal.save([Result(locked, "error", "permission_denied", "[Errno 13] Permission denied: 'in/locked.jpg'")])
     journal.save(Result(item, "ok", None, None, "0" * 64, 99, 99, (face(number),)) for number, item in enumerate(begun))
-    journal.put("inputs", f'["{base / "in"}"]')
     (base / "out" / "report.html").write_text(render_page(journal), encoding="utf-8")
     journal.close()
     return base / "out" / "report.html"
@@ -168,13 +167,6 @@ def test_a_label_is_not_cut(page: Page) -> None:
       return title.scrollWidth > title.clientWidth;
     }"""
     assert not page.evaluate(cut)
-
-
-def test_the_folder_and_the_date_are_shown(page: Page, report: Path) -> None:
-    said = page.inner_text("p.sub >> nth=0")
-    assert said.startswith("in, labeled")
-    assert str(report.parent.parent) not in page.content()
-    assert re.search(r"labeled 20\d\d-\d\d-\d\d \d\d:\d\d", said)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

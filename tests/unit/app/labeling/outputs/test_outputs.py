@@ -151,7 +151,7 @@ def test_the_report_escapes_markup_and_needs_no_network(finished: Labeled) -> No
     assert "<b>&amp;.jpg" not in page
     assert "http://" not in page
     assert "https://" not in page
-    assert "model tiny.test in fp32" in page
+    assert re.search(r">photos, labeled <time>20\d\d-\d\d-\d\d \d\d:\d\d.*</time>, model tiny.test in fp32", page)
     for path in (finished.photos.parent, Path.home()):
         assert str(path) not in page + (finished.out / "timeline.html").read_text(encoding="utf-8")
     data = json.loads(page.partition('type="application/json">')[2].partition("</script>")[0])
