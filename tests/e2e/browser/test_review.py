@@ -52,10 +52,16 @@ def address(out: Path) -> Iterator[str]:
         yield address
 
 
-@pytest.fixture
-def review(open_tab: Open, address: str, out: Path) -> Page:
+@pytest.fixture(autouse=True)
+def undecided(out: Path) -> None:
     (out / CORRECTIONS).unlink(missing_ok=True)
-    return open_tab(at=address).page
+
+
+@pytest.fixture
+def review(open_tab: Open, address: str) -> Page:
+    page = open_tab(at=address).page
+    page.wait_for_selector("[aria-selected=true]")
+    return page
 
 
 def decisions(out: Path) -> dict[str, str]:
@@ -101,19 +107,8 @@ def test_undo_reverts_decisions_in_reverse_order_also_after_a_reload(review: Pag
     assert "Nothing to undo" in review.inner_text("#message")
 
 
-def test_undo_restores_an_earlier_decision(review: Page, out: Path) -> None:
-    (name,) = decide(review, "1")
-    review.keyboard.press("ArrowLeft")
-    decide(review, "3")
-    assert decisions(out) == {name: "disgust"}
-    review.keyboard.press("u")
-    wait_for_face(review, name)
-    assert decisions(out) == {name: "surprise"}
-
-
 def test_keys_pressed_while_a_decision_is_saved_act_on_the_next_faces(review: Page, out: Path) -> None:
     review.route("**/api/decisions", lambda route: (time.sleep(0.3), route.continue_()))
-    review.wait_for_selector("[aria-selected=true]")
     names = review.eval_on_selector_all(".card", "all => all.map((card) => card.lastChild.textContent)")
     for key in ("1", "2", "ArrowRight", "3"):
         review.keyboard.press(key)
@@ -122,7 +117,6 @@ def test_keys_pressed_while_a_decision_is_saved_act_on_the_next_faces(review: Pa
 
 
 def test_keys_that_wait_behind_a_failure_decide_about_no_other_face(open_tab: Open, address: str, out: Path) -> None:
-    (out / CORRECTIONS).unlink(missing_ok=True)
     tab = open_tab(at=address)
     review, failed = tab.page, []
 
@@ -153,7 +147,6 @@ def test_a_key_that_is_held_down_decides_about_one_face(review: Page, out: Path)
 def test_a_decision_of_another_tab_is_shown_and_neither_replaced_nor_undone_unknowingly(
     open_tab: Open, address: str, out: Path
 ) -> None:
-    (out / CORRECTIONS).unlink(missing_ok=True)
     first, tab = open_tab(at=address), open_tab(at=address)
     review = first.page
     name = where(review)
@@ -175,7 +168,6 @@ def test_a_decision_of_another_tab_is_shown_and_neither_replaced_nor_undone_unkn
 
 
 def test_undo_reverts_nothing_in_the_file_of_another_reviewer(open_tab: Open, out: Path, tmp_path: Path) -> None:
-    (out / CORRECTIONS).unlink(missing_ok=True)
     shutil.copytree(out, tmp_path / "out")
     with served(tmp_path / "out", "--sample", "8", "--reviewer", "anna") as address:
         page = open_tab(at=address).page
@@ -192,7 +184,6 @@ def test_undo_reverts_nothing_in_the_file_of_another_reviewer(open_tab: Open, ou
 
 
 def test_after_the_last_face_of_a_list_more_are_loaded(open_tab: Open, address: str, out: Path) -> None:
-    (out / CORRECTIONS).unlink(missing_ok=True)
     page = open_tab().page
 
     def ten(route: Route) -> None:
@@ -227,7 +218,6 @@ def test_a_list_that_is_not_loaded_is_reported(open_tab: Open, address: str) -> 
 
 def test_forced_colors_show_the_selected_face(review: Page) -> None:
     review.emulate_media(forced_colors="active")
-    review.wait_for_selector("[aria-selected=true]")
     colors = review.eval_on_selector_all(".card", "all => all.map((card) => getComputedStyle(card).borderTopColor)")
     assert colors[0] != colors[1]
 
@@ -275,7 +265,6 @@ def test_filters_are_in_the_address_and_survive_a_reload(review: Page) -> None:
 def test_on_a_phone_every_button_is_in_view_and_works(
     open_tab: Open, address: str, out: Path, size: tuple[int, int]
 ) -> None:
-    (out / CORRECTIONS).unlink(missing_ok=True)
     phone = PHONE | {"viewport": {"width": size[0], "height": size[1]}}
     page = open_tab(at=address, **phone).page
     page.wait_for_selector("[aria-selected=true]")
@@ -298,7 +287,6 @@ def test_on_a_phone_every_button_is_in_view_and_works(
 
 
 def test_buttons_are_reachable_by_tab_and_enter_presses_the_focused_one(review: Page, out: Path) -> None:
-    review.wait_for_selector("[aria-selected=true]")
     for _ in range(5):  # at most: three filters, the selected face, the first button
         review.keyboard.press("Tab")
         if review.evaluate("document.activeElement.dataset.label") == "surprise":
@@ -319,7 +307,6 @@ def test_after_a_click_keys_act_on_the_face_again(review: Page, out: Path) -> No
 
 
 def test_keys_after_the_last_face_change_nothing(review: Page, out: Path) -> None:
-    review.wait_for_selector("[aria-selected=true]")
     review.evaluate("select(faces.length - 1)")
     name = where(review)
     for key in ("4", "5"):
@@ -359,7 +346,6 @@ def test_arrows_and_delete_work_from_the_grid(review: Page, out: Path) -> None:
 
 
 def test_the_page_passes_axe(review: Page) -> None:
-    review.wait_for_selector("[aria-selected=true]")
     decide(review, "1")
     found = Axe().run(review)
     assert found.violations_count == 0, found.generate_report()
