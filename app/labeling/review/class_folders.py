@@ -40,16 +40,17 @@ class Crop:
         return f"{SPLIT}/{self.label}/{flat_crop_name(self.image.input.name, self.image.input.frame, self.face.number)}"
 
 
-def write_class_folders(target: Path, crops: Iterable[Crop], *, link: bool = False) -> None:
+def write_class_folders(target: Path, crops: Iterable[Crop], *, link: bool = False) -> tuple[int, int]:
     """Write crops by label, and a manifest, to `target`, which replaces an earlier data set with its whole content.
 
     The new data set is written beside `target` and renamed; the next call repairs what a kill between the two renames
     leaves. link: whether to write relative symbolic links instead of copies.
-    Raises: ForeignFile, if `target` has a file that its manifest does not list.
+    Returns: numbers of faces, and of reviewed ones. Raises: ForeignFile, for a file that the manifest does not list.
     """
     work = target.with_name(f".{target.name}.mien-export")
     _clean(work, target)
     _check(target)
+    count = reviewed = 0
     try:
         (work / "new").mkdir(parents=True)
         with (work / "new" / MANIFEST).open("w", encoding="utf-8", newline="") as file:
@@ -57,15 +58,15 @@ def write_class_folders(target: Path, crops: Iterable[Crop], *, link: bool = Fal
             table.writerow(MANIFEST_COLUMNS)
             for crop in crops:
                 _write(work / "new" / crop.path, target / crop.path, crop.source, link=link)
-                name, face = crop.image.input.name, crop.face
-                reviewed = str(crop.reviewed).lower()
-                where = (name, crop.image.frame, face.number, *(crop.person or ("", "")))
-                table.writerow((crop.path, crop.label, face.label, reviewed, *where))
+                where = (crop.image.input.name, crop.image.frame, crop.face.number, *(crop.person or ("", "")))
+                table.writerow((crop.path, crop.label, crop.face.label, str(crop.reviewed).lower(), *where))
+                count, reviewed = count + 1, reviewed + crop.reviewed
         if target.exists():
             target.replace(work / "old")
         (work / "new").replace(target)
     finally:
         _clean(work, target)
+    return count, reviewed
 
 
 def _write(path: Path, final: Path, source: Path | bytes, *, link: bool) -> None:

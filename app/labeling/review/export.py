@@ -12,7 +12,6 @@ from typing import Final
 from mien.app.labeling.files import ForeignFile, LabelingError, OutputRefused
 from mien.app.labeling.images import crop_path, encode_png
 from mien.app.labeling.outputs import owned_names
-from mien.app.labeling.records import Result
 from mien.app.labeling.review.class_folders import Crop, write_class_folders
 from mien.app.labeling.review.corrections import NOT_A_FACE, Correction, Corrections
 from mien.app.labeling.review.people import People
@@ -36,22 +35,25 @@ def write_export(out: Path, target: Path, *, everything: bool) -> str:
         raise ForeignFile(f"{target} is an output of `mien label`. Choose another folder.")
     if Path.cwd().is_relative_to(folder):
         raise OutputRefused(f"{target} is the current folder or contains it, and would be replaced. Name a new folder.")
+    unreadable: list[str] = []
     with closing(open_view(out, filtered=False)) as view:
-        export = _Export(view, everything=everything)
+        corrections = Corrections(out)
+        unmatched = {id(correction): correction for correction in corrections}
+        crops = _crops(view, corrections, unmatched, unreadable, everything=everything)
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
-            write_class_folders(folder, export.crops())
+            count, reviewed = write_class_folders(folder, crops)
         except OSError as error:
             raise OutputRefused(f"cannot write {target}: {error.strerror or error}.") from error
-    unmatched = [
+    without_face = [
         f"{correction.file}{'' if correction.frame < 0 else f', frame {correction.frame}'}: {correction.label}"
-        for correction in export.unmatched
+        for correction in unmatched.values()
     ]
     return "\n".join(
         [
-            f"{counted(export.count, 'face')} in {target}, {export.reviewed:,} of them reviewed.",
-            *_listed("without a matching face, not exported", "correction", unmatched),
-            *_listed("not exported", "photo", export.unreadable),
+            f"{counted(count, 'face')} in {target}, {reviewed:,} of them reviewed.",
+            *_listed("without a matching face, not exported", "correction", without_face),
+            *_listed("not exported", "photo", unreadable),
             f"Check: mien data check folders {shlex.quote(str(target))}",
         ]
     )
@@ -62,58 +64,44 @@ def _listed(what: str, noun: str, lines: list[str]) -> list[str]:
     return [f"{counted(len(lines), noun)} {what}:", *(f"  {line}" for line in lines[:_LISTED]), *more] if lines else []
 
 
-class _Export:
-    """One pass over the faces of a run; the fields are filled by it."""
-
-    def __init__(self, view: View, *, everything: bool) -> None:
-        self._view, self._everything = view, everything
-        self._corrections = Corrections(view.out)
-        self.count = self.reviewed = 0
-        self._persons: dict[tuple[str, int, int], tuple[int, str]] = {}
-        self.unreadable: list[str] = []
-        self.unmatched: list[Correction] = []
-
-    def crops(self) -> Iterator[Crop]:
-        matched, exported = set(), set[tuple[str | None, int]]()
-        people, video = People(self._view.out), ""
-        with closing(SourceReader()) as reader:
-            for image in self._view.images():
-                corrections = self._corrections.of(image)
-                if image.input.is_frame and image.input.kind == "video" and image.input.name != video:
-                    video = image.input.name
-                    self._persons = _persons(self._view, people, video)
-                matched |= {id(correction) for correction in corrections.values()}
-                content = image.sha256, image.input.frame
-                if content in exported:  # a copy of a photo, which would be in two splits
-                    continue
-                try:
-                    yield from self._image(image, corrections, reader)
-                    exported.add(content)
-                except LabelingError as error:
-                    self.unreadable.append(str(error))
-        self.unmatched = [correction for correction in self._corrections if id(correction) not in matched]
-
-    def _image(self, image: Result, corrections: dict[int, Correction], reader: SourceReader) -> Iterator[Crop]:
-        pixels = None
-        for face in image.faces:
-            correction = corrections.get(face.number)
-            label = correction.label if correction else face.label
-            if label == NOT_A_FACE or not (correction or self._everything):
+def _crops(
+    view: View,
+    corrections: Corrections,
+    unmatched: dict[int, Correction],
+    unreadable: list[str],
+    *,
+    everything: bool,
+) -> Iterator[Crop]:
+    """Crops to export; decisions are removed from `unmatched`, and messages about photos added to `unreadable`."""
+    people, exported = People(view.out), set[tuple[str | None, int]]()
+    video, persons = "", dict[tuple[str, int, int], tuple[int, str]]()  # by name, frame and number of the face
+    with closing(SourceReader()) as reader:
+        for image in view.images():
+            name, frame = image.input.name, image.input.frame
+            if image.input.is_frame and image.input.kind == "video" and name != video:
+                video = name
+                persons = {
+                    (video, moment.image.input.frame, face.number): (face.track, moment.names.get(face.track, ""))
+                    for moment in moments(view, video, people)
+                    for face in moment.faces
+                }
+            decided = corrections.of(image)
+            for correction in decided.values():
+                unmatched.pop(id(correction), None)
+            if (image.sha256, frame) in exported:  # a copy of a photo, which would be in two splits
                 continue
-            source: Path | bytes = self._view.out / crop_path(image.input.name, image.input.frame, face.number)
-            if isinstance(source, Path) and not source.exists():
-                pixels = reader.pixels(image) if pixels is None else pixels
-                source = encode_png(contract.align(pixels, face.landmarks_px))
-            self.count += 1
-            self.reviewed += correction is not None
-            person = self._persons.get((image.input.name, image.input.frame, face.number))
-            yield Crop(image, face, label, correction is not None, source, person)
-
-
-def _persons(view: View, people: People, video: str) -> dict[tuple[str, int, int], tuple[int, str]]:
-    """Number and name of the person of each face of a video, by name, frame and number of the face."""
-    return {
-        (video, moment.image.input.frame, face.number): (face.track, moment.names.get(face.track, ""))
-        for moment in moments(view, video, people)
-        for face in moment.faces
-    }
+            try:
+                pixels = None
+                for face in image.faces:
+                    label = decided[face.number].label if face.number in decided else face.label
+                    if label == NOT_A_FACE or not (everything or face.number in decided):
+                        continue
+                    source: Path | bytes = view.out / crop_path(name, frame, face.number)
+                    if isinstance(source, Path) and not source.exists():
+                        pixels = reader.pixels(image) if pixels is None else pixels
+                        source = encode_png(contract.align(pixels, face.landmarks_px))
+                    person = persons.get((name, frame, face.number))
+                    yield Crop(image, face, label, face.number in decided, source, person)
+                exported.add((image.sha256, frame))
+            except LabelingError as error:
+                unreadable.append(str(error))
