@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from rich.console import Console
+import typer
 
 from mien.app import VERSION
 from mien.app.inference.classifier import Classifier, create_classifier
@@ -38,14 +38,12 @@ class _Results:
 
     def __init__(self) -> None:
         self.passed = True
-        self._console = Console()
 
     def line(self, name: str, text: str, *, good: bool | None = None) -> None:
         """Print one line: passed, failed, or (None) information."""
         self.passed = self.passed and good is not False
-        mark = {True: "[green]ok[/]    ", False: "[red]failed[/]", None: "      "}[good]
-        self._console.print(mark, end="")
-        self._console.print(f" {name:<15} {text}", highlight=False, markup=False, soft_wrap=True)
+        mark = {True: typer.style("ok    ", "green"), False: typer.style("failed", "red"), None: "      "}[good]
+        typer.echo(f"{mark} {name:<15} {text}")
 
     def check(self, name: str, run: Callable[[], str]) -> None:
         """Print the result of a check, or its error."""
@@ -119,19 +117,17 @@ def _device(settings: Settings) -> str:
 
 def list_models() -> None:
     """Print the released artifacts, the default marked with *, and the detectors."""
-    console = Console()
     names = _names()
     folders = classifier_dirs(ARTIFACTS_DIR)
     if not folders:
-        console.print(f"no artifacts in {ARTIFACTS_DIR}", highlight=False)
+        typer.echo(f"no artifacts in {ARTIFACTS_DIR}")
     for folder in folders:
         mark = "* " if folder.name == names.get("fast") else "  "
         about = ", ".join([name for name, target in names.items() if target == folder.name] + [_about(folder)])
-        console.print(f"{mark}{folder.name:<40} {about}", highlight=False, markup=False, soft_wrap=True)
+        typer.echo(f"{mark}{folder.name:<40} {about}")
     settings = load_settings()
     for name in detector_names():
-        source = detector_source(name, settings)
-        console.print(f"  {'detector ' + name:<40} {source}", highlight=False, markup=False, soft_wrap=True)
+        typer.echo(f"  {'detector ' + name:<40} {detector_source(name, settings)}")
 
 
 def _names() -> dict[str, str]:

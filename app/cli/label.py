@@ -26,15 +26,11 @@ def _list_outputs(requested: bool) -> None:
     """List the outputs, one per line, with the default ones marked."""
     if not requested:
         return
-    from rich.console import Console
-
     from mien.app.labeling.outputs import load_output, output_names
 
-    console = Console()
     for name in output_names():
-        mark = "*" if name in DEFAULT_OUTPUTS else " "
-        console.print(f"{mark} {name:<14} {load_output(name).HELP}", highlight=False, markup=False)
-    console.print("* written by default", style="dim")
+        typer.echo(f"{'*' if name in DEFAULT_OUTPUTS else ' '} {name:<14} {load_output(name).HELP}")
+    typer.echo("* written by default")
     raise typer.Exit
 
 
@@ -149,14 +145,11 @@ def _label(options: LabelOptions, settings: dict[str, Any], signals: Interrupts,
 
 def _dry_run(options: LabelOptions, stream: IO[str] | None) -> int:
     """Scan only: print the number of inputs by kind, of files that cannot be read, and the disk space needed."""
-    from rich.console import Console
-
     from mien.app.labeling.containers import expected_frames
     from mien.app.labeling.files import free_bytes
     from mien.app.labeling.images import ANNOTATED
     from mien.app.labeling.outputs import check_outputs, images_for
     from mien.app.labeling.progress import JsonLog
-    from mien.app.labeling.reading import CONTAINERS
     from mien.app.labeling.scan import scan
     from mien.app.labeling.store import is_url
     from mien.app.labeling.view import NoJournal, open_view
@@ -181,28 +174,26 @@ def _dry_run(options: LabelOptions, stream: IO[str] | None) -> int:
             if view is not None and view.is_labeled(item):
                 labeled += 1
                 continue
-            images = expected_frames(item.path, options) if item.kind == "video" and not is_url(item.path) else 1
-            frames += images if item.kind == "video" else 0
-            largest = (
-                copy_bytes * images if item.kind == "video" else item.size if item.kind in CONTAINERS else copy_bytes
-            )
-            disk += images * _ROW_BYTES + (min(item.size, largest) if copies else 0)
+            is_video = item.kind == "video"
+            images = expected_frames(item.path, options) if is_video and not is_url(item.path) else 1
+            frames += images * is_video
+            copied = item.size if item.kind in ("zip", "tar") else copy_bytes * images
+            disk += images * _ROW_BYTES + (min(item.size, copied) if copies else 0)
     free = free_bytes(options.out)
     if options.json_log:
         counts = {"labeled": labeled, "video_frames": frames, "disk_bytes": disk, "free_bytes": free}
         JsonLog(stream).log("dry_run", kinds=kinds, failures=failures, bytes=size, **counts)
         return 0
-    console = Console(highlight=False, soft_wrap=True)
     for kind, count in sorted(kinds.items()):
         number, _, noun = counted(count, _KINDS[kind]).partition(" ")
         sampled = f", about {counted(frames, 'frame')}" if kind == "video" else ""
-        console.print(f"{number:>12} {noun}{sampled}")
+        typer.echo(f"{number:>12} {noun}{sampled}")
     for reason, count in sorted(failures.items()):
-        console.print(f"{count:>12,} unreadable: {reason}")
+        typer.echo(f"{count:>12,} unreadable: {reason}")
     if labeled:
-        console.print(f"{labeled:>12,} of these are labeled already")
-    console.print(f"{size / 1e6:>12,.1f} MB in total")
-    console.print(
+        typer.echo(f"{labeled:>12,} of these are labeled already")
+    typer.echo(f"{size / 1e6:>12,.1f} MB in total")
+    typer.echo(
         f"{disk / 1e6:>12,.1f} MB needed for the results, about; {free / 1e6:,.1f} MB free. Nothing was written."
     )
     return 0

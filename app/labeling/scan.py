@@ -31,10 +31,8 @@ def scan(options: LabelOptions, had_inputs: Callable[[str], bool] = lambda _: Fa
 
     had_inputs: whether the last run had inputs with a prefix. Raises: NoInput, also if there is nothing to label.
     """
-    roots = _roots(options) if options.files_from is None else {}
-    inputs = _listed(options) if options.files_from is not None else _found(roots, options, had_inputs)
     empty = True
-    for item in inputs:
+    for item in _listed(options) if options.files_from is not None else _found(options, had_inputs):
         empty = False
         yield item
     if empty:
@@ -90,7 +88,8 @@ def _matches(pattern: str) -> list[str]:
     return paths
 
 
-def _found(roots: dict[str, str], options: LabelOptions, had_inputs: Callable[[str], bool]) -> Iterator[Input]:
+def _found(options: LabelOptions, had_inputs: Callable[[str], bool]) -> Iterator[Input]:
+    roots = _roots(options)
     owned, visited = owned_names(options.out), {_file_id(str(options.out))}
     folders = {path: name for path, name in roots.items() if is_url(path) or os.path.isdir(path)}
     files = {_identity(path): path for path in roots if path not in folders}

@@ -46,12 +46,7 @@ def _object(image: Result, face: LabeledFace) -> dict[str, Any]:
     values = face_values(face)
     return {
         "label": face.label,
-        "bounding_box": [
-            round(x / width, 6),
-            round(y / height, 6),
-            round(box_width / width, 6),
-            round(box_height / height, 6),
-        ],
+        "bounding_box": [round(v, 6) for v in (x / width, y / height, box_width / width, box_height / height)],
         "confidence": values["confidence"],
         "attributes": {name: values[name] for name in ("uncertainty", "uncertain", "roll", "sharpness")},
     }
