@@ -2,9 +2,9 @@
 
 import io
 import itertools
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import cv2
 import numpy as np
@@ -43,40 +43,18 @@ class MovingFace:
         return [] if self.seen == FRAMES else [upright_face(100.0 + 4 * self.seen, 120.0)]
 
 
-class Still:
+def still() -> Mock:
     """A source of identical frames."""
-
-    name, fps = "still", FPS
-
-    def __init__(self) -> None:
-        self.closed = False
-
-    def frames(self) -> Iterator[Frame]:
-        for number in range(FRAMES):
-            yield Frame(number / FPS, gradient_image())
-
-    def close(self) -> None:
-        self.closed = True
+    return Mock(frames=lambda: (Frame(number / FPS, gradient_image()) for number in range(FRAMES)))
 
 
-class Recorder:
-    """A view that records moments and stops the run after `last` of them."""
+def recorder(*shown: object) -> Mock:
+    """A view that first returns or raises these, and then continues."""
+    return Mock(**{"show.side_effect": itertools.chain(shown, itertools.repeat(True))})
 
-    def __init__(self, last: int = FRAMES + 1, error: BaseException | type[BaseException] | None = None) -> None:
-        self.moments: list[Moment] = []
-        self.closed = 0
-        self.complete: bool | None = None
-        self._last, self._error = last, error
 
-    def show(self, moment: Moment) -> bool:
-        self.moments.append(moment)
-        if self._error is not None and len(self.moments) == self._last:
-            raise self._error
-        return len(self.moments) < self._last
-
-    def close(self, *, complete: bool) -> None:
-        self.closed += 1
-        self.complete = complete
+def moments(view: Mock) -> list[Moment]:
+    return [call.args[0] for call in view.show.call_args_list]
 
 
 @pytest.fixture
@@ -85,12 +63,13 @@ def pipeline(classifier: Classifier) -> Pipeline:
 
 
 def test_a_face_keeps_its_number_and_every_view_sees_every_frame(pipeline: Pipeline) -> None:
-    source, first, second = Still(), Recorder(), Recorder()
+    source, first, second = still(), recorder(), recorder()
     summary = label_video(pipeline, source, [first, second])
     assert (summary.frames, summary.tracks) == (FRAMES, {1})
-    assert len(first.moments) == len(second.moments) == FRAMES
-    assert [len(moment.analysis.faces) for moment in first.moments] == [1] * (FRAMES - 1) + [0]
-    assert (source.closed, first.closed, second.closed) == (True, 1, 1)
+    assert moments(first) == moments(second)
+    assert [len(moment.analysis.faces) for moment in moments(first)] == [1] * (FRAMES - 1) + [0]
+    for opened in (source, first, second):
+        opened.close.assert_called_once()
     assert "12 frames" in str(summary)
     assert "1 track of faces" in str(summary)
     assert str(Summary(frames=1)).startswith("1 frame in")
@@ -100,10 +79,10 @@ def test_a_face_keeps_its_number_and_every_view_sees_every_frame(pipeline: Pipel
 def test_closing_a_view_or_ctrl_c_ends_the_run_normally(
     pipeline: Pipeline, error: type[BaseException] | None, tmp_path: Path
 ) -> None:
-    source, file = Still(), VideoFile(tmp_path / "out.mp4", FPS)
-    summary = label_video(pipeline, source, [file, Recorder(5, error)])
+    source, file = still(), VideoFile(tmp_path / "out.mp4", FPS)
+    summary = label_video(pipeline, source, [file, recorder(*[True] * 4, error or False)])
     assert summary.frames == 5
-    assert source.closed
+    source.close.assert_called_once()
     assert len(list(open_source(str(file.path)).frames())) == 5
 
 
@@ -113,14 +92,14 @@ def test_an_error_while_labeling_keeps_the_existing_video(
     path = tmp_path / "out.mp4"
     path.write_bytes(b"the video of yesterday")
     with pytest.raises(OSError, match="as a test"):
-        label_video(pipeline, Still(), [VideoFile(path, FPS), Recorder(5, OSError("as a test"))])
+        label_video(pipeline, still(), [VideoFile(path, FPS), recorder(True, OSError("as a test"))])
     assert path.read_bytes() == b"the video of yesterday"
     assert "out.part.mp4" in capsys.readouterr().err
 
 
 def test_lines_are_printed_for_changes_only(pipeline: Pipeline) -> None:
     text = io.StringIO()
-    label_video(pipeline, Still(), [LinesView(Console(file=text, width=100))])
+    label_video(pipeline, still(), [LinesView(Console(file=text, width=100))])
     lines = text.getvalue().splitlines()
     assert lines[0].split()[:4] == ["0.00", "s", "person", "1"]
     labels = [line.split()[4] for line in lines]
@@ -128,9 +107,9 @@ def test_lines_are_printed_for_changes_only(pipeline: Pipeline) -> None:
 
 
 def test_the_table_keeps_its_widths_and_shows_the_colors_of_the_labels(pipeline: Pipeline) -> None:
-    recorder = Recorder()
-    label_video(pipeline, Still(), [recorder])
-    first = recorder.moments[0]
+    view = recorder()
+    label_video(pipeline, still(), [view])
+    first = moments(view)[0]
     (face,) = first.analysis.faces
 
     def printed(label: str, confidence: float, *, uncertain: bool) -> str:
@@ -164,7 +143,7 @@ def test_the_window_has_the_size_of_the_video_and_no_toolbar(
     monkeypatch.setattr("cv2.waitKey", lambda _: -1)
     monkeypatch.setattr("cv2.getWindowProperty", lambda *_: 1.0)
     monkeypatch.setattr("cv2.destroyAllWindows", lambda: None)
-    label_video(pipeline, Still(), [WindowView("still")])
+    label_video(pipeline, still(), [WindowView("still")])
     height, width = gradient_image().shape[:2]
     assert calls == [
         ("namedWindow", "Mien: still", cv2.WINDOW_NORMAL | cv2.WINDOW_KEEPRATIO | cv2.WINDOW_GUI_NORMAL),
