@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -27,35 +28,27 @@ def inputs(prefix: str) -> Iterator[Input]:
     yield Input("locked", "folder", b"/locked", 0, failure=Failure("permission_denied", "no permission"))
 
 
-def test_a_rescan_after_all_inputs_were_replaced_takes_as_long_as_a_first_scan(tmp_path: Path) -> None:
-    (tmp_path / ".mien").mkdir()
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    (tmp_path / STATE_DIR).mkdir()
+    with closing(Journal(tmp_path)) as journal:
+        yield journal
+
+
+def test_a_scan_after_all_inputs_were_replaced_takes_as_long_as_a_first_one_and_the_old_ones_are_not_read(
+    journal: Journal,
+) -> None:
     seconds = []
-    with closing(Journal(tmp_path)) as journal:
-        for prefix in ("old", "new"):
-            began = time.perf_counter()
-            journal.scan(inputs(prefix), lambda _count: None)
-            seconds.append(time.perf_counter() - began)
-            for item, _ in list(journal.todo(0)):
-                if item.kind == "file":
-                    journal.save([Result(item, "no_face")])
+    for prefix in ("old", "new"):
+        began = time.perf_counter()
+        journal.scan(inputs(prefix), lambda _count: None)
+        seconds.append(time.perf_counter() - began)
+        journal.save(Result(item, "no_face", sha256="0" * 64) for item, _ in journal.todo(0) if item.kind == "file")
     assert seconds[1] < 10 * seconds[0] + 1.0, "quadratic, it took 100 times as long"
-
-
-def test_the_first_of_many_equal_files_is_found_without_reading_those_that_vanished(tmp_path: Path) -> None:
-    (tmp_path / ".mien").mkdir()
-    steps = 0
-
-    def count() -> None:
-        nonlocal steps
-        steps += 1
-
-    with closing(Journal(tmp_path)) as journal:
-        for prefix in ("old", "new"):
-            journal.scan(inputs(prefix), lambda _count: None)
-            journal.save(Result(item, "no_face", sha256="0" * 64) for item, _ in journal.todo(0) if item.kind == "file")
-        journal._db.set_progress_handler(count, 10)
-        assert journal.first_with_hash("0" * 64) == "new/00000.jpg"
-    assert steps < 10
+    reading = Mock(return_value=None)
+    journal._db.set_progress_handler(reading, 10)
+    assert journal.first_with_hash("0" * 64) == "new/00000.jpg"
+    assert reading.call_count < 10
 
 
 def test_a_reader_of_a_journal_that_is_being_created_finds_all_of_its_tables_or_none(
@@ -86,18 +79,16 @@ def test_a_reader_of_a_journal_that_is_being_created_finds_all_of_its_tables_or_
     assert all(result in (NoJournal, found[-1]) for result in found)
 
 
-def test_threads_that_read_at_once_get_their_own_rows(tmp_path: Path) -> None:
-    (tmp_path / STATE_DIR).mkdir()
-    with closing(Journal(tmp_path)) as journal:
-        for number in range(500):
-            journal.put(f"key {number}", f"value {number}")
+def test_threads_that_read_at_once_get_their_own_rows(journal: Journal) -> None:
+    for number in range(500):
+        journal.put(f"key {number}", f"value {number}")
 
-        def wrong_values(first: int) -> int:
-            numbers = [(31 * first + 7 * step) % 500 for step in range(10_000)]
-            return sum(journal.get(f"key {number}") != f"value {number}" for number in numbers)
+    def wrong_values(first: int) -> int:
+        numbers = [(31 * first + 7 * step) % 500 for step in range(10_000)]
+        return sum(journal.get(f"key {number}") != f"value {number}" for number in numbers)
 
-        with ThreadPoolExecutor(4) as threads:
-            assert sum(threads.map(wrong_values, range(4))) == 0
+    with ThreadPoolExecutor(4) as threads:
+        assert sum(threads.map(wrong_values, range(4))) == 0
 
 
 def test_a_journal_of_an_earlier_version_is_converted(tmp_path: Path) -> None:
@@ -126,12 +117,11 @@ def test_a_journal_of_an_earlier_version_is_converted(tmp_path: Path) -> None:
 
 
 def test_a_journal_in_a_folder_of_someone_else_is_read_without_creating_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / STATE_DIR).mkdir()
-    with closing(Journal(tmp_path)) as journal:
-        journal.scan([Input("a.jpg", "file", b"/a.jpg", 1, "1:1")], lambda _count: None)
-        journal.save([Result(item, "no_face") for item, _ in journal.todo(0)])
+    journal.scan([Input("a.jpg", "file", b"/a.jpg", 1, "1:1")], lambda _count: None)
+    journal.save([Result(item, "no_face") for item, _ in journal.todo(0)])
+    journal.close()
     (tmp_path / STATE_DIR).chmod(0o555)
     monkeypatch.setattr(os, "access", lambda *_: False)  # as for a user who is not root
     with closing(open_view(tmp_path)) as view:
