@@ -2,7 +2,6 @@
 
 import contextlib
 import signal
-import threading
 from collections.abc import Iterator
 from types import FrameType
 
@@ -47,10 +46,7 @@ class Interrupts:
 
     @contextlib.contextmanager
     def installed(self) -> Iterator["Interrupts"]:
-        """Handle the signals of this process during the block; other threads than the main one cannot."""
-        if threading.current_thread() is not threading.main_thread():
-            yield self
-            return
+        """Handle the signals of this process during the block, in the main thread."""
         before = {number: signal.signal(number, self.handle) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield self
