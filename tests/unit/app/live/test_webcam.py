@@ -136,19 +136,14 @@ def test_the_table_keeps_its_widths_and_shows_the_colors_of_the_labels(pipeline:
 def test_the_window_has_the_size_of_the_video_and_no_toolbar(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls: list[tuple[object, ...]] = []
-    for name in ("namedWindow", "resizeWindow"):
-        monkeypatch.setattr(f"cv2.{name}", lambda *given, name=name: calls.append((name, *given)))
-    monkeypatch.setattr("cv2.imshow", lambda *_: None)
-    monkeypatch.setattr("cv2.waitKey", lambda _: -1)
-    monkeypatch.setattr("cv2.getWindowProperty", lambda *_: 1.0)
-    monkeypatch.setattr("cv2.destroyAllWindows", lambda: None)
+    window = Mock(**{"waitKey.return_value": -1, "getWindowProperty.return_value": 1.0})
+    for name in ("namedWindow", "resizeWindow", "imshow", "waitKey", "getWindowProperty", "destroyAllWindows"):
+        monkeypatch.setattr(cv2, name, getattr(window, name))
     label_video(pipeline, still(), [WindowView("still")])
     height, width = gradient_image().shape[:2]
-    assert calls == [
-        ("namedWindow", "Mien: still", cv2.WINDOW_NORMAL | cv2.WINDOW_KEEPRATIO | cv2.WINDOW_GUI_NORMAL),
-        ("resizeWindow", "Mien: still", width, height),
-    ]
+    flags = cv2.WINDOW_NORMAL | cv2.WINDOW_KEEPRATIO | cv2.WINDOW_GUI_NORMAL
+    window.namedWindow.assert_called_once_with("Mien: still", flags)
+    window.resizeWindow.assert_called_once_with("Mien: still", width, height)
 
 
 def film(path: Path) -> Path:

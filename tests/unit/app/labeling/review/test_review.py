@@ -40,6 +40,16 @@ def faces_of(page: TestClient, **query: str) -> list[dict[str, Any]]:
     return faces
 
 
+def add_larger_face(journal: Journal, file: str, frame: int) -> None:
+    """Give an image a larger face, which comes first, as another detector might."""
+    image = journal.image(file, frame)
+    assert image is not None
+    (face,) = image.faces
+    x, y, width, height = face.box_px
+    larger = replace(face, box_px=Box(x + 2 * width, y, 2 * width, 2 * height), number=0)
+    journal.save([replace(image, faces=(larger, replace(face, number=1)))])
+
+
 def test_the_page_and_its_faces_come_least_confident_first(page: TestClient) -> None:
     assert "Review labels" in page.get("/").text
     faces = page.get("/api/faces").json()["faces"]
@@ -163,15 +173,11 @@ def test_a_correction_stays_with_its_face_when_another_detector_numbers_it_diffe
 ) -> None:
     decide(page, "0.jpg", "anger")
     decide(page, "1.jpg", "fear")
-    with closing(Journal(own.out)) as journal:  # 0.jpg: a larger face comes first; 1.jpg: the face is elsewhere
-        image, other = journal.image("0.jpg", -1), journal.image("1.jpg", -1)
+    with closing(Journal(own.out)) as journal:
+        add_larger_face(journal, "0.jpg", -1)
+        image = journal.image("1.jpg", -1)
         assert image is not None
-        assert other is not None
-        (face,), (moved,) = image.faces, other.faces
-        x, y, width, height = face.box_px
-        larger = replace(face, box_px=Box(x + 2 * width, y, 2 * width, 2 * height), number=0)
-        elsewhere = replace(moved, box_px=Box(x + 2 * width, y, width, height))
-        journal.save([replace(image, faces=(larger, replace(face, number=1))), replace(other, faces=(elsewhere,))])
+        journal.save([replace(image, faces=(replace(image.faces[0], box_px=Box(500.0, 500.0, 50.0, 50.0)),))])
     said = write_export(own.out, tmp_path / "faces", everything=False)
     assert [path.name for path in (tmp_path / "faces").rglob("*.png")] == ["0.jpg.face1.png"]
     assert "1 correction without a matching face" in said
@@ -186,12 +192,8 @@ def test_a_page_that_was_loaded_before_a_rerun_decides_about_no_other_face(page:
     (video,) = page.get("/api/people").json()["videos"]
     person = video["people"][0]["faces"][0] | {"file": "clip.avi", "action": "name", "name": "Anna"}
     with closing(Journal(own.out)) as journal:
-        for image in (journal.image("0.jpg", -1), journal.image("clip.avi", person["frame"])):
-            assert image is not None
-            (face,) = image.faces
-            x, y, width, height = face.box_px
-            larger = replace(face, box_px=Box(x + 2 * width, y, 2 * width, 2 * height), number=0)
-            journal.save([replace(image, faces=(larger, replace(face, number=1)))])
+        add_larger_face(journal, "0.jpg", -1)
+        add_larger_face(journal, "clip.avi", person["frame"])
     assert decide(page, "0.jpg", "fear", box=shown["box"]) == 409
     assert page.post("/api/people", json=person).status_code == 409
     assert [(correction.face, correction.label) for correction in Corrections(own.out)] == [(0, "anger")]
