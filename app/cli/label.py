@@ -70,13 +70,13 @@ def label(
 
         if unknown := [name for name in options.outputs if name not in output_names()]:
             fail(f"--write {','.join(unknown)}: expected one or more of {', '.join(output_names())}.", USAGE)
+    from mien.app.labeling.files import DiskFull, OutputLocked
+    from mien.app.labeling.progress import json_stderr
+    from mien.data.errors import MienError
+
+    settings = {"model": model, "device": device, "detector": detector, "prior": prior}
     logging.basicConfig(level=logging.ERROR if options.quiet else logging.WARNING, format="mien: %(message)s")
     with Interrupts().installed() as signals:
-        from mien.app.labeling.files import DiskFull, OutputLocked
-        from mien.app.labeling.progress import json_stderr
-        from mien.data.errors import MienError
-
-        settings = {"model": model, "device": device, "detector": detector, "prior": prior}
         try:
             with json_stderr() if options.json_log else nullcontext() as stream:
                 code = _label(options, settings, signals, stream)

@@ -60,6 +60,7 @@ def stopped(mien: Mien, program: str, photos: Path, *options: str) -> str:
     ("name", "options"),
     [
         ("typer", ("--json-log",)),
+        ("filelock", ()),
         ("cv2", ()),
         ("onnxruntime.capi._pybind_state", ("--json-log",)),
         ("mien.app.labeling.run", ()),
