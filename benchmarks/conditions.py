@@ -7,7 +7,6 @@ table compares how often the label stays the same, among faces that get the reas
 faces of the validation split (`agreement`). `false` is the share of the photos as they are that get the reason.
 """
 
-from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -93,35 +92,28 @@ def run(folder: Path) -> dict[str, Any]:
     faces = list(originals(pipeline, folder))
     results: dict[str, Any] = {"model": pipeline.classifier.manifest.name, "faces": len(faces), "reasons": {}}
     for reason, strengths in DEGRADED.items():
-        counts: defaultdict[str, int] = defaultdict(int)
-        sure = 0.0
+        # of the faces that are found again, with the reason and without: whether with the same label, and confidence
+        having: list[tuple[bool, float]] = []
+        others: list[tuple[bool, float]] = []
         for patch, original in faces:
-            counts["false"] += reason in original.reasons
             for strength in strengths:
                 degraded, scale = degrade(patch, original.landmarks_px, reason, strength)
-                again = find(pipeline, degraded, original, scale)
-                counts["degraded"] += 1
-                if again is None:
-                    continue
-                has, agrees = reason in again.flaws, again.label == original.label
-                counts["detected"] += 1
-                counts["has"] += has
-                counts["has_agrees"] += has and agrees
-                counts["free_agrees"] += not has and agrees
-                sure += again.confidence if has else 0.0
+                if again := find(pipeline, degraded, original, scale):
+                    kind = having if reason in again.flaws else others
+                    kind.append((again.label == original.label, again.confidence))
         stated = conditions.reasons[reason].agreement
-        free = counts["detected"] - counts["has"]
+        found_agreement, mean_confidence = np.mean(having or [(False, 0.0)], axis=0)
         results["reasons"][reason] = {
-            "degraded": counts["degraded"],
-            "detected": counts["detected"],
-            "has_reason": counts["has"],
+            "degraded": len(faces) * len(strengths),
+            "detected": len(having) + len(others),
+            "has_reason": len(having),
             "stated_agreement": stated.value,
             "stated_low": stated.low,
             "stated_high": stated.high,
-            "found_agreement": counts["has_agrees"] / max(1, counts["has"]),
-            "mean_confidence": sure / max(1, counts["has"]),
-            "agreement_without_reason": counts["free_agrees"] / max(1, free),
-            "false": counts["false"] / max(1, len(faces)),
+            "found_agreement": float(found_agreement),
+            "mean_confidence": float(mean_confidence),
+            "agreement_without_reason": float(np.mean([agrees for agrees, _ in others] or [False])),
+            "false": float(np.mean([reason in original.reasons for _, original in faces] or [False])),
         }
     return results
 

@@ -21,13 +21,12 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from PIL import Image
 
-from benchmarks.results import benchmark_parser, publish
+from benchmarks.results import benchmark_parser, publish, results_of
 from mien.app.inference.pipeline import Pipeline
 from mien.app.labeling.facts import open_pipeline
 from mien.app.labeling.options import DEFAULT_OUTPUTS, LabelOptions
@@ -70,39 +69,24 @@ def _portrait(path: Path) -> Path:
     return path
 
 
-@dataclass(frozen=True, slots=True)
-class _Timed:
-    """Wall time and CPU time of one pass, in seconds."""
-
-    seconds: float
-    cpu_seconds: float
-    outcome: Outcome | None = None
-
-
-def _bare(paths: list[Path], pipeline: Pipeline, workers: int) -> _Timed:
-    """Only the four stages over all files."""
+def _bare(paths: list[Path], pipeline: Pipeline, workers: int) -> tuple[float, float]:
+    """Only the four stages over all files. Returns: wall and CPU time, seconds."""
     with ThreadPoolExecutor(workers) as pool:
         began, cpu = time.perf_counter(), time.process_time()
         for _ in pool.map(lambda path: pipeline.analyze(path.read_bytes()), paths):
             pass
-        return _Timed(time.perf_counter() - began, time.process_time() - cpu)
+        return time.perf_counter() - began, time.process_time() - cpu
 
 
-def _ours(folder: Path, out: Path, outputs: tuple[str, ...], workers: int, settings: Settings) -> _Timed:
+def _ours(
+    folder: Path, out: Path, outputs: tuple[str, ...], workers: int, settings: Settings
+) -> tuple[float, float, Outcome]:
+    """`mien label`. Returns: wall and CPU time, seconds, and the outcome."""
     options = LabelOptions(inputs=[str(folder)], out=out, outputs=list(outputs), workers=workers)
     cpu = time.process_time()
     outcome = label(options, settings, Reporter())
     # the time for opening the models is not included in the bare loop either
-    return _Timed(outcome.total_seconds, time.process_time() - cpu, outcome)
-
-
-def _memory(folder: Path, place: Path, workers: int) -> dict[str, Any]:
-    """Results of `benchmarks.labeling_memory` for the default outputs. Raises: CalledProcessError."""
-    target = place / "memory.json"
-    command = [sys.executable, "-m", "benchmarks.labeling_memory", str(folder), "--workers", str(workers)]
-    subprocess.run([*command, "--json", str(target)], check=True, stdout=subprocess.DEVNULL)
-    results: dict[str, Any] = json.loads(target.read_text(encoding="utf-8"))
-    return results
+    return outcome.total_seconds, time.process_time() - cpu, outcome
 
 
 def run_mien(folder: Path, *options: str, **process: Any) -> dict[str, Any]:
@@ -125,30 +109,26 @@ def measure(  # every argument is an option of the command
         paths = make_photos(folder, source, count)
         pipeline = open_pipeline(settings)
         _bare(paths[: 8 * workers], pipeline, workers)  # warm
-        ours: list[_Timed] = []
-        with_images: list[_Timed] = []
-        bare: list[_Timed] = []
+        ours, with_images, bare = [], [], []
         for number in range(rounds):
             out = Path(place) / f"out{number}"
             bare.append(_bare(paths, pipeline, workers))
             ours.append(_ours(folder, out / "csv", ("csv",), workers, settings))
             with_images.append(_ours(folder, out / "all", DEFAULT_OUTPUTS, workers, settings))
             shutil.rmtree(out)
-        memory = _memory(folder, Path(place), workers)
+        memory = results_of("labeling_memory", folder, "--workers", workers)
         on_cluster = ("--out", f"{place}/ray", "--engine", "ray", "--workers", str(workers))
         on_ray = run_mien(folder, *on_cluster) if ray else None
-    outcome = with_images[-1].outcome
-    if outcome is None:
-        raise ValueError("the last run has no outcome")
-    best, best_bare, best_with_images = (min(timing.seconds for timing in kind) for kind in (ours, bare, with_images))
+    outcome = with_images[-1][2]
+    best, best_bare, best_with_images = (min(timing[0] for timing in kind) for kind in (ours, bare, with_images))
     return {
         "efficiency": best_bare / best,
-        "cpu_efficiency": min(timing.cpu_seconds for timing in bare) / min(timing.cpu_seconds for timing in ours),
+        "cpu_efficiency": min(timing[1] for timing in bare) / min(timing[1] for timing in ours),
         "efficiency_with_images": best_bare / best_with_images,
         "images_per_s": count / best,
         "images_per_s_with_images": count / best_with_images,
         "bare_images_per_s": count / best_bare,
-        **{name: memory[name] for name in ("peak_rss_mb", "rss_mb_fifth", "rss_mb_end", "growth_mb_per_10000")},
+        **{name: memory[name] for name in ("peak_rss_mb", "rss_mb_fifth", "rss_mb_end")},
         "images": count,
         "faces": sum(outcome.labels.values()),
         "workers": workers,

@@ -18,8 +18,8 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
 from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,16 +41,6 @@ PHOTO_PX: Final = 350
 _HERE: Final = Path(__file__).resolve().parent
 _ROOT: Final = _HERE.parent
 _INSTALL: Final = "not installed: see `python -m benchmarks.neighbors --help`"
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """Results of one program in its fastest round."""
-
-    program: str
-    photos_with_face: int
-    faces: int
-    images_per_s: float
 
 
 def write_photos(folder: Path, count: int) -> str:
@@ -120,22 +110,17 @@ def programs(fer: Path | None, js: Path | None) -> dict[str, Callable[[Path], di
     return runs
 
 
-def measure(runs: dict[str, Callable[[Path], dict[str, Any]]], folder: Path, rounds: int) -> dict[str, Measured]:
+def measure(runs: dict[str, Callable[[Path], dict[str, Any]]], folder: Path, rounds: int) -> dict[str, dict[str, Any]]:
     """The best round of each program; rounds alternate."""
-    best: dict[str, Measured] = {}
-    for _ in range(rounds):
-        for name, run in runs.items():
-            result = Measured(**run(folder))
-            if name not in best or result.images_per_s > best[name].images_per_s:
-                best[name] = result
-    return best
+    results = [{name: run(folder) for name, run in runs.items()} for _ in range(rounds)]
+    return {name: max((row[name] for row in results), key=itemgetter("images_per_s")) for name in runs}
 
 
-def _print(best: dict[str, Measured], count: int) -> None:
+def _print(best: dict[str, dict[str, Any]], count: int) -> None:
     table = Table("program", "version", "photos with a face", "faces", "images/s")
-    for name, measured in best.items():
-        share = f"{measured.photos_with_face} of {count}"
-        table.add_row(name, measured.program, share, str(measured.faces), f"{measured.images_per_s:.0f}")
+    for name, row in best.items():
+        share = f"{row['photos_with_face']} of {count}"
+        table.add_row(name, row["program"], share, str(row["faces"]), f"{row['images_per_s']:.0f}")
     for name in ("fer", "face-api.js"):
         if name not in best:
             table.add_row(name, _INSTALL, "", "", "")
@@ -154,8 +139,7 @@ def main(arguments: list[str] | None = None) -> None:
         source = write_photos(Path(place), options.count)
         best = measure(programs(options.fer, options.js), Path(place), options.rounds)
     _print(best, options.count)
-    results = {name: asdict(measured) for name, measured in best.items()}
-    publish({"photos": options.count, "source": source, "cores": os.cpu_count(), "programs": results}, options.json)
+    publish({"photos": options.count, "source": source, "cores": os.cpu_count(), "programs": best}, options.json)
 
 
 if __name__ == "__main__":

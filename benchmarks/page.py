@@ -11,7 +11,6 @@ Chromium.
 """
 
 import argparse
-import os
 import socket
 import tempfile
 import threading
@@ -74,44 +73,21 @@ def frames_and_memory(page: Page, seconds: float) -> dict[str, Any]:
     page.click("#start")
     page.wait_for_selector(".face-label:not(:empty)", timeout=WAIT_MS)
     page.wait_for_timeout(10_000)
-    memory, rates = [renderer_mb()], []
+    memory, rates = [renderer_mb(page)], []
     for _ in range(5):
         for _ in range(round(seconds / 10)):
             page.wait_for_timeout(2000)
             rates.append(float(page.inner_text("#fps")))
-        memory.append(renderer_mb())
+        memory.append(renderer_mb(page))
     return {"frames_per_s": round(mean(rates), 1), "latency": page.inner_text("#latency"), "memory_mb": memory}
 
 
-def renderer_mb() -> int:
-    """Resident memory of the largest page process of this process's browser, megabytes."""
-    parents: dict[int, int] = {}
-    largest = 0
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()
-            except OSError:
-                continue  # it has ended
-            parents[int(entry.name)] = int(fields[1])
-    for pid in parents:
-        line = _command(pid)
-        if "--type=renderer" in line and _descends(pid, parents):
-            largest = max(largest, resident_bytes(pid))
-    return round(largest / 1e6)
-
-
-def _command(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
-
-
-def _descends(pid: int, parents: dict[int, int]) -> bool:
-    while pid in parents and pid != os.getpid():
-        pid = parents[pid]
-    return pid == os.getpid()
+def renderer_mb(page: Page) -> int:
+    """Resident memory of the largest page process of the browser, megabytes."""
+    browser = page.context.browser
+    assert browser is not None, "opened by new_context"  # noqa: S101
+    processes = browser.new_browser_cdp_session().send("SystemInfo.getProcessInfo")["processInfo"]
+    return round(max(resident_bytes(process["id"]) for process in processes if process["type"] == "renderer") / 1e6)
 
 
 def measure(browser: Browser, meter: Meter, seconds: float) -> dict[str, Any]:

@@ -9,25 +9,26 @@ the same cores, so its cost counts against the service. `efficiency` is requests
 the bare loop just before, the median of the rounds. `cpu_efficiency` compares their processor time per photo instead,
 without the load generator (`load_cpu_ms_per_request`); other programs hardly change it. `busy_share` is the share of
 the cores' time that service and load generator used with 16 clients. `p99_over_ideal` compares its latency with that
-of an ideal queue with the photo times of the bare loop (benchmarks/ideal.py). Model, detector and device are set by
+of an ideal queue with the photo times of the bare loop. Model, detector and device are set by
 `MIEN_*` variables. Run it on an idle Linux machine.
 """
 
+import heapq
+import itertools
 import json
 import os
 import platform
+import random
 import statistics
-import subprocess
-import sys
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.background import service
-from benchmarks.ideal import sojourn_s
 from benchmarks.load import TYPES, percentile
-from benchmarks.results import benchmark_parser, publish
+from benchmarks.results import benchmark_parser, publish, results_of
 from mien.app.inference.pipeline import Pipeline, build_pipeline
 from mien.app.inference.runtime.cpu_count import cores
 from mien.app.settings import load_settings
@@ -71,20 +72,34 @@ def _images(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.suffix.lower() in TYPES)
 
 
-def _bare_in_process(photos: Path, passes: int) -> dict[str, Any]:
-    command = [sys.executable, "-m", "benchmarks.serving", "--bare", "--photos", str(photos), "--passes", str(passes)]
-    result: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    return result
-
-
-def _load(port: int, photos: Path, count: int, **how: float) -> dict[str, Any]:
-    command = [sys.executable, "-m", "benchmarks.load", "127.0.0.1", str(port), str(photos), "--count", str(count)]
-    for name, value in how.items():
-        command += [f"--{name}", str(value)]
-    result: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+def _load(port: int, photos: Path, count: int, *how: object) -> dict[str, Any]:
+    result = results_of("load", "127.0.0.1", port, photos, "--count", count, *how)
     if set(result["statuses"]) != {"200"}:
         raise SystemExit(f"not every request succeeded: {result['statuses']}")
     return result
+
+
+def ideal_s(service_s: Sequence[float], *, servers: int, rate: float, count: int) -> list[float]:
+    """Seconds that each of `count` requests waits and is served in an ideal queue, in the order of service.
+
+    Requests arrive at random times (Poisson), first come, first served, without overhead. Latency beyond this is
+    caused by the service; the rest is caused by the photos and the arrivals.
+
+    Args:
+        service_s: seconds of work, cycled in a shuffled order, as the load generator sends photos.
+        servers: number of parallel servers, with one request each.
+        rate: mean requests per second; less than `servers` / mean of `service_s`, otherwise the queue grows forever.
+        count: number of requests.
+    """
+    rng = random.Random(0)  # noqa: S311  # not for cryptography
+    order = rng.sample(service_s, len(service_s))
+    free_at, taken, now = [0.0] * servers, [], 0.0
+    for work_s in itertools.islice(itertools.cycle(order), count):
+        now += rng.expovariate(rate)
+        done = max(now, heapq.heappop(free_at)) + work_s
+        heapq.heappush(free_at, done)
+        taken.append(done - now)
+    return taken
 
 
 def measure(photos: Path, *, rounds: int, passes: int, steady: int) -> dict[str, Any]:
@@ -92,22 +107,22 @@ def measure(photos: Path, *, rounds: int, passes: int, steady: int) -> dict[str,
     count = len(_images(photos)) * passes
     loops, full, cpu_ms, load_cpu_ms, busy = [], [], [], [], []
     with service(_SETTINGS) as running:
-        _load(running.port, photos, count, concurrency=CONCURRENCY)
+        _load(running.port, photos, count, "--concurrency", CONCURRENCY)
         for _ in range(rounds):
-            loops.append(_bare_in_process(photos, passes))
+            loops.append(results_of("serving", "--bare", "--photos", photos, "--passes", passes))
             start_s = running.cpu_s()
-            load = _load(running.port, photos, count, concurrency=CONCURRENCY)
+            load = _load(running.port, photos, count, "--concurrency", CONCURRENCY)
             used_s = running.cpu_s() - start_s
             full.append(load["requests_per_s"])
             cpu_ms.append(used_s * 1000 / count)
             load_cpu_ms.append(load["cpu_s"] * 1000 / count)
             busy.append((used_s + load["cpu_s"]) / (load["seconds"] * loops[-1]["cores"]))
         rate = SHARE * statistics.median(full)
-        steady_load = _load(running.port, photos, steady, rate=rate)
+        steady_load = _load(running.port, photos, steady, "--rate", rate)
     ready = running.ready
     bare_rates = [loop["photos_per_s"] for loop in loops]
     photo_s = [statistics.median(times) for times in zip(*(loop["photo_s"] for loop in loops), strict=True)]
-    ideal_s = percentile(sojourn_s(photo_s, servers=loops[0]["cores"], rate=rate, count=100_000), 0.99)
+    ideal_p99_ms = 1000 * percentile(ideal_s(photo_s, servers=loops[0]["cores"], rate=rate, count=100_000), 0.99)
     return {
         "efficiency": round(
             statistics.median(served / looped for served, looped in zip(full, bare_rates, strict=True)), 3
@@ -120,17 +135,14 @@ def measure(photos: Path, *, rounds: int, passes: int, steady: int) -> dict[str,
         "bare_photos_per_s": round(statistics.median(bare_rates), 2),
         "p50_ms": steady_load["p50_ms"],
         "p99_ms": steady_load["p99_ms"],
-        "ideal_p99_ms": round(ideal_s * 1000, 2),
-        "p99_over_ideal": round(steady_load["p99_ms"] / ideal_s / 1000, 2),
+        "ideal_p99_ms": round(ideal_p99_ms, 2),
+        "p99_over_ideal": round(steady_load["p99_ms"] / ideal_p99_ms, 2),
         "steady_rate_per_s": round(rate, 2),
         "steady_requests": steady_load["requests"],
         "rounds": {"bare_photos_per_s": [round(value, 2) for value in bare_rates], "requests_per_s": full},
         "concurrency": CONCURRENCY,
         "photos": len(_images(photos)),
-        "provider": ready["provider"],
-        "precision": ready["precision"],
-        "detector": ready["detector"],
-        "model": ready["model"],
+        **{name: ready[name] for name in ("provider", "precision", "detector", "model")},
         "cores": os.cpu_count(),
         "load_average_after": [round(value, 2) for value in os.getloadavg()],
         "python": platform.python_version(),

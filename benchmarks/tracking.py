@@ -10,8 +10,9 @@ the timelines of videos.
 
 import argparse
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -173,24 +174,8 @@ def frames(scene: Scene, pipeline: Pipeline, studio: Studio) -> Iterator[Frame]:
             yield Frame(time_s, faces, scene.cast(time_s))
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """People of a scene, numbers given to them, moves of a number to another person, people who end with the first."""
-
-    people: int = 0
-    numbers: int = 0
-    swaps: int = 0
-    kept: int = 0
-
-    def __add__(self, other: "Outcome") -> "Outcome":
-        return Outcome(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
-
-    def __str__(self) -> str:
-        return f"{self.numbers} / {self.swaps} / {self.kept}"
-
-
-def follow(film: list[Frame]) -> Outcome:
-    """Track the faces of a scene and compare the numbers with the people."""
+def follow(film: list[Frame]) -> Counter[str]:
+    """Track the faces of a scene; count people, numbers given, swaps, and people who end with their first number."""
     tracker = Tracker(threshold=0.3)
     owner: dict[int, int] = {}  # of a number
     numbers: dict[int, list[int]] = {}  # of a person, in order
@@ -203,7 +188,8 @@ def follow(film: list[Frame]) -> Outcome:
             swaps += owner.setdefault(tracked.track, person) != person
             owner[tracked.track] = person
             numbers.setdefault(person, []).append(tracked.track)
-    return Outcome(len(numbers), len(owner), swaps, sum(tracks[0] == tracks[-1] for tracks in numbers.values()))
+    kept = sum(tracks[0] == tracks[-1] for tracks in numbers.values())
+    return Counter(people=len(numbers), numbers=len(owner), swaps=swaps, kept=kept)
 
 
 def _person(face: LabeledFace, cast: list[Actor]) -> int | None:
@@ -224,16 +210,17 @@ def main() -> None:
     parser.parse_args()
     pipeline, studio = build_pipeline(load_settings()), Studio()
     films = [(scene.kind, list(frames(scene, pipeline, studio))) for scene in SCENES]
-    results: dict[str, dict[int, Outcome]] = {}  # by scene, then by step
+    results: dict[str, dict[int, Counter[str]]] = {}  # by scene, then by step
     for suffix in ("", ", by position"):
         for kind, film in films:
             shown = [_without_crops(frame) for frame in film] if suffix else film
             row = results.setdefault(kind + suffix, {})
             for step in STEPS:
-                row[step] = row.get(step, Outcome()) + follow(shown[::step])
+                row.setdefault(step, Counter()).update(follow(shown[::step]))
     print(f"| scene | people | {' | '.join(f'{RATE / step:.3g} frames/s' for step in STEPS)} |")
     for kind, row in results.items():
-        print(f"| {kind} | {row[STEPS[0]].people} | {' | '.join(map(str, row.values()))} |")
+        cells = [f"{found['numbers']} / {found['swaps']} / {found['kept']}" for found in row.values()]
+        print(f"| {kind} | {row[STEPS[0]]['people']} | {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":

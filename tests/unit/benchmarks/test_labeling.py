@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from benchmarks import labeling
-from benchmarks.labeling_memory import growth
 from tests.support import tiny_artifact
 
 
@@ -24,12 +23,3 @@ def test_the_benchmark_writes_efficiency_rate_and_memory(
     assert results["faces"] == results["images"] == 6
     assert results["peak_rss_mb"] >= results["rss_mb_end"] > 20
     assert set(results["stage_ms"]) == {"read", "decode", "detect", "align", "classify", "write"}
-
-
-def test_growth_is_the_slope_after_the_first_fifth() -> None:
-    counts = [float(number) for number in range(100, 10_001, 100)]
-    warming = [50.0 + min(number, 1000) / 100 for number in counts]
-    assert growth(counts, warming) == (60.0, 60.0, pytest.approx(0.0, abs=1e-9))
-    leaking = [60.0 + number / 1000 for number in counts]
-    assert growth(counts, leaking)[2] == pytest.approx(10.0)
-    assert growth([1.0, 2.0], [50.0, 60.0]) == (50.0, 60.0, None)

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.serving` runs and writes its results."""
+"""The benchmark of the service: its results, and the ideal queue compared with queueing theory."""
 
 import json
 import os
@@ -6,6 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from benchmarks.serving import ideal_s
 from tests.support import ROOT, encoded, gradient_image
 
 
@@ -15,24 +18,21 @@ def test_the_benchmark_writes_all_metrics(artifact: Path, tmp_path: Path) -> Non
     for step in range(4):
         (photos / f"{step}.jpg").write_bytes(encoded(gradient_image(120 + 20 * step, 100), "JPEG"))
     command = [sys.executable, "-m", "benchmarks.serving", "--photos", str(photos), "--json", str(tmp_path / "f.json")]
+    command += ["--rounds", "1", "--passes", "2", "--steady", "10"]
     environment = os.environ | {"MIEN_MODEL": str(artifact), "MIEN_DEVICE": "cpu", "MIEN_DETECTOR": "builtin"}
-    done = subprocess.run(
-        [*command, "--rounds", "1", "--passes", "2", "--steady", "10"],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=110, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     results = json.loads((tmp_path / "f.json").read_text())
-    assert results["efficiency"] > 0
-    assert results["requests_per_s"] > 0
-    assert results["cpu_efficiency"] > 0
+    for name in ("efficiency", "requests_per_s", "cpu_efficiency", "p99_over_ideal", "ideal_p99_ms"):
+        assert results[name] > 0, name
     assert results["cpu_ms_per_request"] > results["load_cpu_ms_per_request"] > 0
     assert 0 < results["busy_share"] <= 1.1, "more than all cores is a mistake in the sum"
-    assert results["p99_over_ideal"] > 0
-    assert results["ideal_p99_ms"] > 0
     assert 0 < results["p50_ms"] <= results["p99_ms"]
     assert (results["provider"], results["detector"]) == ("CPUExecutionProvider", "builtin")
+
+
+def test_an_ideal_queue_of_equal_requests_follows_pollaczek_khinchine() -> None:
+    load = 0.7
+    one, two = (ideal_s([1.0], servers=servers, rate=load, count=50_000) for servers in (1, 2))
+    assert sum(one) / len(one) == pytest.approx(1 + load / (2 * (1 - load)), rel=0.05)
+    assert sum(two) < sum(one)
