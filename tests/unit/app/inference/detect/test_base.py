@@ -12,38 +12,32 @@ from mien.data.contract.align import TEMPLATE_PX, similarity
 EYES_APART = np.array([[30, 40], [70, 40], [50, 60], [35, 80], [65, 80]], np.float32)
 
 
+NAN_MOUTH = np.vstack([EYES_APART[:3], [[np.nan, 80]], EYES_APART[4:]]).astype(np.float32)
+
+
 def face(box: Box, landmarks: np.ndarray = EYES_APART, score: float = 0.9) -> Face:
     return Face(box, landmarks, score)
 
 
 @pytest.mark.parametrize(
-    "box",
+    ("box", "landmarks"),
     [
-        (-1e12, -1e12, 2e12, 2e12),  # what OpenCV returns for an image of 32 px
-        (10, 10, math.nan, 50),
-        (10, 10, math.inf, 50),
-        (200, 200, 50, 50),
-        (-60, 10, 50, 50),
-        (10, 10, 0, 50),
+        ((-1e12, -1e12, 2e12, 2e12), EYES_APART),  # what OpenCV returns for an image of 32 px
+        ((10, 10, math.nan, 50), EYES_APART),
+        ((10, 10, math.inf, 50), EYES_APART),
+        ((200, 200, 50, 50), EYES_APART),
+        ((-60, 10, 50, 50), EYES_APART),
+        ((10, 10, 0, 50), EYES_APART),
+        ((10, 10, 80, 80), NAN_MOUTH),
+        ((10, 10, 80, 80), np.zeros((5, 2), np.float32)),  # both eyes at the same place
     ],
 )
-def test_a_box_that_cannot_be_in_this_image_is_not_a_face(box: Box) -> None:
-    assert not plausible(face(box), width=100, height=100)
+def test_what_cannot_be_in_this_image_is_not_a_face(box: Box, landmarks: np.ndarray) -> None:
+    assert not plausible(face(box, landmarks), width=100, height=100)
 
 
 def test_a_face_cut_by_the_edge_is_a_face() -> None:
     assert plausible(face((-20, -30, 90, 120)), width=100, height=100)
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_landmarks_that_are_not_finite_are_not_a_face(value: float) -> None:
-    landmarks = EYES_APART.copy()
-    landmarks[3, 1] = value
-    assert not plausible(face((10, 10, 80, 80), landmarks), width=100, height=100)
-
-
-def test_eyes_at_the_same_place_are_not_a_face() -> None:
-    assert not plausible(face((10, 10, 80, 80), np.zeros((5, 2), np.float32)), width=100, height=100)
 
 
 def test_faces_are_sorted_by_size_and_equal_ones_by_position() -> None:

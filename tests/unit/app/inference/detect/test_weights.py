@@ -5,8 +5,6 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -18,37 +16,11 @@ from mien.app.inference.detect.weights import YUNET_FILE, cache_dir, fetch_yunet
 GOOD = b"stands for the published network"
 
 
-class _Mirror(ThreadingHTTPServer):
-    """Responds to every GET with `body`, and counts the requests."""
-
-    body = GOOD
-    status = 200
-    requests = 0
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: _Mirror
-
-    def do_GET(self) -> None:
-        self.server.requests += 1
-        self.send_response(self.server.status)
-        self.send_header("Content-Length", str(len(self.server.body)))
-        self.end_headers()
-        self.wfile.write(self.server.body)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the name in the base class
-        pass
-
-
 @pytest.fixture
-def mirror() -> Iterator[_Mirror]:
-    server = _Mirror(("127.0.0.1", 0), _Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+def published(tmp_path: Path) -> Path:
+    """The file to download; urllib reads it by its URL, as one of the web."""
+    (tmp_path / "published.onnx").write_bytes(GOOD)
+    return tmp_path / "published.onnx"
 
 
 @pytest.fixture(autouse=True)
@@ -60,40 +32,29 @@ def pinned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return cache
 
 
-def address(mirror: _Mirror) -> str:
-    return f"http://127.0.0.1:{mirror.server_address[1]}/{YUNET_FILE}"
-
-
-def test_the_file_is_fetched_once_and_then_found(mirror: _Mirror, pinned: Path) -> None:
-    path = fetch_yunet(url=address(mirror))
+def test_the_file_is_fetched_once_and_then_found(published: Path, pinned: Path) -> None:
+    path = fetch_yunet(url=published.as_uri())
     assert path == pinned / YUNET_FILE
     assert path.read_bytes() == GOOD
-    assert fetch_yunet(url=address(mirror)) == path
-    assert mirror.requests == 1
-    assert find_yunet(None) == path
+    published.unlink()
+    assert fetch_yunet(url=published.as_uri()) == find_yunet(None) == path
     assert [file.name for file in pinned.iterdir()] == [YUNET_FILE]
 
 
-def test_other_users_can_read_the_file(mirror: _Mirror) -> None:
+def test_other_users_can_read_the_file(published: Path) -> None:
     before = os.umask(0o077)
     try:
-        path = fetch_yunet(url=address(mirror))
+        path = fetch_yunet(url=published.as_uri())
     finally:
         os.umask(before)
     assert path.stat().st_mode & 0o777 == 0o644
 
 
-def test_a_download_with_another_hash_is_rejected_and_not_written(mirror: _Mirror, pinned: Path) -> None:
-    mirror.body = b"version https://git-lfs.github.com/spec/v1"
+def test_a_download_with_another_hash_is_rejected_and_not_written(published: Path, pinned: Path) -> None:
+    published.write_bytes(b"version https://git-lfs.github.com/spec/v1")
     with pytest.raises(DownloadError, match=r"42 bytes with sha256 .* expected .* Nothing was written"):
-        fetch_yunet(url=address(mirror))
+        fetch_yunet(url=published.as_uri())
     assert not pinned.exists()
-
-
-def test_a_server_error_names_the_alternative_to_a_download(mirror: _Mirror) -> None:
-    mirror.status = 503
-    with pytest.raises(DownloadError, match="MIEN_MODELS_DIR"):
-        fetch_yunet(url=address(mirror))
 
 
 def test_a_server_that_never_responds_times_out() -> None:
@@ -116,26 +77,30 @@ def test_a_name_server_that_never_responds_times_out(monkeypatch: pytest.MonkeyP
     end.set()
 
 
-def test_a_response_that_is_not_http_is_a_download_error() -> None:
+@pytest.mark.parametrize(
+    ("response", "message"),
+    [(b"220 mail\r\n", "220 mail"), (b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n", "Busy.*MIEN_MODELS_DIR")],
+)
+def test_an_error_of_the_server_names_the_alternative_to_a_download(response: bytes, message: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def respond() -> None:
             connection, _ = server.accept()
             with connection:
                 connection.recv(4096)
-                connection.sendall(b"220 mail\r\n")
+                connection.sendall(response)
 
         thread = threading.Thread(target=respond)
         thread.start()
-        with pytest.raises(DownloadError, match="220 mail"):
+        with pytest.raises(DownloadError, match=message):
             fetch_yunet(url=f"http://127.0.0.1:{server.getsockname()[1]}/none")
         thread.join()
 
 
-def test_a_damaged_file_is_fetched_again_when_asked(mirror: _Mirror, pinned: Path) -> None:
+def test_a_damaged_file_is_fetched_again_when_asked(published: Path, pinned: Path) -> None:
     pinned.mkdir()
     (pinned / YUNET_FILE).write_bytes(b"half")
-    assert fetch_yunet(url=address(mirror)).read_bytes() == GOOD
+    assert fetch_yunet(url=published.as_uri()).read_bytes() == GOOD
 
 
 def test_the_models_folder_comes_before_the_cache(tmp_path: Path, pinned: Path) -> None:
@@ -160,11 +125,11 @@ def test_a_missing_file_is_none_for_auto_and_an_error_for_yunet(tmp_path: Path) 
         require_yunet(tmp_path)
 
 
-def test_a_folder_that_cannot_be_read_has_no_file(tmp_path: Path, mirror: _Mirror) -> None:
+def test_a_folder_that_cannot_be_read_has_no_file(tmp_path: Path, published: Path) -> None:
     folder = tmp_path / ("x" * 300)  # an error of the system, also for root
     assert find_yunet(folder) is None
     with pytest.raises(DownloadError, match="cannot write"):
-        fetch_yunet(folder, url=address(mirror))
+        fetch_yunet(folder, url=published.as_uri())
 
 
 @pytest.mark.skipif(os.name == "nt", reason="users have a profile")
@@ -178,9 +143,3 @@ def test_a_user_without_a_home_has_no_cache(monkeypatch: pytest.MonkeyPatch) -> 
         require_yunet(None)
     with pytest.raises(DownloadError, match="HOME is unset"):
         fetch_yunet()
-
-
-def test_a_folder_that_cannot_be_written_is_reported(mirror: _Mirror, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way", encoding="utf-8")
-    with pytest.raises(DownloadError, match="cannot write"):
-        fetch_yunet(tmp_path / "file" / "below", url=address(mirror))

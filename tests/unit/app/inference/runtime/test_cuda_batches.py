@@ -63,36 +63,25 @@ def test_threads_can_share_a_runner(runner: FixedBatches) -> None:
     assert np.array_equal(results, expected * 20)
 
 
-class Captured:
-    """A fake session with CUDA graphs that records the graph id of each run."""
+class Fake:
+    """The session on the CPU, with a delay, an error of its logits or a failure; records the graph id of each run."""
 
-    def __init__(self, session: Any, *, error: float = 0.0, breaks: bool = False) -> None:
-        self._session, self._error, self._breaks = session, error, breaks
-        self.graph_ids: list[str] = []
+    def __init__(self, session: Any, *, delay_s: float = 0.0, error: float = 0.0, breaks: bool = False) -> None:
+        self._session, self._delay_s, self._error, self._breaks = session, delay_s, error, breaks
+        self.graph_ids: list[str | None] = []
 
-    def io_binding(self) -> Any:
-        return self._session.io_binding()
-
-    def get_outputs(self) -> Any:
-        return self._session.get_outputs()
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
 
     def run_with_iobinding(self, binding: Any, options: Any = None) -> None:
         if self._breaks:
             raise RuntimeError("operation not permitted when stream is capturing")
-        self.graph_ids.append(options.get_run_config_entry(GRAPH_ID))
+        time.sleep(self._delay_s)
+        self.graph_ids.append(options and options.get_run_config_entry(GRAPH_ID))
         self._session.run_with_iobinding(binding, None)
         if self._error:
             logits = binding.get_outputs()[0]
             logits.update_inplace((logits.numpy() + self._error).astype(np.float32))
-
-
-class Slow(Captured):
-    """The plain session with a delay of two milliseconds, so that the other one is faster."""
-
-    def run_with_iobinding(self, binding: Any, options: Any = None) -> None:
-        assert options is None, "the plain session captures nothing"
-        time.sleep(0.002)
-        self._session.run_with_iobinding(binding, None)
 
 
 def chosen(plain: Any, captured: Any) -> FixedBatches:
@@ -100,38 +89,23 @@ def chosen(plain: Any, captured: Any) -> FixedBatches:
 
 
 def test_a_faster_cuda_graph_is_replayed_under_its_own_id(session: onnxruntime.InferenceSession) -> None:
-    captured = Captured(session)
-    runner = chosen(Slow(session), captured)
+    plain, captured = Fake(session, delay_s=0.002), Fake(session)
+    runner = chosen(plain, captured)
     assert runner.captured_sizes == (1, 4)
+    assert set(plain.graph_ids) == {None}, "the plain session captures nothing"
     captured.graph_ids.clear()
     crops = random_crops(5)
     assert np.abs(runner.run(crops) - session.run(None, {"crops": crops})[0]).max() < 1e-5
     assert captured.graph_ids == ["4", "1"]
 
 
-def test_a_cuda_graph_that_is_not_faster_is_not_used(session: onnxruntime.InferenceSession) -> None:
-    runner = chosen(session, SlowCaptured(session))
-    assert runner.captured_sizes == ()
-
-
-class SlowCaptured(Captured):
-    """CUDA graphs that are slower than the plain run."""
-
-    def run_with_iobinding(self, binding: Any, options: Any = None) -> None:
-        time.sleep(0.002)
-        super().run_with_iobinding(binding, options)
-
-
-def test_a_cuda_graph_with_different_logits_is_not_used(
-    session: onnxruntime.InferenceSession, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    "flaw", [{"delay_s": 0.004}, {"error": 0.1}, {"breaks": True}], ids=["slow", "wrong", "broken"]
+)
+def test_a_cuda_graph_that_is_not_faster_or_not_correct_is_not_used(
+    session: onnxruntime.InferenceSession, flaw: dict[str, Any]
 ) -> None:
-    runner = chosen(Slow(session), Captured(session, error=0.1))
-    assert runner.captured_sizes == ()
-    assert "logits differ by 0.1" in caplog.text
-
-
-def test_a_failed_capture_falls_back_to_the_plain_run(session: onnxruntime.InferenceSession) -> None:
-    runner = chosen(session, Captured(session, breaks=True))
+    runner = chosen(Fake(session, delay_s=0.002), Fake(session, **flaw))
     assert runner.captured_sizes == ()
     crops = random_crops(3)
     assert np.abs(runner.run(crops) - session.run(None, {"crops": crops})[0]).max() < 1e-5

@@ -68,15 +68,21 @@ def test_a_build_without_cuda_is_reported(monkeypatch: pytest.MonkeyPatch) -> No
     assert "no CUDA provider" in str(cuda_obstacle())
 
 
-def test_a_missing_driver_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine(monkeypatch, None, ALL)
-    assert cuda_obstacle() == "no NVIDIA driver was found (libcuda.so.1)"
-
-
-@pytest.mark.parametrize("driver", [Driver(0), Driver(1, status=100)])
-def test_a_driver_without_a_gpu_is_reported(monkeypatch: pytest.MonkeyPatch, driver: Driver) -> None:
-    machine(monkeypatch, driver, ALL)
-    assert cuda_obstacle() == "the NVIDIA driver sees no GPU"
+@pytest.mark.parametrize(
+    ("driver", "obstacle"),
+    [
+        (None, "no NVIDIA driver was found (libcuda.so.1)"),
+        (Driver(0), "the NVIDIA driver sees no GPU"),
+        (Driver(1, status=100), "the NVIDIA driver sees no GPU"),
+        (Driver(1), None),
+    ],
+)
+def test_the_driver_is_asked_for_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, driver: Driver | None, obstacle: str | None
+) -> None:
+    preloaded = machine(monkeypatch, driver, ALL)
+    assert cuda_obstacle() == obstacle
+    assert preloaded == []
 
 
 def test_missing_libraries_are_named_and_nothing_is_printed(
@@ -86,12 +92,6 @@ def test_missing_libraries_are_named_and_nothing_is_printed(
     assert cuda_obstacle() == "these CUDA 13 libraries are missing: libcublasLt.so.13, libcublas.so.13"
     assert preloaded == ["recorded"]
     assert capfd.readouterr().out == ""
-
-
-def test_a_complete_machine_has_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
-    preloaded = machine(monkeypatch, Driver(1), ALL)
-    assert cuda_obstacle() is None
-    assert preloaded == []
 
 
 def test_a_cpu_session_counts_its_nodes() -> None:
@@ -133,24 +133,20 @@ def opened(device: Any, **options: Any) -> sessions.Session:
     return open_session(graph, device, threads=1, warm_up={"crops": random_crops(1)}, options=options)
 
 
-def test_a_cuda_session_uses_a_small_arena_and_no_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("device", "extra"), [("cuda", {"enable_cuda_graph": "1"}), ("auto", {})])
+def test_a_cuda_session_uses_a_small_arena_and_no_tf32(
+    monkeypatch: pytest.MonkeyPatch, device: str, extra: dict[str, str]
+) -> None:
     machine(monkeypatch, Driver(1), ALL)
     recorded = RecordedSessions(monkeypatch, nodes={CUDA: 9})
-    session = opened("cuda", enable_cuda_graph="1")
+    session = opened(device, **extra)
     assert (session.device, session.provider) == ("cuda", CUDA)
     (name, options), last = recorded.providers
     assert (name, last) == (CUDA, CPU)
     assert options["arena_extend_strategy"] == "kSameAsRequested"
     assert options["use_tf32"] == "0"
-    assert options["enable_cuda_graph"] == "1"
+    assert options.get("enable_cuda_graph") == extra.get("enable_cuda_graph"), "only on request"
     assert recorded.runs == [NO_GRAPH], "the warm-up run must not be captured"
-
-
-def test_cuda_graphs_are_enabled_only_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine(monkeypatch, Driver(1), ALL)
-    recorded = RecordedSessions(monkeypatch, nodes={CUDA: 9})
-    opened("auto")
-    assert "enable_cuda_graph" not in recorded.providers[0][1]
 
 
 TENSORRT_LIBRARIES = {"libnvinfer.so.10", "libnvonnxparser.so.10"}
