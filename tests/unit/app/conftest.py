@@ -18,8 +18,12 @@ from mien.app.inference.pipeline import Pipeline
 from mien.app.main import create_app
 from mien.app.settings import Settings
 from mien.data.contract import Array
+from tests.support import encoded, gradient_image
 
 Connect = Callable[..., TestClient]
+PHOTO = encoded(gradient_image(640, 480), "JPEG")
+# A request with one photo
+ONE_PHOTO: dict[str, Any] = {"content": PHOTO, "headers": {"content-type": "image/jpeg"}}
 
 
 class LocalClient(TestClient):
@@ -70,12 +74,12 @@ def classifier(artifact: Path) -> Classifier:
 
 @pytest.fixture
 def connect(classifier: Classifier) -> Iterator[Connect]:
-    """Start a service with the given settings and an optional `detector`; returns its client."""
+    """Start a service with the given settings, and another detector or classifier; returns its client."""
     with ExitStack() as running:
 
-        def start(*, detector: object = None, **settings: object) -> TestClient:
-            chosen = Settings(device="cpu", **settings)
-            pipeline = Pipeline(detector or DrawnFaces(), classifier, chosen)
+        def start(*, detector: object = None, classifies: object = classifier, **settings: object) -> TestClient:
+            chosen = Settings(**{"device": "cpu", **settings})
+            pipeline = Pipeline(detector or DrawnFaces(), classifies, chosen)
             pipelines = dict.fromkeys(chosen.model_names, pipeline)
             return running.enter_context(LocalClient(create_app(chosen, pipelines=pipelines)))
 

@@ -16,10 +16,8 @@ from mien.app.service.keys import key_hash
 from mien.app.service.state import Service
 from mien.app.settings import load_settings
 from mien.data.contract import EIGHT_LABELS, LABELS
-from tests.support import encoded, gradient_image
-from tests.unit.app.conftest import Connect
+from tests.unit.app.conftest import PHOTO, Connect
 
-PHOTO = encoded(gradient_image(640, 480), "JPEG")
 EVERYWHERE = "::"
 
 
@@ -237,16 +235,14 @@ def test_keys_outside_ascii_work_in_every_header(connect: Connect) -> None:
         assert response.status_code == 200, name
 
 
-def test_a_page_of_a_named_origin_may_send_a_request_id(connect: Connect) -> None:
-    asked = {"origin": "https://a.example", "access-control-request-method": "POST"}
+@pytest.mark.parametrize(("path", "method"), [("/v1/expressions", "POST"), ("/v1/jobs/1", "DELETE")])
+def test_a_page_of_a_named_origin_may_use_every_method_and_send_a_request_id(
+    connect: Connect, tmp_path: Path, path: str, method: str
+) -> None:
+    asked = {"origin": "https://a.example", "access-control-request-method": method}
     asked["access-control-request-headers"] = "x-request-id, content-type"
-    assert connect(cors_origins="https://a.example").options("/v1/expressions", headers=asked).status_code == 200
-
-
-def test_a_page_of_a_named_origin_may_delete_its_jobs(connect: Connect, tmp_path: Path) -> None:
-    asked = {"origin": "https://a.example", "access-control-request-method": "DELETE"}
     client = connect(cors_origins="https://a.example", jobs_dir=tmp_path)
-    assert client.options("/v1/jobs/1", headers=asked).status_code == 200
+    assert client.options(path, headers=asked).status_code == 200
 
 
 def test_a_job_that_the_disk_cannot_hold_is_refused_and_leaves_nothing(
@@ -263,17 +259,13 @@ def test_a_job_that_the_disk_cannot_hold_is_refused_and_leaves_nothing(
 
 
 @pytest.mark.parametrize(
-    "origins", ["app.example/", "https://app.example/", "https://App.example", "https://a.example,b.example"]
+    ("setting", "text"),
+    [("cors_origins", name) for name in ("app.example/", "https://app.example/", "https://App.example", "https://a,b")]
+    + [("allowed_hosts", name) for name in ("https://mien.example", "mien.example:8443", "*.mien.example")],
 )
-def test_an_origin_that_no_browser_sends_prevents_the_start(origins: str) -> None:
-    with pytest.raises(SettingsError, match="cors_origins="):
-        load_settings(cors_origins=origins)
-
-
-@pytest.mark.parametrize("hosts", ["https://mien.example", "mien.example:8443", "*.mien.example"])
-def test_an_allowed_host_that_no_header_matches_prevents_the_start(hosts: str) -> None:
-    with pytest.raises(SettingsError, match="allowed_hosts="):
-        load_settings(allowed_hosts=hosts)
+def test_an_origin_that_no_browser_sends_prevents_the_start(setting: str, text: str) -> None:
+    with pytest.raises(SettingsError, match=f"{setting}="):
+        load_settings(**{setting: text})
 
 
 def test_other_origins_are_rejected_unless_named(connect: Connect) -> None:

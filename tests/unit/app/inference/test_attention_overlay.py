@@ -1,7 +1,6 @@
 """Attention maps in responses, and their overlay on a crop."""
 
 import base64
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +10,15 @@ from fastapi.testclient import TestClient
 
 from mien.app.inference.attention_overlay import overlay
 from mien.app.inference.classifier import Classifier
-from mien.app.inference.pipeline import Pipeline
-from mien.app.main import create_app
-from mien.app.settings import Settings
 from mien.data.contract import decode
 from tests.support import encoded, gradient_image, tiny_artifact
-from tests.unit.app.conftest import DrawnFaces, LocalClient
+from tests.unit.app.conftest import Connect
 
 
 @pytest.fixture
-def explaining(tmp_path: Path) -> Iterator[TestClient]:
+def explaining(connect: Connect, tmp_path: Path) -> TestClient:
     """Client of a service whose model has an attention map."""
-    classifier = Classifier(tiny_artifact(tmp_path / "explaining.test", explain=True), device="cpu", threads=1)
-    settings = Settings(device="cpu")
-    with LocalClient(create_app(settings, pipelines={"fast": Pipeline(DrawnFaces(), classifier, settings)})) as client:
-        yield client
+    return connect(classifies=Classifier(tiny_artifact(tmp_path / "explaining.test", explain=True), device="cpu"))
 
 
 def post(client: TestClient, width: int, height: int, **query: object) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import socket
 import sys
 import time
 from multiprocessing.connection import Connection
@@ -20,40 +21,50 @@ from mien.app.service import server
 from mien.app.settings import Settings
 
 
+def pipeline(precision: str = "fp32", graphs: tuple[str, ...] = ("fp32",)) -> SimpleNamespace:
+    manifest = SimpleNamespace(graphs=graphs)
+    return SimpleNamespace(classifier=SimpleNamespace(precision=precision, provider=CPU, manifest=manifest))
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the server starts, with one model that is not opened, and without an effect on this process."""
+    started: list[str] = []
+
+    def workers(_: object, sockets: list[socket.socket]) -> SimpleNamespace:
+        return SimpleNamespace(run=lambda: (started.append("workers"), sockets[0].close()))
+
+    monkeypatch.setattr(server, "build_pipelines", lambda _: {"fast": pipeline()})
+    monkeypatch.setattr(server, "Workers", workers)
+    monkeypatch.setattr(server.uvicorn, "run", lambda *_, **__: started.append("one"))
+    monkeypatch.setattr(server.logging.config, "dictConfig", lambda _: None)
+    monkeypatch.setattr(server.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(server.os, "environ", dict(os.environ))
+    return started
+
+
 @pytest.mark.parametrize(
-    ("graphs", "expected"), [(["fp32", "int8"], "int8"), (["fp32"], None)], ids=["all have it", "one lacks it"]
+    ("graphs", "expected"), [(("fp32", "int8"), "int8"), (("fp32",), None)], ids=["all have it", "one lacks it"]
 )
 def test_worker_processes_keep_the_precision_that_their_parent_measured_if_all_models_have_it(
-    monkeypatch: pytest.MonkeyPatch, graphs: list[str], expected: str | None
+    started: list[str], monkeypatch: pytest.MonkeyPatch, graphs: tuple[str, ...], expected: str | None
 ) -> None:
-    def pipeline(precision: str, graphs: list[str]) -> SimpleNamespace:
-        manifest = SimpleNamespace(graphs=graphs)
-        return SimpleNamespace(classifier=SimpleNamespace(precision=precision, provider=CPU, manifest=manifest))
-
-    pipelines = {"fast": pipeline("int8", ["fp32", "int8"]), "mine": pipeline(graphs[-1], graphs)}
+    pipelines = {"fast": pipeline("int8", ("fp32", "int8")), "mine": pipeline(graphs[-1], graphs)}
     monkeypatch.setattr(server, "build_pipelines", lambda _: pipelines)
-    monkeypatch.setattr(server, "Workers", lambda _, sockets: SimpleNamespace(run=sockets[0].close))
-    monkeypatch.setattr(server.logging.config, "dictConfig", lambda _: None)
-    monkeypatch.setattr(server.os, "environ", dict(os.environ))
     server.run(Settings(workers=2, port=0))
     assert server.os.environ.get("MIEN_PRECISION") == expected
+    assert started == ["workers"]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("setting", ["jobs_dir", "api_keys_file"])
 def test_a_setting_that_no_worker_could_use_prevents_the_start(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, workers: int, setting: str
+    started: list[str], tmp_path: Path, workers: int, setting: str
 ) -> None:
-    def started(*_: object, **__: object) -> None:
-        pytest.fail("started")
-
     (tmp_path / "file").touch()
-    monkeypatch.setattr(server, "build_pipelines", lambda _: {})
-    monkeypatch.setattr(server, "Workers", started)
-    monkeypatch.setattr(server.uvicorn, "run", started)
-    monkeypatch.setattr(server.logging.config, "dictConfig", lambda _: None)
     with pytest.raises(SettingsError, match="below"):
         server.run(Settings(workers=workers, port=0, **{setting: tmp_path / "file" / "below"}))  # type: ignore[arg-type]
+    assert not started
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:80", "http://localhost"])
@@ -63,35 +74,29 @@ def test_a_host_with_more_than_its_name_prevents_the_start(host: str) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_tracing_without_its_packages_prevents_the_start(monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
-    monkeypatch.setattr(server, "build_pipelines", lambda _: {})
-    monkeypatch.setattr(server, "Workers", lambda *_: pytest.fail("started"))
-    monkeypatch.setattr(server.uvicorn, "run", lambda *_, **__: pytest.fail("started"))
-    monkeypatch.setattr(server.logging.config, "dictConfig", lambda _: None)
+def test_tracing_without_its_packages_prevents_the_start(
+    started: list[str], monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
     with pytest.raises(StartupError, match="extra `trace`"):
         server.run(Settings(workers=workers, port=0, tracing=True))
+    assert not started
 
 
-def test_workers_do_not_start_without_room_for_their_counters(monkeypatch: pytest.MonkeyPatch) -> None:
-    classifier = SimpleNamespace(precision="fp32", provider=CPU, manifest=SimpleNamespace(graphs=["fp32"]))
-    monkeypatch.setattr(server, "build_pipelines", lambda _: {"fast": SimpleNamespace(classifier=classifier)})
-    monkeypatch.setattr(server, "Workers", lambda *_: pytest.fail("started"))
-    monkeypatch.setattr(server.logging.config, "dictConfig", lambda _: None)
-    monkeypatch.setattr(server.os, "environ", dict(os.environ))
+def test_workers_do_not_start_without_room_for_their_counters(
+    started: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(server.shutil, "disk_usage", lambda _: SimpleNamespace(free=8_192))
     with pytest.raises(SettingsError, match="8,192 bytes are free"):
         server.run(Settings(workers=2, port=0))
+    assert not started
 
 
+@pytest.mark.usefixtures("started")
 @pytest.mark.parametrize(("detector", "warnings"), [("auto", 1), ("builtin", 0)])
 def test_a_folder_without_yunet_is_a_warning_of_the_start(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture, detector: str, warnings: int
 ) -> None:
-    monkeypatch.setattr(server, "build_pipelines", lambda _: {})
-    monkeypatch.setattr(server.uvicorn, "run", lambda *_, **__: None)
-    monkeypatch.setattr(server.signal, "signal", lambda *_: None)
-    monkeypatch.setattr(server.logging.config, "dictConfig", lambda _: None)
     monkeypatch.setattr(weights, "cache_dir", lambda: tmp_path)
     server.run(Settings(models_dir=tmp_path, detector=detector))
     assert [str(tmp_path) in record.message for record in caplog.records] == [True] * warnings

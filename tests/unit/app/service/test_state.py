@@ -1,8 +1,6 @@
 """The reported provider, its fallback to the CPU in log, `/ready`, `/metrics` and header; the classifying thread."""
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,39 +10,27 @@ from fastapi.testclient import TestClient
 
 from mien.app.cli import checks
 from mien.app.inference.classifier import Classifier, create_classifier
-from mien.app.inference.pipeline import Pipeline, build_pipelines
+from mien.app.inference.pipeline import build_pipelines
 from mien.app.inference.runtime import sessions
 from mien.app.inference.runtime.sessions import CPU, CUDA
-from mien.app.main import create_app
 from mien.app.service import state
 from mien.app.settings import Settings
 from mien.data.contract import Array
-from tests.support import encoded, gradient_image
-from tests.unit.app.conftest import Connect, DrawnFaces, LocalClient
+from tests.unit.app.conftest import ONE_PHOTO, Connect
 
 WHY = "no NVIDIA driver was found (libcuda.so.1)"
-PHOTO = {"content": encoded(gradient_image(640, 480), "JPEG"), "headers": {"content-type": "image/jpeg"}}
-
-
-@contextmanager
-def served(classifier: Classifier, settings: Settings) -> Iterator[TestClient]:
-    pipeline = Pipeline(DrawnFaces(), classifier, settings)
-    with LocalClient(create_app(settings, pipelines={"fast": pipeline})) as client:
-        yield client
 
 
 @pytest.fixture
-def fallen(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
+def fallen(connect: Connect, artifact: Path, monkeypatch: pytest.MonkeyPatch) -> TestClient:
     """A service with device `auto` on a machine without a GPU."""
     for module in (sessions, state):
         monkeypatch.setattr(module, "cuda_obstacle", lambda: WHY)
-    settings = Settings(device="auto", model=artifact)
-    with served(create_classifier(settings), settings) as client:
-        yield client
+    return connect(classifies=create_classifier(Settings(device="auto", model=artifact)), device="auto")
 
 
 def test_every_response_names_the_provider_and_the_fallback(fallen: TestClient) -> None:
-    good = fallen.post("/v1/expressions", **PHOTO)
+    good = fallen.post("/v1/expressions", **ONE_PHOTO)
     assert good.json()["provider"] == CPU
     for response in (good, fallen.get("/nope"), fallen.post("/v1/expressions", json={})):
         assert response.headers["Mien-Provider"] == CPU
@@ -61,7 +47,7 @@ def test_readiness_and_metrics_report_the_fallback(fallen: TestClient) -> None:
 
 def test_a_service_for_the_cpu_reports_no_fallback(connect: Connect) -> None:
     client = connect()
-    response = client.post("/v1/expressions", **PHOTO)
+    response = client.post("/v1/expressions", **ONE_PHOTO)
     assert response.headers["Mien-Provider"] == CPU
     assert "Mien-Fallback" not in response.headers
     assert client.get("/ready").json()["fallback"] is None
@@ -103,17 +89,17 @@ class Recording:
 
 
 @pytest.mark.parametrize(("provider", "thread"), [(CPU, "mien-photo"), (CUDA, "mien-batch")])
-def test_on_a_cpu_the_thread_of_a_photo_also_classifies_it(artifact: Path, provider: str, thread: str) -> None:
-    settings = Settings(model=artifact, device="cpu")
-    classifier = Recording(create_classifier(settings), provider)
-    with served(classifier, settings) as client:  # type: ignore[arg-type]
-        faces = client.post("/v1/expressions", **PHOTO).json()["images"][0]["faces"]
-        metrics = client.get("/metrics").text
-    assert len(faces) == 1
-    ((name, count),) = classifier.calls
+def test_on_a_cpu_the_thread_of_a_photo_also_classifies_it(
+    connect: Connect, classifier: Classifier, provider: str, thread: str
+) -> None:
+    recording = Recording(classifier, provider)
+    client = connect(classifies=recording)
+    assert len(client.post("/v1/expressions", **ONE_PHOTO).json()["images"][0]["faces"]) == 1
+    metrics = client.get("/metrics").text
+    ((name, count),) = recording.calls
     assert name.startswith(thread)
-    assert count == len(faces)
-    assert f"mien_batch_faces_sum {float(count)}" in metrics
+    assert count == 1
+    assert "mien_batch_faces_sum 1.0" in metrics
     assert "mien_batch_faces_count 1.0" in metrics
 
 

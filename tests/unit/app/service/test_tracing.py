@@ -5,8 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from mien.app.inference import tracing
-from tests.support import encoded, gradient_image
-from tests.unit.app.conftest import Connect
+from tests.unit.app.conftest import ONE_PHOTO, PHOTO, Connect
 
 sdk = pytest.importorskip("opentelemetry.sdk.trace", reason="pip install 'mien[trace]'")
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -29,8 +28,7 @@ def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
 def test_the_stages_of_a_request_are_spans_of_the_clients_trace(connect: Connect, exporter: object) -> None:
     client = connect(tracing=True)
     headers = {"content-type": "image/jpeg", "traceparent": f"00-{TRACE}-{PARENT}-01"}
-    photo = encoded(gradient_image(640, 480), "JPEG")
-    assert client.post("/v1/expressions?top_k=2", content=photo, headers=headers).status_code == 200
+    assert client.post("/v1/expressions?top_k=2", content=PHOTO, headers=headers).status_code == 200
     spans = {span.name: span for span in exporter.get_finished_spans()}  # type: ignore[attr-defined]
     request = spans.pop("POST /v1/expressions")
     assert {"decode", "detect", "align", "classify"} <= set(spans)  # and those of FastAPI
@@ -42,7 +40,6 @@ def test_the_stages_of_a_request_are_spans_of_the_clients_trace(connect: Connect
 
 
 def test_without_tracing_stages_have_no_spans(connect: Connect, exporter: object) -> None:
-    photo = encoded(gradient_image(640, 480), "JPEG")
-    connect().post("/v1/expressions", content=photo, headers={"content-type": "image/jpeg"})
+    connect().post("/v1/expressions", **ONE_PHOTO)
     spans = {span.name for span in exporter.get_finished_spans()}  # type: ignore[attr-defined]
     assert not {"decode", "request"} & spans, "those of FastAPI only"

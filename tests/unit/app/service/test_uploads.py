@@ -6,8 +6,8 @@ import httpx
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.unit.app.conftest import Connect
-from tests.unit.app.service.routes.test_expressions import PHOTO, post, problem
+from tests.unit.app.conftest import ONE_PHOTO, PHOTO, Connect
+from tests.unit.app.service.routes.test_expressions import post, problem
 
 
 def post_json(client: TestClient, body: object, **query: object) -> httpx.Response:
@@ -85,5 +85,5 @@ def test_a_compressed_body_is_rejected_as_such(client: TestClient, headers: dict
 
 
 def test_an_option_that_is_given_twice_is_rejected(client: TestClient) -> None:
-    response = client.post("/v1/expressions?top_k=2&top_k=3", content=PHOTO, headers={"content-type": "image/jpeg"})
+    response = client.post("/v1/expressions?top_k=2&top_k=3", **ONE_PHOTO)
     assert "top_k" in problem(response, 422, "invalid-request")

@@ -15,12 +15,10 @@ from tritonclient.grpc import model_config_pb2, service_pb2, service_pb2_grpc
 
 from mien.app.errors import BackendUnavailable, ProviderUnavailable
 from mien.app.inference.classifier import TritonClassifier, create_classifier
-from mien.app.inference.pipeline import Pipeline
 from mien.app.inference.runtime.triton import NAME, write_repository
-from mien.app.main import create_app
 from mien.app.settings import Settings
-from tests.support import encoded, gradient_image, random_crops, tiny_artifact
-from tests.unit.app.conftest import DrawnFaces, LocalClient
+from tests.support import random_crops, tiny_artifact
+from tests.unit.app.conftest import ONE_PHOTO, Connect
 
 
 class Triton(service_pb2_grpc.GRPCInferenceServiceServicer):
@@ -101,24 +99,23 @@ def test_a_slow_server_is_not_waited_for(triton: Triton, explaining: Path) -> No
     assert time.monotonic() - begun < 2
 
 
-def test_requests_fail_while_the_server_is_away_and_succeed_when_it_returns(triton: Triton, explaining: Path) -> None:
-    settings = Settings(device="cpu")
-    remote = TritonClassifier(explaining, triton.address, timeout_s=2)
-    photo = {"content": encoded(gradient_image(320, 240), "JPEG"), "headers": {"content-type": "image/jpeg"}}
-    with LocalClient(create_app(settings, pipelines={"fast": Pipeline(DrawnFaces(), remote, settings)})) as client:
-        assert client.get("/ready").json()["provider"] == "Triton"
-        (expected,) = client.post("/v1/expressions", **photo).json()["images"]
-        triton.stop()
-        response = client.post("/v1/expressions", **photo)
-        assert (response.status_code, response.json()["type"]) == (503, "urn:mien:problem:backend-unavailable")
-        assert int(response.headers["retry-after"]) > 0
-        assert client.get("/health").status_code == 200
-        triton.start()
-        end = time.monotonic() + 20
-        while (response := client.post("/v1/expressions", **photo)).status_code != 200:
-            assert time.monotonic() < end
-            time.sleep(0.1)
-        assert response.json()["images"][0]["faces"] == expected["faces"]
+def test_requests_fail_while_the_server_is_away_and_succeed_when_it_returns(
+    connect: Connect, triton: Triton, explaining: Path
+) -> None:
+    client = connect(classifies=TritonClassifier(explaining, triton.address, timeout_s=2))
+    assert client.get("/ready").json()["provider"] == "Triton"
+    (expected,) = client.post("/v1/expressions", **ONE_PHOTO).json()["images"]
+    triton.stop()
+    response = client.post("/v1/expressions", **ONE_PHOTO)
+    assert (response.status_code, response.json()["type"]) == (503, "urn:mien:problem:backend-unavailable")
+    assert int(response.headers["retry-after"]) > 0
+    assert client.get("/health").status_code == 200
+    triton.start()
+    end = time.monotonic() + 20
+    while (response := client.post("/v1/expressions", **ONE_PHOTO)).status_code != 200:
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    assert response.json()["images"][0]["faces"] == expected["faces"]
 
 
 def test_another_graph_is_refused_at_the_start(triton: Triton, artifact: Path) -> None:

@@ -23,9 +23,7 @@ from mien.app.settings import Settings
 from mien.data.contract import EIGHT_LABELS, LABELS, Array, decode
 from mien.data.contract.decode import formats
 from tests.support import encoded, gradient_image, tiny_artifact
-from tests.unit.app.conftest import Connect, LocalClient, SlowDetector
-
-PHOTO = encoded(gradient_image(640, 480), "JPEG")
+from tests.unit.app.conftest import ONE_PHOTO, PHOTO, Connect, LocalClient, SlowDetector
 
 
 def post(client: TestClient, *payloads: bytes, **query: object) -> httpx.Response:
@@ -240,20 +238,19 @@ def test_a_malformed_body_is_rejected(client: TestClient, content_type: str, bod
     problem(response, 422, "invalid-request")
 
 
-def test_an_image_of_too_many_pixels_is_rejected_before_decoding(connect: Connect) -> None:
-    client = connect(max_pixels=100_000)
-    problem(post(client, PHOTO), 413, "image-too-large")
-
-
-def test_too_many_images_are_rejected(connect: Connect) -> None:
-    client = connect(max_images=2)
-    assert post(client, PHOTO, PHOTO).status_code == 200
-    problem(post(client, PHOTO, PHOTO, PHOTO), 413, "too-many-images")
-
-
-def test_a_body_is_rejected_by_its_content_length(connect: Connect) -> None:
-    client = connect(max_body_bytes=2048)
-    problem(post(client, bytes(5000)), 413, "payload-too-large")
+@pytest.mark.parametrize(
+    ("limit", "payloads", "kind"),
+    [
+        ({"max_pixels": 100_000}, [PHOTO], "image-too-large"),
+        ({"max_images": 2}, [PHOTO] * 3, "too-many-images"),
+        ({"max_body_bytes": 2048}, [bytes(5000)], "payload-too-large"),
+        ({"max_bytes": len(PHOTO)}, [PHOTO + b"x"], "payload-too-large"),
+    ],
+)
+def test_a_request_above_a_limit_is_rejected(
+    connect: Connect, limit: dict[str, int], payloads: list[bytes], kind: str
+) -> None:
+    problem(post(connect(**limit), *payloads), 413, kind)
 
 
 def test_a_body_without_a_length_is_cut_at_the_limit(connect: Connect) -> None:
@@ -276,52 +273,44 @@ def test_a_body_without_a_length_is_cut_at_the_limit(connect: Connect) -> None:
     assert sent <= 12_000
 
 
-def test_a_full_service_rejects_immediately_and_recovers(connect: Connect) -> None:
+@pytest.mark.parametrize(
+    ("limits", "inside", "status", "kind"),
+    [
+        ({"max_concurrent": 1, "max_queue": 1}, 2, 503, "queue-full"),
+        ({"max_per_client": 1}, 1, 429, "too-many-requests"),
+    ],
+)
+def test_a_request_too_many_is_rejected_immediately_until_there_is_room(
+    connect: Connect, limits: dict[str, int], inside: int, status: int, kind: str
+) -> None:
     slow = SlowDetector()
-    client = connect(detector=slow, max_concurrent=1, max_queue=1)
-    with ThreadPoolExecutor(2) as pool:
-        inside = [pool.submit(post, client, PHOTO) for _ in range(2)]
+    client = connect(detector=slow, **limits)
+    with ThreadPoolExecutor(inside) as pool:
+        accepted = [pool.submit(post, client, PHOTO) for _ in range(inside)]
         assert slow.begun.acquire(timeout=10)
-        while client.get("/ready").json()["requests_inside"] < 2:
+        while client.get("/ready").json()["requests_inside"] < inside:
             pass
-        assert client.get("/ready").json()["queue_depth"] == 1
+        assert client.get("/ready").json()["queue_depth"] == inside - 1
         refused = post(client, PHOTO)
-        problem(refused, 503, "queue-full")
+        problem(refused, status, kind)
         assert int(refused.headers["retry-after"]) >= 1
         slow.go.set()
-        assert [future.result().status_code for future in inside] == [200, 200]
+        assert {future.result().status_code for future in accepted} == {200}
     assert post(client, PHOTO).status_code == 200
 
 
-def test_one_client_cannot_use_all_capacity(connect: Connect) -> None:
+@pytest.mark.parametrize(
+    ("images", "status", "kind", "advice"),
+    [(1, 503, "timeout", "try again"), (2, 413, "batch-too-large", "2 images were not finished within 0.2 s")],
+)
+def test_a_request_that_takes_too_long_times_out_and_a_batch_that_can_never_finish_is_rejected(
+    connect: Connect, images: int, status: int, kind: str, advice: str
+) -> None:
     slow = SlowDetector()
-    client = connect(detector=slow, max_per_client=1)
-    with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(post, client, PHOTO)
-        assert slow.begun.acquire(timeout=10)
-        refused = post(client, PHOTO)
-        problem(refused, 429, "too-many-requests")
-        assert int(refused.headers["retry-after"]) >= 1
-        slow.go.set()
-        assert first.result().status_code == 200
-
-
-def test_a_request_that_takes_too_long_times_out(connect: Connect) -> None:
-    slow = SlowDetector()
-    client = connect(detector=slow, request_timeout_s=0.2)
-    response = post(client, PHOTO)
+    response = post(connect(detector=slow, request_timeout_s=0.2), *[PHOTO] * images)
     slow.go.set()
-    problem(response, 503, "timeout")
-    assert "retry-after" in response.headers
-
-
-def test_a_batch_that_can_never_finish_is_rejected_permanently(connect: Connect) -> None:
-    slow = SlowDetector()
-    client = connect(detector=slow, request_timeout_s=0.2)
-    response = post(client, PHOTO, PHOTO)
-    slow.go.set()
-    assert "2 images were not finished within 0.2 s" in problem(response, 413, "batch-too-large")
-    assert "retry-after" not in response.headers
+    assert advice in problem(response, status, kind)
+    assert ("retry-after" in response.headers) == (images == 1)
 
 
 def test_an_oversized_part_fails_its_image_and_not_the_batch(connect: Connect) -> None:
@@ -331,7 +320,6 @@ def test_an_oversized_part_fails_its_image_and_not_the_batch(connect: Connect) -
     first, large, last = response.json()["images"]
     assert (len(first["faces"]), len(last["faces"])) == (1, 1)
     assert (large["index"], large["error"]["type"]) == (1, "urn:mien:problem:payload-too-large")
-    problem(post(client, PHOTO + b"x"), 413, "payload-too-large")
 
 
 def test_an_unexpected_error_reveals_only_its_id(connect: Connect, caplog: pytest.LogCaptureFixture) -> None:
@@ -342,10 +330,9 @@ def test_an_unexpected_error_reveals_only_its_id(connect: Connect, caplog: pytes
             raise RuntimeError("secret detail")
 
     client = connect(detector=Broken())
+    headers = ONE_PHOTO["headers"] | {"x-request-id": "case-7"}
     with caplog.at_level(logging.ERROR, logger="mien.app.service.middleware"):
-        response = client.post(
-            "/v1/expressions", content=PHOTO, headers={"content-type": "image/jpeg", "x-request-id": "case-7"}
-        )
+        response = client.post("/v1/expressions", content=PHOTO, headers=headers)
     assert "secret" not in response.text
     problem(response, 500, "internal")
     assert response.headers["x-request-id"] == "case-7"

@@ -11,10 +11,8 @@ from starlette.websockets import WebSocketDisconnect
 from mien.app.service.keys import key_hash
 from mien.app.service.routes.stream import NewestFrame
 from mien.data.contract import LABELS
-from tests.support import encoded, gradient_image
+from tests.unit.app.conftest import PHOTO as FRAME
 from tests.unit.app.conftest import Connect, SlowDetector
-
-FRAME = encoded(gradient_image(640, 480), "JPEG")
 
 
 def rejection(client: TestClient, path: str = "/v1/stream", **options: object) -> httpx.Response:
@@ -93,13 +91,10 @@ def test_a_slow_service_drops_frames_instead_of_queueing_them(connect: Connect) 
 
 
 def test_options_apply_to_a_stream(client: TestClient) -> None:
-    with client.websocket_connect("/v1/stream?confidence_threshold=1") as socket:
+    with client.websocket_connect("/v1/stream?confidence_threshold=1&smoothing_s=0") as socket:
         socket.send_bytes(FRAME)
         (face,) = socket.receive_json()["faces"]
         assert (face["label"] in LABELS, face["uncertain"]) == (True, True)
-    with client.websocket_connect("/v1/stream?smoothing_s=0") as socket:
-        socket.send_bytes(FRAME)
-        assert socket.receive_json()["faces"][0]["track"] == 1
     with client.websocket_connect("/v1/stream?min_face_px=81") as socket:
         socket.send_bytes(FRAME)
         assert socket.receive_json()["faces"] == []
