@@ -1,6 +1,5 @@
 """Files that name each other: pins and requirements, links and their targets, photos and their licenses."""
 
-import fnmatch
 import json
 import re
 import subprocess
@@ -12,7 +11,6 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from mien.app import VERSION
-from mien.app.inference.detect.weights import YUNET_FILE
 from tests.support import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -48,7 +46,6 @@ REGISTRIES = re.compile(
     r"(pypi|pythonhosted|npmjs|yarnpkg|crates\.io|conda\.anaconda|download\.pytorch)[\w.-]*/|"
     r"--(extra-)?index-url|--find-links|registry\s*=\s*[\"']?https?:"
 )
-MAY_BE_LARGE = "models/artifacts/"
 
 
 def _tracked() -> list[Path]:
@@ -123,12 +120,6 @@ def test_no_tracked_file_names_a_registry() -> None:
             assert not found, f"{path.relative_to(ROOT)}: {found and found.group()}"
 
 
-def test_only_released_models_are_large() -> None:
-    names = {path.relative_to(ROOT).as_posix(): path.stat().st_size for path in _tracked()}
-    large = {name for name, size in names.items() if size > 1_000_000 and not name.startswith(MAY_BE_LARGE)}
-    assert not large
-
-
 def test_relative_links_in_documents_exist() -> None:
     for document in (path for path in _tracked() if path.suffix == ".md"):
         text = re.sub(r"```.*?```|<!--.*?-->", "", document.read_text(encoding="utf-8"), flags=re.DOTALL)
@@ -151,12 +142,3 @@ def test_every_sample_photo_states_its_license() -> None:
     table = (ROOT / "samples" / "README.md").read_text(encoding="utf-8")
     for photo in (ROOT / "samples" / "photos").iterdir():
         assert f"`photos/{photo.name}`" in table, f"samples/README.md does not state the license of {photo.name}"
-
-
-def test_the_image_takes_a_local_copy_of_yunet_if_there_is_one() -> None:
-    copied = re.findall(r"^COPY (.+) /opt/models/$", (ROOT / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE)
-    required, optional = "".join(copied).split()
-    assert (ROOT / required).is_file()  # COPY needs one file
-    assert fnmatch.fnmatchcase(YUNET_FILE, optional)
-    assert optional != YUNET_FILE  # a plain name would have to exist
-    assert f"!{YUNET_FILE}" in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()

@@ -160,14 +160,6 @@ def test_close_finishes_accepted_work_and_rejects_the_rest(network: Marked) -> N
     batcher.close()
 
 
-def test_every_inference_is_counted(network: Marked) -> None:
-    counted: list[int] = []
-    batcher = Batcher(network, on_batch=counted.append)
-    assert read(batcher.submit(marks(1, 2, 3))) == [1, 2, 3]
-    batcher.close()
-    assert counted == [3]
-
-
 def test_a_failing_callback_is_logged_and_every_caller_gets_its_rows(
     network: Marked, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -83,16 +83,18 @@ def test_explain_without_an_attention_map_is_an_invalid_request(classifier: Clas
         classifier.explain(random_crops(1))
 
 
-def test_an_artifact_of_another_contract_is_rejected_with_what_to_do(tmp_path: Path) -> None:
-    folder = tiny_artifact(tmp_path / "tiny.old", contract_id="0123456789ab")
-    with pytest.raises(ArtifactError, match=r"contract 0123456789ab, this build .* check out commit 0000"):
-        Classifier(folder, device="cpu")
-
-
-def test_labels_in_another_order_are_rejected(tmp_path: Path) -> None:
-    folder = tiny_artifact(tmp_path / "tiny.shuffled", labels=LABELS[::-1])
-    with pytest.raises(ArtifactError, match="labels"):
-        Classifier(folder, device="cpu")
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"contract_id": "0123456789ab"}, r"contract 0123456789ab, this build .* check out commit 0000"),
+        ({"labels": LABELS[::-1]}, "labels"),
+    ],
+)
+def test_an_artifact_of_another_contract_is_rejected_with_what_to_do(
+    tmp_path: Path, change: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ArtifactError, match=message):
+        Classifier(tiny_artifact(tmp_path / "tiny.old", **change), device="cpu")
 
 
 def test_a_manifest_with_a_typo_is_rejected(tmp_path: Path) -> None:
