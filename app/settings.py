@@ -168,12 +168,6 @@ class Settings(BaseSettings):
             raise ValueError("empty. Give a value, or unset it")
         return value
 
-    @model_validator(mode="after")
-    def _check_passes(self) -> Self:
-        if self.detection_max_px < self.detection_px:
-            raise ValueError(f"detection_max_px {self.detection_max_px} is below detection_px {self.detection_px}")
-        return self
-
     @property
     def needs_key(self) -> bool:
         """Whether requests must have an API key."""
@@ -185,7 +179,9 @@ class Settings(BaseSettings):
         return tuple(Path(model).name for model in (self.model or "fast", *self.extra_models))
 
     @model_validator(mode="after")
-    def _models_differ(self) -> Self:
+    def _agree(self) -> Self:
+        if self.detection_max_px < self.detection_px:
+            raise ValueError(f"detection_max_px {self.detection_max_px} is below detection_px {self.detection_px}")
         if len(set(self.model_names)) < len(self.model_names):
             raise ValueError(f"extra_models: {', '.join(self.model_names)} (with `model`) must differ")
         return self

@@ -154,14 +154,11 @@ class Batcher:
             end = start + len(job.crops)
             job.result.set_result(rows[start:end].copy())  # a view would keep the whole batch alive
             start = end
-        self._report(len(rows))
-
-    def _report(self, faces: int) -> None:
         try:
             if self._on_batch is not None:
-                self._on_batch(faces)
+                self._on_batch(len(rows))
         except Exception:  # noqa: BLE001  # a failing metric must not end the thread that all callers wait for
-            _log.exception("the callback for a batch of %d faces failed", faces)
+            _log.exception("the callback for a batch of %d faces failed", len(rows))
 
     def _run_separately(self, jobs: list[_Job], error: Exception) -> None:
         """After a failed batch, run each request alone, so that only the request that caused it fails."""

@@ -95,23 +95,20 @@ class Classifier:
         return open_session(graph, on, threads=self._threads, warm_up=warm_up, options=options)
 
     def _fixed_batches(self, cuda_graphs: bool) -> FixedBatches:
-        captured = self._capturing_session() if cuda_graphs and self.provider == CUDA else None
+        captured = None
+        if cuda_graphs and self.provider == CUDA:
+            try:  # a second session: one that captures cannot run anything else
+                name: Literal["fp32", "fp16"] = "fp16" if self.precision == "fp16" else "fp32"
+                captured = self._open_graph(name, "cuda", captured=True).inference
+            except ProviderUnavailable as error:
+                _log.info("CUDA graphs are not used: %s", error)
         return FixedBatches(
             self._session.inference,
             device=self._session.device,
             input_name=self.manifest.input.name,
             output_name=self.manifest.output.name,
-            captured=None if captured is None else captured.inference,
+            captured=captured,
         )
-
-    def _capturing_session(self) -> Session | None:
-        """A second session for CUDA graphs: a session that captures cannot run anything else."""
-        name: Literal["fp32", "fp16"] = "fp16" if self.precision == "fp16" else "fp32"
-        try:
-            return self._open_graph(name, "cuda", captured=True)
-        except ProviderUnavailable as error:
-            _log.info("CUDA graphs are not used: %s", error)
-            return None
 
     @property
     def graph_sizes(self) -> tuple[int, ...]:
@@ -127,7 +124,8 @@ class Classifier:
         Raises: ValueError, for a wrong shape or dtype.
         """
         _check_shape(crops)
-        return self.manifest.probabilities(self._logits(crops), self.prior)
+        logits = self._run(crops, self.manifest.output) if self._batches is None else self._batches.run(crops)
+        return self.manifest.probabilities(logits, self.prior)
 
     def explain(self, crops: Array) -> Array:
         """Attention maps (N, rows, columns) float32 of (N, 112, 112, 3) uint8 crops; each map sums to 1.
@@ -139,11 +137,6 @@ class Classifier:
             raise InvalidRequest(f"explain: model {self.manifest.name} has no attention map; request without explain")
         _check_shape(crops)
         return self._run(crops, output)
-
-    def _logits(self, crops: Array) -> Array:
-        if self._batches is not None:
-            return self._batches.run(crops)
-        return self._run(crops, self.manifest.output)
 
     def _run(self, crops: Array, output: GraphOutput | Relevance) -> Array:
         """One output of the graph for all crops, in batches."""

@@ -16,7 +16,6 @@ from mien.app.inference import image_guard
 from mien.app.settings import Settings
 from mien.data import contract
 from mien.data.contract import Array
-from mien.data.contract.decode import Probe
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,15 +48,13 @@ def decode(
     """
     if len(payload) > settings.max_bytes:
         raise PayloadTooLarge(f"image of {len(payload):,} bytes: at most {settings.max_bytes:,} are accepted")
-    size: Probe | None = None
-    if admit is not None:
+    if admit is None:
+        size = contract.probe(payload, max_pixels=settings.max_pixels)
+    else:
         size = image_guard.check(payload, max_pixels=settings.max_pixels)
         admit(image_guard.memory_px(size))
-    if not reduced:
-        image = contract.decode(payload, max_pixels=settings.max_pixels)
-        return Decoded(image, image.shape[1], image.shape[0])
-    size = size or contract.probe(payload, max_pixels=settings.max_pixels)
-    image = contract.decode(payload, max_pixels=settings.max_pixels, reduce_to_px=settings.detection_max_px)
+    reduce_to_px = settings.detection_max_px if reduced else None
+    image = contract.decode(payload, max_pixels=settings.max_pixels, reduce_to_px=reduce_to_px)
     return Decoded(image, size.width, size.height)
 
 

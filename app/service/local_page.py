@@ -27,19 +27,16 @@ def serve_page(settings: Settings, *, browser: bool) -> None:
 
 def _port(settings: Settings) -> int:
     """Return the configured port, or any free port if the default is in use. Raises: StartupError."""
-    asked = "port" in settings.model_fields_set
-    for port in (settings.port, 0):
-        with socket.socket() as probe:
-            if os.name == "posix":  # on Windows, the option shares a port that is in use
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((_LOCAL, port))
-            except OSError as error:
-                if asked:
-                    raise StartupError(f"port {port}: {error.strerror}. Choose another --port") from error
-                continue
-            return int(probe.getsockname()[1])
-    raise StartupError("no free port on this machine")
+    with socket.socket() as probe:
+        if os.name == "posix":  # on Windows, the option shares a port that is in use
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((_LOCAL, settings.port))
+        except OSError as error:
+            if "port" in settings.model_fields_set:
+                raise StartupError(f"port {settings.port}: {error.strerror}. Choose another --port") from error
+            probe.bind((_LOCAL, 0))
+        return int(probe.getsockname()[1])
 
 
 def _open_when_ready(address: str, browser: bool) -> None:

@@ -8,10 +8,10 @@ import hashlib
 import os
 import threading
 import urllib.request
+from concurrent.futures import Future
 from contextlib import suppress
 from http.client import HTTPException
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import Any, Final
 from urllib.error import HTTPError
 
@@ -99,7 +99,12 @@ def fetch_yunet(folder: Path | None = None, *, url: str | None = None, timeout_s
             f"{url} returned {len(payload):,} bytes with sha256 {actual[:12]}..., expected {YUNET_SHA256[:12]}...: "
             "the page of a proxy, or another version. Nothing was written."
         )
-    _write(target, payload)
+    try:
+        with atomic_path(target) as part:
+            part.write_bytes(payload)
+            part.chmod(0o644)  # a service may run as another user
+    except OSError as error:
+        raise DownloadError(f"cannot write {target} ({error.strerror})") from error
     return target
 
 
@@ -108,7 +113,7 @@ def _download(url: str, timeout_s: float) -> bytes:
         with _connect(url, timeout_s) as response:
             payload: bytes = response.read(_MAX_BYTES)
     except (OSError, HTTPException) as error:
-        reason = getattr(error, "reason", error)
+        reason = str(getattr(error, "reason", error)) or "no response"
         raise DownloadError(
             f"cannot download {url} within {timeout_s:g} s ({reason}). Copy {YUNET_FILE} from the OpenCV Zoo to a "
             "folder and set MIEN_MODELS_DIR to it; until then, MIEN_DETECTOR=auto uses the built-in detector."
@@ -118,30 +123,15 @@ def _download(url: str, timeout_s: float) -> bytes:
 
 def _connect(url: str, timeout_s: float) -> Any:
     """Open `url` in a thread, because the timeout of a socket does not cover name resolution."""
-    results: SimpleQueue[Any] = SimpleQueue()
+    response: Future[Any] = Future()
 
     def work() -> None:
         try:
-            results.put(urllib.request.urlopen(url, timeout=timeout_s))  # noqa: S310  # pinned https URL
+            response.set_result(urllib.request.urlopen(url, timeout=timeout_s))  # noqa: S310  # pinned https URL
         except (OSError, HTTPException) as error:
             if isinstance(error, HTTPError):
                 error.close()  # closes the connection
-            results.put(error)
+            response.set_exception(error)
 
     threading.Thread(target=work, daemon=True).start()
-    try:
-        result = results.get(timeout=timeout_s + _GRACE_S)
-    except Empty:
-        raise TimeoutError("no response") from None
-    if isinstance(result, Exception):
-        raise result
-    return result
-
-
-def _write(target: Path, payload: bytes) -> None:
-    try:
-        with atomic_path(target) as part:
-            part.write_bytes(payload)
-            part.chmod(0o644)  # a service may run as another user
-    except OSError as error:
-        raise DownloadError(f"cannot write {target} ({error.strerror})") from error
+    return response.result(timeout_s + _GRACE_S)
