@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mien.app.errors import QueueFull, ShuttingDown
-from mien.data.contract import CROP_PX, LABELS, Array
+from mien.data.contract import LABELS, Array
 
 _log = logging.getLogger(__name__)
 # (N, 112, 112, 3) uint8 -> (N, 7) float32
@@ -75,10 +75,8 @@ class Batcher:
     def submit(self, crops: Array) -> "Future[Array]":
         """Queue (N, 112, 112, 3) uint8 crops; the future resolves to (N, 7) float32 probabilities.
 
-        Raises: ValueError, for another shape or type; QueueFull; ShuttingDown, after `close`.
+        Raises: QueueFull; ShuttingDown, after `close`.
         """
-        if crops.shape[1:] != (CROP_PX, CROP_PX, 3) or crops.dtype != np.uint8:
-            raise ValueError(f"crops {crops.shape} {crops.dtype}: expected (N, {CROP_PX}, {CROP_PX}, 3) uint8")
         job = _Job(crops, Future())
         if len(crops) == 0:
             job.result.set_result(np.empty((0, len(LABELS)), np.float32))

@@ -10,7 +10,7 @@ from typing import Final, Literal
 import numpy as np
 import platformdirs
 
-from mien.app.errors import InvalidRequest, ProviderUnavailable
+from mien.app.errors import ProviderUnavailable
 from mien.app.inference.runtime.cuda_batches import SIZES, FixedBatches
 from mien.app.inference.runtime.int8 import BATCH, MIN_SPEEDUP, has_int8_instructions, speedup
 from mien.app.inference.runtime.sessions import CPU, CUDA, Session, open_session, tensorrt_options
@@ -123,20 +123,18 @@ class Classifier:
         Returns: (N, 7 or 8) float32, calibrated probabilities in the order of the manifest's labels; rows sum to 1.
         Raises: ValueError, for a wrong shape or dtype.
         """
-        _check_shape(crops)
+        if crops.shape[1:] != (CROP_PX, CROP_PX, 3) or crops.dtype != np.uint8:
+            raise ValueError(f"crops {crops.shape} {crops.dtype}: expected (N, {CROP_PX}, {CROP_PX}, 3) uint8")
         logits = self._run(crops, self.manifest.output) if self._batches is None else self._batches.run(crops)
         return self.manifest.probabilities(logits, self.prior)
 
     def explain(self, crops: Array) -> Array:
         """Attention maps (N, rows, columns) float32 of (N, 112, 112, 3) uint8 crops; each map sums to 1.
 
-        Raises: InvalidRequest, if the artifact's graph has no such output.
+        Only of an artifact whose manifest has `explain`.
         """
-        output = self.manifest.explain
-        if output is None:
-            raise InvalidRequest(f"explain: model {self.manifest.name} has no attention map; request without explain")
-        _check_shape(crops)
-        return self._run(crops, output)
+        assert self.manifest.explain is not None, "checked before the images of a request"  # noqa: S101
+        return self._run(crops, self.manifest.explain)
 
     def _run(self, crops: Array, output: GraphOutput | Relevance) -> Array:
         """One output of the graph for all crops, in batches."""
@@ -161,11 +159,6 @@ class TritonClassifier(Classifier):
         self._session = Session(TritonModel(url, self.manifest, timeout_s=timeout_s), "triton", {TRITON: 1})
         self.provider, self.precision = TRITON, "remote"
         self.max_batch, self._batches = MAX_BATCH, None
-
-
-def _check_shape(crops: Array) -> None:
-    if crops.shape[1:] != (CROP_PX, CROP_PX, 3) or crops.dtype != np.uint8:
-        raise ValueError(f"crops {crops.shape} {crops.dtype}: expected (N, {CROP_PX}, {CROP_PX}, 3) uint8")
 
 
 def with_precision(settings: Settings, precision: str, provider: str) -> Settings:

@@ -5,11 +5,12 @@ and any of them responds for all. `process_*` metrics are available with one pro
 """
 
 import os
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
-_STAGE_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _BATCH_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
@@ -18,44 +19,26 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        registry = self.registry
-        ProcessCollector(registry=registry)
-        self.requests = Counter(
-            "mien_requests", "Requests by route, method and status", ("route", "method", "status"), registry=registry
+        ProcessCollector(registry=self.registry)
+        counter, histogram = partial(Counter, registry=self.registry), partial(Histogram, registry=self.registry)
+        gauge = partial(Gauge, registry=self.registry, multiprocess_mode="livesum")
+        self.requests = counter("mien_requests", "Requests by route, method and status", ("route", "method", "status"))
+        self.key_requests = counter(
+            "mien_key_requests", "Requests by name of the API key and status", ("key", "status")
         )
-        self.key_requests = Counter(
-            "mien_key_requests", "Requests by name of the API key and status", ("key", "status"), registry=registry
-        )
-        self.key_megapixels = Counter(
-            "mien_key_megapixels", "Megapixels by name of the API key", ("key",), registry=registry
-        )
-        self.request_seconds = Histogram(
-            "mien_request_seconds", "Time to respond", ("route",), buckets=_STAGE_BUCKETS_S, registry=registry
-        )
-        self.images = Counter("mien_images", "Images by outcome", ("outcome",), registry=registry)
-        self.faces = Counter("mien_faces", "Labeled faces", ("label", "uncertain"), registry=registry)
-        self.stage_seconds = Histogram(
-            "mien_stage_seconds", "Time per image and stage", ("stage",), buckets=_STAGE_BUCKETS_S, registry=registry
-        )
-        self.batch_faces = Histogram(
-            "mien_batch_faces", "Faces per inference", buckets=_BATCH_BUCKETS, registry=registry
-        )
-        self.rejections = Counter("mien_rejections", "Requests refused, by problem", ("problem",), registry=registry)
-        self.queue = Gauge(
-            "mien_queue_requests", "Requests in the queue", registry=registry, multiprocess_mode="livesum"
-        )
-        self.working = Gauge(
-            "mien_working_requests", "Requests being processed", registry=registry, multiprocess_mode="livesum"
-        )
-        self.streams = Gauge("mien_streams", "Open webcam streams", registry=registry, multiprocess_mode="livesum")
-        self.frames = Counter("mien_stream_frames", "Frames by outcome", ("outcome",), registry=registry)
-        self.running = Gauge(
-            "mien_info",
-            "1 for what this process runs",
-            ("model", "provider", "precision", "detector", "fallback"),
-            registry=registry,
-            multiprocess_mode="livemax",
-        )
+        self.key_megapixels = counter("mien_key_megapixels", "Megapixels by name of the API key", ("key",))
+        self.request_seconds = histogram("mien_request_seconds", "Time to respond", ("route",), buckets=_BUCKETS_S)
+        self.images = counter("mien_images", "Images by outcome", ("outcome",))
+        self.faces = counter("mien_faces", "Labeled faces", ("label", "uncertain"))
+        self.stage_seconds = histogram("mien_stage_seconds", "Time per image and stage", ("stage",), buckets=_BUCKETS_S)
+        self.batch_faces = histogram("mien_batch_faces", "Faces per inference", buckets=_BATCH_BUCKETS)
+        self.rejections = counter("mien_rejections", "Requests refused, by problem", ("problem",))
+        self.queue = gauge("mien_queue_requests", "Requests in the queue")
+        self.working = gauge("mien_working_requests", "Requests being processed")
+        self.streams = gauge("mien_streams", "Open webcam streams")
+        self.frames = counter("mien_stream_frames", "Frames by outcome", ("outcome",))
+        facts = ("model", "provider", "precision", "detector", "fallback")
+        self.running = gauge("mien_info", "1 for what this process runs", facts, multiprocess_mode="livemax")
 
     def render(self) -> bytes:
         """Render the text format for all worker processes."""

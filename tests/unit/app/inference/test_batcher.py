@@ -121,11 +121,6 @@ def test_a_failure_reaches_only_the_caller_at_fault(network: Marked, batcher: Ba
     assert read(batcher.submit(marks(3))) == [3]
 
 
-def test_crops_of_another_shape_fail_where_they_are_submitted(batcher: Batcher) -> None:
-    with pytest.raises(ValueError, match="expected"):
-        batcher.submit(np.zeros((1, 48, 48, 3), np.uint8))
-
-
 def test_an_awaiting_caller_can_be_canceled_without_affecting_others(network: Marked, batcher: Batcher) -> None:
     async def scenario() -> Array:
         hold(network, batcher)

@@ -9,7 +9,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from mien.app.errors import InvalidRequest, ProviderUnavailable
+from mien.app.errors import ProviderUnavailable
 from mien.app.inference.classifier import CPU_BATCH, Classifier, create_classifier
 from mien.app.inference.runtime import sessions
 from mien.app.inference.runtime.sessions import CPU
@@ -76,11 +76,6 @@ def test_explain_returns_the_normalized_attention_map_of_each_crop(tmp_path: Pat
         assert maps[index] == pytest.approx(classifier.explain(crops[[index]])[0], abs=1e-6)
     assert classifier.explain(crops[:0]).shape == (0, rows, columns)
     assert classifier.classify(crops).sum(axis=1) == pytest.approx(1, abs=1e-6)
-
-
-def test_explain_without_an_attention_map_is_an_invalid_request(classifier: Classifier) -> None:
-    with pytest.raises(InvalidRequest, match=r"tiny\.test has no attention map"):
-        classifier.explain(random_crops(1))
 
 
 @pytest.mark.parametrize(
