@@ -9,6 +9,8 @@ a connection has a deadline that arriving data does not extend.
 
 import json
 from asyncio import AbstractEventLoop, TimerHandle, Transport
+from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, cast
 
@@ -30,6 +32,7 @@ from mien.app.service.state import Service
 STATE_KEY: Final = "mien.service"
 MAX_HEAD_BYTES: Final = 65_536
 MAX_HEADERS: Final = 100
+_LATE: Final = status_problem(HTTPStatus.REQUEST_TIMEOUT)
 _LAST_REQUEST_S: Final = 1.0
 _AFTER_ROUTE_S: Final = 1.0  # a route that reads the body responds first, with its own error
 
@@ -114,19 +117,21 @@ class BoundedProtocol(HttpToolsProtocol):
         cycle: RequestResponseCycle | None = self.cycle  # none before the first request
         responding = cycle is not None and not cycle.response_complete
         wait_s: float | None
+        late: Callable[[], object]
         if self.transport.is_closing():
             state, wait_s, late = "close", self._settings.header_timeout_s, self.transport.abort
         elif self.flow.write_paused:
             state, wait_s, late = f"unread {self._pauses}", self._settings.header_timeout_s, self.transport.abort
         elif self._in_body and not self.pipeline:
-            state, late = f"body {self._requests}", self._body_late
+            state, late = f"body {self._requests}", partial(self._refuse, _LATE, "the body did not arrive in time")
             is_job = self.scope["path"] == JOBS_PATH
             timeout_s = self._settings.job_upload_timeout_s if is_job else self._settings.body_timeout_s
             wait_s = timeout_s + _AFTER_ROUTE_S
         elif responding:
             state, wait_s, late = "route", None, self.transport.abort  # routes have their own time limit
         elif self._in_head:
-            state, wait_s, late = f"head {self._requests}", self._settings.header_timeout_s, self._head_late
+            state, wait_s = f"head {self._requests}", self._settings.header_timeout_s
+            late = partial(self._refuse, _LATE, f"the request headers did not arrive within {wait_s:g} s")
         else:
             state, wait_s, late = f"idle {self._requests}", self.timeout_keep_alive, self.timeout_keep_alive_handler
         if state != self._state:
@@ -142,13 +147,6 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-
-    def _head_late(self) -> None:
-        detail = f"the request headers did not arrive within {self._settings.header_timeout_s:g} s"
-        self._refuse(status_problem(HTTPStatus.REQUEST_TIMEOUT), detail)
-
-    def _body_late(self) -> None:
-        self._refuse(status_problem(HTTPStatus.REQUEST_TIMEOUT), "the body did not arrive in time")
 
     def data_received(self, data: bytes) -> None:
         """Pass data to the parser in pieces; its time is quadratic in the number of parts of a header."""
@@ -252,7 +250,10 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         self._service.metrics.rejections.labels(problem.slug).inc()
         request_id = new_id()
-        self._log_refusal(problem, request_id)
+        address = get_remote_addr(self.transport)
+        client = f"{address[0]}:{address[1]}" if address else ""
+        line = '%s - "%s %s HTTP/%s" %d'  # the fields that uvicorn's formatter expects; the head is not to be trusted
+        self.access_logger.info(line, client, "-", "-", "1.1", problem.status, extra={"request_id": request_id})
         body = json.dumps(problem_body(problem, detail))
         retry = f"Retry-After: {problem.retry_after_s}\r\n" if problem.retry_after_s is not None else ""
         head = f"HTTP/1.1 {problem.status} {problem.title}\r\nContent-Type: {MEDIA_TYPE}\r\n{retry}"
@@ -260,12 +261,6 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.write(f"{head}{body}".encode("ascii"))
         self.transport.close()
         self._update_deadline()
-
-    def _log_refusal(self, problem: Problem, request_id: str) -> None:
-        address = get_remote_addr(self.transport)
-        client = f"{address[0]}:{address[1]}" if address else ""
-        line = '%s - "%s %s HTTP/%s" %d'  # the fields that uvicorn's formatter expects; the head is not to be trusted
-        self.access_logger.info(line, client, "-", "-", "1.1", problem.status, extra={"request_id": request_id})
 
 
 class StreamProtocol(WebSocketsSansIOProtocol):

@@ -46,6 +46,10 @@ def image_result(
             explanation = Explanation(map=relevance, overlay=_png(overlay(face.crop, maps[number])))
         crop = _png(face.crop) if options.crops else None
         faces.append(face_result(face, top_k=options.top_k, explanation=explanation, crop=crop))
+    annotated = None
+    if analysis.image is not None:
+        drawn = annotate(reduced(analysis.image, DRAWN_PX), analysis)
+        annotated = _encoded(drawn, "JPEG", "image/jpeg", quality=90)
     return ImageResult(
         index=index,
         name=name,
@@ -53,7 +57,7 @@ def image_result(
         height=analysis.height,
         faces=faces,
         timings_ms=stage_timings(analysis),
-        annotated=None if analysis.image is None else _drawn(analysis.image, analysis),
+        annotated=annotated,
     )
 
 
@@ -101,10 +105,6 @@ def problem_details(error: Exception) -> ProblemDetails:
 def stage_timings(analysis: Analysis) -> dict[str, float]:
     """Milliseconds per stage, rounded to 0.01."""
     return {stage: round(value, 2) for stage, value in analysis.timings_ms.items()}
-
-
-def _drawn(image: Array, analysis: Analysis) -> ImageData:
-    return _encoded(annotate(reduced(image, DRAWN_PX), analysis), "JPEG", "image/jpeg", quality=90)
 
 
 def _png(image: Array) -> ImageData:
