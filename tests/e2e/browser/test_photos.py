@@ -159,25 +159,17 @@ def test_trying_a_photo_again_keeps_the_focus_on_its_tile(open_tab: Open) -> Non
     tab.ignore_errors("status of 500")
 
 
-def test_a_format_that_the_browser_cannot_read_is_drawn_by_the_service(open_tab: Open, tmp_path: Path) -> None:
-    tiff = tmp_path / "astronaut.tiff"
-    with Image.open(ASTRONAUT) as photo:
-        photo.save(tiff)
-    tab = labeled(open_tab, tiff)
-    tab.page.click(".tile .open")
-    tab.wait_until("document.getElementById('detail-picture').width !== 300")
-    size = tab.page.evaluate("(({width, height}) => [width, height])(document.getElementById('detail-picture'))")
-    assert tuple(size) == photo.size
-
-
-def test_a_turned_webp_is_shown_as_it_was_labeled(open_tab: Open, tmp_path: Path) -> None:
-    webp = tmp_path / "astronaut.webp"
-    turned = Image.Exif()
-    turned[0x0112] = 6
+@pytest.mark.parametrize(("suffix", "turned"), [("tiff", False), ("webp", True)])
+def test_a_photo_that_the_browser_cannot_read_or_turn_is_shown_as_it_was_labeled(
+    open_tab: Open, tmp_path: Path, suffix: str, turned: bool
+) -> None:
+    path, exif = tmp_path / f"astronaut.{suffix}", Image.Exif()
     with Image.open(ASTRONAUT) as photo:
         upright = photo.crop((60, 0, 420, 512))
-        upright.transpose(Image.Transpose.ROTATE_90).save(webp, exif=turned)
-    tab = labeled(open_tab, webp)
+    if turned:
+        exif[0x0112] = 6
+    (upright.transpose(Image.Transpose.ROTATE_90) if turned else upright).save(path, exif=exif)
+    tab = labeled(open_tab, path)
     tab.page.click(".tile .open")
     tab.wait_until("document.getElementById('detail-picture').width !== 300")
     size = tab.page.evaluate("(({width, height}) => [width, height])(document.getElementById('detail-picture'))")

@@ -16,26 +16,13 @@ def _examine(serve: Serve, tmp_path: Path, examples: int, seconds: float) -> Non
     artifact = tiny_artifact(tmp_path / "explaining.test", explain=True)
     settings = {"body_timeout_s": 2, "header_timeout_s": 2, "max_per_client": 0, "api_key_sha256": key_hash("a key")}
     server = serve(artifact=artifact, **settings)
-    program = Path(sys.executable).parent / "schemathesis"
-    config = Path(__file__).with_name("schemathesis.toml")
-    command = [
-        str(program),
-        "--config-file",
-        str(config),
-        "run",
-        f"{server.url}/openapi.json",
-        "--checks",
-        "all",
-        "--header",
-        "X-API-Key: a key",
-        "--header",
-        "Authorization: Bearer a key",
-    ]
+    program, config = Path(sys.executable).with_name("schemathesis"), Path(__file__).with_name("schemathesis.toml")
+    command = [program, "--config-file", config, "run", f"{server.url}/openapi.json", "--checks", "all"]
+    for header in ("X-API-Key: a key", "Authorization: Bearer a key"):
+        command += ["--header", header]
     command += ["--max-examples", str(examples), "--seed", "20", "--no-color"]
-    environment = os.environ | {
-        "PYTHONPATH": str(ROOT),
-        "SCHEMATHESIS_HOOKS": "tests.integration.service.schemathesis_hooks",
-    }
+    hooks = "tests.integration.service.schemathesis_hooks"
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "SCHEMATHESIS_HOOKS": hooks}
     done = subprocess.run(
         command, env=environment, cwd=server.folder, capture_output=True, text=True, timeout=seconds, check=False
     )

@@ -11,6 +11,8 @@ from mien.app.service import server
 from mien.app.settings import Settings, environment, load_settings
 from tests.support import ROOT, environment_of
 
+PLACES = ("MODEL", "JOBS_DIR", "MODELS_DIR", "API_KEYS_FILE", "TENSORRT_CACHE", "HOST")
+
 
 @pytest.fixture(autouse=True)
 def only_these_variables(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,15 +42,19 @@ def test_variables_of_training_and_tests_are_accepted(monkeypatch: pytest.Monkey
     assert load_settings().models_dir == Path("models")
 
 
-def test_a_value_out_of_range_names_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(os.environ, "MIEN_PORT", "70000")
-    with pytest.raises(SettingsError, match="MIEN_PORT='70000'"):
-        load_settings()
-
-
-def test_a_key_in_the_place_of_its_hash_is_not_printed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(os.environ, "MIEN_API_KEY_SHA256", f"{'ab' * 32},secret")
-    with pytest.raises(SettingsError, match=r"^MIEN_API_KEY_SHA256: expected the SHA-256 of each key") as caught:
+@pytest.mark.parametrize(
+    ("variable", "value", "message"),
+    [
+        ("MIEN_PORT", "70000", "MIEN_PORT='70000'"),
+        ("MIEN_API_KEY_SHA256", f"{'ab' * 32},secret", "MIEN_API_KEY_SHA256: expected the SHA-256 of each key"),
+        *((f"MIEN_{name}", "", f"MIEN_{name}='': .*empty") for name in PLACES),
+    ],
+)
+def test_a_wrong_value_names_its_variable_and_prints_no_key(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, message: str
+) -> None:
+    monkeypatch.setitem(os.environ, variable, value)
+    with pytest.raises(SettingsError, match=f"^{message}") as caught:
         load_settings()
     assert "secret" not in str(caught.value)
 
@@ -65,13 +71,6 @@ def test_settings_that_contradict_each_other_are_named_without_the_rest(monkeypa
     monkeypatch.setitem(os.environ, "MIEN_API_KEY_SHA256", "ab" * 32)
     with pytest.raises(SettingsError, match=r"^extra_models: fast, fast"):
         load_settings(extra_models="fast")
-
-
-@pytest.mark.parametrize("name", ["MODEL", "JOBS_DIR", "MODELS_DIR", "API_KEYS_FILE", "TENSORRT_CACHE", "HOST"])
-def test_an_empty_variable_is_no_folder_and_no_address(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setitem(os.environ, f"MIEN_{name}", "")
-    with pytest.raises(SettingsError, match=f"MIEN_{name}='': .*empty"):
-        load_settings()
 
 
 def test_workers_get_an_option_equal_to_its_default_despite_a_variable(
