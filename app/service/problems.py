@@ -17,23 +17,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
 from starlette.types import Scope
 
-from mien.app.errors import (
-    BackendUnavailable,
-    BatchTooLarge,
-    ForeignHost,
-    ForeignOrigin,
-    InvalidRequest,
-    NoSuchJob,
-    PayloadTooLarge,
-    QueueFull,
-    QuotaExceeded,
-    RequestTimeout,
-    ShuttingDown,
-    TooManyImages,
-    TooManyRequests,
-    Unauthorized,
-    UnsupportedContent,
-)
+from mien.app import errors
 from mien.data.contract import DecodeError, ImageTooLarge, UnsupportedImage
 
 MEDIA_TYPE: Final = "application/problem+json"
@@ -57,20 +41,23 @@ PROBLEMS: Final[tuple[tuple[type[Exception], Problem], ...]] = (
     (ImageTooLarge, Problem(413, "image-too-large", "Image has too many pixels")),
     (UnsupportedImage, Problem(415, "unsupported-image", "Not a supported image format")),
     (DecodeError, Problem(422, "unreadable-image", "Image cannot be read")),
-    (NoSuchJob, Problem(404, "no-such-job", "Job is not known")),
-    (PayloadTooLarge, Problem(413, "payload-too-large", "Too many bytes")),
-    (TooManyImages, Problem(413, "too-many-images", "Too many images in one request")),
-    (BatchTooLarge, Problem(413, "batch-too-large", "Images take too long for one request")),
-    (UnsupportedContent, Problem(415, "unsupported-content", "Media type is not supported")),
-    (InvalidRequest, Problem(422, "invalid-request", "Invalid request")),
-    (Unauthorized, Problem(401, "unauthorized", "API key missing or wrong")),
-    (ForeignOrigin, Problem(403, "foreign-origin", "Page of another origin")),
-    (ForeignHost, Problem(421, "foreign-host", "Host is not served here")),
-    (TooManyRequests, Problem(429, "too-many-requests", "Too many requests at once", retry_after_s=1)),
-    (QueueFull, Problem(503, "queue-full", "Service is busy", retry_after_s=1)),
-    (BackendUnavailable, Problem(503, "backend-unavailable", "Inference server does not respond", retry_after_s=2)),
-    (RequestTimeout, Problem(503, "timeout", "Request took too long", retry_after_s=2)),
-    (ShuttingDown, Problem(503, "shutting-down", "Service is stopping", retry_after_s=5)),
+    (errors.NoSuchJob, Problem(404, "no-such-job", "Job is not known")),
+    (errors.PayloadTooLarge, Problem(413, "payload-too-large", "Too many bytes")),
+    (errors.TooManyImages, Problem(413, "too-many-images", "Too many images in one request")),
+    (errors.BatchTooLarge, Problem(413, "batch-too-large", "Images take too long for one request")),
+    (errors.UnsupportedContent, Problem(415, "unsupported-content", "Media type is not supported")),
+    (errors.InvalidRequest, Problem(422, "invalid-request", "Invalid request")),
+    (errors.Unauthorized, Problem(401, "unauthorized", "API key missing or wrong")),
+    (errors.ForeignOrigin, Problem(403, "foreign-origin", "Page of another origin")),
+    (errors.ForeignHost, Problem(421, "foreign-host", "Host is not served here")),
+    (errors.TooManyRequests, Problem(429, "too-many-requests", "Too many requests at once", retry_after_s=1)),
+    (errors.QueueFull, Problem(503, "queue-full", "Service is busy", retry_after_s=1)),
+    (
+        errors.BackendUnavailable,
+        Problem(503, "backend-unavailable", "Inference server does not respond", retry_after_s=2),
+    ),
+    (errors.RequestTimeout, Problem(503, "timeout", "Request took too long", retry_after_s=2)),
+    (errors.ShuttingDown, Problem(503, "shutting-down", "Service is stopping", retry_after_s=5)),
 )
 QUOTA: Final = Problem(429, "quota-exceeded", "Quota of the API key is used up")  # says when to retry itself
 INTERNAL: Final = Problem(500, "internal", "Internal server error")
@@ -78,7 +65,7 @@ INTERNAL: Final = Problem(500, "internal", "Internal server error")
 
 def problem_for(error: Exception) -> Problem:
     """Problem for an error; `INTERNAL` for an unexpected one, whose details are only in the log."""
-    if isinstance(error, QuotaExceeded):
+    if isinstance(error, errors.QuotaExceeded):
         return replace(QUOTA, retry_after_s=error.retry_after_s)
     return next((problem for kind, problem in PROBLEMS if isinstance(error, kind)), INTERNAL)
 
@@ -148,7 +135,7 @@ def _allowed(request: Request) -> list[str]:
 
 
 def _invalid(scope: Scope, error: ValidationException) -> Response:
-    problem = problem_for(InvalidRequest())
+    problem = problem_for(errors.InvalidRequest())
     scope[REFUSED] = problem.slug
     findings = [_finding(item) for item in error.errors()]
     return problem_response(problem, summary(error.errors()), errors=findings)

@@ -11,29 +11,16 @@ from mien.app.inference.attention_overlay import overlay
 from mien.app.inference.classifier import Classifier
 from mien.app.inference.drawing import annotate, reduced
 from mien.app.inference.pipeline import Analysis, LabeledFace
+from mien.app.service import schemas
 from mien.app.service.problems import problem_body, problem_for
-from mien.app.service.schemas import (
-    Box,
-    Explanation,
-    FaceResult,
-    ImageData,
-    ImageResult,
-    Label,
-    LabelOptions,
-    Landmarks,
-    Point,
-    Probabilities,
-    ProblemDetails,
-    RankedLabel,
-)
 from mien.data.contract import LANDMARKS, Array, by_label
 
 DRAWN_PX: Final = 2048
 
 
 def image_result(
-    index: int, name: str | None, analysis: Analysis, classifier: Classifier, options: LabelOptions
-) -> ImageResult:
+    index: int, name: str | None, analysis: Analysis, classifier: Classifier, options: schemas.LabelOptions
+) -> schemas.ImageResult:
     """One image with its faces, and with the images that the options ask for."""
     maps = np.empty(0)
     if options.explain and analysis.faces:
@@ -43,14 +30,14 @@ def image_result(
         explanation = None
         if options.explain:
             relevance = [[round(float(value), 6) for value in row] for row in maps[number]]
-            explanation = Explanation(map=relevance, overlay=_png(overlay(face.crop, maps[number])))
+            explanation = schemas.Explanation(map=relevance, overlay=_png(overlay(face.crop, maps[number])))
         crop = _png(face.crop) if options.crops else None
         faces.append(face_result(face, top_k=options.top_k, explanation=explanation, crop=crop))
     annotated = None
     if analysis.image is not None:
         drawn = annotate(reduced(analysis.image, DRAWN_PX), analysis)
         annotated = _encoded(drawn, "JPEG", "image/jpeg", quality=90)
-    return ImageResult(
+    return schemas.ImageResult(
         index=index,
         name=name,
         width=analysis.width,
@@ -61,45 +48,45 @@ def image_result(
     )
 
 
-def failed_image(index: int, name: str | None, error: Exception) -> ImageResult:
+def failed_image(index: int, name: str | None, error: Exception) -> schemas.ImageResult:
     """One image that could not be read."""
     problem = problem_details(error)
-    return ImageResult(index=index, name=name, width=None, height=None, faces=[], timings_ms={}, error=problem)
+    return schemas.ImageResult(index=index, name=name, width=None, height=None, faces=[], timings_ms={}, error=problem)
 
 
 def face_result(
     face: LabeledFace,
     *,
     top_k: int = 1,
-    explanation: Explanation | None = None,
-    crop: ImageData | None = None,
+    explanation: schemas.Explanation | None = None,
+    crop: schemas.ImageData | None = None,
     track: int | None = None,
-) -> FaceResult:
+) -> schemas.FaceResult:
     """One face of an image, or of a stream's frame."""
     probabilities = {label: round(value, 6) for label, value in by_label(face.probabilities).items()}
     ranked = sorted(probabilities.items(), key=lambda item: -item[1])
-    points = (Point(x=round(float(x), 2), y=round(float(y), 2)) for x, y in face.landmarks_px)
+    points = (schemas.Point(x=round(float(x), 2), y=round(float(y), 2)) for x, y in face.landmarks_px)
     x, y, width, height = (round(float(value), 2) for value in face.box_px)
-    return FaceResult(
-        box=Box(x=x, y=y, width=width, height=height),
-        landmarks=Landmarks(**dict(zip(LANDMARKS, points, strict=True))),
+    return schemas.FaceResult(
+        box=schemas.Box(x=x, y=y, width=width, height=height),
+        landmarks=schemas.Landmarks(**dict(zip(LANDMARKS, points, strict=True))),
         detection_score=round(min(max(float(face.score), 0.0), 1.0), 4),
         roll_degrees=round(face.roll_degrees, 2),
-        label=Label(face.label),
+        label=schemas.Label(face.label),
         confidence=round(face.confidence, 6),
         uncertain=face.uncertain,
         reasons=list(face.reasons),
-        probabilities=Probabilities(**probabilities),
-        top=[RankedLabel(label=Label(label), probability=value) for label, value in ranked[:top_k]],
+        probabilities=schemas.Probabilities(**probabilities),
+        top=[schemas.RankedLabel(label=schemas.Label(label), probability=value) for label, value in ranked[:top_k]],
         explanation=explanation,
         crop=crop,
         track=track,
     )
 
 
-def problem_details(error: Exception) -> ProblemDetails:
+def problem_details(error: Exception) -> schemas.ProblemDetails:
     """Problem details for the error of one image or frame."""
-    return ProblemDetails.model_validate(problem_body(problem_for(error), str(error)))
+    return schemas.ProblemDetails.model_validate(problem_body(problem_for(error), str(error)))
 
 
 def stage_timings(analysis: Analysis) -> dict[str, float]:
@@ -107,11 +94,13 @@ def stage_timings(analysis: Analysis) -> dict[str, float]:
     return {stage: round(value, 2) for stage, value in analysis.timings_ms.items()}
 
 
-def _png(image: Array) -> ImageData:
+def _png(image: Array) -> schemas.ImageData:
     return _encoded(image, "PNG", "image/png")
 
 
-def _encoded(image: Array, form: str, media_type: Literal["image/png", "image/jpeg"], **options: int) -> ImageData:
+def _encoded(
+    image: Array, form: str, media_type: Literal["image/png", "image/jpeg"], **options: int
+) -> schemas.ImageData:
     buffer = io.BytesIO()
     Image.fromarray(image).save(buffer, form, **options)
-    return ImageData(media_type=media_type, base64=base64.b64encode(buffer.getvalue()).decode("ascii"))
+    return schemas.ImageData(media_type=media_type, base64=base64.b64encode(buffer.getvalue()).decode("ascii"))
