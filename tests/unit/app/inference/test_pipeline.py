@@ -13,7 +13,7 @@ from mien.app.inference.detect.base import Face
 from mien.app.inference.pipeline import LabeledFace, Pipeline, build_pipeline
 from mien.app.settings import load_settings
 from mien.data import contract
-from mien.data.contract import CROP_PX, LABELS, Array
+from mien.data.contract import LABELS, Array
 from mien.data.readers.base import Sample, frame
 from tests.support import (
     drawn_conditions,
@@ -61,16 +61,6 @@ def test_a_photo_becomes_a_labeled_face(pipeline: Pipeline) -> None:
     assert (analysis.detector, analysis.model) == (pipeline.detector.name, "tiny.test")
     assert set(analysis.timings_ms) == {"decode", "detect", "align", "classify"}
     assert all(value >= 0 for value in analysis.timings_ms.values())
-
-
-def test_a_photo_without_faces_gives_an_empty_result(pipeline: Pipeline) -> None:
-    analysis = pipeline.analyze(encoded(gradient_image()))
-    assert (analysis.width, analysis.height, analysis.faces) == (320, 240, ())
-
-
-def test_a_face_beyond_the_image_border_is_cropped(artifact: Path) -> None:
-    (labeled,) = drawn(artifact, upright_face(20, 110, 200)).analyze_pixels(gradient_image()).faces
-    assert labeled.crop.shape == (CROP_PX, CROP_PX, 3)
 
 
 def test_faces_below_the_minimum_size_are_dropped(artifact: Path) -> None:

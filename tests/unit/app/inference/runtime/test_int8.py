@@ -77,11 +77,6 @@ def test_a_cpu_without_int8_instructions_is_not_measured(folder: Path, monkeypat
     assert Classifier(folder, device="cpu").precision == "fp32"
 
 
-def test_a_real_measurement_chooses_one_of_the_two(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(classifiers, "has_int8_instructions", lambda: True)
-    assert Classifier(folder, device="cpu").precision in ("fp32", "int8")
-
-
 def test_a_choice_is_kept_only_where_the_settings_leave_it_open() -> None:
     assert with_precision(Settings(device="cpu"), "int8", CPU).precision == "int8"
     assert with_precision(Settings(precision="fp32"), "int8", CPU).precision == "fp32"

@@ -21,7 +21,6 @@ from mien.app.service.routes import expressions
 from mien.app.service.serialize import face_result
 from mien.app.settings import Settings
 from mien.data.contract import EIGHT_LABELS, LABELS, Array, decode
-from mien.data.contract.decode import formats
 from tests.support import encoded, gradient_image, tiny_artifact
 from tests.unit.app.conftest import ONE_PHOTO, PHOTO, Connect, LocalClient, SlowDetector
 
@@ -206,14 +205,6 @@ def test_each_request_can_select_a_loaded_model(tmp_path: Path) -> None:
         assert rows[0] != rows[1]
         assert client.get("/v1/models/large.v1/card").status_code == 200
         assert 'model="large.v1"' in client.get("/metrics").text
-
-
-@pytest.mark.parametrize("kind", ["AVIF", "HEIF"])
-def test_photos_of_phones_are_read(client: TestClient, kind: str) -> None:
-    if kind not in formats():
-        pytest.skip(f"{kind}: the package that reads it is not installed")
-    body = post(client, encoded(gradient_image(640, 480), kind)).json()
-    assert (body["images"][0]["width"], len(body["images"][0]["faces"])) == (640, 1)
 
 
 def test_a_part_with_another_name_is_rejected_by_name(client: TestClient) -> None:
