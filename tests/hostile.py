@@ -93,13 +93,13 @@ def _flipped(valid: dict[str, bytes]) -> Iterator[Hostile]:
             yield Hostile(f"{name} flipped {number}", bytes(broken))
 
 
-def _chunk(kind: bytes, data: bytes) -> bytes:
+def png_chunk(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
 def _png(width: int, height: int, data: bytes, *extra: bytes, depth: int = 1, color: int = 0) -> bytes:
     head = struct.pack(">IIBBBBB", width, height, depth, color, 0, 0, 0)
-    parts = (b"\x89PNG\r\n\x1a\n", _chunk(b"IHDR", head), *extra, _chunk(b"IDAT", data), _chunk(b"IEND", b""))
+    parts = (b"\x89PNG\r\n\x1a\n", png_chunk(b"IHDR", head), *extra, png_chunk(b"IDAT", data), png_chunk(b"IEND", b""))
     return b"".join(parts)
 
 
@@ -139,12 +139,12 @@ def _bombs() -> Iterator[Hostile]:
     yield Hostile("PNG with more data than pixels", _png(10, 10, _zeros(200 << 20)), "image/png")
     black = _zeros(100 * 14)
     for kind, data in ((b"zTXt", b"Comment\0\0"), (b"iCCP", b"profile\0\0"), (b"iTXt", b"Comment\0\1\0\0\0")):
-        bomb = _chunk(kind, data + _zeros(300 << 20))
+        bomb = png_chunk(kind, data + _zeros(300 << 20))
         yield Hostile(f"PNG {kind.decode()} of 300 MB", _png(100, 100, black, bomb), "image/png")
-    many = (_chunk(b"tEXt", b"k\0" + bytes(200)) for _ in range(20_000))
+    many = (png_chunk(b"tEXt", b"k\0" + bytes(200)) for _ in range(20_000))
     yield Hostile("PNG of 20000 texts", _png(100, 100, black, *many), "image/png")
     for kind in (b"tEXt", b"IDAT"):
-        flood = _chunk(kind, b"k\0" if kind == b"tEXt" else b"") * 1_400_000
+        flood = png_chunk(kind, b"k\0" if kind == b"tEXt" else b"") * 1_400_000
         yield Hostile(f"PNG of 1400000 {kind.decode()}", _png(100, 100, black, flood), "image/png")
     for compression in ("tiff_deflate", "tiff_lzw", "packbits"):
         image = Image.new("1", (7000, 7000))

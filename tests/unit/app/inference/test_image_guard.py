@@ -2,7 +2,6 @@
 
 import struct
 import threading
-import zlib
 
 import numpy as np
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from mien.app.inference import image_guard
 from mien.app.inference.image_guard import MAX_PARTS, MAX_SCANS, PixelBudget, check
 from mien.data.contract import DecodeError, ImageTooLarge, UnsupportedImage
+from tests.hostile import png_chunk
 from tests.support import encoded, gradient_image
 
 LIMIT = 50_000_000
@@ -75,10 +75,6 @@ def test_scans_cannot_hide_behind_a_comment_that_looks_like_the_end() -> None:
 def test_a_motion_photo_is_read_up_to_the_end_of_its_jpeg(progressive: bool) -> None:
     video = b"\0\0\0\x18ftypmp42" + b"\xff\xda\x00\x02" * 5000
     assert pixels(jpeg(progressive=progressive) + video) == 64 * 64
-
-
-def png_chunk(kind: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
 def flooded(kind: str, parts: int) -> bytes:
