@@ -24,6 +24,8 @@ Device = Literal["auto", "cpu", "cuda", "tensorrt"]
 Precision = Literal["auto", "fp32", "fp16", "int8"]
 Origin = Annotated[str, Field(pattern=r"^(\*|[a-z][a-z0-9+.-]*://[^/\sA-Z]+)$")]  # browsers send them in lower case
 HostName = Annotated[str, Field(pattern=r"^(\*|[A-Za-z0-9._-]+|\[?[0-9A-Fa-f:.]+\]?)$")]
+Seconds = Annotated[float, Field(gt=0, le=600)]
+Size = Annotated[int, Field(ge=1024)]  # bytes or pixels
 ApiKeyHash = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
@@ -52,7 +54,7 @@ class Settings(BaseSettings):
     tensorrt_cache: Path | None = Field(None, description="folder for TensorRT engines; the user cache when unset")
 
     triton: str | None = Field(None, description="grpc://host:8001/model: classify on a Triton server")
-    triton_timeout_s: Annotated[float, Field(gt=0, le=600)] = Field(5.0, description="time for one inference on it")
+    triton_timeout_s: Seconds = Field(5.0, description="time for one inference on it")
 
     max_batch: Annotated[int, Field(ge=0, le=4096)] = Field(0, description="on a GPU: faces per inference; 0: default")
     batch_wait_ms: Annotated[float, Field(ge=0, le=1000)] = Field(
@@ -74,45 +76,39 @@ class Settings(BaseSettings):
     max_faces: Annotated[int, Field(ge=1, le=1000)] = Field(200, description="faces per image; the largest are kept")
 
     # Images
-    max_bytes: Annotated[int, Field(ge=1024)] = Field(20_000_000, description="bytes of one image")
-    max_pixels: Annotated[int, Field(ge=1024)] = Field(MAX_PIXELS, description="pixels of one image, before decoding")
+    max_bytes: Size = Field(20_000_000, description="bytes of one image")
+    max_pixels: Size = Field(MAX_PIXELS, description="pixels of one image, before decoding")
 
     reduced_decode: bool = Field(
         True, description="decode very large JPEGs at 1/2, 1/4 or 1/8 size if their faces stay large enough"
     )
 
     # Limits of the service, per process; a request over a limit gets 413, 429 or 503 immediately
-    max_body_bytes: Annotated[int, Field(ge=1024)] = Field(50_000_000, description="bytes in the body of one request")
+    max_body_bytes: Size = Field(50_000_000, description="bytes in the body of one request")
     max_images: Annotated[int, Field(ge=1, le=1000)] = Field(16, description="images in one request")
     max_concurrent: Annotated[int, Field(ge=0, le=1024)] = Field(
         0, description="requests processed at once; 0: four per core, at least 8"
     )
     max_queue: Annotated[int, Field(ge=0, le=10_000)] = Field(64, description="requests in the queue")
-    max_wait_s: Annotated[float, Field(gt=0, le=600)] = Field(
-        3.0, description="requests with a longer expected wait are rejected instead of queued"
-    )
+    max_wait_s: Seconds = Field(3.0, description="requests with a longer expected wait are rejected instead of queued")
     max_per_client: Annotated[int, Field(ge=0, le=10_000)] = Field(
         64, description="concurrent requests from one API key or address; 0: no limit"
     )
-    max_buffered_bytes: Annotated[int, Field(ge=1024)] = Field(
+    max_buffered_bytes: Size = Field(
         128_000_000, description="bytes of bodies and of images in responses; one client may use half of what is left"
     )
-    max_pixels_at_once: Annotated[int, Field(ge=1024)] = Field(
+    max_pixels_at_once: Size = Field(
         50_000_000, description="decoded pixels of all requests together; at most 10 bytes each"
     )
     max_connections: Annotated[int, Field(ge=1, le=100_000)] = Field(1024, description="open connections")
-    max_frame_bytes: Annotated[int, Field(ge=1024)] = Field(2_000_000, description="bytes of one webcam frame")
+    max_frame_bytes: Size = Field(2_000_000, description="bytes of one webcam frame")
     max_streams: Annotated[int, Field(ge=0, le=1024)] = Field(8, description="open webcam streams")
     max_streams_per_client: Annotated[int, Field(ge=0, le=1024)] = Field(
         4, description="open streams of one API key or address; 0: no limit"
     )
-    request_timeout_s: Annotated[float, Field(gt=0, le=600)] = Field(
-        30.0, description="waiting and processing time of one request"
-    )
-    body_timeout_s: Annotated[float, Field(gt=0, le=600)] = Field(30.0, description="time to receive a request body")
-    header_timeout_s: Annotated[float, Field(gt=0, le=600)] = Field(
-        10.0, description="time to receive the headers of a request"
-    )
+    request_timeout_s: Seconds = Field(30.0, description="waiting and processing time of one request")
+    body_timeout_s: Seconds = Field(30.0, description="time to receive a request body")
+    header_timeout_s: Seconds = Field(10.0, description="time to receive the headers of a request")
     shutdown_timeout_s: Annotated[int, Field(ge=1, le=600)] = Field(
         30, description="after SIGTERM, time for accepted requests to finish"
     )
@@ -126,7 +122,7 @@ class Settings(BaseSettings):
     max_jobs: Annotated[int, Field(ge=1, le=10_000)] = Field(
         20, description="jobs that are kept, also those that ended"
     )
-    max_job_bytes: Annotated[int, Field(ge=1024)] = Field(1_000_000_000, description="bytes in the body of one job")
+    max_job_bytes: Size = Field(1_000_000_000, description="bytes in the body of one job")
     max_job_images: Annotated[int, Field(ge=1)] = Field(10_000, description="images or video frames of one job")
     job_upload_timeout_s: Annotated[float, Field(gt=0)] = Field(600.0, description="time to receive the body of a job")
     job_expiry_s: Annotated[float, Field(gt=0)] = Field(86_400.0, description="time to keep a job that has ended")
