@@ -27,7 +27,7 @@ import onnxruntime
 
 from benchmarks.results import benchmark_parser, publish
 from mien.app.errors import StartupError
-from mien.app.inference.batcher import Batcher, BatchLimits
+from mien.app.inference.batcher import Batcher
 from mien.app.inference.classifier import Classifier, create_classifier
 from mien.app.inference.runtime.sessions import CPU, open_session
 from mien.app.settings import Device, load_settings
@@ -67,7 +67,7 @@ def sequential_faces_per_s(classify: Classify, count: int) -> float:
 def batched_faces_per_s(classify: Classify, *, max_batch: int, concurrency: int, count: int) -> float:
     """Faces per second of `concurrency` clients, each waiting for its result before it sends the next crop."""
     singles = crops(concurrency)[:, None]
-    batcher = Batcher(classify, BatchLimits(max_faces=max_batch))
+    batcher = Batcher(classify, max_faces=max_batch)
 
     async def client(single: Array, times: int) -> None:
         for _ in range(times):

@@ -24,15 +24,6 @@ _log = logging.getLogger(__name__)
 Classify = Callable[[Array], Array]
 
 
-@dataclass(frozen=True, slots=True)
-class BatchLimits:
-    """Maximum faces per inference, maximum wait for a batch to fill in seconds, and maximum faces in the queue."""
-
-    max_faces: int = 64
-    max_wait_s: float = 0.002
-    max_queue: int = 1024
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _Job:
     crops: Array
@@ -48,14 +39,20 @@ class Batcher:
     def __init__(
         self,
         classify: Classify,
-        limits: BatchLimits | None = None,
         *,
+        max_faces: int = 64,
+        max_wait_s: float = 0.002,
+        max_queue: int = 1024,
         on_batch: Callable[[int], None] | None = None,
     ) -> None:
-        """Start the thread; `on_batch` is called after each inference with its number of faces."""
-        self._classify = classify
-        self._limits = limits or BatchLimits()
-        self._on_batch = on_batch
+        """Start the thread.
+
+        Args:
+            max_faces: of one inference; max_wait_s: for a batch to fill, in seconds; max_queue: faces in the queue.
+            on_batch: called after each inference with its number of faces.
+        """
+        self._classify, self._on_batch = classify, on_batch
+        self._max_faces, self._max_wait_s, self._max_queue = max_faces, max_wait_s, max_queue
         self._jobs: deque[_Job] = deque()
         self._waiting = 0
         self._closing = False
@@ -92,10 +89,8 @@ class Batcher:
         if self._closing:
             raise ShuttingDown("the service is stopping and accepts no more faces")
         # An empty queue accepts any number of faces: a photo with more than `max_queue` could not be served otherwise.
-        if self._waiting and self._waiting + faces > self._limits.max_queue:
-            raise QueueFull(
-                f"{self._waiting} of at most {self._limits.max_queue} faces are queued: try again in a moment"
-            )
+        if self._waiting and self._waiting + faces > self._max_queue:
+            raise QueueFull(f"{self._waiting} of at most {self._max_queue} faces are queued: try again in a moment")
 
     def close(self) -> None:
         """Stop accepting work, finish accepted work, and end the thread. Safe to call twice."""
@@ -121,8 +116,8 @@ class Batcher:
 
     def _wait_to_fill(self) -> None:
         """Under load, wait a moment for the batch to fill; never when idle or closing."""
-        deadline = time.monotonic() + self._limits.max_wait_s
-        while self._waiting < self._limits.max_faces and not self._closing:
+        deadline = time.monotonic() + self._max_wait_s
+        while self._waiting < self._max_faces and not self._closing:
             left = deadline - time.monotonic()
             if left <= 0 or not self._changed.wait(left):
                 return
@@ -131,7 +126,7 @@ class Batcher:
         """Take whole requests, in order, up to the batch size; at least one."""
         taken: list[_Job] = []
         faces = 0
-        while self._jobs and (not taken or faces + len(self._jobs[0].crops) <= self._limits.max_faces):
+        while self._jobs and (not taken or faces + len(self._jobs[0].crops) <= self._max_faces):
             job = self._jobs.popleft()
             self._waiting -= len(job.crops)
             if job.result.set_running_or_notify_cancel():

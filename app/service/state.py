@@ -16,7 +16,7 @@ import PIL.Image
 
 from mien.app.errors import CapacityError, InvalidRequest, RequestError
 from mien.app.inference import image_guard
-from mien.app.inference.batcher import Batcher, BatchLimits
+from mien.app.inference.batcher import Batcher
 from mien.app.inference.classifier import Classifier
 from mien.app.inference.in_browser import BrowserPipeline, browser_pipeline
 from mien.app.inference.pipeline import Analysis, Pipeline, PreparedPhoto, timed
@@ -97,12 +97,13 @@ class Service:
     def _batcher(self, pipeline: Pipeline) -> Batcher | None:
         if pipeline.classifier.provider in (CPU, TRITON):  # a Triton server batches itself; on a CPU,
             return None  # photos in parallel have a higher throughput and shorter waits than shared inferences
-        limits = BatchLimits(
+        return Batcher(
+            pipeline.classify,
             max_faces=self.settings.max_batch or pipeline.classifier.max_batch,
             max_wait_s=self.settings.batch_wait_ms / 1000.0,
             max_queue=self.settings.batch_queue,
+            on_batch=self.metrics.batch_faces.observe,
         )
-        return Batcher(pipeline.classify, limits, on_batch=self.metrics.batch_faces.observe)
 
     def model(self, name: str | None) -> Model:
         """A model by name; the default model if None. Raises: InvalidRequest, listing the loaded models."""

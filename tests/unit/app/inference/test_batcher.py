@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from mien.app.errors import QueueFull, ShuttingDown
-from mien.app.inference.batcher import Batcher, BatchLimits
+from mien.app.inference.batcher import Batcher
 from mien.data.contract import CROP_PX, LABELS, Array
 
 TIMEOUT_S = 20
@@ -52,7 +52,7 @@ def network() -> Marked:
 
 @pytest.fixture
 def batcher(network: Marked) -> Iterator[Batcher]:
-    batcher = Batcher(network, BatchLimits(max_faces=8, max_wait_s=0.05, max_queue=20))
+    batcher = Batcher(network, max_faces=8, max_wait_s=0.05, max_queue=20)
     yield batcher
     network.gate.set()
     batcher.close()
@@ -88,7 +88,7 @@ def test_a_request_larger_than_a_batch_is_processed_completely(network: Marked, 
 
 
 def test_an_idle_batcher_starts_immediately(network: Marked) -> None:
-    batcher = Batcher(network, BatchLimits(max_wait_s=600.0))  # waiting to fill a batch would time the test out
+    batcher = Batcher(network, max_wait_s=600.0)  # waiting to fill a batch would time the test out
     for value in range(5):
         assert read(batcher.submit(marks(value))) == [value]
         time.sleep(0.01)  # the batcher becomes idle
@@ -138,7 +138,7 @@ def test_an_awaiting_caller_can_be_canceled_without_affecting_others(network: Ma
 
 
 def test_close_finishes_accepted_work_and_rejects_the_rest(network: Marked) -> None:
-    batcher = Batcher(network, BatchLimits(max_faces=2))
+    batcher = Batcher(network, max_faces=2)
     first = hold(network, batcher)
     futures = [batcher.submit(marks(value)) for value in range(5)]
     closing = threading.Thread(target=batcher.close)
@@ -173,7 +173,7 @@ def test_ten_thousand_shuffled_concurrent_requests_get_their_own_results(network
     shuffled = random.Random(1)  # noqa: S311  # a test repeats itself
     requests = [shuffled.choices(range(64), k=shuffled.choice((0, 1, 1, 1, 2, 3, 9))) for _ in range(10_000)]
     sizes: list[int] = []
-    batcher = Batcher(network, BatchLimits(max_queue=100_000), on_batch=sizes.append)
+    batcher = Batcher(network, max_queue=100_000, on_batch=sizes.append)
 
     async def ask(wanted: list[int]) -> None:
         await asyncio.sleep(shuffled.random() / 10)
