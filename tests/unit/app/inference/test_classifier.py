@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 import pytest
 
 from mien.app.errors import ProviderUnavailable
@@ -139,18 +138,3 @@ def test_auto_falls_back_to_the_cpu_and_logs_why(
 def test_int8_is_rejected_on_tensorrt(artifact: Path) -> None:
     with pytest.raises(ProviderUnavailable, match="int8 is for CPUs"):
         Classifier(artifact, device="tensorrt", precision="int8")
-
-
-def test_a_cuda_session_that_silently_runs_on_the_cpu_is_rejected(
-    artifact: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With a missing library, the session works but all nodes run on the CPU."""
-    monkeypatch.setattr(sessions, "cuda_obstacle", lambda: None)
-    session = onnxruntime.InferenceSession
-
-    def on_the_cpu(source: str, options: onnxruntime.SessionOptions, **_: object) -> onnxruntime.InferenceSession:
-        return session(source, options, providers=[CPU])
-
-    monkeypatch.setattr(onnxruntime, "InferenceSession", on_the_cpu)
-    with pytest.raises(ProviderUnavailable, match=r"runs none of the model's nodes \(\d+ on CPUExecution"):
-        Classifier(artifact, device="cuda")

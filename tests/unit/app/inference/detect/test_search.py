@@ -69,13 +69,6 @@ def test_one_upright_face_takes_one_pass() -> None:
     assert faces[0].box_px == pytest.approx((300, 200, 400, 400), abs=4)
 
 
-def test_boxes_come_back_in_pixels_of_the_photo() -> None:
-    image = photo(1999, 1333, (700, 500, 333))
-    (face,) = find_faces(image, MarkFinder(), PLAN)
-    assert face.box_px == pytest.approx((700, 500, 333, 333), abs=4)
-    assert face.landmarks_px[0] == pytest.approx((700 + 0.3 * 333, 500 + 0.4 * 333), abs=4)
-
-
 def test_a_small_face_in_a_large_photo_is_found_by_the_second_pass() -> None:
     network = MarkFinder()
     (face,) = find_faces(photo(3200, 2400, (1000, 1000, 60)), network, PLAN)
