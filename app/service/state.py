@@ -44,11 +44,6 @@ class Model:
     pipeline: Pipeline
     batcher: Batcher | None
 
-    @property
-    def in_photo_thread(self) -> bool:
-        """Whether the thread of a photo classifies its faces, on a CPU."""
-        return self.pipeline.classifier.provider == CPU
-
     async def classify(self, crops: Array) -> Array:
         """Probabilities (N, 7) of crops, on a GPU or a Triton server, which batches itself."""
         if self.batcher is None:  # in a thread that waits for the server, and not in one of those for photos
@@ -168,7 +163,7 @@ class Service:
                 return finish(photo, probabilities)
 
         try:
-            if options.annotate or model.in_photo_thread:
+            if options.annotate or pipeline.classifier.provider == CPU:  # the thread of a photo does it all
                 return await self.in_thread(all_stages)
             photo = await self.in_thread(prepare_alone)
             with timed(photo.timings_ms, "classify"):
