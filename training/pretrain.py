@@ -17,7 +17,6 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from mien.data.augment import AugmentConfig
-from mien.data.contract import CROP_PX
 from mien.models.masked_autoencoder import MaskConfig, MaskedAutoencoder
 from mien.models.network import FaceNetwork
 from mien.models.strict import LocalPath, StrictModel
@@ -30,7 +29,6 @@ from mien.training.loop.provenance import data_facts, provenance
 from mien.training.loop.run_folder import parameters
 from mien.training.loop.session import Session
 from mien.training.loop.task import FaceTask, Forward
-from mien.training.loop.throughput import forward_flops
 from mien.training.release.initialization import encoder_state, load_start
 
 
@@ -121,12 +119,6 @@ class Masked(FaceTask):
         """Mean squared error on masked patches."""
         with self.machine.autocast:
             return {"loss": forward(*batch)}
-
-    def step_flops(self) -> int:
-        """Forward pass, and twice that for the backward pass."""
-        device = self.machine.device
-        crops = torch.zeros((1, CROP_PX, CROP_PX, self.recipe.model.in_chans), dtype=torch.uint8, device=device)
-        return 3 * forward_flops(self.network, crops, torch.zeros(1, self.network.patches, device=device))
 
     def end_epoch(self, session: Session, epoch: int) -> None:
         """Save the encoder."""

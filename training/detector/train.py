@@ -37,7 +37,6 @@ from mien.training.loop.machine import Machine, use_machine
 from mien.training.loop.run_folder import parameters
 from mien.training.loop.session import Session
 from mien.training.loop.task import Forward, Task
-from mien.training.loop.throughput import forward_flops
 from mien.training.release.weights import WEIGHTS_NAME, in_fp32
 
 _FIRST_GAIN: Final = 0.1  # of a block that model.init_from lacks; 0 would leave its ReLU without a gradient
@@ -129,11 +128,6 @@ class Detection(Task):
         with self.machine.autocast:
             grids = forward(batch.pixels.permute(0, 3, 1, 2).float())  # channels last in memory
         return losses(grids, targets, self.recipe.loss)
-
-    def step_flops(self) -> int:
-        """Forward pass, and twice that for the backward pass."""
-        side = self.recipe.scenes.img_size
-        return 3 * forward_flops(self.network, torch.zeros(1, 3, side, side, device=self.machine.device))
 
     def end_epoch(self, session: Session, epoch: int) -> None:
         """Save the averaged weights."""

@@ -21,19 +21,12 @@ from mien.data.contract import contract_id
 from mien.data.errors import MienError
 from mien.training.config import RecipeError, RunRecipe
 from mien.training.loop import checkpoint, parallel
-from mien.training.loop.machine import DTYPES, Machine
+from mien.training.loop.machine import Machine
 from mien.training.loop.optimizer import build_optimizer, build_scheduler
 from mien.training.loop.run_folder import METRICS_NAME, check_run, record_run, run_lock
 from mien.training.loop.sharpness import perturbed_weights
 from mien.training.loop.task import Batch, Task, batch_map
-from mien.training.loop.throughput import (
-    Clock,
-    MetricsLogger,
-    TrainingDiverged,
-    matmul_flops_per_s,
-    progress_bar,
-    warn_of_slow_bf16,
-)
+from mien.training.loop.throughput import Clock, MetricsLogger, TrainingDiverged, progress_bar, warn_of_slow_bf16
 from mien.training.loop.trackers import open_trackers
 
 logger = logging.getLogger("mien.training")
@@ -70,7 +63,6 @@ class Session:
             self.ema = ModelEmaV3(network, decay=optim.ema_decay, use_warmup=True)
         self.step = 0
         self.metrics: MetricsLogger | None = None
-        self.step_flops = task.step_flops()
         compiled: Any = torch.compile(network) if recipe.runtime.compile else network
         self.forward = self.world.wrap(compiled, all_used=task.all_weights_used)
 
@@ -97,7 +89,7 @@ class Session:
 
     def _run(self, facts: dict[str, Any]) -> None:
         if self.device.type == "cpu" and self.recipe.runtime.precision == "bf16":
-            warn_of_slow_bf16(self.device)
+            warn_of_slow_bf16()
         if self.world.writes:
             for part in self.out.glob(".*.part.*"):  # a checkpoint during which the run was killed
                 part.unlink()
@@ -132,10 +124,14 @@ class Session:
                 clock.batch_loaded()
                 parts = self.optimizer_step(batch_map(lambda tensor: tensor.to(self.device), batch))
                 clock.step_done(self.recipe.batch_size)
-                note = f"loss {parts['loss']:.3f}  {clock.faces_per_s:.0f} images/s"
+                note = f"loss {parts['loss']:.3f}  {clock.rates()['faces_per_s']:.0f} images/s"
                 progress.update(bar, advance=1, note=note)
                 self._record(parts, clock, ends_epoch=self.step == (epoch + 1) * self.steps)
-        self._report_speed(clock)
+        if clock.faces:
+            rates = clock.rates()
+            self.log(rates)
+            share = 100 * rates["data_wait_share"]
+            logger.info("%.0f images/s, %.1f %% of the time waiting for data", rates["faces_per_s"], share)
 
     def optimizer_step(self, batch: Batch) -> dict[str, float]:
         """Train on one batch; returns its mean losses by name, and the learning rate."""
@@ -186,25 +182,6 @@ class Session:
         """Add a line of metrics at the current step; only rank 0 writes."""
         if self.metrics is not None:
             self.metrics.add({"step": self.step, **values})
-
-    def _report_speed(self, clock: Clock) -> None:
-        """Log the speed of the epoch, also as a share of the device's matrix multiplication rate."""
-        rates = clock.rates()
-        if not self.world.writes or not clock.faces:
-            return
-        reached = clock.faces_per_s * self.step_flops
-        measured = self.world.size * matmul_flops_per_s(self.device, DTYPES[self.recipe.runtime.precision])
-        reachable = max(measured, reached)  # the measurement is lower if another process was using the machine
-        speed = {
-            "step_gflops_per_face": round(self.step_flops / 1e9, 4),
-            "matmul_tflops_per_s": round(reachable / 1e12, 3),
-            "matmul_share": round(reached / reachable, 4),
-        }
-        self.log({**rates, **speed})
-        logger.info(
-            "%.0f images/s, %.1f %% of the time waiting for data, %.1f %% of the matrix multiplication rate",
-            rates["faces_per_s"], 100 * rates["data_wait_share"], 100 * speed["matmul_share"],
-        )  # fmt: skip
 
     def save_last(self) -> None:
         """Save the complete state; every process must call it, and rank 0 writes."""

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mien.data.contract import CROP_PX, EIGHT_LABELS, Array, contract_id
+from mien.data.contract import EIGHT_LABELS, Array, contract_id
 from mien.models.backbones import Heads
 from mien.models.network import FaceNetwork, Head, select_head
 from mien.training.config import Recipe, RecipeError
@@ -26,7 +26,6 @@ from mien.training.loop.machine import Machine
 from mien.training.loop.mixing import mix
 from mien.training.loop.session import Session
 from mien.training.loop.task import FaceTask, Forward
-from mien.training.loop.throughput import forward_flops
 
 logger = logging.getLogger("mien.training")
 _CPU: Final = Machine(torch.device("cpu"), torch.autocast("cpu", enabled=False))
@@ -127,14 +126,6 @@ class Supervised(FaceTask):
         """Replace the shares `right` and `known` by the accuracy on the labeled part of the batch."""
         named = {name: value for name, value in means.items() if name not in ("right", "known")}
         return named | ({"accuracy": means["right"] / means["known"]} if means["known"] else {})
-
-    def step_flops(self) -> int:
-        """Forward pass, twice that for the backward pass, and the forward pass of the teachers."""
-        views = 2 if self.recipe.loss.attention_consistency else 1
-        shape = (1, CROP_PX, CROP_PX, self.recipe.model.in_chans)
-        crops = torch.zeros(shape, dtype=torch.uint8, device=self.machine.device)
-        teachers = 0 if self.teachers is None else forward_flops(self.teachers, crops)
-        return 3 * views * forward_flops(self.network, crops) + teachers
 
     def end_epoch(self, session: Session, epoch: int) -> None:
         """Validate the weights, and save them if they are the best so far."""

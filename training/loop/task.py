@@ -52,10 +52,6 @@ class Task(ABC):
         return means
 
     @abstractmethod
-    def step_flops(self) -> int:
-        """Floating-point operations of a training step per sample."""
-
-    @abstractmethod
     def end_epoch(self, session: "Session", epoch: int) -> None:
         """Validate and save. Every process calls it."""
 

@@ -5,14 +5,11 @@ import logging
 import sys
 import time
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from mien.data.atomic import write_atomic
 from mien.data.errors import MienError
@@ -75,52 +72,31 @@ class Clock:
         self.faces += faces
         self.requested = time.perf_counter()
 
-    @property
-    def faces_per_s(self) -> float:
-        """Speed since the start, including waiting."""
-        return self.faces / max(time.perf_counter() - self.started, 1e-9)
-
     def rates(self) -> dict[str, float]:
-        """Speed and share of time spent waiting, for a line of metrics."""
+        """Speed since the start, including waiting, and share of time spent waiting, for a line of metrics."""
         elapsed = max(time.perf_counter() - self.started, 1e-9)
         return {"faces_per_s": round(self.faces / elapsed, 1), "data_wait_share": round(self.waited_s / elapsed, 4)}
 
 
-@cache
-def matmul_flops_per_s(device: torch.device, dtype: torch.dtype) -> float:
-    """Measured rate of a 2048x2048 matrix multiplication."""
-    left = torch.ones(_MATMUL_SIDE, _MATMUL_SIDE, dtype=dtype, device=device)
-    best, spent = float("inf"), 0.0
-    for number in range(6):
+def matmul_flops_per_s(dtype: torch.dtype) -> float:
+    """Measured rate of a 2048x2048 matrix multiplication on the CPU: the best of a few, as the first includes setup."""
+    left = torch.ones(_MATMUL_SIDE, _MATMUL_SIDE, dtype=dtype)
+    seconds: list[float] = []
+    while len(seconds) < 6 and sum(seconds) < 2:
         started = time.perf_counter()
         left @ left
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        seconds = time.perf_counter() - started
-        spent += seconds
-        best = min(best, seconds) if number or seconds > 1 else best  # the first run includes setup
-        if spent > 2:
-            break
-    return 2 * _MATMUL_SIDE**3 / best
+        seconds.append(time.perf_counter() - started)
+    return 2 * _MATMUL_SIDE**3 / min(seconds)
 
 
-def warn_of_slow_bf16(device: torch.device) -> None:
+def warn_of_slow_bf16() -> None:
     """Log a warning if this processor multiplies matrices faster in fp32 than in bf16."""
-    bf16, fp32 = (matmul_flops_per_s(device, dtype) / 1e9 for dtype in (torch.bfloat16, torch.float32))
+    bf16, fp32 = (matmul_flops_per_s(dtype) / 1e9 for dtype in (torch.bfloat16, torch.float32))
     if bf16 < fp32:
         logger.warning(
             "bf16 is slower than fp32 on this processor (%.0f and %.0f GFLOP/s): train with runtime.precision=fp32",
             bf16, fp32,
         )  # fmt: skip
-
-
-def forward_flops(network: nn.Module, *inputs: Tensor) -> int:
-    """Floating-point operations of a forward pass; a multiply-add counts as two. The network's mode is kept."""
-    was_training = network.training
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        network.eval()(*inputs)
-    network.train(was_training)
-    return int(counter.get_total_flops())
 
 
 def progress_bar(*, shown: bool = True) -> Progress:

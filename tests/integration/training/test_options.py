@@ -27,7 +27,7 @@ from mien.training.loop.provenance import weights_sha256
 from mien.training.loop.run_folder import RunError, load_best
 from mien.training.loop.session import Session
 from mien.training.loop.supervised import Supervised
-from mien.training.loop.throughput import Clock, forward_flops, warn_of_slow_bf16
+from mien.training.loop.throughput import Clock, warn_of_slow_bf16
 from mien.training.train import train
 from tests.data_sets import make_folders
 from tests.integration.training.conftest import Trained
@@ -86,36 +86,23 @@ def test_random_choices_resume_with_the_same_losses(tmp_path: Path, changes: dic
     assert all(0 <= line["accuracy"] <= 1 for line in metric_lines(tmp_path / "run") if "loss" in line)
 
 
-def test_each_epoch_logs_speed_waiting_time_and_utilization(trained: Trained) -> None:
-    reports = [line for line in metric_lines(trained.teacher) if "matmul_share" in line]
+def test_each_epoch_logs_speed_and_waiting_time(trained: Trained) -> None:
+    reports = [line for line in metric_lines(trained.teacher) if "loss" not in line and "faces_per_s" in line]
     assert [line["step"] for line in reports] == [10, 20]
-    for line in reports:
-        assert 0 < line["matmul_share"] < 1
-        assert 0 < line["data_wait_share"] < 1
-        reached = line["faces_per_s"] * line["step_gflops_per_face"] / 1e3 / line["matmul_tflops_per_s"]
-        assert line["matmul_share"] == pytest.approx(reached, rel=0.2, abs=2e-4)
-
-
-def test_the_operations_of_a_transformer_include_attention(tmp_path: Path) -> None:
-    network = FaceNetwork(small_recipe(tmp_path, model=PLAIN_DEIT).model)
-    tokens, dim = 50, 32
-    per_block = 2 * tokens * (4 * dim * dim + 2 * dim * 4 * dim) + 2 * 2 * tokens * tokens * dim
-    expected = 2 * per_block + 2 * 49 * 64 * dim + 2 * dim * 7
-    assert forward_flops(network, crops(1, channels=1)) == expected
-    assert network.training
+    assert all(0 < line["data_wait_share"] < 1 for line in reports)
 
 
 def test_a_run_in_bf16_warns_where_fp32_is_faster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     rates = {torch.bfloat16: 80e9, torch.float32: 150e9}
-    monkeypatch.setattr("mien.training.loop.throughput.matmul_flops_per_s", lambda _device, dtype: rates[dtype])
+    monkeypatch.setattr("mien.training.loop.throughput.matmul_flops_per_s", rates.__getitem__)
     recipe = small_recipe(drawn_faces(tmp_path / "faces", train=2, valid=1), epochs=1)
     train(with_runtime(recipe, precision="bf16"), tmp_path / "bf16")
     assert caplog.text.count("(80 and 150 GFLOP/s): train with runtime.precision=fp32") == 1
     caplog.clear()
     rates[torch.bfloat16] = 200e9
-    warn_of_slow_bf16(torch.device("cpu"))
+    warn_of_slow_bf16()
     assert not caplog.text
 
 
@@ -244,6 +231,12 @@ def test_a_released_artifact_teaches_alone_and_together_with_a_run(trained: Trai
     distillation = {"mode": "token-hard", "teachers": [str(artifact)]}
     assert losses(train(small_recipe(root, model=TINY_DEIT, epochs=1, distillation=distillation), tmp_path / "student"))
     assert len(weights_sha256(artifact)) == len(weights_sha256(run)) == 64
+
+
+def test_a_token_mode_names_the_models_that_have_a_distillation_token(trained: Trained, tmp_path: Path) -> None:
+    distillation = {"mode": "token-soft", "teachers": [str(trained.teacher)]}
+    with pytest.raises(RecipeError, match=r"test_resnet has no distillation token.*_distilled_\*"):
+        train(small_recipe(trained.faces, distillation=distillation), tmp_path / "run")
 
 
 def test_a_damaged_artifact_does_not_teach(tmp_path: Path) -> None:
