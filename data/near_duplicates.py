@@ -41,19 +41,14 @@ def near_duplicate_groups(rows: Array) -> Array:
     Args:
         rows: (N, 256), from `thumbnails`.
     """
-    first = np.arange(len(rows))
-    for start in range(0, len(rows), _ROWS_AT_ONCE):
-        alike = rows[start : start + _ROWS_AT_ONCE] @ rows.T > MIN_CORRELATION
-        for own, other in np.argwhere(alike):
-            low, high = sorted((_root(first, own + start), _root(first, other)))
-            first[high] = low
-    return np.array([_root(first, index) for index in range(len(rows))])
+    from scipy import sparse  # of training, which alone groups images
 
-
-def _root(first: Array, index: int) -> int:
-    while first[index] != index:
-        index = int(first[index])
-    return int(index)
+    starts = range(0, len(rows), _ROWS_AT_ONCE)
+    alike = [sparse.csr_array(rows[start : start + _ROWS_AT_ONCE] @ rows.T > MIN_CORRELATION) for start in starts]
+    _, group = sparse.csgraph.connected_components(sparse.vstack(alike), directed=False)
+    first = np.unique(group, return_index=True)[1]
+    groups: Array = first[group]
+    return groups
 
 
 def near_duplicates(own: Array, others: Array) -> Array:
