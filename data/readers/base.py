@@ -11,7 +11,7 @@ import importlib
 import inspect
 import pkgutil
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -249,19 +249,11 @@ def _convert(kind: str, name: str, value: object, hint: Any) -> object:
             raise DatasetError(f"{kind}: option {name}={value!r}, expected one of {', '.join(choices)}")
         return choices[str(value)]
     try:
-        if isinstance(value, str) and hint in _PARSERS:
-            return _PARSERS[hint](value)
+        if isinstance(value, str) and hint == Sequence[str]:
+            return [part.strip() for part in value.split(",")]
         return TypeAdapter(hint).validate_python(value)
-    except (KeyError, ValueError):
+    except ValueError:
         raise DatasetError(f"{kind}: option {name}={value!r}, expected a {getattr(hint, '__name__', hint)}") from None
-
-
-_PARSERS: Mapping[object, Callable[[str], object]] = {
-    bool: lambda text: {"true": True, "false": False}[text.lower()],
-    int: int,
-    float: float,
-    Sequence[str]: lambda text: [part.strip() for part in text.split(",")],
-}
 
 
 def index_sha256(reader: Reader, split: str) -> str:
