@@ -218,12 +218,6 @@ class LossConfig(StrictModel):
         description="weight of EAC's consistency loss (Zhang et al. 2022), such as 5; doubles the time per step",
     )
 
-    @model_validator(mode="after")
-    def _one_remedy(self) -> Self:
-        if self.logit_adjustment and self.class_balance is not None:
-            raise ValueError("logit_adjustment and class_balance both correct for rare classes: choose one")
-        return self
-
 
 class MixConfig(StrictModel):
     """Mixup and CutMix by batch, as in timm.data.Mixup; with both, half of the mixed batches are CutMix."""
@@ -290,11 +284,14 @@ class Recipe(FaceRecipe):
 
     @model_validator(mode="after")
     def _one_remedy_for_rare_classes(self) -> Self:
-        if self.data.sampler != "instance" and (self.loss.logit_adjustment or self.loss.class_balance is not None):
-            remedy = "logit_adjustment" if self.loss.logit_adjustment else "class_balance"
-            raise ValueError(
-                f"data.sampler {self.data.sampler} and loss.{remedy} both correct for rare classes: choose one"
-            )
+        remedies = {
+            "data.sampler": self.data.sampler != "instance",
+            "loss.logit_adjustment": self.loss.logit_adjustment > 0,
+            "loss.class_balance": self.loss.class_balance is not None,
+        }
+        chosen = [name for name, is_chosen in remedies.items() if is_chosen]
+        if len(chosen) > 1:
+            raise ValueError(f"{' and '.join(chosen)} all correct for rare classes: choose one")
         return self
 
     @model_validator(mode="after")

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from mien.models.backbones import Heads
+from mien.models.network import select_head
 from mien.training.config import DistillationConfig
 
 
@@ -85,17 +86,8 @@ def hard_distillation(student_logits: Tensor, teacher_logits: Tensor) -> Tensor:
 
 
 def distillation_loss(heads: Heads, teacher_logits: Tensor, config: DistillationConfig) -> Tensor:
-    """Loss of the student's logits against the teacher's, (B, 7), by the mode of the recipe.
-
-    Token modes use the head of the distillation token. Raises: ValueError, if the student has none.
-    """
-    student_logits = heads.class_logits
-    if config.mode.startswith("token-"):
-        if heads.distillation_logits is None:
-            raise ValueError(
-                f"mode {config.mode!r} needs a distillation token: choose one of timm's *_distilled_* models"
-            )
-        student_logits = heads.distillation_logits
+    """Loss of the student against the logits of the teacher, (B, 7); token modes use the head of that token."""
+    student_logits = select_head(heads, "distillation" if config.mode.startswith("token-") else "class")
     if config.mode.endswith("soft"):
         return soft_distillation(student_logits, teacher_logits, temperature=config.temperature)
     return hard_distillation(student_logits, teacher_logits)

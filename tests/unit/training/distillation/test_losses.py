@@ -60,12 +60,6 @@ def test_token_modes_train_only_the_distillation_head() -> None:
     assert float(token_logits.grad.abs().max()) > 0.0
 
 
-def test_token_mode_without_a_distillation_token_says_which_models_have_one() -> None:
-    config = DistillationConfig.model_construct(mode="token-hard", teachers=("t",), weight=0.5, temperature=1.0)
-    with pytest.raises(ValueError, match="_distilled_"):
-        distillation_loss(Heads(tensor(STUDENT)), tensor(TEACHER), config)
-
-
 def test_class_balance_weighs_by_the_effective_number_of_faces() -> None:
     counts = np.array([8000, 1000, 200, 5000, 40, 600, 9])
     effective = 1 - 0.999**counts
