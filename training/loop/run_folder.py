@@ -52,8 +52,6 @@ def check_run(folder: Path, recipe: RunRecipe, facts: dict[str, Any]) -> None:
     `runtime` and `data.cache_dir` may differ.
 
     Args:
-        folder: run folder.
-        recipe: resolved recipe.
         facts: see `record_run`; the hashes of `data` and `weights_from` are compared.
     Raises: RunError.
     """
@@ -62,15 +60,14 @@ def check_run(folder: Path, recipe: RunRecipe, facts: dict[str, Any]) -> None:
     except OSError as error:
         raise RunError(f"{folder}: cannot be created ({error.strerror}). Choose another --out (or --runs).") from error
     if (folder / RECIPE_NAME).exists():
-        try:
-            started_as: RunRecipe | None = read_run_as(type(recipe), folder)  # with defaults for keys added since
+        try:  # with defaults for keys added since
+            differences = ", ".join(_differences(read_run_as(type(recipe), folder), recipe))
         except RecipeError:
-            started_as = None
-        differences = [] if started_as is None else list(_differences(started_as, recipe))
-        if started_as is None or differences:
-            keys = f" ({', '.join(differences)})" if differences else ""
+            differences = "of another kind"
+        if differences:
             raise RunError(
-                f"{folder} contains a run of another recipe{keys}: choose another --out (or --runs), or remove it"
+                f"{folder} contains a run of another recipe ({differences}): choose another --out (or --runs), or "
+                "remove it"
             )
     if checkpoint.exists(folder) and (folder / FACTS_NAME).exists():
         started = read_facts(folder)
