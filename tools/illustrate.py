@@ -47,13 +47,12 @@ FACES: Final = {
     "grace_hopper.jpg": ((227.1, 193.3), (308.0, 195.4), (266.5, 240.0), (228.5, 267.9), (302.2, 269.6)),
 }
 DEIT_COSINES: Final = (0.06, 0.93)  # Touvron et al. 2021, section 4: as learned, and after the last layer
-MAX_BYTES: Final = 400_000  # in full color: a palette shows bands in plain areas, or noise if it is dithered
 _BLUE, _ORANGE = COLORS[:2]
 _STYLE: Final[Any] = STYLE | {"axes.grid": False, "legend.frameon": True, "savefig.dpi": 100}
 
 
 class IllustrationError(MienError):
-    """A run that cannot be drawn, or a figure that is too large."""
+    """A run that cannot be drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,25 +251,18 @@ def drawable(subject: Subject) -> list[str]:
 
 
 def write(subject: Subject, out: Path) -> list[Path]:
-    """Write all figures as PNG. Raises: IllustrationError, if one is larger than `MAX_BYTES`."""
+    """Write all figures as PNG, in full color: a palette shows bands in plain areas, or noise if it is dithered."""
     out.mkdir(parents=True, exist_ok=True)
     written = []
     for name in drawable(subject):
         path = out / f"{name}.png"
         with mpl.rc_context(_STYLE):
             PICTURES[name](subject).savefig(path, metadata={"Software": None})
-        _compress(path)
+        with Image.open(path) as image:
+            whole = image.convert("RGB")
+        whole.save(path, optimize=True)
         written.append(path)
     return written
-
-
-def _compress(path: Path) -> None:
-    """Optimize a PNG."""
-    with Image.open(path) as image:
-        whole = image.convert("RGB")
-    whole.save(path, optimize=True)
-    if path.stat().st_size > MAX_BYTES:
-        raise IllustrationError(f"{path}: {path.stat().st_size:,} bytes, at most {MAX_BYTES:,} are allowed")
 
 
 def read_subject(run: Path, *, data: tuple[str, Path] | None) -> Subject:

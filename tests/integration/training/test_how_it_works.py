@@ -14,7 +14,6 @@ from tests.integration.training.conftest import Trained
 from tests.support_training import PLAIN_DEIT, TINY_DEIT, small_recipe
 from tools.illustrate import (
     FACES,
-    MAX_BYTES,
     PHOTOS,
     PICTURES,
     Subject,
@@ -38,11 +37,8 @@ def test_every_function_that_the_guide_links_is_in_the_file_that_it_links() -> N
         assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}, name
 
 
-def test_every_figure_is_shown_in_the_guide_and_is_small() -> None:
-    shown = re.findall(r"\]\(images/how-it-works/(\w+)\.png\)", TEXT)
-    assert sorted(shown) == sorted(PICTURES)
-    for name in shown:
-        assert (GUIDE.parent / "images" / "how-it-works" / f"{name}.png").stat().st_size < MAX_BYTES
+def test_every_figure_is_shown_in_the_guide() -> None:
+    assert sorted(re.findall(r"\]\(images/how-it-works/(\w+)\.png\)", TEXT)) == sorted(PICTURES)
 
 
 def test_all_figures_are_drawn_for_a_student_with_two_tokens(trained: Trained, tmp_path: Path) -> None:
@@ -54,7 +50,6 @@ def test_all_figures_are_drawn_for_a_student_with_two_tokens(trained: Trained, t
         assert figure.std() > 10
         with Image.open(path) as image:
             assert image.mode == "RGB", "a palette shows bands or noise"
-        assert path.stat().st_size < MAX_BYTES
 
 
 def test_a_plain_student_gives_the_figures_without_a_second_token_and_no_face_of_the_data_set() -> None:
