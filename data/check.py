@@ -43,9 +43,7 @@ class _Checked:
 def check(reader: Reader, progress: Callable[[str, int], None]) -> Report:
     """Check every image of every split; a malformed annotation is reported like any other problem.
 
-    Args:
-        reader: an open data set.
-        progress: called with the name of a split and the number of its images checked since the last call.
+    `progress` is called with the name of a split and the number of its images checked since the last call.
     """
     report = Report(reader.kind, reader.title, reader.labels)
     report.published.update({split: dict(counts) for split, counts in reader.expected_counts().items()})

@@ -22,9 +22,7 @@ def folds_of(reader: Reader, samples: Sequence[Sample], *, folds: int, group_by:
     """Fold of each sample, (N,) from 0 to `folds` - 1.
 
     Args:
-        reader: the open data set.
         samples: samples of one split.
-        folds: number of folds.
         group_by: what must stay in one fold; `photo` is the attribute of this name, or the part of a key before `#`.
     Raises: DatasetError, if the set does not support the grouping, or a fold would have no groups.
     """

@@ -24,7 +24,6 @@ def command(name: str, *, log_level: int | None = None) -> Callable[[Callable[[N
     """Make a function of parsed options a command line, which prints errors in one line and returns the exit code.
 
     Args:
-        name: of the command, in `training/arguments.py`.
         log_level: log to the terminal, with messages of libraries from this level; None: print errors only.
     """
 

@@ -36,12 +36,7 @@ class Gain:
 
 
 def compare(before: Array, after: Array, labels: Array) -> list[Gain]:
-    """Compare accuracy, mean class accuracy, and recall of each class that occurs.
-
-    Args:
-        before, after: (N,) predicted classes.
-        labels: (N,) actual classes.
-    """
+    """Compare accuracy, mean class accuracy, and recall of each class that occurs; all are (N,) class indices."""
     present, everything = np.unique(labels), np.arange(len(labels))
 
     def scores(predicted: Array, chosen: Array) -> Array:

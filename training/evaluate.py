@@ -70,9 +70,7 @@ def score(
     """Compute all metrics of N faces, or of the clean ones among them, with their intervals.
 
     Args:
-        faces: one split.
         probabilities: (N, K), as in serving.
-        prior: name for the result.
         clean: whether to leave out faces that resemble a train face.
         calibrated: (N, K) cross-fitted probabilities for ECE and coverage, if calibration was fitted on these faces.
     """

@@ -126,7 +126,6 @@ def export(
         tag: last part of the name; distinguishes releases of an architecture.
         arch: first part of the name, from the recipe by default; required for several folders.
         mirrored: whether a graph of several networks averages over the mirror image, too.
-        artifacts_dir: parent folder of the artifact.
         also: further `kind/split` to evaluate for the manifest, read from the data directory.
     Raises: ExportError; RunError; CheckpointError; DatasetError; FileExistsError, if the artifact exists.
     """

@@ -91,8 +91,6 @@ def quantize(source: Path, target: Path, crops: Array) -> None:
     depend on them. Attention products, norms, the head and the rollout stay in fp32.
 
     Args:
-        source: ONNX file written by `mien export`.
-        target: path of the int8 graph.
         crops: (N, 112, 112, 3) uint8 RGB, to measure the ranges of activations.
     """
     model = with_fp32_weights(onnx.load(str(source)))

@@ -89,7 +89,6 @@ def measure(classify: Callable[[Array], Array], faces: FaceSet) -> list[Row]:
 
     Args:
         classify: calibrated probabilities (N, K) of crops (N, 112, 112, 3) uint8 RGB.
-        faces: faces to corrupt.
     """
 
     def row(corruption: str, strength: float, crops: Array) -> Row:

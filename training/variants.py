@@ -101,10 +101,7 @@ def recipes_of(
     """Recipes by row, one per seed, named after the experiment, row and seed. Raises: RecipeError.
 
     Args:
-        path: file of the experiment.
-        reduced: use the smaller budget.
         rows: select these rows; the first row, the baseline, and the rows that teach them are always included.
-        runs: folder of the run folders.
         seeds: instead of those of the file.
     """
     experiment = read_as(Experiment, path, [])

@@ -211,7 +211,6 @@ def open_reader(kind: str, root: Path | str, **options: object) -> Reader:
     """Open a data set by kind.
 
     Args:
-        kind: one of `readers()`.
         root: folder of the data set, its zip, or a folder with one zip.
         options: options of the reader; strings are converted to the declared type.
     Raises: DatasetError, naming the known kinds or options.

@@ -52,9 +52,6 @@ def load_faces(source: DataSource, *, color: Color, cache_dir: Path, labeled: bo
     """Read one split; decoded crops are cached until the split or the crop contract changes.
 
     Args:
-        source: data set and split.
-        color: input color of the network.
-        cache_dir: folder for decoded crops.
         labeled: False, like the target `teacher`, uses all samples of the reader; those without one of the labels
             get label -1 and a target of zeros.
     Raises: DatasetError, if the set is missing or damaged; RecipeError, without a root.

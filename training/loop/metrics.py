@@ -49,12 +49,7 @@ def macro_f1(counts: Array) -> float:
 
 
 def ece(probabilities: Array, actual: Array) -> float:
-    """Expected calibration error of the top class with 15 equal-width bins. Source: Guo et al. 2017, eq. 3.
-
-    Args:
-        probabilities: (N, classes), rows sum to 1.
-        actual: (N,) class indices.
-    """
+    """Expected calibration error of the top class with 15 equal-width bins. Source: Guo et al. 2017, eq. 3."""
     confidence, right, index = binned(probabilities, actual)
     gap = np.bincount(index, weights=right - confidence, minlength=ECE_BINS)
     return float(np.abs(gap).sum() / max(1, len(actual)))
@@ -80,12 +75,7 @@ def bootstrap(statistic: Callable[[Array], float], faces: int) -> Interval:
 
 
 def bootstrap_all(statistics: Callable[[Array], Sequence[float] | Array], faces: int) -> list[Interval]:
-    """Percentile bootstrap over faces of several metrics on the same resamples.
-
-    Args:
-        statistics: maps indices (faces,) to metrics.
-        faces: number of faces.
-    """
+    """Percentile bootstrap over faces of several metrics on the same resamples; they are functions of indices (N,)."""
     rng = np.random.default_rng(0)
     draws = np.array([statistics(rng.integers(0, faces, faces)) for _ in range(RESAMPLES)])
     low, high = np.nanpercentile(draws, [2.5, 97.5], axis=0)
@@ -115,12 +105,7 @@ def mcnemar_p(first: Array, second: Array) -> float:
 
 
 def fit_temperature(logits: Array, actual: Array) -> float:
-    """Temperature that minimizes the negative log likelihood. Source: Guo et al. 2017.
-
-    Args:
-        logits: (N, classes).
-        actual: (N,) class indices.
-    """
+    """Temperature that minimizes the negative log likelihood of (N, classes) logits. Source: Guo et al. 2017."""
 
     def loss(log_temperature: float) -> float:
         log_probabilities = log_softmax(logits / np.exp(log_temperature), axis=1)

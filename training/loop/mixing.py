@@ -20,8 +20,6 @@ def mix(crops: Tensor, targets: Tensor, config: MixConfig, *, seed: int, step: i
     Args:
         crops: (B, H, W, C) uint8.
         targets: (B, 7) class shares.
-        config: strengths and probabilities.
-        seed, step: seed of the random generator.
     Returns: mixed crops and targets; face i is combined with face B - 1 - i.
     """
     rng = np.random.default_rng([_STREAM, seed, step])

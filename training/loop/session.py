@@ -74,9 +74,7 @@ class Session:
     def run(self, facts: dict[str, Any]) -> None:
         """Train to the end, from the newest checkpoint if there is one; a finished run is left as it is.
 
-        Args:
-            facts: content of `run.json`, see `record_run`.
-        Raises: RunError, TrainingDiverged, OutOfMemory.
+        `facts` are for `run.json`, see `record_run`. Raises: RunError, TrainingDiverged, OutOfMemory.
         """
         if self.world.writes:
             check_run(self.out, self.recipe, facts)

@@ -53,10 +53,8 @@ def with_conditions(manifest: Manifest, session: InferenceSession, valid: FaceSe
     """The manifest with measured conditions, and with a threshold for probabilities that are softened by them.
 
     Args:
-        manifest: with temperature and correction.
-        session: its fp32 graph.
-        valid: faces of the validation split.
-        cross_fitted: (N, K) probabilities of these faces, balanced.
+        manifest: with temperature and correction; `session` is its fp32 graph.
+        cross_fitted: (N, K) balanced probabilities of the faces of the validation split.
     """
     conditions = measure_conditions(manifest, lambda crops: run_graph(session, crops), valid)
     softened = [

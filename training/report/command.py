@@ -31,7 +31,6 @@ def gather(folders: list[Path], source: DataSource, *, root: Path) -> tuple[list
     """Evaluate every run on one split.
 
     Args:
-        folders: the runs.
         source: split to show; for a test split, temperature and threshold are fitted on the recipe's validation split.
         root: folder or zip of the data set.
     Raises: RunError, CheckpointError, RecipeError, DatasetError.
@@ -79,8 +78,6 @@ def page(results: list[RunResult], faces: FaceSet, *, show_faces: bool = True) -
     """One self-contained HTML document.
 
     Args:
-        results: runs evaluated on `faces`.
-        faces: the split to show.
         show_faces: whether to include images of faces; the terms of a data set may prohibit sharing them.
     """
     # nothing is marked as safe, so names from recipes and data sets are escaped

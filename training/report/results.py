@@ -30,15 +30,11 @@ class RunResult:
     Attributes:
         name: name of the recipe, made unique on the page.
         best_epoch: counted from 1.
-        head: head selected by validation.
         raw: (N, 7) probabilities before temperature scaling.
         probabilities: (N, 7) after temperature scaling, cross-fitted.
-        temperature: temperature for a release.
         threshold: confidence threshold for 95 % selective accuracy.
-        ece_raw: calibration error of `raw`.
         evaluation: metrics of `probabilities`.
         fitted_on: description of the data that temperature and threshold were fitted on.
-        warnings: about faces that changed since the training.
     """
 
     name: str
@@ -72,9 +68,6 @@ def measure(folder: Path, name: str, faces: FaceSet, *, fitting: FaceSet | None)
     """Evaluate the best weights of a run.
 
     Args:
-        folder: the run.
-        name: display name.
-        faces: faces to evaluate on.
         fitting: faces to fit temperature and threshold on, for a test split; None fits them on `faces`, with a
             cross-fitted temperature.
     Raises: RunError, CheckpointError.
