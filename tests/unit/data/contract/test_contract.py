@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 import pytest
 
-from mien.data.contract import CROP_PX, LABELS, Array, align, contract_id, decode, fit, identity
+from mien.data.contract import CROP_PX, Array, align, contract_id, decode, fit
 from mien.data.contract.align import TEMPLATE_PX
 from tests.support import encoded
 
@@ -86,15 +86,6 @@ def test_golden_crops_notice(name: str, change: Callable[[], Array]) -> None:
 
 def test_the_contract_has_the_id_of_released_artifacts() -> None:
     assert contract_id() == "91ab34f7502f"
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("LABELS", LABELS[::-1]), ("CROP_PX", 224), ("TEMPLATE_PX", ((0.0, 0.0), *TEMPLATE_PX[1:]))],
-)
-def test_the_id_changes_with_its_facts(monkeypatch: pytest.MonkeyPatch, name: str, value: object) -> None:
-    monkeypatch.setattr(identity, name, value)
-    assert contract_id.__wrapped__() != contract_id()
 
 
 if __name__ == "__main__":
