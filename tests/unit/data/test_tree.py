@@ -107,16 +107,10 @@ def _wrong_reads(tree: ZipTree, contents: dict[str, bytes]) -> int:
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")  # Python 3.12 on fork
-def test_a_zip_is_read_by_threads_of_forked_processes_at_once(tmp_path: Path) -> None:
+def test_an_open_zip_is_read_by_threads_of_forked_processes_at_once_and_can_be_pickled(tmp_path: Path) -> None:
     contents = _many(tmp_path / "set.zip")
     tree = ZipTree(tmp_path / "set.zip")
     assert _wrong_reads(tree, contents) == 0  # opened before the fork, as a data loader's parent does
     with multiprocessing.get_context("fork").Pool(3) as pool:
         assert pool.starmap(_wrong_reads, [(tree, contents)] * 6) == [0] * 6
-
-
-def test_a_zip_that_is_open_can_be_pickled(tmp_path: Path) -> None:
-    contents = _many(tmp_path / "set.zip")
-    tree = ZipTree(tmp_path / "set.zip")
-    tree.read("0007")
     assert _wrong_reads(pickle.loads(pickle.dumps(tree)), contents) == 0  # noqa: S301 - our own bytes

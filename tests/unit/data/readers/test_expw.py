@@ -3,11 +3,9 @@
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from mien.data.contract import fit
 from mien.data.readers.base import index_sha256, open_reader
-from mien.data.tree import DatasetError
 from tests.data_sets import draw_face, make_expw
 
 
@@ -50,11 +48,3 @@ def test_faces_with_low_confidence_can_be_left_out(tmp_path: Path) -> None:
     reader = open_reader("expw", make_expw(tmp_path), min_confidence="60")
     assert all(sample.key.endswith("#1") for sample in reader.samples("train"))
     assert reader.left_out("train") == {"below min_confidence": len(reader.samples("train"))}
-
-
-@pytest.mark.parametrize("line", ["a.jpg 0 1 2 3", "a.jpg 0 1 2 30 40 50.0 7", "a.jpg 0 50 2 30 40 50.0 1"])
-def test_a_malformed_line_is_named(tmp_path: Path, line: str) -> None:
-    root = make_expw(tmp_path, per_class=1)
-    (root / "label" / "label.lst").write_text(line + "\n", encoding="utf-8")
-    with pytest.raises(DatasetError, match=r"label\.lst line 1: .*expected image, face number"):
-        open_reader("expw", root)

@@ -7,7 +7,6 @@ import pytest
 from mien.data.contract import LABELS
 from mien.data.readers.base import open_reader
 from mien.data.readers.ferplus import COLUMNS, majority_shares, probability_shares
-from mien.data.tree import DatasetError
 from tests.data_sets import copy_brighter, ferplus_votes, make_all_different, make_ferplus
 
 
@@ -112,19 +111,3 @@ def test_an_image_that_nobody_could_name_still_excludes_its_near_duplicates(tmp_
     assert [sample.key for sample in reader.samples("train")] == ["FER2013Train/fer0000000.png"]
     assert reader.left_out("train") == {"near-duplicates of valid": 1}
     assert reader.expected_counts() == {}
-
-
-@pytest.mark.parametrize(
-    ("line", "complaint"),
-    [
-        ('a.png,"(0, 0, 48, 48)",1,2,3', "line 2: expected a file, a box and 10 vote counts"),
-        ('a.png,"(0, 0, 48, 48)",1,2,3,4,5,6,7,8,9,x', "line 2"),
-        ('a.png,"(0, 0, 48, 48)",-1,2,3,4,5,6,7,8,9,1', "line 2"),
-    ],
-)
-def test_a_malformed_line_is_named(tmp_path: Path, line: str, complaint: str) -> None:
-    root = make_ferplus(tmp_path, {"FER2013Train": [ferplus_votes("fear")]})
-    with (root / "FER2013Train" / "label.csv").open("a", encoding="utf-8") as file:
-        file.write(f"{line}\n")
-    with pytest.raises(DatasetError, match=complaint):
-        open_reader("ferplus", root).samples("train")

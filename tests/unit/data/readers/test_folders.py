@@ -25,12 +25,6 @@ def test_splits_and_classes_are_read_in_any_spelling(tmp_path: Path) -> None:
     assert _counts(reader, "test") == {"anger": 1}
 
 
-def test_a_root_without_split_folders_is_one_split(tmp_path: Path) -> None:
-    reader = open_reader("folders", make_folders(tmp_path, {"": {"happy": 2, "sad": 3}}))
-    assert reader.splits() == ("all",)
-    assert _counts(reader, "all") == {"happiness": 2, "sadness": 3}
-
-
 @pytest.mark.parametrize("suffix", [".jpg", ".JPEG", ".png", ".webp", ".bmp", ".tiff", ".avif"])
 def test_every_decodable_suffix_counts(tmp_path: Path, suffix: str) -> None:
     reader = open_reader("folders", make_folders(tmp_path, {"": {"happy": 1}}, suffix=suffix))

@@ -3,12 +3,10 @@
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from mien.app.labeling.columns import FACE_COLUMNS
 from mien.data.contract import align, decode
 from mien.data.readers.base import open_reader
-from mien.data.tree import DatasetError
 from tests.data_sets import make_photos
 
 
@@ -45,13 +43,6 @@ def test_faces_in_videos_and_archives_are_left_out_and_counted(tmp_path: Path) -
     reader = open_reader("photos", tmp_path)
     assert [sample.key for sample in reader.samples("train")] == ["000.png#000"]
     assert reader.left_out("train") == {"in a video or a TIFF with several pages": 2, "in an archive": 1}
-
-
-def test_a_broken_line_is_named(tmp_path: Path) -> None:
-    table = make_photos(tmp_path) / "labels.csv"
-    table.write_text(table.read_text(encoding="utf-8").replace("0.95", "sure"), encoding="utf-8")
-    with pytest.raises(DatasetError, match=r"labels\.csv line 2"):
-        open_reader("photos", tmp_path).samples("train")
 
 
 def test_the_columns_are_those_that_labeling_writes(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import re
 import shutil
 from collections import Counter
 from itertools import islice
@@ -158,6 +159,51 @@ def test_the_index_hash_changes_with_a_file_and_with_a_label(tmp_path: Path) -> 
     assert len({before, after_move, index_sha256(open_reader("folders", root), "all")}) == 3
 
 
+ANNOTATION = "Annotation/manual/train_00001_manu_attri.txt"
+RAF_DB_LABELS = "EmoLabel/list_patition_label.txt"
+
+
+@pytest.mark.parametrize(
+    ("kind", "file", "was", "becomes", "complaint"),
+    [
+        ("affectnet", "training.csv", ",0,0.1", ",11,0.1", "training.csv line 2.*expression 0 to 10"),
+        ("affectnet", "training.csv", "100,100,[^,]*", "100,100,1;2;3", "training.csv line 2.*68 facial_landmarks"),
+        ("expw", "label/label.lst", " 110 .*", "", "label.lst line 1: 5 fields; expected image, face number"),
+        ("expw", "label/label.lst", r"5 0\n", r"5 7\n", "label.lst line 1: .*label 0 to 6"),
+        ("expw", "label/label.lst", "20 10 100 110", "20 100 10 110", "label.lst line 1: box from"),
+        ("ferplus", "FER2013Train/label.csv", r",0\n", r"\n", "label.csv line 1: expected .* 10 vote counts"),
+        ("ferplus", "FER2013Train/label.csv", r",0\n", r",x\n", "label.csv line 1"),
+        ("ferplus", "FER2013Train/label.csv", r",0\n", r",-1\n", "label.csv line 1"),
+        ("muxspace", "labels.csv", ",train,", ",dev,", "labels.csv line 2"),
+        ("muxspace", "labels.csv", ",surprise,", ",bored,", "labels.csv line 2"),
+        ("muxspace", "labels.csv", ",40,30,80,80,", ",40,?,80,80,", "labels.csv line 2"),
+        ("photos", "labels.csv", "0.95", "sure", "labels.csv line 2"),
+        ("raf_db", RAF_DB_LABELS, "1.jpg 1", "1.jpg 8", "line 1.*1` to 7"),
+        ("raf_db", RAF_DB_LABELS, "1.jpg 1", "1.jpg 0", "line 1.*1` to 7"),
+        ("raf_db", RAF_DB_LABELS, "1.jpg 1", "1.jpg", "line 1.*1` to 7"),
+        ("raf_db", RAF_DB_LABELS, "train_00001", "image", "line 1.*1` to 7"),
+        ("raf_db", ANNOTATION, "(?s).+", "1 2 3", "train_00001_manu_attri.txt: .*found 3 numbers"),
+        ("raf_db", ANNOTATION, "(?s).+", "1 " * 10 + "0 7 0", "train_00001_manu_attri.txt: .*race 7: expected 0 to 2"),
+        ("raf_db", ANNOTATION, "(?s).+", "a b", "train_00001_manu_attri.txt: .*could not convert"),
+    ],
+)
+def test_a_malformed_line_is_named(
+    tmp_path: Path, kind: str, file: str, was: str, becomes: str, complaint: str
+) -> None:
+    root = getattr(data_sets, f"make_{kind}")(tmp_path)
+    text = (root / file).read_text(encoding="utf-8")
+    changed = re.sub(was, becomes, text, count=1)
+    assert changed != text
+    (root / file).write_text(changed, encoding="utf-8")
+    with pytest.raises(DatasetError, match=complaint):
+        _all_samples(kind, root)
+
+
+def _all_samples(kind: str, root: Path) -> list[list[Sample]]:
+    reader = open_reader(kind, root)
+    return [reader.samples(split) for split in reader.splits()]
+
+
 class _OneLandmarkedImage(Reader):
     kind, title, where_to_get = "one", "one", "nowhere else"
 
@@ -193,12 +239,3 @@ def test_real_samples_give_crops_that_show_something(real: Reader) -> None:
     for split in real.splits():
         for sample in islice(real.samples(split), 0, None, 500):
             assert real.crop(sample).std() > 5
-
-
-def test_real_distributions_sum_to_one(real: Reader) -> None:
-    for split in real.splits():
-        for sample in real.samples(split):
-            if sample.distribution is not None:
-                assert sum(sample.distribution) == pytest.approx(1)
-                assert len(sample.distribution) == len(real.labels)
-                assert max(sample.distribution) == sample.distribution[real.labels.index(str(sample.label))]
