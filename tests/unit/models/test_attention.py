@@ -6,8 +6,6 @@ import torch
 from mien.models.attention import (
     attention_distances,
     grid_side,
-    has_class_token,
-    has_distillation_token,
     learned_token_cosine,
     position_similarity,
     token_cosines,
@@ -58,14 +56,6 @@ def test_learned_tokens_are_compared_without_input() -> None:
     with torch.no_grad():
         student.backbone.network.dist_token.copy_(-2 * student.backbone.network.cls_token)
     assert learned_token_cosine(student) == pytest.approx(-1.0)
-
-
-def test_a_cnn_has_no_tokens_and_a_plain_student_no_distillation_token() -> None:
-    assert not has_class_token(network("cnn", "test_resnet"))
-    plain = network(name="deit_tiny_patch16_224")
-    assert has_class_token(plain)
-    assert not has_distillation_token(plain)
-    assert has_distillation_token(network())
 
 
 def test_sinusoidal_positions_resemble_their_neighbors_most() -> None:

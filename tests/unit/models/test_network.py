@@ -14,11 +14,6 @@ def test_gray_rgb_equals_luminance() -> None:
     torch.testing.assert_close(preprocess(gray.expand(-1, -1, -1, 3)), preprocess(gray), atol=1e-5, rtol=0)
 
 
-def test_luminance_uses_bt_601_weights() -> None:
-    preprocess = Preprocess(color="luminance", normalization="per_image", img_size=112)
-    assert preprocess.luminance.tolist() == pytest.approx([0.299, 0.587, 0.114])
-
-
 def test_normalization_removes_exposure_and_most_contrast() -> None:
     dim = crops(2, channels=1) // 3
     preprocess = Preprocess(color="luminance", normalization="per_image", img_size=112)

@@ -8,12 +8,11 @@ import numpy as np
 import onnx
 import pytest
 
-from mien.app.errors import ProviderUnavailable
 from mien.app.inference.classifier import Classifier
 from mien.data.contract import LABELS, Array
 from mien.data.readers.base import Reader, Sample
 from mien.data.readers.folders import Folders
-from mien.models.manifest import ArtifactError, Interval, artifact_dir, load_artifact, write_manifest
+from mien.models.manifest import Interval, artifact_dir, load_artifact, write_manifest
 from mien.training import quantize
 from mien.training.quantize import Comparison, QuantizationError
 from tests.support import tiny_artifact
@@ -53,11 +52,6 @@ def test_a_graph_that_is_slower_or_worse_is_not_released() -> None:
     assert comparison(change=-0.005).obstacles() == []
     assert comparison(int8_ms=2.0).obstacles() == ["not faster than fp32 at batch 8"]
     assert comparison(change=-0.0061).obstacles() == ["mean class accuracy drops by 0.61 points, the limit is 0.5"]
-
-
-def test_an_unknown_data_set_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert quantize.main([str(artifact_dir(None)), "--data", "ferplsu=faces"]) == 1
-    assert "no reader 'ferplsu'" in capsys.readouterr().err
 
 
 def test_a_failed_criterion_leaves_no_file(tmp_path: Path) -> None:
@@ -137,14 +131,6 @@ def test_an_int8_graph_becomes_part_of_the_artifact_and_serves(
     np.testing.assert_allclose(small.explain(crops), full.explain(crops), atol=0.05)
     assert quantize.main([str(out), *command[1:3], "--out", str(out), "--rounds", "1"]) == 1
     assert "artifacts are never overwritten" in capsys.readouterr().err
-
-
-def test_missing_int8_and_int8_on_a_gpu_are_rejected(tmp_path: Path) -> None:
-    artifact = tiny_artifact(tmp_path / "tiny.test")
-    with pytest.raises(ArtifactError, match="no int8 graph, it has fp16, fp32"):
-        Classifier(artifact, device="cpu", precision="int8")
-    with pytest.raises(ProviderUnavailable, match="int8 is for CPUs"):
-        Classifier(artifact, device="cuda", precision="int8")
 
 
 def test_the_change_is_paired_by_face(artifact: Path, faces: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,11 +65,6 @@ def test_only_position_embeddings_make_the_order_of_patches_matter(name: str, po
     assert torch.allclose(before, after, atol=1e-5) is same
 
 
-def test_without_positions_no_embedding_is_trained() -> None:
-    backbone = create_backbone(config(DEIT, position="none", **SMALL))
-    assert not any(parameter.requires_grad for key, parameter in backbone.named_parameters() if "pos_embed" in key)
-
-
 def test_a_stem_of_the_wrong_depth_reports_the_expected_one() -> None:
     options = {"patch_px": 8, "stem": "hybrid", "stem_widths": [8], "stem_blocks": [1, 1]}
     with pytest.raises(UnknownBackbone, match="3 stride-2 convolutions"):
