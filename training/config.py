@@ -44,15 +44,9 @@ class FoldConfig(StrictModel):
     """A part of a split for cross-validation: one fold, or all others."""
 
     of: int = Field(ge=2, description="number of folds")
-    index: int = Field(ge=0, description="number of the fold, from 0")
+    index: int = Field(ge=0, description="number of the fold, from 0 to `of` - 1")
     take: Literal["fold", "others"]
     group_by: Grouping = Field("none", description="what stays in one fold: a person, a photo, near-duplicates")
-
-    @model_validator(mode="after")
-    def _within(self) -> Self:
-        if self.index >= self.of:
-            raise ValueError(f"index {self.index}: expected 0 to {self.of - 1}")
-        return self
 
 
 class DataSource(StrictModel):

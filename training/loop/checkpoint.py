@@ -71,8 +71,6 @@ def read(path: Path) -> dict[str, Any]:
             raise CheckpointError(f"{path}: damaged at {damaged}")
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, zipfile.BadZipFile, EOFError, RuntimeError, pickle.UnpicklingError) as error:
-        if isinstance(error, CheckpointError):
-            raise
         raise CheckpointError(f"{path}: cannot be read ({error})") from error
     return state
 
