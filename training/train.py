@@ -38,7 +38,10 @@ def train(recipe: Recipe, out: Path) -> Path:
     """
     with use_machine(recipe.runtime) as machine:
         torch.manual_seed(recipe.seed)
-        parts = machine.world.first_alone(lambda: _read_data(recipe))
+        sources = (*recipe.data.train, recipe.data.valid)
+        parts = machine.world.first_alone(
+            lambda: [load_faces(part, color=recipe.model.color, cache_dir=recipe.data.cache_dir) for part in sources]
+        )
         faces, valid = JoinedFaces(parts[:-1]), parts[-1]
         _check_held_out(parts, recipe)
         _check_classes(faces, valid, recipe)
@@ -49,18 +52,12 @@ def train(recipe: Recipe, out: Path) -> Path:
             network = nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]
         network.to(machine.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         task = Supervised(recipe, out, network, faces, valid=valid, machine=machine)
-        facts = data_facts((*recipe.data.train, recipe.data.valid), parts)
+        facts = data_facts(sources, parts)
         learned = dict(list(facts["data"].items())[:-1])
-        sources = provenance(recipe.model, learned, folders=(*recipe.distillation.teachers, *start))
-        Session(recipe, out, task, machine=machine).run({"parameters": parameters(network), **facts, **sources})
+        facts |= provenance(recipe.model, learned, folders=(*recipe.distillation.teachers, *start))
+        Session(recipe, out, task, machine=machine).run({"parameters": parameters(network), **facts})
     logger.info("best: epoch %d, validation %s %.2f %%", task.best_epoch + 1, recipe.select, 100 * task.best_score)
     return out
-
-
-def _read_data(recipe: Recipe) -> list[Faces]:
-    """The training sources, and the validation split last."""
-    sources = (*recipe.data.train, recipe.data.valid)
-    return [load_faces(source, color=recipe.model.color, cache_dir=recipe.data.cache_dir) for source in sources]
 
 
 def _check_held_out(parts: list[Faces], recipe: Recipe) -> None:

@@ -40,14 +40,6 @@ class Layer:
     beta: Tensor  # (out,)
 
 
-@dataclass(frozen=True, slots=True)
-class FaceNetworkFile:
-    """Content of the file: 29 convolutions and the linear embedding."""
-
-    layers: list[Layer]
-    embedding: Tensor  # (128, 256)
-
-
 def face_network_path(path: Path | str | None = None) -> Path:
     """Path of the file: `path`, else $MIEN_FACE_NETWORK, else that of the installed package.
 
@@ -61,8 +53,11 @@ def face_network_path(path: Path | str | None = None) -> Path:
     return Path(package.submodule_search_locations[0]) / "models" / FILE_NAME
 
 
-def read_face_network(path: Path | str | None = None) -> FaceNetworkFile:
-    """Read the weights. Raises: PretrainedWeightsUnavailable, for a missing or different file."""
+def read_face_network(path: Path | str | None = None) -> tuple[list[Layer], Tensor]:
+    """Read the 29 convolutions and the linear embedding, (128, 256).
+
+    Raises: PretrainedWeightsUnavailable, for a missing or different file.
+    """
     content = read_published(face_network_path(path), sha256=FILE_SHA256, how_to_get=_HOW_TO_GET)
     tensors, layers, width_in = _Tensors(content), [], 3
     for number, width in enumerate(_WIDTHS):
@@ -72,7 +67,7 @@ def read_face_network(path: Path | str | None = None) -> FaceNetworkFile:
         layers.append(Layer(values[:weights].reshape(shape), values[weights:], affine[:width], affine[width:]))
         width_in = width
     embedding = tensors.read(width_in, EMBEDDING_SIZE).reshape(width_in, EMBEDDING_SIZE)
-    return FaceNetworkFile(layers, embedding.T.contiguous())
+    return layers, embedding.T.contiguous()
 
 
 class _Tensors:

@@ -110,7 +110,8 @@ def create(config: BackboneConfig, num_classes: int) -> nn.Module:
         arguments["pos_embed"] = "none"
     network = create_timm(config, num_classes, **arguments)
     if position == "sinusoidal":
-        _fix_positions(network, _sinusoidal(network))
+        grid = list(network.patch_embed.grid_size)
+        _fix_positions(network, build_sincos2d_pos_embed(grid, dim=network.embed_dim, interleave_sin_cos=True))
     if position == "none" and network.pos_embed is not None:
         _fix_positions(network, 0.0)  # timm's distilled models ignore pos_embed
     return Transformer(network)
@@ -127,12 +128,6 @@ def _stem(stem: str, patch_px: int, options: dict[str, Any]) -> partial[Convolut
     default_widths = [192 >> (steps - 1 - step) for step in range(steps - 1)]
     blocks = options.get("stem_blocks", [0] * steps if stem == "conv" else [1] * steps)
     return partial(ConvolutionalStem, widths=tuple(options.get("stem_widths", default_widths)), blocks=tuple(blocks))
-
-
-def _sinusoidal(network: Any) -> Tensor:
-    """Two-dimensional sine-cosine embedding of the patches, (tokens, dim)."""
-    grid = list(network.patch_embed.grid_size)
-    return build_sincos2d_pos_embed(grid, dim=network.embed_dim, interleave_sin_cos=True)
 
 
 def _fix_positions(network: Any, patches: Tensor | float) -> None:

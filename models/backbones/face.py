@@ -114,7 +114,7 @@ def create(config: BackboneConfig, num_classes: int) -> nn.Module:
         raise UnknownBackbone(f"{NAME} takes last_stage and weights; found {', '.join(options)}")
     network = FaceResNet(config, num_classes, last_stage=last_stage)
     if config.pretrained:
-        network.load_dlib(read_face_network(weights).layers)
+        network.load_dlib(read_face_network(weights)[0])
     return network
 
 
