@@ -21,13 +21,7 @@ from torch import Tensor, nn
 from torchvision.models.mobilenetv2 import InvertedResidual
 from torchvision.ops import Conv2dNormActivation
 
-from mien.models.backbones import (
-    BackboneConfig,
-    Heads,
-    PretrainedWeightsUnavailable,
-    UnknownBackbone,
-    read_published,
-)
+from mien.models.backbones import BackboneConfig, Heads, PretrainedWeightsUnavailable, UnknownBackbone, read_published
 from mien.models.backbones._timm import create_timm
 from mien.models.backbones.deit import Transformer
 

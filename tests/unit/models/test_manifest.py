@@ -51,6 +51,9 @@ def test_models_have_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert artifact_dir("tiny.v1") == tmp_path / "tiny.v1"
     with pytest.raises(ArtifactError, match=r"model .fsat.: not an artifact folder.*one of fast, accurate, tiny\.v1"):
         artifact_dir("fsat")
+    (tmp_path / "ACCURATE").unlink()
+    with pytest.raises(ArtifactError, match=r"model 'accurate': not in this release .*ACCURATE is missing.*tiny\.v1"):
+        artifact_dir("accurate")
 
 
 def test_a_folder_in_the_current_one_does_not_hide_a_model_of_its_name(
@@ -64,16 +67,6 @@ def test_a_folder_in_the_current_one_does_not_hide_a_model_of_its_name(
     assert artifact_dir("fast") == tmp_path / "tiny.v1"
     assert artifact_dir("./fast") == artifact_dir(Path("fast")) == Path("fast")
     assert artifact_dir("mine") == Path("mine")
-
-
-def test_a_name_without_a_release_lists_the_models_of_the_release(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "ARTIFACTS_DIR", tmp_path)
-    (tmp_path / "tiny.v1").mkdir()
-    (tmp_path / "tiny.v1" / "manifest.json").touch()
-    with pytest.raises(ArtifactError, match=r"model 'accurate': not in this release .*ACCURATE is missing.*tiny\.v1"):
-        artifact_dir("accurate")
 
 
 @pytest.mark.parametrize("weights", ["null", '["teacher"]', '{"teacher": null}'])

@@ -18,22 +18,20 @@ def test_every_family_rejects_an_unknown_model_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "complaint"),
-    [({"num_heads": 5}, "rejects these options"), ({"patch_px": 0}, "patch_px 0"), ({"nope": 1}, "unexpected keyword")],
+    ("family", "options", "complaint"),
+    [
+        ("deit", {"num_heads": 5}, "rejects these options"),
+        ("deit", {"patch_px": 0}, "patch_px 0"),
+        ("deit", {"nope": 1}, "unexpected keyword"),
+        ("cnn", {}, r"model\.family=deit"),
+        ("mlp", {}, "cnn, deit"),
+    ],
 )
-def test_options_that_fit_no_network_are_named(options: dict[str, int], complaint: str) -> None:
+def test_options_and_families_that_fit_no_network_are_named(
+    family: str, options: dict[str, int], complaint: str
+) -> None:
     with pytest.raises(UnknownBackbone, match=complaint):
-        create_backbone(config("deit_tiny_patch16_224", **options))
-
-
-def test_a_transformer_in_the_family_of_cnns_is_refused() -> None:
-    with pytest.raises(UnknownBackbone, match=r"model\.family=deit"):
-        create_backbone(config("vit_tiny_patch16_224", family="cnn"))
-
-
-def test_an_unknown_family_lists_the_known_ones() -> None:
-    with pytest.raises(UnknownBackbone, match="cnn, deit"):
-        create_backbone(config("resnet18", family="mlp"))
+        create_backbone(config("deit_tiny_patch16_224", family=family, **options))
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mien.models.detector.manifest import (
-    POINTER,
-    DetectorManifest,
-    default_detector_dir,
-    load_detector,
-)
+from mien.models.detector.manifest import POINTER, DetectorManifest, default_detector_dir, load_detector
 from mien.models.manifest import ArtifactError, GraphFile, classifier_dirs, sha256_of, write_manifest
 from tests.support import tiny_artifact
 
