@@ -16,7 +16,6 @@ from mien.training.detector import evaluate as evaluate_command
 from mien.training.detector import export as export_command
 from mien.training.detector.config import TEACHER_FILE, DetectorRecipe
 from mien.training.detector.evaluate import THRESHOLDS
-from mien.training.detector.images import read_bgr
 from mien.training.detector.train import build_detector, start_from, train
 from mien.training.evaluate import open_graph
 from mien.training.loop import checkpoint
@@ -130,11 +129,6 @@ def test_the_commands_release_and_score_a_run_that_learned(tmp_path: Path, monke
     assert measured == pytest.approx([metric.estimate.value for metric in manifest.metrics])
 
 
-def test_a_threshold_that_is_no_score_is_a_usage_error(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        export_command.main([str(tmp_path), "--tag", "mine", "--threshold", "1.5"])
-
-
 def test_a_folder_without_a_recipe_of_a_detector_is_a_clear_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -144,16 +138,3 @@ def test_a_folder_without_a_recipe_of_a_detector_is_a_clear_error(
     (tmp_path / "recipe.yaml").write_text("{name: student, epochs: 3}", encoding="utf-8")
     assert export_command.main(command) == 1
     assert "unknown key 'epochs'" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("photo", "boxes"), [("astronaut", 1), ("grace_hopper", 1)])
-def test_the_released_detector_finds_the_large_faces_of_the_samples(photo: str, boxes: int) -> None:
-    folder = default_detector_dir()
-    manifest = load_detector(folder)
-    image = read_bgr(Path(__file__).parents[3] / "samples" / "photos" / f"{photo}.jpg")
-    image = cv2.resize(image, None, fx=512 / max(image.shape), fy=512 / max(image.shape), interpolation=cv2.INTER_AREA)
-    rows = detect_rows(open_graph(folder / manifest.graph.file).run, image, threshold=manifest.score_threshold)
-    large = rows[rows[:, 2:4].max(axis=1, initial=0) >= 48]
-    assert len(large) == boxes
-    for left_eye_x, right_eye_x in large[:, [4, 6]]:
-        assert left_eye_x < right_eye_x

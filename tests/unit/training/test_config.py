@@ -47,6 +47,8 @@ def test_one_mistake_is_one_message() -> None:
 
 CNN: dict[str, object] = {"family": "cnn", "name": "resnet18"}
 VALID_ON_TEST = {"train": [{"kind": "folders", "split": "train"}], "valid": {"kind": "folders", "split": "test"}}
+UNLABELED = minimal()["data"] | {"train": [{"kind": "folders", "split": "train", "target": "teacher"}]}
+TAUGHT = {"mode": "soft", "teachers": ["runs/t"]}
 
 
 @pytest.mark.parametrize(
@@ -56,6 +58,9 @@ VALID_ON_TEST = {"train": [{"kind": "folders", "split": "train"}], "valid": {"ki
         ({"distillation": {"mode": "token-soft"}}, "every mode except none requires a teacher"),
         ({"loss": {"logit_adjustment": 1.0, "class_balance": 0.99}}, "choose one"),
         ({"loss": {"logit_adjustment": 1.0}, "data": minimal()["data"] | {"sampler": "class"}}, "choose one"),
+        ({"data": UNLABELED}, "target teacher requires a distillation mode"),
+        ({"data": UNLABELED, "distillation": TAUGHT, "loss": {"label_smoothing": 0.1}}, "and label_smoothing 0"),
+        ({"distillation": TAUGHT | {"views": "fixed"}, "mix": {"mixup": 0.2}}, "views fixed with mix"),
         ({"batch_size": 8, "runtime": {"accumulate": 5}}, r"accumulate 5: at most 4, half of batch_size"),
         ({"optim": {"warmup_epochs": 3}}, "warmup_epochs 3 is more than epochs 1"),
         ({"loss": {"relabel": {}}, "mix": {"mixup": 0.2}}, "relabel with mix"),

@@ -10,8 +10,6 @@ from mien.training.config import RecipeError
 from mien.training.variants import recipes_of
 from tests.support_training import TINY_CNN, TINY_DEIT, small_recipe, write_recipe
 
-EXPERIMENTS = Path(__file__).parents[3] / "training" / "recipes" / "experiments"
-
 
 def experiment(folder: Path, **changes: Any) -> Path:
     """Write an experiment with a teacher as a row, and the recipes of student and teacher."""
@@ -93,21 +91,3 @@ def test_a_grid_has_a_row_for_each_combination_of_values(tmp_path: Path) -> None
 def test_an_unknown_row_is_an_error(tmp_path: Path, changes: dict[str, Any], complaint: str) -> None:
     with pytest.raises(RecipeError, match=complaint):
         recipes_of(experiment(tmp_path, **changes), reduced=False)
-
-
-@pytest.mark.parametrize("name", ["data_amount", "teachers"])
-@pytest.mark.parametrize("reduced", [False, True])
-def test_students_learn_from_a_row_of_the_same_seed_faces_and_votes_that_is_trained_before(
-    name: str, reduced: bool
-) -> None:
-    rows = recipes_of(EXPERIMENTS / f"{name}.yaml", reduced=reduced)
-    runs = {Path("runs/experiments") / recipe.name: recipe for recipes in rows.values() for recipe in recipes}
-    taught = [recipe for recipe in runs.values() if recipe.distillation.teachers]
-    seeds = 2 if reduced else 3
-    assert len(taught) == seeds * ({"data_amount": 9, "teachers": 2}[name] if reduced or name == "data_amount" else 5)
-    order = list(runs)
-    for student in taught:
-        for folder in student.distillation.teachers:
-            assert runs[folder].seed == student.seed
-            assert runs[folder].data.train == student.data.train
-            assert order.index(folder) < order.index(Path("runs/experiments") / student.name)

@@ -8,16 +8,7 @@ import pytest
 from mien.data.contract import Array
 from mien.training.detector.config import TEACHER_FILE
 from mien.training.detector.images import read_bgr
-from mien.training.detector.teacher import (
-    FIELDS,
-    SCORE,
-    VIEW_SHARE,
-    Teacher,
-    box_iou,
-    merge_views,
-    mirrored,
-    rows_turned_back,
-)
+from mien.training.detector.teacher import FIELDS, SCORE, VIEW_SHARE, Teacher, merge_views, mirrored, rows_turned_back
 from tests.support import folder_from_environment
 
 ROOT = Path(__file__).parents[4]
@@ -68,12 +59,6 @@ def test_a_face_that_only_a_turned_view_shows_is_doubtful(monkeypatch: pytest.Mo
     (face, *_) = Teacher.__new__(Teacher).faces(np.zeros((100, 200, 3), np.uint8))
     assert face[SCORE] < 0.6
     assert face[VIEW_SHARE] == 0
-
-
-def test_iou_of_boxes() -> None:
-    boxes = np.array([[0, 0, 10, 10], [5, 0, 10, 10], [20, 20, 1, 1]], np.float32)
-    assert box_iou(boxes[:1], boxes)[0] == pytest.approx([1, 1 / 3, 0])
-    assert box_iou(np.empty((0, 4)), boxes).shape == (0, 3)
 
 
 def test_views_of_a_real_face_agree_and_a_gray_image_has_no_face() -> None:

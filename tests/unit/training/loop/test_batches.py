@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,13 +14,11 @@ import torch
 from mien.data.augment import Augment, AugmentConfig
 from mien.data.contract import Array
 from mien.data.tree import DatasetError
-from mien.training.config import DataSource, RecipeError
+from mien.training.config import DataSource
 from mien.training.distillation.losses import cross_entropy
-from mien.training.distillation.teachers import Teachers, fixed_logits
 from mien.training.loop.batches import EpochPlan, FaceBatches, Faces, JoinedFaces, _write_cache, epoch_order, load_faces
-from mien.training.loop.machine import Machine
 from tests.data_sets import draw_face
-from tests.support_training import drawn_faces, small_recipe
+from tests.support_training import drawn_faces
 
 
 @pytest.fixture(scope="module")
@@ -73,17 +72,6 @@ def test_faces_for_the_teacher_have_no_label_in_the_loss(root: Path) -> None:
     assert gradient[7:].abs().max() == 0
 
 
-def test_faces_for_the_teacher_are_rejected_without_a_teacher(root: Path) -> None:
-    train = [{"kind": "folders", "split": "train", "root": str(root), "target": "teacher"}]
-    data = {"train": train, "valid": {"kind": "folders", "split": "valid", "root": str(root)}}
-    with pytest.raises(RecipeError, match="requires a distillation mode"):
-        small_recipe(root, data=data)
-    taught = {"mode": "soft", "teachers": ["runs/t"]}
-    assert small_recipe(root, data=data, distillation=taught).data.train[0].target == "teacher"
-    with pytest.raises(RecipeError, match="label_smoothing 0"):
-        small_recipe(root, data=data, distillation=taught, loss={"label_smoothing": 0.1})
-
-
 def test_a_full_disk_during_caching_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def crops() -> Iterator[Array]:
         yield np.zeros((112, 112, 1), np.uint8)
@@ -106,12 +94,6 @@ def test_a_fraction_without_a_face_is_an_error(tmp_path: Path) -> None:
     source = DataSource(kind="folders", split="train", root=root, fraction=0.1)
     with pytest.raises(DatasetError, match=r"no faces of split 'train' are left of 21: fraction 0\.1.*Increase"):
         load_faces(source, color="luminance", cache_dir=tmp_path / "cache")
-
-
-def test_cached_faces_are_read_back_as_a_map(tmp_path: Path) -> None:
-    faces = np.arange(3 * 112 * 112, dtype=np.uint32).astype(np.uint8).reshape(3, 112, 112, 1)
-    _write_cache(tmp_path / "cache.npy", iter(faces), 3, 1)
-    assert np.array_equal(np.load(tmp_path / "cache.npy", mmap_mode="r"), faces)
 
 
 def test_repeated_augmentation_draws_a_face_three_times_in_a_row_and_fewer_faces(root: Path) -> None:
@@ -143,32 +125,12 @@ def test_a_notation_that_timm_does_not_know_is_rejected(notation: str) -> None:
         AugmentConfig(rand_augment=notation)
 
 
-@pytest.mark.parametrize("notation", ["rand-m0-n9-p1", "rand-m10-n9-p1-inc1"])
-def test_rand_augment_accepts_its_smallest_and_largest_magnitudes(notation: str) -> None:
-    augment, crop = Augment(AugmentConfig(rand_augment=notation)), np.full((112, 112, 1), 90, np.uint8)
+STRONGEST: dict[str, float] = dict.fromkeys(("brightness", "contrast", "gamma", "blur", "noise", "erase"), 1.0)
+
+
+@pytest.mark.parametrize(
+    "strengths", [{"rand_augment": "rand-m0-n9-p1"}, {"rand_augment": "rand-m10-n9-p1-inc1"}, STRONGEST]
+)
+def test_augmentation_accepts_its_smallest_and_largest_strengths(strengths: dict[str, Any]) -> None:
+    augment, crop = Augment(AugmentConfig(**strengths)), np.full((112, 112, 1), 90, np.uint8)
     assert {augment(crop, seed=seed).shape for seed in range(20)} == {crop.shape}
-
-
-def test_augmentation_accepts_its_largest_strengths() -> None:
-    strongest = AugmentConfig(**dict.fromkeys(("brightness", "contrast", "gamma", "blur", "noise", "erase"), 1.0))
-    augment, crop = Augment(strongest), np.full((112, 112, 1), 90, np.uint8)
-    assert {augment(crop, seed=seed).shape for seed in range(20)} == {crop.shape}
-
-
-def test_teachers_see_the_faces_in_the_colors_of_the_student(root: Path) -> None:
-    teachers = Teachers.__new__(Teachers)
-    torch.nn.Module.__init__(teachers)
-    teachers.members = torch.nn.ModuleList([_MeanOfChannel()])
-    logits = []
-    for color in ("luminance", "RGB"):
-        source = DataSource(kind="folders", split="train", root=root)
-        faces = JoinedFaces([load_faces(source, color=color, cache_dir=root.parent / "cache")])
-        machine = Machine(torch.device("cpu"), torch.autocast("cpu", enabled=False))
-        logits.append(fixed_logits(teachers, faces, machine=machine, cache_dir=root.parent / "cache"))
-    assert not np.allclose(logits[0], logits[1])
-
-
-class _MeanOfChannel(torch.nn.Module):
-    def forward(self, crops: torch.Tensor) -> torch.Tensor:
-        first = crops[..., 0].float().mean(dim=(1, 2)) / 255
-        return torch.stack([first, 1 - first], dim=1)

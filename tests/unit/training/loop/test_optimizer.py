@@ -9,7 +9,7 @@ from torch import nn
 from mien.models.network import FaceNetwork
 from mien.training.config import OptimConfig, RecipeError
 from mien.training.loop.optimizer import build_optimizer, build_scheduler
-from tests.support_models import SMALL, config
+from tests.support_models import config
 from tests.support_training import TINY_CNN, TINY_DEIT, small_recipe
 
 
@@ -68,21 +68,9 @@ def test_a_rate_below_the_minimum_never_rises_above_itself() -> None:
     assert max(rates) <= 5e-6
 
 
-def test_a_cnn_has_layers_too() -> None:
-    network = tiny(TINY_CNN)
-    optimizer = build_optimizer(network, OptimConfig(layer_decay=0.5))
-    assert len({group["lr_scale"] for group in optimizer.param_groups}) > 2
-
-
 def test_a_network_without_named_layers_is_rejected() -> None:
     with pytest.raises(RecipeError, match="has no layer groups"):
         build_optimizer(nn.Linear(2, 2), OptimConfig(layer_decay=0.5))
-
-
-def test_positions_that_are_fixed_are_not_trained_by_layers_either() -> None:
-    network = FaceNetwork(config(img_size=32, position="sinusoidal", **SMALL))
-    optimizer = build_optimizer(network, OptimConfig(layer_decay=0.5))
-    assert all(p.requires_grad for group in optimizer.param_groups for p in group["params"])
 
 
 @pytest.mark.parametrize(("options", "momentum"), [({}, 0.9), ({"momentum": 0.8}, 0.8)])
