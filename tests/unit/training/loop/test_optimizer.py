@@ -10,7 +10,7 @@ from mien.models.network import FaceNetwork
 from mien.training.config import OptimConfig, RecipeError
 from mien.training.loop.optimizer import build_optimizer, build_scheduler
 from tests.support_models import config
-from tests.support_training import TINY_CNN, TINY_DEIT, small_recipe
+from tests.support_training import TINY_DEIT, small_recipe
 
 
 def tiny(model: dict[str, object] = TINY_DEIT) -> FaceNetwork:
@@ -71,12 +71,3 @@ def test_a_rate_below_the_minimum_never_rises_above_itself() -> None:
 def test_a_network_without_named_layers_is_rejected() -> None:
     with pytest.raises(RecipeError, match="has no layer groups"):
         build_optimizer(nn.Linear(2, 2), OptimConfig(layer_decay=0.5))
-
-
-@pytest.mark.parametrize(("options", "momentum"), [({}, 0.9), ({"momentum": 0.8}, 0.8)])
-def test_sgd_has_nesterov_momentum(options: dict[str, float], momentum: float) -> None:
-    optim = OptimConfig(name="sgd", options=options, learning_rate=0.02, weight_decay=5e-4)
-    optimizer = build_optimizer(tiny(TINY_CNN), optim)
-    assert isinstance(optimizer, torch.optim.SGD)
-    assert {(group["momentum"], group["nesterov"]) for group in optimizer.param_groups} == {(momentum, True)}
-    assert {group["weight_decay"] for group in optimizer.param_groups} == {5e-4, 0.0}
