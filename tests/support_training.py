@@ -1,7 +1,6 @@
 """Helpers for training tests: class folders of drawn faces, recipes that take a second, and the metrics of runs."""
 
 import json
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -92,26 +91,3 @@ def metric_lines(out: Path) -> list[dict[str, Any]]:
 def losses(out: Path) -> dict[int, float]:
     """Logged losses of a run, by step."""
     return {line["step"]: line["loss"] for line in metric_lines(out) if "loss" in line}
-
-
-class Page(HTMLParser):
-    """Tags, attributes, ids, addresses and text of an HTML page."""
-
-    def __init__(self, markup: str) -> None:
-        super().__init__()
-        self.tags: set[str] = set()
-        self.attributes: set[str] = set()
-        self.ids: list[str] = []
-        self.addresses: list[str] = []
-        self.text: list[str] = []
-        self.feed(markup)
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        self.attributes |= {name for name, _ in attributes}
-        self.ids += [value or "" for name, value in attributes if name == "id"]
-        links = ("src", "href", "xlink:href", "srcset", "action", "data", "poster")
-        self.addresses += [value or "" for name, value in attributes if name in links]
-
-    def handle_data(self, data: str) -> None:
-        self.text.append(data)

@@ -26,14 +26,7 @@ from mien.training.loop.trackers import open_trackers
 from mien.training.release.foreign import ForeignWeightsError
 from mien.training.release.initialization import load_initial
 from mien.training.train import train
-from tests.support_training import (
-    TINY_CNN,
-    TINY_DEIT,
-    drawn_faces,
-    losses,
-    metric_lines,
-    small_recipe,
-)
+from tests.support_training import TINY_CNN, TINY_DEIT, drawn_faces, losses, metric_lines, small_recipe
 
 
 def test_the_class_sampler_draws_classes_equally_and_square_root_is_in_between() -> None:

@@ -8,12 +8,11 @@ import pytest
 from mien.models.manifest import artifact_dir, load_artifact
 from mien.training.compare import compare, predict_classes
 from mien.training.compare import main as compare_main
-from mien.training.config import DataSource, DistillationConfig, FoldConfig
+from mien.training.config import DistillationConfig
 from mien.training.cross_validate import main, warn_of_known_faces
 from mien.training.evaluate import PRIORS, open_graph, run_graph
 from mien.training.export import export
 from mien.training.faces import read_faces
-from mien.training.loop.batches import load_faces
 from mien.training.loop.run_folder import read_facts
 from mien.training.release.graphs import ExportError
 from mien.training.report.command import main as report
@@ -25,11 +24,11 @@ from tests.support_training import drawn_faces, small_recipe, write_recipe
 def test_cross_validation_scores_every_face_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = drawn_faces(tmp_path / "faces", train=6, valid=1)
     recipe = write_recipe(tmp_path / "recipe.yaml", small_recipe(root, epochs=1))
-    assert main([str(recipe), "--folds", "2", "--runs", str(tmp_path / "runs")]) == 0
+    assert main([str(recipe), "--folds", "3", "--runs", str(tmp_path / "runs")]) == 0
     shown = capsys.readouterr().out
     assert "42 faces" in shown
-    assert len(shown.split("accuracy by fold, %: ")[1].split(", ")) == 2
-    assert {path.name for path in (tmp_path / "runs").iterdir()} == {"small_fold_0", "small_fold_1"}
+    assert len(shown.split("accuracy by fold, %: ")[1].split(", ")) == 3
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == {f"small_fold_{fold}" for fold in range(3)}
     facts = read_facts(tmp_path / "runs" / "small_fold_0")
     assert (sum(facts["faces"].values()), len(facts["faces"]), len(facts["learned_from"])) == (42, 2, 1)
     with pytest.raises(ExportError, match="fold of a cross-validation"):
@@ -46,17 +45,6 @@ def test_a_teacher_that_knows_the_held_out_faces_is_a_warning(
         distillation = DistillationConfig(mode="soft", teachers=(teacher,))
         warn_of_known_faces(recipe.model_copy(update={"distillation": distillation}))
         assert caplog.text.count("learned from folders/train") == warnings
-
-
-def test_a_fold_and_the_others_partition_the_faces(tmp_path: Path) -> None:
-    root = drawn_faces(tmp_path / "faces", train=5, valid=1)
-    keys = []
-    for take in ("fold", "others"):
-        fold = FoldConfig(of=5, index=3, take=take)
-        source = DataSource(kind="folders", split="train", root=root, fold=fold)
-        keys.append(set(load_faces(source, color="luminance", cache_dir=tmp_path / "cache").keys))
-    assert not keys[0] & keys[1]
-    assert (len(keys[0]), len(keys[1])) == (7, 28)
 
 
 def test_gains_are_paired_by_face() -> None:

@@ -12,16 +12,7 @@ from PIL import Image
 from mien.models.network import FaceNetwork
 from tests.integration.training.conftest import Trained
 from tests.support_training import PLAIN_DEIT, TINY_DEIT, small_recipe
-from tools.illustrate import (
-    FACES,
-    PHOTOS,
-    PICTURES,
-    Subject,
-    drawable,
-    main,
-    read_subject,
-    sample_faces,
-)
+from tools.illustrate import FACES, PHOTOS, PICTURES, Subject, drawable, main, read_subject, sample_faces
 
 ROOT = Path(__file__).parents[3]
 GUIDE = ROOT / "docs" / "how-it-works.md"

@@ -1,7 +1,6 @@
 """Initialization from a released artifact: same logits as the graph, trainable, and errors for mismatches."""
 
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -24,22 +23,10 @@ PLAIN_STEM = TINY_DEIT | {"options": PLAIN_DEIT["options"]}
 MODELS = {"hybrid": TINY_DEIT, "cnn": TINY_CNN}
 
 
-@dataclass(frozen=True)
-class Released:
-    """An artifact of a short run, and its head."""
-
-    folder: Path
-    head: Head
-    classes: int
-
-
 @pytest.fixture(scope="module")
-def artifacts(trained: Trained, eight: Eight) -> dict[str, Released]:
+def artifacts(trained: Trained, eight: Eight) -> dict[str, Path]:
     """One per network."""
-    return {
-        "hybrid": Released(trained.artifact, load_best(trained.student)[1]["head"], 7),
-        "cnn": Released(eight.artifact, load_best(eight.run)[1]["head"], 8),
-    }
+    return {"hybrid": trained.artifact, "cnn": eight.artifact}
 
 
 def started(model: dict[str, object], folder: Path, classes: int = 7) -> FaceNetwork:
@@ -56,13 +43,13 @@ def logits(network: FaceNetwork, crops: np.ndarray, head: Head) -> np.ndarray:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_network_equals_the_graph_that_it_is_initialized_from(
-    name: str, trained: Trained, artifacts: dict[str, Released]
+    name: str, trained: Trained, artifacts: dict[str, Path]
 ) -> None:
-    source = artifacts[name]
+    folder, manifest = artifacts[name], read_manifest(artifacts[name])
     crops = read_faces("folders", trained.faces, "valid", {}).crops
-    expected = evaluate.run_graph(evaluate.open_graph(source.folder / "model.onnx"), crops)
-    network = started(MODELS[name], source.folder, source.classes).eval()
-    np.testing.assert_allclose(logits(network, crops, source.head), expected, atol=2e-2)  # half precision
+    expected = evaluate.run_graph(evaluate.open_graph(folder / "model.onnx"), crops)
+    network = started(MODELS[name], folder, len(manifest.labels)).eval()
+    np.testing.assert_allclose(logits(network, crops, manifest.head), expected, atol=2e-2)  # half precision
 
 
 def test_the_graph_of_a_cnn_has_its_grad_cam(eight: Eight, trained: Trained) -> None:
@@ -74,8 +61,8 @@ def test_the_graph_of_a_cnn_has_its_grad_cam(eight: Eight, trained: Trained) -> 
     np.testing.assert_allclose(found, maps.numpy(), atol=1e-4)
 
 
-def test_an_artifact_of_another_network_or_damaged_is_rejected(artifacts: dict[str, Released], tmp_path: Path) -> None:
-    folder = artifacts["hybrid"].folder
+def test_an_artifact_of_another_network_or_damaged_is_rejected(artifacts: dict[str, Path], tmp_path: Path) -> None:
+    folder = artifacts["hybrid"]
     for other in (TINY_CNN, PLAIN_STEM):
         with pytest.raises(InitialWeightsError, match="do not match the network"):
             started(other, folder)
@@ -87,8 +74,8 @@ def test_an_artifact_of_another_network_or_damaged_is_rejected(artifacts: dict[s
         started(TINY_DEIT, damaged)
 
 
-def test_an_artifact_without_weights_cannot_initialize_or_teach(artifacts: dict[str, Released], tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(artifacts["cnn"].folder, tmp_path / "graphs_only"))
+def test_an_artifact_without_weights_cannot_initialize_or_teach(artifacts: dict[str, Path], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(artifacts["cnn"], tmp_path / "graphs_only"))
     manifest = read_manifest(folder)
     write_manifest(folder, manifest.model_copy(update={"files": {"card.md": manifest.files["card.md"]}}))
     with pytest.raises(InitialWeightsError, match=r"no model\.safetensors; export its run again"):
@@ -98,8 +85,8 @@ def test_an_artifact_without_weights_cannot_initialize_or_teach(artifacts: dict[
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_released_teacher_equals_its_graph(name: str, trained: Trained, artifacts: dict[str, Released]) -> None:
-    folder = artifacts[name].folder
+def test_a_released_teacher_equals_its_graph(name: str, trained: Trained, artifacts: dict[str, Path]) -> None:
+    folder = artifacts[name]
     crops = read_faces("folders", trained.faces, "valid", {}).crops
     expected = evaluate.run_graph(evaluate.open_graph(folder / "model.onnx"), crops)
     teachers = Teachers(DistillationConfig(mode="soft", teachers=(folder,))).eval()

@@ -13,7 +13,7 @@ from mien.training.report.command import main
 from tests.browser import launch
 from tests.data_sets import make_folders, make_raf_db
 from tests.integration.training.conftest import Trained
-from tests.support_training import Page, data_of
+from tests.support_training import data_of
 
 PAGES: dict[tuple[Path | str, ...], str] = {}
 
@@ -45,19 +45,12 @@ def report(place: Path, *arguments: str, runs: tuple[str, ...] = ("teacher", "st
 
 def test_the_page_is_one_self_contained_file_with_all_parts(place: Path) -> None:
     page = report(place)
-    links = Page(page)
-    assert len(links.addresses) > 20
-    assert all(address.startswith("data:image/") for address in links.addresses)
-    assert not {"script", "link", "iframe", "object"} & links.tags
+    addresses = re.findall(r"""\b(?:src|href|srcset|action|data|poster)\s*=\s*["']?([^"'\s>]*)""", page)
+    assert len(addresses) > 20
+    assert all(address.startswith("data:image/") for address in addresses)
+    assert not re.search(r"<(script|link|iframe|object)\b", page)
     for part in ("History", "Confusion", "Calibration", "Slices", "Most confident mistakes"):
         assert page.count(f"<h3>{part}</h3>") == 2
-
-
-def test_slices_of_an_attribute_contain_every_face(place: Path) -> None:
-    page = report(place, runs=("teacher",))
-    rows = re.findall(r'<th scope="row">(gender|race|age band): [^<]+</th><td>(\d+)</td>', page)
-    for attribute in ("gender", "race", "age band"):
-        assert sum(int(faces) for name, faces in rows if name == attribute) == 14
 
 
 def test_images_of_faces_are_left_out_on_request(place: Path) -> None:
@@ -77,9 +70,10 @@ def test_the_test_split_is_shown_only_on_request_and_nothing_is_fitted_on_it(pla
     assert on_validation[0] in page
 
 
-def test_markdown_is_the_plain_table_with_a_line_for_each_run(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folders = [str(place / "runs" / run) for run in ("teacher", "student")]
-    assert main([*folders, "--data", f"raf_db={place / 'raf_db'}", "--markdown"]) == 0
+def test_markdown_is_the_plain_table_of_the_validation_split_with_a_line_per_run(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(place / "runs" / "teacher"), str(place / "runs" / "student"), "--markdown"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("raf_db, valid split, 14 faces")
     assert [line.split(" | ")[0] for line in lines[2:]] == [
@@ -116,13 +110,6 @@ def test_a_folder_without_a_finished_run_is_a_clear_error(place: Path, capsys: p
     (begun / "recipe.yaml").write_bytes((place / "runs" / "student" / "recipe.yaml").read_bytes())
     assert main([str(begun), "--data", f"raf_db={place / 'raf_db'}"]) == 1
     assert "best.pt" in capsys.readouterr().err
-
-
-def test_without_data_the_recipe_says_which_split_is_shown(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    recipe = yaml.safe_load((place / "runs" / "student" / "recipe.yaml").read_text(encoding="utf-8"))
-    assert recipe["data"]["valid"]["split"] == "valid"
-    assert main([str(place / "runs" / "student"), "--markdown"]) == 0
-    assert "raf_db, valid split, 14 faces" in capsys.readouterr().out
 
 
 def test_the_page_fits_a_phone_and_shows_all_images(place: Path) -> None:
