@@ -142,11 +142,11 @@ def position(subject: Subject) -> Figure:
 
 
 def attention(subject: Subject) -> Figure:
-    """Attention of the class token by layer and head."""
+    """Attention of the class token by head, for at most six evenly spaced layers."""
     crop = sample_faces()[0]
     layers = trace(subject.network, torch.from_numpy(crop)[None]).attention
     side = grid_side(subject.network)
-    chosen = _spaced(len(layers), most=6)
+    chosen = sorted({round(place) for place in np.linspace(0, len(layers) - 1, min(len(layers), 6))})
     heads = layers[0].shape[1]
     drawn = Figure(figsize=(1.1 * len(chosen) + 0.5, 1.15 * heads + 0.3))
     grid = drawn.subplots(heads, len(chosen), squeeze=False)
@@ -158,11 +158,6 @@ def attention(subject: Subject) -> Figure:
                 grid[head, column].text(-0.08, 0.5, f"head {head + 1}", rotation=90, va="center", ha="right",
                                         transform=grid[head, column].transAxes)  # fmt: skip
     return drawn
-
-
-def _spaced(count: int, *, most: int) -> list[int]:
-    """At most `most` of `count` indices, evenly spaced, with the first and the last."""
-    return sorted({round(place) for place in np.linspace(0, count - 1, min(count, most))})
 
 
 def distance(subject: Subject) -> Figure:
@@ -177,18 +172,13 @@ def distance(subject: Subject) -> Figure:
     for head in range(far.shape[1]):
         axes.plot(blocks, far[:, head], "o", color=_BLUE, alpha=0.7)
     axes.plot(blocks, far.mean(axis=1), color=_ORANGE, label="mean of the heads")
-    axes.axhline(
-        _uniform_distance(len(layers[0][0, 0]), patch_px), color=GRAY, linestyle="--", label="uniform attention"
-    )
+    count = layers[0].shape[-1]
+    uniform = attention_distances(torch.full((1, 1, count, count), 1 / count), patch_px=patch_px)
+    axes.axhline(float(uniform), color=GRAY, linestyle="--", label="uniform attention")
     axes.set(xlabel="block", ylabel="mean distance, pixels", xticks=blocks)
     axes.set_ylim(0, 1.15 * far.max())
     drawn.legend(frameon=False, loc="outside lower left", ncols=2)
     return drawn
-
-
-def _uniform_distance(tokens: int, patch_px: float) -> float:
-    """Distance of a head with uniform attention."""
-    return float(attention_distances(torch.full((1, 1, tokens, tokens), 1 / tokens), patch_px=patch_px))
 
 
 def tokens(subject: Subject) -> Figure:

@@ -218,7 +218,8 @@ def _write_and_check(released: Released, folder: Path, crops: Array) -> None:
     halved = [graph]
     if isinstance(released, ReleasedNetwork):
         halved.append(folder / _GRAPHS["fp16"])
-        write_graph(released.in_half(), halved[1])
+        released.backbone.half()
+        write_graph(released, halved[1])
     agreement = min(check_fp16(fp32, run_graph(open_graph(path), both)) for path in halved)
     logger.info("onnx against torch: fp32 max |dp| %.1e, fp16 same label on %.2f %%", difference, 100 * agreement)
 

@@ -108,7 +108,7 @@ def create(config: BackboneConfig, num_classes: int) -> nn.Module:
         arguments["embed_layer"] = _stem(stem, patch_px, options)
     if position == "none":
         arguments["pos_embed"] = "none"
-    network = create_timm(config, num_classes, **arguments)
+    network: Any = create_timm(config, num_classes, **arguments)
     if position == "sinusoidal":
         grid = list(network.patch_embed.grid_size)
         _fix_positions(network, build_sincos2d_pos_embed(grid, dim=network.embed_dim, interleave_sin_cos=True))

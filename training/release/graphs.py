@@ -52,11 +52,6 @@ class ReleasedNetwork(nn.Module):
         logits = select_head(heads, self.head)
         return (logits, grad_cam(heads.class_maps, logits)) if self.explains else (logits,)
 
-    def in_half(self) -> "ReleasedNetwork":
-        """Convert the backbone to fp16 in place."""
-        self.backbone.half()
-        return self
-
 
 class ReleasedEnsemble(nn.Module):
     """Log of the mean calibrated probability of several networks, also over the mirror image if `mirrored`.
