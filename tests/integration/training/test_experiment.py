@@ -48,15 +48,6 @@ def test_students_of_every_experiment_learn_from_a_row_of_their_seed_and_faces_t
     assert len(trained) == len(recipes) >= 2
 
 
-def test_rows_differ_from_the_base_only_in_their_overrides(experiment: Path) -> None:
-    full, small = recipes_of(experiment, reduced=False), recipes_of(experiment, reduced=True)
-    assert [recipe.seed for recipe in full["none"]] == [0, 1]
-    assert [(recipe.seed, recipe.epochs) for recipe in small["none"]] == [(3, 1)]
-    learned, none = (small[row][0].model_dump(exclude={"name"}) for row in ("learned", "none"))
-    assert none["model"]["options"].pop("position") == "none"
-    assert learned == none
-
-
 def test_every_head_is_compared_with_the_first_row_face_by_face_and_seed_by_seed(
     experiment: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -21,7 +21,7 @@ def experiment(folder: Path, **changes: Any) -> Path:
         "bases": {"cnn": "teacher.yaml"},
         "seeds": [0, 1],
         "matching": {"*_short": ["epochs=1"], "by_*": taught},
-        "reduced": {"seeds": [5], "matching": {"by_cnn": ["batch_size=4"]}},
+        "reduced": {"seeds": [5], "overrides": ["batch_size=6"], "matching": {"by_cnn": ["batch_size=4"]}},
         "rows": {"none": [], "cnn": [], "by_cnn": [], "by_cnn_short": []},
     }
     path = folder / "kinds.yaml"
@@ -35,7 +35,8 @@ def test_a_pattern_changes_the_rows_that_it_matches(tmp_path: Path) -> None:
         "none": 2, "cnn": 2, "by_cnn": 2, "by_cnn_short": 1,
     }  # fmt: skip
     small = recipes_of(experiment(tmp_path), reduced=True)
-    assert [small[row][0].batch_size for row in ("by_cnn", "by_cnn_short")] == [4, 8]
+    assert [small[row][0].batch_size for row in ("by_cnn", "by_cnn_short")] == [4, 6]
+    assert [[recipe.seed for recipe in of_seeds["none"]] for of_seeds in (rows, small)] == [[0, 1], [5]]
 
 
 def test_a_row_may_vary_another_recipe_and_teach_the_others_seed_by_seed(tmp_path: Path) -> None:
