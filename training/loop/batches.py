@@ -92,7 +92,7 @@ def _part(samples: list[Sample], fraction: float) -> list[Sample]:
 
 
 def _fold(reader: Reader, samples: list[Sample], fold: FoldConfig | None) -> list[Sample]:
-    if fold is None:
+    if fold is None or not samples:
         return samples
     chosen = folds_of(reader, samples, folds=fold.of, group_by=fold.group_by) == fold.index
     wanted = fold.take == "fold"

@@ -14,7 +14,7 @@ import torch
 from mien.data.augment import Augment, AugmentConfig
 from mien.data.contract import Array
 from mien.data.tree import DatasetError
-from mien.training.config import DataSource
+from mien.training.config import DataSource, FoldConfig
 from mien.training.distillation.losses import cross_entropy
 from mien.training.loop.batches import EpochPlan, FaceBatches, Faces, JoinedFaces, _write_cache, epoch_order, load_faces
 from tests.data_sets import draw_face
@@ -89,9 +89,10 @@ def test_a_cache_folder_that_cannot_be_created_is_one_clear_line(tmp_path: Path)
         _write_cache(tmp_path / "file" / "cache.npy", iter([]), 3, 1)
 
 
-def test_a_fraction_without_a_face_is_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fold", [None, FoldConfig(of=2, index=0, take="fold", group_by="near_duplicates")])
+def test_a_fraction_without_a_face_is_an_error(tmp_path: Path, fold: FoldConfig | None) -> None:
     root = drawn_faces(tmp_path / "faces", train=3, valid=1)
-    source = DataSource(kind="folders", split="train", root=root, fraction=0.1)
+    source = DataSource(kind="folders", split="train", root=root, fraction=0.1, fold=fold)
     with pytest.raises(DatasetError, match=r"no faces of split 'train' are left of 21: fraction 0\.1.*Increase"):
         load_faces(source, color="luminance", cache_dir=tmp_path / "cache")
 
