@@ -52,7 +52,7 @@ def parse_label(text: str, labels: tuple[str, ...] = LABELS) -> str:
 
     Every word must be known, because `not_happy` and RAF-DB's compound `happily_surprised` are not expressions.
 
-    `EIGHT_LABELS` knows contempt, too. Raises: UnknownLabel, naming the text and the labels.
+    With `EIGHT_LABELS`, contempt is an expression, too. Raises: UnknownLabel, naming the text and the labels.
     """
     words = [word for word in re.split(r"[\W_]+", text.strip().lower()) if word]
     if len(words) == 1 and words[0].isdecimal() and int(words[0]) in RAF_DB_IDS:

@@ -75,7 +75,7 @@ def bootstrap(statistic: Callable[[Array], float], faces: int) -> Interval:
 
 
 def bootstrap_all(statistics: Callable[[Array], Sequence[float] | Array], faces: int) -> list[Interval]:
-    """Percentile bootstrap over faces of several metrics on the same resamples; they are functions of indices (N,)."""
+    """Percentile bootstrap over faces of several metrics of (N,) indices, on the same resamples."""
     rng = np.random.default_rng(0)
     draws = np.array([statistics(rng.integers(0, faces, faces)) for _ in range(RESAMPLES)])
     low, high = np.nanpercentile(draws, [2.5, 97.5], axis=0)
