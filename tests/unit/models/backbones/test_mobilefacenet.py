@@ -90,13 +90,6 @@ def test_strided_convolutions_are_computed_in_fp32() -> None:
     assert {name for name, dtype in seen.items() if dtype == torch.float32} == {"0", "5", "12"}
 
 
-def test_the_student_has_49_patches_and_two_heads() -> None:
-    network = _create(STUDENT, depth=2)
-    heads = network(torch.zeros(2, 1, 112, 112))
-    assert network.network.patch_embed.grid_size == (7, 7)
-    assert heads.class_logits.shape == heads.distillation_logits.shape == (2, 7)
-
-
 def test_a_missing_file_is_named_with_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PATH_VARIABLE, f"nowhere/{FILE_NAME}")
     with pytest.raises(PretrainedWeightsUnavailable, match=r"No such file.*github\.com/foamliu/MobileFaceNet"):
