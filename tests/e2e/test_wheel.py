@@ -145,13 +145,18 @@ def test_the_wheel_is_used_next_to_packages_of_the_same_names(wheel: Path, tmp_p
 
 
 def _other_python() -> str | None:
-    """An interpreter of another supported version that can create environments."""
-    for version in ("3.14", "3.13", "3.12", "3.11"):
-        python = shutil.which(f"python{version}")
-        if python and version != f"{sys.version_info.major}.{sys.version_info.minor}":
-            done = subprocess.run([python, "-c", "import venv, ensurepip"], capture_output=True, check=False)
-            if done.returncode == 0:
-                return python
+    """An interpreter of another supported version."""
+    own = f"{sys.version_info.major}.{sys.version_info.minor}"
+    versions = [version for version in ("3.14", "3.13", "3.12", "3.11") if version != own]
+    candidates = [shutil.which(f"python{version}") for version in versions]
+    for version in versions:
+        candidates += map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
+    for candidate in filter(None, candidates):
+        if (
+            subprocess.run([candidate, "-c", "import venv, ensurepip"], capture_output=True, check=False).returncode
+            == 0
+        ):
+            return candidate
     return None
 
 
