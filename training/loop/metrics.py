@@ -49,7 +49,12 @@ def macro_f1(counts: Array) -> float:
 
 
 def ece(probabilities: Array, actual: Array) -> float:
-    """Expected calibration error of the top class with 15 equal-width bins. Source: Guo et al. 2017, eq. 3."""
+    """Expected calibration error of the top class with 15 equal-width bins. Source: Guo et al. 2017, eq. 3.
+
+    Args:
+        probabilities: (N, classes), rows sum to 1.
+        actual: (N,) class indices.
+    """
     confidence, right, index = binned(probabilities, actual)
     gap = np.bincount(index, weights=right - confidence, minlength=ECE_BINS)
     return float(np.abs(gap).sum() / max(1, len(actual)))
