@@ -3,8 +3,8 @@
     MIEN_DATA_DIR=... MIEN_MODELS_DIR=... python -m benchmarks.detectors [--photos FOLDER] --json out.json
 
 The images are the test split of the released detector, and the reference is the mean of YuNet's detections in several
-views (training/detector/evaluate.py, which evaluates a single view). `builtin` is measured at several thresholds. For
-other photos, the labels of the faces that either detector finds are compared.
+views (training/detector/evaluate.py, which evaluates a single view). `builtin` is measured at several thresholds, and
+at that of its release. For other photos, the labels of the faces that either detector finds are compared.
 """
 
 import time
@@ -73,10 +73,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser = benchmark_parser(__doc__)
     parser.add_argument("--photos", type=Path, help="folder of photos whose labels are compared")
     options = parser.parse_args(arguments)
-    recipe = DetectorRecipe.model_validate(load_detector(default_detector_dir()).recipe)
-    images = load_images(recipe.data, "test")
+    released = load_detector(default_detector_dir())
+    images = load_images(DetectorRecipe.model_validate(released.recipe).data, "test")
     results: dict[str, object] = {}
-    for threshold in THRESHOLDS:
+    for threshold in sorted({*THRESHOLDS, released.score_threshold}):
         settings = load_settings(detector="builtin", detection_threshold=threshold, threads=1)
         results[f"builtin, threshold {threshold}"] = score(create_detector(settings), images)
     try:
