@@ -70,7 +70,7 @@ def test_more_than_four_people_have_compact_cards(open_tab: Open) -> None:
     tab.wait_until("document.querySelectorAll('#faces.compact .face').length === 12")
     for width, height in ((1280, 800), (768, 1024), (640, 360), (360, 740)):
         tab.page.set_viewport_size({"width": width, "height": height})
-        assert tab.page.evaluate(SQUEEZED) == [], (width, height)
+        tab.wait_until(f"!{SQUEEZED}.length")
     tab.page.click("[data-person='1'] .more")
     assert tab.page.locator("[data-person='1'] .bars li:visible").count() == 7
 

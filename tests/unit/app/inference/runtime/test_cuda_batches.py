@@ -89,7 +89,7 @@ def chosen(plain: Any, captured: Any) -> FixedBatches:
 
 
 def test_a_faster_cuda_graph_is_replayed_under_its_own_id(session: onnxruntime.InferenceSession) -> None:
-    plain, captured = Fake(session, delay_s=0.002), Fake(session)
+    plain, captured = Fake(session, delay_s=0.02), Fake(session)
     runner = chosen(plain, captured)
     assert runner.captured_sizes == (1, 4)
     assert set(plain.graph_ids) == {None}, "the plain session captures nothing"
