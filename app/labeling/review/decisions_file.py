@@ -6,6 +6,7 @@ it wrote the line, and the decision was never confirmed.
 
 import json
 import os
+from abc import ABC, abstractmethod
 from dataclasses import asdict
 from pathlib import Path
 from threading import Lock
@@ -19,12 +20,8 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 
-class DecisionsFile:
-    """The decisions in a file; `refresh` reads those that were added since the last call, also by other processes.
-
-    A subclass keeps them: it has `_clear`, and `_apply` for the values of each line, which raises ValueError, TypeError
-    or KeyError if these are no decision.
-    """
+class DecisionsFile(ABC):
+    """The decisions in a file, which a subclass keeps; `refresh` reads those that any process has added since."""
 
     def __init__(self, path: Path) -> None:
         """Read the file. Raises: LabelingError, naming an invalid line."""
@@ -34,11 +31,13 @@ class DecisionsFile:
         self._clear()
         self.refresh()
 
+    @abstractmethod
     def _clear(self) -> None:
-        raise NotImplementedError
+        """Forget all decisions."""
 
+    @abstractmethod
     def _apply(self, values: dict[str, Any]) -> None:
-        raise NotImplementedError
+        """Keep the decision of one line. Raises: ValueError, TypeError or KeyError, if it is not a decision."""
 
     def refresh(self) -> None:
         """Read what was added to the file since the last call. Raises: LabelingError, naming an invalid line."""
@@ -54,9 +53,9 @@ class DecisionsFile:
                 for line in file:
                     if not line.endswith(b"\n") and not _is_whole(line):
                         return
-                    self._lines += 1
                     if line.strip():  # not the line feed that an editor left out
                         self._read(line)
+                    self._lines += 1
                     self._bytes += len(line)
 
     def _read(self, line: bytes) -> None:
@@ -64,7 +63,7 @@ class DecisionsFile:
             self._apply(json.loads(line))
         except (ValueError, TypeError, KeyError) as error:
             raise LabelingError(
-                f"{self.path} line {self._lines} cannot be used ({error}): repair or remove it."
+                f"{self.path} line {self._lines + 1} cannot be used ({error}): repair or remove it."
             ) from error
 
     def append(self, record: "DataclassInstance") -> None:

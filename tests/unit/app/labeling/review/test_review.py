@@ -292,6 +292,16 @@ def test_a_disk_that_is_full_or_read_only_is_reported(
         draw_sample(own.out, 5)
 
 
+def test_an_invalid_line_is_named_each_time(page: TestClient, own: Labeled) -> None:
+    assert decide(page, "0.jpg", "anger") == 200
+    with (own.out / CORRECTIONS).open("a", encoding="utf-8") as file:
+        file.write('{"label": "happy"}\n')
+    for _ in range(2):
+        response = page.get("/api/faces")
+        assert response.status_code == 422
+        assert f"{CORRECTIONS} line 2 " in response.json()["detail"]
+
+
 def test_people_of_a_video_are_named_and_the_timeline_and_exports_follow(
     page: TestClient, own: Labeled, tmp_path: Path
 ) -> None:
