@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 import uvicorn
 from fastapi import FastAPI, HTTPException, Query, Request, Response
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 from pydantic import BaseModel
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
@@ -103,7 +103,7 @@ def create_review_app(out: Path, sample: int = 0, reviewer: str = "") -> FastAPI
     app = FastAPI(title="Mien review", lifespan=closing_view, docs_url=None, redoc_url=None, openapi_url=None)
     # Otherwise, a page of another site could reach this port by DNS rebinding.
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost", "testserver"])
-    app.add_exception_handler(LabelingError, lambda _, error: JSONResponse({"detail": str(error)}, status_code=422))
+    app.add_exception_handler(LabelingError, _refused)
     _add_faces(app, view, corrections, drawn)
     _add_people(app, view, people)
 
@@ -120,6 +120,13 @@ def create_review_app(out: Path, sample: int = 0, reviewer: str = "") -> FastAPI
         return HTMLResponse(agreement_page(out), headers=_POLICY)
 
     return app
+
+
+def _refused(request: Request, error: Exception) -> Response:
+    """An error for the pages' scripts as JSON, and for a person who opens a page as text."""
+    if request.url.path.startswith("/api/"):
+        return JSONResponse({"detail": str(error)}, status_code=422)
+    return PlainTextResponse(f"{error}\n", status_code=422)
 
 
 def _add_faces(app: FastAPI, view: View, corrections: Corrections, sample: list[Correction] | None) -> None:

@@ -302,6 +302,12 @@ def test_an_invalid_line_is_named_each_time(page: TestClient, own: Labeled) -> N
         assert f"{CORRECTIONS} line 2 " in response.json()["detail"]
 
 
+def test_a_page_that_cannot_be_shown_says_so_in_plain_text(page: TestClient) -> None:
+    response = page.get("/agreement")  # without a sample
+    assert (response.status_code, response.headers["content-type"]) == (422, "text/plain; charset=utf-8")
+    assert "statsmodels" in response.text or "--sample" in response.text
+
+
 def test_people_of_a_video_are_named_and_the_timeline_and_exports_follow(
     page: TestClient, own: Labeled, tmp_path: Path
 ) -> None:
