@@ -138,8 +138,9 @@ class Session:
         batch = self.task.prepare(batch, self.step)
         means = self.accumulate_gradients(batch)
         if not math.isfinite(means["loss"]):
+            remedy = "Reduce optim.learning_rate" if self.step else "Check the initial weights"
             inspect = ", or inspect this batch: " + ", ".join(names) if (names := self.task.names(self.step)) else ""
-            raise TrainingDiverged(f"step {self.step}: loss is {means['loss']}. Reduce optim.learning_rate{inspect}")
+            raise TrainingDiverged(f"step {self.step}: loss is {means['loss']}. {remedy}{inspect}")
         if self.recipe.optim.sam_rho is not None:
             with perturbed_weights(self.task.network, self.recipe.optim.sam_rho):
                 self.accumulate_gradients(batch)

@@ -21,7 +21,7 @@ from mien.training.loop.batches import epoch_order
 from mien.training.loop.optimizer import build_optimizer
 from mien.training.loop.run_folder import FACTS_NAME, load_best
 from mien.training.loop.sharpness import perturbed_weights
-from mien.training.loop.throughput import MetricsLogger
+from mien.training.loop.throughput import MetricsLogger, TrainingDiverged
 from mien.training.loop.trackers import open_trackers
 from mien.training.release.foreign import ForeignWeightsError
 from mien.training.release.initialization import load_initial
@@ -141,6 +141,15 @@ def test_third_party_weights_initialize_a_network_and_their_terms_are_inherited(
     listed = [record.message for record in caplog.records if "newly initialized" in record.message]
     assert all(message.endswith("newly initialized: backbone.network.fc") for message in listed)
     assert listed
+
+
+def test_initial_weights_that_are_not_finite_are_named_as_the_cause(tmp_path: Path) -> None:
+    published = create_model("test_resnet", pretrained=False, num_classes=1000).state_dict()
+    torch.save({name: value * torch.nan for name, value in published.items()}, tmp_path / "published.pth")
+    model = TINY_CNN | {"init_from": str(tmp_path / "published.pth"), "init_terms": "MIT, by their authors"}
+    recipe = small_recipe(drawn_faces(tmp_path / "faces", train=2, valid=1), model=model)
+    with pytest.raises(TrainingDiverged, match="initial weights"):
+        train(recipe, tmp_path / "run")
 
 
 def test_third_party_weights_that_are_damaged_or_of_another_network_are_rejected(tmp_path: Path) -> None:
