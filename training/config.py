@@ -44,9 +44,15 @@ class FoldConfig(StrictModel):
     """A part of a split for cross-validation: one fold, or all others."""
 
     of: int = Field(ge=2, description="number of folds")
-    index: int = Field(ge=0, description="number of the fold, from 0 to `of` - 1")
+    index: int = Field(ge=0, description="number of the fold, from 0")
     take: Literal["fold", "others"]
     group_by: Grouping = Field("none", description="what stays in one fold: a person, a photo, near-duplicates")
+
+    @model_validator(mode="after")
+    def _within(self) -> Self:
+        if self.index >= self.of:  # `others` would be all faces
+            raise ValueError(f"index {self.index}: expected 0 to {self.of - 1}")
+        return self
 
 
 class DataSource(StrictModel):

@@ -48,6 +48,8 @@ def test_one_mistake_is_one_message() -> None:
 CNN: dict[str, object] = {"family": "cnn", "name": "resnet18"}
 VALID_ON_TEST = {"train": [{"kind": "folders", "split": "train"}], "valid": {"kind": "folders", "split": "test"}}
 UNLABELED = minimal()["data"] | {"train": [{"kind": "folders", "split": "train", "target": "teacher"}]}
+FOLD = {"of": 4, "index": 4, "take": "others"}
+FIFTH_OF_FOUR = minimal()["data"] | {"train": [{"kind": "folders", "split": "train", "fold": FOLD}]}
 TAUGHT = {"mode": "soft", "teachers": ["runs/t"]}
 
 
@@ -65,6 +67,7 @@ TAUGHT = {"mode": "soft", "teachers": ["runs/t"]}
         ({"optim": {"warmup_epochs": 3}}, "warmup_epochs 3 is more than epochs 1"),
         ({"loss": {"relabel": {}}, "mix": {"mixup": 0.2}}, "relabel with mix"),
         ({"loss": {"relabel": {}}}, "from_epoch 10 is not below epochs 1"),
+        ({"data": FIFTH_OF_FOUR}, "index 4: expected 0 to 3"),
         ({"augment": {"color_jitter": 0.3}}, r"model\.color is luminance"),
         ({"model": CNN | {"init_from": "runs/mae", "pretrained": True}}, "choose one"),
         ({"model": CNN | {"options": {"in_chans": 3}}}, r"options\.in_chans: set color instead"),
