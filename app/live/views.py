@@ -186,6 +186,7 @@ class VideoFile:
         if self._writer is None:
             return
         self._writer.release()
+        self._writer = None
         if complete:
             self._part.replace(self.path)
         else:

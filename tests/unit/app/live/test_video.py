@@ -26,6 +26,7 @@ def film(path: Path, frames: int = 30) -> Path:
     for number in range(frames):
         file.add(shade(8 * number), number / FPS)
     file.close(complete=True)
+    file.close(complete=True)  # nothing more
     return path
 
 
