@@ -56,7 +56,8 @@ class BackboneConfig(StrictModel):
 
     @model_validator(mode="after")
     def _options_contradict_no_key(self) -> Self:
-        for option, key in (("num_classes", "options.classes of the data"), ("in_chans", "color"), ("img_size",) * 2):
+        keys = {"num_classes": "options.classes of the data", "in_chans": "color", "img_size": "img_size"}
+        for option, key in keys.items():
             if option in self.options:
                 raise ValueError(f"options.{option}: set {key} instead")
         return self
