@@ -61,7 +61,7 @@ def opening(browser: Browser, site: Server) -> Iterator[Open]:
         tab.page.goto((at or site.url) + path, timeout=WAIT_MS)
         tab.wait_until_ready()
         if tab.page.locator("#stage").count() == 0:  # another page, which does not say when it is ready
-            tab.page.wait_for_load_state("networkidle")
+            tab.page.wait_for_load_state("networkidle", timeout=WAIT_MS)
         return tab
 
     yield opened
