@@ -9,4 +9,9 @@ SwaggerUIBundle({
   dom_id: "#swagger-ui",
   deepLinking: true,
   validatorUrl: null,
+  // The paths of the description start at the folder of this page, which a proxy may have put below its own.
+  requestInterceptor: (request) => ({
+    ...request,
+    url: request.loadSpec ? request.url : request.url.replace(`${location.origin}/`, new URL(".", location).href),
+  }),
 });

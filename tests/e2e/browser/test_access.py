@@ -8,6 +8,7 @@ from playwright.sync_api import Page
 
 from tests.browser import WAIT_MS
 from tests.e2e.browser.conftest import Open
+from tests.serving import Server
 from tests.support import ROOT
 
 pytestmark = pytest.mark.timeout(240)
@@ -152,3 +153,17 @@ def test_the_api_description_follows_the_system_into_the_dark(open_tab: Open) ->
     light = tab.page.evaluate("getComputedStyle(document.querySelector('.swagger-ui .info .title')).color")
     assert (dark, night) != (light, tab.page.evaluate(background))
     assert min(map(int, dark[4:-1].split(",")[:3])) > 150 > max(map(int, light[4:-1].split(",")[:3]))
+
+
+def test_requests_of_the_api_description_pass_a_proxy_that_serves_it_below_a_path(open_tab: Open, site: Server) -> None:
+    page = open_tab("/docs").page
+    page.route(
+        "**/mien/**", lambda route: route.fulfill(response=route.fetch(url=route.request.url.replace("/mien", "")))
+    )
+    page.goto(f"{site.url}/mien/docs", timeout=WAIT_MS)
+    page.locator("#operations-models-models .opblock-summary").click(timeout=WAIT_MS)
+    page.get_by_role("button", name="Try it out").click()
+    with page.expect_response("**/v1/models") as response:
+        page.get_by_role("button", name="Execute").click()
+    assert response.value.url == f"{site.url}/mien/v1/models"
+    assert response.value.ok
