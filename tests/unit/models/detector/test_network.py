@@ -1,5 +1,7 @@
 """FaceFPN: shapes of its grids, first weights, and the layout of its release."""
 
+from copy import deepcopy
+
 import pytest
 import torch
 
@@ -29,3 +31,10 @@ def test_training_starts_from_few_faces_with_a_mean_face(network: FaceFPN) -> No
     middle, width = grid.bbox[0, :2, 4, 4], grid.bbox[0, 2, 4, 4].exp()
     assert torch.allclose((right_eye - left_eye)[0] / width, torch.tensor(0.4), atol=0.1)
     assert left_eye[0] < middle[0] < right_eye[0]
+
+
+def test_the_finest_grid_uses_the_coarsest_features(network: FaceFPN) -> None:
+    image, other = torch.rand(1, 3, 64, 64) * 255, deepcopy(network)
+    for weights in other.laterals[-1].parameters():
+        torch.nn.init.ones_(weights)
+    assert not torch.equal(network(image)[0].bbox, other(image)[0].bbox)
