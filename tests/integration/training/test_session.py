@@ -1,5 +1,8 @@
 """Training step: reference losses, and options of a recipe."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -64,3 +67,21 @@ def test_a_run_folder_that_cannot_be_created_is_a_clear_error(tmp_path: Path) ->
     recipe = small_recipe(drawn_faces(tmp_path / "faces", train=2, valid=1), epochs=1)
     with pytest.raises(RunError, match=r"file: cannot be created .*Choose another --out"):
         train(recipe, tmp_path / "file")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="torch has GNU OpenMP on Linux only")
+def test_waiting_threads_leave_their_core_to_other_programs() -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
+    shown = {}
+    for policy in ({}, {"OMP_WAIT_POLICY": "ACTIVE"}):
+        result = subprocess.run(
+            [sys.executable, "-c", "import mien.training.train"],
+            env=environment | policy | {"OMP_DISPLAY_ENV": "verbose"},
+            capture_output=True,
+            text=True,
+            timeout=110,
+            check=True,
+        )
+        rows = (row.split(" = ") for row in result.stderr.splitlines() if "GOMP_SPINCOUNT = " in row)
+        shown[bool(policy)] = int(next(rows)[1].strip("'"))
+    assert shown[False] < 100_000 < shown[True]
