@@ -29,9 +29,9 @@ router = APIRouter(include_in_schema=False)
 FILES: Final = Path(__file__).parents[2] / "static" / "page"
 RUNTIME: Final = FILES / "runtime"
 _SAMPLE: Final = FILES / "samples" / "photo.jpg"
-# blob: for videos that the user chooses; the browser reads them from the disk and sends nothing.
+# blob: for videos that the user chooses, read from the disk, and pictures that the page has drawn; nothing is sent.
 POLICY: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
     "media-src 'self' blob:; worker-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'"
 )
 # Only workers compile WebAssembly.

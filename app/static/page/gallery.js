@@ -5,7 +5,7 @@ import { announce, byId, download, element, setText } from "./dom.js";
 import { asCsv, asJson } from "./exports.js";
 import { Filter } from "./filter.js";
 import { UNCERTAIN, brief, spoken } from "./labels.js";
-import { drawnByService, fromBase64, isVideo, paint, readable, sendable } from "./pictures.js";
+import { asJpeg, drawnByService, fromBase64, isVideo, paint, readable, sendable } from "./pictures.js";
 
 const SIDE_BY_SIDE = 2;
 const TILE_PX = 640;
@@ -152,14 +152,17 @@ export class Gallery {
     result.drawn = annotated ? [] : image.faces;
     const bitmap = picture ?? (await readable(result.picture));
     Object.assign(result, { answer, image, error: undefined, summary: summaryOf(image.faces) });
-    const canvas = element("canvas", { class: "picture", "aria-hidden": "true" });
+    const canvas = element("canvas");
     paint(canvas, bitmap, result.drawn, image.width, TILE_PX, { bold: true });
     bitmap.close();
-    this.present(result, canvas);
+    const tile = element("img", { src: URL.createObjectURL(await asJpeg(canvas)), alt: "" }); // the canvas has a megabyte
+    await tile.decode();
+    URL.revokeObjectURL(tile.src);
+    this.present(result, tile);
   }
 
-  present(result, canvas) {
-    const open = element("button", { class: "open", "aria-label": `${result.name}. ${result.summary}. Show details` }, canvas);
+  present(result, tile) {
+    const open = element("button", { class: "open", "aria-label": `${result.name}. ${result.summary}. Show details` }, tile);
     open.addEventListener("click", () => this.detail.open(result));
     fill(result.root, open, element("h3", {}, result.name), element("p", { class: "labels" }, ...labelsOf(result.image.faces)));
   }

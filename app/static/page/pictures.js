@@ -44,7 +44,8 @@ async function whyUnreadable(file) {
   return "The file is not an image that browsers read.";
 }
 
-function asJpeg(picture) {
+/** A bitmap or canvas as a blob. */
+export function asJpeg(picture) {
   const canvas = Object.assign(document.createElement("canvas"), { width: picture.width, height: picture.height });
   canvas.getContext("2d").drawImage(picture, 0, 0);
   return new Promise((done) => canvas.toBlob(done, "image/jpeg", QUALITY));

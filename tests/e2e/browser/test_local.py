@@ -249,7 +249,7 @@ def test_models_that_do_not_load_are_reported_and_tried_again(open_tab: Open) ->
     tab.page.context.unroute("**/page/models/**")
     tab.page.click("text=Try again")
     wait_until_done(tab, 1)
-    tab.page.wait_for_selector(".tile canvas", timeout=WAIT_MS)
+    tab.page.wait_for_selector(".tile img", timeout=WAIT_MS)
     tab.ignore_errors("/page/models/")
 
 
