@@ -23,7 +23,7 @@ from mien.models.strict import LocalPath, StrictModel
 from mien.training.command import recipe_command
 from mien.training.config import DataSource, FaceRecipe, OptimConfig
 from mien.training.loop import checkpoint
-from mien.training.loop.batches import EpochPlan, FaceBatch, JoinedFaces, load_faces
+from mien.training.loop.batches import FaceBatch, JoinedFaces, load_faces
 from mien.training.loop.machine import Machine, use_machine
 from mien.training.loop.provenance import data_facts, provenance
 from mien.training.loop.run_folder import parameters
@@ -110,9 +110,9 @@ class Masked(FaceTask):
         """Replace the targets by noise."""
         seed = int(np.random.SeedSequence([self.recipe.seed, step]).generate_state(1)[0])
         generator = torch.Generator().manual_seed(seed)
-        size, world = self.recipe.batch_size, self.machine.world
+        size = self.recipe.batch_size
         noise = torch.rand(size, self.network.patches, generator=generator)
-        mine = EpochPlan(self.recipe.seed, 0, size, rank=world.rank, world=world.size).mine(np.arange(size))
+        mine = self.machine.world.mine(np.arange(size))
         return MaskedBatch(batch.crops, noise[torch.from_numpy(mine)].to(batch.crops.device))
 
     def losses(self, forward: Forward, batch: MaskedBatch) -> dict[str, Tensor]:

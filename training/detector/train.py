@@ -9,7 +9,6 @@ at the end best.pt with the averaged weights. Rerun the same command to resume.
 """
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -32,8 +31,8 @@ from mien.training.detector.images import LabeledImages, load_images
 from mien.training.detector.loss import Targets, losses
 from mien.training.detector.scenes import Scenes
 from mien.training.loop import checkpoint
-from mien.training.loop.batches import EpochPlan, load_batches
 from mien.training.loop.machine import Machine, use_machine
+from mien.training.loop.parallel import World
 from mien.training.loop.run_folder import parameters
 from mien.training.loop.session import Session
 from mien.training.loop.task import Forward, Task
@@ -51,18 +50,18 @@ class SceneBatch(NamedTuple):
 
 
 class SceneBatches(Dataset[SceneBatch]):
-    """Batches of a run; item b depends only on the seed and b."""
+    """A process's part of the batches of a run; item b depends only on the seed and b."""
 
-    def __init__(self, scenes: Scenes, plan: EpochPlan, *, steps: int) -> None:
-        self._scenes, self._plan, self._steps = scenes, plan, steps
+    def __init__(self, scenes: Scenes, recipe: DetectorRecipe, world: World) -> None:
+        self._scenes, self._recipe, self._world = scenes, recipe, world
 
     def __len__(self) -> int:
-        return self._steps
+        return self._recipe.steps
 
     def __getitem__(self, number: int) -> SceneBatch:
         cv2.setNumThreads(1)  # in a spawned worker
-        size = self._plan.batch_size
-        chosen = self._plan.mine(np.arange(number * size, (number + 1) * size))
+        size = self._recipe.batch_size
+        chosen = self._world.mine(np.arange(number * size, (number + 1) * size))
         scenes = [self._scenes(int(index)) for index in chosen]
         pixels = torch.from_numpy(np.stack([scene.pixels for scene in scenes]))
         faces, ignored = [scene.faces for scene in scenes], [scene.ignored for scene in scenes]
@@ -99,6 +98,7 @@ def start_from(artifact: Path, network: FaceFPN) -> None:
 class Detection(Task):
     """Distillation of a detector: one epoch of composed samples."""
 
+    recipe: DetectorRecipe
     epochs = 1
 
     def __init__(self, recipe: DetectorRecipe, out: Path, images: LabeledImages, machine: Machine) -> None:
@@ -111,13 +111,10 @@ class Detection(Task):
         hard = false_positives(start, images) if start is not None and recipe.scenes.hard_share else []
         self.scenes = Scenes(images, recipe.scenes, weights=weights, seed=recipe.seed, hard=hard)
 
-    def batches(self, epoch: int, first: int) -> Iterator[SceneBatch]:
+    def dataset(self, epoch: int) -> Dataset[SceneBatch]:
         """This process's samples."""
-        recipe, world = self.recipe, self.machine.world
-        plan = EpochPlan(recipe.seed, epoch, recipe.batch_size, world.rank, world.size)
-        batches = SceneBatches(self.scenes, plan, steps=recipe.steps)
         cv2.setNumThreads(1)  # a forked worker would wait forever for threads that exist only here
-        return load_batches(batches, first=first, seed=recipe.seed, workers=recipe.runtime.workers)
+        return SceneBatches(self.scenes, self.recipe, self.machine.world)
 
     def losses(self, forward: Forward, batch: SceneBatch) -> dict[str, Tensor]:
         """Loss and its parts, each a mean over the positive cells."""

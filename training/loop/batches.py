@@ -12,24 +12,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
 import cv2
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from mien.data.atomic import atomic_file
-from mien.data.augment import Augment, AugmentConfig
+from mien.data.augment import Augment
 from mien.data.contract import CROP_PX, Array, contract_id
 from mien.data.folds import folds_of
 from mien.data.readers.base import Reader, Sample, index_sha256, open_reader
 from mien.data.split import hold_out
 from mien.data.tree import DatasetError
 from mien.models.backbones import Color
-from mien.training.config import DataSource, FoldConfig, Sampler
+from mien.training.config import DataSource, FaceRecipe, FoldConfig, Sampler
 from mien.training.loop.checkpoint import no_space
+from mien.training.loop.parallel import World
 
 logger = logging.getLogger(__name__)
 
@@ -169,28 +170,6 @@ class JoinedFaces:
         return np.asarray(self.parts[part].crops[index - self.starts[part]])
 
 
-@dataclass(frozen=True, slots=True)
-class EpochPlan:
-    """Batches of an epoch, and this process's part of them."""
-
-    seed: int
-    epoch: int
-    batch_size: int  # of all processes
-    rank: int = 0
-    world: int = 1
-
-    def mine(self, batch: Array) -> Array:
-        """This process's part of a batch of indices, (batch_size / world,).
-
-        Mixing combines faces i and B - 1 - i, so both are in the same part.
-        """
-        if self.world == 1:
-            return batch
-        half = self.batch_size // (2 * self.world)
-        start, end = self.rank * half, (self.rank + 1) * half
-        return np.concatenate([batch[start:end], batch[self.batch_size - end : self.batch_size - start]])
-
-
 class FaceBatch(NamedTuple):
     """A batch of B faces."""
 
@@ -200,11 +179,11 @@ class FaceBatch(NamedTuple):
 
 
 class FaceBatches(Dataset[FaceBatch]):
-    """Map-style dataset of the batches of one epoch; item b depends only on (seed, epoch, b)."""
+    """Map-style dataset of a process's part of the batches of one epoch; item b depends only on (seed, epoch, b)."""
 
-    def __init__(self, faces: JoinedFaces, augment: AugmentConfig, plan: EpochPlan, order: Array) -> None:
+    def __init__(self, faces: JoinedFaces, recipe: FaceRecipe, order: Array, *, epoch: int, world: World) -> None:
         """Load the faces `order`, (N,) indices from `epoch_order`."""
-        self.faces, self.config, self.plan, self.order = faces, augment, plan, order
+        self.faces, self.recipe, self.order, self.epoch, self.world = faces, recipe, order, epoch, world
         draws: Counter[int] = Counter()
         self.repeats = np.zeros(len(self.order), np.int64)  # how often a face was drawn before, in this epoch
         for place, face in enumerate(self.order.tolist()):
@@ -213,17 +192,17 @@ class FaceBatches(Dataset[FaceBatch]):
         self._augment: Augment | None = None
 
     def __len__(self) -> int:
-        return len(self.order) // self.plan.batch_size
+        return len(self.order) // self.recipe.batch_size
 
     def __getitem__(self, number: int) -> FaceBatch:
         if self._augment is None:  # created in the worker process
             cv2.setNumThreads(0)
-            self._augment = Augment(self.config)
-        plan = self.plan
-        places = plan.mine(np.arange(number * plan.batch_size, (number + 1) * plan.batch_size))
+            self._augment = Augment(self.recipe.augment)
+        size = self.recipe.batch_size
+        places = self.world.mine(np.arange(number * size, (number + 1) * size))
         chosen, crops = self.order[places], []
         for face, repeat in zip(chosen.tolist(), self.repeats[places].tolist(), strict=True):
-            seed = np.random.SeedSequence([plan.seed, plan.epoch, face, repeat]).generate_state(1)[0]
+            seed = np.random.SeedSequence([self.recipe.seed, self.epoch, face, repeat]).generate_state(1)[0]
             crops.append(self._augment(self.faces.crop(face), seed=int(seed)))
         logits = self.faces.teacher_logits
         return FaceBatch(
@@ -256,17 +235,3 @@ def epoch_order(labels: Array, *, seed: int, epoch: int, sampler: Sampler = "ins
     share[known] *= counts[known].sum() / share[known].sum()
     share[~known] = counts[~known]
     return draw.choice(len(labels), size=len(labels), p=(share / counts)[place] / len(labels))
-
-
-def load_batches(batches: Dataset[Any], *, first: int, seed: int, workers: int) -> Iterator[Any]:
-    """Yield the items of a map-style dataset from number `first`, loaded by worker processes."""
-    loader: DataLoader[Any] = DataLoader(
-        batches,
-        batch_size=None,
-        sampler=range(first, len(batches)),  # type: ignore[arg-type]  # map-style datasets have a length
-        num_workers=workers,
-        prefetch_factor=4 if workers else None,
-        # otherwise, the loader would use the global generator, which dropout uses and checkpoints save
-        generator=torch.Generator().manual_seed(seed),
-    )
-    yield from loader

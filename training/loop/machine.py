@@ -1,5 +1,6 @@
 """Device, precision and processes of a run."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -7,9 +8,9 @@ from typing import Final
 
 import torch
 from timm.layers.config import set_fused_attn
+from torch import distributed
 
 from mien.training.config import RecipeError, RuntimeConfig
-from mien.training.loop import parallel
 from mien.training.loop.parallel import World
 
 # the type of the matrix multiplications; of fp32 runs, for comparison only
@@ -27,13 +28,20 @@ class Machine:
 
 @contextmanager
 def use_machine(runtime: RuntimeConfig) -> Iterator[Machine]:
-    """Join the process group of torchrun for the duration of a block. Raises: RecipeError."""
+    """Join the process group of torchrun, if there is one, for the duration of a block. Raises: RecipeError."""
     device, autocast = choose_device(runtime)
-    world, device = parallel.join(device)
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    if size == 1:
+        yield Machine(device, autocast)
+        return
+    if device.type == "cuda":
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
+    distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
     try:
-        yield Machine(device, autocast, world)
+        yield Machine(device, autocast, World(distributed.get_rank(), size))
     finally:
-        parallel.leave()
+        distributed.destroy_process_group()
 
 
 def choose_device(runtime: RuntimeConfig) -> tuple[torch.device, torch.autocast]:

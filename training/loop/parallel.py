@@ -5,15 +5,16 @@
 Only rank 0 writes. The global batch is split, so losses do not depend on the number of processes.
 """
 
-import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TypeVar
 
-import torch
+import numpy as np
 from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
+
+from mien.data.contract import Array
 
 Value = TypeVar("Value")
 
@@ -29,6 +30,17 @@ class World:
     def writes(self) -> bool:
         """Whether this process writes files and logs."""
         return self.rank == 0
+
+    def mine(self, batch: Array) -> Array:
+        """This process's part of a batch of indices, (B / size,).
+
+        Mixing combines faces i and B - 1 - i, so both are in the same part.
+        """
+        if self.size == 1:
+            return batch
+        half = len(batch) // (2 * self.size)
+        start, end = self.rank * half, (self.rank + 1) * half
+        return np.concatenate([batch[start:end], batch[len(batch) - end : len(batch) - start]])
 
     def mean(self, values: Tensor) -> Tensor:
         """Mean of `values` over the processes; all of them must call it."""
@@ -64,22 +76,3 @@ class World:
 def without_sync(trained: nn.Module) -> AbstractContextManager[object]:
     """Skip averaging gradients in this backward pass; a later one of the same step averages them."""
     return trained.no_sync() if isinstance(trained, DistributedDataParallel) else nullcontext()
-
-
-def join(device: torch.device) -> tuple[World, torch.device]:
-    """Join the process group of torchrun, if there is one; returns the device of this process."""
-    size = int(os.environ.get("WORLD_SIZE", "1"))
-    if size == 1:
-        return World(), device
-    if device.type == "cuda":
-        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-        torch.cuda.set_device(device)
-    if not distributed.is_initialized():
-        distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
-    return World(distributed.get_rank(), size), device
-
-
-def leave() -> None:
-    """Leave the process group, if there is one."""
-    if distributed.is_initialized():
-        distributed.destroy_process_group()

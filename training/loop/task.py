@@ -4,11 +4,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 
 from mien.data.contract import Array
-from mien.training.config import FaceRecipe, RecipeError, Sampler
-from mien.training.loop.batches import EpochPlan, FaceBatch, FaceBatches, JoinedFaces, epoch_order, load_batches
+from mien.training.config import FaceRecipe, RecipeError, RunRecipe, Sampler
+from mien.training.loop.batches import FaceBatch, FaceBatches, JoinedFaces, epoch_order
 from mien.training.loop.machine import Machine
 
 if TYPE_CHECKING:
@@ -26,14 +28,30 @@ def batch_map(convert: Callable[[Tensor], Tensor], batch: Batch) -> Batch:
 class Task(ABC):
     """A network, its batches and loss, and validation after each epoch."""
 
+    recipe: RunRecipe
+    machine: Machine
     network: nn.Module
     epochs: int
     steps_per_epoch: int
     all_weights_used: bool = True  # whether each step uses every weight; needed for several processes
 
     @abstractmethod
+    def dataset(self, epoch: int) -> Dataset[Batch]:
+        """Map-style dataset of this process's part of the batches of an epoch."""
+
     def batches(self, epoch: int, first: int) -> Iterator[Batch]:
-        """This process's part of the batches of an epoch, starting with batch number `first`."""
+        """Yield the batches of an epoch from number `first`, loaded by worker processes."""
+        dataset, workers = self.dataset(epoch), self.recipe.runtime.workers
+        loader: DataLoader[Batch] = DataLoader(
+            dataset,
+            batch_size=None,
+            sampler=range(first, len(dataset)),  # type: ignore[arg-type]  # map-style datasets have a length
+            num_workers=workers,
+            prefetch_factor=4 if workers else None,
+            # otherwise, the loader would use the global generator, which dropout uses and checkpoints save
+            generator=torch.Generator().manual_seed(self.recipe.seed),
+        )
+        yield from loader
 
     def names(self, step: int) -> list[str]:
         """Names of the samples in the batch of a step, to find the cause of a loss that is not finite."""
@@ -80,12 +98,9 @@ class FaceTask(Task):
         if self.steps_per_epoch == 0:
             raise RecipeError(f"batch_size {recipe.batch_size}: larger than the {len(faces)} training faces")
 
-    def batches(self, epoch: int, first: int) -> Iterator[FaceBatch]:
+    def dataset(self, epoch: int) -> Dataset[FaceBatch]:
         """This process's faces."""
-        recipe, world = self.recipe, self.machine.world
-        plan = EpochPlan(recipe.seed, epoch, recipe.batch_size, world.rank, world.size)
-        batches = FaceBatches(self.faces, recipe.augment, plan, self._order(epoch))
-        return load_batches(batches, first=first, seed=recipe.seed, workers=recipe.runtime.workers)
+        return FaceBatches(self.faces, self.recipe, self._order(epoch), epoch=epoch, world=self.machine.world)
 
     def names(self, step: int) -> list[str]:
         """Keys of the faces."""

@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from mien.data.augment import AugmentConfig
 from mien.models.backbones import Color
 from mien.training.config import DistillationConfig
 from mien.training.distillation.teachers import Teachers, fixed_logits
-from mien.training.loop.batches import EpochPlan, FaceBatches, JoinedFaces, load_faces
+from mien.training.loop.batches import FaceBatches, JoinedFaces, load_faces
 from mien.training.loop.machine import Machine
+from mien.training.loop.parallel import World
 from mien.training.train import train
 from tests.integration.training.conftest import Trained
 from tests.support_training import TINY_DEIT, drawn_faces, losses, metric_lines, small_recipe
@@ -75,11 +75,11 @@ def test_fixed_logits_are_computed_once_per_teacher_faces_and_color(
 def test_a_batch_has_the_logits_of_its_faces(root: Path, tmp_path: Path) -> None:
     faces = joined(root, tmp_path)
     faces.teacher_logits = np.repeat(np.arange(len(faces), dtype=np.float32)[:, None], 7, axis=1)
-    plan = EpochPlan(seed=0, epoch=1, batch_size=8)
-    batches = FaceBatches(faces, AugmentConfig(), plan, np.random.default_rng(0).permutation(len(faces)))
+    order = np.random.default_rng(0).permutation(len(faces))
+    batches = FaceBatches(faces, small_recipe(root), order, epoch=1, world=World())
     _, targets, logits = batches[1]
     chosen = logits[:, 0].long()
-    assert torch.equal(chosen, torch.from_numpy(batches.order[8:16]))
+    assert torch.equal(chosen, torch.from_numpy(order[8:16]))
     assert torch.equal(targets, torch.from_numpy(faces.targets)[chosen])
 
 

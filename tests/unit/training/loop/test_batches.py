@@ -16,9 +16,10 @@ from mien.data.contract import Array
 from mien.data.tree import DatasetError
 from mien.training.config import DataSource, FoldConfig
 from mien.training.distillation.losses import cross_entropy
-from mien.training.loop.batches import EpochPlan, FaceBatches, Faces, JoinedFaces, _write_cache, epoch_order, load_faces
+from mien.training.loop.batches import FaceBatches, Faces, JoinedFaces, _write_cache, epoch_order, load_faces
+from mien.training.loop.parallel import World
 from tests.data_sets import draw_face
-from tests.support_training import drawn_faces
+from tests.support_training import drawn_faces, small_recipe
 
 
 @pytest.fixture(scope="module")
@@ -54,13 +55,12 @@ def test_a_face_that_is_drawn_repeatedly_is_augmented_differently_each_time(root
     kept = np.concatenate([np.flatnonzero(whole.labels == 0)[:1], kept])  # one face of a class, ten of the others
     keys = tuple(whole.keys[i] for i in kept)
     part = replace(whole, crops=whole.crops[kept], targets=whole.targets[kept], labels=whole.labels[kept], keys=keys)
-    plan = EpochPlan(seed=0, epoch=0, batch_size=len(part))
+    recipe = small_recipe(root, batch_size=len(part))
     order = epoch_order(part.labels, seed=0, epoch=0, sampler="class")
-    batches = FaceBatches(JoinedFaces([part]), AugmentConfig(), plan, order)
-    rare = batches[0].crops[batches.order == 0]
+    batches, again = (FaceBatches(JoinedFaces([part]), recipe, order, epoch=0, world=World()) for _ in range(2))
+    rare = batches[0].crops[order == 0]
     assert len(rare) > 3
     assert len(torch.unique(rare, dim=0)) == len(rare)
-    again = FaceBatches(JoinedFaces([part]), AugmentConfig(), plan, order)
     assert torch.equal(batches[0].crops, again[0].crops)
 
 
