@@ -40,6 +40,8 @@ class Preprocess(nn.Module):
         pixels = crops.to(torch.float32) / 255.0
         if self.color == "luminance" and pixels.shape[-1] == 3:
             pixels = (pixels * self.luminance).sum(dim=-1, keepdim=True)
+        elif self.color == "RGB" and pixels.shape[-1] == 1:  # of a student on luminance
+            pixels = pixels.expand(-1, -1, -1, 3)
         pixels = self._resize(pixels.permute(0, 3, 1, 2))
         if self.normalization == "imagenet":
             return (pixels - self.mean) / self.std

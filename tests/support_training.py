@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 import yaml
 
 from mien.data.contract import LABELS
-from mien.training.config import Recipe, RunRecipe, parse_as
+from mien.training.config import DataSource, Recipe, RunRecipe, parse_as
+from mien.training.faces import FaceSet, read_faces
 from mien.training.loop.run_folder import METRICS_NAME
 from tests.data_sets import make_folders
 
@@ -46,6 +47,11 @@ PLAIN_DEIT: dict[str, object] = {
 def drawn_faces(root: Path, *, train: int = 8, valid: int = 4) -> Path:
     """Write class folders of drawn faces, `train` and `valid` of each class. Returns `root`."""
     return make_folders(root, {"train": dict.fromkeys(LABELS, train), "valid": dict.fromkeys(LABELS, valid)})
+
+
+def valid_faces(root: Path, kind: str = "folders", **options: object) -> FaceSet:
+    """The validation split of a set."""
+    return read_faces(DataSource(kind=kind, split="valid", root=root, options=options), find_clean=True)
 
 
 def data_of(root: Path, kind: str = "folders", **options: object) -> dict[str, object]:

@@ -260,8 +260,7 @@ def read_subject(run: Path, *, data: tuple[str, Path] | None) -> Subject:
     member = read_member(run)
     if not has_class_token(member.network):
         raise IllustrationError(f"{run}: {member.model.name} is not a transformer with a class token")
-    source, root = choose(member.valid, data=data, split=None, options={})
-    crops = read_faces(source.kind, root, source.split, source.options).crops
+    crops = read_faces(choose(member.valid, data=data, split=None, options={})).crops
     return Subject(network=member.network, valid=crops, name=run.name)
 
 

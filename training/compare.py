@@ -18,7 +18,7 @@ from mien.data.contract import EIGHT_LABELS, Array
 from mien.models.manifest import MANIFEST_NAME, Interval, Prior, artifact_dir, load_artifact
 from mien.training.command import command
 from mien.training.evaluate import open_graph, run_graph
-from mien.training.faces import FaceSet, read_faces
+from mien.training.faces import FaceSet, chosen_source, read_faces
 from mien.training.loop import metrics
 from mien.training.loop.run_folder import load_best, read_facts
 from mien.training.loop.supervised import predict
@@ -74,8 +74,7 @@ def predict_classes(folder: Path, faces: FaceSet, *, prior: Prior) -> Predicted:
 @command("compare")
 def main(chosen: Namespace) -> None:
     """Command line."""
-    kind, root = chosen.data
-    faces = read_faces(kind, root, chosen.split, dict(chosen.option))
+    faces = read_faces(chosen_source(chosen))
     before, after = (
         predict_classes(artifact_dir(model), faces, prior=chosen.prior) for model in (chosen.before, chosen.after)
     )

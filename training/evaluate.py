@@ -11,9 +11,9 @@ import json
 import sys
 from argparse import Namespace
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Final, get_args
 
 import numpy as np
 import onnxruntime
@@ -22,13 +22,12 @@ from rich.table import Table
 
 from mien.data.atomic import write_atomic
 from mien.data.contract import EIGHT_LABELS, Array, label_index
-from mien.data.readers.base import open_reader
 from mien.data.tree import DatasetError
 from mien.models.manifest import Interval, Manifest, Prior, SplitMetrics, artifact_dir, load_artifact
 from mien.training import robustness
 from mien.training.arguments import PARSERS
 from mien.training.command import command
-from mien.training.faces import FaceSet, read_faces
+from mien.training.faces import FaceSet, chosen_source, read_faces
 from mien.training.loop import metrics
 from mien.training.wording import interval
 
@@ -136,16 +135,6 @@ def score_logits(logits: Array, manifest: Manifest, faces: FaceSet) -> list[Eval
     return score_split(faces, probabilities, probabilities)
 
 
-def load_split(kind: str, root: Path, split: str, options: Mapping[str, Any]) -> FaceSet:
-    """Read one split, and determine its clean faces. Raises: DatasetError."""
-    faces = read_faces(kind, root, split, options)
-    only_clean = open_reader(kind, root, **options).clean_options(split)
-    if not only_clean:
-        return faces
-    kept = {sample.key for sample in open_reader(kind, root, **{**options, **only_clean}).samples(split)}
-    return replace(faces, clean=np.array([key in kept for key in faces.keys]))
-
-
 def evaluate(folder: Path, faces: FaceSet) -> tuple[Manifest, list[Evaluation]]:
     """Verify an artifact and evaluate its fp32 graph on one split. Raises: ArtifactError, DatasetError."""
     manifest = load_artifact(folder)
@@ -178,14 +167,13 @@ def print_evaluations(evaluations: list[Evaluation], *, title: str) -> None:
 @command("evaluate")
 def main(chosen: Namespace) -> None:
     """Command line."""
-    kind, root = chosen.data
     if not chosen.corruptions and (chosen.faces or chosen.plot):
         PARSERS["evaluate"].error("--faces and --plot are options of --corruptions")
     folder = artifact_dir(chosen.artifact)
-    faces = load_split(kind, root, chosen.split, dict(chosen.option))
+    faces = read_faces(chosen_source(chosen), find_clean=True)
     manifest, evaluations = evaluate(folder, faces)
     warning = faces.changed_since(manifest.data_index_sha256)
-    title = f"{manifest.name} on {kind} {chosen.split}"
+    title = f"{manifest.name} on {faces.kind} {faces.split}"
     print_evaluations(evaluations, title=title)
     rows: list[robustness.Row] = []
     if chosen.corruptions:

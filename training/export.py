@@ -45,11 +45,11 @@ from mien.models.network import FaceNetwork
 from mien.training.arguments import PARSERS
 from mien.training.command import command
 from mien.training.config import DataSource, ModelConfig
-from mien.training.evaluate import load_split, open_graph, run_graph
-from mien.training.faces import TEST, FaceSet
+from mien.training.evaluate import open_graph, run_graph
+from mien.training.faces import TEST, FaceSet, read_faces
 from mien.training.loop import metrics
 from mien.training.loop.provenance import recorded
-from mien.training.loop.run_folder import load_best, parameters, read_facts, read_run
+from mien.training.loop.run_folder import parameters, read_facts, read_run
 from mien.training.release.description import CARD_NAME, describe, finish, measure_again
 from mien.training.release.folder import new_artifact
 from mien.training.release.graphs import (
@@ -65,7 +65,7 @@ from mien.training.release.graphs import (
     torch_logits,
     write_graph,
 )
-from mien.training.release.weights import WEIGHTS_NAME, load_network, save_weights
+from mien.training.release.weights import WEIGHTS_NAME, load_trained, save_weights
 
 logger = logging.getLogger("mien.training")
 
@@ -96,15 +96,14 @@ class Member:
 
 def read_member(folder: Path) -> Member:
     """Read a run or an artifact. Raises: RunError, CheckpointError, ArtifactError."""
+    network, head, labels = load_trained(folder)
     if (folder / MANIFEST_NAME).exists():
-        network, manifest = load_network(folder)
-        head, labels, valid, recipe = manifest.head, manifest.labels, _valid_source(manifest), dict(manifest.recipe)
+        manifest = read_manifest(folder)
+        valid, recipe = _valid_source(manifest), dict(manifest.recipe)
         commit, data = manifest.commit, dict(manifest.data_index_sha256)
     else:
         run, facts = read_run(folder), read_facts(folder)
-        network, state = load_best(folder)
-        head, labels, valid = state["head"], tuple(state["labels"]), run.data.valid
-        recipe = _shareable(run.model_dump(mode="json", exclude={"runtime": True}))
+        valid, recipe = run.data.valid, _shareable(run.model_dump(mode="json", exclude={"runtime": True}))
         commit, data = facts["commit"], facts["data"]
     released, count = ReleasedNetwork(network, head), parameters(network)
     return Member(network, released, count, labels, valid, recipe, commit, data, **recorded(folder))
@@ -171,17 +170,13 @@ def _valid_source(manifest: Manifest) -> DataSource:
     return DataSource.model_validate(data["valid"])
 
 
-def _read(source: DataSource) -> FaceSet:
-    return load_split(source.kind, source.resolved_root(), source.split, source.options)
-
-
 def _read_unchanged(source: DataSource, trained_with: Mapping[str, str]) -> FaceSet:
     """Read the validation split. Raises: ExportError, if it is not the one of the training; DatasetError."""
     if source.fold is not None:
         raise ExportError(
             f"{source.kind} {source.split}: the run is a fold of a cross-validation. Release the recipe itself."
         )
-    faces = _read(source)
+    faces = read_faces(source, find_clean=True)
     if faces.index_sha256 not in trained_with.values():
         problem = faces.changed_since(trained_with) or f"{source.split} is not in the record of the training."
         raise ExportError(f"{source.resolved_root()}: {problem} Restore the data, or train again.")
@@ -199,7 +194,7 @@ def _other_splits(also: tuple[str, ...]) -> list[FaceSet]:
             raise ExportError(
                 f"--also {text!r}: a release has no metrics of test splits; use mien evaluate, at the end"
             )
-        splits.append(_read(DataSource(kind=kind, split=split)))
+        splits.append(read_faces(DataSource(kind=kind, split=split), find_clean=True))
     return splits
 
 

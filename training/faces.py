@@ -1,14 +1,15 @@
 """Labeled faces of one split of one data set, for evaluation, releases and reports."""
 
+from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from mien.data.contract import Array
 from mien.data.readers.base import index_sha256, open_reader
+from mien.training.config import DataSource
 
 TEST: Final = "test"
 
@@ -71,9 +72,16 @@ class FaceSet:
         return f"{self.kind}, {self.split} split, {len(self):,} faces"
 
 
-def read_faces(kind: str, root: Path, split: str, options: Mapping[str, Any]) -> FaceSet:
-    """Read and decode one split. Raises: DatasetError."""
-    reader = open_reader(kind, root, **options)
+def chosen_source(options: Namespace) -> DataSource:
+    """The split that `--data`, `--option` and `--split` of a command choose."""
+    kind, root = options.data
+    return DataSource(kind=kind, root=root, split=options.split, options=dict(options.option))
+
+
+def read_faces(source: DataSource, *, find_clean: bool = False) -> FaceSet:
+    """Read and decode one split, and determine its clean faces on request. Raises: DatasetError; see `DataSource`."""
+    kind, split = source.kind, source.split
+    reader = open_reader(kind, source.resolved_root(), **source.options)
     samples = reader.labeled(split)
     shares = [sample.distribution for sample in samples]
     return FaceSet(
@@ -85,4 +93,5 @@ def read_faces(kind: str, root: Path, split: str, options: Mapping[str, Any]) ->
         keys=tuple(sample.key for sample in samples),
         attributes=tuple(sample.attributes for sample in samples),
         index_sha256=index_sha256(reader, split),
+        clean=reader.clean(split) if find_clean else None,
     )

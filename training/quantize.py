@@ -29,8 +29,10 @@ from mien.data.errors import MienError
 from mien.data.readers.base import open_reader
 from mien.models.manifest import GraphFile, Interval, Manifest, load_artifact, sha256_of
 from mien.training.command import command
-from mien.training.evaluate import Evaluation, load_split, open_graph, run_graph, score_logits
-from mien.training.loop import metrics
+from mien.training.compare import compare as compare_classes
+from mien.training.config import DataSource
+from mien.training.evaluate import Evaluation, open_graph, run_graph, score_logits
+from mien.training.faces import read_faces
 from mien.training.release.description import finish
 from mien.training.release.graphs import with_fp32_weights
 from mien.training.wording import interval, percent
@@ -76,10 +78,10 @@ class _Crops(CalibrationDataReader):  # type: ignore[misc]  # the library has no
         return None if batch is None else {"crops": batch}
 
 
-def calibration_crops(kind: str, root: Path, options: dict[str, Any], *, faces: int = CALIBRATION_FACES) -> Array:
-    """Draw labeled train crops, (N, 112, 112, 3) uint8 RGB with N at most `faces`. Raises: DatasetError."""
-    reader = open_reader(kind, root, **options)
-    samples = reader.labeled("train")
+def calibration_crops(source: DataSource, *, faces: int = CALIBRATION_FACES) -> Array:
+    """Draw labeled crops, (N, 112, 112, 3) uint8 RGB with N at most `faces`. Raises: DatasetError."""
+    reader = open_reader(source.kind, source.resolved_root(), **source.options)
+    samples = reader.labeled(source.split)
     chosen = np.random.default_rng(0).choice(len(samples), min(faces, len(samples)), replace=False)
     return np.stack([reader.crop(samples[int(index)]) for index in chosen])
 
@@ -150,42 +152,39 @@ def median_ms(sessions: list[onnxruntime.InferenceSession], crops: Array, *, rou
     return tuple(float(1000 * median) for median in np.median(taken, axis=0))
 
 
-def compare(manifest: Manifest, fp32: Path, int8: Path, kind: str, root: Path, *, rounds: int) -> Comparison:
+def compare(manifest: Manifest, fp32: Path, int8: Path, valid: DataSource, *, rounds: int) -> Comparison:
     """Evaluate both graphs on validation, and measure their speed on two threads.
 
     Raises: DatasetError; QuantizationError, if the validation split changed since the training.
     """
-    faces = load_split(kind, root, "valid", options_of(manifest, kind, "valid"))
+    faces = read_faces(valid, find_clean=True)
     if problem := faces.changed_since(manifest.data_index_sha256):
-        raise QuantizationError(f"{root}: {problem} Restore the data.")
+        raise QuantizationError(f"{valid.root}: {problem} Restore the data.")
     sessions = [open_graph(path, threads=THREADS, spinning=False) for path in (fp32, int8)]
     logits = [run_graph(session, faces.crops) for session in sessions]
     evaluations = [score_logits(logits_of_graph, manifest, faces) for logits_of_graph in logits]
     predicted = [manifest.probabilities(logits_of_graph, "balanced").argmax(axis=1) for logits_of_graph in logits]
 
-    def change(chosen: Array) -> float:
-        before, after = (metrics.confusion(classes[chosen], faces.labels[chosen]) for classes in predicted)
-        return metrics.mean_class_accuracy(after) - metrics.mean_class_accuracy(before)
-
+    gains = {row.name: row.gain for row in compare_classes(predicted[0], predicted[1], faces.labels)}
     timed = {batch: median_ms(sessions, np.ascontiguousarray(faces.crops[:batch]), rounds=rounds) for batch in BATCHES}
     return Comparison(
         fp32=tuple(evaluations[0]),
         int8=tuple(evaluations[1]),
         agreement=float((predicted[0] == predicted[1]).mean()),
-        change=metrics.bootstrap(change, len(faces.labels)),
+        change=gains["mean class accuracy"],
         median_ms={batch: (times[0], times[1]) for batch, times in timed.items()},
     )
 
 
-def options_of(manifest: Manifest, kind: str, split: str) -> dict[str, Any]:
-    """Reader options of a split in the artifact's recipe; for a split not in the recipe, those of its training set.
+def source_of(manifest: Manifest, kind: str, root: Path, split: str) -> DataSource:
+    """A split with its options in the artifact's recipe; if it is not in the recipe, with those of its training set.
 
     With the same options, the reader holds out the same validation split.
     """
     data: Any = manifest.recipe.get("data", {})
     sources = [source for source in (*data.get("train", []), data.get("valid", {})) if source.get("kind") == kind]
     chosen: dict[str, Any] = next((source for source in sources if source["split"] == split), next(iter(sources), {}))
-    return dict(chosen.get("options", {}))
+    return DataSource(kind=kind, root=root, split=split, options=chosen.get("options", {}))
 
 
 def release(artifact: Path, manifest: Manifest, graph: Path, comparison: Comparison, out: Path) -> None:
@@ -231,8 +230,8 @@ def main(chosen: Namespace) -> None:
     source = artifact / manifest.graph("fp32").file
     with tempfile.TemporaryDirectory() as folder:
         graph = Path(folder) / GRAPH_NAME
-        quantize(source, graph, calibration_crops(kind, root, options_of(manifest, kind, "train")))
-        comparison = compare(manifest, source, graph, kind, root, rounds=chosen.rounds)
+        quantize(source, graph, calibration_crops(source_of(manifest, kind, root, "train")))
+        comparison = compare(manifest, source, graph, source_of(manifest, kind, root, "valid"), rounds=chosen.rounds)
         print_comparison(comparison, title=f"{manifest.name} on {kind} valid")
         if chosen.out:
             release(artifact, manifest, graph, comparison, chosen.out)

@@ -121,11 +121,14 @@ class Reader:
             if other not in self.splits():
                 raise self.error(f"exclude_near_duplicates_of={other}, but {self.root} has no such split")
             if other != split:
-                compared = (self._thumbnails(part) for part in (samples, self._images_of(other)))
-                near = near_duplicates(*compared)
+                near = self._resembling(samples, other)
                 self._left_out[split][f"near-duplicates of {other}"] = int(near.sum())
                 samples = [sample for sample, is_near in zip(samples, near, strict=True) if not is_near]
         return samples
+
+    def _resembling(self, samples: Sequence[Sample], split: str) -> Array:
+        """Whether each sample resembles an image of a split, (N,) bool."""
+        return near_duplicates(*(self._thumbnails(part) for part in (samples, self._images_of(split))))
 
     def _images_of(self, split: str) -> list[Sample]:
         """List all images of a split for `exclude_near_duplicates_of`, whether they are samples or not."""
@@ -145,12 +148,11 @@ class Reader:
             raise DatasetError(f"{self.kind}: split {split!r} has no faces labeled {', '.join(self.labels)}")
         return labeled
 
-    def clean_options(self, split: str) -> Mapping[str, object]:
-        """Return the options that remove faces of a split that resemble a face of train; {} if there are none."""
-        others = {"train"} & set(self.splits()) - {split}
-        if not self.has_clean_faces or not others:
-            return {}
-        return {"exclude_near_duplicates_of": sorted({*self.exclude_near_duplicates_of, *others})}
+    def clean(self, split: str) -> Array | None:
+        """Return whether each of `labeled` resembles no face of train, (N,) bool; None if the set cannot tell."""
+        if not self.has_clean_faces or split == "train" or "train" not in self.splits():
+            return None
+        return ~self._resembling(self.labeled(split), "train")
 
     def path_of(self, sample: Sample) -> str:
         """Return the name of a sample's file in the tree."""

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from mien.data.contract import Array, contract_id
-from mien.models.manifest import MANIFEST_NAME, ArtifactError
-from mien.models.network import FaceNetwork, Head, select_head
+from mien.models.manifest import ArtifactError
+from mien.models.network import Head, select_head
 from mien.training.config import DistillationConfig, RecipeError
 from mien.training.loop.batches import JoinedFaces, cache_file
 from mien.training.loop.machine import Machine
-from mien.training.loop.run_folder import RunError, load_best
-from mien.training.release.weights import load_network
+from mien.training.loop.run_folder import RunError
+from mien.training.release.weights import load_trained
 
 logger = logging.getLogger(__name__)
 _BATCH = 256
@@ -30,19 +30,16 @@ class Teachers(nn.Module):
 
     def __init__(self, config: DistillationConfig) -> None:
         super().__init__()
-        self.members = nn.ModuleList()
+        self.members, self.heads = nn.ModuleList(), list[Head]()
         classes: dict[Path, int] = {}
         for folder in config.teachers:
-            if (folder / MANIFEST_NAME).exists():
-                try:
-                    network, manifest = load_network(folder)
-                except ArtifactError as error:
-                    raise RunError(f"distillation.teachers {folder}: {error}") from error
-                head, classes[folder] = manifest.head, len(manifest.labels)
-            else:
-                network, state = load_best(folder)
-                head, classes[folder] = state.get("head", "class"), len(state["labels"])
-            self.members.append(_Member(network, head))
+            try:
+                network, head, labels = load_trained(folder)
+            except ArtifactError as error:
+                raise RunError(f"distillation.teachers {folder}: {error}") from error
+            self.members.append(network)
+            self.heads.append(head)
+            classes[folder] = len(labels)
         if len(set(classes.values())) > 1:
             listed = ", ".join(f"{folder} {count}" for folder, count in classes.items())
             raise RecipeError(f"distillation.teachers have different numbers of classes: {listed}")
@@ -51,7 +48,7 @@ class Teachers(nn.Module):
         self.to(memory_format=torch.channels_last)
 
     def forward(self, crops: Tensor) -> Tensor:  # (B, 112, 112, C) uint8
-        logits = [member(crops) for member in self.members]
+        logits = [select_head(member(crops), head) for member, head in zip(self.members, self.heads, strict=True)]
         if len(logits) == 1:
             alone: Tensor = logits[0]  # (B, 7)
             return alone
@@ -88,16 +85,3 @@ def fixed_logits(teachers: Teachers, faces: JoinedFaces, *, machine: Machine, ca
 def _log_mean(logits: Tensor) -> Tensor:
     """Log of the mean probability over the first dimension, (M, B, K) to (B, K)."""
     return logits.softmax(dim=-1).mean(dim=0).clamp_min(1e-12).log()
-
-
-class _Member(nn.Module):
-    """A network with the head selected by validation."""
-
-    def __init__(self, network: FaceNetwork, head: Head) -> None:
-        super().__init__()
-        self.network = network
-        self.head: Head = head
-
-    def forward(self, crops: Tensor) -> Tensor:
-        color = self.network.preprocess.color == "RGB"
-        return select_head(self.network(crops.expand(-1, -1, -1, 3) if color else crops), self.head)

@@ -1,4 +1,4 @@
-"""Weights of a released artifact, `model.safetensors`, for initialization and for teachers.
+"""Trained networks, of a run or an artifact, and `model.safetensors`, the weights of an artifact.
 
 Matrices and kernels are in half precision, norms and biases in full, as a running variance may exceed fp16's range.
 """
@@ -11,10 +11,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from mien.models.manifest import ArtifactError, Manifest, load_artifact
-from mien.models.network import FaceNetwork
+from mien.models.manifest import MANIFEST_NAME, ArtifactError, Manifest, load_artifact
+from mien.models.network import FaceNetwork, Head
 from mien.training.config import ModelConfig
-from mien.training.loop.run_folder import untrained_network
+from mien.training.loop.run_folder import load_best, untrained_network
 
 WEIGHTS_NAME: Final = "model.safetensors"
 
@@ -57,3 +57,15 @@ def load_network(folder: Path) -> tuple[FaceNetwork, Manifest]:
     if unknown:
         raise ArtifactError(f"artifact {manifest.name}: {WEIGHTS_NAME} has an unexpected tensor {unknown[0]}")
     return network.eval(), manifest
+
+
+def load_trained(folder: Path) -> tuple[FaceNetwork, Head, tuple[str, ...]]:
+    """Network of a run or an artifact in eval mode, its selected head, and its labels.
+
+    Raises: RunError, CheckpointError, ArtifactError, if it is missing or damaged, or has another contract.
+    """
+    if (folder / MANIFEST_NAME).exists():
+        network, manifest = load_network(folder)
+        return network, manifest.head, manifest.labels
+    network, state = load_best(folder)
+    return network, state["head"], tuple(state["labels"])

@@ -27,25 +27,21 @@ _HEADINGS: Final = (
 )  # fmt: skip
 
 
-def gather(folders: list[Path], source: DataSource, *, root: Path) -> tuple[list[RunResult], FaceSet]:
-    """Evaluate every run on one split.
+def gather(folders: list[Path], source: DataSource) -> tuple[list[RunResult], FaceSet]:
+    """Evaluate every run on one split; for a test split, `measure` is fitted on the recipe's validation split.
 
-    Args:
-        source: split to show; for a test split, temperature and threshold are fitted on the recipe's validation split.
-        root: folder or zip of the data set.
     Raises: RunError, CheckpointError, RecipeError, DatasetError.
     """
     recipes = [read_run(folder) for folder in folders]
     names = [recipe.name for recipe in recipes]
-    faces = read_faces(source.kind, root, source.split, source.options)
+    faces = read_faces(source)
     results = []
     for folder, recipe in zip(folders, recipes, strict=True):
         fitting, valid = None, recipe.data.valid
         if valid.fold is not None:
             raise RunError(f"{folder}: a fold of a cross-validation, trained on other faces of this split; no report")
         if source.split == TEST:
-            valid_root = root if valid.kind == source.kind else valid.resolved_root()
-            fitting = read_faces(valid.kind, valid_root, valid.split, valid.options)
+            fitting = read_faces(valid.model_copy(update={"root": source.root}) if valid.kind == source.kind else valid)
         name = f"{recipe.name} ({folder})" if names.count(recipe.name) > 1 else recipe.name
         results.append(measure(folder, name, faces, fitting=fitting))
     return results, faces
@@ -143,7 +139,7 @@ def _run_of_page(result: RunResult, faces: FaceSet, *, show_faces: bool) -> dict
 
 def choose(
     valid: DataSource, *, data: tuple[str, Path] | None, split: str | None, options: Mapping[str, Any]
-) -> tuple[DataSource, Path]:
+) -> DataSource:
     """Choose the split to show: by default `valid`, the validation split of the first run's recipe.
 
     Raises: RecipeError, if there is neither `data` nor a root in the recipe.
@@ -151,16 +147,16 @@ def choose(
     kind, root = data or (valid.kind, valid.resolved_root())
     same = kind == valid.kind
     known = {**(valid.options if same else {}), **options}
-    return DataSource(kind=kind, split=split or (valid.split if same else "valid"), root=root, options=known), root
+    return DataSource(kind=kind, split=split or (valid.split if same else "valid"), root=root, options=known)
 
 
 @command("report")
 def main(chosen: Namespace) -> None:
     """Command line."""
-    source, root = choose(
+    source = choose(
         read_run(chosen.runs[0]).data.valid, data=chosen.data, split=chosen.split, options=dict(chosen.option)
     )
-    results, faces = gather(chosen.runs, source, root=root)
+    results, faces = gather(chosen.runs, source)
     if chosen.markdown:
         print(as_markdown(results, faces))
     if chosen.out or not chosen.markdown:

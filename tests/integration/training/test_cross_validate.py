@@ -12,13 +12,12 @@ from mien.training.config import DistillationConfig
 from mien.training.cross_validate import main, warn_of_known_faces
 from mien.training.evaluate import PRIORS, open_graph, run_graph
 from mien.training.export import export
-from mien.training.faces import read_faces
 from mien.training.loop.run_folder import read_facts
 from mien.training.release.graphs import ExportError
 from mien.training.report.command import main as report
 from mien.training.train import train
 from tests.integration.training.conftest import Trained
-from tests.support_training import drawn_faces, small_recipe, write_recipe
+from tests.support_training import drawn_faces, small_recipe, valid_faces, write_recipe
 
 
 def test_cross_validation_scores_every_face_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,7 +71,7 @@ def test_both_sides_are_named_and_an_artifact_is_compared_with_its_prior(
     shown = " ".join(capsys.readouterr().out.split())
     assert "run own" in shown
     assert "natural" in shown
-    faces = read_faces("folders", root, "valid", {})
+    faces = valid_faces(root)
     natural, balanced = (predict_classes(Path(artifact), faces, prior=prior).classes for prior in PRIORS)
     manifest = load_artifact(Path(artifact))
     logits = run_graph(open_graph(Path(artifact) / manifest.graph("fp32").file), faces.crops)

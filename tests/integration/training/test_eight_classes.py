@@ -19,7 +19,7 @@ from mien.models.manifest import artifact_dir, load_artifact
 from mien.training.compare import main as compare
 from mien.training.config import DistillationConfig, RecipeError
 from mien.training.distillation.teachers import Teachers
-from mien.training.evaluate import evaluate, load_split
+from mien.training.evaluate import evaluate
 from mien.training.export import export
 from mien.training.release.graphs import ExportError
 from mien.training.report.command import main as report
@@ -28,7 +28,7 @@ from tests.albums import face_photo, label_folder, rows_of, write_photos
 from tests.data_sets import make_ferplus
 from tests.integration.training.conftest import EIGHT_OPTIONS, Eight, Trained
 from tests.support import encoded
-from tests.support_training import TINY_CNN, data_of, small_recipe
+from tests.support_training import TINY_CNN, data_of, small_recipe, valid_faces
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_the_artifact_names_eight_labels_and_is_evaluated_and_compared_on_them(
     assert manifest.labels == EIGHT_LABELS
     assert manifest.output.shape == (-1, 8)
     assert len(manifest.prior_correction) == 8
-    scored = evaluate(eight.artifact, load_split("folders", eight.root, "valid", EIGHT_OPTIONS))[1][0]
+    scored = evaluate(eight.artifact, valid_faces(eight.root, **EIGHT_OPTIONS))[1][0]
     assert "contempt" in scored.recall
     assert np.array(scored.confusion).shape == (8, 8)
     card = (eight.artifact / "card.md").read_text(encoding="utf-8")
@@ -68,11 +68,11 @@ def test_networks_with_different_classes_are_not_averaged(eight: Eight, trained:
 
 def test_eight_classes_are_evaluated_on_votes_for_seven(eight: Eight, tmp_path: Path) -> None:
     ferplus = make_ferplus(tmp_path / "ferplus")
-    scored = evaluate(eight.artifact, load_split("ferplus", ferplus, "valid", {}))[1][0]
+    scored = evaluate(eight.artifact, valid_faces(ferplus, "ferplus"))[1][0]
     assert scored.kl_to_votes is not None
     assert scored.kl_to_votes.value > 0
     with pytest.raises(DatasetError, match="Leave out classes=8"):
-        evaluate(artifact_dir(None), load_split("ferplus", ferplus, "valid", {"classes": 8}))
+        evaluate(artifact_dir(None), valid_faces(ferplus, "ferplus", classes=8))
 
 
 def test_check_and_report_have_a_row_for_contempt(eight: Eight, tmp_path: Path) -> None:

@@ -12,12 +12,11 @@ from mien.models.network import FaceNetwork, Head, select_head
 from mien.training import evaluate
 from mien.training.config import DistillationConfig
 from mien.training.distillation.teachers import Teachers
-from mien.training.faces import read_faces
 from mien.training.loop.run_folder import RunError, load_best
 from mien.training.release.graphs import ReleasedNetwork
 from mien.training.release.initialization import InitialWeightsError, load_initial
 from tests.integration.training.conftest import Eight, Trained
-from tests.support_training import PLAIN_DEIT, TINY_CNN, TINY_DEIT, small_recipe
+from tests.support_training import PLAIN_DEIT, TINY_CNN, TINY_DEIT, small_recipe, valid_faces
 
 PLAIN_STEM = TINY_DEIT | {"options": PLAIN_DEIT["options"]}
 MODELS = {"hybrid": TINY_DEIT, "cnn": TINY_CNN}
@@ -46,14 +45,14 @@ def test_the_network_equals_the_graph_that_it_is_initialized_from(
     name: str, trained: Trained, artifacts: dict[str, Path]
 ) -> None:
     folder, manifest = artifacts[name], read_manifest(artifacts[name])
-    crops = read_faces("folders", trained.faces, "valid", {}).crops
+    crops = valid_faces(trained.faces).crops
     expected = evaluate.run_graph(evaluate.open_graph(folder / "model.onnx"), crops)
     network = started(MODELS[name], folder, len(manifest.labels)).eval()
     np.testing.assert_allclose(logits(network, crops, manifest.head), expected, atol=2e-2)  # half precision
 
 
 def test_the_graph_of_a_cnn_has_its_grad_cam(eight: Eight, trained: Trained) -> None:
-    crops = read_faces("folders", trained.faces, "valid", {}).crops[:3]
+    crops = valid_faces(trained.faces).crops[:3]
     network, state = load_best(eight.run)
     with torch.no_grad():
         _, maps = ReleasedNetwork(network, state["head"])(torch.from_numpy(crops))
@@ -87,7 +86,7 @@ def test_an_artifact_without_weights_cannot_initialize_or_teach(artifacts: dict[
 @pytest.mark.parametrize("name", MODELS)
 def test_a_released_teacher_equals_its_graph(name: str, trained: Trained, artifacts: dict[str, Path]) -> None:
     folder = artifacts[name]
-    crops = read_faces("folders", trained.faces, "valid", {}).crops
+    crops = valid_faces(trained.faces).crops
     expected = evaluate.run_graph(evaluate.open_graph(folder / "model.onnx"), crops)
     teachers = Teachers(DistillationConfig(mode="soft", teachers=(folder,))).eval()
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):

@@ -20,7 +20,6 @@ from mien.models.rollout import recorded_attention, rollout
 from mien.training import compare, evaluate, export
 from mien.training.command import Main
 from mien.training.config import DataSource
-from mien.training.faces import read_faces
 from mien.training.loop.batches import load_faces
 from mien.training.loop.run_folder import load_best, parameters, read_facts
 from mien.training.loop.throughput import TrainingDiverged
@@ -30,7 +29,7 @@ from mien.training.release.weights import load_network
 from mien.training.report import command as report
 from mien.training.train import train
 from tests.integration.training.conftest import Trained
-from tests.support_training import drawn_faces, small_recipe
+from tests.support_training import drawn_faces, small_recipe, valid_faces
 
 
 def test_the_artifact_is_valid_and_describes_itself(trained: Trained) -> None:
@@ -50,7 +49,7 @@ def test_the_artifact_is_valid_and_describes_itself(trained: Trained) -> None:
 
 
 def test_the_released_graph_equals_torch_for_any_batch_and_color(trained: Trained) -> None:
-    crops = read_faces("folders", trained.faces, "valid", {}).crops
+    crops = valid_faces(trained.faces).crops
     network, state = load_best(trained.student)
     session = evaluate.open_graph(trained.artifact / "model.onnx")
     for batch in (crops[:1], crops[:5], graphs.tinted(crops)):
@@ -64,7 +63,7 @@ def test_the_released_graph_has_an_attention_map(trained: Trained) -> None:
     explain = load_artifact(trained.artifact).explain
     assert explain is not None
     assert explain.shape == (-1, 7, 7)
-    crops = read_faces("folders", trained.faces, "valid", {}).crops
+    crops = valid_faces(trained.faces).crops
     network, state = load_best(trained.student)
     with torch.no_grad(), recorded_attention(network.backbone) as attentions:
         network(torch.from_numpy(crops[:3]))
@@ -76,7 +75,7 @@ def test_the_released_graph_has_an_attention_map(trained: Trained) -> None:
 def test_training_and_serving_use_the_same_luminance(trained: Trained) -> None:
     source = small_recipe(trained.faces).data.valid
     cached = load_faces(source, color="luminance", cache_dir=trained.faces.parent / "cache")
-    faces = read_faces("folders", trained.faces, "valid", {})
+    faces = valid_faces(trained.faces)
     network, _ = load_best(trained.student)
     assert np.array_equal(cached.labels, faces.labels)
     with torch.no_grad():
@@ -266,7 +265,7 @@ def test_student_and_teacher_become_one_graph_over_the_face_and_its_mirror_image
     assert (manifest.name, manifest.head, manifest.parameters) == ("both.drawn", "mean", sum(members))
     assert manifest.explain is not None
     assert manifest.license.count("class folders") == 1
-    crops = read_faces("folders", trained.faces, "valid", {}).crops
+    crops = valid_faces(trained.faces).crops
     session = evaluate.open_graph(folder / "model.onnx")
     logits = evaluate.run_graph(session, crops)
     np.testing.assert_allclose(evaluate.run_graph(session, crops[:, :, ::-1]), logits, atol=1e-4)
@@ -288,7 +287,7 @@ def test_student_and_teacher_become_one_graph_over_the_face_and_its_mirror_image
 
 
 def test_one_view_averages_the_networks_alone_and_several_need_a_name(trained: Trained, tmp_path: Path) -> None:
-    crops = read_faces("folders", trained.faces, "valid", {}).crops
+    crops = valid_faces(trained.faces).crops
     network, state = load_best(trained.student)
     alone = graphs.ReleasedNetwork(network, state["head"])
     twice = graphs.ReleasedEnsemble([alone, alone], [1.0, 1.0], mirrored=False)

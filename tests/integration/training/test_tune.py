@@ -6,9 +6,9 @@ from mien.data.contract import LABELS
 from mien.models.manifest import artifact_dir
 from mien.training.compare import compare, predict_classes
 from mien.training.config import read_recipe
-from mien.training.faces import read_faces
 from mien.training.train import train
 from tests.data_sets import make_folders
+from tests.support_training import valid_faces
 
 ROOT = Path(__file__).parents[3]
 RECIPE = ROOT / "training" / "recipes" / "folders_hybrid_tiny.yaml"
@@ -23,7 +23,7 @@ def test_the_release_can_be_fine_tuned_on_new_faces(tmp_path: Path) -> None:
     budget = ["epochs=2", "batch_size=12", "optim.learning_rate=1e-3", "optim.ema_decay=0.5", "runtime.workers=0"]
     run = train(read_recipe(RECIPE, [*roots, *source, *budget]), tmp_path / "run")
 
-    faces = read_faces("folders", root, "valid", {"valid_share": 0.2})
+    faces = valid_faces(root, valid_share=0.2)
     assert len(faces) == 21
     before, after = (predict_classes(folder, faces, prior="natural") for folder in (released, run))
     assert compare(before.classes, after.classes, faces.labels)[0].gain.value > 0.1

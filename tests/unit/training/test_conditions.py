@@ -10,10 +10,9 @@ from mien.data.quality import measure
 from mien.models.manifest import read_manifest
 from mien.training import conditions
 from mien.training.conditions import STRENGTHS, Step, degrade, fit_softening, measure_conditions
-from mien.training.faces import read_faces
 from mien.training.loop.metrics import ece
 from tests.data_sets import draw_face
-from tests.support_training import drawn_faces
+from tests.support_training import drawn_faces, valid_faces
 
 FACE = draw_face("happiness", 3)[0]
 
@@ -64,7 +63,7 @@ def test_softening_is_fitted_to_blurred_faces_that_are_too_sure() -> None:
 
 def test_all_conditions_of_a_model_are_measured(artifact: Path, tmp_path: Path) -> None:
     """A model that looks at the brightness only: it fails in the dark, and nowhere else."""
-    faces = read_faces("folders", drawn_faces(tmp_path / "faces", train=1, valid=3), "valid", {})
+    faces = valid_faces(drawn_faces(tmp_path / "faces", train=1, valid=3))
     faces = replace(faces, labels=np.zeros(len(faces), int))
     manifest = read_manifest(artifact)
 

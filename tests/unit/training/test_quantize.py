@@ -14,6 +14,7 @@ from mien.data.readers.base import Reader, Sample
 from mien.data.readers.folders import Folders
 from mien.models.manifest import Interval, artifact_dir, load_artifact, write_manifest
 from mien.training import quantize
+from mien.training.config import DataSource
 from mien.training.quantize import Comparison, QuantizationError
 from tests.support import tiny_artifact
 from tests.support_training import drawn_faces
@@ -89,11 +90,12 @@ def test_calibration_uses_the_same_train_faces_each_time(faces: Path, monkeypatc
     seen: list[Sample] = []
     original: Callable[[Reader, Sample], Array] = Reader.crop
     monkeypatch.setattr(Folders, "crop", lambda self, sample: (seen.append(sample), original(self, sample))[1])
-    first = quantize.calibration_crops("folders", faces, {}, faces=10)
+    source = DataSource(kind="folders", root=faces, split="train")
+    first = quantize.calibration_crops(source, faces=10)
     assert first.shape == (10, 112, 112, 3)
     assert {sample.split for sample in seen} == {"train"}
-    assert np.array_equal(first, quantize.calibration_crops("folders", faces, {}, faces=10))
-    assert len(quantize.calibration_crops("folders", faces, {}, faces=1000)) == 4 * len(LABELS)
+    assert np.array_equal(first, quantize.calibration_crops(source, faces=10))
+    assert len(quantize.calibration_crops(source, faces=1000)) == 4 * len(LABELS)
 
 
 def test_a_split_is_read_with_the_options_of_the_recipe() -> None:
@@ -102,12 +104,13 @@ def test_a_split_is_read_with_the_options_of_the_recipe() -> None:
     manifest = load_artifact(artifact_dir(None)).model_copy(
         update={"recipe": {"data": {"train": train, "valid": valid}}}
     )
-    assert quantize.options_of(manifest, "ferplus", "train") == {"protocol": "probability"}
-    assert quantize.options_of(manifest, "ferplus", "valid") == {}
+    root = Path("sets")
+    assert quantize.source_of(manifest, "ferplus", root, "train").options == {"protocol": "probability"}
+    assert quantize.source_of(manifest, "ferplus", root, "valid").options == {}
     held_out = {"kind": "folders", "split": "train", "options": {"valid_share": 0.2}}
     other = manifest.model_copy(update={"recipe": {"data": {"train": [held_out], "valid": valid}}})
-    assert quantize.options_of(other, "folders", "valid") == {"valid_share": 0.2}
-    assert quantize.options_of(other, "muxspace", "valid") == {}
+    assert quantize.source_of(other, "folders", root, "valid").options == {"valid_share": 0.2}
+    assert quantize.source_of(other, "muxspace", root, "valid").options == {}
 
 
 @pytest.mark.usefixtures("quick")
@@ -124,7 +127,7 @@ def test_an_int8_graph_becomes_part_of_the_artifact_and_serves(
     assert {entry.faces for entry in manifest.graph("int8").metrics} == {14}
     assert "## Metrics of the int8 graph" in (out / "card.md").read_text(encoding="utf-8")
     assert (out / manifest.graph("int8").file).stat().st_size < 0.5 * (out / "model.onnx").stat().st_size
-    crops = quantize.calibration_crops("folders", faces, {})
+    crops = quantize.calibration_crops(DataSource(kind="folders", root=faces, split="train"))
     small, full = (Classifier(out, device="auto", precision=precision) for precision in ("int8", "fp32"))
     assert small.precision == "int8"
     assert (small.classify(crops).argmax(axis=1) == full.classify(crops).argmax(axis=1)).mean() > 0.9
@@ -136,7 +139,7 @@ def test_an_int8_graph_becomes_part_of_the_artifact_and_serves(
 def test_the_change_is_paired_by_face(artifact: Path, faces: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quantize, "BATCHES", (1, 8))
     graph, manifest = artifact / "model.fp32.onnx", load_artifact(artifact)
-    same = quantize.compare(manifest, graph, graph, "folders", faces, rounds=1)
+    same = quantize.compare(manifest, graph, graph, DataSource(kind="folders", root=faces, split="valid"), rounds=1)
     assert same.change == Interval(0.0, 0.0, 0.0)
     assert same.agreement == 1.0
     assert set(same.median_ms) == {1, 8}

@@ -100,6 +100,8 @@ def test_images_that_resemble_one_of_another_split_are_left_out_and_counted(kind
     assert gone == {copy.key for copy, _ in pairs}
     assert clean.left_out("train")[f"near-duplicates of {last}"] == 2
     assert clean.samples(last) == reader.samples(last)
+    if reader.has_clean_faces:
+        assert reader.clean(last).tolist() == [False, False] + [True] * (len(reader.samples(last)) - 2)
     with pytest.raises(DatasetError, match=r"exclude_near_duplicates_of=dev, but .* has no such split"):
         open_reader(kind, root, exclude_near_duplicates_of="train,dev").samples(last)
 
