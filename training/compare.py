@@ -37,16 +37,16 @@ class Gain:
 
 def compare(before: Array, after: Array, labels: Array) -> list[Gain]:
     """Compare accuracy, mean class accuracy, and recall of each class that occurs; all are (N,) class indices."""
-    present, everything = np.unique(labels), np.arange(len(labels))
+    present = np.unique(labels)
 
-    def scores(predicted: Array, chosen: Array) -> Array:
-        counts = metrics.confusion(predicted[chosen], labels[chosen])
+    def scores(predicted: Array, labels: Array) -> Array:
+        counts = metrics.confusion(predicted, labels)
         overall = metrics.accuracy(counts), metrics.mean_class_accuracy(counts)
         return np.array([*overall, *metrics.recalls(counts)[present]])
 
     names = ["accuracy", "mean class accuracy", *(f"recall, {EIGHT_LABELS[index]}" for index in present)]
-    sides = [scores(predicted, everything).tolist() for predicted in (before, after)]
-    gains = metrics.bootstrap_all(lambda chosen: scores(after, chosen) - scores(before, chosen), len(labels))
+    sides = [scores(predicted, labels).tolist() for predicted in (before, after)]
+    gains = metrics.bootstrap_all(lambda b, a, actual: scores(a, actual) - scores(b, actual), before, after, labels)
     return [Gain(*row) for row in zip(names, *sides, gains, strict=True)]
 
 

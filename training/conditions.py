@@ -181,8 +181,8 @@ def measure_conditions(manifest: Manifest, classify: Callable[[Array], Array], f
             minus_5=None if condition == _OBJECTS else _crossing(values, right, 0.05),
             minus_15=None if condition == _OBJECTS else _crossing(values, right, 0.15),
             measured=tuple((round(value, 3), _share(row)) for value, row in zip(values[1:], right[1:], strict=True)),
-            ece_unsoftened=_ece(before, tested),
-            ece=_ece(after, tested),
+            ece_unsoftened=metrics.bootstrap(metrics.ece, before, tested),
+            ece=metrics.bootstrap(metrics.ece, after, tested),
         )
     limits = {"covered": round(float(np.quantile(original.values("covered"), 1 - _FALSE_COVERED)), 3)}
     for reason, (condition, _) in _SHOWN_BY.items():
@@ -272,8 +272,8 @@ def _crossing(values: Sequence[float], right: Array, loss: float) -> Interval | 
         loss: a share, of accuracy.
     """
 
-    def at(faces: Array) -> float:
-        accuracy = np.minimum.accumulate(right[:, faces].mean(axis=1))
+    def at(right: Array) -> float:
+        accuracy = np.minimum.accumulate(right.mean(axis=0))
         below = np.flatnonzero(accuracy <= accuracy[0] - loss)
         if not len(below):
             return values[-1]  # at least
@@ -282,15 +282,9 @@ def _crossing(values: Sequence[float], right: Array, loss: float) -> Interval | 
         return values[place - 1] + share * (values[place] - values[place - 1])
 
     accuracy = right.mean(axis=1)
-    return metrics.bootstrap(at, right.shape[1]) if accuracy.min() <= accuracy[0] - loss else None
+    return metrics.bootstrap(at, right.T) if accuracy.min() <= accuracy[0] - loss else None
 
 
 def _share(right: Array) -> Interval:
     """Share of True, (N,), with its interval; 0 to 1 without faces."""
-    if not len(right):
-        return Interval(0.0, 0.0, 1.0)
-    return metrics.bootstrap(lambda i: float(right[i].mean()), len(right))
-
-
-def _ece(probabilities: Array, labels: Array) -> Interval:
-    return metrics.bootstrap(lambda i: metrics.ece(probabilities[i], labels[i]), len(labels))
+    return metrics.bootstrap(np.mean, right) if len(right) else Interval(0.0, 0.0, 1.0)

@@ -77,29 +77,27 @@ def score(
     for_ece = (probabilities if calibrated is None else calibrated)[chosen]
     probabilities, labels = probabilities[chosen], faces.labels[chosen]
     votes = None if faces.votes is None else faces.votes[chosen]
-    predicted, count, classes = probabilities.argmax(axis=1), len(labels), probabilities.shape[1]
+    predicted, classes = probabilities.argmax(axis=1), probabilities.shape[1]
     present = np.unique(labels)
 
-    def over_confusion(chosen: Array) -> list[float]:
-        counts = metrics.confusion(predicted[chosen], labels[chosen], classes=classes)
+    def over_confusion(predicted: Array, labels: Array) -> list[float]:
+        counts = metrics.confusion(predicted, labels, classes=classes)
         overall = [metrics.accuracy(counts), metrics.mean_class_accuracy(counts), metrics.macro_f1(counts)]
         return [*overall, *metrics.recalls(counts)[present]]
 
-    accuracy, mean_class_accuracy, macro_f1, *recalls = metrics.bootstrap_all(over_confusion, count)
+    accuracy, mean_class_accuracy, macro_f1, *recalls = metrics.bootstrap_all(over_confusion, predicted, labels)
     return Evaluation(
         data=faces.kind,
         split=faces.split,
         clean=clean,
         prior=prior,
-        faces=count,
+        faces=len(labels),
         accuracy=accuracy,
         mean_class_accuracy=mean_class_accuracy,
         macro_f1=macro_f1,
-        ece=metrics.bootstrap(lambda i: metrics.ece(for_ece[i], labels[i]), count),
-        coverage_at_95=metrics.bootstrap(lambda i: metrics.coverage(for_ece[i], labels[i]), count),
-        kl_to_votes=None
-        if votes is None
-        else metrics.bootstrap(lambda i: metrics.kl_to_votes(probabilities[i], votes[i]), count),
+        ece=metrics.bootstrap(metrics.ece, for_ece, labels),
+        coverage_at_95=metrics.bootstrap(metrics.coverage, for_ece, labels),
+        kl_to_votes=None if votes is None else metrics.bootstrap(metrics.kl_to_votes, probabilities, votes),
         recall=dict(zip((EIGHT_LABELS[index] for index in present), recalls, strict=True)),
         happiness_against_neutral=_pair(probabilities, labels),
         confusion=tuple(map(tuple, metrics.confusion(predicted, labels, classes=classes).tolist())),
@@ -113,8 +111,7 @@ def _pair(probabilities: Array, labels: Array) -> Interval | None:
     if len(chosen) == 0 or len(np.unique(labels[chosen])) < 2:
         return None
     decided = np.where(probabilities[chosen, first] > probabilities[chosen, second], first, second)
-    right = decided == labels[chosen]
-    return metrics.bootstrap(lambda i: float(right[i].mean()), len(chosen))
+    return metrics.bootstrap(np.mean, decided == labels[chosen])
 
 
 def score_split(

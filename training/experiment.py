@@ -67,14 +67,14 @@ def compare(recipes: dict[str, list[Recipe]], folders: dict[str, list[Path]]) ->
 
 
 def _result(row: str, head: Head, runs: list[Scored], baseline: list[Scored]) -> Result:
-    labels, faces = runs[0].labels, len(runs[0].labels)
+    labels = runs[0].labels
     by_seed = np.stack([run.right[head] for run in runs])  # (seeds, N)
     right = by_seed.mean(axis=0)  # (N,) share of seeds with a correct prediction
     gain = Interval(float("nan"), float("nan"), float("nan"))
     mcnemar_p: tuple[float, ...] = ()
-    if len(baseline[0].labels) == faces:
+    if len(baseline[0].labels) == len(labels):
         base = np.stack([run.right[run.chosen] for run in baseline])
-        gain = metrics.bootstrap(lambda i: float((right[i] - base.mean(axis=0)[i]).mean()), faces)
+        gain = metrics.bootstrap(np.mean, right - base.mean(axis=0))
         mcnemar_p = tuple(metrics.mcnemar_p(*pair) for pair in zip(base, by_seed, strict=True))
     return Result(
         row=row,
@@ -82,12 +82,9 @@ def _result(row: str, head: Head, runs: list[Scored], baseline: list[Scored]) ->
         chosen=head == runs[0].chosen,
         parameters=runs[0].parameters,
         seeds=len(runs),
-        accuracy=Figures(
-            metrics.bootstrap(lambda i: float(right[i].mean()), faces), tuple(map(float, by_seed.mean(axis=1)))
-        ),
+        accuracy=Figures(metrics.bootstrap(np.mean, right), tuple(map(float, by_seed.mean(axis=1)))),
         mean_class_accuracy=Figures(
-            metrics.bootstrap(lambda i: _mean_class(right[i], labels[i]), faces),
-            tuple(_mean_class(of_seed, labels) for of_seed in by_seed),
+            metrics.bootstrap(_mean_class, right, labels), tuple(_mean_class(of_seed, labels) for of_seed in by_seed)
         ),
         gain=gain,
         mcnemar_p=() if runs is baseline and head == runs[0].chosen else mcnemar_p,

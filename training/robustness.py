@@ -93,7 +93,7 @@ def measure(classify: Callable[[Array], Array], faces: FaceSet) -> list[Row]:
 
     def row(corruption: str, strength: float, crops: Array) -> Row:
         probabilities, labels = classify(crops), faces.labels
-        ece = metrics.bootstrap(lambda i: metrics.ece(probabilities[i], labels[i]), len(faces))
+        ece = metrics.bootstrap(metrics.ece, probabilities, labels)
         return Row(corruption, strength, *metrics.accuracies(probabilities.argmax(axis=1), labels), ece)
 
     rows = [row("none", 0.0, faces.crops)]

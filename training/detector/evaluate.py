@@ -92,7 +92,7 @@ def evaluate(detect: Detect, images: LabeledImages) -> list[DetectorMetric]:
     """All metrics of one detector."""
     plain = [compare(detect(item.read()), reference_faces(item), item.faces[:, :4]) for item in images.items]
     errors = np.concatenate([matches.errors for matches in plain])
-    median = bootstrap(lambda chosen: float(np.median(errors[chosen])), len(errors)) if len(errors) else _NOTHING
+    median = bootstrap(np.median, errors) if len(errors) else _NOTHING
     metrics = [
         _recall(f"recall, faces of {MIN_FACE_PX:.0f} px and more", plain),
         _ratio("false positives per 100 faces", plain, lambda matches: 100 * matches.false, _faces),
@@ -181,11 +181,10 @@ def _ratio(name: str, views: list[Matches], part: Count, whole: Count) -> Detect
     """Ratio of two sums over images, with its interval; NaN if there are no faces."""
     parts, wholes = (np.array([count(matches) for matches in views]) for count in (part, whole))
 
-    def statistic(chosen: Array) -> float:
-        total = wholes[chosen].sum()
-        return float(parts[chosen].sum() / total) if total else float("nan")
+    def ratio(parts: Array, wholes: Array) -> float:
+        return parts.sum() / wholes.sum() if wholes.any() else float("nan")
 
-    estimate = bootstrap(statistic, len(views)) if wholes.sum() else _NOTHING
+    estimate = bootstrap(ratio, parts, wholes) if wholes.any() else _NOTHING
     return DetectorMetric(name=name, faces=sum(map(_faces, views)), estimate=estimate)
 
 

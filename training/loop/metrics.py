@@ -1,20 +1,19 @@
 """Evaluation metrics: accuracy, mean class accuracy, macro-F1, recall, ECE, KL to votes, with bootstrap intervals."""
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 from scipy.stats import binomtest
 
-from mien.data.contract import EIGHT_LABELS, Array, softmax
+from mien.data.contract import EIGHT_LABELS, Array
 from mien.models.manifest import Interval
 
 ECE_BINS: Final = 15
 WANTED_ACCURACY: Final = 0.95  # of the faces above the abstain threshold
 RESAMPLES: Final = 1000
-FOLDS: Final = 5
 
 
 def confusion(predicted: Array, actual: Array, *, classes: int = len(EIGHT_LABELS)) -> Array:
@@ -74,27 +73,28 @@ def kl_to_votes(probabilities: Array, votes: Array) -> float:
     return float((votes * (np.log(safe) - np.log(np.maximum(probabilities, 1e-12)))).sum(axis=1).mean())
 
 
-def bootstrap(statistic: Callable[[Array], float], faces: int) -> Interval:
-    """Percentile bootstrap over faces of one metric; see `bootstrap_all`."""
-    return bootstrap_all(lambda chosen: [statistic(chosen)], faces)[0]
+def bootstrap(statistic: Callable[..., Any], *rows: Array) -> Interval:
+    """Percentile bootstrap of one metric; see `bootstrap_all`."""
+    return bootstrap_all(lambda *drawn: [statistic(*drawn)], *rows)[0]
 
 
-def bootstrap_all(statistics: Callable[[Array], Sequence[float] | Array], faces: int) -> list[Interval]:
-    """Percentile bootstrap over faces of several metrics of (N,) indices, on the same resamples."""
-    rng = np.random.default_rng(0)
-    draws = np.array([statistics(rng.integers(0, faces, faces)) for _ in range(RESAMPLES)])
+def bootstrap_all(statistics: Callable[..., Sequence[float] | Array], *rows: Array) -> list[Interval]:
+    """Percentile bootstrap over faces of several metrics of arrays with a row per face, on the same resamples."""
+    rng, faces = np.random.default_rng(0), len(rows[0])
+    chosen = (rng.integers(0, faces, faces) for _ in range(RESAMPLES))
+    draws = np.array([statistics(*(array[index] for array in rows)) for index in chosen])
     low, high = np.nanpercentile(draws, [2.5, 97.5], axis=0)
-    return [Interval(*map(float, row)) for row in zip(statistics(np.arange(faces)), low, high, strict=True)]
+    return [Interval(*map(float, row)) for row in zip(statistics(*rows), low, high, strict=True)]
 
 
 def accuracies(predicted: Array, actual: Array) -> tuple[Interval, Interval]:
     """Accuracy and mean class accuracy of (N,) classes, with their intervals."""
 
-    def both(chosen: Array) -> tuple[float, float]:
-        counts = confusion(predicted[chosen], actual[chosen])
+    def both(predicted: Array, actual: Array) -> tuple[float, float]:
+        counts = confusion(predicted, actual)
         return accuracy(counts), mean_class_accuracy(counts)
 
-    overall, by_class = bootstrap_all(both, len(actual))
+    overall, by_class = bootstrap_all(both, predicted, actual)
     return overall, by_class
 
 
@@ -117,17 +117,6 @@ def fit_temperature(logits: Array, actual: Array) -> float:
         return float(-log_probabilities[np.arange(len(actual)), actual].mean())
 
     return float(np.exp(minimize_scalar(loss, bounds=(-2.5, 2.5), method="bounded").x))
-
-
-def cross_fitted_probabilities(logits: Array, actual: Array) -> Array:
-    """Calibrated probabilities (N, classes); the temperature for each face is fitted on the other four fifths."""
-    fold = np.random.default_rng(0).permutation(len(actual)) % FOLDS
-    probabilities = np.empty_like(logits, dtype=np.float64)
-    for number in range(FOLDS):
-        held_out = fold == number
-        temperature = fit_temperature(logits[~held_out], actual[~held_out])
-        probabilities[held_out] = softmax(logits[held_out], temperature)
-    return probabilities
 
 
 def abstain_threshold(probabilities: Array, actual: Array) -> float:

@@ -10,6 +10,7 @@ from mien.models.manifest import Prior
 from mien.training.loop import metrics
 
 MAX_ECE: Final = 0.02  # of the corrected probabilities
+_FOLDS: Final = 5
 _TAUS: Final = tuple(round(0.05 * step, 2) for step in range(21))
 
 
@@ -71,9 +72,9 @@ def _correction(log_frequency: Array, tau: float) -> tuple[float, ...]:
 
 def _cross_fitted(logits: Array, labels: Array) -> dict[float, Array]:
     """Probabilities (N, 7) for each tau; the calibration for each face is fitted on other faces."""
-    fold = np.random.default_rng(0).permutation(len(labels)) % metrics.FOLDS
+    fold = np.random.default_rng(0).permutation(len(labels)) % _FOLDS
     by_tau = {tau: np.empty(logits.shape, np.float32) for tau in _TAUS}
-    for number in range(metrics.FOLDS):
+    for number in range(_FOLDS):
         held_out = fold == number
         temperature, log_frequency = _fit(logits[~held_out], labels[~held_out])
         for tau in _TAUS:

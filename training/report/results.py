@@ -18,6 +18,7 @@ from mien.training.faces import FaceSet
 from mien.training.loop import metrics
 from mien.training.loop.run_folder import load_best, parameters, read_facts, read_run
 from mien.training.loop.supervised import predict
+from mien.training.release.operating_point import fit_operating_point
 from mien.training.report.history import History, read_history
 
 ATTRIBUTES: Final = ("gender", "race", "age_band")
@@ -79,8 +80,8 @@ def measure(folder: Path, name: str, faces: FaceSet, *, fitting: FaceSet | None)
     logits = predict(network, faces.crops)[head]
     raw = softmax(logits)
     if fitting is None:
-        probabilities = metrics.cross_fitted_probabilities(logits, faces.labels)
-        temperature = metrics.fit_temperature(logits, faces.labels)
+        point = fit_operating_point(logits, faces.labels)
+        temperature, probabilities = point.temperature, point.cross_fitted["natural"]
         threshold = metrics.abstain_threshold(probabilities, faces.labels)
         fitted_on = "these faces; the temperature is cross-fitted on five folds"
     else:
@@ -101,7 +102,7 @@ def measure(folder: Path, name: str, faces: FaceSet, *, fitting: FaceSet | None)
         probabilities=probabilities,
         temperature=temperature,
         threshold=threshold,
-        ece_raw=metrics.bootstrap(lambda i: metrics.ece(raw[i], faces.labels[i]), len(faces)),
+        ece_raw=metrics.bootstrap(metrics.ece, raw, faces.labels),
         evaluation=score(faces, probabilities),
         fitted_on=fitted_on,
         warnings=tuple(

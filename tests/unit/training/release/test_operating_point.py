@@ -53,3 +53,13 @@ def test_a_correction_that_gains_one_rare_face_for_five_others_is_not_chosen() -
     for face in (gained, *np.flatnonzero(labels == neutral)[:5]):
         logits[face, [disgust, neutral]] = 8 - 0.01, 8  # a small correction makes these six disgust
     assert fit_operating_point(logits, labels).tau == 0
+
+
+def test_no_face_is_scored_by_a_temperature_that_was_fitted_on_it() -> None:
+    logits = np.random.default_rng(1).normal(size=(50, 7))
+    labels = logits.argmax(axis=1)
+    before = fit_operating_point(logits, labels).cross_fitted["natural"]
+    labels[0] = (labels[0] + 1) % 7
+    after = fit_operating_point(logits, labels).cross_fitted["natural"]
+    assert np.array_equal(before[0], after[0])
+    assert not np.array_equal(before, after)
