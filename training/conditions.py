@@ -145,15 +145,19 @@ def cover(crop: Array, part: str, rng: np.random.Generator) -> Array:
     return np.clip(crop * (1 - opacity) + filling[..., None] * opacity, 0, 255).astype(np.uint8)
 
 
-def measure_conditions(manifest: Manifest, classify: Callable[[Array], Array], faces: FaceSet) -> Conditions:
-    """Measure accuracy and calibration under each condition.
+def measure_conditions(
+    manifest: Manifest, classify: Callable[[Array], Array], valid: FaceSet, cross_fitted: Array
+) -> Manifest:
+    """Measure accuracy and calibration under each condition, and fit the threshold to softened probabilities.
 
     Args:
         manifest: with temperature and correction.
         classify: logits (N, K) of crops (N, 112, 112, 3) uint8 RGB.
-        faces: of the validation split; at most `FACES` random ones are used.
+        valid: the validation split; at most `FACES` random faces are degraded.
+        cross_fitted: balanced probabilities (N, K) of its faces.
+    Returns: the manifest with conditions and threshold.
     """
-    faces = faces.sample(FACES)
+    faces = valid.sample(FACES)
     labels, count = faces.labels, len(faces)
 
     def degraded(condition: str, strength: float) -> Step:
@@ -168,6 +172,11 @@ def measure_conditions(manifest: Manifest, classify: Callable[[Array], Array], f
     softened_for = (_SHOWN_BY[reason][0] for reason in ("small", "blurred", "turned", "covered"))
     taught = [original, *(step for condition in softened_for for step in steps[condition])]
     softening = fit_softening(taught, labels, fitted)
+    softened = [
+        softening.soften(row, measure(crop, np.array(TEMPLATE_PX)))
+        for row, crop in zip(cross_fitted, valid.crops, strict=True)
+    ]
+    threshold = round(metrics.abstain_threshold(np.stack(softened), valid.labels), 4)
     conditions = {}
     for condition, part in steps.items():
         right = np.stack([step.probabilities.argmax(axis=1) == labels for step in (original, *part)])
@@ -224,11 +233,11 @@ def measure_conditions(manifest: Manifest, classify: Callable[[Array], Array], f
         limit=AMBIGUOUS_BELOW, faces=int(close.sum()), accuracy=_share(right[close]), agreement=_share(agrees[close])
     )
     tested = ~fitted[index]
-    kept = int((soft[tested].max(axis=1) >= manifest.abstain_threshold).sum())
+    kept = int((soft[tested].max(axis=1) >= threshold).sum())
     certain, certain_unsoftened = (
         _share(right[tested][np.argsort(-values[tested].max(axis=1), kind="stable")[:kept]]) for values in (soft, drawn)
     )
-    return Conditions(
+    measured = Conditions(
         data=faces.kind,
         split=faces.split,
         faces=count,
@@ -241,6 +250,7 @@ def measure_conditions(manifest: Manifest, classify: Callable[[Array], Array], f
         certain=certain,
         certain_unsoftened=certain_unsoftened,
     )
+    return manifest.model_copy(update={"abstain_threshold": threshold, "conditions": measured})
 
 
 def fit_softening(steps: Sequence[Step], labels: Array, fitted: Array) -> Softening:

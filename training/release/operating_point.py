@@ -24,7 +24,6 @@ class OperatingPoint:
     temperature: float
     prior_correction: tuple[float, ...]
     tau: float
-    abstain_threshold: float
     cross_fitted: dict[Prior, Array]  # (N, 7) probabilities each
 
 
@@ -55,7 +54,6 @@ def fit_operating_point(logits: Array, labels: Array) -> OperatingPoint:
         temperature=temperature,
         prior_correction=_correction(log_frequency, tau),
         tau=tau,
-        abstain_threshold=round(metrics.abstain_threshold(by_tau[tau], labels), 4),
         cross_fitted={"natural": by_tau[0.0], "balanced": by_tau[tau]},
     )
 

@@ -65,13 +65,17 @@ def test_all_conditions_of_a_model_are_measured(artifact: Path, tmp_path: Path) 
     """A model that looks at the brightness only: it fails in the dark, and nowhere else."""
     faces = valid_faces(drawn_faces(tmp_path / "faces", train=1, valid=3))
     faces = replace(faces, labels=np.zeros(len(faces), int))
-    manifest = read_manifest(artifact)
+    manifest = read_manifest(artifact).model_copy(update={"abstain_threshold": 1.0})  # replaced by the one fitted here
 
     def classify(crops: np.ndarray) -> np.ndarray:
         bright = crops.mean(axis=(1, 2, 3)) > 20
         return np.eye(7)[np.where(bright, 0, 1)] * 9.0
 
-    measured = measure_conditions(manifest, classify, faces)
+    cross_fitted = manifest.probabilities(classify(faces.crops), "balanced")
+    found = measure_conditions(manifest, classify, faces, cross_fitted)
+    assert measure_conditions(found, classify, faces, cross_fitted) == found
+    measured = found.conditions
+    assert measured is not None
     assert set(measured.conditions) == set(STRENGTHS)
     assert measured.accuracy.value == 1
     limit = measured.conditions["brightness"].minus_5
