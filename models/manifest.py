@@ -324,7 +324,13 @@ def classifier_dirs(artifacts_dir: Path) -> list[Path]:
 def read_manifest(folder: Path) -> Manifest:
     """Parse `manifest.json` and check that this build can serve it. Raises: ArtifactError."""
     manifest = parse_manifest(folder, Manifest)
-    _check_contract(manifest)
+    if manifest.contract_id != contract_id():
+        raise ArtifactError(
+            f"artifact {manifest.name}: contract {manifest.contract_id}, this build {contract_id()}. "
+            f"Re-export it, or check out commit {manifest.commit}."
+        )
+    if manifest.labels not in (LABELS, EIGHT_LABELS):
+        raise ArtifactError(f"artifact {manifest.name}: labels {manifest.labels}, expected {LABELS}, or with contempt")
     return manifest
 
 
@@ -341,16 +347,6 @@ def parse_manifest(folder: Path, schema: type[M]) -> M:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise ArtifactError(f"artifact {folder.name}: invalid manifest {path}: {where}: {first['msg']}") from error
-
-
-def _check_contract(manifest: Manifest) -> None:
-    if manifest.contract_id != contract_id():
-        raise ArtifactError(
-            f"artifact {manifest.name}: contract {manifest.contract_id}, this build {contract_id()}. "
-            f"Re-export it, or check out commit {manifest.commit}."
-        )
-    if manifest.labels not in (LABELS, EIGHT_LABELS):
-        raise ArtifactError(f"artifact {manifest.name}: labels {manifest.labels}, expected {LABELS}, or with contempt")
 
 
 def load_artifact(folder: Path) -> Manifest:

@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 
 from mien.data.contract import Array
-from mien.models.manifest import Interval
 from mien.models.network import Head
 from mien.training.command import command
 from mien.training.config import Recipe, read_as
@@ -70,7 +69,7 @@ def _result(row: str, head: Head, runs: list[Scored], baseline: list[Scored]) ->
     labels = runs[0].labels
     by_seed = np.stack([run.right[head] for run in runs])  # (seeds, N)
     right = by_seed.mean(axis=0)  # (N,) share of seeds with a correct prediction
-    gain = Interval(float("nan"), float("nan"), float("nan"))
+    gain = None
     mcnemar_p: tuple[float, ...] = ()
     if len(baseline[0].labels) == len(labels):
         base = np.stack([run.right[run.chosen] for run in baseline])
@@ -81,7 +80,6 @@ def _result(row: str, head: Head, runs: list[Scored], baseline: list[Scored]) ->
         head=head,
         chosen=head == runs[0].chosen,
         parameters=runs[0].parameters,
-        seeds=len(runs),
         accuracy=Figures(metrics.bootstrap(np.mean, right), tuple(map(float, by_seed.mean(axis=1)))),
         mean_class_accuracy=Figures(
             metrics.bootstrap(_mean_class, right, labels), tuple(_mean_class(of_seed, labels) for of_seed in by_seed)

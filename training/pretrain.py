@@ -17,6 +17,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from mien.data.augment import AugmentConfig
+from mien.data.contract import contract_id
 from mien.models.masked_autoencoder import MaskConfig, MaskedAutoencoder
 from mien.models.network import FaceNetwork
 from mien.models.strict import LocalPath, StrictModel
@@ -29,7 +30,7 @@ from mien.training.loop.provenance import data_facts, provenance
 from mien.training.loop.run_folder import parameters
 from mien.training.loop.session import Session
 from mien.training.loop.task import FaceTask, Forward
-from mien.training.release.initialization import encoder_state, load_start
+from mien.training.release.initialization import load_start
 
 
 class PretrainData(StrictModel):
@@ -121,10 +122,11 @@ class Masked(FaceTask):
             return {"loss": forward(*batch)}
 
     def end_epoch(self, session: Session, epoch: int) -> None:
-        """Save the encoder."""
+        """Save the encoder, without the heads, which pretraining does not use."""
         if session.world.writes:
-            averaged = cast(MaskedAutoencoder, session.averaged)
-            checkpoint.save(self.out / checkpoint.ENCODER, encoder_state(averaged.network))
+            state = cast(MaskedAutoencoder, session.averaged).network.state_dict()
+            weights = {k: v.cpu() for k, v in state.items() if ".head." not in k and ".head_dist." not in k}
+            checkpoint.save(self.out / checkpoint.ENCODER, {"weights": weights, "contract_id": contract_id()})
 
 
 main = recipe_command("pretrain", PretrainRecipe, pretrain)

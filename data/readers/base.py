@@ -26,7 +26,6 @@ from mien.data.near_duplicates import near_duplicates, thumbnails
 from mien.data.tree import DatasetError, FileTree, open_tree
 
 Point = tuple[float, float]
-_NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +37,8 @@ class Sample:
         split: train, valid or test.
         label: the hard label, one of the reader's `labels`; None if the set has none.
         distribution: share of the votes per label, in the order of the reader's `labels`, summing to 1.
-        votes: number of votes, before any were discarded.
         landmarks_px: five points in pixels of the image, in the order of `data.contract.align`.
-        attributes: other annotations: gender, race, age_band, person, gray, ...
+        attributes: other annotations: gender, race, age_band, person, photo
         box_px: face box x, y, width, height in pixels of the image.
     """
 
@@ -48,7 +46,6 @@ class Sample:
     split: str
     label: str | None
     distribution: tuple[float, ...] | None = None
-    votes: int | None = None
     landmarks_px: tuple[Point, ...] | None = None
     attributes: Mapping[str, str] = field(default_factory=dict, hash=False)
     box_px: tuple[float, float, float, float] | None = None

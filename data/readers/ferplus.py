@@ -124,18 +124,14 @@ class FerPlus(Reader):
         for key, votes in self._rows(split):
             label, shares = rule(votes)
             if label in self.labels:
-                samples.append(self._sample(key, split, label, shares, votes))
+                kept = [shares[name] for name in self.labels]
+                samples.append(Sample(key, split, label, tuple(share / sum(kept) for share in kept)))
             else:
                 self._left_out[split]["no majority" if label is None else label] += 1
         return samples
 
     def _images_of(self, split: str) -> list[Sample]:
         return [Sample(key, split, None) for key, _ in self._rows(split)]
-
-    def _sample(self, key: str, split: str, label: str, shares: Mapping[str, float], votes: Sequence[int]) -> Sample:
-        kept = [shares[name] for name in self.labels]
-        distribution = tuple(share / sum(kept) for share in kept)
-        return Sample(key, split, label, distribution, votes=sum(votes), attributes={"gray": "1"})
 
 
 def _without_single_votes(votes: Sequence[int]) -> dict[str, int]:

@@ -91,6 +91,5 @@ def _sample(row: Mapping[str, str], label: str) -> Sample:
         row["split"],
         label,
         landmarks_px=tuple((float(row[f"{point}_x"]), float(row[f"{point}_y"])) for point in _POINTS),
-        attributes={"person": person, "annotator": row["user"], "gray": row["gray"], "score": row["score"]},
-        box_px=(float(row["box_x"]), float(row["box_y"]), float(row["box_w"]), float(row["box_h"])),
+        attributes={"person": person},
     )

@@ -80,6 +80,4 @@ def _sample(row: Mapping[str, str], split: str) -> Sample:
         split,
         None,
         landmarks_px=tuple((float(row[f"{point}_x"]), float(row[f"{point}_y"])) for point in LANDMARKS),
-        attributes={"score": row["detection_score"]},
-        box_px=(float(row["x"]), float(row["y"]), float(row["width"]), float(row["height"])),
     )

@@ -28,7 +28,7 @@ from mien.models.manifest import Interval
 from mien.training.command import command
 from mien.training.detector.config import DetectorData, DetectorRecipe
 from mien.training.detector.images import LabeledImage, LabeledImages, load_images
-from mien.training.detector.scenes import similarity, sure_faces, transform_faces, warp
+from mien.training.detector.scenes import is_sure, similarity, transform_faces, warp
 from mien.training.detector.teacher import SCORE, VIEW_SHARE, box_iou
 from mien.training.evaluate import open_graph
 from mien.training.loop.metrics import bootstrap
@@ -157,7 +157,7 @@ def _rotated(images: LabeledImages, angle_deg: float) -> Iterator[tuple[Array, A
 
 def _with_sure_face(images: LabeledImages) -> Iterator[tuple[LabeledImage, Array]]:
     for item in images.items:
-        sure = sure_faces(item.faces)
+        sure = item.faces[is_sure(item.faces)]
         if len(sure):
             yield item, sure[sure[:, SCORE].argmax()]
 
@@ -172,7 +172,7 @@ def _under(item: LabeledImage, scale: float, angle_deg: float) -> tuple[Array, A
     matrix = similarity(np.array([width, height]) / 2, np.array(size) / 2, scale, angle_deg)
     canvas = warp(image, matrix, (size[0], size[1]), scale, border=cv2.BORDER_CONSTANT)
     faces = transform_faces(item.faces, matrix)
-    sure = sure_faces(item.faces, faces)
+    sure = faces[is_sure(item.faces)]
     center = sure[:, :2] + sure[:, 2:4] / 2
     return canvas, sure[((center > 0) & (center < size)).all(axis=1)], faces[:, :4]
 

@@ -34,14 +34,6 @@ class Targets:
     ignored: Tensor
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Assigned:
-    """Targets of the cells of all strides: the assigned face or -1, and whether the score is in the loss."""
-
-    face: Tensor  # (cells,) int64
-    counts: Tensor  # (cells,) bool
-
-
 def cells(img_height: int, img_width: int) -> tuple[Tensor, Tensor]:
     """Corners (cells, 2) of all cells, x then y in units of their stride, and their strides (cells,)."""
     corners, strides = [], []
@@ -52,9 +44,13 @@ def cells(img_height: int, img_width: int) -> tuple[Tensor, Tensor]:
     return torch.cat(corners), torch.cat(strides)
 
 
-def assign(targets: Targets, corners: Tensor, strides: Tensor) -> Assigned:
-    """Assign faces to cells."""
-    centers = (corners + 0.5) * strides[:, None]  # (C, 2) px
+def assign(targets: Targets, corners: Tensor, strides: Tensor) -> tuple[Tensor, Tensor]:
+    """Assign faces to cells.
+
+    Returns: the face of each cell or -1, (cells,) int64, and whether its score is in the loss, (cells,) bool.
+    """
+    centers = (corners + 0.5) * strides[:, None]  # (cells, 2) px
+    low, high = _REACH_CELLS
     counts = ~_inside(centers, targets.ignored)
     face = torch.full((len(centers),), -1)
     boxes = targets.faces[:, :4]
@@ -62,13 +58,16 @@ def assign(targets: Targets, corners: Tensor, strides: Tensor) -> Assigned:
     for number in torch.argsort(size, descending=True).tolist():  # smallest last, to overwrite larger ones
         middle = boxes[number, :2] + boxes[number, 2:] / 2
         distance = (centers - middle).abs().amax(dim=1)
-        learns = _of_stride(size[number], strides, 1.0) & (distance <= _reach(size[number], strides))
-        learns |= _nearest(size[number], distance, strides)
+        reach = (_REACH_SHARE * size[number]).clamp(min=low * strides, max=high * strides)
+        learns = _of_stride(size[number], strides, 1.0) & (distance <= reach)
+        # at least the nearest cell on the finest stride for the size
+        fine = min(stride for stride, (_, largest) in SIZES_PX.items() if size[number] <= largest)
+        learns[torch.where(strides == fine, distance, torch.inf).argmin()] = True
         near = distance <= _IGNORE_SHARE * size[number]
         counts &= ~(near & _of_stride(size[number], strides, _NEAR))
         face[learns] = number
         counts |= learns
-    return Assigned(face, counts)
+    return face, counts
 
 
 def _of_stride(size: Tensor, strides: Tensor, factor: float) -> Tensor:
@@ -77,20 +76,6 @@ def _of_stride(size: Tensor, strides: Tensor, factor: float) -> Tensor:
     for stride, (smallest, largest) in SIZES_PX.items():
         low[strides == stride], high[strides == stride] = smallest / factor, largest * factor
     return (size >= low) & (size <= high)
-
-
-def _reach(size: Tensor, strides: Tensor) -> Tensor:
-    low, high = _REACH_CELLS
-    return (_REACH_SHARE * size).clamp(min=low * strides, max=high * strides)
-
-
-def _nearest(size: Tensor, distance: Tensor, strides: Tensor) -> Tensor:
-    """The cell nearest to the center on the finest stride for the size."""
-    fine = min(stride for stride, (_, most) in SIZES_PX.items() if size <= most)
-    nearest = torch.where(strides == fine, distance, torch.inf).argmin()
-    chosen = torch.zeros(len(strides), dtype=torch.bool)
-    chosen[nearest] = True
-    return chosen
 
 
 def _inside(points: Tensor, boxes: Tensor) -> Tensor:
@@ -106,10 +91,7 @@ def losses(grids: list[Grid], targets: list[Targets], weights: DetectorLoss) -> 
     height, width = grids[0].cls.shape[2:]
     corners, strides = cells(height * STRIDES[0], width * STRIDES[0])
     assigned = [assign(target, corners, strides) for target in targets]
-    face, counts = (
-        torch.stack([target.face for target in assigned]),
-        torch.stack([target.counts for target in assigned]),
-    )
+    face, counts = (torch.stack(of_samples) for of_samples in zip(*assigned, strict=True))
     image, cell = torch.nonzero(face >= 0, as_tuple=True)
     first = torch.tensor([0, *(len(target.faces) for target in targets)]).cumsum(0)
     wanted = torch.cat([target.faces for target in targets])[face[image, cell] + first[image]]  # (P, 14) px

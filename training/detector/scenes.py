@@ -51,7 +51,7 @@ class Scenes:
         self._images, self._config, self._seed, self._hard = images.items, config, seed, hard
         counts = {name: sum(image.folder == name for image in images.items) for name in weights}
         chances = np.array([weights[image.folder] / counts[image.folder] for image in images.items])
-        has_face = np.array([len(sure_faces(image.faces)) > 0 for image in images.items])
+        has_face = np.array([is_sure(image.faces).any() for image in images.items])
         self._any, self._with_face = _cumulative(chances), _cumulative(chances * has_face)
         self._without_face = _cumulative(chances * ~has_face)
 
@@ -90,7 +90,7 @@ class Scenes:
         self, scene: Scene, region: Rect, item: LabeledImage, rng: Generator, *, min_px: float = 9, max_px: float = 200
     ) -> None:
         """Fill a region with a part of an image, scaled so that one of its faces has `min_px` to `max_px`."""
-        centered = sure_faces(item.faces)
+        centered = item.faces[is_sure(item.faces)]
         if self._hard and rng.random() < self._config.hard_share:
             item, centered = self._hard[int(rng.integers(len(self._hard)))]
         image, faces, centered = _maybe_mirrored(rng, item.read(), item.faces, centered)
@@ -115,7 +115,7 @@ class Scenes:
         side = self._config.img_size
         item = self._draw(rng, self._with_face)
         image, faces = _maybe_mirrored(rng, item.read(), item.faces)
-        sure = sure_faces(faces)
+        sure = faces[is_sure(faces)]
         if not len(sure):
             return
         box = sure[rng.integers(len(sure)), :4]
@@ -143,12 +143,8 @@ def _cumulative(chances: Array) -> Array:
     return total
 
 
-def sure_faces(faces: Array, placed: Array | None = None) -> Array:
-    """Reliable faces of (N, 16) labels, or their counterparts in `placed`."""
-    return (faces if placed is None else placed)[_is_sure(faces)]
-
-
-def _is_sure(faces: Array) -> Array:
+def is_sure(faces: Array) -> Array:
+    """Which of (N, 16) labels are reliable, (N,) bool."""
     sure: Array = (faces[:, SCORE] >= _SURE_SCORE) & (faces[:, VIEW_SHARE] >= _SURE_SHARE)
     return sure
 
@@ -219,12 +215,9 @@ def _warp_into(
         target[:] = part
     else:
         target[:] = (target + (part.astype(np.float32) - target) * mask[..., None]).astype(np.uint8)
-    _add_faces(scene, region, faces, transform_faces(faces, matrix))
-
-
-def _add_faces(scene: Scene, region: Rect, faces: Array, placed: Array) -> None:
-    for face, is_sure, share in zip(placed, _is_sure(faces), visible_share(placed[:, :4], region), strict=True):
-        if is_sure and share >= _WHOLE:
+    placed = transform_faces(faces, matrix)
+    for face, sure, share in zip(placed, is_sure(faces), visible_share(placed[:, :4], region), strict=True):
+        if sure and share >= _WHOLE:
             scene.faces.append(face)
         elif share >= _PART:
             scene.ignored.append(face[:4])

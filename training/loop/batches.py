@@ -24,11 +24,11 @@ from mien.data.atomic import atomic_file
 from mien.data.augment import Augment
 from mien.data.contract import CROP_PX, Array, contract_id
 from mien.data.folds import folds_of
-from mien.data.readers.base import Reader, Sample, index_sha256, open_reader
+from mien.data.readers.base import Sample, index_sha256, open_reader
 from mien.data.split import hold_out
 from mien.data.tree import DatasetError
 from mien.models.backbones import Color
-from mien.training.config import DataSource, FaceRecipe, FoldConfig, Sampler
+from mien.training.config import DataSource, FaceRecipe, Sampler
 from mien.training.loop.checkpoint import no_space
 from mien.training.loop.parallel import World
 
@@ -60,7 +60,12 @@ def load_faces(source: DataSource, *, color: Color, cache_dir: Path, labeled: bo
     reader = open_reader(source.kind, source.resolved_root(), **source.options)
     wanted = labeled and source.target != "teacher"
     all_samples = [sample for sample in reader.samples(source.split) if not wanted or sample.label in reader.labels]
-    samples = _fold(reader, _part(all_samples, source.fraction), source.fold)
+    kept = hold_out({sample.key: sample.label for sample in all_samples}, source.fraction)
+    samples = [sample for sample in all_samples if sample.key in kept]
+    if source.fold is not None and samples:
+        fold = source.fold
+        is_in_fold = folds_of(reader, samples, folds=fold.of, group_by=fold.group_by) == fold.index
+        samples = [samples[place] for place in np.flatnonzero(is_in_fold == (fold.take == "fold"))]
     if not samples:
         raise DatasetError(
             f"{source.kind}: no faces of split {source.split!r} are left of {len(all_samples)}: "
@@ -69,52 +74,29 @@ def load_faces(source: DataSource, *, color: Color, cache_dir: Path, labeled: bo
     index = index_sha256(reader, source.split)
     if source.fold is not None:  # its faces also depend on groups, such as persons, which are not in the index
         index = hashlib.sha256("\n".join([index, *(sample.key for sample in samples)]).encode()).hexdigest()
-    known = [sample.label in reader.labels for sample in samples]
-    labels = np.array(
-        [reader.labels.index(str(s.label)) if is_known else -1 for s, is_known in zip(samples, known, strict=True)],
-        dtype=np.int64,
-    )
+    number_of = {label: number for number, label in enumerate(reader.labels)}
+    labels = np.array([number_of.get(str(sample.label), -1) for sample in samples], dtype=np.int64)
     part = "" if source.fraction == 1 else f" {source.fraction:g}"
     part += "" if source.fold is None else f" {source.fold.model_dump_json()}"
     name = hashlib.sha256(f"{index} {contract_id()} {color} {len(samples)}{part}".encode()).hexdigest()[:16]
     path = cache_dir / f"{source.kind}-{source.split}-{name}.npy"
     if not path.exists():
-        channels = 1 if color == "luminance" else 3
-        _write_cache(path, (_crop(reader.crop(sample), channels) for sample in samples), len(samples), channels)
+        crops = (reader.crop(sample) for sample in samples)
+        if color == "luminance":
+            crops = (cv2.cvtColor(crop, cv2.COLOR_RGB2GRAY)[..., None] for crop in crops)
+        _write_cache(path, crops, len(samples), channels=1 if color == "luminance" else 3)
     targets = np.stack([_target(sample, source, reader.labels) for sample in samples])
     keys = tuple(f"{source.kind}/{sample.key}" for sample in samples)
     return Faces(np.load(path, mmap_mode="r"), targets, labels, keys, index)
 
 
-def _part(samples: list[Sample], fraction: float) -> list[Sample]:
-    """A fraction of each class (rounded down), in the original order."""
-    kept = hold_out({sample.key: sample.label for sample in samples}, fraction)
-    return [sample for sample in samples if sample.key in kept]
-
-
-def _fold(reader: Reader, samples: list[Sample], fold: FoldConfig | None) -> list[Sample]:
-    if fold is None or not samples:
-        return samples
-    chosen = folds_of(reader, samples, folds=fold.of, group_by=fold.group_by) == fold.index
-    wanted = fold.take == "fold"
-    return [sample for sample, inside in zip(samples, chosen, strict=True) if inside == wanted]
-
-
-def _crop(crop: Array, channels: int) -> Array:
-    return crop if channels == 3 else cv2.cvtColor(crop, cv2.COLOR_RGB2GRAY)[..., None]
-
-
 def _target(sample: Sample, source: DataSource, labels: tuple[str, ...]) -> Array:
+    """Class shares, (K,) float32. Raises: DatasetError, unless vote shares are one per label and sum to 1."""
     if source.target == "teacher" or sample.label not in labels:  # cross entropy with zeros is zero
         return np.zeros(len(labels), dtype=np.float32)
-    if source.target == "votes" and sample.distribution is not None:
-        return _shares(sample, source, labels)
-    target: Array = np.eye(len(labels), dtype=np.float32)[labels.index(sample.label)]
-    return target
-
-
-def _shares(sample: Sample, source: DataSource, labels: tuple[str, ...]) -> Array:
-    """Vote shares, (K,) float32. Raises: DatasetError, unless there is a share per label and they sum to 1."""
+    if source.target != "votes" or sample.distribution is None:
+        target: Array = np.eye(len(labels), dtype=np.float32)[labels.index(sample.label)]
+        return target
     shares = np.asarray(sample.distribution, dtype=np.float32)
     if shares.shape != (len(labels),) or not (shares >= 0).all() or abs(float(shares.sum()) - 1) > 1e-3:
         raise DatasetError(
@@ -124,7 +106,7 @@ def _shares(sample: Sample, source: DataSource, labels: tuple[str, ...]) -> Arra
     return shares
 
 
-def _write_cache(path: Path, crops: Iterator[Array], count: int, channels: int) -> None:
+def _write_cache(path: Path, crops: Iterator[Array], count: int, *, channels: int) -> None:
     """Write crops as one .npy file. Raises: DatasetError, also if the disk is full."""
     logger.info("decoding %d faces into %s", count, path)
     shape = (count, CROP_PX, CROP_PX, channels)

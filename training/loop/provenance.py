@@ -42,7 +42,8 @@ def provenance(model: ModelConfig, sources: dict[str, str], *, folders: tuple[Pa
         if folder.suffix in WEIGHT_SUFFIXES:
             weights[folder.name], terms[folder.name] = sha256_of(folder), str(model.init_terms)
             continue
-        own = weights_sha256(folder)
+        released = (folder / MANIFEST_NAME).exists()
+        own = load_artifact(folder).graph("fp32").sha256 if released else sha256_of(weights_file(folder))
         weights[folder.name if weights.get(folder.name, own) == own else "/".join(folder.parts[-2:])] = own
         inherited = recorded(folder)
         for name, sha256 in inherited["learned_from"].items():
@@ -51,13 +52,6 @@ def provenance(model: ModelConfig, sources: dict[str, str], *, folders: tuple[Pa
         weights = inherited["weights_from"] | weights
         terms = inherited["weight_terms"] | terms
     return {"learned_from": learned, "weights_from": weights, "weight_terms": terms}
-
-
-def weights_sha256(folder: Path) -> str:
-    """Hash of a run's weights, or of an artifact's fp32 graph. Raises: RunError."""
-    if (folder / MANIFEST_NAME).exists():
-        return load_artifact(folder).graph("fp32").sha256
-    return sha256_of(weights_file(folder))
 
 
 def recorded(folder: Path) -> dict[str, dict[str, str]]:

@@ -54,7 +54,10 @@ def load_initial(network: FaceNetwork, folder: Path) -> None:
     Raises: InitialWeightsError; CheckpointError, for a file that cannot be read.
     """
     source, weights, model = _read(network, folder)
-    _warn_of_other_input(network, folder, model)
+    here = network.preprocess
+    for key, value in (("color", here.color), ("normalization", here.normalization), ("img_size", here.img_size)):
+        if model.get(key, value) != value:
+            logger.warning("model.init_from %s: trained with %s %s, this recipe has %s", folder, key, model[key], value)
     own = network.state_dict()
     resized = _fit_positions(network, weights, own)
     may_start_fresh = _MAY_START_FRESH + classifier_prefixes(network)
@@ -64,13 +67,8 @@ def load_initial(network: FaceNetwork, folder: Path) -> None:
     _check(folder, weights, own, may_start_fresh=may_start_fresh)
     network.load_state_dict(weights, strict=False)
     fresh = sorted({".".join(key.split(".")[:3]) for key in own.keys() - weights.keys()})
-    logger.info(
-        "initialized from %s: %d tensors%s; newly initialized: %s",
-        source,
-        len(weights),
-        resized,
-        ", ".join(fresh) or "none",
-    )
+    listed = ", ".join(fresh) or "none"
+    logger.info("initialized from %s: %d tensors%s; newly initialized: %s", source, len(weights), resized, listed)
 
 
 def _read(network: FaceNetwork, folder: Path) -> tuple[Path, dict[str, Tensor], dict[str, Any]]:
@@ -92,15 +90,6 @@ def _read(network: FaceNetwork, folder: Path) -> tuple[Path, dict[str, Tensor], 
         )
     recipe = yaml.safe_load((folder / RECIPE_NAME).read_text(encoding="utf-8"))
     return path, dict(state["weights"]), recipe["model"]
-
-
-def _warn_of_other_input(network: FaceNetwork, folder: Path, before: dict[str, Any]) -> None:
-    here = network.preprocess
-    for key, value in (("color", here.color), ("normalization", here.normalization), ("img_size", here.img_size)):
-        if before.get(key, value) != value:
-            logger.warning(
-                "model.init_from %s: trained with %s %s, this recipe has %s", folder, key, before[key], value
-            )
 
 
 def _fit_positions(network: FaceNetwork, weights: dict[str, Tensor], own: dict[str, Tensor]) -> str:
@@ -148,14 +137,6 @@ def _check(
             f"model.init_from {folder}: the weights do not match the network ({'; '.join(problems)}). Use the same "
             "family, options and color as in the recipe.yaml of that run."
         )
-
-
-def encoder_state(network: FaceNetwork) -> dict[str, Any]:
-    """Content of `encoder.pt`: the weights without the heads, which pretraining does not use."""
-    weights = {
-        k: v.detach().cpu() for k, v in network.state_dict().items() if ".head." not in k and ".head_dist." not in k
-    }
-    return {"weights": weights, "contract_id": contract_id()}
 
 
 @torch.no_grad()

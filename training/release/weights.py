@@ -23,14 +23,11 @@ def save_weights(network: nn.Module, folder: Path) -> None:
     """Write `model.safetensors` to an artifact folder; the network keeps its precision. Raises: OSError."""
     state = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
     try:
-        save_file({name: _halved(value) for name, value in state.items()}, folder / WEIGHTS_NAME)
+        halved = {name: v.half() if v.is_floating_point() and v.ndim > 1 else v for name, v in state.items()}
+        save_file(halved, folder / WEIGHTS_NAME)
     except SafetensorError as error:
         raise OSError(f"{folder / WEIGHTS_NAME}: {error}") from error
     (folder / WEIGHTS_NAME).chmod(0o644)  # the library makes it readable by its owner only
-
-
-def _halved(value: Tensor) -> Tensor:
-    return value.half() if value.is_floating_point() and value.ndim > 1 else value
 
 
 def read_weights(folder: Path) -> tuple[Manifest, dict[str, Tensor]]:

@@ -42,10 +42,9 @@ class Result:
     head: Head
     chosen: bool  # whether validation selected this head, for the first seed
     parameters: int
-    seeds: int
     accuracy: Figures
     mean_class_accuracy: Figures
-    gain: Interval  # of accuracy, over the selected head of the first row, paired by face; nan for other faces
+    gain: Interval | None  # of accuracy, over the selected head of the first row, paired by face; None for other faces
     mcnemar_p: tuple[float, ...]  # by seed, against the selected head of the first row with this seed
     minutes: float  # training time for one seed
 
@@ -59,8 +58,8 @@ def as_markdown(results: list[Result]) -> str:
     rows = [
         (
             result.row, f"{result.head}{' *' if result.chosen else ''}", f"{result.parameters / 1e6:.2f} M",
-            str(result.seeds), str(result.accuracy), str(result.mean_class_accuracy),
-            "" if np.isnan(result.gain.value) else interval(result.gain, 1, sign="+"),
+            str(len(result.accuracy.by_seed)), str(result.accuracy), str(result.mean_class_accuracy),
+            interval(result.gain, 1, sign="+") if result.gain else "",
             ", ".join(f"{p:.2g}" for p in result.mcnemar_p), f"{result.minutes:.0f}",
         )
         for result in results
@@ -116,7 +115,7 @@ def _rows(results: dict[str, Result]) -> Figure:
             figures: Figures = getattr(result, metric)
             axes.hlines(place, figures.mean.low, figures.mean.high, color=COLORS[0], linewidth=1.5)
             axes.plot(figures.mean.value, place, _MARKERS[0], color=COLORS[0], markersize=5)
-            axes.plot(figures.by_seed, [place] * result.seeds, "o", color=COLORS[0], markersize=3, alpha=0.5)
+            axes.plot(figures.by_seed, [place] * len(figures.by_seed), "o", color=COLORS[0], markersize=3, alpha=0.5)
         axes.set_yticks(range(len(results)), list(results))
         axes.set(xlabel=f"validation {title}", ylim=(len(results) - 0.5, -0.5))
         percent_axis(axes.xaxis)

@@ -3,14 +3,15 @@
 import pytest
 import torch
 
-from mien.models.backbones import UnknownBackbone
+from mien.models.backbones import Color, Normalization, UnknownBackbone
 from mien.models.network import FaceNetwork, Preprocess, select_head
 from tests.support_models import SMALL, config, crops
 
 
-def test_gray_rgb_equals_luminance() -> None:
+@pytest.mark.parametrize(("color", "normalization"), [("luminance", "per_image"), ("RGB", "imagenet")])
+def test_gray_rgb_equals_luminance(color: Color, normalization: Normalization) -> None:
     gray = crops(3, channels=1)
-    preprocess = Preprocess(color="luminance", normalization="per_image", img_size=56)
+    preprocess = Preprocess(color=color, normalization=normalization, img_size=56)
     torch.testing.assert_close(preprocess(gray.expand(-1, -1, -1, 3)), preprocess(gray), atol=1e-5, rtol=0)
 
 

@@ -22,8 +22,7 @@ def _targets(*faces: tuple[float, float, float]) -> Targets:
 @pytest.mark.parametrize(("radius", "stride"), [(5, 8), (10, 8), (35, 16), (120, 32)])
 def test_a_face_is_assigned_to_cells_of_the_stride_for_its_size(radius: float, stride: int) -> None:
     corners, strides = cells(256, 256)
-    assigned = assign(_targets((123, 131, radius)), corners, strides)
-    learning = assigned.face >= 0
+    learning = assign(_targets((123, 131, radius)), corners, strides)[0] >= 0
     assert set(strides[learning].tolist()) == {stride}
     assert 1 <= learning.sum() <= 16
     centers = (corners + 0.5) * strides[:, None]
@@ -33,34 +32,34 @@ def test_a_face_is_assigned_to_cells_of_the_stride_for_its_size(radius: float, s
 def test_a_face_between_two_cells_is_assigned_to_at_least_one() -> None:
     corners, strides = cells(64, 64)
     for x in range(24, 33):
-        assert (assign(_targets((x, 28.5, 4)), corners, strides).face >= 0).sum() >= 1
+        assert (assign(_targets((x, 28.5, 4)), corners, strides)[0] >= 0).sum() >= 1
 
 
 def test_the_smaller_of_two_overlapping_faces_is_assigned() -> None:
     corners, strides = cells(128, 128)
-    assigned = assign(_targets((64, 64, 18), (66, 64, 6)), corners, strides)
-    assert 1 in assigned.face.tolist()
+    face, _ = assign(_targets((64, 64, 18), (66, 64, 6)), corners, strides)
+    assert 1 in face.tolist()
     nearest = ((corners + 0.5) * strides[:, None] - torch.tensor([66.0, 64.0])).abs().amax(dim=1)
-    assert assigned.face[nearest.argmin()] == 1
+    assert face[nearest.argmin()] == 1
 
 
 def test_ignored_boxes_and_the_surroundings_of_a_face_do_not_count() -> None:
     corners, strides = cells(128, 128)
     targets = Targets(_targets((32, 32, 15)).faces, torch.tensor([[80.0, 80.0, 40.0, 40.0]]))
-    assigned = assign(targets, corners, strides)
+    face, counts = assign(targets, corners, strides)
     centers = (corners + 0.5) * strides[:, None]
     inside = ((centers > 80) & (centers < 120)).all(dim=1)
-    assert not assigned.counts[inside].any()
-    assert assigned.counts[assigned.face >= 0].all()
-    around = (centers - 32).abs().amax(dim=1).lt(10) & (strides == 8) & (assigned.face < 0)
-    assert not assigned.counts[around].any()
-    assert assigned.counts[centers[:, 0] > 122].all()
+    assert not counts[inside].any()
+    assert counts[face >= 0].all()
+    around = (centers - 32).abs().amax(dim=1).lt(10) & (strides == 8) & (face < 0)
+    assert not counts[around].any()
+    assert counts[centers[:, 0] > 122].all()
 
 
 def _perfect(targets: Targets, side: int) -> list[Grid]:
     """Grids that equal the targets."""
     corners, strides = cells(side, side)
-    face = assign(targets, corners, strides).face
+    face, _ = assign(targets, corners, strides)
     rows = targets.faces[face.clamp(min=0)]
     scores = torch.where(face >= 0, 12.0, -12.0)[:, None]
     step = strides[:, None]

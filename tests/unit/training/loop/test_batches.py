@@ -79,14 +79,14 @@ def test_a_full_disk_during_caching_is_one_clear_line(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1_000_000))
     with pytest.raises(DatasetError, match=r"no space left on the disk: 13 MB needed, 1 MB free"):
-        _write_cache(tmp_path / "cache.npy", crops(), 1000, 1)
+        _write_cache(tmp_path / "cache.npy", crops(), 1000, channels=1)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_cache_folder_that_cannot_be_created_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine", encoding="utf-8")
     with pytest.raises(DatasetError, match=r"cannot write decoded faces .*Choose another data\.cache_dir"):
-        _write_cache(tmp_path / "file" / "cache.npy", iter([]), 3, 1)
+        _write_cache(tmp_path / "file" / "cache.npy", iter([]), 3, channels=1)
 
 
 @pytest.mark.parametrize("fold", [None, FoldConfig(of=2, index=0, take="fold", group_by="near_duplicates")])

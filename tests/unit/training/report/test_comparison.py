@@ -16,7 +16,7 @@ from mien.training.variants import Plot
 def result(row: str, value: float, *, head: Head = "class", chosen: bool = True) -> Result:
     figures = Figures(Interval(value, value - 0.02, value + 0.03), (value - 0.01, value + 0.01))
     gain = Interval(0.01, -0.01, 0.02)
-    return Result(row, head, chosen, 2_700_000, 2, figures, figures, gain, (0.5, 0.04), 3.4)
+    return Result(row, head, chosen, 2_700_000, figures, figures, gain, (0.5, 0.04), 3.4)
 
 
 RESULTS = [result("cnn_10", 0.5), result("cnn_100", 0.7), result("vit_10", 0.4), result("vit_100", 0.75)]
