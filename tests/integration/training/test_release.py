@@ -11,7 +11,7 @@ import pytest
 import torch
 import yaml
 
-from mien.data.contract import LABELS, softmax
+from mien.data.contract import LABELS, Array, softmax
 from mien.data.errors import MienError
 from mien.data.readers.folders import Folders
 from mien.models.manifest import ArtifactError, artifact_dir, load_artifact, sha256_of, split_terms, write_manifest
@@ -32,6 +32,11 @@ from tests.integration.training.conftest import Trained
 from tests.support_training import drawn_faces, small_recipe, valid_faces
 
 
+@pytest.fixture
+def crops(trained: Trained) -> Array:
+    return valid_faces(trained.faces).crops
+
+
 def test_the_artifact_is_valid_and_describes_itself(trained: Trained) -> None:
     manifest = load_artifact(trained.artifact)
     assert trained.artifact.name == manifest.name == "tiny.drawn"
@@ -48,8 +53,7 @@ def test_the_artifact_is_valid_and_describes_itself(trained: Trained) -> None:
     assert full < 1.2 * half
 
 
-def test_the_released_graph_equals_torch_for_any_batch_and_color(trained: Trained) -> None:
-    crops = valid_faces(trained.faces).crops
+def test_the_released_graph_equals_torch_for_any_batch_and_color(trained: Trained, crops: Array) -> None:
     network, state = load_best(trained.student)
     session = evaluate.open_graph(trained.artifact / "model.onnx")
     for batch in (crops[:1], crops[:5], graphs.tinted(crops)):
@@ -59,11 +63,10 @@ def test_the_released_graph_equals_torch_for_any_batch_and_color(trained: Traine
         np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
-def test_the_released_graph_has_an_attention_map(trained: Trained) -> None:
+def test_the_released_graph_has_an_attention_map(trained: Trained, crops: Array) -> None:
     explain = load_artifact(trained.artifact).explain
     assert explain is not None
     assert explain.shape == (-1, 7, 7)
-    crops = valid_faces(trained.faces).crops
     network, state = load_best(trained.student)
     with torch.no_grad(), recorded_attention(network.backbone) as attentions:
         network(torch.from_numpy(crops[:3]))
@@ -256,7 +259,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_faces(tmp_path: P
 
 
 def test_student_and_teacher_become_one_graph_over_the_face_and_its_mirror_image(
-    trained: Trained, tmp_path: Path
+    trained: Trained, crops: Array, tmp_path: Path
 ) -> None:
     teacher = trained.teacher
     folder = export.export([trained.artifact, teacher], "drawn", arch="both", artifacts_dir=tmp_path)
@@ -265,7 +268,6 @@ def test_student_and_teacher_become_one_graph_over_the_face_and_its_mirror_image
     assert (manifest.name, manifest.head, manifest.parameters) == ("both.drawn", "mean", sum(members))
     assert manifest.explain is not None
     assert manifest.license.count("class folders") == 1
-    crops = valid_faces(trained.faces).crops
     session = evaluate.open_graph(folder / "model.onnx")
     logits = evaluate.run_graph(session, crops)
     np.testing.assert_allclose(evaluate.run_graph(session, crops[:, :, ::-1]), logits, atol=1e-4)
@@ -286,8 +288,9 @@ def test_student_and_teacher_become_one_graph_over_the_face_and_its_mirror_image
     assert described.data_index_sha256 == gray.data_index_sha256
 
 
-def test_one_view_averages_the_networks_alone_and_several_need_a_name(trained: Trained, tmp_path: Path) -> None:
-    crops = valid_faces(trained.faces).crops
+def test_one_view_averages_the_networks_alone_and_several_need_a_name(
+    trained: Trained, crops: Array, tmp_path: Path
+) -> None:
     network, state = load_best(trained.student)
     alone = graphs.ReleasedNetwork(network, state["head"])
     twice = graphs.ReleasedEnsemble([alone, alone], [1.0, 1.0], mirrored=False)

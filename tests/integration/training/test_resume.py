@@ -87,30 +87,33 @@ def test_runs_of_one_recipe_are_equal_and_another_seed_changes_them(trained: Tra
     assert losses(train(trained.teacher_recipe(seed=1), tmp_path / "third")) != first
 
 
-def test_a_folder_with_a_run_of_another_recipe_is_rejected(trained: Trained, tmp_path: Path) -> None:
-    out = shutil.copytree(trained.teacher, tmp_path / "run")
+@pytest.fixture
+def out(trained: Trained, tmp_path: Path) -> Path:
+    """A copy of the teacher's run."""
+    return Path(shutil.copytree(trained.teacher, tmp_path / "run"))
+
+
+def test_a_folder_with_a_run_of_another_recipe_is_rejected(trained: Trained, out: Path) -> None:
     with pytest.raises(MienError, match=r"another recipe \(seed 0, now 3, loss.label_smoothing 0\.0, now 0\.1\)"):
         train(trained.teacher_recipe(seed=3, loss={"label_smoothing": 0.1}), out)
 
 
 @pytest.mark.parametrize("name", [RECIPE_NAME, "run.json"])
-def test_a_damaged_file_of_a_run_is_named(name: str, trained: Trained, tmp_path: Path) -> None:
-    out = shutil.copytree(trained.teacher, tmp_path / "run")
+def test_a_damaged_file_of_a_run_is_named(name: str, trained: Trained, out: Path) -> None:
     (out / name).write_text("{", encoding="utf-8")
     with pytest.raises(RunError, match=f"{name} is damaged"):
         train(trained.teacher_recipe(), out)
 
 
-def test_a_run_continues_with_another_folder_for_its_cache(trained: Trained, tmp_path: Path) -> None:
-    recipe, out = trained.teacher_recipe(), shutil.copytree(trained.teacher, tmp_path / "run")
+def test_a_run_continues_with_another_folder_for_its_cache(trained: Trained, out: Path, tmp_path: Path) -> None:
+    recipe = trained.teacher_recipe()
     data = recipe.data.model_copy(update={"cache_dir": tmp_path / "cache"})
     assert train(recipe.model_copy(update={"data": data}), out) == out
 
 
 def test_a_run_of_a_machine_with_more_gpus_is_resumed(
-    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trained: Trained, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out = shutil.copytree(trained.teacher, tmp_path / "run")
     state = checkpoint.read(out / checkpoint.LAST)
     state["cuda_rng"] = [torch.zeros(16, dtype=torch.uint8)] * (torch.cuda.device_count() + 1)
     checkpoint.save(out / checkpoint.LAST, state)
@@ -143,8 +146,8 @@ def test_a_second_process_is_turned_away_until_the_first_one_ends(trained: Train
     assert losses(train(recipe, out)) == losses(trained.teacher)
 
 
-def test_a_finished_run_is_left_as_it_is_also_one_of_an_earlier_release(trained: Trained, tmp_path: Path) -> None:
-    recipe, out = trained.teacher_recipe(), shutil.copytree(trained.teacher, tmp_path / "run")
+def test_a_finished_run_is_left_as_it_is_also_one_of_an_earlier_release(trained: Trained, out: Path) -> None:
+    recipe = trained.teacher_recipe()
     stored = yaml.safe_load((out / RECIPE_NAME).read_text(encoding="utf-8"))
     del stored["model"]["init_from"]  # added later
     stored |= {"patience_epochs": None, "optim": stored["optim"] | {"momentum": 0.9, "ema_warmup": True}}  # removed

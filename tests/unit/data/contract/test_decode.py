@@ -17,6 +17,7 @@ from PIL import Image
 
 from mien.data.contract import Array, DecodeError, ImageTooLarge, UnsupportedImage, decode, probe
 from mien.data.contract.decode import upright_rgb
+from tests.hostile import png_chunk
 from tests.support import encoded
 
 LOSSLESS: dict[str, dict[str, Any]] = {"PNG": {}, "WEBP": {"lossless": True}, "TIFF": {}, "BMP": {}}
@@ -89,8 +90,7 @@ def test_a_rotated_image_is_decoded_upright(kind: str, options: dict[str, Any], 
 def test_orientation_after_the_pixels_of_a_png_is_used() -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
-    body = exif.tobytes().removeprefix(b"Exif\0\0")
-    chunk = struct.pack(">I", len(body)) + b"eXIf" + body + struct.pack(">I", zlib.crc32(b"eXIf" + body))
+    chunk = png_chunk(b"eXIf", exif.tobytes().removeprefix(b"Exif\0\0"))
     png = encoded(np.ascontiguousarray(STORED_AS[6](four_colors())), "PNG")
     end = png.rindex(b"IEND") - 4
     payload = png[:end] + chunk + png[end:]
@@ -166,14 +166,17 @@ def test_big_endian_sixteen_bit_tiff_is_read() -> None:
     assert _worst(decode(_saved(image, "TIFF"))[:, :, 0], gray) == 0
 
 
-def test_sixteen_bits_are_rounded_to_the_nearest_level() -> None:
-    values = np.array([[0, 128, 129, 385, 386, 65406, 65407, 65535]], np.uint16)
-    assert decode(_saved(Image.fromarray(values), "PNG"))[0, :, 0].tolist() == [0, 0, 1, 1, 2, 254, 255, 255]
-
-
-def test_float_tiff_goes_from_zero_to_one() -> None:
-    values = np.array([[-3.0, 0.0, 0.5, 1.0, 7.0, np.nan]], np.float32)
-    assert decode(_saved(Image.fromarray(values), "TIFF"))[0, :, 0].tolist() == [0, 0, 128, 255, 255, 0]
+@pytest.mark.parametrize(
+    ("kind", "values", "levels"),
+    [
+        ("PNG", np.uint16([0, 128, 129, 385, 386, 65406, 65407, 65535]), [0, 0, 1, 1, 2, 254, 255, 255]),
+        ("TIFF", np.float32([-3.0, 0.0, 0.5, 1.0, 7.0, np.nan]), [0, 0, 128, 255, 255, 0]),
+    ],
+)
+def test_sixteen_bits_and_floats_from_zero_to_one_become_the_nearest_level(
+    kind: str, values: Array, levels: list[int]
+) -> None:
+    assert decode(_saved(Image.fromarray(values[None]), kind))[0, :, 0].tolist() == levels
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "TIFF"])
@@ -208,13 +211,9 @@ def test_a_phones_jpeg_with_a_second_image_is_a_jpeg() -> None:
     ("at_least_px", "size"), [(None, 1600), (1600, 1600), (801, 1600), (800, 800), (399, 400), (200, 200), (1, 200)]
 )
 def test_a_jpeg_is_reduced_no_further_than_asked(at_least_px: int | None, size: int) -> None:
-    payload = encoded(np.zeros((1200, 1600, 3), np.uint8), "JPEG")
-    assert decode(payload, reduce_to_px=at_least_px).shape == (size * 3 // 4, size, 3)
-
-
-def test_a_sideways_jpeg_is_turned_after_reducing() -> None:
-    payload = encoded(np.zeros((1200, 1600, 3), np.uint8), "JPEG", orientation=6)
-    assert decode(payload, reduce_to_px=800).shape == (800, 600, 3)
+    for orientation, shape in ((1, (size * 3 // 4, size, 3)), (6, (size, size * 3 // 4, 3))):
+        payload = encoded(np.zeros((1200, 1600, 3), np.uint8), "JPEG", orientation=orientation)
+        assert decode(payload, reduce_to_px=at_least_px).shape == shape
 
 
 def test_a_very_thin_jpeg_does_not_divide_by_zero() -> None:
@@ -275,12 +274,12 @@ def _vast_png(side: int) -> bytes:
     packer = zlib.compressobj(9)
     row = bytes(1 + side)
     pixels = b"".join(packer.compress(row) for _ in range(side)) + packer.flush()
+    return _png_of(side, side, pixels) + png_chunk(b"IEND", b"")
 
-    def chunk(kind: bytes, body: bytes) -> bytes:
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
 
-    header = struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+def _png_of(width: int, height: int, pixels: bytes) -> bytes:
+    header = png_chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + header + png_chunk(b"IDAT", pixels)
 
 
 def test_a_small_file_with_a_huge_image_is_rejected_before_decoding() -> None:
@@ -325,10 +324,7 @@ def test_decoding_in_threads_does_not_change_warnings_of_others() -> None:
 @pytest.mark.parametrize("pixels", [100_000_000, 200_000_000])  # a warning of Pillow, and an error
 def test_the_limit_of_pillow_stays_that_of_the_program(pixels: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 80_000_000)
-    header = struct.pack(">IIBBBBB", pixels // 10_000, 10_000, 8, 0, 0, 0, 0)
-    chunk = b"IHDR" + header
-    payload = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + chunk + struct.pack(">I", zlib.crc32(chunk))
-    payload += struct.pack(">I", 0) + b"IDAT" + struct.pack(">I", zlib.crc32(b"IDAT"))
+    payload = _png_of(pixels // 10_000, 10_000, b"")
     with pytest.raises(ImageTooLarge, match="the limit is 50,000,000 pixels"):
         probe(payload)
     with pytest.raises((Image.DecompressionBombError, Image.DecompressionBombWarning)):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mien.training.config import RecipeError, read_as
-from mien.training.detector.config import MODELS_DIR_VARIABLE, DetectorRecipe, shareable
+from mien.training.detector.config import MODELS_DIR_VARIABLE, DetectorRecipe
 from mien.training.detector.train import build_detector
 from mien.training.loop.run_folder import parameters
 
@@ -27,8 +27,3 @@ def test_a_missing_teacher_names_the_command_to_get_it(tmp_path: Path, monkeypat
     monkeypatch.setenv(MODELS_DIR_VARIABLE, str(tmp_path))
     with pytest.raises(RecipeError, match="mien models pull"):
         read_as(DetectorRecipe, RECIPES[0], []).data.resolved_teacher()
-
-
-def test_a_released_recipe_contains_no_local_path() -> None:
-    recipe = read_as(DetectorRecipe, RECIPES[0], ["data.cache_dir=/secret/cache", "data.folders.0.root=/secret/a"])
-    assert "/secret" not in str(shareable(recipe))
