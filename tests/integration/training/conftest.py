@@ -22,6 +22,7 @@ from tests.data_sets import make_folders
 from tests.support_training import TINY_CNN, TINY_DEIT, data_of, drawn_faces, small_recipe
 
 EIGHT_OPTIONS = {"classes": 8, "valid_share": 0.2}
+COLOR_CNN = TINY_CNN | {"color": "RGB", "normalization": "imagenet"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Trained:
 
 @dataclass(frozen=True, slots=True)
 class Eight:
-    """Class folders with contempt, the run of a CNN on them, and its artifact."""
+    """Class folders with contempt, the run of a CNN on them, in color, and its artifact."""
 
     root: Path
     run: Path
@@ -104,6 +105,7 @@ def eight(tmp_path_factory: pytest.TempPathFactory) -> Eight:
     with FileLock(f"{folder}.lock"), few_resamples(), one_graph():
         if not made.artifact.exists():
             make_folders(made.root, {"": dict.fromkeys(EIGHT_LABELS, 10)})
-            train(small_recipe(made.root, data=data_of(made.root, **EIGHT_OPTIONS), epochs=1), made.run)
+            data = data_of(made.root, **EIGHT_OPTIONS)
+            train(small_recipe(made.root, data=data, model=COLOR_CNN, epochs=1), made.run)
             export([made.run], "eight", arch="tiny", artifacts_dir=made.artifact.parent)
     return made

@@ -40,7 +40,8 @@ def test_the_artifact_names_eight_labels_and_is_evaluated_and_compared_on_them(
     eight: Eight, capsys: pytest.CaptureFixture[str]
 ) -> None:
     manifest = load_artifact(eight.artifact)
-    assert manifest.labels == EIGHT_LABELS
+    assert (manifest.labels, manifest.color) == (EIGHT_LABELS, "RGB")
+    assert {(entry.data, entry.split) for entry in manifest.metrics} == {("folders", "valid")}
     assert manifest.output.shape == (-1, 8)
     assert len(manifest.prior_correction) == 8
     scored = evaluate(eight.artifact, valid_faces(eight.root, **EIGHT_OPTIONS))[1][0]

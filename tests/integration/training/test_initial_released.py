@@ -15,11 +15,11 @@ from mien.training.distillation.teachers import Teachers
 from mien.training.loop.run_folder import RunError, load_best
 from mien.training.release.graphs import ReleasedNetwork
 from mien.training.release.initialization import InitialWeightsError, load_initial
-from tests.integration.training.conftest import Eight, Trained
+from tests.integration.training.conftest import COLOR_CNN, Eight, Trained
 from tests.support_training import PLAIN_DEIT, TINY_CNN, TINY_DEIT, small_recipe, valid_faces
 
 PLAIN_STEM = TINY_DEIT | {"options": PLAIN_DEIT["options"]}
-MODELS = {"hybrid": TINY_DEIT, "cnn": TINY_CNN}
+MODELS = {"hybrid": TINY_DEIT, "cnn": COLOR_CNN}
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mien.data.contract import CROP_PX, align, decode
-from mien.data.readers.base import Point, Reader, Sample, index_sha256, open_reader, readers
+from mien.data.contract import CROP_PX
+from mien.data.readers.base import Reader, Sample, index_sha256, open_reader, readers
 from mien.data.tree import DatasetError
 from tests import data_sets
 from tests.data_sets import copy_brighter, make_all_different, make_folders
@@ -37,12 +37,6 @@ def real(request: pytest.FixtureRequest) -> Reader:
     if not root.exists():
         pytest.skip(f"{root} is not there: {kind} is not held against its published counts")
     return open_reader(kind, root)
-
-
-def test_every_module_in_the_folder_that_is_not_the_base_has_one_reader_of_its_name() -> None:
-    folder = Path(open_reader.__code__.co_filename).parent
-    modules = {path.stem for path in folder.glob("*.py")} - {"__init__", "base"}
-    assert modules == set(KINDS)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -204,26 +198,6 @@ def test_a_malformed_line_is_named(
 def _all_samples(kind: str, root: Path) -> list[list[Sample]]:
     reader = open_reader(kind, root)
     return [reader.samples(split) for split in reader.splits()]
-
-
-class _OneLandmarkedImage(Reader):
-    kind, title, where_to_get = "one", "one", "nowhere else"
-
-    def splits(self) -> tuple[str, ...]:
-        return ("train",)
-
-    def _read_split(self, split: str) -> list[Sample]:
-        points: tuple[Point, ...] = ((40.0, 45.0), (80.0, 42.0), (60.0, 65.0), (45.0, 85.0), (78.0, 83.0))
-        return [Sample("face.png", split, "happiness", landmarks_px=points)]
-
-
-def test_a_sample_with_landmarks_is_aligned_as_in_serving(tmp_path: Path) -> None:
-    make_folders(tmp_path, {"": {"happy": 1}})
-    shutil.copy(tmp_path / "happy" / "000.png", tmp_path / "face.png")
-    reader = _OneLandmarkedImage(tmp_path)
-    sample = reader.samples("train")[0]
-    image = decode((tmp_path / "face.png").read_bytes())
-    assert np.array_equal(reader.crop(sample), align(image, np.asarray(sample.landmarks_px, dtype=np.float32)))
 
 
 @pytest.mark.timeout(300)

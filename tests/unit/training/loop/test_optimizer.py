@@ -9,7 +9,6 @@ from torch import nn
 from mien.models.network import FaceNetwork
 from mien.training.config import OptimConfig, RecipeError
 from mien.training.loop.optimizer import build_optimizer, build_scheduler
-from tests.support_models import config
 from tests.support_training import TINY_DEIT, small_recipe
 
 
@@ -37,24 +36,24 @@ def test_each_layer_learns_slower_than_the_one_after_it_and_all_are_trained() ->
     assert rates[inside + "dist_token"] == rates[inside + "pos_embed"] == rates[inside + chain[0]]
 
 
+SWIN: dict[str, object] = {
+    "family": "swin", "name": "swin_tiny_patch4_window7_224", "img_size": 56,
+    "options": {"patch_size": 4, "window_size": 7, "embed_dim": 16, "depths": [1], "num_heads": [2]},
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("layer_decay", [None, 0.75])
-def test_matrices_decay_and_norms_biases_and_tokens_do_not(layer_decay: float | None) -> None:
-    network = tiny()
+@pytest.mark.parametrize("model", [TINY_DEIT, SWIN], ids=["deit", "swin"])
+def test_matrices_decay_and_norms_biases_tokens_and_positions_do_not(
+    model: dict[str, object], layer_decay: float | None
+) -> None:
+    network = tiny(model)
     optimizer = build_optimizer(network, OptimConfig(weight_decay=0.1, layer_decay=layer_decay))
     decay = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
     for name, parameter in network.named_parameters():
-        plain = parameter.ndim <= 1 or name.endswith(("cls_token", "dist_token", "pos_embed"))
+        positions = ("pos_embed", "relative_position_bias_table")
+        plain = parameter.ndim <= 1 or name.endswith(("cls_token", "dist_token", *positions))
         assert decay[id(parameter)] == (0.0 if plain else 0.1), name
-
-
-@pytest.mark.parametrize("layer_decay", [None, 0.75])
-def test_the_position_biases_of_swin_do_not_decay(layer_decay: float | None) -> None:
-    options = {"patch_size": 4, "window_size": 7, "embed_dim": 16, "depths": [1], "num_heads": [2]}
-    network = FaceNetwork(config("swin_tiny_patch4_window7_224", family="swin", img_size=56, **options))
-    optimizer = build_optimizer(network, OptimConfig(weight_decay=0.1, layer_decay=layer_decay))
-    decay = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
-    tables = [p for name, p in network.named_parameters() if name.endswith("relative_position_bias_table")]
-    assert [decay[id(table)] for table in tables] == [0.0]
 
 
 def test_a_rate_below_the_minimum_never_rises_above_itself() -> None:
