@@ -36,7 +36,9 @@ def check_command(
     console, errors = Console(), Console(stderr=True)
     try:
         reader = open_reader(kind, root, **parse_options(option or []))
-        report = _check_with_progress(reader, errors)
+        with Progress(console=errors, transient=True) as bars:
+            tasks = {split: bars.add_task(split, total=None) for split in reader.splits()}
+            report = check(reader, lambda split, images: bars.advance(tasks[split], images))
     except DatasetError as error:
         errors.print(str(error), style="red", markup=False, highlight=False)
         raise typer.Exit(1) from None
@@ -45,12 +47,6 @@ def check_command(
     else:
         _print_report(console, reader, report)
     raise typer.Exit(1 if report.problems else 0)
-
-
-def _check_with_progress(reader: Reader, console: Console) -> Report:
-    with Progress(console=console, transient=True) as bars:
-        tasks = {split: bars.add_task(split, total=None) for split in reader.splits()}
-        return check(reader, lambda split, images: bars.advance(tasks[split], images))
 
 
 def _print_report(console: Console, reader: Reader, report: Report) -> None:

@@ -7,13 +7,16 @@ the published ones are uncompressed, so reading them is as fast as reading a fol
 import csv
 import io
 import os
+import re
 import zipfile
 from abc import ABC, abstractmethod
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from mien.data.errors import MienError
+
+_HIDDEN: Final = re.compile(r"(^|/)(\.|__MACOSX(/|$))")
 
 
 class DatasetError(MienError):
@@ -29,7 +32,7 @@ class FileTree(ABC):
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Names of all files below the root, sorted, without hidden files and `__MACOSX`."""
-        return tuple(sorted(name for name in self._list() if not _is_hidden(name)))
+        return tuple(sorted(name for name in self._list() if not _HIDDEN.search(name)))
 
     @cached_property
     def _known(self) -> frozenset[str]:
@@ -60,10 +63,6 @@ class FileTree(ABC):
         """Return the shortest folder prefix ("" or "a/b/") in front of `marker`; None if there is no such file."""
         matching = [name for name in self.names if name == marker or name.endswith(f"/{marker}")]
         return min(matching, key=len)[: -len(marker)] if matching else None
-
-
-def _is_hidden(name: str) -> bool:
-    return any(part.startswith(".") or part == "__MACOSX" for part in name.split("/"))
 
 
 class FolderTree(FileTree):
@@ -127,14 +126,10 @@ def open_tree(root: Path) -> FileTree:
 
     Raises: DatasetError, if `root` does not exist.
     """
-    if root.is_dir():
-        return _open_folder(root)
     if root.is_file():
         return ZipTree(root)
-    raise DatasetError(f"no data at {root}: expected a folder or a zip")
-
-
-def _open_folder(root: Path) -> FileTree:
+    if not root.is_dir():
+        raise DatasetError(f"no data at {root}: expected a folder or a zip")
     visible = [entry for entry in root.iterdir() if not entry.name.startswith(".")]
     zips = [entry for entry in visible if entry.suffix.lower() == ".zip" and entry.is_file()]
     if len(zips) == 1 and not any(entry.is_dir() for entry in visible):

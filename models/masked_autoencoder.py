@@ -78,7 +78,8 @@ class MaskedAutoencoder(nn.Module):
         # timm adds prefix tokens and positions of any kind first; patches are removed after that
         tokens: Tensor = transformer.norm_pre(transformer._pos_embed(transformer.patch_embed(pixels)))
         prefix = transformer.num_prefix_tokens
-        kept = torch.cat([tokens[:, :prefix], _take(tokens[:, prefix:], visible)], dim=1)
+        chosen = visible[..., None].expand(-1, -1, tokens.shape[2])
+        kept = torch.cat([tokens[:, :prefix], tokens[:, prefix:].gather(1, chosen)], dim=1)
         return transformer.norm(transformer.blocks(kept))  # type: ignore[no-any-return]  # (B, prefix + visible, dim)
 
     def _decode(self, encoded: Tensor, visible: Tensor) -> Tensor:
@@ -95,7 +96,3 @@ class MaskedAutoencoder(nn.Module):
         patches = nn.functional.unfold(pixels, self.patch_px, stride=self.patch_px).transpose(1, 2)
         mean, variance = patches.mean(dim=-1, keepdim=True), patches.var(dim=-1, keepdim=True)
         return (patches - mean) / (variance + 1e-6).sqrt()
-
-
-def _take(tokens: Tensor, chosen: Tensor) -> Tensor:
-    return tokens.gather(1, chosen[..., None].expand(-1, -1, tokens.shape[2]))  # (B, chosen, dim)

@@ -172,11 +172,8 @@ def measure_conditions(
     softened_for = (_SHOWN_BY[reason][0] for reason in ("small", "blurred", "turned", "covered"))
     taught = [original, *(step for condition in softened_for for step in steps[condition])]
     softening = fit_softening(taught, labels, fitted)
-    softened = [
-        softening.soften(row, measure(crop, np.array(TEMPLATE_PX)))
-        for row, crop in zip(cross_fitted, valid.crops, strict=True)
-    ]
-    threshold = round(metrics.abstain_threshold(np.stack(softened), valid.labels), 4)
+    softened = _soften(softening, cross_fitted, [measure(crop, np.array(TEMPLATE_PX)) for crop in valid.crops])
+    threshold = round(metrics.abstain_threshold(softened, valid.labels), 4)
     conditions = {}
     for condition, part in steps.items():
         right = np.stack([step.probabilities.argmax(axis=1) == labels for step in (original, *part)])
@@ -185,7 +182,7 @@ def measure_conditions(
         values = [usual, *(step.value for step in part)]
         tested = np.tile(labels[~fitted], len(part))
         before = np.concatenate([step.probabilities[~fitted] for step in part])
-        after = np.concatenate([_softened(step, softening)[~fitted] for step in part])
+        after = np.concatenate([_soften(softening, step.probabilities, step.quality)[~fitted] for step in part])
         conditions[condition] = Condition(
             minus_5=None if condition == _OBJECTS else _crossing(values, right, 0.05),
             minus_15=None if condition == _OBJECTS else _crossing(values, right, 0.15),
@@ -207,7 +204,7 @@ def measure_conditions(
     index = np.arange(count * _DRAWS) % count
     drawn = np.stack([step.probabilities[row] for step, row in zip(chosen, index, strict=True)])
     quality = [step.quality[row] for step, row in zip(chosen, index, strict=True)]
-    soft = np.stack([softening.soften(row, face) for row, face in zip(drawn, quality, strict=True)])
+    soft = _soften(softening, drawn, quality)
     right = drawn.argmax(axis=1) == labels[index]
     agrees = drawn.argmax(axis=1) == original.probabilities.argmax(axis=1)[index]
     reasons = {}
@@ -269,8 +266,8 @@ def fit_softening(steps: Sequence[Step], labels: Array, fitted: Array) -> Soften
     return Softening.model_validate(dict(zip(Softening.model_fields, np.round(slopes, 5).tolist(), strict=True)))
 
 
-def _softened(step: Step, softening: Softening) -> Array:
-    return np.stack([softening.soften(row, face) for row, face in zip(step.probabilities, step.quality, strict=True)])
+def _soften(softening: Softening, probabilities: Array, quality: Sequence[Quality]) -> Array:
+    return np.stack([softening.soften(row, face) for row, face in zip(probabilities, quality, strict=True)])
 
 
 def _crossing(values: Sequence[float], right: Array, loss: float) -> Interval | None:

@@ -2,7 +2,7 @@
 
 import difflib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, Self, TypeVar, get_args
@@ -327,13 +327,8 @@ class _OfUniqueKeys(yaml.SafeLoader):
         return node
 
 
-def read_recipe(path: Path, overrides: list[str] | None = None) -> Recipe:
-    """Read a YAML recipe and apply `key.sub=value` overrides. Raises: RecipeError."""
-    return read_as(Recipe, path, overrides or [])
-
-
-def read_as(schema: type[S], path: Path, overrides: list[str]) -> S:
-    """Read a YAML recipe with any schema, like `read_recipe`. Raises: RecipeError."""
+def read_as(schema: type[S], path: Path, overrides: Sequence[str] = ()) -> S:
+    """Read a YAML file, such as a recipe, and apply `key.sub=value` overrides. Raises: RecipeError."""
     try:
         values = yaml.load(path.read_text(encoding="utf-8"), _OfUniqueKeys)  # noqa: S506 (a SafeLoader)
     except OSError as error:

@@ -15,7 +15,7 @@ import numpy as np
 from mien.data.contract import Array
 from mien.data.folds import Grouping
 from mien.training.command import command
-from mien.training.config import FoldConfig, Recipe, read_recipe
+from mien.training.config import FoldConfig, Recipe, read_as
 from mien.training.loop import checkpoint, metrics
 from mien.training.loop.batches import load_faces
 from mien.training.loop.provenance import provenance
@@ -68,7 +68,7 @@ def _score(recipe: Recipe, folder: Path) -> tuple[Array, Array]:
 @command("cross-validate", log_level=logging.INFO)
 def main(options: Namespace) -> None:
     """Command line."""
-    recipe = read_recipe(options.recipe, options.overrides)
+    recipe = read_as(Recipe, options.recipe, options.overrides)
     warn_of_known_faces(recipe)
     recipes = fold_recipes(recipe, folds=options.folds, group_by=options.group_by)
     scored = [_score(fold, train(fold, options.runs / fold.name)) for fold in recipes]

@@ -114,22 +114,17 @@ def _pair(probabilities: Array, labels: Array) -> Interval | None:
     return metrics.bootstrap(np.mean, decided == labels[chosen])
 
 
-def score_split(
-    faces: FaceSet, probabilities: Mapping[Prior, Array], calibrated: Mapping[Prior, Array]
+def score_logits(
+    logits: Array, manifest: Manifest, faces: FaceSet, calibrated: Mapping[Prior, Array] | None = None
 ) -> list[Evaluation]:
-    """Metrics by prior, of all faces and then of clean faces, for (N, K) probabilities; see `score`."""
+    """Metrics of the logits (N, K) of a graph by prior, of all faces and then of the clean ones; see `score`."""
     has_clean = faces.clean is not None and faces.clean.any()
-    return [
-        score(faces, probabilities[prior], prior=prior, clean=clean, calibrated=calibrated[prior])
-        for clean in ((False, True) if has_clean else (False,))
-        for prior in probabilities
-    ]
-
-
-def score_logits(logits: Array, manifest: Manifest, faces: FaceSet) -> list[Evaluation]:
-    """Metrics of the logits (N, K) of a graph, with temperature and correction of a manifest; see `score_split`."""
     probabilities = {prior: manifest.probabilities(logits, prior) for prior in PRIORS}
-    return score_split(faces, probabilities, probabilities)
+    return [
+        score(faces, probabilities[prior], prior=prior, clean=clean, calibrated=(calibrated or probabilities)[prior])
+        for clean in ((False, True) if has_clean else (False,))
+        for prior in PRIORS
+    ]
 
 
 def evaluate(folder: Path, faces: FaceSet) -> tuple[Manifest, list[Evaluation]]:

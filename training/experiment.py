@@ -29,15 +29,6 @@ from mien.training.train import train
 from mien.training.variants import Experiment, recipes_of
 
 
-def run_rows(recipes: dict[str, list[Recipe]], runs: Path) -> dict[str, list[Path]]:
-    """Train all unfinished runs; returns the run folders. Raises: see `train`."""
-    folders: dict[str, list[Path]] = {}
-    for row, of_seeds in recipes.items():
-        for recipe in of_seeds:
-            folders.setdefault(row, []).append(train(recipe, runs / recipe.name))
-    return folders
-
-
 @dataclass(frozen=True, slots=True)
 class Scored:
     """One run on validation."""
@@ -49,8 +40,9 @@ class Scored:
     minutes: float
 
 
-def score_run(recipe: Recipe, folder: Path) -> Scored:
+def score_run(recipe: Recipe, runs: Path) -> Scored:
     """Evaluate all heads of a run. Raises: RunError, DatasetError."""
+    folder = runs / recipe.name
     network, state = load_best(folder)
     valid = load_faces(recipe.data.valid, color=recipe.model.color, cache_dir=recipe.data.cache_dir)
     minutes = read_history(folder, batch_size=recipe.batch_size).minutes
@@ -58,9 +50,9 @@ def score_run(recipe: Recipe, folder: Path) -> Scored:
     return Scored(right, valid.labels, state["head"], parameters(network), minutes)
 
 
-def compare(recipes: dict[str, list[Recipe]], folders: dict[str, list[Path]]) -> list[Result]:
+def compare(recipes: dict[str, list[Recipe]], runs: Path) -> list[Result]:
     """Evaluate all heads of all rows on the validation split. Raises: RunError, DatasetError."""
-    scored = {row: [score_run(r, f) for r, f in zip(recipes[row], folders[row], strict=True)] for row in recipes}
+    scored = {row: [score_run(recipe, runs) for recipe in of_seeds] for row, of_seeds in recipes.items()}
     baseline = next(iter(scored.values()))
     return [_result(row, head, runs, baseline) for row, runs in scored.items() for head in runs[0].right]
 
@@ -100,15 +92,17 @@ def main(options: Namespace) -> None:
     rows = options.rows.split(",") if options.rows else None
     seeds = None if options.seeds is None else range(options.seeds)
     recipes = recipes_of(options.experiment, reduced=options.reduced, rows=rows, runs=options.runs, seeds=seeds)
-    folders = run_rows(recipes, options.runs)
-    results = compare(recipes, folders)
+    for of_seeds in recipes.values():
+        for recipe in of_seeds:
+            train(recipe, options.runs / recipe.name)
+    results = compare(recipes, options.runs)
     print(as_markdown(results))
     plot = read_as(Experiment, options.experiment, []).plot
     if options.plot:
         write_figure(options.plot, results, plot)
     if options.curves:
         histories = {
-            row: [read_history(folders[row][i], batch_size=recipe.batch_size) for i, recipe in enumerate(of_seeds)]
+            row: [read_history(options.runs / recipe.name, batch_size=recipe.batch_size) for recipe in of_seeds]
             for row, of_seeds in recipes.items()
         }
         write_curves(options.curves, histories, plot)

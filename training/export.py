@@ -44,7 +44,7 @@ from mien.models.manifest import (
 from mien.models.network import FaceNetwork
 from mien.training.arguments import PARSERS
 from mien.training.command import command
-from mien.training.config import DataSource, ModelConfig
+from mien.training.config import DataSource, ModelConfig, Recipe
 from mien.training.evaluate import open_graph, run_graph
 from mien.training.faces import TEST, FaceSet, read_faces
 from mien.training.loop import metrics
@@ -78,7 +78,6 @@ class Member:
 
     network: FaceNetwork
     released: ReleasedNetwork
-    parameters: int
     labels: tuple[str, ...]
     valid: DataSource
     recipe: dict[str, Any]  # without local paths
@@ -102,11 +101,10 @@ def read_member(folder: Path) -> Member:
         valid, recipe = _valid_source(manifest), dict(manifest.recipe)
         commit, data = manifest.commit, dict(manifest.data_index_sha256)
     else:
-        run, facts = read_run(folder), read_facts(folder)
+        run, facts = read_run(Recipe, folder), read_facts(folder)
         valid, recipe = run.data.valid, _shareable(run.model_dump(mode="json", exclude={"runtime": True}))
         commit, data = facts["commit"], facts["data"]
-    released, count = ReleasedNetwork(network, head), parameters(network)
-    return Member(network, released, count, labels, valid, recipe, commit, data, **recorded(folder))
+    return Member(network, ReleasedNetwork(network, head), labels, valid, recipe, commit, data, **recorded(folder))
 
 
 def export(
@@ -246,7 +244,7 @@ def _manifest(folder: Path, name: str, members: list[Member], *, mirrored: bool)
         opset=OPSET,
         head=first.released.head if len(members) == 1 else "mean",
         color="RGB" if any(member.model.color == "RGB" for member in members) else "luminance",
-        parameters=sum(member.parameters for member in members),
+        parameters=sum(parameters(member.network) for member in members),
         temperature=1.0,
         prior_correction=(0.0,) * len(first.labels),
         abstain_threshold=0.0,

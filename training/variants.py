@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 from pydantic import Field, model_validator
 
 from mien.models.strict import StrictModel
-from mien.training.config import Recipe, RecipeError, read_as, read_recipe
+from mien.training.config import Recipe, RecipeError, read_as
 
 RUNS: Final = Path("runs/experiments")
 Overrides = tuple[str, ...]
@@ -120,7 +120,7 @@ def recipes_of(
         changes = experiment.overrides(row, budget)
         for seed in seeds:
             own = [change.replace("{seed}", str(seed)).replace("{runs}", str(runs)) for change in changes]
-            recipe = read_recipe(base, [*own, f"seed={seed}", f"name={path.stem}_{row}_{seed}"])
+            recipe = read_as(Recipe, base, [*own, f"seed={seed}", f"name={path.stem}_{row}_{seed}"])
             recipes.setdefault(row, []).append(recipe)
     chosen = rows or budget.rows or experiment.rows
     needed = _with_teachers({next(iter(recipes)), *chosen}, recipes, runs)

@@ -268,8 +268,3 @@ def index_sha256(reader: Reader, split: str) -> str:
         file_sha256 = hashlib.sha256(reader.read_bytes(sample)).hexdigest()
         digest.update("\t".join((sample.key, sample.label or "", shares, points, file_sha256)).encode() + b"\n")
     return digest.hexdigest()
-
-
-def pixel_sha256(image: Array) -> str:
-    """Hash an image's size and pixels, independent of the file format."""
-    return hashlib.sha256(repr(image.shape).encode() + np.ascontiguousarray(image).tobytes()).hexdigest()

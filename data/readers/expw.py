@@ -62,8 +62,17 @@ class ExpW(Reader):
         return self._path_by_name.get(name, name)
 
     def image(self, sample: Sample) -> Array:
-        """Return the square around a face's box, (S, S, 3) uint8, RGB. Raises: DatasetError, DecodeError."""
-        return _square(super().image(sample), sample)
+        """Return the square around a face's box with a margin, (S, S, 3) uint8, RGB; the edge of the photo is repeated.
+
+        Raises: DatasetError, DecodeError.
+        """
+        photo = super().image(sample)
+        x, y, width, height = sample.box_px or (0.0, 0.0, float(photo.shape[1]), float(photo.shape[0]))
+        side = round(max(width, height) * (1 + 2 * _MARGIN))
+        left, top = round(x + width / 2 - side / 2), round(y + height / 2 - side / 2)
+        pad = max(0, -left, -top, left + side - photo.shape[1], top + side - photo.shape[0])
+        padded = cv2.copyMakeBorder(photo, pad, pad, pad, pad, cv2.BORDER_REPLICATE)
+        return np.ascontiguousarray(padded[top + pad : top + pad + side, left + pad : left + pad + side])
 
     def _read_list(self, name: str) -> None:
         text = self.tree.read_text(name)
@@ -95,13 +104,3 @@ class ExpW(Reader):
             ) from error
         box = (float(left), float(top), float(right - left), float(bottom - top))
         return words[0], float(words[6]), Sample(f"{words[0]}#{number}", "train", label, box_px=box)
-
-
-def _square(photo: Array, sample: Sample) -> Array:
-    """Cut out a square around a sample's box with a margin; outside of the photo, its edge is repeated."""
-    x, y, width, height = sample.box_px or (0.0, 0.0, float(photo.shape[1]), float(photo.shape[0]))
-    side = round(max(width, height) * (1 + 2 * _MARGIN))
-    left, top = round(x + width / 2 - side / 2), round(y + height / 2 - side / 2)
-    pad = max(0, -left, -top, left + side - photo.shape[1], top + side - photo.shape[0])
-    padded = cv2.copyMakeBorder(photo, pad, pad, pad, pad, cv2.BORDER_REPLICATE)
-    return np.ascontiguousarray(padded[top + pad : top + pad + side, left + pad : left + pad + side])

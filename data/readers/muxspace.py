@@ -78,18 +78,11 @@ class Muxspace(Reader):
                 raise
             self._left_out[split]["contempt"] += 1
         else:
-            if label in self.keep:
-                self._by_split[split].append(_sample(row, label))
-            else:
+            if label not in self.keep:
                 self._left_out[split][label] += 1
-
-
-def _sample(row: Mapping[str, str], label: str) -> Sample:
-    person = re.sub(r"_?\d+k?$", "", row["source"].rsplit(".", 1)[0])
-    return Sample(
-        row["file"],
-        row["split"],
-        label,
-        landmarks_px=tuple((float(row[f"{point}_x"]), float(row[f"{point}_y"])) for point in _POINTS),
-        attributes={"person": person},
-    )
+                return
+            person = re.sub(r"_?\d+k?$", "", row["source"].rsplit(".", 1)[0])
+            points = tuple((float(row[f"{point}_x"]), float(row[f"{point}_y"])) for point in _POINTS)
+            self._by_split[split].append(
+                Sample(row["file"], split, label, landmarks_px=points, attributes={"person": person})
+            )

@@ -57,7 +57,8 @@ class Photos(Reader):
                 if reason := self._reason_against(row):
                     self._left_out[split][reason] += 1
                 else:
-                    samples.append(_sample(row, split))
+                    points = tuple((float(row[f"{name}_x"]), float(row[f"{name}_y"])) for name in LANDMARKS)
+                    samples.append(Sample(f"{row['file']}#{int(row['face']):03}", split, None, landmarks_px=points))
             except (KeyError, TypeError, ValueError) as error:
                 raise self.error(f"{name} line {line}: {error!r} in {row}") from error
         return samples
@@ -72,12 +73,3 @@ class Photos(Reader):
         if min(float(row["width"]), float(row["height"])) < self.min_face_px:
             return f"smaller than {self.min_face_px:g} px"
         return "" if float(row["detection_score"]) >= self.min_score else f"score below {self.min_score:g}"
-
-
-def _sample(row: Mapping[str, str], split: str) -> Sample:
-    return Sample(
-        f"{row['file']}#{int(row['face']):03}",
-        split,
-        None,
-        landmarks_px=tuple((float(row[f"{point}_x"]), float(row[f"{point}_y"])) for point in LANDMARKS),
-    )

@@ -81,10 +81,6 @@ class FaceResNet(nn.Module):
         x = functional.max_pool2d(torch.relu(self.stem(pixels)), 3, stride=2)
         return cast(Tensor, self.stages(x))
 
-    def features(self, pixels: Tensor) -> Tensor:  # (B, C, P, P)
-        """Mean of the last feature map, (B, 256)."""
-        return self.feature_map(pixels).mean(dim=(2, 3))
-
     def forward(self, pixels: Tensor) -> Heads:  # (B, C, P, P)
         features = self.feature_map(pixels)
         logits = self.head(self.drop(features.mean(dim=(2, 3))))  # (B, classes)

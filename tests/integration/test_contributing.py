@@ -42,8 +42,8 @@ TRIALS = {
     """,
     "recipe": """
         from pathlib import Path
-        from mien.training.config import read_recipe
-        recipe = read_recipe(Path("training/recipes/ferplus_mixer.yaml"))
+        from mien.training.config import Recipe, read_as
+        recipe = read_as(Recipe, Path("training/recipes/ferplus_mixer.yaml"))
         assert (recipe.model.family, recipe.epochs) == ("mixer", 30)
     """,
 }

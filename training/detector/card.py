@@ -41,13 +41,17 @@ def render(manifest: DetectorManifest, metrics: dict[str, list[DetectorMetric]])
         f"The score threshold, {manifest.score_threshold}, was selected on other images. Command: "
         "`mien detector evaluate --artifact DIR`."
     )
+    rows = [
+        (same[0].name, str(same[0].faces), *(_cell(metric.name, metric.estimate) for metric in same))
+        for same in zip(*metrics.values(), strict=True)
+    ]
     sections = [
         f"# Model card: {manifest.name}",
         summary,
         f"## Intended use\n\n{_USE}",
         f"## Training data\n\n{_sources(manifest)}\n\n{_DATA}",
         f"## Metrics\n\n{_METRICS} {command}",
-        _table(metrics),
+        markdown_table(("on held-out images", "faces", *metrics), rows),
         f"## Limitations\n\n{_LIMITS}",
         f"## Terms\n\n{manifest.license}",
     ]
@@ -64,14 +68,6 @@ def _sources(manifest: DetectorManifest) -> str:
     return (
         f"{sources} Training started with {start}, and {share} of the parts of its samples show false positives of it."
     )
-
-
-def _table(metrics: dict[str, list[DetectorMetric]]) -> str:
-    rows = [
-        (same[0].name, str(same[0].faces), *(_cell(metric.name, metric.estimate) for metric in same))
-        for same in zip(*metrics.values(), strict=True)
-    ]
-    return markdown_table(("on held-out images", "faces", *metrics), rows)
 
 
 def _cell(name: str, estimate: Interval) -> str:

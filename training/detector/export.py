@@ -26,7 +26,7 @@ from mien.training.detector.images import load_images
 from mien.training.detector.train import build_detector
 from mien.training.evaluate import open_graph
 from mien.training.loop import checkpoint
-from mien.training.loop.run_folder import parameters, read_facts, read_run_as
+from mien.training.loop.run_folder import parameters, read_facts, read_run
 from mien.training.release.description import CARD_NAME
 from mien.training.release.folder import new_artifact
 from mien.training.release.graphs import OPSET
@@ -48,7 +48,7 @@ def export(run: Path, tag: str, *, threshold: float | None = None, artifacts_dir
 
     Raises: ExportError, RunError, RecipeError, CheckpointError, DatasetError; FileExistsError, if the artifact exists.
     """
-    recipe = read_run_as(DetectorRecipe, run)
+    recipe = read_run(DetectorRecipe, run)
     final = artifacts_dir / f"{recipe.model.arch}.{tag}"
     with new_artifact(final) as staging:
         network, facts, graph = build_detector(recipe.model), read_facts(run), staging / _GRAPH

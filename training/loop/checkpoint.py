@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from mien.data.atomic import atomic_file
 from mien.data.errors import MienError
@@ -32,17 +33,9 @@ def save(path: Path, state: dict[str, Any]) -> None:
         with atomic_file(path) as file:
             torch.save(state, file)
     except (OSError, RuntimeError) as error:
-        why = no_space(path.parent, _bytes_of(state)) or str(error)
+        size = sum(leaf.nbytes for leaf in tree_leaves(state) if isinstance(leaf, torch.Tensor))
+        why = no_space(path.parent, size) or str(error)
         raise CheckpointError(f"{path}: not written ({why}); an earlier checkpoint is unchanged") from error
-
-
-def _bytes_of(state: Any) -> int:
-    """Size of all tensors in a state, in bytes."""
-    if isinstance(state, torch.Tensor):
-        return state.nbytes
-    if isinstance(state, dict):
-        return sum(_bytes_of(value) for value in state.values())
-    return sum(_bytes_of(value) for value in state) if isinstance(state, list | tuple) else 0
 
 
 def no_space(folder: Path, wanted_bytes: int) -> str:

@@ -61,7 +61,7 @@ def check_run(folder: Path, recipe: RunRecipe, facts: dict[str, Any]) -> None:
         raise RunError(f"{folder}: cannot be created ({error.strerror}). Choose another --out (or --runs).") from error
     if (folder / RECIPE_NAME).exists():
         try:  # with defaults for keys added since
-            differences = ", ".join(_differences(read_run_as(type(recipe), folder), recipe))
+            differences = ", ".join(_differences(read_run(type(recipe), folder), recipe))
         except RecipeError:
             differences = "of another kind"
         if differences:
@@ -164,12 +164,7 @@ def _cpu_model() -> str:
     return named[0] if named else platform.processor() or platform.machine()
 
 
-def read_run(folder: Path) -> Recipe:
-    """Return the recipe of a run of training/train.py. Raises: RunError, RecipeError."""
-    return read_run_as(Recipe, folder)
-
-
-def read_run_as(schema: type[R], folder: Path) -> R:
+def read_run(schema: type[R], folder: Path) -> R:
     """Return the recipe of a run. Raises: RunError, RecipeError."""
     try:
         values = yaml.safe_load((folder / RECIPE_NAME).read_text(encoding="utf-8"))
@@ -202,7 +197,7 @@ def load_best(folder: Path) -> tuple[FaceNetwork, dict[str, Any]]:
 
     Raises: RunError, if the run used other labels or another crop contract.
     """
-    recipe = read_run(folder)
+    recipe = read_run(Recipe, folder)
     state = checkpoint.read(folder / checkpoint.BEST)
     if tuple(state["labels"]) not in (LABELS, EIGHT_LABELS) or state["contract_id"] != contract_id():
         raise RunError(

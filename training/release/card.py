@@ -41,7 +41,7 @@ def render(manifest: Manifest) -> str:
         + _tables(manifest.metrics, f"evaluate --artifact DIR --data {{0}}=ROOT --split {{1}}{_options(manifest)}"),
         *_int8(manifest),
         *_conditions(manifest),
-        f"## Limitations\n\n{_limits(manifest)} {_confusion(manifest.metrics[0], manifest.labels)}".rstrip(),
+        f"## Limitations\n\n{_limits(manifest)}",
         f"## Terms\n\n{manifest.license}",
     ]
     return "\n\n".join(sections) + "\n"
@@ -108,12 +108,6 @@ def _conditions(manifest: Manifest) -> list[str]:
     ]
 
 
-def _confusion(scored: SplitMetrics, names: tuple[str, ...]) -> str:
-    worst = most_confused(np.array(scored.confusion), names)
-    place = f"of the faces on {scored.data} {scored.split}, {scored.prior}"
-    return f"The most frequent confusion is {worst} {place}." if worst else ""
-
-
 def _summary(manifest: Manifest) -> str:
     color = "luminance, computed inside the graph" if manifest.color == "luminance" else "RGB"
     labels = manifest.labels
@@ -150,17 +144,19 @@ def _chosen_on(manifest: Manifest) -> str:
 def _options(manifest: Manifest) -> str:
     """Reader options of the validation split, as the command takes them."""
     data: Any = manifest.recipe["data"]
-    return "".join(f" --option {name}={_option(value)}" for name, value in data["valid"]["options"].items())
-
-
-def _option(value: object) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    options = data["valid"]["options"]
+    texts = {name: ",".join(map(str, value)) if isinstance(value, list) else value for name, value in options.items()}
+    return "".join(f" --option {name}={text}" for name, text in texts.items())
 
 
 def _limits(manifest: Manifest) -> str:
-    """Limitations of the training sets."""
+    """Limitations of the training sets, and the most frequent confusion."""
     kinds = dict.fromkeys(name.split("/")[0] for name in manifest.learned_from)
-    return " ".join(readers()[kind].limits for kind in kinds if kind in readers())
+    limits, scored = [readers()[kind].limits for kind in kinds if kind in readers()], manifest.metrics[0]
+    if worst := most_confused(np.array(scored.confusion), manifest.labels):
+        place = f"of the faces on {scored.data} {scored.split}, {scored.prior}"
+        limits.append(f"The most frequent confusion is {worst} {place}.")
+    return " ".join(limits)
 
 
 def _tables(scored: tuple[SplitMetrics, ...], command: str) -> str:

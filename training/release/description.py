@@ -9,7 +9,7 @@ from typing import Final
 from mien.data.atomic import write_atomic
 from mien.models.manifest import Manifest, sha256_of, write_manifest
 from mien.training.conditions import measure_conditions
-from mien.training.evaluate import PRIORS, open_graph, run_graph, score_logits, score_split
+from mien.training.evaluate import open_graph, run_graph, score_logits
 from mien.training.faces import FaceSet
 from mien.training.release import card
 from mien.training.release.operating_point import fit_operating_point
@@ -27,8 +27,7 @@ def describe(folder: Path, manifest: Manifest, valid: FaceSet, also: Sequence[Fa
     fitted = manifest.model_copy(update={"temperature": point.temperature, "prior_correction": point.prior_correction})
     fitted = measure_conditions(fitted, partial(run_graph, session), valid, point.cross_fitted["balanced"])
     logger.info("abstain threshold %.4f", fitted.abstain_threshold)
-    natural_and_balanced = {prior: fitted.probabilities(logits, prior) for prior in PRIORS}
-    scored = score_split(valid, natural_and_balanced, point.cross_fitted)
+    scored = score_logits(logits, fitted, valid, point.cross_fitted)
     for faces in also:
         scored += score_logits(run_graph(session, faces.crops), fitted, faces)
     graphs = dict(fitted.graphs)

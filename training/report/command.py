@@ -14,7 +14,7 @@ import yaml
 from mien.data.atomic import write_atomic
 from mien.data.contract import EIGHT_LABELS
 from mien.training.command import command
-from mien.training.config import DataSource
+from mien.training.config import DataSource, Recipe
 from mien.training.faces import TEST, FaceSet, read_faces
 from mien.training.loop.run_folder import RunError, read_run
 from mien.training.report import figures
@@ -32,7 +32,7 @@ def gather(folders: list[Path], source: DataSource) -> tuple[list[RunResult], Fa
 
     Raises: RunError, CheckpointError, RecipeError, DatasetError.
     """
-    recipes = [read_run(folder) for folder in folders]
+    recipes = [read_run(Recipe, folder) for folder in folders]
     names = [recipe.name for recipe in recipes]
     faces = read_faces(source)
     results = []
@@ -62,12 +62,6 @@ def table_row(result: RunResult) -> tuple[str, ...]:
         f"{history.faces_per_s:.0f}",
         str(result.recipe.seed),
     )
-
-
-def as_markdown(results: list[RunResult], faces: FaceSet) -> str:
-    """Table for a Markdown document."""
-    table = markdown_table(_HEADINGS, map(table_row, results))
-    return f"{faces.title}; shares in % with 95 % intervals over faces:\n\n{table}"
 
 
 def page(results: list[RunResult], faces: FaceSet, *, show_faces: bool = True) -> str:
@@ -154,11 +148,15 @@ def choose(
 def main(chosen: Namespace) -> None:
     """Command line."""
     source = choose(
-        read_run(chosen.runs[0]).data.valid, data=chosen.data, split=chosen.split, options=dict(chosen.option)
+        read_run(Recipe, chosen.runs[0]).data.valid,
+        data=chosen.data,
+        split=chosen.split,
+        options=dict(chosen.option),
     )
     results, faces = gather(chosen.runs, source)
     if chosen.markdown:
-        print(as_markdown(results, faces))
+        print(f"{faces.title}; shares in % with 95 % intervals over faces:\n")
+        print(markdown_table(_HEADINGS, map(table_row, results)))
     if chosen.out or not chosen.markdown:
         out = chosen.out or Path("report.html")
         write_atomic(out, page(results, faces, show_faces=not chosen.without_faces))

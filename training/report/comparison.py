@@ -128,8 +128,8 @@ def _lines(results: dict[str, Result], plot: Plot) -> Figure:
     for row, (metric, title) in zip(grid, _METRICS.items(), strict=True):
         for axes, (panel, lines) in zip(row, plot.panels.items(), strict=True):
             for number, (name, places) in enumerate(lines.items()):
-                _line(axes, name, {x: getattr(results[row], metric) for x, row in places.items() if row in results},
-                      number=number)  # fmt: skip
+                figures = {x: getattr(results[row], metric) for x, row in places.items() if row in results}
+                _line(axes, name, figures, number=number)
             axes.set_title(panel if metric == "accuracy" else "")
             ticks = sorted({x for places in lines.values() for x in places})
             axes.set_xscale("log")

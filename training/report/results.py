@@ -73,7 +73,7 @@ def measure(folder: Path, name: str, faces: FaceSet, *, fitting: FaceSet | None)
             cross-fitted temperature.
     Raises: RunError, CheckpointError.
     """
-    recipe = read_run(folder)
+    recipe = read_run(Recipe, folder)
     network, state = load_best(folder)
     facts = read_facts(folder)
     head: Head = state["head"]

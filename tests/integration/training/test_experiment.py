@@ -1,6 +1,5 @@
 """Experiments: variants of a recipe, trained on drawn faces and compared in one table."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -8,9 +7,9 @@ import pytest
 import yaml
 
 from mien.training.config import Recipe
-from mien.training.experiment import compare, main, run_rows
+from mien.training.experiment import compare, main
 from mien.training.variants import RUNS, recipes_of
-from tests.support_training import TINY_DEIT, drawn_faces, small_recipe, write_recipe
+from tests.support_training import TINY_DEIT, drawn_faces, metric_lines, small_recipe, write_recipe
 
 EXPERIMENTS = sorted((Path(__file__).parents[3] / "training" / "recipes" / "experiments").glob("*.yaml"))
 
@@ -61,14 +60,13 @@ def test_every_head_is_compared_with_the_first_row_face_by_face_and_seed_by_seed
     assert "±" in table
     assert table.count("\n| ") == 7
     recipes = recipes_of(experiment, reduced=True, seeds=range(2), runs=runs)
-    folders = run_rows(recipes, runs)
-    results = compare(recipes, folders)
+    results = compare(recipes, runs)
     assert [(result.row, result.head) for result in results] == [
         (row, head) for row in ("learned", "none") for head in ("class", "distillation", "mean")
     ]
-    logged = [json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1]) for folder in folders["none"]]
+    logged = metric_lines(runs / "position_none_0")[-1]
     chosen = {result.row: result for result in results if result.chosen}
-    assert chosen["none"].accuracy.by_seed[0] == pytest.approx(logged[0]["valid_accuracy"])
+    assert chosen["none"].accuracy.by_seed[0] == pytest.approx(logged["valid_accuracy"])
     assert chosen["learned"].gain.value == chosen["learned"].gain.high == 0
     assert [len(chosen[row].mcnemar_p) for row in ("learned", "none")] == [0, 2]
     for result in results:

@@ -5,7 +5,7 @@ from pathlib import Path
 from mien.data.contract import LABELS
 from mien.models.manifest import artifact_dir
 from mien.training.compare import compare, predict_classes
-from mien.training.config import read_recipe
+from mien.training.config import Recipe, read_as
 from mien.training.train import train
 from tests.data_sets import make_folders
 from tests.support_training import valid_faces
@@ -21,7 +21,7 @@ def test_the_release_can_be_fine_tuned_on_new_faces(tmp_path: Path) -> None:
     roots = [f"data.train.0.root={root}", f"data.valid.root={root}", f"data.cache_dir={tmp_path / 'cache'}"]
     source = [f"model.init_from={released}", f"distillation.teachers=[{released}]"]
     budget = ["epochs=2", "batch_size=12", "optim.learning_rate=1e-3", "optim.ema_decay=0.5", "runtime.workers=0"]
-    run = train(read_recipe(RECIPE, [*roots, *source, *budget]), tmp_path / "run")
+    run = train(read_as(Recipe, RECIPE, [*roots, *source, *budget]), tmp_path / "run")
 
     faces = valid_faces(root, valid_share=0.2)
     assert len(faces) == 21
@@ -31,6 +31,6 @@ def test_the_release_can_be_fine_tuned_on_new_faces(tmp_path: Path) -> None:
 
 def test_class_folders_with_contempt_are_tuned_without_a_teacher() -> None:
     eight = ["data.train.0.options.classes=8", "data.valid.options.classes=8"]
-    recipe = read_recipe(RECIPE, [*eight, "distillation.mode=none", "distillation.teachers=[]"])
+    recipe = read_as(Recipe, RECIPE, [*eight, "distillation.mode=none", "distillation.teachers=[]"])
     assert recipe.data.valid.options == {"valid_share": 0.2, "classes": 8}
     assert " ".join(eight) in GUIDE.read_text(encoding="utf-8")

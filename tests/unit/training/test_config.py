@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from mien.training.config import Recipe, RecipeError, parse_as, read_recipe
+from mien.training.config import Recipe, RecipeError, parse_as, read_as
 
 
 def minimal() -> dict[str, Any]:
@@ -87,7 +87,7 @@ def trial(tmp_path: Path) -> Path:
 
 
 def test_overrides_reach_nested_keys_and_scientific_numbers(trial: Path) -> None:
-    recipe = read_recipe(trial, ["optim.learning_rate=3e-4", "data.train.0.root=~/there", "model.pretrained=true"])
+    recipe = read_as(Recipe, trial, ["optim.learning_rate=3e-4", "data.train.0.root=~/there", "model.pretrained=true"])
     assert recipe.optim.learning_rate == 3e-4
     assert recipe.data.train[0].root == Path.home() / "there"
     assert recipe.model.pretrained is True
@@ -96,13 +96,13 @@ def test_overrides_reach_nested_keys_and_scientific_numbers(trial: Path) -> None
 def test_a_file_that_is_not_text_is_not_a_recipe(tmp_path: Path) -> None:
     (tmp_path / "weights.pt").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(RecipeError, match=r"weights\.pt: not YAML"):
-        read_recipe(tmp_path / "weights.pt")
+        read_as(Recipe, tmp_path / "weights.pt")
 
 
 def test_a_key_that_occurs_twice_is_rejected(trial: Path) -> None:
     trial.write_text("base: &a {x: 1}\nother: {<<: *a, x: 2}\noptim: {sam_rho: 0.1}\noptim: {}\n", encoding="utf-8")
     with pytest.raises(RecipeError, match=r"found optim twice\s+in .*, line 4"):
-        read_recipe(trial)
+        read_as(Recipe, trial)
 
 
 def test_a_source_without_root_names_the_variable_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,4 +127,4 @@ def test_a_source_without_root_names_the_variable_to_set(monkeypatch: pytest.Mon
 )
 def test_an_invalid_override_is_one_clear_line(trial: Path, override: str, expected: str) -> None:
     with pytest.raises(RecipeError, match=re.escape(expected)):
-        read_recipe(trial, [override])
+        read_as(Recipe, trial, [override])

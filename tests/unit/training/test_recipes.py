@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mien.models.network import FaceNetwork
-from mien.training.config import ModelConfig, Recipe, read_recipe
+from mien.training.config import ModelConfig, Recipe, read_as
 from mien.training.distillation.losses import cross_entropy, distillation_loss
 from mien.training.loop.run_folder import parameters
 from mien.training.variants import recipes_of
@@ -20,7 +20,7 @@ EXPERIMENTS = sorted((FOLDER / "experiments").glob("*.yaml"))
 
 
 def read(path: Path) -> Recipe:
-    return read_recipe(path, ["model.pretrained=false"])
+    return read_as(Recipe, path, ["model.pretrained=false"])
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
