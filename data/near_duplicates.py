@@ -24,15 +24,13 @@ def thumbnails(images: Iterable[Array]) -> Array:
         images: (H, W, 3) uint8 each, RGB.
     Returns: (N, 256) float32.
     """
-    rows = [_thumbnail(image) for image in images]
+    rows = []
+    for image in images:
+        gray = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY).astype(np.float32)
+        small = cv2.resize(gray, (THUMBNAIL_PX, THUMBNAIL_PX), interpolation=cv2.INTER_AREA).reshape(-1)
+        centered = small - small.mean()
+        rows.append(np.asarray(centered / max(float(np.linalg.norm(centered)), 1e-6), dtype=np.float32))
     return np.stack(rows) if rows else np.zeros((0, THUMBNAIL_PX**2), np.float32)
-
-
-def _thumbnail(image: Array) -> Array:
-    gray = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY).astype(np.float32)
-    small = cv2.resize(gray, (THUMBNAIL_PX, THUMBNAIL_PX), interpolation=cv2.INTER_AREA).reshape(-1)
-    centered = small - small.mean()
-    return np.asarray(centered / max(float(np.linalg.norm(centered)), 1e-6), dtype=np.float32)
 
 
 def near_duplicate_groups(rows: Array) -> Array:

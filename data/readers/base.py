@@ -180,6 +180,13 @@ class Reader:
         """Return problems specific to this set; `data.check` finds wrong counts, bad files and duplicates itself."""
         return []
 
+    def folder_of(self, marker: str) -> str:
+        """Return the prefix in front of a file, see `FileTree.prefix_of`. Raises: DatasetError, without the file."""
+        prefix = self.tree.prefix_of(marker)
+        if prefix is None:
+            raise self.error(f"no {marker} in {self.root}")
+        return prefix
+
     def error(self, problem: str) -> DatasetError:
         """Build an error that also tells how to obtain the set."""
         return DatasetError(f"{self.kind}: {problem}. {self.where_to_get}")

@@ -50,11 +50,8 @@ class ExpW(Reader):
     def __init__(self, root: Path | str, *, min_confidence: float = 0.0) -> None:
         super().__init__(root)
         self.min_confidence = min_confidence
-        prefix = self.tree.prefix_of(_LIST)
-        if prefix is None:
-            raise self.error(f"no label/{_LIST} in {root}")
         self._path_by_name = {name.rsplit("/", 1)[-1]: name for name in self.tree.names}
-        self._read_list(f"{prefix}{_LIST}")
+        self._read_list(self.folder_of(_LIST) + _LIST)
 
     def path_of(self, sample: Sample) -> str:
         """Return the name of the photo in the tree."""

@@ -52,11 +52,8 @@ class Muxspace(Reader):
         self.keep = frozenset(keep)
         if not self.keep or not self.keep <= set(LABELS):
             raise DatasetError(f"muxspace: {keep=}: expected some of {', '.join(LABELS)}")
-        prefix = self.tree.prefix_of("labels.csv")
-        if prefix is None:
-            raise self.error(f"no labels.csv in {root}")
-        self._prefix = prefix
-        self._read_labels(f"{prefix}labels.csv")
+        self._prefix = self.folder_of("labels.csv")
+        self._read_labels(f"{self._prefix}labels.csv")
 
     def expected_counts(self) -> Mapping[str, Mapping[str, int]]:
         """Return the counts of the published train and valid splits, without contempt; {} if `keep` is set."""

@@ -36,10 +36,7 @@ class Photos(Reader):
     def __init__(self, root: Path | str, *, min_face_px: float = 32.0, min_score: float = 0.8) -> None:
         super().__init__(root)
         self.min_face_px, self.min_score = min_face_px, min_score
-        prefix = self.tree.prefix_of(_TABLE)
-        if prefix is None:
-            raise self.error(f"no {_TABLE} in {root}")
-        self._prefix = prefix
+        self._prefix = self.folder_of(_TABLE)
 
     def splits(self) -> tuple[str, ...]:
         """Return train: photos without labels cannot be used for evaluation."""

@@ -56,7 +56,7 @@ def split_of(labels_by_id: Mapping[str, str], *, hold_out_valid: bool) -> dict[s
 
 
 class RafDbReader(Reader):
-    """Base of the readers of both layouts; a subclass fills `_split_by_id`."""
+    """Base of the readers of both layouts."""
 
     terms: ClassVar[str] = (
         "for non-commercial research under an agreement with its authors, which also covers models trained on it; the "
@@ -73,12 +73,6 @@ class RafDbReader(Reader):
     def __init__(self, root: Path | str, *, hold_out_valid: bool, exclude_near_duplicates_of: Sequence[str]) -> None:
         super().__init__(root, exclude_near_duplicates_of=exclude_near_duplicates_of)
         self.hold_out_valid = hold_out_valid
-        self._split_by_id: dict[str, str] = {}
-
-    def splits(self) -> tuple[str, ...]:
-        """Return the splits that are present."""
-        present = set(self._split_by_id.values())
-        return tuple(split for split in ("train", "valid", "test") if split in present)
 
     def expected_counts(self) -> Mapping[str, Mapping[str, int]]:
         """Return the paper's counts, adjusted for held-out images; {} without near-duplicates."""
@@ -120,6 +114,11 @@ class RafDb(RafDbReader):
             for name in self.tree.names
             if f"Image/{images}/" in name or "Annotation/manual/" in name
         }
+
+    def splits(self) -> tuple[str, ...]:
+        """Return the splits that are present."""
+        present = set(self._split_by_id.values())
+        return tuple(split for split in ("train", "valid", "test") if split in present)
 
     def findings(self) -> list[str]:
         """Report images without annotations, if others have them."""

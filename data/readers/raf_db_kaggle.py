@@ -43,25 +43,21 @@ class RafDbKaggle(RafDbReader):
         if not matches:
             raise self.error(f"no DATASET/train/1/*.jpg in {root}")
         self._prefix = matches[0]["prefix"]
-        self._label_by_key = {match["key"]: self._label(match["number"], match["key"]) for match in matches}
-        by_id = {_id_of(key): label for key, label in self._label_by_key.items()}
+        label_by_key = {match["key"]: self._label(match["number"], match["key"]) for match in matches}
+        by_id = {_id_of(key): label for key, label in label_by_key.items()}
         if len(by_id) < len(matches):
             ids = Counter(_id_of(match["key"]) for match in matches)
             raise self.error(f"{ids.most_common(1)[0][0]} is in two class folders")
-        self._split_by_id = split_of(by_id, hold_out_valid=hold_out_valid)
+        split_by_id = split_of(by_id, hold_out_valid=hold_out_valid)
+        for key, label in label_by_key.items():
+            split = split_by_id[_id_of(key)]
+            self._by_split[split].append(Sample(key, split, label))
 
     def _label(self, number: str, where: str) -> str:
         label = RAF_DB_IDS.get(int(number)) if number.strip().isdecimal() else None
         if label is None:
             raise self.error(f"class {number!r} of {where}: expected 1 to {len(LABELS)}")
         return label
-
-    def _read_split(self, split: str) -> list[Sample]:
-        return [
-            Sample(key, split, label)
-            for key, label in self._label_by_key.items()
-            if self._split_by_id[_id_of(key)] == split
-        ]
 
 
 def _id_of(key: str) -> str:
