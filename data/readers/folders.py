@@ -119,6 +119,8 @@ class Folders(Reader):
         split = _SPLITS.get(folders[0].lower()) if has_splits else _ALL
         if split is None:
             raise self.error(f"{key} is next to the split folders; move it into train, valid or test")
+        if not has_splits and len(folders) > 1 and folders[1].lower() in _SPLITS:
+            raise self.error(f"{key}: the split is below the class; move it to {folders[1]}/{folders[0]}/")
         name = folders[1 if has_splits else 0] if len(folders) > has_splits else ""
         if name in self._ignored:
             self._left_out[split][name] += 1

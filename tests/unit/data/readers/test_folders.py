@@ -86,6 +86,12 @@ def test_images_outside_the_splits_and_classes_are_named(tmp_path: Path) -> None
         open_reader("folders", root)
 
 
+def test_splits_below_the_classes_are_not_mixed_into_one(tmp_path: Path) -> None:
+    root = make_folders(tmp_path, {"happy": {"train": 2, "test": 1}, "sad": {"train": 2, "test": 1}})
+    with pytest.raises(DatasetError, match="test/happy/"):
+        open_reader("folders", root)
+
+
 def test_shares_hold_out_the_same_images_of_every_class_each_time(tmp_path: Path) -> None:
     root = make_folders(tmp_path, {"": {"happy": 20, "sad": 10}})
     reader = open_reader("folders", root, valid_share="0.1", test_share="0.2")
