@@ -122,6 +122,8 @@ class Folders(Reader):
         if not has_splits and len(folders) > 1 and folders[1].lower() in _SPLITS:
             raise self.error(f"{key}: the split is below the class; move it to {folders[1]}/{folders[0]}/")
         name = folders[1 if has_splits else 0] if len(folders) > has_splits else ""
+        if not name:
+            raise self.error(f"{self._prefix}{key} is in no class folder")
         if name in self._ignored:
             self._left_out[split][name] += 1
             return

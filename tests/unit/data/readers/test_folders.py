@@ -86,6 +86,11 @@ def test_images_outside_the_splits_and_classes_are_named(tmp_path: Path) -> None
         open_reader("folders", root)
 
 
+def test_the_only_folder_is_named_if_it_is_not_a_class(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match="happyy/000"):
+        open_reader("folders", make_folders(tmp_path, {"": {"happyy": 2}}))
+
+
 def test_splits_below_the_classes_are_not_mixed_into_one(tmp_path: Path) -> None:
     root = make_folders(tmp_path, {"happy": {"train": 2, "test": 1}, "sad": {"train": 2, "test": 1}})
     with pytest.raises(DatasetError, match="test/happy/"):
