@@ -129,7 +129,7 @@ class Run:
                 analysis = pipeline.label(photo, probabilities[first : first + len(photo.faces)])
                 first += len(photo.faces)
                 self._write_images(item, photo.image, analysis)
-                faces = tuple(_stored(face, number, item.images) for number, face in enumerate(analysis.faces))
+                faces = tuple(_stored(face, number, item) for number, face in enumerate(analysis.faces))
                 status: Status = "ok" if faces else "no_face"
                 results.append(Result(bare, status, None, None, sha256, analysis.width, analysis.height, faces))
         return results, timings_ms
@@ -253,9 +253,10 @@ class Run:
         yield Batch([], container, failure, sha256)
 
 
-def _stored(face: LabeledFace, number: int, images: int) -> LabeledFace:
+def _stored(face: LabeledFace, number: int, item: Input) -> LabeledFace:
     """The face with what the journal stores of its crop, without the crop."""
-    thumb = thumbnail(face.crop) if images & THUMBS else b""
+    by_face = item.kind == "video"  # the review and its exports recognize people
+    thumb = thumbnail(face.crop) if by_face or item.images & THUMBS else b""
     return replace(face, number=number, sharpness=sharpness(face.crop), thumb=thumb, crop=face.crop[:0])
 
 

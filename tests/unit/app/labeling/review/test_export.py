@@ -12,8 +12,10 @@ from fastapi.testclient import TestClient
 from mien.app.labeling.files import ForeignFile, OutputRefused
 from mien.app.labeling.review import class_folders
 from mien.app.labeling.review.export import write_export
+from mien.data.contract import decode
 from mien.data.readers.folders import Folders
 from tests.albums import label_folder, rows_of
+from tests.support import sample_photo
 from tests.unit.app.labeling.conftest import Labeled
 from tests.unit.app.labeling.review.conftest import decide
 
@@ -120,6 +122,18 @@ def test_the_frames_of_a_video_are_decoded_once_for_an_export(
     monkeypatch.setattr(cv2, "VideoCapture", opening)
     write_export(own.out, tmp_path / "faces", everything=True)
     assert opening.call_count == 1
+
+
+def test_people_of_a_video_are_told_apart_by_their_faces_without_a_report(own: Labeled, tmp_path: Path) -> None:
+    (tmp_path / "videos").mkdir()
+    writer = cv2.VideoWriter(str(tmp_path / "videos" / "clip.avi"), cv2.VideoWriter.fourcc(*"MJPG"), 1.0, (512, 512))
+    for name in ("astronaut.jpg", "grace_hopper.jpg", "astronaut.jpg"):
+        photo = decode(sample_photo().with_name(name).read_bytes())
+        writer.write(cv2.cvtColor(cv2.resize(photo, (512, 512)), cv2.COLOR_RGB2BGR))
+    writer.release()
+    label_folder(tmp_path / "videos", tmp_path / "own", own.settings, "csv")
+    write_export(tmp_path / "own", tmp_path / "faces", everything=True)
+    assert [row["person"] for row in rows_of(tmp_path / "faces", "manifest.csv")] == ["1", "2", "1"]
 
 
 @pytest.mark.parametrize("step", range(2))
