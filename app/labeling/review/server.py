@@ -4,6 +4,7 @@ mien review out
 """
 
 import itertools
+import json
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing
@@ -23,7 +24,8 @@ from mien.app.inference.pipeline import Analysis, LabeledFace
 from mien.app.inference.wording import percent
 from mien.app.labeling.files import LabelingError, disk_errors
 from mien.app.labeling.images import encode_jpeg, thumbnail
-from mien.app.labeling.outputs import write_output
+from mien.app.labeling.journal import Journal
+from mien.app.labeling.outputs import with_earlier, write_output
 from mien.app.labeling.pages import load_page
 from mien.app.labeling.records import STILL, Result
 from mien.app.labeling.review.agreement import agreement_page, check_reviewer, draw_sample, find
@@ -215,8 +217,10 @@ def _add_people(app: FastAPI, view: View, people: People) -> None:
 
     @app.post("/api/timeline")
     def timeline() -> dict[str, list[str]]:
-        with disk_errors(view.out):
-            return {"written": [path.name for path in write_output("timeline", view)]}
+        # like a run, which leaves out filtered faces, keeps files of others, and updates the outputs of earlier ones
+        with disk_errors(view.out), closing(Journal(view.out)) as journal:
+            journal.put("outputs", json.dumps(with_earlier(["timeline"], journal)))
+            return {"written": [path.name for path in write_output("timeline", journal)]}
 
 
 def _image(view: View, file: str, frame: int) -> Result:

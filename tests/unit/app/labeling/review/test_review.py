@@ -327,6 +327,20 @@ def test_people_of_a_video_are_named_and_the_timeline_and_exports_follow(
     assert named == {"clip.avi": "Anna"} | {f"{number}.jpg": "" for number in range(5)}
 
 
+def test_a_timeline_of_the_page_is_an_output_of_the_run(own: Labeled, tmp_path: Path) -> None:
+    out = tmp_path / "bare"
+    label_folder(own.photos, out, own.settings, "csv", min_confidence=1.0)
+    with TestClient(create_review_app(out)) as page:
+        (out / "timeline.csv").write_text("mine", encoding="utf-8")
+        assert page.post("/api/timeline", json={}).status_code == 422
+        assert (out / "timeline.csv").read_text(encoding="utf-8") == "mine"
+        (out / "timeline.csv").unlink()
+        assert page.post("/api/timeline", json={}).status_code == 200
+    assert rows_of(out, "timeline.csv") == [], "faces below the limit of the run are left out"
+    label_folder(own.photos, out, own.settings, "csv")
+    assert rows_of(out, "timeline.csv"), "the next run updates it"
+
+
 def test_edits_of_people_that_the_next_run_cannot_use_are_counted(page: TestClient, own: Labeled) -> None:
     for frame in (0, 1):
         body = {"file": "clip.avi", "frame": frame, "face": 0, "action": "name", "name": f"name {frame}"}
