@@ -4,11 +4,16 @@ mien --help
 """
 
 import io
+import os
 import sys
 
 
 def main() -> None:
     """Run the program."""
+    # In another encoding, files cannot be named like their photos. Only the start of Python can change it.
+    if sys.getfilesystemencoding() != "utf-8" and os.environ.get("PYTHONUTF8") != "1":
+        os.environ["PYTHONUTF8"] = "1"
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 (no shell)
     # Redirected to a file on Windows, the output has a code page without bars and without most names of files.
     if isinstance(sys.stdout, io.TextIOWrapper) and not sys.stdout.encoding.lower().startswith("utf"):
         sys.stdout.reconfigure(encoding="utf-8")

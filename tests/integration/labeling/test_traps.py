@@ -20,7 +20,7 @@ from PIL import Image
 
 from mien import app
 from mien.app.labeling import engine, run
-from tests.albums import face_photo, rows_of, write_video
+from tests.albums import face_photo, rows_of, write_photos, write_video
 from tests.camera_raw import dng
 from tests.integration.labeling.conftest import Mien, resize
 from tests.support import encoded, gradient_image
@@ -402,6 +402,15 @@ def test_pages_of_a_tiff_are_frames_and_one_page_is_a_still_image(mien: Mien, tm
 
 
 # What a run tells
+
+
+def test_names_that_the_encoding_of_the_locale_lacks_are_kept(mien: Mien, tmp_path: Path) -> None:
+    write_photos(tmp_path / "photos", "日本.jpg")
+    mien.environment.update(LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")  # ASCII
+    process = mien.start("label", tmp_path / "photos", "--out", tmp_path / "out")
+    assert process.wait() == 0
+    assert [row["file"] for row in rows_of(tmp_path / "out")] == ["日本.jpg"]
+    assert (tmp_path / "out" / "annotated" / "日本.jpg").is_file()
 
 
 def test_a_log_of_json_lines_holds_nothing_else(mien: Mien, photos: Path, tmp_path: Path) -> None:
