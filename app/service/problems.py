@@ -151,7 +151,7 @@ async def _invalid_stream(websocket: WebSocket, error: Any) -> None:
 
 def summary(errors: Iterable[Mapping[str, Any]]) -> str:
     """Locations and messages of pydantic's errors in one line."""
-    return "; ".join(f"{item['location']}: {item['message']}" for item in map(_finding, errors))
+    return "; ".join(": ".join(filter(None, finding.values())) for finding in map(_finding, errors))
 
 
 def _finding(item: Mapping[str, Any]) -> dict[str, str]:
