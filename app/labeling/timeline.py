@@ -89,7 +89,10 @@ def moments(view: View, name: str, people: People) -> Iterator[Moment]:
     if edits := people.of(next(view.frames(name)).sha256):
         numbers.edit(edits, ((image, faces) for image, _, faces in _tracked(view, name)))
     for image, gap_s, faces in _tracked(view, name):
-        corrected = [replace(face, track=numbers.person(face.track, image.input.frame)) for face in faces]
+        shown = {face.number for face in image.faces if view.shows(face)}
+        corrected = [
+            replace(face, track=numbers.person(face.track, image.input.frame)) for face in faces if face.number in shown
+        ]
         yield Moment(image, gap_s, corrected, numbers.names, numbers.unmatched)
 
 

@@ -107,9 +107,19 @@ class View:
         return inputs
 
     @property
+    def _limits(self) -> tuple[float, float]:
+        min_face_px, min_confidence = json.loads((self._filtered and self.get("filter")) or "[0, 0]")
+        return min_face_px, min_confidence
+
+    def shows(self, face: LabeledFace) -> bool:
+        """Whether a face has the run's --min-face and --min-confidence."""
+        min_face_px, min_confidence = self._limits
+        return face.confidence >= min_confidence and min(face.box_px[2:]) >= min_face_px
+
+    @property
     def _shown(self) -> str:
         """Condition for faces with the run's --min-face and --min-confidence."""
-        min_face_px, min_confidence = json.loads((self._filtered and self.get("filter")) or "[0, 0]")
+        min_face_px, min_confidence = self._limits
         if not (min_face_px or min_confidence):
             return "1"
         return f"f.confidence >= {float(min_confidence)} AND short_side(f.box) >= {float(min_face_px)}"
@@ -119,9 +129,9 @@ class View:
         return self._results(f"{_IMAGES} ORDER BY i.name, i.frame, f.face", (self.session,))
 
     def frames(self, name: str) -> Iterator[Result]:
-        """Results of the frames of a video, in order."""
+        """Results of the frames of a video, in order, with all faces, so that people keep their numbers."""
         where = "i.name=? AND i.frame>=0 AND i.found=? AND i.status IS NOT NULL ORDER BY i.frame, f.face"
-        return self._results(where, (name, self.session))
+        return self._results(where, (name, self.session), filtered=False)
 
     def videos(self) -> list[str]:
         """Names of the videos with labeled frames."""

@@ -37,8 +37,9 @@ def image(frame: int, time_s: float, *faces: LabeledFace, name: str = "clip.mp4"
     return Result(item, "ok" if faces else "no_face", sha256=name, width=400, height=300, faces=faces)
 
 
-def view(*images: Result, out: Path = Path("nowhere")) -> Any:
+def view(*images: Result, out: Path = Path("nowhere"), min_face_px: float = 0) -> Any:
     return SimpleNamespace(
+        shows=lambda face: face.box_px.width >= min_face_px,
         videos=lambda: sorted({image.input.name for image in images}),
         frames=lambda name: (image for image in images if image.input.name == name),
         thumb=lambda *_: None,
@@ -103,6 +104,14 @@ def test_people_are_merged_split_and_named(tmp_path: Path) -> None:
     assert persons() == [(1, "Ben")] * 6, "names stay with the place of a face, not with its number"
     with pytest.raises(LabelingError, match="number 7"):
         edit("split", frames[0], 7)
+
+
+def test_names_of_people_stay_if_the_named_face_is_left_out(tmp_path: Path) -> None:
+    small = (LEFT[0], LEFT[1], 0.9 * LEFT[2], 0.9 * LEFT[3])
+    images = [image(0, 0.0, face(0, small, HAPPY)), image(1, 0.1, face(0, LEFT, HAPPY))]
+    People(tmp_path).append(edit_of(images[0], "name", who=0, name="Anna"))
+    found = list(rows(view(*images, out=tmp_path, min_face_px=LEFT[2])))
+    assert [(row["frame"], row["person"], row["name"]) for row in found] == [(1, 1, "Anna")]
 
 
 def test_probabilities_are_smoothed_with_the_stated_time_constant() -> None:
