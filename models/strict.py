@@ -22,7 +22,7 @@ class StrictModel(BaseModel):
     `removed` has the keys of earlier releases with their default, so that runs and artifacts that recorded it load.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     removed: ClassVar[Mapping[str, object]] = {}
 
     @model_validator(mode="before")

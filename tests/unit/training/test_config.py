@@ -121,6 +121,7 @@ def test_a_source_without_root_names_the_variable_to_set(monkeypatch: pytest.Mon
         ("optim.learning_rate", "expected key=value"),
         ("epochs=", "no value after the equals sign"),
         ("epochs=[", "override 'epochs=[': '[' is not a YAML value"),
+        ("optim.learning_rate=inf", "finite number"),
         ("augment.flip=7", "flip: expected 0 to 1"),
         ("augment.rotate_degrees=400", "rotate_degrees: expected 0 to 1, or to 180 degrees"),
     ],
