@@ -23,11 +23,6 @@ def is_raw(name: str) -> bool:
     return os.path.splitext(name)[1].lower() in RAW_EXTENSIONS
 
 
-def decode_image(name: str, payload: bytes, max_pixels: int) -> Array:
-    """Pixels of an image, (H, W, 3) uint8 RGB. Raises: DecodeError and its subclasses."""
-    return decode_raw(payload, max_pixels) if is_raw(name) else contract.decode(payload, max_pixels=max_pixels)
-
-
 def decode_raw(payload: bytes, max_pixels: int) -> Array:
     """Pixels of a camera raw file, (H, W, 3) uint8 RGB, upright. Raises: DecodeError and its subclasses."""
     if not payload:

@@ -1,16 +1,83 @@
-"""`timeline.csv` and `timeline.html`: expressions of each person in a video over time, smoothed."""
+"""`timeline.csv` and `timeline.html`: expressions of each person in a video over time, as rows and as plots.
 
-from typing import Final
+People keep their numbers from frame to frame as on the live page, by place and by face; `mien review` corrects them.
+Their probabilities are smoothed over time.
+"""
 
-from mien.app.labeling.images import THUMBS
+import json
+import os
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from html import escape
+from pathlib import Path
+from string import Template
+from typing import IO, Final
+from urllib.parse import quote
+
+import numpy as np
+
+from mien.app.inference.pipeline import LabeledFace
+from mien.app.inference.tracking import Tracker, TrackingRules
+from mien.app.inference.wording import percent
+from mien.app.labeling.columns import Column, Row
+from mien.app.labeling.images import THUMBS, annotated_path
 from mien.app.labeling.outputs import open_output
 from mien.app.labeling.outputs.csv import write_csv
-from mien.app.labeling.timeline import COLUMNS, rows, write_page
+from mien.app.labeling.pages import load_page, relative_link
+from mien.app.labeling.records import Result
+from mien.app.labeling.review.people import Numbers, People
+from mien.app.labeling.store import is_url
 from mien.app.labeling.view import View
+from mien.data import contract
+from mien.data.contract import EIGHT_LABELS, Array, by_label
+from mien.data.contract.palette import hex_color
 
 HELP: Final = "timeline.csv and .html: each person in a video over time"
 IMAGES: Final = THUMBS  # people are recognized by them
 TARGETS: Final = ("timeline.csv", "timeline.html")
+RULES: Final = TrackingRules(settle_s=0.5)
+# With sparse sampling, a person may be missed in this many frames.
+_MISSED_FRAMES: Final = 2.5
+PLOTTED_FRAMES: Final = 3
+_POINTS: Final = 400
+_WIDTH, _HEIGHT = 1000, 120
+_TEMPLATE: Final = Path(__file__).with_name("timeline.html")
+
+COLUMNS: Final[tuple[Column, ...]] = (
+    Column("file", "text", "", "name of the video"),
+    Column(
+        "person", "integer", "", "number of the person in the video, from 1, as tracked and corrected in the review"
+    ),
+    Column("frame", "integer", "", "frame number from 0"),
+    Column("time_s", "number", "s", "time of the frame since the start of the video"),
+    Column("face", "integer", "", "number of the face in its frame, as in `labels.csv`"),
+    Column("label", "text", "", "most probable expression after smoothing; changes if another leads by 0.08"),
+    Column("confidence", "number", "0..1", "smoothed probability of `label`"),
+    *(
+        Column(f"p_{label}", "number", "0..1", f"probability of {label}, smoothed over time (time constant 0.5 s)")
+        for label in EIGHT_LABELS
+    ),
+    Column("name", "text", "", "name that was given to the person in the review"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One frame of a video; the numbers of people are the tracks of `faces`.
+
+    gap_s: maximum time that a person may be missed; numbers: also the names of people by number.
+    """
+
+    image: Result
+    gap_s: float
+    faces: list[LabeledFace]
+    numbers: Numbers
+
+    @property
+    def time_s(self) -> float:
+        """Seconds since the start of the video."""
+        return self.image.input.time_s or 0.0
 
 
 def render(view: View) -> None:
@@ -20,3 +87,142 @@ def render(view: View) -> None:
         write_csv(view, file, COLUMNS, rows(view))
     with open_output(view, page) as file:
         write_page(view, file)
+
+
+def videos(view: View) -> Iterator[tuple[str, Iterator[Moment]]]:
+    """Name and frames of each video, sorted by name."""
+    people = People(view.out)
+    return ((name, moments(view, name, people)) for name in view.videos())
+
+
+def moments(view: View, name: str, people: People) -> Iterator[Moment]:
+    """The frames of one video with its people."""
+    numbers = Numbers()
+    if edits := people.of(next(view.frames(name)).sha256):
+        numbers.edit(edits, ((image, faces) for image, _, faces in _tracked(view, name)))
+    for image, gap_s, faces in _tracked(view, name):
+        shown = {face.number for face in image.faces if view.shows(face)}
+        corrected = [
+            replace(face, track=numbers.person(face.track, image.input.frame)) for face in faces if face.number in shown
+        ]
+        yield Moment(image, gap_s, corrected, numbers)
+
+
+def _tracked(view: View, name: str) -> Iterator[tuple[Result, float, list[LabeledFace]]]:
+    """Frames of a video, how long a person may be missed then, and the faces with their tracks."""
+    tracker, last_s = Tracker(float(view.facts.get("abstain_threshold", 0)), RULES), 0.0
+    for image in view.frames(name):
+        time_s = image.input.time_s or 0.0
+        gap_s = max(RULES.lost_s, _MISSED_FRAMES * (time_s - last_s))
+        tracker.rules = replace(RULES, lost_s=gap_s, slow_s=gap_s)
+        # thumbnails suffice to compare faces
+        jpegs = [face.thumb or view.thumb(image.input.row or 0, face.number) for face in image.faces]
+        faces = [
+            replace(face, crop=contract.decode(jpeg)) if jpeg else face
+            for face, jpeg in zip(image.faces, jpegs, strict=True)
+        ]
+        yield image, gap_s, tracker.update(tuple(faces), time_s)
+        last_s = time_s
+
+
+def rows(view: View) -> Iterator[Row]:
+    """One row per person and frame."""
+    for name, frames in videos(view):
+        for moment in frames:
+            for face in moment.faces:
+                row: Row = {"file": name, "person": face.track, "frame": moment.image.frame}
+                row |= {"time_s": moment.time_s, "face": face.number}
+                row |= {"label": face.label, "confidence": round(face.confidence, 6)}
+                p = by_label(face.probabilities)
+                row |= {f"p_{label}": round(p[label], 6) if label in p else None for label in EIGHT_LABELS}
+                yield row | {"name": moment.numbers.names.get(face.track)}
+
+
+def write_page(view: View, file: IO[str]) -> None:
+    """Write the page of plots, video by video."""
+    legend = "".join(f'<span><i style="background:{hex_color(label)}"></i>{label}</span>' for label in view.expressions)
+    head, tail = (
+        Template(load_page(_TEMPLATE))
+        .substitute(legend=legend, settle_s=RULES.settle_s, return_s=RULES.return_s, least=PLOTTED_FRAMES, videos="\0")
+        .split("\0")
+    )
+    file.write(head)
+    empty = True
+    for name, frames in videos(view):
+        empty = False
+        file.write(_video(view, name, frames))
+    file.write("<p>No frame of a video was labeled.</p>" if empty else "")
+    file.write(tail)
+
+
+def _video(view: View, name: str, frames: Iterator[Moment]) -> str:
+    persons: dict[int, list[tuple[float, float, Array]]] = defaultdict(list)  # time, allowed gap, probabilities (n,)
+    names: dict[int, str] = {}
+    times: list[tuple[int, float]] = []
+    link = ""
+    for moment in frames:
+        names = moment.numbers.names
+        times.append((moment.image.input.frame, moment.time_s))
+        if len(times) == 1 and not is_url(moment.image.input.path):
+            link = quote(os.fsencode(relative_link(moment.image.input.path, view.out)))
+        for face in moment.faces:
+            persons[face.track].append((moment.time_s, moment.gap_s, face.probabilities))
+    end_s = times[-1][1]
+    # annotated copies if they are written: browsers play few formats of videos
+    pictures = annotated_path(name, 0).removesuffix("frame_00000000.jpg")
+    pictures = quote(pictures) if os.path.isdir(view.out / pictures) else ""
+    data = json.dumps({"pictures": pictures, "video": link, "end_s": end_s, "frames": times}).replace("<", "\\u003c")
+    parts = [f"<section><h2>{escape(name)}</h2><script type=application/json>{data}</script><div class=seek></div>"]
+    plotted = {number: seen for number, seen in sorted(persons.items()) if len(seen) >= PLOTTED_FRAMES}
+    parts += [_person(names.get(number) or f"person {number}", seen, end_s) for number, seen in plotted.items()]
+    if len(plotted) < len(persons):
+        parts.append(f"<p class=sub>People in fewer than {PLOTTED_FRAMES} frames: {len(persons) - len(plotted)}.</p>")
+    return "\n".join([*parts, "</section>"])
+
+
+def _person(name: str, seen: list[tuple[float, float, Array]], end_s: float) -> str:
+    times_s, gaps_s, probabilities = (np.array(values) for values in zip(*seen, strict=True))
+    mean = probabilities.mean(axis=0)
+    order = [place for place in np.argsort(-mean)[:3] if mean[place] >= 0.01]
+    most = ", ".join(f"{EIGHT_LABELS[place]} {percent(float(mean[place]))}" for place in order)
+    span = f"{clock(times_s[0])} to {clock(times_s[-1])}, {len(seen):,} frames"
+    ticks = "".join(f"<span>{clock(end_s * part / 4)}</span>" for part in range(5))
+    # one polygon per expression and spell without a gap
+    breaks = np.flatnonzero(np.diff(times_s) > gaps_s[1:]) + 1
+    spells = zip(np.split(times_s, breaks), np.split(probabilities, breaks), strict=True)
+    return (
+        f"<h3>{escape(name)} <small>{span}; on average {most}</small></h3><div class=plot>"
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" preserveAspectRatio="none" role="img" '
+        f'aria-label="{escape(name)}: stacked probabilities over time">'
+        f"{''.join(_areas(*spell, end_s) for spell in spells)}</svg></div><div class=axis>{ticks}</div>"
+    )
+
+
+def _areas(times_s: Array, probabilities: Array, end_s: float) -> str:
+    """One area per expression, stacked from the bottom, with at most `_POINTS` points.
+
+    Args:
+        times_s: (n,); probabilities: (n, 7) or (n, 8).
+    """
+    bins = np.array_split(np.arange(len(times_s)), min(len(times_s), _POINTS))
+    x = _WIDTH * np.array([times_s[[part[0], part[-1]]].mean() for part in bins]) / max(end_s, 1e-9)
+    probabilities = np.array([probabilities[part].mean(axis=0) for part in bins])
+    if len(x) == 1:
+        x, probabilities = np.array([x[0] - 1, x[0] + 1]), np.repeat(probabilities, 2, axis=0)
+    edges = np.concatenate([np.zeros((len(x), 1)), np.cumsum(probabilities, axis=1)], axis=1).clip(0, 1)
+    areas = ""
+    for place, label in enumerate(EIGHT_LABELS[: probabilities.shape[1]]):
+        upper = [f"{a:.1f},{_HEIGHT * (1 - b):.1f}" for a, b in zip(x, edges[:, place + 1], strict=True)]
+        lower = [f"{a:.1f},{_HEIGHT * (1 - b):.1f}" for a, b in zip(x, edges[:, place], strict=True)]
+        points = " ".join(upper + lower[::-1])
+        areas += f'<polygon fill="{hex_color(label)}" points="{points}"><title>{label}</title></polygon>'
+    return areas
+
+
+def clock(seconds: float) -> str:
+    """A time as `1:02:03`, `2:03` or, below a minute, `0:03.5`."""
+    minutes, rest = divmod(seconds, 60)
+    hours, minutes = divmod(int(minutes), 60)
+    if hours:
+        return f"{hours}:{minutes:02d}:{int(rest):02d}"
+    return f"{minutes}:{int(rest):02d}" if minutes else f"0:{rest:04.1f}"

@@ -26,7 +26,7 @@ from mien.app.inference.pipeline import LabeledFace
 from mien.app.labeling.files import REVIEWS, LabelingError, disk_errors
 from mien.app.labeling.pages import load_page
 from mien.app.labeling.records import Result
-from mien.app.labeling.review.corrections import DECISIONS, MIN_IOU, Correction, Corrections, decision
+from mien.app.labeling.review.corrections import MIN_IOU, Correction, Corrections, decision
 from mien.app.labeling.view import View, open_view
 from mien.app.wording import counted
 from mien.data.atomic import write_atomic
@@ -167,21 +167,16 @@ def _majority(labels: tuple[str | None, ...]) -> str | None:
 
 def _kappa(raters: tuple[str, ...], ratings: list[list[str | None]]) -> Kappa:
     from scipy.stats import bootstrap
-    from statsmodels.stats.inter_rater import aggregate_raters, cohens_kappa, fleiss_kappa
+    from statsmodels.stats.inter_rater import aggregate_raters, cohens_kappa, fleiss_kappa, to_table
 
-    common = [labels for labels in zip(*ratings, strict=True) if all(labels)]
-    codes = np.array([[DECISIONS.index(label) for label in labels if label] for labels in common], np.int64)
-    if len(codes) < 2 or len(np.unique(codes)) < 2:
-        share = float(np.mean([len(set(labels)) == 1 for labels in common])) if common else 0.0
+    common = np.array([labels for labels in zip(*ratings, strict=True) if all(labels)], np.str_)  # (faces, raters)
+    share = float((common == common[:, :1]).all(axis=1).mean()) if len(common) else 0.0
+    if len(common) < 2 or len(np.unique(common)) < 2:
         return Kappa(raters, len(common), share, None, None, None)
-    share = float((codes == codes[:, :1]).all(axis=1).mean())
     if len(raters) == 2:
-        table = np.zeros((len(DECISIONS), len(DECISIONS)))
-        np.add.at(table, (codes[:, 0], codes[:, 1]), 1)
-        used = np.flatnonzero(table.sum(axis=0) + table.sum(axis=1))
-        result = cohens_kappa(table[np.ix_(used, used)])
-        return Kappa(raters, len(codes), share, *map(_finite, (result.kappa, result.kappa_low, result.kappa_upp)))
-    counts = aggregate_raters(codes, n_cat=len(DECISIONS))[0]
+        result = cohens_kappa(to_table(common)[0])
+        return Kappa(raters, len(common), share, *map(_finite, (result.kappa, result.kappa_low, result.kappa_upp)))
+    counts = aggregate_raters(common)[0]
     interval = bootstrap(
         (np.arange(len(counts)),),
         lambda rows: fleiss_kappa(counts[rows]),
@@ -190,7 +185,7 @@ def _kappa(raters: tuple[str, ...], ratings: list[list[str | None]]) -> Kappa:
         method="percentile",
         rng=np.random.default_rng(0),
     ).confidence_interval
-    return Kappa(raters, len(codes), share, *map(_finite, (fleiss_kappa(counts), interval.low, interval.high)))
+    return Kappa(raters, len(common), share, *map(_finite, (fleiss_kappa(counts), interval.low, interval.high)))
 
 
 def _finite(value: Any) -> float | None:

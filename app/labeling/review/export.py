@@ -12,11 +12,11 @@ from typing import Final
 from mien.app.labeling.files import ForeignFile, LabelingError, OutputRefused
 from mien.app.labeling.images import crop_path, encode_png
 from mien.app.labeling.outputs import owned_names
+from mien.app.labeling.outputs.timeline import moments
 from mien.app.labeling.review.class_folders import Crop, write_class_folders
 from mien.app.labeling.review.corrections import NOT_A_FACE, Correction, Corrections
 from mien.app.labeling.review.people import People
 from mien.app.labeling.review.sources import SourceReader
-from mien.app.labeling.timeline import moments
 from mien.app.labeling.view import View, open_view
 from mien.app.wording import counted
 from mien.data import contract
@@ -75,15 +75,15 @@ def _crops(
     """Crops to export; decisions are removed from `unmatched`, and messages about photos added to `unreadable`."""
     people, exported = People(view.out), set[tuple[str | None, int]]()
     video, persons = "", dict[tuple[str, int, int], tuple[int, str]]()  # by name, frame and number of the face
-    with closing(SourceReader()) as reader:
+    with SourceReader() as reader:
         for image in view.images():
             name, frame = image.input.name, image.input.frame
             if image.input.is_frame and image.input.kind == "video" and name != video:
                 video = name
                 persons = {
-                    (video, moment.image.input.frame, face.number): (face.track, moment.names.get(face.track, ""))
-                    for moment in moments(view, video, people)
-                    for face in moment.faces
+                    (video, seen.image.input.frame, face.number): (face.track, seen.numbers.names.get(face.track, ""))
+                    for seen in moments(view, video, people)
+                    for face in seen.faces
                 }
             decided = corrections.of(image)
             for correction in decided.values():

@@ -26,13 +26,13 @@ from mien.app.labeling.files import LabelingError, disk_errors
 from mien.app.labeling.images import encode_jpeg, thumbnail
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.outputs import with_earlier, write_output
+from mien.app.labeling.outputs.timeline import moments
 from mien.app.labeling.pages import load_page
 from mien.app.labeling.records import STILL, Result
 from mien.app.labeling.review.agreement import agreement_page, check_reviewer, draw_sample, find
 from mien.app.labeling.review.corrections import UNDONE, Correction, Corrections, decision, face_of
-from mien.app.labeling.review.people import Action, People, edit_of
+from mien.app.labeling.review.people import Action, Numbers, People, edit_of
 from mien.app.labeling.review.sources import SourceReader
-from mien.app.labeling.timeline import moments
 from mien.app.labeling.view import View, open_view
 from mien.data.contract import Array, align
 from mien.data.contract.palette import hex_color
@@ -170,7 +170,7 @@ def _add_faces(app: FastAPI, view: View, corrections: Corrections, sample: list[
     @app.get("/api/photo")
     def photo(file: str, frame: int = STILL, face: int | None = None) -> Response:
         image = _image(view, file, frame)
-        with closing(SourceReader()) as reader:
+        with SourceReader() as reader:
             pixels = reader.pixels(image)
         chosen = image.faces if face is None else image.faces[face : face + 1]
         if sample is not None:
@@ -243,7 +243,7 @@ def _thumb_of_source(view: View, row: int, face: int) -> bytes | None:
     image = view.image_in(row)
     if image is None or face >= len(image.faces):
         return None
-    with closing(SourceReader()) as reader:
+    with SourceReader() as reader:
         return thumbnail(align(reader.pixels(image), image.faces[face].landmarks_px))
 
 
@@ -286,19 +286,16 @@ def _sampled(view: View, corrections: Corrections, sample: list[Correction]) -> 
 def _video(view: View, people: People, name: str) -> dict[str, Any]:
     """People of a video, each with a few faces, evenly in time."""
     persons: dict[int, list[dict[str, Any]]] = {}
-    names: dict[int, str] = {}
-    unmatched = 0
-    sha256: str | None = None
+    numbers, sha256 = Numbers(), ""
     for moment in moments(view, name, people):
-        names, sha256, image = moment.names, moment.image.sha256, moment.image.input
-        unmatched = moment.unmatched
+        numbers, sha256, image = moment.numbers, moment.image.sha256 or "", moment.image.input
         for face in moment.faces:
             where = {"row": image.row, "frame": image.frame, "face": face.number, "time_s": moment.time_s}
             persons.setdefault(face.track, []).append({**where, "box": face.box_px})
     listed = [
         {
             "number": number,
-            "name": names.get(number, ""),
+            "name": numbers.names.get(number, ""),
             "frames": len(faces),
             "from_s": faces[0]["time_s"],
             "to_s": faces[-1]["time_s"],
@@ -306,7 +303,7 @@ def _video(view: View, people: People, name: str) -> dict[str, Any]:
         }
         for number, faces in sorted(persons.items())
     ]
-    return {"file": name, "people": listed, "edits": len(people.of(sha256)), "unmatched": unmatched}
+    return {"file": name, "people": listed, "edits": len(people.of(sha256)), "unmatched": numbers.unmatched}
 
 
 def _evenly(count: int) -> list[int]:

@@ -13,24 +13,21 @@ from mien.app.inference.decode import open_video
 from mien.app.labeling.containers import BrokenContainer, read_member, read_page
 from mien.app.labeling.files import LabelingError
 from mien.app.labeling.options import MAX_BYTES, MAX_PIXELS
-from mien.app.labeling.raw import decode_image
+from mien.app.labeling.raw import decode_raw, is_raw
 from mien.app.labeling.reading import file_sha256, local_file, read_file
 from mien.app.labeling.records import Input, Result
 from mien.app.labeling.store import is_url
+from mien.data import contract
 from mien.data.contract import Array, DecodeError
 
 
-class SourceReader:
+class SourceReader(ExitStack):
     """Reads images from their sources; the frames of a video are decoded once if they are read in order."""
 
     def __init__(self) -> None:
-        self._opened = ExitStack()
+        super().__init__()
         self._video: cv2.VideoCapture | None = None
         self._path, self._next_frame, self._sha256 = b"", 0, ""
-
-    def close(self) -> None:
-        """Close the last video."""
-        self._opened.close()
 
     def pixels(self, image: Result) -> Array:
         """The pixels of an image, (H, W, 3) uint8 RGB. Raises: LabelingError, if its source is gone or was changed."""
@@ -48,22 +45,21 @@ class SourceReader:
         if item.is_frame and item.kind == "video":
             return self._frame(item), self._sha256
         if item.kind == "pages":
-            if self._path != item.path:
-                self._path, self._video, self._sha256 = item.path, None, _sha256(item.path)
-            return read_page(item.path, item.frame, MAX_PIXELS), self._sha256
+            return read_page(item.path, item.frame, MAX_PIXELS), _sha256(item.path)
         payload = read_file(item.path, MAX_BYTES) if item.kind == "file" else read_member(item)
         sha256 = hashlib.sha256(payload).hexdigest()
         if item.is_frame:
             return read_page(BytesIO(payload), item.frame, MAX_PIXELS), sha256
-        return decode_image(item.name, payload, MAX_PIXELS), sha256
+        decode = decode_raw if is_raw(item.name) else contract.decode
+        return decode(payload, max_pixels=MAX_PIXELS), sha256
 
     def _frame(self, item: Input) -> Array:
         if self._video is None or self._path != item.path or self._next_frame > item.frame:
             self.close()
             self._path, self._next_frame = item.path, 0
-            path = self._opened.enter_context(local_file(item.path))
+            path = self.enter_context(local_file(item.path))
             self._sha256, self._video = _sha256(path), open_video(path)
-            self._opened.callback(self._video.release)
+            self.callback(self._video.release)
         while self._next_frame <= item.frame and self._video.grab():
             self._next_frame += 1
         read, pixels = self._video.retrieve()

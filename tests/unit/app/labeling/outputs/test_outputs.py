@@ -14,11 +14,10 @@ from PIL import Image
 from pyarrow import parquet
 from rich.console import Console
 
-from mien.app.labeling import timeline
 from mien.app.labeling.columns import FACE_COLUMNS, FILE_COLUMNS
 from mien.app.labeling.files import LabelingError
 from mien.app.labeling.options import DEFAULT_OUTPUTS
-from mien.app.labeling.outputs import check_outputs, load_output, output_names
+from mien.app.labeling.outputs import check_outputs, load_output, output_names, timeline
 from mien.app.labeling.summary import print_summary
 from mien.data.contract import LABELS, LANDMARKS, align, decode
 from mien.data.readers.folders import Folders

@@ -16,9 +16,9 @@ from mien.app.inference.detect import Box
 from mien.app.inference.pipeline import LabeledFace
 from mien.app.labeling.files import LabelingError
 from mien.app.labeling.images import encode_jpeg
+from mien.app.labeling.outputs.timeline import COLUMNS, RULES, clock, rows, write_page
 from mien.app.labeling.records import Input, Result
 from mien.app.labeling.review.people import Action, People, edit_of
-from mien.app.labeling.timeline import COLUMNS, RULES, clock, rows, write_page
 from mien.data.contract import LABELS
 
 LEFT, RIGHT = (0.0, 0.0, 50.0, 50.0), (200.0, 0.0, 40.0, 40.0)
