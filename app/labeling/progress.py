@@ -2,12 +2,13 @@
 
 import contextlib
 import json
+import math
 import os
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from typing import IO, Any, Final, Self
+from typing import IO, Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -16,15 +17,15 @@ from mien.app.labeling.options import LabelOptions
 from mien.app.wording import counted
 
 Error = tuple[str, str | None, str | None]
-_JSON_EVERY_S: Final = 5.0
-_LINE_EVERY_S: Final = 30.0
 
 
 class Reporter:
-    """Counts the events of a run silently; base class of reporters with output."""
+    """Counts the events of a run silently; base class of reporters with output, which show progress at intervals."""
+
+    every_s = math.inf
 
     def __init__(self) -> None:
-        self.began = time.monotonic()
+        self.began = self._shown = time.monotonic()
         self.total = self.before = self.new = self.faces = self.errors = 0
 
     def __enter__(self) -> Self:
@@ -53,6 +54,12 @@ class Reporter:
         self.new += images
         self.faces += faces
         self.errors += len(errors)
+        if time.monotonic() - self._shown >= self.every_s:
+            self._shown = time.monotonic()
+            self.progress()
+
+    def progress(self) -> None:
+        """Report the counts so far."""
 
     def writing(self, output: str) -> None:
         """Report that an output is being written."""
@@ -71,11 +78,12 @@ class Reporter:
 class JsonLog(Reporter):
     """One JSON object per line: events, each error, and progress every five seconds."""
 
+    every_s = 5.0
+
     def __init__(self, stream: IO[str] | None = None) -> None:
         """Write to a stream, by default standard error."""
         super().__init__()
         self._stream = stream
-        self._logged = self.began
 
     def log(self, event: str, **facts: Any) -> None:
         """Write one line."""
@@ -92,21 +100,21 @@ class JsonLog(Reporter):
         self.log("start", total=total, done=done)
 
     def labeled(self, images: int, faces: int, errors: Sequence[Error]) -> None:
-        super().labeled(images, faces, errors)
         for name, reason, message in errors:
             self.log("error", file=name, reason=reason, error=message)
-        if time.monotonic() - self._logged >= _JSON_EVERY_S:
-            self._logged = time.monotonic()
-            done, left = self.before + self.new, self.seconds_left
-            self.log(
-                "progress",
-                done=done,
-                total=max(done, self.total),
-                faces=self.faces,
-                errors=self.errors,
-                images_per_s=round(self.rate, 1),
-                seconds_left=None if left is None else round(left),
-            )
+        super().labeled(images, faces, errors)
+
+    def progress(self) -> None:
+        done, left = self.before + self.new, self.seconds_left
+        self.log(
+            "progress",
+            done=done,
+            total=max(done, self.total),
+            faces=self.faces,
+            errors=self.errors,
+            images_per_s=round(self.rate, 1),
+            seconds_left=None if left is None else round(left),
+        )
 
     def writing(self, output: str) -> None:
         self.log("writing", output=output)
@@ -151,24 +159,22 @@ def _wrap(source: int, stream: IO[str]) -> None:
 class Lines(Reporter):
     """One line of progress every 30 seconds, for log files."""
 
-    def __init__(self, console: Console, *, every_s: float = _LINE_EVERY_S) -> None:
+    every_s = 30.0
+
+    def __init__(self, console: Console) -> None:
         super().__init__()
-        self._console, self._every_s = console, every_s
-        self._printed = self.began
+        self._console = console
 
     def say(self, message: str) -> None:
         self._console.print(message, highlight=False, markup=False, soft_wrap=True)
 
-    def labeled(self, images: int, faces: int, errors: Sequence[Error]) -> None:
-        super().labeled(images, faces, errors)
-        if time.monotonic() - self._printed >= self._every_s:
-            self._printed = time.monotonic()
-            left = self.seconds_left
-            self.say(
-                f"{self.before + self.new:,} of {self.total:,} images, {counted(self.faces, 'face')}, "
-                f"{counted(self.errors, 'error')}, {self.rate:.1f} images/s"
-                f"{'' if left is None else f', {left / 60:.0f} min left'}"
-            )
+    def progress(self) -> None:
+        left = self.seconds_left
+        self.say(
+            f"{self.before + self.new:,} of {self.total:,} images, {counted(self.faces, 'face')}, "
+            f"{counted(self.errors, 'error')}, {self.rate:.1f} images/s"
+            f"{'' if left is None else f', {left / 60:.0f} min left'}"
+        )
 
     def writing(self, output: str) -> None:
         self.say(f"writing {output}")
@@ -177,8 +183,10 @@ class Lines(Reporter):
 class Bar(Lines):
     """A progress bar with images per second, faces, errors and the time left."""
 
+    every_s = 0.0
+
     def __init__(self, console: Console) -> None:
-        super().__init__(console, every_s=float("inf"))
+        super().__init__(console)
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
@@ -210,10 +218,9 @@ class Bar(Lines):
         super().expect(more)
         self._bar.update(self._task, total=self.total)
 
-    def labeled(self, images: int, faces: int, errors: Sequence[Error]) -> None:
-        super().labeled(images, faces, errors)
-        faces_text, errors_text = counted(self.faces, "face"), counted(self.errors, "error")
-        self._bar.update(self._task, advance=images, rate=f"{self.rate:.1f}", faces=faces_text, errors=errors_text)
+    def progress(self) -> None:
+        done, faces, errors = self.before + self.new, counted(self.faces, "face"), counted(self.errors, "error")
+        self._bar.update(self._task, completed=done, rate=f"{self.rate:.1f}", faces=faces, errors=errors)
 
     def writing(self, output: str) -> None:
         self._bar.update(self._task, description=f"writing {output}")

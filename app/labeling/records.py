@@ -88,8 +88,3 @@ class Result:
 def uncertainty(probabilities: Sequence[float]) -> float:
     """Normalized entropy of the probabilities: 0 if one label is certain, 1 if all are equal."""
     return sum(-p * math.log(p) for p in probabilities if 0 < p < 1) / math.log(len(probabilities))
-
-
-def images_of(statuses: dict[str, int]) -> int:
-    """Number of images: all inputs except skipped ones."""
-    return sum(count for status, count in statuses.items() if status != "skipped")

@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mien.app.labeling.records import images_of
 from mien.app.labeling.view import View
 from mien.app.wording import counted
 from mien.data.quality import REASONS
@@ -42,10 +41,10 @@ class Outcome:
     total_seconds: float = 0.0
     stage_seconds: dict[str, float] = field(default_factory=dict)
     stopped: str | None = None
-    statuses: dict[str, int] = field(default_factory=dict)
-    labels: dict[str, int] = field(default_factory=dict)
+    statuses: Counter[str] = field(default_factory=Counter)
+    labels: Counter[str] = field(default_factory=Counter)
     uncertain: int = 0
-    reasons: dict[str, int] = field(default_factory=dict)
+    reasons: Counter[str] = field(default_factory=Counter)
     accuracy: dict[str, float] = field(default_factory=dict)
     facts: dict[str, str] = field(default_factory=dict)
     workers: int = 1
@@ -55,17 +54,16 @@ class Outcome:
     def count(self, view: View, images: int = 0) -> None:
         """Count the results of a journal; images: a bit mask of those that are written."""
         self.statuses, self.labels, self.remaining = view.counts(), view.labels(), view.remaining(images)
-        self.uncertain, self.reasons = view.uncertain(), dict(view.reasons())
+        self.uncertain, self.reasons = view.uncertain(), view.reasons()
 
     def suggest(self, out: Path) -> None:
         """Set what to look at next."""
         names, folder = {path.name for path in self.written}, shlex.quote(str(out))
-        errors = self.statuses.get("error", 0)
         if "report.html" in names:
             self.next_steps["look at the results"] = str(out / "report.html")
         if "timeline.html" in names:
             self.next_steps["look at the videos"] = str(out / "timeline.html")
-        if errors:
+        if errors := self.statuses["error"]:
             table = next((name for name in ("report.html", "files.csv", "labels.csv") if name in names), "labels.csv")
             self.next_steps[f"see why {counted(errors, 'file')} failed"] = f"{out / table}, errors"
         if self.labels:
@@ -88,11 +86,11 @@ def accuracy_by_reason(manifest: Manifest) -> dict[str, float]:
 def summary_facts(outcome: Outcome) -> dict[str, Any]:
     """Summary as data, for `--json-log`."""
     return {
-        "images": images_of(outcome.statuses),
+        "images": outcome.statuses.total() - outcome.statuses["skipped"],
         "new": outcome.new,
         "reused": outcome.reused,
-        "faces": sum(outcome.labels.values()),
-        "labels": {label: outcome.labels.get(label, 0) for label in outcome.expressions},
+        "faces": outcome.labels.total(),
+        "labels": {label: outcome.labels[label] for label in outcome.expressions},
         "reasons": outcome.reasons,
         "statuses": outcome.statuses,
         "seconds": round(outcome.seconds, 3),
@@ -108,10 +106,10 @@ def summary_facts(outcome: Outcome) -> dict[str, Any]:
 
 def print_summary(outcome: Outcome, console: Console) -> None:
     """Print the summary."""
-    faces = sum(outcome.labels.values())
+    faces = outcome.labels.total()
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     for label in outcome.expressions:
-        count = outcome.labels.get(label, 0)
+        count = outcome.labels[label]
         share = count / faces if faces else 0.0
         table.add_row(label, f"{count:,}", f"{share:.0%}", "\N{FULL BLOCK}" * round(share * 40))
     console.print(table)
@@ -120,14 +118,14 @@ def print_summary(outcome: Outcome, console: Console) -> None:
 
 
 def _lines(outcome: Outcome, faces: int) -> Iterator[str | Text]:
-    facts, statuses = outcome.facts, Counter(outcome.statuses)
+    facts, statuses = outcome.facts, outcome.statuses
     skipped = f"; {counted(statuses['skipped'], 'file')} skipped" if statuses["skipped"] else ""
     yield (
-        f"\n{counted(faces, 'face')} in {counted(images_of(statuses), 'image')}; "
+        f"\n{counted(faces, 'face')} in {counted(statuses.total() - statuses['skipped'], 'image')}; "
         f"{statuses['no_face']:,} without a face, {statuses['error']:,} with an error{skipped}"
     )
     for reason in REASONS:
-        if count := outcome.reasons.get(reason):
+        if count := outcome.reasons[reason]:
             right = outcome.accuracy.get(reason)
             known = "" if right is None else f"; such labels are right about {right:.0%} of the time"
             yield f"{count:,} of {counted(faces, 'face')} {'is' if count == 1 else 'are'} {reason}{known}"

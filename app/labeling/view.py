@@ -200,13 +200,13 @@ class View:
         values = {"session": self.session, "label": known, "reason": reason, "limit": limit}
         return ((image, face) for image in self._results(where, values) for face in image.faces)
 
-    def counts(self) -> dict[str, int]:
+    def counts(self) -> Counter[str]:
         """Images per status."""
         sql = (
             "SELECT IIF(i.status='ok' AND NOT EXISTS(SELECT 1 FROM faces f WHERE f.item=i.id AND "  # noqa: S608
             f"{self._shown}), 'no_face', i.status), COUNT(*) FROM items i WHERE {_IMAGES} GROUP BY 1"
         )
-        return dict(self._db.execute(sql, (self.session,)))
+        return Counter(dict(self._db.execute(sql, (self.session,))))
 
     def _count(self, value: str) -> Counter[Any]:
         """Faces per value of an SQL expression."""

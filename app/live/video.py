@@ -8,9 +8,10 @@ import math
 import os
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
 import cv2
@@ -40,17 +41,21 @@ class Frame:
     pixels: Array
 
 
-class Source(Protocol):
-    """Frames with their times; `fps` is the frame rate reported by the source, or a default."""
+class Source(ABC):
+    """Frames with their times; `fps` is the frame rate that the source states, or a default."""
 
-    name: str
-    fps: float
+    def __init__(self, name: str, video: cv2.VideoCapture) -> None:
+        stated = float(video.get(cv2.CAP_PROP_FPS))
+        self.name, self.fps = name, stated if math.isfinite(stated) and 0 < stated <= _MAX_FPS else _DEFAULT_FPS
+        self._video = video
 
+    @abstractmethod
     def frames(self) -> Iterator[Frame]:
         """Frames in order, until the source ends."""
 
     def close(self) -> None:
         """Release the file, camera or connection."""
+        self._video.release()
 
 
 def open_source(text: str, *, paced: bool = False) -> Source:
@@ -91,17 +96,12 @@ def without_password(text: str) -> str:
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])) if "@" in parts.netloc else text
 
 
-def _rate(video: cv2.VideoCapture) -> float:
-    stated = float(video.get(cv2.CAP_PROP_FPS))
-    return stated if math.isfinite(stated) and 0 < stated <= _MAX_FPS else _DEFAULT_FPS
-
-
-class FileSource:
+class FileSource(Source):
     """Every frame of a file or, if paced, the frames that are due."""
 
     def __init__(self, name: str, video: cv2.VideoCapture, *, paced: bool = False) -> None:
-        self.name, self.fps = name, _rate(video)
-        self._video, self._paced = video, paced
+        super().__init__(name, video)
+        self._paced = paced
 
     def frames(self) -> Iterator[Frame]:
         """Frames with the timestamps of the file."""
@@ -119,17 +119,12 @@ class FileSource:
             if read:
                 yield Frame(time_s, cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB))
 
-    def close(self) -> None:
-        """Close the file."""
-        self._video.release()
 
-
-class LiveSource:
+class LiveSource(Source):
     """The newest frame of a camera or stream, read in a separate thread."""
 
     def __init__(self, name: str, video: cv2.VideoCapture) -> None:
-        self.name, self.fps = name, _rate(video)
-        self._video = video
+        super().__init__(name, video)
         self._changed = threading.Condition()
         self._newest: Frame | None = None
         self._ended = False
@@ -164,4 +159,4 @@ class LiveSource:
         if self._reader.is_alive():
             self._reader.join(2.0)
         if not self._reader.is_alive():
-            self._video.release()
+            super().close()

@@ -50,6 +50,7 @@ class View(Protocol):
 
     def close(self, *, complete: bool) -> None:
         """Finish; `complete` is False if the run ended with an error."""
+        return
 
 
 class TableView:
@@ -92,7 +93,7 @@ def _row(face: LabeledFace) -> tuple[str, Text, Text, str]:
     return str(face.track), Text(label_text(face), style), Text(bar, hex_color(face.label)), ", ".join(others)
 
 
-class LinesView:
+class LinesView(View):
     """One line per change of a label, for output to a file or another program."""
 
     def __init__(self, console: Console) -> None:
@@ -107,9 +108,6 @@ class LinesView:
                 self._printed[face.track] = state
                 self._console.out(f"{moment.frame.time_s:8.2f} s  person {face.track}  {label_text(face)}")
         return True
-
-    def close(self, *, complete: bool) -> None:
-        """Do nothing: lines are printed immediately."""
 
 
 class WindowView:

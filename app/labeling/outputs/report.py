@@ -20,7 +20,7 @@ from mien.app.inference.pipeline import LabeledFace
 from mien.app.labeling.images import THUMBS, annotated_path
 from mien.app.labeling.outputs import open_output
 from mien.app.labeling.pages import load_page, relative_link
-from mien.app.labeling.records import Result, images_of
+from mien.app.labeling.records import Result
 from mien.app.labeling.store import is_url
 from mien.app.labeling.view import View
 from mien.app.wording import counted
@@ -112,9 +112,9 @@ def _link(view: View, image: Result) -> str:
 
 
 def _tiles(view: View, faces: int) -> str:
-    statuses = Counter(view.counts())
+    statuses = view.counts()
     tiles = [
-        counted(images_of(statuses), "image"),
+        counted(statuses.total() - statuses["skipped"], "image"),
         counted(faces, "face"),
         f"{view.uncertain():,} uncertain",
         f"{statuses['no_face']:,} without a face",

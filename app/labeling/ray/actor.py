@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import socket
+import sqlite3
 import tempfile
 from collections import Counter
 from collections.abc import Iterable
@@ -52,7 +53,12 @@ class Labeler:
         return ""
 
     def _label(self, key: str, inputs: list[Input], scratch: Path) -> None:
-        rest, faces, files = reuse(self._out, inputs)
+        from pyarrow import ArrowException
+
+        try:
+            rest, faces, files = reuse(self._out, inputs)
+        except (OSError, ArrowException, sqlite3.Error):
+            rest, faces, files = inputs, [], []
         os.mkdir(scratch / STATE_DIR)
         with closing(Journal(scratch)) as journal:
             journal.knows_duplicates = False

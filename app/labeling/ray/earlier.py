@@ -4,7 +4,6 @@ The driver moves such partitions to a folder and writes an index of their inputs
 """
 
 import contextlib
-import shutil
 import sqlite3
 from collections import defaultdict
 from collections.abc import Container
@@ -13,29 +12,19 @@ from typing import Final
 
 from mien.app.labeling.columns import Row
 from mien.app.labeling.files import FILES_DIR, LABELS_DIR, STATE_DIR, parts_dir
-from mien.app.labeling.ray.partitions import keys_of, read_partition, set_aside, signature_of, table_path
+from mien.app.labeling.ray.partitions import keys_of, read_partition, signature_of, table_path
 from mien.app.labeling.reading import file_sha256
 from mien.app.labeling.records import TRANSIENT, Input
 
-_FOLDER: Final = "ray-earlier"
+EARLIER: Final = "ray-earlier"  # folder in the state folder
 _INDEX: Final = "index.sqlite3"
-
-
-def keep(out: Path, key: str) -> None:
-    """Undo a partition, and keep its rows."""
-    set_aside(out, key, out / STATE_DIR / _FOLDER)
-
-
-def drop(out: Path) -> None:
-    """Delete what is kept."""
-    shutil.rmtree(out / STATE_DIR / _FOLDER, ignore_errors=True)
 
 
 def write_index(out: Path, facts: dict[str, str]) -> None:
     """Write the index of the kept partitions, if there are any."""
     from pyarrow import parquet
 
-    folder = out / STATE_DIR / _FOLDER
+    folder = out / STATE_DIR / EARLIER
     if not folder.exists():
         return
     part = (parts_dir(out) / _INDEX).absolute()
@@ -67,20 +56,11 @@ def write_index(out: Path, facts: dict[str, str]) -> None:
 def reuse(out: Path, inputs: list[Input]) -> tuple[list[Input], list[Row], list[Row]]:
     """Inputs that must be labeled, and the rows of the other ones in the tables of faces and of files.
 
-    Nothing is reused if what is kept was damaged or deleted.
+    Raises: OSError, ArrowException, sqlite3.Error, if what is kept was damaged or deleted.
     """
-    from pyarrow import ArrowException
-
-    try:
-        return _reuse(out, inputs)
-    except (OSError, ArrowException, sqlite3.Error):
-        return inputs, [], []
-
-
-def _reuse(out: Path, inputs: list[Input]) -> tuple[list[Input], list[Row], list[Row]]:
     from pyarrow import parquet
 
-    folder = out / STATE_DIR / _FOLDER
+    folder = out / STATE_DIR / EARLIER
     if not (folder / _INDEX).exists():
         return inputs, [], []
     rest: list[Input] = []

@@ -10,6 +10,7 @@ output and model must have the same path on every machine.
 
 import importlib.util
 import json
+import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,6 +22,7 @@ from mien.app.labeling.facts import resumed
 from mien.app.labeling.files import (
     FILES_DIR,
     LABELS_DIR,
+    STATE_DIR,
     DiskFull,
     LabelingError,
     check_out,
@@ -30,9 +32,9 @@ from mien.app.labeling.files import (
 )
 from mien.app.labeling.options import RAY_OUTPUTS, LabelOptions
 from mien.app.labeling.progress import Reporter
-from mien.app.labeling.ray import earlier
 from mien.app.labeling.ray.actor import Labeler
 from mien.app.labeling.ray.cluster import Cluster, connected
+from mien.app.labeling.ray.earlier import EARLIER
 from mien.app.labeling.ray.ledger import Ledger
 from mien.app.labeling.ray.partitions import Partition, begin_run, drop_plans, read_partition, write_plan
 from mien.app.labeling.scan import scan
@@ -80,7 +82,7 @@ def label_on_ray(
     outcome = Outcome(written=[out / LABELS_DIR, out / FILES_DIR])
     with output_lock(out), disk_errors(out):
         clear_parts(out)
-        ledger = Ledger(out)
+        ledger = Ledger(out, outcome)
         try:
             ledger.add(scan(options, ledger.had_inputs), report.scanned)
             run, signals = begin_run(out), signals or Interrupts()
@@ -90,8 +92,6 @@ def label_on_ray(
         except Stopped as stop:
             outcome.stopped = stop.name
         finally:
-            outcome.statuses, outcome.labels = dict(ledger.statuses), dict(ledger.labels)
-            outcome.reasons = dict(ledger.reasons)
             ledger.close()
             drop_plans(out)
     outcome.total_seconds = time.perf_counter() - began
@@ -131,7 +131,7 @@ def _label(cluster: Cluster, ledger: Ledger, report: Reporter, outcome: Outcome)
     total, done = ledger.counts()
     if total != done:
         raise LabelingError(f"{total - done:,} of {counted(total, 'file')} in no partition. Rerun the same command.")
-    earlier.drop(out)
+    shutil.rmtree(out / STATE_DIR / EARLIER, ignore_errors=True)
 
 
 def _labeled(cluster: Cluster, keys: list[str], outcome: Outcome) -> Iterator[Partition]:

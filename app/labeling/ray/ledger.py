@@ -2,15 +2,15 @@
 
 import itertools
 import json
+import shutil
 import sqlite3
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
 from mien.app.labeling.facts import OtherRun, changes
 from mien.app.labeling.files import STATE_DIR
-from mien.app.labeling.ray import earlier
+from mien.app.labeling.ray.earlier import EARLIER, write_index
 from mien.app.labeling.ray.partitions import (
     Partition,
     input_fields,
@@ -22,22 +22,23 @@ from mien.app.labeling.ray.partitions import (
     signature_of,
 )
 from mien.app.labeling.records import Input
+from mien.app.labeling.summary import Outcome
 
 _BATCH: Final = 2_000
 
 
 class Ledger:
-    """Inputs, and the partitions that contain them, in a temporary database, on disk if it is large."""
+    """Inputs, and the partitions that contain them, in a temporary database, on disk if it is large.
 
-    def __init__(self, out: Path) -> None:
-        self._out = out
+    The results of these partitions are counted in `outcome`.
+    """
+
+    def __init__(self, out: Path, outcome: Outcome) -> None:
+        self._out, self._outcome = out, outcome
         self._db = sqlite3.connect("")
         self._db.execute(
             "CREATE TABLE found(name TEXT PRIMARY KEY, source TEXT NOT NULL, signature TEXT NOT NULL, key TEXT)"
         )
-        self.statuses: Counter[str] = Counter()
-        self.labels: Counter[str] = Counter()
-        self.reasons: Counter[str] = Counter()
 
     def close(self) -> None:
         """Delete the database."""
@@ -72,8 +73,9 @@ class Ledger:
         Returns: folder with the partitions of the earlier run. Raises: OtherRun, unless `new_run`; ForeignFile.
         """
         aside: Path | None = None
+        kept = self._out / STATE_DIR / EARLIER
         if new_run:
-            earlier.drop(self._out)
+            shutil.rmtree(kept, ignore_errors=True)
         for key in keys_of(self._out):
             partition = read_partition(self._out, key)
             if partition is not None and (new_run or partition.facts != facts):
@@ -85,8 +87,8 @@ class Ledger:
             elif partition is None:
                 remove(self._out, key)
             elif partition.retry or not self.take(partition):
-                earlier.keep(self._out, key)
-        earlier.write_index(self._out, facts)
+                set_aside(self._out, key, kept)
+        write_index(self._out, facts)
         return aside
 
     def take(self, partition: Partition) -> bool:
@@ -99,9 +101,9 @@ class Ledger:
             self._db.rollback()
             return False
         self._db.commit()
-        self.statuses.update(partition.statuses)
-        self.labels.update(partition.labels)
-        self.reasons.update(partition.reasons)
+        self._outcome.statuses.update(partition.statuses)
+        self._outcome.labels.update(partition.labels)
+        self._outcome.reasons.update(partition.reasons)
         return True
 
     def counts(self) -> tuple[int, int]:

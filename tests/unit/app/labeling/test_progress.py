@@ -2,6 +2,7 @@
 
 import io
 
+import pytest
 from rich.console import Console
 
 from mien.app.labeling.options import LabelOptions
@@ -10,16 +11,16 @@ from mien.app.labeling.progress import Bar, JsonLog, Lines, Reporter, reporter
 BAD = (1, 0, [("a.jpg", "corrupt", "cut off")])
 
 
-def test_a_log_without_a_terminal_gets_lines_of_progress() -> None:
+def test_a_log_without_a_terminal_gets_lines_of_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     console = Console(file=io.StringIO(), width=200)
-    with Lines(console, every_s=0.0) as report:
-        report.start(10, 4)
+    with Lines(console) as report:
+        report.start(10, 3)
+        report.labeled(*BAD)  # not due yet
+        monkeypatch.setattr(Lines, "every_s", 0.0)
         report.labeled(*BAD)
         report.writing("csv")
-    with Lines(console, every_s=3600) as report:
-        report.labeled(*BAD)  # not due yet
     first, second = console.file.getvalue().splitlines()
-    assert first.startswith("5 of 10 images, 0 faces, 1 error, ")
+    assert first.startswith("5 of 10 images, 0 faces, 2 errors, ")
     assert "min left" in first
     assert second == "writing csv"
 

@@ -1,5 +1,6 @@
 """Rows of undone partitions: kept for unchanged inputs and for files with the same bytes. Tested without a cluster."""
 
+import shutil
 import zipfile
 from contextlib import closing
 from pathlib import Path
@@ -9,13 +10,14 @@ import pytest
 from pyarrow import parquet
 
 from mien.app.labeling.facts import facts_of, open_pipeline
-from mien.app.labeling.files import FILES_DIR, LABELS_DIR
+from mien.app.labeling.files import FILES_DIR, LABELS_DIR, STATE_DIR
 from mien.app.labeling.options import LabelOptions
-from mien.app.labeling.ray import earlier
 from mien.app.labeling.ray.actor import Labeler
+from mien.app.labeling.ray.earlier import EARLIER
 from mien.app.labeling.ray.ledger import Ledger
 from mien.app.labeling.ray.partitions import begin_run, drop_plans, read_partition, write_plan
 from mien.app.labeling.scan import scan
+from mien.app.labeling.summary import Outcome
 from mien.app.settings import Settings
 from tests.albums import write_photos
 
@@ -30,7 +32,8 @@ def label(photos: Path, out: Path, artifact: Path) -> tuple[int, int]:
         (out / folder).mkdir(parents=True, exist_ok=True)
     options, settings = LabelOptions(inputs=[str(photos)], out=out), Settings(model=artifact, device="cpu")
     facts = facts_of(open_pipeline(settings))
-    with closing(Ledger(out)) as ledger:
+    outcome = Outcome()
+    with closing(Ledger(out, outcome)) as ledger:
         ledger.add(scan(options), lambda _count: None)
         ledger.settle(facts)
         keys = [write_plan(out, group, facts) for group in ledger.missing(4)]
@@ -38,8 +41,8 @@ def label(photos: Path, out: Path, artifact: Path) -> tuple[int, int]:
         partitions = [partition for key in keys if (partition := read_partition(out, key))]
         assert all(map(ledger.take, partitions))
         labels = rows(out, LABELS_DIR)
-        assert ledger.statuses.total() == len({(row["file"], row["frame"]) for row in labels})
-        assert ledger.labels.total() == sum(row["face"] is not None for row in labels)
+        assert outcome.statuses.total() == len({(row["file"], row["frame"]) for row in labels})
+        assert outcome.labels.total() == sum(row["face"] is not None for row in labels)
     drop_plans(out)
     reused = sum(partition.reused for partition in partitions)
     return sum(sum(partition.statuses.values()) for partition in partitions) - reused, reused
@@ -66,7 +69,7 @@ def test_rows_of_renamed_files_and_of_their_neighbors_are_kept(photos: Path, art
     assert label(photos, tmp_path / "fresh", artifact) == (9, 0)
     for table in (LABELS_DIR, FILES_DIR):
         assert rows(out, table) == rows(tmp_path / "fresh", table)
-    earlier.drop(out)
+    shutil.rmtree(out / STATE_DIR / EARLIER)
     assert label(photos, out, artifact) == (0, 0)
 
 

@@ -25,6 +25,7 @@ from mien.app.labeling.ray.partitions import (
     write_plan,
 )
 from mien.app.labeling.records import Failure, Input
+from mien.app.labeling.summary import Outcome
 from mien.app.labeling.view import View
 from tests.unit.app.labeling.conftest import Labeled
 
@@ -39,7 +40,7 @@ def settled(
     out: Path, sources: list[Input], facts: dict[str, str] = FACTS, *, new_run: bool = False
 ) -> tuple[tuple[int, int], list[str]]:
     """Numbers of inputs and of labeled ones, and the names of unlabeled inputs."""
-    with closing(Ledger(out)) as ledger:
+    with closing(Ledger(out, Outcome())) as ledger:
         ledger.add(sources, lambda _count: None)
         ledger.settle(facts, new_run=new_run)
         missing = [one.name for group in ledger.missing(2) for one in group]
