@@ -250,8 +250,10 @@ def _frames(container: Input, path: bytes, options: LabelOptions, is_done: IsDon
     video = open_video(path)
     try:
         if not video.isOpened():
-            if container.name.lower().endswith(".ts") and not _is_transport_stream(path):
-                raise NotAVideo("a source file of TypeScript, or another file that is not a video")
+            if container.name.lower().endswith(".ts"):
+                with open_file(path) as file:
+                    if file.read(1) != b"\x47":  # of a transport stream
+                        raise NotAVideo("a source file of TypeScript, or another file that is not a video")
             raise BrokenContainer("video cannot be opened: not a format that OpenCV's FFmpeg reads")
         frame, slot, time_s = 0, 0, 0.0
         scenes = Scenes() if options.scenes else None
@@ -292,11 +294,6 @@ class Scenes:
             return False
         self._cut_s = time_s
         return True
-
-
-def _is_transport_stream(path: bytes) -> bool:
-    with open_file(path) as file:
-        return file.read(1) == b"\x47"
 
 
 def _with_pixels(video: cv2.VideoCapture, child: Input) -> Input:

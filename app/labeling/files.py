@@ -133,8 +133,11 @@ def output_lock(out: Path) -> Iterator[None]:
         try:
             lock.acquire()
         except filelock.Timeout as error:
+            owner = "unknown"
+            with contextlib.suppress(OSError):
+                owner = (state / "owner").read_text(encoding="ascii") or owner
             raise OutputLocked(
-                f"{out} is in use by process {_owner(state)}: wait until it ends, or choose another --out."
+                f"{out} is in use by process {owner}: wait until it ends, or choose another --out."
             ) from error
     try:
         with contextlib.suppress(OSError):  # the process id is only for the message
@@ -149,10 +152,3 @@ def output_lock(out: Path) -> Iterator[None]:
         raise
     finally:
         lock.release()
-
-
-def _owner(state: Path) -> str:
-    try:
-        return (state / "owner").read_text(encoding="ascii").strip() or "unknown"
-    except OSError:
-        return "unknown"

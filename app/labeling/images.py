@@ -38,7 +38,10 @@ _RESERVED: Final = re.compile(r"(con|prn|aux|nul|(com|lpt)[0-9\u00b9\u00b2\u00b3
 
 def annotated_name(name: str, frame: int) -> str:
     """Path of an annotated JPEG in `annotated/`: `a/b.jpg` keeps its name, `b.png` becomes `b.png.jpg`."""
-    *folders, last = _components(name)
+    if len(name.encode("utf-8", "replace")) > _MAX_PATH_BYTES:  # a member of an archive
+        name = f"{name[:20].lstrip('/')}~{_digest(name)}/{name.rsplit('/', 1)[-1]}"
+    parts = [part for part in name.split("/") if part not in ("", ".")]
+    *folders, last = ["", *parts] if name.startswith("/") else parts or ["unnamed"]
     safe = "/".join([*(_folder(part) for part in folders), _short(last)])
     if frame != STILL:
         return f"{'/'.join(_folder(part) for part in (*folders, last))}/frame_{frame:08d}.jpg"
@@ -53,14 +56,6 @@ def flat_crop_name(name: str, frame: int, face: int) -> str:
     path = crop_path(name, frame, face).removeprefix(f"{CROPS_DIR}/")
     flat = path.replace("/", "__")
     return _short(flat) if "__" not in path else _short(f"{_digest(path)}__{flat}")
-
-
-def _components(name: str) -> list[str]:
-    """Safe components of a path, including the root of an absolute name."""
-    if len(name.encode("utf-8", "replace")) > _MAX_PATH_BYTES:  # a member of an archive
-        name = f"{name[:20].lstrip('/')}~{_digest(name)}/{name.rsplit('/', 1)[-1]}"
-    parts = [part for part in name.split("/") if part not in ("", ".")]
-    return ["", *parts] if name.startswith("/") else parts or ["unnamed"]
 
 
 def _folder(part: str) -> str:

@@ -341,27 +341,27 @@ class Journal(View):
 
         Raises: ForeignFile, if a file that no run has written is in the way.
         """
+        begun = []
         with self._transaction():
-            return [self._begin(item) for item in batch]
-
-    def _begin(self, item: Input) -> Input:
-        if item.parent is not None:
-            sql = "SELECT products FROM items WHERE name=? AND frame=?"
-            (on_disk,) = self._db.execute(sql, (item.name, item.frame)).fetchone() or (0,)
-            item = replace(item, on_disk=on_disk)
-        for path in self._paths(item.name, item.frame, 1, item.images & ~item.on_disk):
-            if os.path.lexists(path):
-                raise ForeignFile(foreign(path))
-        if item.parent is None:
-            sql = "UPDATE items SET status=NULL, sha256=NULL, products=products | ? WHERE id=?"
-            self._db.execute(sql, (item.images, item.row))
-            return item
-        values = (
-            item.name, item.frame, item.parent, item.kind, item.path, item.member, item.size, self.session,
-            item.time_s, item.images,
-        )  # fmt: skip
-        (row,) = self._db.execute(_UPSERT_CHILD, values).fetchall()[0]
-        return replace(item, row=row)
+            for item in batch:
+                on_disk, row = item.on_disk, item.row
+                if item.parent is not None:
+                    sql = "SELECT products FROM items WHERE name=? AND frame=?"
+                    (on_disk,) = self._db.execute(sql, (item.name, item.frame)).fetchone() or (0,)
+                for path in self._paths(item.name, item.frame, 1, item.images & ~on_disk):
+                    if os.path.lexists(path):
+                        raise ForeignFile(foreign(path))
+                if item.parent is None:
+                    sql = "UPDATE items SET status=NULL, sha256=NULL, products=products | ? WHERE id=?"
+                    self._db.execute(sql, (item.images, row))
+                else:
+                    values = (
+                        item.name, item.frame, item.parent, item.kind, item.path, item.member, item.size,
+                        self.session, item.time_s, item.images,
+                    )  # fmt: skip
+                    (row,) = self._db.execute(_UPSERT_CHILD, values).fetchall()[0]
+                begun.append(replace(item, row=row, on_disk=on_disk))
+        return begun
 
     def save(self, results: Iterable[Result]) -> None:
         """Store the results of a batch and their faces in one transaction."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import io
 import os
 import stat
 import tempfile
@@ -13,7 +14,7 @@ from typing import Final
 from mien.app.errors import PayloadTooLarge
 from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.records import Failure, Kind, Status
-from mien.app.labeling.store import download, is_url, read_object
+from mien.app.labeling.store import download, is_url
 from mien.data.contract import DecodeError, ImageTooLarge, UnsupportedImage
 from mien.data.errors import MienError
 
@@ -89,10 +90,10 @@ def open_file(path: str | bytes) -> BufferedReader:
 def read_file(path: bytes, max_bytes: int) -> bytes:
     """Read a file or an object of a store, after checking its size. Raises: OSError, PayloadTooLarge."""
     if is_url(path):
-        payload = read_object(os.fsdecode(path), max_bytes)
-        if len(payload) > max_bytes:
+        download(os.fsdecode(path), payload := io.BytesIO(), max_bytes + 1)
+        if payload.tell() > max_bytes:
             raise PayloadTooLarge(f"more bytes than the limit of {max_bytes:,} (MIEN_MAX_BYTES)")
-        return payload
+        return payload.getvalue()
     with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > max_bytes:

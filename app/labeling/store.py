@@ -8,7 +8,6 @@ retried with growing pauses; an object that cannot be read then is an error row.
 
 import errno
 import http.client
-import io
 import os
 import re
 import sys
@@ -68,13 +67,6 @@ def objects(url: str) -> Iterator[tuple[str, int, str]]:
         return
     except obstore.exceptions.BaseError as error:
         raise NoStore(f"{url} cannot be listed: {_first_line(error)}.") from error
-
-
-def read_object(url: str, max_bytes: int) -> bytes:
-    """The bytes of an object, at most `max_bytes` + 1. Raises: OSError, FileNotFoundError, PermissionError."""
-    file = io.BytesIO()
-    download(url, file, max_bytes + 1)
-    return file.getvalue()
 
 
 def download(url: str, file: IO[bytes], most: int = sys.maxsize) -> None:

@@ -144,14 +144,13 @@ class LiveSource(Source):
     def frames(self) -> Iterator[Frame]:
         """Frames as they arrive; ends when the source ends or sends nothing for ten seconds."""
         self._reader.start()
-        while (frame := self._take()) is not None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._newest is not None or self._ended, _READ_TIMEOUT_S)
+                frame, self._newest = self._newest, None
+            if frame is None:
+                return
             yield Frame(frame.time_s, cv2.cvtColor(frame.pixels, cv2.COLOR_BGR2RGB))
-
-    def _take(self) -> Frame | None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._newest is not None or self._ended, _READ_TIMEOUT_S)
-            frame, self._newest = self._newest, None
-        return frame
 
     def close(self) -> None:
         """Stop reading; a blocked read ends with the process."""

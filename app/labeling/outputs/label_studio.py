@@ -27,15 +27,11 @@ def render(view: View) -> None:
         write_entries(file, (json.dumps(_task(view, image), ensure_ascii=False) for image in labeled_files(view)))
         file.write("]\n")
     with open_output(view, config) as file:
-        file.write(_config(view.expressions))
-
-
-def _config(expressions: tuple[str, ...]) -> str:
-    labels = "\n".join(
-        f'    <Label value={quoteattr(label)} background="{hex_color(label)}"/>' for label in expressions
-    )
-    body = f'  <Image name="image" value="$image"/>\n  <RectangleLabels name="expression" toName="image">\n{labels}\n'
-    return f"<View>\n{body}  </RectangleLabels>\n</View>\n"
+        file.write('<View>\n  <Image name="image" value="$image"/>\n')
+        file.write('  <RectangleLabels name="expression" toName="image">\n')
+        for label in view.expressions:
+            file.write(f'    <Label value={quoteattr(label)} background="{hex_color(label)}"/>\n')
+        file.write("  </RectangleLabels>\n</View>\n")
 
 
 def _task(view: View, image: Result) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import importlib.util
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from mien.app.labeling.columns import FACE_COLUMNS, FILE_COLUMNS, Column, Row, face_rows, file_rows
@@ -45,27 +45,18 @@ def schema(columns: Sequence[Column]) -> Any:
 def write_table(
     file: Any, columns: Sequence[Column], rows: Iterable[Row], metadata: dict[bytes, bytes] | None = None
 ) -> None:
-    """Stream rows into a Parquet file, with `metadata` in its footer."""
+    """Stream rows into a Parquet file in groups of 16,000, with `metadata` in its footer.
+
+    They are converted in small parts, because Python objects need twenty times the memory.
+    """
+    import pyarrow as pa
     from pyarrow import parquet
 
-    kind = schema(columns)
-    if metadata:
-        kind = kind.with_metadata(metadata)
+    kind, iterator = schema(columns).with_metadata(metadata), iter(rows)
     with parquet.ParquetWriter(file, kind, compression="zstd") as writer:
-        for group in row_groups(kind, rows):
-            writer.write_table(group)
-
-
-def row_groups(kind: Any, rows: Iterable[Row]) -> Iterator[Any]:
-    """Arrow tables of 16,000 rows, converted in small parts, because Python objects need twenty times the memory."""
-    import pyarrow as pa
-
-    iterator = iter(rows)
-    parts: list[Any] = []
-    while batch := list(itertools.islice(iterator, _ROWS_AT_ONCE)):
-        parts.append(pa.Table.from_pylist(batch, schema=kind))
-        if len(parts) == _ROWS_PER_GROUP // _ROWS_AT_ONCE:
-            yield pa.concat_tables(parts).combine_chunks()
-            parts = []
-    if parts:
-        yield pa.concat_tables(parts).combine_chunks()
+        while parts := [
+            pa.Table.from_pylist(batch, schema=kind)
+            for _ in range(_ROWS_PER_GROUP // _ROWS_AT_ONCE)
+            if (batch := list(itertools.islice(iterator, _ROWS_AT_ONCE)))
+        ]:
+            writer.write_table(pa.concat_tables(parts).combine_chunks())

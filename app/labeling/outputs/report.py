@@ -5,12 +5,12 @@ the page does not grow with the run.
 """
 
 import base64
+import itertools
 import json
 import os
 from collections import Counter
 from datetime import datetime
 from html import escape
-from itertools import chain
 from pathlib import Path
 from string import Template
 from typing import Any, Final
@@ -44,7 +44,12 @@ def render(view: View) -> None:
 def render_page(view: View) -> str:
     """Render the page."""
     labels, reasons = view.labels(), view.reasons()
-    cards = _cards(view)
+    least = itertools.chain.from_iterable(view.least_confident(label, limit=PER_LABEL) for label in view.expressions)
+    shown = sorted(least, key=lambda pair: (round(pair[1].confidence, 4), pair[0].input.name, pair[0].input.frame))
+    data = {
+        "colors": {label: hex_color(label) for label in view.expressions},
+        "faces": [_card(view, image, face) for image, face in shown],
+    }
     return Template(load_page(_TEMPLATE)).substitute(
         model=escape(view.model),
         precision=escape(view.precision),
@@ -62,25 +67,11 @@ def render_page(view: View) -> str:
             f"<option value={reason}>{reason} ({reasons[reason]:,})" for reason in REASONS if reasons[reason]
         ),
         bounded=f" The page has the {PER_LABEL} least certain faces of each expression."
-        if len(cards) < labels.total()
+        if len(shown) < labels.total()
         else "",
-        data=_data(view, cards),
+        data=json.dumps(data, separators=(",", ":")).replace("<", "\\u003c"),  # safe inside a script element
         errors=_errors(view),
     )
-
-
-def _cards(view: View) -> list[dict[str, Any]]:
-    """The least certain faces of each label, in the order of the confidence that is shown."""
-    least = chain.from_iterable(view.least_confident(label, limit=PER_LABEL) for label in view.expressions)
-    shown = sorted(least, key=lambda pair: (round(pair[1].confidence, 4), pair[0].input.name, pair[0].input.frame))
-    return [_card(view, image, face) for image, face in shown]
-
-
-def _data(view: View, cards: list[dict[str, Any]]) -> str:
-    """The cards as JSON that is safe inside a script element."""
-    colors = {label: hex_color(label) for label in view.expressions}
-    lines = ",\n".join(json.dumps(card, separators=(",", ":")) for card in cards)
-    return f'{{"colors":{json.dumps(colors)},"faces":[\n{lines}]}}'.replace("<", "\\u003c")
 
 
 def _card(view: View, image: Result, face: LabeledFace) -> dict[str, Any]:

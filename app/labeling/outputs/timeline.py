@@ -89,12 +89,6 @@ def render(view: View) -> None:
         write_page(view, file)
 
 
-def videos(view: View) -> Iterator[tuple[str, Iterator[Moment]]]:
-    """Name and frames of each video, sorted by name."""
-    people = People(view.out)
-    return ((name, moments(view, name, people)) for name in view.videos())
-
-
 def moments(view: View, name: str, people: People) -> Iterator[Moment]:
     """The frames of one video with its people."""
     numbers = Numbers()
@@ -127,8 +121,9 @@ def _tracked(view: View, name: str) -> Iterator[tuple[Result, float, list[Labele
 
 def rows(view: View) -> Iterator[Row]:
     """One row per person and frame."""
-    for name, frames in videos(view):
-        for moment in frames:
+    people = People(view.out)
+    for name in view.videos():
+        for moment in moments(view, name, people):
             for face in moment.faces:
                 row: Row = {"file": name, "person": face.track, "frame": moment.image.frame}
                 row |= {"time_s": moment.time_s, "face": face.number}
@@ -147,11 +142,10 @@ def write_page(view: View, file: IO[str]) -> None:
         .split("\0")
     )
     file.write(head)
-    empty = True
-    for name, frames in videos(view):
-        empty = False
-        file.write(_video(view, name, frames))
-    file.write("<p>No frame of a video was labeled.</p>" if empty else "")
+    people, names = People(view.out), view.videos()
+    for name in names:
+        file.write(_video(view, name, moments(view, name, people)))
+    file.write("" if names else "<p>No frame of a video was labeled.</p>")
     file.write(tail)
 
 

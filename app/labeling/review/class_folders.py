@@ -57,7 +57,14 @@ def write_class_folders(target: Path, crops: Iterable[Crop], *, link: bool = Fal
             table = csv.writer(file)
             table.writerow(MANIFEST_COLUMNS)
             for crop in crops:
-                _write(work / "new" / crop.path, target / crop.path, crop.source, link=link)
+                path = work / "new" / crop.path
+                path.parent.mkdir(parents=True, exist_ok=True)
+                if isinstance(crop.source, bytes):
+                    path.write_bytes(crop.source)
+                elif link:
+                    path.symlink_to(os.path.relpath(crop.source, (target / crop.path).parent))
+                else:
+                    shutil.copyfile(crop.source, path)
                 where = (crop.image.input.name, crop.image.frame, crop.face.number, *(crop.person or ("", "")))
                 table.writerow((crop.path, crop.label, crop.face.label, str(crop.reviewed).lower(), *where))
                 count, reviewed = count + 1, reviewed + crop.reviewed
@@ -67,16 +74,6 @@ def write_class_folders(target: Path, crops: Iterable[Crop], *, link: bool = Fal
     finally:
         _clean(work, target)
     return count, reviewed
-
-
-def _write(path: Path, final: Path, source: Path | bytes, *, link: bool) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if isinstance(source, bytes):
-        path.write_bytes(source)
-    elif link:
-        path.symlink_to(os.path.relpath(source, final.parent))
-    else:
-        shutil.copyfile(source, path)
 
 
 def _clean(work: Path, target: Path) -> None:

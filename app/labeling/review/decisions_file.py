@@ -53,18 +53,14 @@ class DecisionsFile(ABC):
                 for line in file:
                     if not line.endswith(b"\n") and not _is_whole(line):
                         return
-                    if line.strip():  # not the line feed that an editor left out
-                        self._read(line)
+                    try:
+                        if line.strip():  # not the line feed that an editor left out
+                            self._apply(json.loads(line))
+                    except (ValueError, TypeError, KeyError) as error:
+                        where = f"{self.path} line {self._lines + 1}"
+                        raise LabelingError(f"{where} cannot be used ({error}): repair or remove it.") from error
                     self._lines += 1
                     self._bytes += len(line)
-
-    def _read(self, line: bytes) -> None:
-        try:
-            self._apply(json.loads(line))
-        except (ValueError, TypeError, KeyError) as error:
-            raise LabelingError(
-                f"{self.path} line {self._lines + 1} cannot be used ({error}): repair or remove it."
-            ) from error
 
     def append(self, record: "DataclassInstance") -> None:
         """Append a decision and sync it to disk. Raises: DiskFull; OutputRefused, if the folder cannot be written."""
