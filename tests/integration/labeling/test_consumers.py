@@ -4,7 +4,9 @@ Each test is skipped if its program is not installed.
 """
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,36 +49,29 @@ def test_every_name_is_in_the_table(written: Path) -> None:
     assert set(names_of(written)) == {*NAMES, "two.dots.png"}
 
 
-@pytest.mark.parametrize("name", ["labels.csv", "labels.jsonl", "labels.parquet"])
-def test_duckdb_reads_the_tables(written: Path, name: str) -> None:
-    duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed: its reader is not tested")
-    names = [row[0] for row in duckdb.sql(f"SELECT file FROM '{written / name}'").fetchall()]  # noqa: S608  # our own
-    assert sorted(names) == sorted(names_of(written))
+def duckdb_names(duckdb: Any, path: Path) -> list[str]:
+    return [row[0] for row in duckdb.sql(f"SELECT file FROM '{path}'").fetchall()]  # noqa: S608  # our own
 
 
-def test_polars_reads_the_tables(written: Path) -> None:
-    polars = pytest.importorskip("polars", reason="polars is not installed: its reader is not tested")
-    for frame in (
-        polars.read_csv(written / "labels.csv"),
-        polars.read_ndjson(written / "labels.jsonl"),
-        polars.read_parquet(written / "labels.parquet"),
-    ):
-        assert frame["file"].to_list() == names_of(written)
-        assert abs(frame["p_anger"].sum() - polars.read_parquet(written / "labels.parquet")["p_anger"].sum()) < 1e-4
+def arrow_names(csv: Any, path: Path) -> list[str]:
+    return csv.read_csv(path, parse_options=csv.ParseOptions(newlines_in_values=True))["file"].to_pylist()
 
 
-def test_pandas_reads_the_tables(written: Path) -> None:
-    pandas = pytest.importorskip("pandas", reason="pandas is not installed: its reader is not tested")
-    frame = pandas.read_csv(written / "labels.csv", lineterminator="\n")
-    assert sorted(frame["file"]) == sorted(names_of(written))
-    assert sorted(pandas.read_csv(written / "labels.csv")["file"]) == sorted(names_of(written))
-    assert list(pandas.read_json(written / "labels.jsonl", lines=True)["file"]) == names_of(written)
-
-
-def test_pyarrow_reads_the_table(written: Path) -> None:
-    arrow = pytest.importorskip("pyarrow.csv", reason="pyarrow is not installed: its reader is not tested")
-    options = arrow.ParseOptions(newlines_in_values=True)
-    assert arrow.read_csv(written / "labels.csv", parse_options=options)["file"].to_pylist() == names_of(written)
+@pytest.mark.parametrize(
+    ("library", "table", "read"),
+    [
+        *(("duckdb", f"labels.{suffix}", duckdb_names) for suffix in ("csv", "jsonl", "parquet")),
+        ("polars", "labels.csv", lambda polars, path: polars.read_csv(path)["file"].to_list()),
+        ("polars", "labels.jsonl", lambda polars, path: polars.read_ndjson(path)["file"].to_list()),
+        ("polars", "labels.parquet", lambda polars, path: polars.read_parquet(path)["file"].to_list()),
+        ("pandas", "labels.csv", lambda pandas, path: list(pandas.read_csv(path)["file"])),
+        ("pandas", "labels.jsonl", lambda pandas, path: list(pandas.read_json(path, lines=True)["file"])),
+        ("pyarrow.csv", "labels.csv", arrow_names),
+    ],
+)
+def test_the_tables_are_read(written: Path, library: str, table: str, read: Callable[[Any, Path], list[str]]) -> None:
+    module = pytest.importorskip(library, reason=f"{library} is not installed: its reader is not tested")
+    assert sorted(read(module, written / table)) == sorted(names_of(written))
 
 
 def test_pycocotools_reads_boxes_and_keypoints(written: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,85 +5,49 @@ from pathlib import Path
 
 import pytest
 
-from tests.albums import rows_of, write_photos, write_video
+from tests.albums import ODD_NAMES, rows_of, write_photos, write_video
 from tests.integration.labeling.conftest import Mien
-from tests.support import environment_of
 
-Row = dict[str, str]
+UNREADABLE = {
+    "odd/empty.jpg": ("error", "empty"),
+    "odd/text.jpg": ("error", "unsupported"),
+    "odd/cut.jpg": ("error", "unsupported"),
+    "odd/huge.png": ("error", "too_large"),
+    "odd/dangling.jpg": ("error", "not_found"),
+    "odd/pipe.jpg": ("skipped", "special_file"),
+    "odd/notes.txt": ("skipped", "not_an_image"),
+    "containers/no-archive.zip": ("error", "corrupt"),
+    "containers/cut.tar.gz": ("error", "corrupt"),
+    "containers/photos.zip/broken.jpg": ("error", "unsupported"),
+    "containers/photos.zip/inner.zip": ("skipped", "nested"),
+}
+READABLE = {
+    *(f"odd/{name}" for name in (*ODD_NAMES, "latin-\\xe9.jpg", "linked.jpg")),
+    *(f"containers/{name}" for name in ("photos.zip/in/09.jpg", "photos.zip/climbs.jpg", "photos.tar.gz/10.jpg")),
+}
 
 
 def files_of(out: Path) -> set[str]:
     return {row["file"] for row in rows_of(out)}
 
 
-@pytest.fixture(scope="module")
-def labeled(album: Path, artifact: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Row]]:
-    out = tmp_path_factory.mktemp("labeled")
-    program = Mien(environment_of(model=artifact, detector="builtin", device="cpu"))
-    done = program("label", album, "--out", out, "--write", "csv", "--quiet")
-    assert done.exit_code == 3, done.stderr
-    by_file: dict[str, list[Row]] = {}
-    for row in rows_of(out):
-        by_file.setdefault(row["file"], []).append(row)
-    return by_file
-
-
-@pytest.mark.parametrize(
-    ("file", "status", "reason"),
-    [
-        ("odd/empty.jpg", "error", "empty"),
-        ("odd/text.jpg", "error", "unsupported"),
-        ("odd/cut.jpg", "error", "unsupported"),
-        ("odd/huge.png", "error", "too_large"),
-        ("odd/dangling.jpg", "error", "not_found"),
-        ("odd/pipe.jpg", "skipped", "special_file"),
-        ("odd/notes.txt", "skipped", "not_an_image"),
-        ("containers/no-archive.zip", "error", "corrupt"),
-        ("containers/cut.tar.gz", "error", "corrupt"),
-        ("containers/photos.zip/broken.jpg", "error", "unsupported"),
-        ("containers/photos.zip/inner.zip", "skipped", "nested"),
-    ],
-)
-def test_unreadable_files_are_rows_with_a_reason(
-    labeled: dict[str, list[Row]], file: str, status: str, reason: str
+def test_unreadable_files_are_rows_with_a_reason_and_odd_names_links_and_members_are_labeled(
+    mien: Mien, album: Path, tmp_path: Path
 ) -> None:
-    (row,) = labeled[file]
-    assert (row["status"], row["reason"], row["face"]) == (status, reason, "")
-    assert row["error"]
+    assert mien("label", album, "--out", tmp_path, "--write", "csv", "--quiet").exit_code == 3
+    rows = {row["file"]: row for row in rows_of(tmp_path)}
+    assert {name: (rows[name]["status"], rows[name]["reason"]) for name in UNREADABLE} == UNREADABLE
+    assert all(rows[name]["error"] and not rows[name]["face"] for name in UNREADABLE)
+    assert {rows[name]["status"] for name in READABLE} == {"ok"}
+    members = [name for name in rows if name.startswith("containers/cut.tar.gz/")]
+    assert 0 < len(members) < 10, "members before the damage of an archive are labeled"
 
 
-@pytest.mark.parametrize(
-    "file",
-    [
-        "odd/ünï cödé 名前.jpg",
-        'odd/with, comma "quote".jpg',
-        "odd/new\nline.jpg",
-        "odd/-dash.jpg",
-        "odd/=1+1.jpg",
-        f"odd/{'a' * 200}.jpg",
-        "odd/latin-\\xe9.jpg",
-        "odd/linked.jpg",
-        "containers/photos.zip/in/09.jpg",
-        "containers/photos.zip/climbs.jpg",
-        "containers/photos.tar.gz/10.jpg",
-    ],
-)
-def test_odd_names_links_and_members_are_labeled_like_any_other(labeled: dict[str, list[Row]], file: str) -> None:
-    assert labeled[file][0]["status"] == "ok"
-
-
-def test_members_before_the_damage_of_an_archive_are_labeled(labeled: dict[str, list[Row]]) -> None:
-    members = [name for name in labeled if name.startswith("containers/cut.tar.gz/")]
-    assert 0 < len(members) < 10
-
-
-def test_frames_are_sampled_by_number_or_by_time(mien: Mien, tmp_path: Path) -> None:
+def test_frames_are_sampled_by_number(mien: Mien, tmp_path: Path) -> None:
     write_video(tmp_path / "clip.avi", frames=24, rate=8.0)
     mien("label", tmp_path / "clip.avi", "--out", tmp_path / "a", "--every", "6", "--quiet")
     frames = [(row["frame"], float(row["time_s"])) for row in rows_of(tmp_path / "a")]
     assert frames == [(str(frame), pytest.approx(frame / 8, abs=0.002)) for frame in (0, 6, 12, 18)]
-    mien("label", tmp_path / "clip.avi", "--out", tmp_path / "a", "--per-second", "2", "--quiet")
-    assert [row["frame"] for row in rows_of(tmp_path / "a")] == ["0", "4", "8", "12", "16", "20"]
 
 
 @pytest.fixture

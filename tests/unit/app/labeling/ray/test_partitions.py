@@ -88,18 +88,6 @@ def test_the_table_that_lists_the_inputs_is_renamed_last(
     assert renamed[-2:] == [LABELS_DIR, FILES_DIR]
 
 
-@pytest.mark.parametrize(
-    "now",
-    [[source("a.jpg", "2:2"), source("b.jpg")], [source("b.jpg")], [source("a.jpg", failure=Failure("not_found", ""))]],
-    ids=["changed", "removed", "failing"],
-)
-def test_a_partition_with_a_changed_input_is_undone(out: Path, finished: Labeled, now: list[Input]) -> None:
-    key = committed(out, finished, [source("a.jpg"), source("b.jpg")])
-    assert settled(out, now) == ((len(now), 0), [one.name for one in now])
-    assert not table_path(out, LABELS_DIR, key).exists()
-    assert not table_path(out, FILES_DIR, key).exists()
-
-
 def test_labels_without_their_files_are_ignored_and_removed(out: Path, finished: Labeled) -> None:
     key = committed(out, finished, [source("a.jpg")])
     table_path(out, FILES_DIR, key).unlink()  # what a worker leaves that was killed between the two renamings

@@ -308,9 +308,10 @@ def test_a_page_that_cannot_be_shown_says_so_in_plain_text(page: TestClient) -> 
     assert "statsmodels" in response.text or "--sample" in response.text
 
 
-def test_people_of_a_video_are_named_and_the_timeline_and_exports_follow(
-    page: TestClient, own: Labeled, tmp_path: Path
+def test_people_of_a_video_are_named_and_other_pages_the_timeline_and_exports_follow(
+    page: TestClient, own: Labeled, open_page: Callable[..., TestClient], tmp_path: Path
 ) -> None:
+    other = open_page()
     assert "People in videos" in page.get("/people").text
     (video,) = page.get("/api/people").json()["videos"]
     (person,) = video["people"]
@@ -318,6 +319,8 @@ def test_people_of_a_video_are_named_and_the_timeline_and_exports_follow(
     assert decode(page.get(f"/api/thumb/{person['faces'][0]['row']}/0").content).shape == (96, 96, 3)
     body = {"file": "clip.avi", "frame": 1, "face": 0, "action": "name", "name": "Anna"}
     assert page.post("/api/people", json=body).json()["videos"][0]["people"][0]["name"] == "Anna"
+    (video,) = other.get("/api/people").json()["videos"]
+    assert (video["people"][0]["name"], video["edits"]) == ("Anna", 1)
     assert page.post("/api/people", json=body | {"face": 9}).status_code == 422
     assert page.post("/api/people", json=body, headers={"Origin": "https://example.org"}).status_code == 403
     assert page.post("/api/timeline", json={}).json() == {"written": ["timeline.csv", "timeline.html"]}
@@ -348,14 +351,6 @@ def test_edits_of_people_that_the_next_run_cannot_use_are_counted(page: TestClie
     label_folder(own.photos, own.out, own.settings, "csv", every=2, new_run=True)
     (video,) = page.get("/api/people").json()["videos"]
     assert (video["people"][0]["name"], video["edits"], video["unmatched"]) == ("name 0", 2, 1)
-
-
-def test_an_edit_of_people_is_shown_by_other_open_pages(own: Labeled, open_page: Callable[..., TestClient]) -> None:
-    first, second = open_page(), open_page()
-    body = {"file": "clip.avi", "frame": 1, "face": 0, "action": "name", "name": "Anna"}
-    first.post("/api/people", json=body)
-    (video,) = second.get("/api/people").json()["videos"]
-    assert (video["people"][0]["name"], video["edits"]) == ("Anna", 1)
 
 
 def test_reviewers_label_the_same_faces_unseen_and_their_agreement_is_measured(
