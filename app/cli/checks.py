@@ -76,10 +76,8 @@ def examine(overrides: dict[str, Any]) -> bool:
 def _versions() -> list[str]:
     versions = []
     for name in _PACKAGES:
-        try:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions.append(f"{name} {importlib.metadata.version(name)}")
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return versions
 
 

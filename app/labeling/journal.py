@@ -18,7 +18,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from mien.app.inference.pipeline import LabeledFace
 from mien.app.labeling.files import ForeignFile, LabelingError, foreign
 from mien.app.labeling.images import ANNOTATED, CROPS, image_paths, remove_images
 from mien.app.labeling.reading import file_sha256
@@ -377,9 +376,24 @@ class Journal(View):
             self._db.executemany(sql, rows)
             for table in ("faces", "thumbs"):
                 self._db.executemany(f"DELETE FROM {table} WHERE item=?", [row[-1:] for row in rows])  # noqa: S608
-            self._db.executemany(
-                "INSERT INTO faces VALUES(?,?,?,?,?,?,?,?,?,?,?,?)", [(row, *_face_values(face)) for row, face in faces]
-            )
+            values = [
+                (
+                    row,
+                    face.number,
+                    struct.pack("<4d", *face.box_px),
+                    np.asarray(face.landmarks_px, "<f4").tobytes(),
+                    float(face.score),
+                    np.asarray(face.probabilities, "<f4").tobytes(),
+                    face.label,
+                    float(face.confidence),
+                    int(face.uncertain),
+                    float(face.roll_degrees),
+                    float(face.sharpness),
+                    " ".join(face.reasons),
+                )
+                for row, face in faces
+            ]
+            self._db.executemany("INSERT INTO faces VALUES(?,?,?,?,?,?,?,?,?,?,?,?)", values)
             self._db.executemany("INSERT INTO thumbs VALUES(?,?,?)", thumbs)
 
     def close_container(self, container: Input, failure: Failure | None, sha256: str) -> None:
@@ -407,19 +421,3 @@ class Journal(View):
                 f"DELETE FROM items WHERE {gone}",  # noqa: S608
             ):
                 self._db.execute(sql, {"session": self.session})
-
-
-def _face_values(face: LabeledFace) -> tuple[object, ...]:
-    return (
-        face.number,
-        struct.pack("<4d", *face.box_px),
-        np.asarray(face.landmarks_px, "<f4").tobytes(),
-        float(face.score),
-        np.asarray(face.probabilities, "<f4").tobytes(),
-        face.label,
-        float(face.confidence),
-        int(face.uncertain),
-        float(face.roll_degrees),
-        float(face.sharpness),
-        " ".join(face.reasons),
-    )

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mien.app.inference.drawing import annotate
-from mien.app.inference.pipeline import Analysis, LabeledFace
+from mien.app.inference.pipeline import Analysis
 from mien.app.inference.wording import label_text, percent
 from mien.app.live.video import Frame, SourceUnavailable
 from mien.data.contract import Array, by_label
@@ -77,20 +77,17 @@ class TableView:
         table.add_column("", width=_BAR, no_wrap=True)
         table.add_column("Next", ratio=1, no_wrap=True, overflow="ellipsis")
         for face in moment.analysis.faces:
-            table.add_row(*_row(face))
+            ranked = sorted(by_label(face.probabilities).items(), key=lambda pair: -pair[1])
+            others = [f"{label} {percent(p)}" for label, p in ranked if label != face.label and p >= _MIN_LISTED]
+            style = "dim" if face.uncertain else hex_color(face.label)
+            bar = ("\u2591" if face.uncertain else "\u2588") * round(face.confidence * _BAR)
+            bar_text = Text(bar, hex_color(face.label))
+            table.add_row(str(face.track), Text(label_text(face), style), bar_text, ", ".join(others))
         return table
 
     def close(self, *, complete: bool) -> None:
         """Remove the table."""
         self._live.stop()
-
-
-def _row(face: LabeledFace) -> tuple[str, Text, Text, str]:
-    ranked = sorted(by_label(face.probabilities).items(), key=lambda pair: -pair[1])
-    others = [f"{label} {percent(value)}" for label, value in ranked if label != face.label and value >= _MIN_LISTED]
-    style = "dim" if face.uncertain else hex_color(face.label)
-    bar = ("\u2591" if face.uncertain else "\u2588") * round(face.confidence * _BAR)
-    return str(face.track), Text(label_text(face), style), Text(bar, hex_color(face.label)), ", ".join(others)
 
 
 class LinesView(View):

@@ -5,7 +5,7 @@ written during labeling; these are listed in `IMAGES`.
 """
 
 import contextlib
-import importlib
+import importlib.util
 import json
 import os
 import pkgutil
@@ -40,8 +40,8 @@ from mien.data.atomic import atomic_file
 class Output(Protocol):
     """A module of this folder: a line of help, and the files and folders that it writes.
 
-    Where it needs them, it also has `IMAGES`, `check() -> str | None`, which says why it cannot be written here, and
-    `render(view)`, which writes it.
+    Where it needs them, it also has `IMAGES`, `NEEDS`, a library that may not be installed, and `render(view)`, which
+    writes it.
     """
 
     HELP: str
@@ -85,8 +85,10 @@ def write_output(name: str, view: View) -> list[Path]:
 
 def obstacle(name: str) -> str | None:
     """Message on why an output cannot be written; None if it can."""
-    check = getattr(load_output(name), "check", None)
-    return check and check()
+    library = getattr(load_output(name), "NEEDS", None)
+    if library is None or importlib.util.find_spec(library):
+        return None
+    return f"output {name}: {library} is not installed. Run `pip install {library}`, or choose csv or jsonl."
 
 
 def check_outputs(names: list[str]) -> None:

@@ -1,6 +1,5 @@
 """`labels.parquet` and `files.parquet`: typed tables for large runs; requires the extra `parquet`."""
 
-import importlib.util
 import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
@@ -11,15 +10,9 @@ from mien.app.labeling.view import View
 
 HELP: Final = "labels.parquet and files.parquet (extra `parquet`)"
 TARGETS: Final = ("labels.parquet", "files.parquet")
+NEEDS: Final = "pyarrow"
 _ROWS_PER_GROUP: Final = 16_000
 _ROWS_AT_ONCE: Final = 2_000
-
-
-def check() -> str | None:
-    """Check that pyarrow is installed."""
-    if importlib.util.find_spec("pyarrow") is None:
-        return "output parquet: pyarrow is not installed. Run `pip install pyarrow`, or choose csv or jsonl."
-    return None
 
 
 def render(view: View) -> None:
