@@ -21,9 +21,14 @@ _WORDS: Final = {"graphs": "model file", "detector_file": "detector file", "cont
 
 
 class OtherRun(LabelingError):
-    """The output folder holds a run with other settings."""
+    """The output folder holds a run with other facts."""
 
-    def __init__(self, out: Path, changed: str) -> None:
+    def __init__(self, out: Path, earlier: dict[str, str], facts: dict[str, str]) -> None:
+        changed = ", ".join(
+            f"{_WORDS.get(name, name.replace('_', ' '))} {earlier.get(name) or 'unset'} -> {facts[name] or 'unset'}"
+            for name in facts
+            if facts[name] != earlier.get(name)
+        )
         super().__init__(
             f"{out} holds a run with other settings: {changed}. Restore these, choose another --out, or add --new-run "
             "to label everything again (the earlier run is kept)."
@@ -74,12 +79,3 @@ def resumed(settings: Settings, earlier: Mapping[str, str]) -> Settings:
     if not earlier or read_manifest(artifact_dir(settings.model)).name != earlier.get("model"):
         return settings
     return with_precision(settings, earlier["precision"], earlier["provider"])
-
-
-def changes(earlier: dict[str, str], facts: dict[str, str]) -> str:
-    """Description of the differences between two runs."""
-    return ", ".join(
-        f"{_WORDS.get(name, name.replace('_', ' '))} {earlier.get(name) or 'unset'} -> {facts[name] or 'unset'}"
-        for name in facts
-        if facts[name] != earlier.get(name)
-    )

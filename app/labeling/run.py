@@ -18,7 +18,7 @@ import PIL
 from mien.app import VERSION
 from mien.app.inference.runtime.cpu_count import cores
 from mien.app.labeling.engine import Run
-from mien.app.labeling.facts import OtherRun, changes, facts_of, open_pipeline, resumed
+from mien.app.labeling.facts import OtherRun, facts_of, open_pipeline, resumed
 from mien.app.labeling.files import RUN_FILE, check_out, clear_parts, disk_errors, output_lock
 from mien.app.labeling.images import ANNOTATED, CROPS
 from mien.app.labeling.journal import Journal
@@ -29,7 +29,7 @@ from mien.app.labeling.scan import printable, scan
 from mien.app.labeling.signals import Interrupts, Stopped
 from mien.app.labeling.store import is_url
 from mien.app.labeling.summary import Outcome, accuracy_by_reason
-from mien.app.labeling.view import earlier_facts
+from mien.app.labeling.view import NoJournal, open_view
 from mien.app.settings import Settings
 from mien.app.wording import counted
 from mien.data.atomic import write_atomic
@@ -50,8 +50,10 @@ def label(options: LabelOptions, settings: Settings, report: Reporter, signals: 
     check_out(options.out)
     outcome = Outcome(workers=options.workers or cores())
     try:
-        earlier = {} if options.new_run else earlier_facts(options.out)
-        pipeline = open_pipeline(resumed(settings, earlier))
+        if not options.new_run:
+            with contextlib.suppress(NoJournal), contextlib.closing(open_view(options.out)) as view:
+                settings = resumed(settings, view.facts)
+        pipeline = open_pipeline(settings)
         outcome.facts = facts_of(pipeline)
         outcome.accuracy = accuracy_by_reason(pipeline.classifier.manifest)
         with output_lock(options.out), disk_errors(options.out):
@@ -99,7 +101,7 @@ def _scan(run: Run) -> list[str]:
     """Check the settings, and store the inputs of a scan. Returns: outputs to write. Raises: OtherRun, ForeignFile."""
     journal, options, report, facts = run.journal, run.options, run.report, run.outcome.facts
     if journal.facts and journal.facts != facts and not options.new_run:
-        raise OtherRun(options.out, changes(journal.facts, facts))
+        raise OtherRun(options.out, journal.facts, facts)
     asked = options.outputs or list(DEFAULT_OUTPUTS)
     outputs = with_earlier(asked, journal)
     if more := outputs[len(asked) :]:

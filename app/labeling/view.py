@@ -9,7 +9,6 @@ import sqlite3
 import struct
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -292,12 +291,3 @@ def open_view(out: Path, *, filtered: bool = True) -> View:
         raise NoJournal(f"{out} has no journal of `mien label`; runs with --engine ray have none.") from error
     except sqlite3.DatabaseError as error:
         raise DamagedJournal(out, error) from error
-
-
-def earlier_facts(out: Path) -> dict[str, str]:
-    """Facts of the run in `out`; empty if there is none. Raises: DamagedJournal."""
-    try:
-        with closing(open_view(out)) as view:
-            return view.facts
-    except NoJournal:
-        return {}

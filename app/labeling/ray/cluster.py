@@ -142,12 +142,14 @@ class Cluster:
         for node, reply in zip(nodes, replies, strict=True):
             machine = str(node["NodeManagerAddress"])
             try:
-                by_machine[machine] = ray.get(reply, timeout=_FACTS_S)
+                facts = by_machine[machine] = ray.get(reply, timeout=_FACTS_S)
             except ray.exceptions.RayError as error:
                 raise NotReady(
                     f"machine {machine} cannot label: {last_line(error)}. It needs this version of Mien, Ray and "
                     "pyarrow."
                 ) from error
+            if "problem" in facts:
+                raise NotReady(f"machine {machine}: {facts['problem']}")
         return agreed(same_precision(by_machine))
 
 
@@ -159,11 +161,8 @@ def same_precision(by_machine: dict[str, dict[str, str]]) -> dict[str, dict[str,
 
 
 def agreed(by_machine: dict[str, dict[str, str]]) -> dict[str, str]:
-    """Facts of all machines. Raises: NotReady, naming a machine that differs or has a problem."""
+    """Facts of all machines. Raises: NotReady, naming a machine that differs."""
     first, facts = next(iter(by_machine.items()))
-    for machine, own in by_machine.items():
-        if "problem" in own:
-            raise NotReady(f"machine {machine}: {own['problem']}")
     for machine, own in by_machine.items():
         unequal = (name for name in facts if own.get(name) != facts[name])
         if different := [f"{name} {own.get(name)} instead of {facts[name]}" for name in unequal]:

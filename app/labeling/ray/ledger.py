@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from mien.app.labeling.facts import OtherRun, changes
+from mien.app.labeling.facts import OtherRun
 from mien.app.labeling.files import STATE_DIR
 from mien.app.labeling.ray.earlier import EARLIER, write_index
 from mien.app.labeling.ray.partitions import (
@@ -80,7 +80,7 @@ class Ledger:
             partition = read_partition(self._out, key)
             if partition is not None and (new_run or partition.facts != facts):
                 if not new_run:
-                    raise OtherRun(self._out, changes(partition.facts, facts))
+                    raise OtherRun(self._out, partition.facts, facts)
                 places = (self._out / STATE_DIR / f"ray-run.{number}" for number in itertools.count(1))
                 aside = aside or next(place for place in places if not place.exists())
                 set_aside(self._out, key, aside)
