@@ -5,9 +5,8 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from pyarrow import parquet
 
-from mien.app.labeling.columns import FACE_COLUMNS, FILE_COLUMNS, face_rows, file_rows
+from mien.app.labeling.columns import face_rows, file_rows
 from mien.app.labeling.facts import OtherRun
 from mien.app.labeling.files import FILES_DIR, LABELS_DIR, DiskFull, ForeignFile, LabelingError
 from mien.app.labeling.ray import partitions
@@ -63,20 +62,6 @@ def committed(out: Path, finished: Labeled, sources: list[Input], run: str | Non
     with closing(View(finished.out)) as view:
         commit(out, Partition(key, inputs, FACTS, {"ok": len(sources)}), run, face_rows(view), file_rows(view))
     return key
-
-
-def test_a_partition_has_the_rows_of_the_local_engine_and_lists_its_inputs(out: Path, finished: Labeled) -> None:
-    sources = [source("a.jpg"), source("b.jpg")]
-    key = committed(out, finished, sources)
-    labels = parquet.read_table(out / LABELS_DIR)
-    assert labels.column_names == [column.name for column in FACE_COLUMNS]
-    assert labels.to_pylist() == parquet.read_table(finished.out / "labels.parquet").to_pylist()
-    files = parquet.read_table(out / FILES_DIR)
-    assert files.column_names == [column.name for column in FILE_COLUMNS]
-    written = read_partition(out, key)
-    assert written is not None
-    assert [name for name, _ in written.inputs] == ["a.jpg", "b.jpg"]
-    assert not list((out / ".mien" / "part").iterdir())
 
 
 def test_the_table_that_lists_the_inputs_is_renamed_last(
