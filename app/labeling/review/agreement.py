@@ -77,16 +77,16 @@ def draw_sample(out: Path, count: int) -> list[Correction]:
         return faces
     with closing(open_view(out, filtered=False)) as view:
         counts: dict[str, int] = {}
-        smallest: dict[str, list[tuple[str, Correction]]] = {}
+        smallest: dict[str, list[Correction]] = {}
         for label in view.labels():
             number = itertools.count()
-            keyed = ((_digest(face), face) for face, _ in zip(_faces(view, label), number, strict=False))
-            smallest[label] = heapq.nsmallest(count, keyed, key=lambda pair: pair[0])
+            candidates = (face for face, _ in zip(_faces(view, label), number, strict=False))
+            smallest[label] = heapq.nsmallest(count, candidates, key=_digest)
             counts[label] = next(number)
     if sum(counts.values()) < count:
         raise LabelingError(f"--sample {count}: {out} has {counted(sum(counts.values()), 'different face')}.")
     chosen = (smallest[label][:share] for label, share in _strata(counts, count).items())
-    drawn = [face for _, face in sorted(itertools.chain(*chosen), key=lambda pair: pair[0])]
+    drawn = sorted(itertools.chain(*chosen), key=_digest)
     with disk_errors(out):
         write_atomic(path, json.dumps({"faces": [asdict(face) for face in drawn]}, ensure_ascii=False))
     return drawn

@@ -4,7 +4,7 @@ A decision belongs to a face of a photo, whatever its name and number: it applie
 whose box overlaps the box of the decision by at least `MIN_IOU`. The last line for a face is used.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -87,25 +87,20 @@ class Corrections(DecisionsFile):
         return next((other.label for other in decided if _is_same_face(other, face)), None)
 
     def of(self, image: Result) -> dict[int, Correction]:
-        """Decisions about the faces of an image, by number; each decision and each face is used once."""
+        """Decisions about the faces of an image, by number; each is used once, the largest overlap first."""
         corrections = self._by_image.get((image.sha256 or "", image.input.frame), [])
-        return {face.number: correction for correction, face in _matches(corrections, image.faces)}
+        pairs = [(correction.overlap(face), correction, face) for correction in corrections for face in image.faces]
+        decided: dict[int, Correction] = {}
+        for overlap, correction, face in sorted(pairs, key=lambda pair: -pair[0]):
+            if overlap >= MIN_IOU and face.number not in decided and correction not in decided.values():
+                decided[face.number] = correction
+        return decided
 
 
 def _is_same_face(correction: Correction, other: Correction) -> bool:
     if correction.box is None or other.box is None:
         return correction.face == other.face
     return iou(Box(*correction.box), Box(*other.box)) >= MIN_IOU
-
-
-def _matches(corrections: list[Correction], faces: Iterable[LabeledFace]) -> Iterator[tuple[Correction, LabeledFace]]:
-    """Greedy matching, largest overlap first."""
-    pairs = [(correction.overlap(face), correction, face) for correction in corrections for face in faces]
-    used: set[int] = set()
-    for overlap, correction, face in sorted(pairs, key=lambda pair: -pair[0]):
-        if overlap >= MIN_IOU and not used & {id(correction), id(face)}:
-            used |= {id(correction), id(face)}
-            yield correction, face
 
 
 def face_of(image: Result, number: int) -> LabeledFace:
