@@ -127,7 +127,7 @@ def output_lock(out: Path) -> Iterator[None]:
     Raises: OutputLocked, naming the other process; DiskFull; OutputRefused, if the folder cannot be created.
     """
     state, is_new = out / STATE_DIR, not out.exists()
-    lock = filelock.FileLock(state / "lock", blocking=False)
+    lock = filelock.FileLock(state / "lock", timeout=1.0)  # until its owner has written its process id
     with disk_errors(out):
         state.mkdir(parents=True, exist_ok=True)
         try:

@@ -1,8 +1,13 @@
 """Output folder: concurrent processes, a full disk, and another model."""
 
 import sqlite3
+import threading
 from pathlib import Path
 
+import pytest
+from filelock import FileLock
+
+from mien.app.labeling.files import OutputLocked, output_lock
 from tests.albums import make_album, rows_of
 from tests.integration.labeling.conftest import Mien, resize, tree
 from tests.support import tiny_artifact
@@ -37,6 +42,18 @@ def test_two_concurrent_processes_leave_the_output_of_one(mien: Mien, album: Pat
     assert f"in use by process {done.pid}" in said[refused.pid].decode()
     mien("label", album, "--out", tmp_path / "whole", "--quiet")
     assert tree(tmp_path / "out") == tree(tmp_path / "whole")
+
+
+def test_a_process_that_has_just_locked_the_folder_is_named_and_not_one_of_an_earlier_run(tmp_path: Path) -> None:
+    owner = tmp_path / ".mien" / "owner"
+    owner.parent.mkdir()
+    owner.write_text("1")
+    with FileLock(owner.with_name("lock")):
+        writing = threading.Timer(0.3, owner.write_text, ["4711"])
+        writing.start()
+        with pytest.raises(OutputLocked, match="in use by process 4711"), output_lock(tmp_path):
+            pass
+        writing.join()
 
 
 def test_a_folder_in_the_place_of_a_table_is_named(mien: Mien, photos: Path, tmp_path: Path) -> None:
