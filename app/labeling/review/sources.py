@@ -45,7 +45,9 @@ class SourceReader(ExitStack):
         if item.is_frame and item.kind == "video":
             return self._frame(item), self._sha256
         if item.kind == "pages":
-            return read_page(item.path, item.frame, MAX_PIXELS), _sha256(item.path)
+            if self._path != item.path:
+                self._path, self._video, self._sha256 = item.path, None, _sha256(item.path)
+            return read_page(item.path, item.frame, MAX_PIXELS), self._sha256
         payload = read_file(item.path, MAX_BYTES) if item.kind == "file" else read_member(item)
         sha256 = hashlib.sha256(payload).hexdigest()
         if item.is_frame:
