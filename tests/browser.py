@@ -22,7 +22,6 @@ from mien.models.manifest import ArtifactError, artifact_dir
 from tests.serving import Server
 from tests.serving import serving as serving_process
 from tests.support import ROOT, tiny_artifact
-from tools.sample_clip import side_by_side
 
 FRAME_PX = (640, 480)
 WAIT_MS = 60_000
@@ -69,16 +68,6 @@ def camera_frames(count: int = 180, *, side_px: int = 230) -> Iterator[Array]:
         top = round(tall * 0.5 - side_px / 2 + 40 * np.cos(angle))
         frame[top : top + side_px, left : left + side_px] = head
         yield frame
-
-
-def people_frames(count: int = 180) -> Iterator[Array]:
-    """Frames of two sample photos side by side, with camera shake: (480, 640, 3) uint8 RGB, `count` times."""
-    both = side_by_side()
-    photo = np.hstack([both[:, 90:490], both[:, 640:1040]])
-    wide, tall = 780, 585
-    for angle in np.linspace(0, 2 * np.pi, count, endpoint=False):
-        x, y = round(10 + 8 * np.sin(angle)), round(7 + 6 * np.cos(angle))
-        yield cv2.resize(photo[y : y + tall, x : x + wide], FRAME_PX, interpolation=cv2.INTER_AREA)
 
 
 def crossing_frames(count: int = 900) -> Iterator[Array]:

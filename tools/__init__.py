@@ -1,1 +1,1 @@
-"""Scripts for maintainers: figures of the documentation, and the measurement of the alignment template."""
+"""Scripts for maintainers: figures of the documentation, the table of models, and the fit of covered faces."""
