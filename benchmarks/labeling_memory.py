@@ -10,8 +10,7 @@ its caches.
 import resource
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.background import resident_bytes
@@ -20,18 +19,6 @@ from mien.app.labeling.options import DEFAULT_OUTPUTS, LabelOptions
 from mien.app.labeling.progress import Error, Reporter
 from mien.app.labeling.run import label
 from mien.app.settings import Settings, load_settings
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """Resident size over one run, megabytes."""
-
-    images: int
-    faces: int
-    images_per_s: float
-    rss_mb_fifth: float
-    rss_mb_end: float
-    peak_rss_mb: float
 
 
 class Watch(Reporter):
@@ -52,22 +39,18 @@ def peak_rss_mb() -> float:
     return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
 
 
-def measure(
-    folder: Path, out: Path, settings: Callable[[], Settings], *, outputs: tuple[str, ...], workers: int
-) -> Memory:
-    """Label a folder into a new `out` and measure the memory."""
+def measure(folder: Path, out: Path, settings: Settings, *, outputs: list[str], workers: int) -> dict[str, float]:
+    """Label a folder into a new `out` and measure the memory; see the module docstring."""
     watch = Watch()
-    outcome = label(
-        LabelOptions(inputs=[str(folder)], out=out, outputs=list(outputs), workers=workers), settings(), watch
-    )
-    return Memory(
-        images=outcome.new,
-        faces=sum(outcome.labels.values()),
-        images_per_s=outcome.new / outcome.seconds,
-        rss_mb_fifth=next(size for images, size in watch.sizes if images >= outcome.new / 5),
-        rss_mb_end=watch.sizes[-1][1],
-        peak_rss_mb=peak_rss_mb(),
-    )
+    outcome = label(LabelOptions(inputs=[str(folder)], out=out, outputs=outputs, workers=workers), settings, watch)
+    return {
+        "images": outcome.new,
+        "faces": sum(outcome.labels.values()),
+        "images_per_s": outcome.new / outcome.seconds,
+        "rss_mb_fifth": next(size for images, size in watch.sizes if images >= outcome.new / 5),
+        "rss_mb_end": watch.sizes[-1][1],
+        "peak_rss_mb": peak_rss_mb(),
+    }
 
 
 def main() -> None:
@@ -77,10 +60,10 @@ def main() -> None:
     parser.add_argument("--write", default=",".join(DEFAULT_OUTPUTS), help=f"outputs ({','.join(DEFAULT_OUTPUTS)})")
     parser.add_argument("--workers", type=int, default=0, help="threads (one per core)")
     options = parser.parse_args()
-    outputs = tuple(options.write.split(","))
+    outputs, settings = options.write.split(","), load_settings()
     with tempfile.TemporaryDirectory(prefix="mien-memory-") as place:
-        memory = measure(options.folder, Path(place) / "out", load_settings, outputs=outputs, workers=options.workers)
-    publish(asdict(memory), options.json)
+        memory = measure(options.folder, Path(place) / "out", settings, outputs=outputs, workers=options.workers)
+    publish(memory, options.json)
 
 
 if __name__ == "__main__":

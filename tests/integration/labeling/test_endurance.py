@@ -19,7 +19,6 @@ TABLES = ("csv", "files", "jsonl", "parquet", "coco", "label-studio", "report")
 FIXED = """
 import json
 import sys
-from dataclasses import asdict
 from pathlib import Path
 import numpy as np
 from mien.app.inference import pipeline
@@ -37,8 +36,8 @@ pipeline.create_detector = lambda settings: Fixed()
 """
 PROGRAM = f"""{FIXED}
 folder, out, artifact, outputs = sys.argv[1:]
-settings = lambda: Settings(model=Path(artifact), device="cpu")
-print(json.dumps(asdict(measure(Path(folder), Path(out), settings, outputs=tuple(outputs.split(",")), workers=2))))
+settings = Settings(model=Path(artifact), device="cpu")
+print(json.dumps(measure(Path(folder), Path(out), settings, outputs=outputs.split(","), workers=2)))
 """
 # Half of a folder is labeled, one photo more, and the rest; it is scanned again, moved, and its folders are renamed.
 # CPU time, which other work on the machine does not change.
