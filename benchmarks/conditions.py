@@ -3,7 +3,7 @@
     python -m benchmarks.conditions --photos DIR --json out/conditions.json
 
 The largest face of each photo is resized, blurred, darkened or covered by objects, and detected and labeled again. The
-table compares how often the label stays the same, among faces that get the reason, with what the manifest states of
+results compare how often the label stays the same, among faces that get the reason, with what the manifest states of
 faces of the validation split (`agreement`). `false` is the share of the photos as they are that get the reason.
 """
 
@@ -13,8 +13,6 @@ from typing import Any, Final
 
 import cv2
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from benchmarks.results import benchmark_parser, publish
 from mien.app.inference.detect.base import iou, scaled
@@ -123,16 +121,7 @@ def main() -> None:
     parser = benchmark_parser(__doc__)
     parser.add_argument("--photos", type=Path, required=True, help="folder of photos (.jpg)")
     options = parser.parse_args()
-    results = run(options.photos)
-    heads = ("reason", "faces", "with reason", "stated, %", "found, %", "confidence, %", "without, %", "false, %")
-    table = Table(*heads, title=f"{results['model']}, {results['faces']} faces")
-    for reason, row in results["reasons"].items():
-        names = ("stated_agreement", "found_agreement", "mean_confidence", "agreement_without_reason", "false")
-        shares = (f"{100 * row[name]:.0f}" for name in names)
-        table.add_row(reason, f"{row['detected']} of {row['degraded']}", str(row["has_reason"]), *shares)
-    Console().print(table)
-    if options.json:
-        publish(results, options.json)
+    publish(run(options.photos), options.json)
 
 
 if __name__ == "__main__":

@@ -3,20 +3,18 @@
     MIEN_DATA_DIR=... MIEN_MODELS_DIR=... python -m benchmarks.detectors [--photos FOLDER] --json out.json
 
 The images are the test split of the released detector, and the reference is the mean of YuNet's detections in several
-views (training/detector/evaluate.py, which evaluates a single view). `builtin` is measured at several thresholds, and
-at that of its release. For other photos, the labels of the faces that either detector finds are compared.
+views (training/detector/evaluate.py, which evaluates a single view). `builtin` has the threshold of its release, unless
+MIEN_DETECTION_THRESHOLD is set. For other photos, the labels of the faces that either detector finds are compared.
 """
 
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Final
 
 import cv2
 import numpy as np
 
 from benchmarks.results import benchmark_parser, publish
-from mien.app.errors import DetectorUnavailable
 from mien.app.inference.detect import create_detector
 from mien.app.inference.detect.base import Detector, iou
 from mien.app.inference.pipeline import build_pipeline
@@ -26,8 +24,6 @@ from mien.models.detector.manifest import default_detector_dir, load_detector
 from mien.training.detector.config import DetectorRecipe
 from mien.training.detector.evaluate import SAME_IOU, compare, reference_faces
 from mien.training.detector.images import LabeledImages, load_images
-
-THRESHOLDS: Final = (0.6, 0.7, 0.75, 0.8, 0.9)
 
 
 def score(detector: Detector, images: LabeledImages) -> dict[str, float]:
@@ -76,13 +72,8 @@ def main(arguments: list[str] | None = None) -> int:
     released = load_detector(default_detector_dir())
     images = load_images(DetectorRecipe.model_validate(released.recipe).data, "test")
     results: dict[str, object] = {}
-    for threshold in sorted({*THRESHOLDS, released.score_threshold}):
-        settings = load_settings(detector="builtin", detection_threshold=threshold, threads=1)
-        results[f"builtin, threshold {threshold}"] = score(create_detector(settings), images)
-    try:
-        results["yunet"] = score(create_detector(load_settings(detector="yunet", threads=1)), images)
-    except DetectorUnavailable as error:
-        results["yunet"] = str(error)
+    for name in ("builtin", "yunet"):
+        results[name] = score(create_detector(load_settings(detector=name, threads=1)), images)
     if options.photos is not None:
         results["photos"] = compare_labels(sorted(options.photos.glob("*.jpg")))
     publish(results, options.json)

@@ -6,7 +6,7 @@ r"""Faces found and images per second of neighboring projects and of Mien as clo
     python -m benchmarks.neighbors --fer FER/bin/python --js JS --json out/neighbors.json
 
 A neighbor that is not given is skipped. 600 photos of 350x350 px with one face each: muxspace's validation faces,
-enlarged, if MIEN_DATA_DIR names the folder of the data sets; otherwise variants of the sample portrait. Every program
+enlarged, if MIEN_DATA_DIR names the folder of the data sets; otherwise copies of the sample portrait. Every program
 reads the JPEG files in one process, with its usual defaults and threads; its start is not counted. Rounds alternate,
 and the best of each is taken. Mien runs without any `MIEN_*` variable and without downloaded files; with
 MIEN_MODELS_DIR, Mien with YuNet is a row of its own. face-api.js and the page's local mode run in Node.js, in
@@ -17,16 +17,13 @@ import json
 import os
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
-from itertools import islice
+from collections.abc import Callable, Iterable
+from itertools import islice, repeat
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
 import cv2
-import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from benchmarks.labeling import SAMPLES, run_mien
 from benchmarks.results import benchmark_parser, publish
@@ -40,13 +37,12 @@ from mien.models.manifest import artifact_dir
 PHOTO_PX: Final = 350
 _HERE: Final = Path(__file__).resolve().parent
 _ROOT: Final = _HERE.parent
-_INSTALL: Final = "not installed: see `python -m benchmarks.neighbors --help`"
 
 
 def write_photos(folder: Path, count: int) -> str:
     """Write `count` JPEG files of 350x350 px, the same ones each time. Returns: their source."""
     root = os.environ.get("MIEN_DATA_DIR")
-    pictures = _portraits()
+    pictures: Iterable[Array] = repeat(decode((SAMPLES / "astronaut.jpg").read_bytes())[:300, 80:380])
     if root:
         reader = open_reader("muxspace", Path(root) / "muxspace")
         pictures = (reader.image(sample) for sample in reader.samples("valid"))
@@ -54,18 +50,6 @@ def write_photos(folder: Path, count: int) -> str:
         photo = cv2.resize(pixels[:, :, ::-1], (PHOTO_PX, PHOTO_PX), interpolation=cv2.INTER_CUBIC)
         cv2.imwrite(str(folder / f"{number:04}.jpg"), photo, [cv2.IMWRITE_JPEG_QUALITY, 90])
     return "muxspace validation" if root else "sample portrait"
-
-
-def _portraits() -> Iterator[Array]:
-    """Random variants of the sample portrait: rotated, brightened or mirrored."""
-    portrait = decode((SAMPLES / "astronaut.jpg").read_bytes())[:300, 80:380]
-    height, width = portrait.shape[:2]
-    random = np.random.default_rng(0)
-    while True:
-        turned = cv2.getRotationMatrix2D((width / 2, height / 2), random.uniform(-12, 12), random.uniform(0.8, 1.2))
-        varied = cv2.warpAffine(portrait, turned, (width, height), borderMode=cv2.BORDER_REPLICATE)
-        varied = np.clip(varied * random.uniform(0.6, 1.3), 0, 255).astype(np.uint8)
-        yield varied[:, ::-1] if random.random() < 0.5 else varied
 
 
 def measure_mien(folder: Path, models_dir: str | None = None) -> dict[str, Any]:
@@ -116,19 +100,8 @@ def measure(runs: dict[str, Callable[[Path], dict[str, Any]]], folder: Path, rou
     return {name: max((row[name] for row in results), key=itemgetter("images_per_s")) for name in runs}
 
 
-def _print(best: dict[str, dict[str, Any]], count: int) -> None:
-    table = Table("program", "version", "photos with a face", "faces", "images/s")
-    for name, row in best.items():
-        share = f"{row['photos_with_face']} of {count}"
-        table.add_row(name, row["program"], share, str(row["faces"]), f"{row['images_per_s']:.0f}")
-    for name in ("fer", "face-api.js"):
-        if name not in best:
-            table.add_row(name, _INSTALL, "", "", "")
-    Console(stderr=True, width=120).print(table)
-
-
 def main(arguments: list[str] | None = None) -> None:
-    """Measure all programs, print a table, and write JSON."""
+    """Measure all programs, and print the results."""
     parser = benchmark_parser(__doc__)
     parser.add_argument("--fer", type=Path, metavar="PYTHON", help="interpreter of an environment with fer")
     parser.add_argument("--js", type=Path, metavar="FOLDER", help="folder with node_modules")
@@ -138,7 +111,6 @@ def main(arguments: list[str] | None = None) -> None:
     with tempfile.TemporaryDirectory(prefix="mien-photos-") as place:
         source = write_photos(Path(place), options.count)
         best = measure(programs(options.fer, options.js), Path(place), options.rounds)
-    _print(best, options.count)
     publish({"photos": options.count, "source": source, "cores": os.cpu_count(), "programs": best}, options.json)
 
 
