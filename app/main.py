@@ -16,12 +16,11 @@ from mien.app.inference.pipeline import Pipeline, build_pipelines
 from mien.app.service import problems
 from mien.app.service.http_protocol import STATE_KEY
 from mien.app.service.jobs import create_folder
-from mien.app.service.keys import Keys
 from mien.app.service.memory import return_large_buffers
 from mien.app.service.metrics import Metrics
 from mien.app.service.middleware import REQUEST_ID, Cors, Envelope
 from mien.app.service.routes import docs, expressions, health, jobs, metrics, models, page, stream
-from mien.app.service.security import DESCRIBED_KEYS, METRICS_PATH, PROBE_PATHS, AllowedHosts, ApiKeys, allowed_hosts
+from mien.app.service.security import DESCRIBED_KEYS, Guard, host_check, key_check
 from mien.app.service.shutdown import on_stop, starting
 from mien.app.service.state import Service
 from mien.app.settings import Settings, load_settings
@@ -85,12 +84,11 @@ def _middleware(settings: Settings) -> list[Middleware]:
         allow_headers=["Authorization", "Content-Type", "X-API-Key", REQUEST_ID],
         expose_headers=[REQUEST_ID, "Mien-Provider", "Mien-Fallback", "Retry-After", "Location"],
     )
-    open_paths = PROBE_PATHS | {METRICS_PATH} if settings.metrics_without_key else PROBE_PATHS
     return [
         Middleware(Envelope),
-        Middleware(AllowedHosts, names=allowed_hosts(settings)),
+        Middleware(Guard, check=host_check(settings)),
         *([cors] if settings.cors_origins else []),
-        *([Middleware(ApiKeys, keys=Keys(settings), open_paths=open_paths)] if settings.needs_key else []),
+        *([Middleware(Guard, check=key_check(settings))] if settings.needs_key else []),
     ]
 
 

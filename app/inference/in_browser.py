@@ -57,12 +57,8 @@ def browser_pipeline(model: Path, settings: Settings) -> BrowserPipeline:
 
 
 def _search(settings: Settings) -> dict[str, Any]:
-    names = (
-        "MERGE_IOU", "SMALL_FACE_PX", "CLOSE_UP_PX", "ROTATED_PX", "SURE_SCORE", "COMPARED_PX", "MAX_COMPARED",
-        "ROTATED_MARGIN", "ROTATED_SCORE", "MIN_CANVAS_PX", "TINY_PX", "MAX_ENLARGEMENT",
-    )  # fmt: skip
+    constants = {name.lower(): value for name, value in vars(search).items() if name.isupper() and name[0] != "_"}
     plan = search.Plan(settings.detection_px, settings.detection_max_px, settings.detect_rotated)
-    constants = {name.lower(): getattr(search, name) for name in names}
     return constants | asdict(plan) | {"min_eye_distance_px": base.MIN_EYE_DISTANCE_PX}
 
 

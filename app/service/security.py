@@ -7,7 +7,7 @@ prompt for it), or, for a WebSocket of a page, as the subprotocol `mien.key.<key
 import base64
 import binascii
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from ipaddress import ip_address
 from typing import Final
@@ -27,6 +27,7 @@ from mien.app.settings import Settings
 PROBE_PATHS: Final = frozenset({"/health", "/ready"})
 METRICS_PATH: Final = "/metrics"
 ANY: Final = "*"
+Check = Callable[[Scope], None]
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{0,5})?")
 _CHECK: Final = "mien.check-key"  # key in the scope for a function that finds its API key again
 # Only for the API description, if keys are configured: the middleware checks keys before routing.
@@ -68,64 +69,66 @@ def _basic_password(value: str) -> str | None:
         return None
 
 
-class ApiKeys:
-    """Middleware that rejects requests without a valid key."""
+class Guard:
+    """Middleware that rejects requests and streams for which `check` raises a RequestError."""
 
-    def __init__(self, app: ASGIApp, keys: Keys, open_paths: frozenset[str] = PROBE_PATHS) -> None:
-        self._app = app
-        self._keys = keys
-        self._open_paths = open_paths
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "lifespan" and scope["path"] not in self._open_paths:
-            try:
-                scope[_CHECK] = partial(self._accepted, presented_key(Headers(scope=scope)))
-                scope[KEY] = scope[_CHECK]()
-            except Unauthorized as error:
-                await _refuse(error, scope, receive, send)
-                return
-            key_name.set(scope[KEY].name)
-        await self._app(scope, receive, send)
-
-    def _accepted(self, key: str | None) -> ApiKey:
-        if key is None:
-            raise Unauthorized("no API key: send it as 'Authorization: Bearer <key>' or 'X-API-Key: <key>'")
-        accepted = self._keys.find(key)
-        if accepted is None:
-            raise Unauthorized("this API key is not accepted")
-        return accepted
-
-
-class AllowedHosts:
-    """Middleware that rejects a missing, malformed or foreign Host header.
-
-    With a foreign name that resolves to this machine (DNS rebinding), a page of another site could read responses.
-    This attack is not possible with an IP address, so addresses are always accepted.
-    """
-
-    def __init__(self, app: ASGIApp, names: Iterable[str]) -> None:
-        self._app = app
-        self._names = frozenset(name.lower() for name in names)
+    def __init__(self, app: ASGIApp, check: Check) -> None:
+        self._app, self._check = app, check
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             if scope["type"] != "lifespan":
-                self._check(Headers(scope=scope).getlist("host"), scope.get("http_version"))
+                self._check(scope)
         except RequestError as error:
-            await _refuse(error, scope, receive, send)
+            problem = status_problem(400) if isinstance(error, InvalidRequest) else problem_for(error)
+            scope[REFUSED] = problem.slug
+            await problem_response(problem, str(error))(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
-    def _check(self, hosts: list[str], http_version: str | None) -> None:
-        if not hosts and http_version == "1.0":
+
+def key_check(settings: Settings) -> Check:
+    """A check for a valid API key, which raises Unauthorized. Raises: SettingsError, if the file of keys is wrong."""
+    keys = Keys(settings)
+    open_paths = {*PROBE_PATHS, METRICS_PATH} if settings.metrics_without_key else PROBE_PATHS
+
+    def accepted(key: str | None) -> ApiKey:
+        if key is None:
+            raise Unauthorized("no API key: send it as 'Authorization: Bearer <key>' or 'X-API-Key: <key>'")
+        if (found := keys.find(key)) is None:
+            raise Unauthorized("this API key is not accepted")
+        return found
+
+    def check(scope: Scope) -> None:
+        if scope["path"] not in open_paths:
+            scope[_CHECK] = partial(accepted, presented_key(Headers(scope=scope)))
+            scope[KEY] = scope[_CHECK]()
+            key_name.set(scope[KEY].name)
+
+    return check
+
+
+def host_check(settings: Settings) -> Check:
+    """A check of the Host header, which raises InvalidRequest if it is malformed or missing, and ForeignHost.
+
+    With a foreign name that resolves to this machine (DNS rebinding), a page of another site could read responses.
+    This attack is not possible with an IP address, so addresses are always accepted.
+    """
+    served = frozenset(name.lower() for name in _allowed_hosts(settings))
+
+    def check(scope: Scope) -> None:
+        hosts = Headers(scope=scope).getlist("host")
+        if not hosts and scope.get("http_version") == "1.0":
             return
         match = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
         if match is None:
             given = ", ".join(hosts)[:100] or "none"
             raise InvalidRequest(f"Host header: expected one, as name or name:port; found {given}")
         name = match[1].lower()
-        if ANY not in self._names and name not in self._names and not _is_address(name.strip("[]")):
+        if ANY not in served and name not in served and not _is_address(name.strip("[]")):
             raise ForeignHost(f"host {name[:100]}: not served here. Add it to MIEN_ALLOWED_HOSTS if it should be")
+
+    return check
 
 
 def _is_address(name: str) -> bool:
@@ -136,18 +139,12 @@ def _is_address(name: str) -> bool:
     return True
 
 
-def allowed_hosts(settings: Settings) -> tuple[str, ...]:
+def _allowed_hosts(settings: Settings) -> tuple[str, ...]:
     """Names in the settings; by default, localhost if only this machine can connect, else any name."""
     if settings.allowed_hosts:
         return ("localhost", *settings.allowed_hosts)
     local = settings.host == "localhost" or (_is_address(settings.host) and ip_address(settings.host).is_loopback)
     return ("localhost",) if local else (ANY,)
-
-
-async def _refuse(error: RequestError, scope: Scope, receive: Receive, send: Send) -> None:
-    problem = status_problem(400) if isinstance(error, InvalidRequest) else problem_for(error)
-    scope[REFUSED] = problem.slug
-    await problem_response(problem, str(error))(scope, receive, send)
 
 
 def key_of(connection: HTTPConnection) -> ApiKey | None:
