@@ -75,16 +75,15 @@ class Faces(list[Face]):
         model, detector: their names.
     """
 
-    def __init__(self, analysis: Analysis, photo: str | bytes | Array) -> None:
-        """Take the faces of an analysis.
+    def __init__(self, analysis: Analysis, pipeline: Pipeline, photo: str | bytes | Array) -> None:
+        """Take the faces of an analysis by a pipeline.
 
         Args:
-            analysis: of the photo.
             photo: its path, the bytes of its file, or its pixels (H, W, 3) uint8 RGB; read again to draw on it.
         """
         super().__init__(_face(face) for face in analysis.faces)
         self.width, self.height = analysis.width, analysis.height
-        self.model, self.detector = analysis.model, analysis.detector
+        self.model, self.detector = pipeline.classifier.manifest.name, pipeline.detector.name
         self._analysis, self._photo = analysis, photo
 
     def draw(self) -> PIL.Image.Image:
@@ -156,7 +155,7 @@ class Analyzer:
             name = "" if path is None else f"{path}: "
             hint = ". Analyzer(max_pixels=...) sets another limit." if isinstance(error, ImageTooLarge) else ""
             raise type(error)(f"{name}{error}{hint}") from error
-        return Faces(analysis, photo if path is None else str(Path(path).absolute()))
+        return Faces(analysis, pipeline, photo if path is None else str(Path(path).absolute()))
 
     def analyze_batch(self, images: Iterable[Image]) -> list[Faces]:
         """Label several photos, in order. Raises: see `analyze`, at the first image that cannot be used."""
@@ -210,24 +209,14 @@ class Analyzer:
 
 
 def _checked(pixels: Array) -> Array:
-    shape = pixels.shape
-    if pixels.ndim == 3 and shape[2] == 3 and pixels.dtype == np.uint8 and 0 not in shape:
+    if pixels.ndim == 3 and pixels.shape[2] == 3 and pixels.dtype == np.uint8 and pixels.size:
         return np.ascontiguousarray(pixels)
-    if 0 in shape:
-        hint = "It is empty."
-    elif pixels.ndim == 2 or shape[2:] == (1,):
-        hint = "For gray pixels, np.dstack([pixels] * 3)."
-    elif shape[2:] == (4,):
-        hint = "Without the alpha channel, pixels[..., :3]."
-    elif pixels.ndim == 3 and shape[0] == 3:
-        hint = "With the channels last, pixels.transpose(1, 2, 0)."
-    elif pixels.ndim == 4:
-        hint = "For several photos, call analyze_batch()."
-    elif shape[2:] == (3,):
-        hint = "If they are in 0 to 255, pixels.astype(np.uint8); if in 0 to 1, (pixels * 255).astype(np.uint8)."
-    else:
-        hint = "Pass a path or the bytes of an image file instead."
-    raise InvalidRequest(f"pixels {shape} {pixels.dtype}: expected (H, W, 3) uint8 in RGB. {hint}")
+    raise InvalidRequest(
+        f"pixels {pixels.shape} {pixels.dtype}: expected (H, W, 3) uint8 in RGB. Gray pixels become that with "
+        "np.dstack([pixels] * 3), those with an alpha channel with pixels[..., :3], channels in front with "
+        "pixels.transpose(1, 2, 0), floats in 0 to 1 with (pixels * 255).astype(np.uint8). For several photos, call "
+        "analyze_batch()."
+    )
 
 
 def _read_file(file: object, size: int) -> bytes:

@@ -75,9 +75,6 @@ class Analysis:
     width: int
     height: int
     faces: tuple[LabeledFace, ...]
-    detector: str
-    model: str
-    provider: str
     timings_ms: dict[str, float]
     image: Array | None = None
 
@@ -223,16 +220,7 @@ class Pipeline:
                     crop=crop,
                 )
             )
-        return Analysis(
-            width=photo.width,
-            height=photo.height,
-            faces=tuple(faces),
-            detector=self.detector.name,
-            model=manifest.name,
-            provider=self.classifier.provider,
-            timings_ms=photo.timings_ms,
-            image=photo.image,
-        )
+        return Analysis(photo.width, photo.height, tuple(faces), photo.timings_ms, photo.image)
 
 
 @contextmanager

@@ -177,7 +177,7 @@ def _add_faces(app: FastAPI, view: View, corrections: Corrections, sample: list[
             drawn = _boxed(pixels, [detected.box_px for detected in chosen])
         else:
             size = image.width or 1, image.height or 1
-            drawn = annotate(reduced(pixels, _VIEW_PX), Analysis(*size, chosen, view.detector, view.model, "", {}))
+            drawn = annotate(reduced(pixels, _VIEW_PX), Analysis(*size, chosen, {}))
         return Response(encode_jpeg(drawn, 88), media_type="image/jpeg")
 
     @app.post("/api/decisions")

@@ -104,28 +104,12 @@ def _closed(payload: bytes) -> PIL.Image.Image:
         return image
 
 
-@pytest.mark.parametrize(
-    ("pixels", "hint"),
-    [
-        (np.zeros((4, 5), np.uint8), r"np\.dstack\(\[pixels\] \* 3\)"),
-        (np.zeros((4, 5, 1), np.uint8), r"np\.dstack\(\[pixels\] \* 3\)"),
-        (np.zeros((4, 5, 4), np.uint8), r"pixels\[\.\.\., :3\]"),
-        (np.zeros((3, 4, 5), np.uint8), r"pixels\.transpose\(1, 2, 0\)"),
-        (np.zeros((4, 5, 3)), r"pixels\.astype\(np\.uint8\); if in 0 to 1, \(pixels \* 255\)\.astype\(np\.uint8\)"),
-        (np.zeros((4, 5, 2), np.uint8), "path or the bytes"),
-        (np.zeros((2, 4, 5, 3), np.uint8), r"analyze_batch\(\)"),
-        (np.zeros((0, 5, 3), np.uint8), "empty"),
-        (np.zeros((), np.uint8), "uint8"),
-    ],
-)
-def test_pixels_of_another_shape_or_type_are_rejected_with_what_to_do(
-    analyzer: Analyzer, pixels: np.ndarray, hint: str
-) -> None:
-    with pytest.raises(MienError, match=r"expected .H, W, 3. uint8 in RGB") as error:
-        analyzer.analyze(pixels)
-    assert re.search(hint, str(error.value))
-    if pixels.ndim == 2 or hint.startswith((r"pixels\[", r"pixels\.t")):  # what the message proposes is accepted
-        analyzer.analyze(eval(re.search(r"(np\.dstack\(.*\)|pixels[\[.].*)\.$", str(error.value))[1]))  # noqa: S307
+@pytest.mark.parametrize("shape", [(4, 5), (4, 5, 1), (4, 5, 4), (3, 4, 5), (2, 4, 5, 3), (0, 5, 3), ()])
+def test_pixels_of_another_shape_or_type_are_rejected(analyzer: Analyzer, shape: tuple[int, ...]) -> None:
+    with pytest.raises(MienError, match=r"expected .H, W, 3. uint8 in RGB"):
+        analyzer.analyze(np.zeros(shape, np.uint8))
+    with pytest.raises(MienError, match=r"pixels .4, 5, 3. float64: expected"):
+        analyzer.analyze(np.zeros((4, 5, 3)))
 
 
 @pytest.mark.parametrize(("scores", "reasons"), [((0.70, 0.30), ("small",)), ((0.60, 0.31), ("small", "ambiguous"))])

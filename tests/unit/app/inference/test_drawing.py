@@ -22,7 +22,7 @@ def labeled(
 
 
 def drawn(*faces: LabeledFace) -> Array:
-    return annotate(GRAY, Analysis(640, 480, faces, "test", "test", "test", {}))
+    return annotate(GRAY, Analysis(640, 480, faces, {}))
 
 
 def of_color(image: Array, label: str) -> Array:

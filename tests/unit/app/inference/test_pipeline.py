@@ -58,7 +58,6 @@ def test_a_photo_becomes_a_labeled_face(pipeline: Pipeline) -> None:
     assert labeled.confidence == pytest.approx(labeled.probabilities.max())
     assert labeled.probabilities.sum() == pytest.approx(1, abs=1e-6)
     assert abs(labeled.roll_degrees) < 15
-    assert (analysis.detector, analysis.model) == (pipeline.detector.name, "tiny.test")
     assert set(analysis.timings_ms) == {"decode", "detect", "align", "classify"}
     assert all(value >= 0 for value in analysis.timings_ms.values())
 
