@@ -38,11 +38,8 @@ def test_every_face_has_a_map_and_its_overlay_on_request(explaining: TestClient)
     assert drawn.shape == (224, 224, 3)
     (plain,) = post(explaining, 640, 480)
     assert plain["explanation"] is None
+    assert post(explaining, 64, 64, explain=True) == [], "a photo without a face"
     assert explaining.get("/v1/models").json()["models"][0]["explain"] is True
-
-
-def test_a_photo_without_a_face_needs_no_explanation(explaining: TestClient) -> None:
-    assert post(explaining, 64, 64, explain=True) == []
 
 
 def test_the_overlay_is_bright_where_the_map_is_high() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from mien.app.inference import image_guard
 from mien.app.inference.image_guard import MAX_PARTS, MAX_SCANS, PixelBudget, check
-from mien.data.contract import DecodeError, ImageTooLarge, UnsupportedImage
+from mien.data.contract import DecodeError, ImageTooLarge
 from tests.hostile import png_chunk
 from tests.support import encoded, gradient_image
 
@@ -24,11 +24,8 @@ def test_a_large_black_image_is_rejected_and_a_small_one_is_not() -> None:
     with pytest.raises(ImageTooLarge, match="3000x2000"):
         check(encoded(np.zeros((2000, 3000, 3), np.uint8)), max_pixels=LIMIT)
     assert pixels(encoded(np.zeros((1000, 2000, 3), np.uint8))) == 2_000_000
-
-
-def test_a_large_image_with_enough_bytes_per_pixel_passes() -> None:
     noise = np.random.default_rng(0).integers(0, 256, (2000, 3000, 3), dtype=np.uint8)
-    assert pixels(encoded(noise, "JPEG", quality=30)) == 6_000_000
+    assert pixels(encoded(noise, "JPEG", quality=30)) == 6_000_000, "with enough bytes per pixel"
 
 
 def test_formats_that_take_more_memory_have_a_lower_limit() -> None:
@@ -116,13 +113,6 @@ def test_as_much_metadata_as_real_photos_carry_is_accepted(kind: str) -> None:
 def test_a_file_that_ends_early_is_unreadable(head: bytes) -> None:
     with pytest.raises(DecodeError):
         check(head, max_pixels=LIMIT)
-
-
-def test_unsupported_and_too_large_files_are_rejected_first() -> None:
-    with pytest.raises(UnsupportedImage):
-        check(b"not an image", max_pixels=LIMIT)
-    with pytest.raises(ImageTooLarge):
-        check(encoded(gradient_image(200, 200)), max_pixels=1000)
 
 
 def test_threads_wait_until_there_is_room_for_their_pixels() -> None:

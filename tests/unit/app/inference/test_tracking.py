@@ -45,15 +45,6 @@ def run(tracker: Tracker, frames: list[tuple[LabeledFace, ...]], frame_s: float 
     return shown
 
 
-def test_moving_faces_keep_their_numbers_whatever_their_order() -> None:
-    tracker = Tracker(threshold=0.3)
-    for step in range(30):
-        left, right = face(100 + 5 * step, 100), face(600 - 4 * step, 300)
-        pair = (left, right) if step % 2 else (right, left)
-        numbers = {one.box_px[1]: one.track for one in tracker.update(pair, step * FRAME_S)}
-        assert (numbers[300.0], numbers[100.0]) == (1, 2)
-
-
 def test_a_newcomer_gets_a_new_number_and_a_lost_face_is_forgotten() -> None:
     tracker = Tracker(threshold=0.3, rules=TrackingRules(lost_s=0.5))
     assert [one.track for one in tracker.update((face(),), 0.0)] == [1]
@@ -69,13 +60,6 @@ def test_a_slow_stream_keeps_its_numbers() -> None:
     numbers = [tracker.update((face(100 + 5 * step),), 2.5 * step)[0].track for step in range(4)]
     assert numbers == [1, 1, 1, 1], "no frame came in between, so nobody was missed"
     assert tracker.update((face(120),), 30.0)[0].track == 2
-
-
-def test_two_faces_never_share_a_track() -> None:
-    tracker = Tracker(threshold=0.3)
-    tracker.update((face(100),), 0.0)
-    numbers = [one.track for one in tracker.update((face(105), face(101)), 0.1)]
-    assert numbers == [2, 1], "the one that overlaps more keeps its number"
 
 
 @pytest.mark.parametrize("frames_per_s", [4, 8, 15])
@@ -174,14 +158,6 @@ def test_uncertainty_is_sticky_on_both_sides() -> None:
     from_below = run(Tracker(threshold=0.5), [(face(anger=0.3),)] * 2 + hover(0.5))
     assert {labels[0] for labels in from_above} == {"anger"}
     assert {labels[0] for labels in from_below} == {"uncertain"}
-
-
-def test_smoothed_probabilities_stay_a_distribution() -> None:
-    tracker = Tracker(threshold=0.3)
-    for step in range(20):
-        (one,) = tracker.update((face(**{LABELS[step % 7]: 0.8}),), step * FRAME_S)
-        assert one.probabilities.sum() == pytest.approx(1, abs=1e-5)
-        assert one.confidence == pytest.approx(one.probabilities[label_index(one.label)], abs=1e-6)
 
 
 def test_without_smoothing_each_frame_shows_its_own_probabilities() -> None:

@@ -13,7 +13,6 @@ from mien.app.inference.detect.search import (
     find_faces,
     merge,
     one_pass,
-    rotate_back,
     rotation_scores,
 )
 from mien.data.contract import Array, roll_degrees
@@ -74,28 +73,6 @@ def test_a_small_face_in_a_large_photo_is_found_by_the_second_pass() -> None:
     (face,) = find_faces(photo(3200, 2400, (1000, 1000, 60)), network, PLAN)
     assert face.box_px == pytest.approx((1000, 1000, 60, 60), abs=4)
     assert (1600, 1200) in network.sizes
-
-
-def test_a_face_seen_by_two_passes_is_one_face() -> None:
-    network = MarkFinder()
-    faces = find_faces(photo(1600, 1200, (100, 100, 60), (800, 300, 90)), network, PLAN)
-    assert len(faces) == 2
-    assert len(network.sizes) >= 2
-
-
-def test_a_face_that_fills_the_image_is_found_small() -> None:
-    (face,) = find_faces(photo(640, 640, (5, 5, 630)), MarkFinder(), PLAN)
-    assert face.box_px == pytest.approx((5, 5, 630, 630), abs=12)
-
-
-@pytest.mark.parametrize(("turns", "code"), [(1, 0), (2, 1), (3, 2)])
-def test_a_photo_on_its_side_is_rotated_and_its_faces_are_rotated_back(turns: int, code: int) -> None:
-    upright = photo(900, 600, (100, 150, 200))
-    (face,) = find_faces(cv2.rotate(upright, code), MarkFinder(), PLAN)
-    assert abs(roll_degrees(face.landmarks_px)) == pytest.approx(180 if turns == 2 else 90, abs=2)
-    back = rotate_back(face, turns, width=900, height=600)
-    assert back.box_px == pytest.approx((100, 150, 200, 200), abs=4)
-    assert back.landmarks_px[0] == pytest.approx((160, 230), abs=4)
 
 
 def test_an_upright_close_up_stays_upright_though_it_scores_higher_upside_down() -> None:

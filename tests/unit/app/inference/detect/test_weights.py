@@ -39,6 +39,9 @@ def test_the_file_is_fetched_once_and_then_found(published: Path, pinned: Path) 
     published.unlink()
     assert fetch_yunet(url=published.as_uri()) == find_yunet(None) == path
     assert [file.name for file in pinned.iterdir()] == [YUNET_FILE]
+    path.write_bytes(b"half")
+    published.write_bytes(GOOD)
+    assert fetch_yunet(url=published.as_uri()).read_bytes() == GOOD, "a damaged file is fetched again"
 
 
 def test_other_users_can_read_the_file(published: Path) -> None:
@@ -97,19 +100,6 @@ def test_an_error_of_the_server_names_the_alternative_to_a_download(response: by
         thread.join()
 
 
-def test_a_damaged_file_is_fetched_again_when_asked(published: Path, pinned: Path) -> None:
-    pinned.mkdir()
-    (pinned / YUNET_FILE).write_bytes(b"half")
-    assert fetch_yunet(url=published.as_uri()).read_bytes() == GOOD
-
-
-def test_the_models_folder_comes_before_the_cache(tmp_path: Path, pinned: Path) -> None:
-    for folder in (tmp_path / "models", pinned):
-        folder.mkdir()
-        (folder / YUNET_FILE).write_bytes(GOOD)
-    assert find_yunet(tmp_path / "models") == tmp_path / "models" / YUNET_FILE
-
-
 def test_a_damaged_file_is_named_and_never_skipped(tmp_path: Path, pinned: Path) -> None:
     models = tmp_path / "models"
     for folder, body in ((models, b"damaged"), (pinned, GOOD)):
@@ -117,12 +107,8 @@ def test_a_damaged_file_is_named_and_never_skipped(tmp_path: Path, pinned: Path)
         (folder / YUNET_FILE).write_bytes(body)
     with pytest.raises(DetectorUnavailable, match=f"models/{YUNET_FILE} has sha256 .*mien models pull"):
         find_yunet(models)
-
-
-def test_a_missing_file_is_none_for_auto_and_an_error_for_yunet(tmp_path: Path) -> None:
-    assert find_yunet(tmp_path) is None
-    with pytest.raises(DetectorUnavailable, match="mien models pull"):
-        require_yunet(tmp_path)
+    (models / YUNET_FILE).write_bytes(GOOD)
+    assert find_yunet(models) == models / YUNET_FILE, "the folder comes before the cache"
 
 
 def test_a_folder_that_cannot_be_read_has_no_file(tmp_path: Path, published: Path) -> None:

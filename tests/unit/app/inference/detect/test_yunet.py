@@ -6,7 +6,6 @@ import cv2
 import numpy as np
 import pytest
 
-from mien.app.inference.detect.base import Face
 from mien.app.inference.detect.network import NetworkDetector
 from mien.app.inference.detect.yunet import create
 from mien.app.settings import load_settings
@@ -69,19 +68,12 @@ def test_the_listed_faces_of_real_photos_are_found(yunet: NetworkDetector) -> No
 def test_an_upright_close_up_of_a_real_photo_stays_upright(yunet: NetworkDetector, name: str) -> None:
     image = contract.decode((folder_from_environment("MIEN_PHOTOS_DIR") / name).read_bytes())
     (face,) = yunet.detect(image)
-    (found,) = yunet.detect(close_up(image, face, 0.0))
-    assert roll_degrees(found.landmarks_px) == pytest.approx(roll_degrees(face.landmarks_px), abs=15)
-
-
-def close_up(image: Array, face: Face, margin: float) -> Array:
-    """The face with a share of its side around it, 640 pixels on its long side."""
-    x, y, width, height = face.box_px
-    half = max(width, height) * (0.5 + margin)
-    top, left = round(max(0, y + height / 2 - half)), round(max(0, x + width / 2 - half))
-    cut = image[top : round(y + height / 2 + half), left : round(x + width / 2 + half)]
+    x, y, width, height = (max(0, round(value)) for value in face.box_px)
+    cut = image[y : y + height, x : x + width]
     scale = 640 / max(cut.shape[:2])
     way = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
-    return cv2.resize(cut, None, fx=scale, fy=scale, interpolation=way)
+    (found,) = yunet.detect(cv2.resize(cut, None, fx=scale, fy=scale, interpolation=way))
+    assert roll_degrees(found.landmarks_px) == pytest.approx(roll_degrees(face.landmarks_px), abs=15)
 
 
 def test_the_settings_reach_the_detector(network_file: Path) -> None:

@@ -23,11 +23,13 @@ def own(folder: Path, text: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("200000 100000\n", 2.0), ("50000 100000\n", 0.5), ("max 100000\n", None)]
+    ("text", "expected"),
+    [("200000 100000\n", 2.0), ("50000 100000\n", 0.5), ("max 100000\n", None), ("", None), ("-1 100000\n", None)],
 )
-def test_the_quota_of_a_container_is_read(tmp_path: Path, text: str, expected: float | None) -> None:
+def test_the_quota_of_a_container_is_read_if_it_has_one(tmp_path: Path, text: str, expected: float | None) -> None:
     root = group(tmp_path / "cgroup", cpu_max=text)
     assert cpu_quota(root, own(tmp_path, "0::/\n")) == expected
+    assert cpu_quota(tmp_path / "nowhere", tmp_path / "nothing") is None
 
 
 def test_the_tightest_enclosing_group_sets_the_quota(tmp_path: Path) -> None:
@@ -44,13 +46,6 @@ def test_cgroup_v1_is_read(tmp_path: Path) -> None:
     (folder / "cpu.cfs_period_us").write_text("100000\n", encoding="utf-8")
     lines = "5:memory:/docker/abc\n4:cpu,cpuacct:/docker/abc\n"
     assert cpu_quota(tmp_path / "cgroup", own(tmp_path, lines)) == 3.0
-
-
-@pytest.mark.parametrize("text", ["", "nonsense", "-1 100000\n"])
-def test_an_unreadable_quota_is_no_limit(tmp_path: Path, text: str) -> None:
-    root = group(tmp_path / "cgroup", cpu_max=text)
-    assert cpu_quota(root, own(tmp_path, "0::/\n")) is None
-    assert cpu_quota(tmp_path / "nowhere", tmp_path / "nothing") is None
 
 
 @pytest.mark.parametrize(("quota", "expected"), [(None, 8), (2.0, 2), (2.5, 3), (0.2, 1), (64.0, 8)])

@@ -19,11 +19,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_artifact(tmp_path_factory.mktemp("artifacts") / "tiny.test", precisions=("fp32", "fp16", "int8"))
 
 
-def gain(monkeypatch: pytest.MonkeyPatch, value: float, *, instructions: bool = True) -> None:
-    monkeypatch.setattr(classifiers, "has_int8_instructions", lambda: instructions)
-    monkeypatch.setattr(classifiers, "speedup", lambda *_: value)
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -62,19 +57,16 @@ def test_the_speedup_is_that_of_the_best_rounds(monkeypatch: pytest.MonkeyPatch)
     assert int8.speedup(session([9.0, 9.0, 3.0]), session([8.0, 2.0]), {}) == pytest.approx(1.5)
 
 
-@pytest.mark.parametrize(("value", "expected"), [(1.29, "fp32"), (1.3, "int8")])
-def test_int8_is_chosen_from_a_speedup_of_1_3(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, value: float, expected: str
+@pytest.mark.parametrize(
+    ("value", "instructions", "expected"), [(1.29, True, "fp32"), (1.3, True, "int8"), (9.0, False, "fp32")]
+)
+def test_int8_is_chosen_from_a_speedup_of_1_3_on_a_cpu_with_its_instructions(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, value: float, instructions: bool, expected: str
 ) -> None:
-    gain(monkeypatch, value)
+    monkeypatch.setattr(classifiers, "has_int8_instructions", lambda: instructions)
+    monkeypatch.setattr(classifiers, "speedup", lambda *_: value)
     assert Classifier(folder, device="cpu").precision == expected
     assert Classifier(folder, device="cpu", precision="fp32").precision == "fp32"
-
-
-def test_a_cpu_without_int8_instructions_is_not_measured(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    gain(monkeypatch, 9.0, instructions=False)
-    monkeypatch.setattr(classifiers, "speedup", lambda *_: pytest.fail("measured"))
-    assert Classifier(folder, device="cpu").precision == "fp32"
 
 
 def test_a_choice_is_kept_only_where_the_settings_leave_it_open() -> None:

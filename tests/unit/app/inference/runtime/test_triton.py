@@ -14,16 +14,12 @@ from mien.models.manifest import ArtifactError, read_manifest, sha256_of
 from tests.support import tiny_artifact
 
 
-def test_the_repository_contains_the_verified_graph_and_its_labels(artifact: Path, tmp_path: Path) -> None:
-    folder = write_repository(artifact, tmp_path / "out", precision="fp16")
+def test_the_repository_has_the_verified_graph_its_labels_and_its_configuration(tmp_path: Path) -> None:
+    artifact = tiny_artifact(tmp_path / "explaining.test", explain=True)
+    folder = write_repository(artifact, tmp_path / "out", precision="fp16", device="gpu")
     assert folder == tmp_path / "out" / NAME
     assert sha256_of(folder / "1" / "model.onnx") == read_manifest(artifact).graph("fp16").sha256
     assert tuple((folder / "labels.txt").read_text().split()) == LABELS
-
-
-def test_the_configuration_matches_inputs_and_outputs_of_the_graph(tmp_path: Path) -> None:
-    artifact = tiny_artifact(tmp_path / "explaining.test", explain=True)
-    folder = write_repository(artifact, tmp_path / "out", device="gpu")
     config = (folder / "config.pbtxt").read_text()
     session = onnxruntime.InferenceSession(str(folder / "1" / "model.onnx"), providers=["CPUExecutionProvider"])
     found = re.findall(r'name: "(\w+)" data_type: TYPE_(\w+) dims: \[ ([\d, ]+) \]', config)
