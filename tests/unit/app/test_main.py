@@ -4,7 +4,6 @@ import base64
 import errno
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
@@ -32,6 +31,9 @@ def test_health_and_readiness_report_the_running_model(client: TestClient) -> No
     assert ready["status"] == "ready"
     assert (ready["model"], ready["provider"], ready["detector"]) == ("tiny.test", "CPUExecutionProvider", "drawn")
     assert ready["queue_depth"] == ready["requests_inside"] == 0
+    (model,) = client.get("/v1/models").json()["models"]
+    assert (model["name"], tuple(model["labels"])) == ("tiny.test", LABELS)
+    assert (model["confidence_threshold"], model["license"]) == (0.3, "Apache-2.0")
     for path in ("/health", "/ready"):
         response = client.head(path)
         assert (response.status_code, response.content) == (200, b"")
@@ -48,21 +50,12 @@ def test_readiness_fails_while_draining_and_work_continues(client: TestClient) -
     assert client.get("/health").headers["connection"] == "close"
 
 
-def test_models_are_described_by_their_manifests(client: TestClient) -> None:
-    (model,) = client.get("/v1/models").json()["models"]
-    assert model["name"] == "tiny.test"
-    assert tuple(model["labels"]) == LABELS
-    assert model["confidence_threshold"] == 0.3
-    assert model["license"] == "Apache-2.0"
-
-
-@pytest.mark.parametrize(
-    "path", ["/nope", "/v1/expression", "/docs/assets/redoc.standalone.js", "/docs/", "/docs/assets/%2e%2e%2fdocs.js"]
-)
-def test_an_unknown_path_is_a_problem(client: TestClient, path: str) -> None:
-    response = client.get(path)
-    assert response.status_code == 404
-    assert response.headers["content-type"] == "application/problem+json"
+def test_an_unknown_path_is_a_problem(client: TestClient) -> None:
+    unknown = ("/nope", "/v1/expression", "/docs/assets/redoc.standalone.js", "/docs/", "/page/nope.js", "/page/")
+    outside = ("/docs/assets/%2e%2e%2fdocs.js", "/page/../docs.js", "/page/%2e%2e/docs.js")
+    for path in (*unknown, *outside):
+        response = client.get(path)
+        assert (response.status_code, response.headers["content-type"]) == (404, "application/problem+json"), path
 
 
 def test_the_documentation_page_loads_nothing_from_elsewhere(client: TestClient) -> None:
@@ -75,40 +68,25 @@ def test_the_documentation_page_loads_nothing_from_elsewhere(client: TestClient)
     assert len(client.get("/docs/assets/swagger-ui.css").content) > 100_000
 
 
-def test_the_description_names_the_bodies_and_every_problem(client: TestClient) -> None:
-    operation = _post(client)
-    bodies = {"multipart/form-data", "application/json", "application/octet-stream"}
-    assert set(operation["requestBody"]["content"]) == bodies
-    assert {"400", "401", "408", "413", "415", "422", "429", "500", "503"} <= set(operation["responses"])
-    assert set(operation["responses"]["422"]["content"]) == {"application/problem+json"}
-
-
-def test_the_description_serves_generators_of_clients(client: TestClient) -> None:
-    document = client.get("/openapi.json").json()
+def test_the_description_has_bodies_problems_and_limits_for_generators_of_clients(connect: Connect) -> None:
+    document = connect(max_images=3, extra_models="accurate").get("/openapi.json").json()
     operations = {path: operation for path, item in document["paths"].items() for operation in item.values()}
     ids = [operation["operationId"] for operation in operations.values()]
-    assert "HTTPValidationError" not in document["components"]["schemas"], "invalid requests are problems"
     assert sorted(ids) == ["expressions", "health", "metrics", "model_card", "models", "ready"]
-    schemas = document["components"]["schemas"]
-    assert tuple(schemas["Label"]["enum"]) == EIGHT_LABELS
-    assert tuple(schemas["Probabilities"]["required"]) == LABELS
-    body = operations["/v1/expressions"]["requestBody"]["content"]["application/octet-stream"]["schema"]
-    assert body == {"type": "string", "format": "binary", "minLength": 1}
-
-
-def test_the_description_has_the_limits_of_the_deployment(connect: Connect) -> None:
-    document = connect(max_images=3, extra_models="accurate").get("/openapi.json").json()
-    operation = document["paths"]["/v1/expressions"]["post"]
-    form = operation["requestBody"]["content"]["multipart/form-data"]["schema"]
-    encoded_images = document["components"]["schemas"]["EncodedImages"]
-    assert [one["properties"]["images"]["maxItems"] for one in (form, encoded_images)] == [3, 3]
+    operation, schemas = operations["/v1/expressions"], document["components"]["schemas"]
+    bodies = operation["requestBody"]["content"]
+    assert bodies.keys() == {"multipart/form-data", "application/json", "application/octet-stream"}
+    binary = {"type": "string", "format": "binary", "minLength": 1}
+    assert bodies["application/octet-stream"]["schema"] == binary
+    for form in (bodies["multipart/form-data"]["schema"], schemas["EncodedImages"]):
+        assert form["properties"]["images"]["maxItems"] == 3
     choice = next(parameter for parameter in operation["parameters"] if parameter["name"] == "model")
     assert choice["schema"] == {"type": "string", "enum": ["fast", "accurate"], "default": "fast"}
-
-
-def _post(client: TestClient) -> dict[str, Any]:
-    operation: dict[str, Any] = client.get("/openapi.json").json()["paths"]["/v1/expressions"]["post"]
-    return operation
+    assert {"400", "401", "408", "413", "415", "422", "429", "500", "503"} <= operation["responses"].keys()
+    assert set(operation["responses"]["422"]["content"]) == {"application/problem+json"}
+    assert "HTTPValidationError" not in schemas, "invalid requests are problems"
+    assert tuple(schemas["Label"]["enum"]) == EIGHT_LABELS
+    assert tuple(schemas["Probabilities"]["required"]) == LABELS
 
 
 def _secured(client: TestClient) -> tuple[set[str], set[str]]:

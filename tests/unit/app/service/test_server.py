@@ -57,13 +57,15 @@ def test_worker_processes_keep_the_precision_that_their_parent_measured_if_all_m
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("setting", ["jobs_dir", "api_keys_file"])
+@pytest.mark.parametrize("setting", ["jobs_dir", "api_keys_file", "tracing"])
 def test_a_setting_that_no_worker_could_use_prevents_the_start(
-    started: list[str], tmp_path: Path, workers: int, setting: str
+    started: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int, setting: str
 ) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)  # as without the packages for tracing
     (tmp_path / "file").touch()
-    with pytest.raises(SettingsError, match="below"):
-        server.run(Settings(workers=workers, port=0, **{setting: tmp_path / "file" / "below"}))  # type: ignore[arg-type]
+    value = True if setting == "tracing" else tmp_path / "file" / "below"
+    with pytest.raises(StartupError, match=r"extra `trace`" if setting == "tracing" else "below"):
+        server.run(Settings(workers=workers, port=0, **{setting: value}))  # type: ignore[arg-type]
     assert not started
 
 
@@ -71,16 +73,6 @@ def test_a_setting_that_no_worker_could_use_prevents_the_start(
 def test_a_host_with_more_than_its_name_prevents_the_start(host: str) -> None:
     with pytest.raises(SettingsError, match=f"MIEN_HOST={host}"):
         server.run(Settings(host=host))
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_tracing_without_its_packages_prevents_the_start(
-    started: list[str], monkeypatch: pytest.MonkeyPatch, workers: int
-) -> None:
-    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
-    with pytest.raises(StartupError, match="extra `trace`"):
-        server.run(Settings(workers=workers, port=0, tracing=True))
-    assert not started
 
 
 def test_workers_do_not_start_without_room_for_their_counters(

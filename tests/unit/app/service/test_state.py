@@ -6,7 +6,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fastapi.testclient import TestClient
 
 from mien.app.cli import checks
 from mien.app.inference.classifier import Classifier, create_classifier
@@ -21,37 +20,23 @@ from tests.unit.app.conftest import ONE_PHOTO, Connect
 WHY = "no NVIDIA driver was found (libcuda.so.1)"
 
 
-@pytest.fixture
-def fallen(connect: Connect, artifact: Path, monkeypatch: pytest.MonkeyPatch) -> TestClient:
-    """A service with device `auto` on a machine without a GPU."""
+@pytest.mark.parametrize("gpu_wanted", [True, False])
+def test_every_response_names_the_provider_and_the_fallback(
+    connect: Connect, artifact: Path, monkeypatch: pytest.MonkeyPatch, gpu_wanted: bool
+) -> None:
     for module in (sessions, state):
         monkeypatch.setattr(module, "cuda_obstacle", lambda: WHY)
-    return connect(classifies=create_classifier(Settings(device="auto", model=artifact)), device="auto")
-
-
-def test_every_response_names_the_provider_and_the_fallback(fallen: TestClient) -> None:
-    good = fallen.post("/v1/expressions", **ONE_PHOTO)
+    settings = {"device": "auto" if gpu_wanted else "cpu"}
+    client = connect(classifies=create_classifier(Settings(model=artifact, **settings)), **settings)
+    good = client.post("/v1/expressions", **ONE_PHOTO)
     assert good.json()["provider"] == CPU
-    for response in (good, fallen.get("/nope"), fallen.post("/v1/expressions", json={})):
+    for response in (good, client.get("/nope"), client.post("/v1/expressions", json={})):
         assert response.headers["Mien-Provider"] == CPU
-        assert response.headers["Mien-Fallback"] == "cpu"
-
-
-def test_readiness_and_metrics_report_the_fallback(fallen: TestClient) -> None:
-    ready = fallen.get("/ready").json()
-    assert (ready["provider"], ready["fallback"]) == (CPU, WHY)
-    (line,) = (line for line in fallen.get("/metrics").text.splitlines() if line.startswith("mien_info{"))
-    assert 'fallback="cpu"' in line
+        assert response.headers.get("Mien-Fallback") == ("cpu" if gpu_wanted else None)
+    assert client.get("/ready").json()["fallback"] == (WHY if gpu_wanted else None)
+    (line,) = (line for line in client.get("/metrics").text.splitlines() if line.startswith("mien_info{"))
+    assert f'fallback="{"cpu" if gpu_wanted else "none"}"' in line
     assert f'provider="{CPU}"' in line
-
-
-def test_a_service_for_the_cpu_reports_no_fallback(connect: Connect) -> None:
-    client = connect()
-    response = client.post("/v1/expressions", **ONE_PHOTO)
-    assert response.headers["Mien-Provider"] == CPU
-    assert "Mien-Fallback" not in response.headers
-    assert client.get("/ready").json()["fallback"] is None
-    assert 'fallback="none"' in client.get("/metrics").text
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import httpx
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.unit.app.conftest import ONE_PHOTO, PHOTO, Connect
+from tests.unit.app.conftest import PHOTO, Connect
 from tests.unit.app.service.routes.test_expressions import post, problem
 
 
@@ -78,14 +78,3 @@ def test_encoded_file_names_are_returned(client: TestClient, disposition: str, n
     body = head.encode() + PHOTO + b"\r\n--x--\r\n"
     response = client.post("/v1/expressions", content=body, headers={"content-type": "multipart/form-data; boundary=x"})
     assert response.json()["images"][0]["name"] == name
-
-
-@pytest.mark.parametrize("headers", [{"content-encoding": "gzip"}, {"transfer-encoding": "gzip, chunked"}])
-def test_a_compressed_body_is_rejected_as_such(client: TestClient, headers: dict[str, str]) -> None:
-    response = client.post("/v1/expressions", content=PHOTO, headers={"content-type": "image/jpeg", **headers})
-    assert "without compression" in problem(response, 415, "unsupported-content")
-
-
-def test_an_option_that_is_given_twice_is_rejected(client: TestClient) -> None:
-    response = client.post("/v1/expressions?top_k=2&top_k=3", **ONE_PHOTO)
-    assert "top_k" in problem(response, 422, "invalid-request")

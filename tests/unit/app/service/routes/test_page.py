@@ -105,13 +105,6 @@ def test_the_service_worker_may_only_fetch_from_this_service(client: TestClient)
     assert response.headers["content-type"].startswith("text/javascript")
 
 
-@pytest.mark.parametrize("path", ["/page/nope.js", "/page/", "/page/../docs.js", "/page/%2e%2e/docs.js"])
-def test_only_the_pages_own_files_are_served(client: TestClient, path: str) -> None:
-    response = client.get(path)
-    assert response.status_code == 404
-    assert response.headers["content-type"] == "application/problem+json"
-
-
 def test_the_page_knows_the_labels_and_colors_of_the_program() -> None:
     text = (FOLDER / "labels.js").read_text(encoding="utf-8")
     (names,) = re.findall(r"EXPRESSIONS = \[([^\]]+)\]", text)

@@ -1,7 +1,5 @@
 """`WS /v1/stream`: frames in, tracked faces out, never a queue."""
 
-import asyncio
-
 import httpx
 import pytest
 from fastapi.testclient import TestClient
@@ -9,7 +7,6 @@ from starlette.testclient import WebSocketDenialResponse
 from starlette.websockets import WebSocketDisconnect
 
 from mien.app.service.keys import key_hash
-from mien.app.service.routes.stream import NewestFrame
 from mien.data.contract import LABELS
 from tests.unit.app.conftest import PHOTO as FRAME
 from tests.unit.app.conftest import Connect, SlowDetector
@@ -23,7 +20,8 @@ def rejection(client: TestClient, path: str = "/v1/stream", **options: object) -
 
 
 def test_frames_come_back_with_their_number_and_a_tracked_face(client: TestClient) -> None:
-    with client.websocket_connect("/v1/stream") as socket:
+    with client.websocket_connect("/v1/stream", headers={"x-request-id": "camera-1"}) as socket:
+        assert dict(socket.extra_headers or [])[b"x-request-id"] == b"camera-1"
         for number in range(5):
             socket.send_bytes(FRAME)
             result = socket.receive_json()
@@ -37,41 +35,20 @@ def test_frames_come_back_with_their_number_and_a_tracked_face(client: TestClien
     assert "mien_streams 0.0" in client.get("/metrics").text
 
 
-def test_each_connection_has_its_own_id(client: TestClient) -> None:
+def test_a_broken_frame_gets_an_error_and_each_connection_has_its_own_id(client: TestClient) -> None:
     streams = []
     for _ in range(2):
         with client.websocket_connect("/v1/stream") as socket:
-            for payload in (FRAME, FRAME[:500]):
-                socket.send_bytes(payload)
-            streams.append([socket.receive_json()["stream"] for _ in range(2)])
-    (one, same), (other, _) = streams
-    assert one == same, "an unreadable frame belongs to the stream too"
-    assert len(one) == 32
-    assert one != other
-
-
-def test_a_broken_frame_gets_an_error_and_the_stream_continues(client: TestClient) -> None:
-    with client.websocket_connect("/v1/stream") as socket:
-        socket.send_bytes(FRAME[:500])
-        assert socket.receive_json()["error"]["status"] == 422
-        socket.send_bytes(FRAME)
-        result = socket.receive_json()
-        assert (result["frame"], result["error"], len(result["faces"])) == (1, None, 1)
-
-
-def test_the_newest_frame_wins() -> None:
-    async def put_and_take() -> None:
-        newest = NewestFrame()
-        assert [newest.put(payload) for payload in (b"0", b"1", b"2")] == [False, True, True]
-        assert await newest.take() == (2, b"2")
-        assert newest.dropped == 2
-        waiting = asyncio.ensure_future(newest.take())
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        assert not newest.put(b"3")
-        assert await waiting == (3, b"3")
-
-    asyncio.run(put_and_take())
+            socket.send_bytes(FRAME[:500])
+            broken = socket.receive_json()
+            socket.send_bytes(FRAME)
+            good = socket.receive_json()
+        assert (broken["frame"], broken["error"]["status"], broken["faces"]) == (0, 422, [])
+        assert (good["frame"], good["error"], len(good["faces"])) == (1, None, 1)
+        assert broken["stream"] == good["stream"], "an unreadable frame belongs to the stream too"
+        streams.append(good["stream"])
+    assert len(streams[0]) == 32
+    assert streams[0] != streams[1]
 
 
 def test_a_slow_service_drops_frames_instead_of_queueing_them(connect: Connect) -> None:
@@ -143,13 +120,6 @@ def test_a_plain_request_for_the_stream_must_upgrade(client: TestClient) -> None
     refused = client.get("/v1/stream")
     assert (refused.status_code, refused.headers["upgrade"]) == (426, "websocket")
     assert refused.json()["type"] == "urn:mien:problem:upgrade-required"
-
-
-def test_a_stream_and_its_rejection_have_a_request_id(connect: Connect) -> None:
-    client = connect(max_streams=1)
-    with client.websocket_connect("/v1/stream", headers={"x-request-id": "camera-1"}) as socket:
-        assert dict(socket.extra_headers or [])[b"x-request-id"] == b"camera-1"
-        assert len(rejection(client).headers["x-request-id"]) == 32
 
 
 def test_a_page_of_another_site_cannot_open_a_stream(connect: Connect) -> None:
