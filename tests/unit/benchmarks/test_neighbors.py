@@ -1,12 +1,12 @@
 """Comparison with other programs: same photos, missing programs skipped, best round reported."""
 
-import json
 import sys
 from pathlib import Path
 
 import pytest
 
 from benchmarks import neighbors
+from tests.unit.benchmarks.conftest import Measure
 
 FAKE = """import json, sys
 from pathlib import Path
@@ -16,15 +16,8 @@ print(json.dumps({"program": "fake 1.0", "photos_with_face": count, "faces": cou
 """
 
 
-@pytest.fixture(autouse=True)
-def without_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("MIEN_DATA_DIR", "MIEN_MODELS_DIR"):
-        monkeypatch.delenv(name, raising=False)
-
-
-def test_absent_neighbors_are_skipped_and_mien_is_measured(tmp_path: Path) -> None:
-    neighbors.main(["--count", "3", "--rounds", "1", "--json", str(tmp_path / "out.json")])
-    results = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
+def test_absent_neighbors_are_skipped_and_mien_is_measured(measure: Measure) -> None:
+    results = measure("neighbors", "--count", 3, "--rounds", 1)
     assert list(results["programs"]) == ["Mien as cloned"]
     mien = results["programs"]["Mien as cloned"]
     assert mien["photos_with_face"] == 3
@@ -34,6 +27,7 @@ def test_absent_neighbors_are_skipped_and_mien_is_measured(tmp_path: Path) -> No
 def test_the_last_line_of_a_script_is_its_result_and_the_best_round_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("MIEN_DATA_DIR", raising=False)
     script = tmp_path / "fake.py"
     script.write_text(FAKE, encoding="utf-8")
     folder = tmp_path / "photos"

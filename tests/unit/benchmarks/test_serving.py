@@ -1,28 +1,18 @@
 """The benchmark of the service: its results, and the ideal queue compared with queueing theory."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from benchmarks.serving import ideal_s
-from tests.support import ROOT, encoded, gradient_image
+from tests.support import encoded, gradient_image
+from tests.unit.benchmarks.conftest import Measure
 
 
-def test_the_benchmark_writes_all_metrics(artifact: Path, tmp_path: Path) -> None:
-    photos = tmp_path / "photos"
-    photos.mkdir()
+def test_the_benchmark_writes_all_metrics(measure: Measure, tmp_path: Path) -> None:
     for step in range(4):
-        (photos / f"{step}.jpg").write_bytes(encoded(gradient_image(120 + 20 * step, 100), "JPEG"))
-    command = [sys.executable, "-m", "benchmarks.serving", "--photos", str(photos), "--json", str(tmp_path / "f.json")]
-    command += ["--rounds", "1", "--passes", "2", "--steady", "10"]
-    environment = os.environ | {"MIEN_MODEL": str(artifact), "MIEN_DEVICE": "cpu", "MIEN_DETECTOR": "builtin"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=110, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    results = json.loads((tmp_path / "f.json").read_text())
+        (tmp_path / f"{step}.jpg").write_bytes(encoded(gradient_image(120 + 20 * step, 100), "JPEG"))
+    results = measure("serving", "--photos", tmp_path, "--rounds", 1, "--passes", 2, "--steady", 10)
     for name in ("efficiency", "requests_per_s", "cpu_efficiency", "p99_over_ideal", "ideal_p99_ms"):
         assert results[name] > 0, name
     assert results["cpu_ms_per_request"] > results["load_cpu_ms_per_request"] > 0
