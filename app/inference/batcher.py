@@ -79,18 +79,16 @@ class Batcher:
             job.result.set_result(np.empty((0, len(LABELS)), np.float32))
             return job.result
         with self._changed:
-            self._admit(len(crops))
+            if self._closing:
+                raise ShuttingDown("the service is stopping and accepts no more faces")
+            # An empty queue accepts any number of faces: a photo with more than `max_queue` could not be served
+            # otherwise.
+            if self._waiting and self._waiting + len(crops) > self._max_queue:
+                raise QueueFull(f"{self._waiting} of at most {self._max_queue} faces are queued: try again in a moment")
             self._jobs.append(job)
             self._waiting += len(crops)
             self._changed.notify()
         return job.result
-
-    def _admit(self, faces: int) -> None:
-        if self._closing:
-            raise ShuttingDown("the service is stopping and accepts no more faces")
-        # An empty queue accepts any number of faces: a photo with more than `max_queue` could not be served otherwise.
-        if self._waiting and self._waiting + faces > self._max_queue:
-            raise QueueFull(f"{self._waiting} of at most {self._max_queue} faces are queued: try again in a moment")
 
     def close(self) -> None:
         """Stop accepting work, finish accepted work, and end the thread. Safe to call twice."""

@@ -15,7 +15,7 @@ from mien.data import quality
 from mien.data.contract import CROP_PX, LANDMARKS
 from mien.data.contract.align import MIN_SPREAD_PX, TEMPLATE_PX
 from mien.models.detector import decode
-from mien.models.detector.manifest import DetectorManifest, default_detector_dir, load_detector
+from mien.models.detector.manifest import default_detector_dir, load_detector
 from mien.models.manifest import Manifest, load_artifact, sha256_of
 
 # With WebAssembly, int8 is three times as fast as fp32 and a quarter of the download; WebGPU does not support it.
@@ -37,10 +37,21 @@ def browser_pipeline(model: Path, settings: Settings) -> BrowserPipeline:
     chosen = {where: next(name for name in order if name in classifier.graphs) for where, order in _PREFERRED.items()}
     graphs = {"detector.onnx": faces / detector.graph.file}
     graphs |= {f"classifier.{name}.onnx": model / classifier.graph(name).file for name in chosen.values()}
+    constants = {name.lower(): value for name, value in vars(search).items() if name.isupper() and name[0] != "_"}
+    plan = search.Plan(settings.detection_px, settings.detection_max_px, settings.detect_rotated)
     facts = {
         "limits": {name: getattr(settings, name) for name in ("min_face_px", "max_faces", "max_pixels")},
-        "search": _search(settings),
-        "detector": _detector(detector, settings),
+        "search": constants | asdict(plan) | {"min_eye_distance_px": base.MIN_EYE_DISTANCE_PX},
+        "detector": {
+            "name": "builtin",
+            "file": "detector.onnx",
+            "input": detector.input.name,
+            "strides": detector.strides,
+            "grid_px": decode.GRID_PX,
+            "nms_iou": decode.NMS_IOU,
+            "top_k": decode.TOP_K,
+            "threshold": score_threshold(detector, settings),
+        },
         "crop": {"px": CROP_PX, "template_px": TEMPLATE_PX, "min_spread_px": MIN_SPREAD_PX},
         "landmarks": LANDMARKS,
         "quality": quality.facts(),
@@ -54,25 +65,6 @@ def browser_pipeline(model: Path, settings: Settings) -> BrowserPipeline:
         "versions": {name: sha256_of(path)[:12] for name, path in graphs.items()},
     }
     return BrowserPipeline(facts, graphs)
-
-
-def _search(settings: Settings) -> dict[str, Any]:
-    constants = {name.lower(): value for name, value in vars(search).items() if name.isupper() and name[0] != "_"}
-    plan = search.Plan(settings.detection_px, settings.detection_max_px, settings.detect_rotated)
-    return constants | asdict(plan) | {"min_eye_distance_px": base.MIN_EYE_DISTANCE_PX}
-
-
-def _detector(manifest: DetectorManifest, settings: Settings) -> dict[str, Any]:
-    return {
-        "name": "builtin",
-        "file": "detector.onnx",
-        "input": manifest.input.name,
-        "strides": manifest.strides,
-        "grid_px": decode.GRID_PX,
-        "nms_iou": decode.NMS_IOU,
-        "top_k": decode.TOP_K,
-        "threshold": score_threshold(manifest, settings),
-    }
 
 
 def _classifier(manifest: Manifest, settings: Settings) -> dict[str, Any]:
