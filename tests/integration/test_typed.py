@@ -20,9 +20,7 @@ def label(photos: list[Image]) -> list[str]:
     analyzer = Analyzer(model=Path("models/mine"), device="cpu", min_face_px=24)
     faces = analyzer.analyze(Path("photo.jpg"))
     assert_type(faces, Faces)
-    assert_type(faces[0], Face)
     assert_type(faces.draw(), PIL.Image.Image)
-    assert_type(faces.width, int)
     for face in faces:
         assert_type(face.box, Box)
         assert_type(face.box.width, float)
@@ -31,8 +29,7 @@ def label(photos: list[Image]) -> list[str]:
         assert_type(face.reasons, tuple[str, ...])
         assert_type(face.crop, NDArray[np.uint8])
         assert_type(face.to_dict(), dict[str, Any])
-    with open("photo.jpg", "rb") as file, ZipFile("photos.zip") as archive, archive.open("photo.jpg") as member:
-        analyzer.analyze(file)
+    with ZipFile("photos.zip") as archive, archive.open("photo.jpg") as member:
         analyzer.analyze(member)
     for image in (b"", bytearray(), memoryview(b""), np.zeros((8, 8, 3), np.uint8), PIL.Image.new("L", (8, 8))):
         analyzer.analyze(image)

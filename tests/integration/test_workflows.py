@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import subprocess
-import tomllib
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ import yaml
 from tests.support import ROOT
 
 GITHUB = ROOT / ".github"
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 WORKFLOWS = sorted(path.name for path in (GITHUB / "workflows").iterdir())
 
 
@@ -59,12 +57,3 @@ def test_a_release_has_one_top_level_name_and_the_version_of_its_tag(
     env = {"PATH": os.environ["PATH"], "TAG": tag}
     result = subprocess.run(["bash", "-e", "-c", command], cwd=tmp_path, env=env, capture_output=True, check=False)
     assert (result.returncode == 0) is passes
-
-
-def test_the_citation_is_of_the_newest_version_in_the_changelog() -> None:
-    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    version, date = re.findall(r"^## \[(\d\S+)\] - (\S+)$", changelog, re.MULTILINE)[0]
-    assert (citation["version"], str(citation["date-released"])) == (version, date)
-    assert citation["version"] == PROJECT["version"]
-    assert citation["license"] == PROJECT["license"]

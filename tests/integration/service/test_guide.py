@@ -8,6 +8,9 @@ import sys
 
 import pytest
 
+from mien.app.service.metrics import Metrics
+from mien.app.service.problems import INTERNAL, PROBLEMS, QUOTA
+from mien.app.settings import Settings
 from tests.serving import Server
 from tests.support import ROOT
 
@@ -49,8 +52,6 @@ def test_an_example_runs(language: str, text: str, common: Server) -> None:
 
 
 def test_every_problem_of_the_service_is_in_the_guide() -> None:
-    from mien.app.service.problems import INTERNAL, PROBLEMS, QUOTA
-
     guide = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     for problem in (*(row for _, row in PROBLEMS), QUOTA, INTERNAL):
         assert f"`{problem.slug}`" in guide, problem
@@ -58,8 +59,6 @@ def test_every_problem_of_the_service_is_in_the_guide() -> None:
 
 
 def test_every_setting_that_the_guide_names_exists_with_its_default() -> None:
-    from mien.app.settings import Settings
-
     guide = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
     fields = {f"MIEN_{name.upper()}": field.default for name, field in Settings.model_fields.items()}
     assert set(re.findall(r"`(MIEN_\w+)", guide)) <= set(fields)
@@ -72,8 +71,6 @@ def test_every_setting_that_the_guide_names_exists_with_its_default() -> None:
 
 
 def test_every_metric_that_the_guide_names_exists() -> None:
-    from mien.app.service.metrics import Metrics
-
     guide = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`(mien_\w+)", guide))
     families = {family.name for family in Metrics().registry.collect()}

@@ -11,10 +11,6 @@ from tests.integration.service.conftest import Serve
 from tests.serving import Server
 
 
-def test_a_service_for_the_cpu_logs_nothing_about_devices(common: Server) -> None:
-    assert "device" not in common.log.read_text()
-
-
 def test_every_request_is_logged_with_its_id_and_successful_probes_are_not(common: Server) -> None:
     server = common
     earlier = len(server.log.read_text())
@@ -22,6 +18,7 @@ def test_every_request_is_logged_with_its_id_and_successful_probes_are_not(commo
     made = httpx.get(f"{server.url}/v1/models").headers["x-request-id"]
     for path in ("/health", "/ready", "/metrics", "/metrics?a=b"):
         httpx.get(f"{server.url}{path}")
+    assert "device" not in server.log.read_text(), "a service for the CPU looks for no GPU"
     log = server.log.read_text()[earlier:]
     assert given.headers["x-request-id"] == "trace-1"
     assert '"GET /nope HTTP/1.1" 404 Not Found [trace-1]' in log
