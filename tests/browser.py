@@ -70,20 +70,6 @@ def camera_frames(count: int = 180, *, side_px: int = 230) -> Iterator[Array]:
         yield frame
 
 
-def crossing_frames(count: int = 900) -> Iterator[Array]:
-    """Frames of two people who pass each other and come back: (480, 640, 3) uint8 RGB, `count` times."""
-    photos = [cv2.imread(str(ROOT / "samples/photos" / name)) for name in ("astronaut.jpg", "grace_hopper.jpg")]
-    heads = [photos[0][20:230, 130:340], photos[1][60:320, 150:410]]
-    one, other = (cv2.cvtColor(cv2.resize(head, (210, 210)), cv2.COLOR_BGR2RGB) for head in heads)
-    room = np.full((FRAME_PX[1], FRAME_PX[0], 3), 90, np.uint8)
-    for angle in np.linspace(0, 2 * np.pi, count, endpoint=False):
-        frame = room.copy()
-        left = round(215 - 110 * np.cos(angle))
-        frame[20:230, left : left + 210] = one
-        frame[250:460, 430 - left : 640 - left] = other
-        yield frame
-
-
 def write_camera(path: Path, frames: Iterator[Array]) -> Path:
     """Write frames as Motion JPEG. Returns `path`."""
     with path.open("wb") as file:

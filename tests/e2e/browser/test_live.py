@@ -68,7 +68,7 @@ def go_live(page: Page) -> None:
     wait_for_state(page, "live")
 
 
-def test_the_label_of_the_service_is_shown(live: Tab, site: Server) -> None:
+def test_the_label_of_the_service_is_shown_with_metrics_and_timeline(live: Tab, site: Server) -> None:
     (image,) = site.ask(live.sent[0])["images"]
     (face,) = json.loads(live.results[0])["faces"]
     assert face["label"] == image["faces"][0]["label"]
@@ -77,6 +77,10 @@ def test_the_label_of_the_service_is_shown(live: Tab, site: Server) -> None:
     live.wait_for_results(10)
     assert 1 <= live.most_in_flight <= 2
     assert json.loads(live.results[-1])["dropped"] == 0
+    live.wait_until("parseFloat(document.getElementById('fps').textContent) > 0")
+    assert live.page.inner_text("#latency").endswith((" ms", " s"))
+    assert live.page.inner_text("#count") == "1"
+    live.wait_until(f"document.querySelector('.timeline').ariaLabel.includes('{live.faces()[0]['label']} ')")
 
 
 def test_boxes_follow_the_face_and_the_mirror(live: Tab) -> None:
@@ -92,13 +96,6 @@ def test_boxes_follow_the_face_and_the_mirror(live: Tab) -> None:
     assert mirrored == pytest.approx(1 - plain, abs=0.12)
     live.page.check("#mirror")
     live.page.click("#settings")
-
-
-def test_metrics_and_timeline_are_shown(live: Tab) -> None:
-    live.wait_until("parseFloat(document.getElementById('fps').textContent) > 0")
-    assert live.page.inner_text("#latency").endswith((" ms", " s"))
-    assert live.page.inner_text("#count") == "1"
-    live.wait_until(f"document.querySelector('.timeline').ariaLabel.includes('{live.faces()[0]['label']} ')")
 
 
 def test_fullscreen_keeps_the_controls_in_view(live: Tab) -> None:
@@ -326,14 +323,20 @@ def test_a_video_that_does_not_play_is_reported_and_offers_no_second_try(open_ta
         assert not tab.page.evaluate("Boolean(document.getElementById('video').srcObject)")
 
 
-def test_of_several_videos_one_plays_and_the_others_are_named_as_not_opened(open_tab: Open, tmp_path: Path) -> None:
+def test_one_of_several_videos_plays_while_a_photo_chosen_with_them_is_labeled(open_tab: Open, tmp_path: Path) -> None:
     clips = [tmp_path / name for name in ("first.webm", "second.webm", "third.webm")]
     for clip in clips:
         clip.write_bytes((ROOT / "app/static/page/samples/clip.webm").read_bytes())
-    tab = open_tab("/#photos")
-    tab.page.set_input_files("#files", clips)
+    tab, photo = open_tab("/#photos"), ROOT / "samples/photos/astronaut.jpg"
+    tab.page.set_input_files("#files", photo)
+    tab.page.click(".tile .open", timeout=WAIT_MS)
+    tab.page.set_input_files("#files", [photo, *clips])
+    assert tab.page.is_hidden("#detail"), "it would lie over the video"
     wait_for_state(tab.page, "live")
     assert tab.page.inner_text("#badge") == "One video plays at a time: first.webm. Not opened: 2 others"
+    tab.page.wait_for_selector(".face-label:not(:empty)", timeout=WAIT_MS)
+    tab.page.click("#tab-photos")
+    tab.wait_until("document.getElementById('progress').textContent === '2 photos done'")
 
 
 def test_without_fullscreen_its_button_is_hidden(open_tab: Open) -> None:

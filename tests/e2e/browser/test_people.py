@@ -184,15 +184,6 @@ def test_hovering_over_the_timeline_shows_the_probabilities(scene: Tab) -> None:
     tab.wait_until("document.querySelector('.tip').textContent.includes('anger 80%')")
 
 
-def test_the_sample_clip_plays_with_one_click(open_tab: Open) -> None:
-    tab = open_tab()
-    tab.page.click("#sample-clip")
-    tab.page.wait_for_selector(".face-label:not(:empty)", timeout=60_000)
-    assert not tab.page.is_checked("#mirror"), "a video is not a mirror"
-    tab.page.click("#stop")
-    assert not tab.page.evaluate("document.getElementById('video').hasAttribute('src')")
-
-
 def test_the_legend_names_the_expressions_of_the_served_model(open_tab: Open, site: Server) -> None:
     def with_contempt(route: Route) -> None:
         body = route.fetch().json()

@@ -71,13 +71,9 @@ def test_a_session_ends_in_a_summary_with_its_files(open_tab: Open, tmp_path: Pa
 
 def _frames(path: Path) -> list[Array]:
     """All frames of a video that OpenCV can decode."""
-    capture = cv2.VideoCapture(str(path))
-    try:
-        frames = []
-        while (read := capture.read())[0]:
-            frames.append(read[1])
-    finally:
-        capture.release()
+    capture, frames = cv2.VideoCapture(str(path)), list[Array]()
+    while (read := capture.read())[0]:
+        frames.append(read[1])
     return frames
 
 

@@ -5,14 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from playwright.sync_api import BrowserType
 
 from mien.app.inference.detect import Box
 from mien.app.inference.pipeline import LabeledFace
 from mien.app.inference.tracking import Tracker, TrackingRules, descriptor
 from mien.data.contract import CROP_PX, LABELS, Array
-from tests.browser import ALLOWED, CAMERA, Tab, crossing_frames, launch, write_camera
-from tests.e2e.browser.conftest import Open
+from tests.browser import Tab
 from tests.e2e.browser.scenes import TWO, heading, person, show, start_scene
 
 pytestmark = pytest.mark.timeout(240)
@@ -132,25 +130,3 @@ def _sent(face: LabeledFace) -> dict[str, Any]:
         "detection_score": 1,  # a person at once, as in the service
         "probabilities": probabilities,
     }
-
-
-def test_two_people_who_pass_each_other_keep_their_numbers(
-    open_tab: Open, browsers: BrowserType, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    path = write_camera(tmp_path_factory.mktemp("crossing") / "two.mjpeg", crossing_frames(240))
-    with launch(browsers, CAMERA, ALLOWED, f"--use-file-for-fake-video-capture={path}") as crossing:
-        tab = open_tab(inside=crossing)
-        tab.start_camera()
-        tab.wait_until(heading(2))
-        places: set[bool] = set()
-        for _ in range(60):
-            tab.wait_for_results(1)
-            assert tab.page.locator(".face").count() == 2, "nobody gets a third number"
-            faces = {face["track"]: face["box"]["x"] for face in tab.faces()}
-            places |= {faces[1] < faces[2]} if len(faces) == 2 else set()
-            if len(places) == 2:
-                break
-            tab.page.wait_for_timeout(100)
-        assert len(places) == 2, "they have passed each other"
-        tab.page.wait_for_timeout(300)
-        assert tab.page.locator(".face").count() == 2
