@@ -1,6 +1,7 @@
 """The reported provider, its fallback to the CPU in log, `/ready`, `/metrics` and header; the classifying thread."""
 
 import threading
+from copy import copy
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -58,32 +59,23 @@ def test_doctor_distinguishes_a_failing_gpu_from_an_unrequested_one(
     assert told["cpu"].endswith("was not requested")
 
 
-class Recording:
-    """A classifier that records the thread and the number of faces of each call."""
-
-    def __init__(self, classifier: Classifier, provider: str) -> None:
-        self._classifier, self.provider = classifier, provider
-        self.calls: list[tuple[str, int]] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._classifier, name)
-
-    def classify(self, crops: Array) -> Array:
-        self.calls.append((threading.current_thread().name, len(crops)))
-        return self._classifier.classify(crops)
-
-
 @pytest.mark.parametrize(("provider", "thread"), [(CPU, "mien-photo"), (CUDA, "mien-batch")])
 def test_on_a_cpu_the_thread_of_a_photo_also_classifies_it(
     connect: Connect, classifier: Classifier, provider: str, thread: str
 ) -> None:
-    recording = Recording(classifier, provider)
+    recording, calls = copy(classifier), list[str]()
+    recording.provider = provider
+
+    def classify(crops: Array) -> Array:
+        calls.append(threading.current_thread().name)
+        return classifier.classify(crops)
+
+    recording.classify = classify  # type: ignore[method-assign]
     client = connect(classifies=recording)
     assert len(client.post("/v1/expressions", **ONE_PHOTO).json()["images"][0]["faces"]) == 1
     metrics = client.get("/metrics").text
-    ((name, count),) = recording.calls
+    (name,) = calls
     assert name.startswith(thread)
-    assert count == 1
     assert "mien_batch_faces_sum 1.0" in metrics
     assert "mien_batch_faces_count 1.0" in metrics
 

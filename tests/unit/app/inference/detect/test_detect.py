@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mien.app.errors import DetectorUnavailable, SettingsError
-from mien.app.inference.detect import create_detector, detector_names, weights
+from mien.app.inference.detect import create_detector, weights
 from mien.app.inference.detect.base import Detector, Face
 from mien.app.settings import load_settings
 from mien.data import contract
@@ -79,15 +79,6 @@ def test_a_face_that_fills_the_image_is_found(detector: Detector, photo: Array, 
 @pytest.mark.parametrize("code", ROTATIONS)
 def test_the_face_of_a_rotated_photo_is_found_with_its_roll(detector: Detector, photo: Array, code: int) -> None:
     assert roll_error(detector, photo, cv2.rotate(photo, code), ROTATIONS[code]) < MAX_ROLL_ERROR[detector.name]
-
-
-def test_every_detector_of_the_folder_is_created_by_its_name() -> None:
-    assert detector_names() == ("builtin", "yunet")
-    for name in detector_names():
-        try:
-            assert create_detector(load_settings(detector=name)).name == name
-        except DetectorUnavailable:
-            continue  # its file is not on this machine
 
 
 def test_an_unknown_detector_is_rejected_with_the_known_ones() -> None:

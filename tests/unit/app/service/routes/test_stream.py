@@ -85,11 +85,6 @@ def test_an_invalid_option_is_a_problem_that_names_it(client: TestClient, query:
     assert len(rejected.headers["x-request-id"]) == 32
 
 
-def test_a_stream_at_another_path_is_a_problem(client: TestClient) -> None:
-    rejected = rejection(client, path="/v1/streams")
-    assert (rejected.status_code, rejected.json()["type"]) == (404, "urn:mien:problem:not-found")
-
-
 def test_text_and_oversized_frames_close_the_stream(connect: Connect) -> None:
     client = connect(max_frame_bytes=2048)
     for send, code in ((lambda socket: socket.send_text("hello"), 1003), (lambda s: s.send_bytes(bytes(3000)), 1009)):
@@ -116,7 +111,9 @@ def test_streams_are_counted_and_limited(connect: Connect, limit: str, status: i
     assert f'mien_rejections_total{{problem="{kind}"}} 1.0' in client.get("/metrics").text
 
 
-def test_a_plain_request_for_the_stream_must_upgrade(client: TestClient) -> None:
+def test_a_stream_at_another_path_or_without_an_upgrade_is_a_problem(client: TestClient) -> None:
+    rejected = rejection(client, path="/v1/streams")
+    assert (rejected.status_code, rejected.json()["type"]) == (404, "urn:mien:problem:not-found")
     refused = client.get("/v1/stream")
     assert (refused.status_code, refused.headers["upgrade"]) == (426, "websocket")
     assert refused.json()["type"] == "urn:mien:problem:upgrade-required"
