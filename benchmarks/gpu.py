@@ -1,21 +1,25 @@
-"""Benchmark of the classifier on a GPU: gain of dynamic batching, and faces per second.
+"""Benchmark of the classifier on a GPU: gain of dynamic batching, and utilization of the chip.
 
     python -m benchmarks.gpu --json out/gpu.json
     MIEN_DEVICE=tensorrt python -m benchmarks.gpu --json out/tensorrt.json
 
 `batching_gain`: faces/s of 32 concurrent clients, divided by the faces/s of sequential calls.
 `faces_per_s`: batches of 256 crops from host memory to calibrated probabilities in host memory, in fp16.
-Exits with status 1 if the GPU runs no node of the model. Requires `mien[gpu]`.
+`fraction_of_matmul`: operations/s of those faces, divided by the operations/s of an fp16 matrix product, measured with
+the same runtime. Exits with status 1 if the GPU runs no node of the model. Requires `mien[gpu]` and the onnx package,
+which the training and test environments have.
 """
 
 import asyncio
+import itertools
 import platform
 import shutil
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -25,13 +29,15 @@ from benchmarks.results import benchmark_parser, publish
 from mien.app.errors import StartupError
 from mien.app.inference.batcher import Batcher
 from mien.app.inference.classifier import Classifier, create_classifier
-from mien.app.inference.runtime.sessions import CPU
+from mien.app.inference.runtime.sessions import CPU, open_session
 from mien.app.settings import Device, load_settings
 from mien.data.contract import CROP_PX, Array
 from mien.data.errors import MienError
 
 BATCH: Final = 256
 CONCURRENCY: Final = 32
+MATMUL_SIZE: Final = 8192
+_CHAIN: Final = 8  # products per run, to make the launch overhead negligible
 _BATCHES: Final = 4  # number of different batches, as a service does not reuse memory either
 
 Classify = Callable[[Array], Array]
@@ -84,13 +90,83 @@ def _seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def measure(classifier: Classifier, *, batch: int, concurrency: int) -> dict[str, Any]:
-    """All metrics of an open classifier."""
+def matmul_flop_per_s(device: Device, *, size: int, dtype: type[np.generic], runs: int) -> float:
+    """Operations per second of square matrix products in device memory; best of `runs`.
+
+    Raises: ProviderUnavailable, as `open_session`.
+    """
+    rng = np.random.default_rng(0)
+    left, right = ((rng.standard_normal((size, size), np.float32) / size**0.5).astype(dtype) for _ in range(2))
+    feed = {"left": left, "right": right}
+    session = open_session(_chain(size, dtype), device, threads=0, warm_up=feed)
+    binding = session.inference.io_binding()
+    for name, value in feed.items():
+        binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(value, session.device, 0))
+    binding.bind_ortvalue_output(
+        "product",
+        onnxruntime.OrtValue.ortvalue_from_shape_and_type((size, size), dtype, session.device, 0),
+    )
+    session.inference.run_with_iobinding(binding)
+    best_s = min(_seconds(lambda: session.inference.run_with_iobinding(binding)) for _ in range(runs))
+    return _CHAIN * 2 * size**3 / best_s
+
+
+def _chain(size: int, dtype: type[np.generic]) -> bytes:
+    """A graph of dependent products, so that none can be optimized away."""
+    from onnx import helper
+
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    names = ["left", *(f"product_{step}" for step in range(1, _CHAIN)), "product"]
+    nodes = [helper.make_node("MatMul", [before, "right"], [after]) for before, after in itertools.pairwise(names)]
+    given = [helper.make_tensor_value_info(name, kind, (size, size)) for name in ("left", "right")]
+    graph = helper.make_graph(nodes, "chain", given, [helper.make_tensor_value_info("product", kind, (size, size))])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    serialized: bytes = model.SerializeToString()
+    return serialized
+
+
+def flop_per_face(path: Path) -> int:
+    """Multiplications and additions of a graph's matrix products and convolutions for one crop.
+
+    Raises: ValueError, if a shape is unknown.
+    """
+    import onnx
+
+    model = onnx.shape_inference.infer_shapes(onnx.load(path))
+    graph = model.graph
+    shapes: dict[str, Sequence[int]] = {value.name: value.dims for value in graph.initializer}
+    for value in (*graph.value_info, *graph.input, *graph.output):
+        # the only unnamed dimension is the batch, here one face
+        shapes.setdefault(value.name, [dim.dim_value or 1 for dim in value.type.tensor_type.shape.dim])
+    return sum(_flop(node, shapes) for node in graph.node)
+
+
+def _flop(node: Any, shapes: dict[str, Sequence[int]]) -> int:
+    if node.op_type not in ("MatMul", "Gemm", "Conv"):
+        return 0
+    missing = [name for name in (node.input[1], node.output[0]) if not shapes.get(name)]
+    if missing:
+        raise ValueError(f"{node.op_type} {node.name}: unknown shape of {', '.join(missing)}")
+    weight, out = shapes[node.input[1]], shapes[node.output[0]]
+    transposed = any(attribute.name == "transB" and attribute.i for attribute in node.attribute)
+    # terms per output value: a convolution's weight is (out, in / groups, height, width), a product's (..., in, out)
+    terms = int(np.prod(weight[1:])) if node.op_type == "Conv" else weight[-1 if transposed else -2]
+    return 2 * int(np.prod(out)) * terms
+
+
+def measure(
+    classifier: Classifier, device: Device, *, batch: int, concurrency: int, matmul_size: int
+) -> dict[str, Any]:
+    """All metrics of a classifier opened on `device`."""
+    graphs = classifier.manifest.graphs
     sequential = sequential_faces_per_s(classifier.classify, 40 * concurrency)
     batched = batched_faces_per_s(
         classifier.classify, max_batch=classifier.max_batch, concurrency=concurrency, count=200 * concurrency
     )
     rate = batch_faces_per_s(classifier.classify, batch=batch, runs=100)
+    flop = flop_per_face(classifier.folder / graphs[classifier.precision].file)  # type: ignore[index]
+    half = classifier.precision == "fp16"
+    matmul = matmul_flop_per_s(device, size=matmul_size, dtype=np.float16 if half else np.float32, runs=20)
     return {
         "batching_gain": round(batched / sequential, 2),
         "sequential_faces_per_s": round(sequential, 1),
@@ -99,6 +175,9 @@ def measure(classifier: Classifier, *, batch: int, concurrency: int) -> dict[str
         "faces_per_s": round(rate, 1),
         "batch": batch,
         "ms_per_batch": round(batch / rate * 1000, 3),
+        "gflop_per_face": round(flop / 1e9, 4),
+        "matmul_tflop_per_s": round(matmul / 1e12, 3),
+        "fraction_of_matmul": round(rate * flop / matmul, 4),
         "graph_sizes": classifier.graph_sizes,
         "provider": classifier.provider,
         "precision": classifier.precision,
@@ -131,7 +210,8 @@ def main() -> None:
         classifier, device = open_on_gpu()
     except MienError as error:
         sys.exit(f"benchmarks.gpu: nothing was measured. {error}")
-    results = measure(classifier, batch=BATCH, concurrency=CONCURRENCY)
+    # the reference product runs on CUDA in both cases
+    results = measure(classifier, "cuda", batch=BATCH, concurrency=CONCURRENCY, matmul_size=MATMUL_SIZE)
     results |= {"gpu": _gpu_name(), "device": device, "onnxruntime": onnxruntime.__version__}
     publish(results | {"python": platform.python_version()}, given.json)
 
