@@ -35,6 +35,8 @@ def webcam(
     """
     if write is not None and source is None:
         fail("--write needs --source.", USAGE)
+    if port is not None and source is not None:
+        fail("--port is the port of the page, which --source does not open.", USAGE)
     with printed_errors():
         from mien.app.inference.pipeline import build_pipeline
         from mien.app.live import views

@@ -37,7 +37,8 @@ def scan(options: LabelOptions, had_inputs: Callable[[str], bool] = lambda _: Fa
         yield item
     if empty:
         where = options.files_from or ", ".join(map(printable, options.inputs))
-        raise NoInput(f"No files found in {where}. {_HINT}")
+        ignored = "Check --ignore. " if options.ignore else ""
+        raise NoInput(f"No files found in {where}. {ignored}{_HINT}")
 
 
 def printable(path: str | bytes) -> str:

@@ -76,6 +76,11 @@ def test_options_select_inputs(
     assert files_of(tmp_path / "out") == expected
 
 
+def test_options_that_leave_no_input_are_named(mien: Mien, nested: Path, tmp_path: Path) -> None:
+    run = mien("label", nested, "--out", tmp_path / "out", "--ignore", "*")
+    assert "--ignore" in run.output
+
+
 def test_followed_links_enter_each_folder_once(mien: Mien, nested: Path, tmp_path: Path) -> None:
     mien("label", nested, "--out", tmp_path / "out", "--write", "csv", "--quiet", "--symlinks", "follow")
     taken = files_of(tmp_path / "out")

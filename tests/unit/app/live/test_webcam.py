@@ -176,6 +176,7 @@ def test_the_command_labels_a_video_and_writes_another(
     ("arguments", "code", "words"),
     [
         (["--write", "x.mp4"], 2, "needs --source"),
+        (["--source", "0", "--port", "8001"], 2, "--port"),
         (["--source", "missing.mp4"], 1, "no such file"),
         (["--source", "film.mp4", "--write", "film.mp4"], 1, "this file is the source"),
         (["--source", "film.mp4", "--write", "film.gif"], 1, "one of .mp4"),
