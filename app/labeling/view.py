@@ -110,10 +110,12 @@ class View:
         min_face_px, min_confidence = json.loads((self._filtered and self.get("filter")) or "[0, 0]")
         return min_face_px, min_confidence
 
-    def shows(self, face: LabeledFace) -> bool:
-        """Whether a face has the run's --min-face and --min-confidence."""
+    def shown(self, image: Result) -> list[LabeledFace]:
+        """The faces of an image with the run's --min-face and --min-confidence."""
         min_face_px, min_confidence = self._limits
-        return face.confidence >= min_confidence and min(face.box_px[2:]) >= min_face_px
+        return [
+            face for face in image.faces if face.confidence >= min_confidence and min(face.box_px[2:]) >= min_face_px
+        ]
 
     @property
     def _shown(self) -> str:

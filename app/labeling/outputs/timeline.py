@@ -95,7 +95,7 @@ def moments(view: View, name: str, people: People) -> Iterator[Moment]:
     if edits := people.of(next(view.frames(name)).sha256):
         numbers.edit(edits, ((image, faces) for image, _, faces in _tracked(view, name)))
     for image, gap_s, faces in _tracked(view, name):
-        shown = {face.number for face in image.faces if view.shows(face)}
+        shown = {face.number for face in view.shown(image)}
         corrected = [
             replace(face, track=numbers.person(face.track, image.input.frame)) for face in faces if face.number in shown
         ]
