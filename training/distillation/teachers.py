@@ -9,13 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from mien.data.contract import Array, contract_id
-from mien.models.manifest import ArtifactError
+from mien.models.backbones import Heads
+from mien.models.manifest import MANIFEST_NAME, ArtifactError, load_artifact
 from mien.models.network import Head, select_head
 from mien.training.config import DistillationConfig, RecipeError
+from mien.training.evaluate import open_graph, run_graph
 from mien.training.loop.batches import JoinedFaces, cache_file
 from mien.training.loop.machine import Machine
 from mien.training.loop.run_folder import RunError
-from mien.training.release.weights import load_trained
+from mien.training.release.weights import is_average, load_trained
 
 logger = logging.getLogger(__name__)
 _BATCH = 256
@@ -34,7 +36,7 @@ class Teachers(nn.Module):
         classes: dict[Path, int] = {}
         for folder in config.teachers:
             try:
-                network, head, labels = load_trained(folder)
+                network, head, labels = _load(folder)
             except ArtifactError as error:
                 raise RunError(f"distillation.teachers {folder}: {error}") from error
             self.members.append(network)
@@ -53,6 +55,26 @@ class Teachers(nn.Module):
             alone: Tensor = logits[0]  # (B, 7)
             return alone
         return _log_mean(torch.stack(logits))
+
+
+class _Graph(nn.Module):
+    """Fp32 graph of an artifact that averages several networks and thus has no weights; computed on the CPU."""
+
+    def __init__(self, path: Path, sha256: str) -> None:
+        super().__init__()
+        self.session = open_graph(path)
+        self.register_buffer("sha256", torch.tensor(list(bytes.fromhex(sha256)), dtype=torch.uint8))
+
+    def forward(self, crops: Tensor) -> Heads:  # (B, 112, 112, C) uint8
+        logits = run_graph(self.session, crops.expand(-1, -1, -1, 3).cpu().numpy())
+        return Heads(torch.from_numpy(logits).to(crops.device))
+
+
+def _load(folder: Path) -> tuple[nn.Module, Head, tuple[str, ...]]:
+    if (folder / MANIFEST_NAME).exists() and is_average(manifest := load_artifact(folder)):
+        graph = manifest.graph("fp32")
+        return _Graph(folder / graph.file, graph.sha256), "class", manifest.labels
+    return load_trained(folder)
 
 
 def fixed_logits(teachers: Teachers, faces: JoinedFaces, *, machine: Machine, cache_dir: Path) -> Array:

@@ -8,11 +8,14 @@ import torch
 from torch import Tensor
 
 from mien.models.backbones import Color
+from mien.models.manifest import artifact_dir
 from mien.training.config import DistillationConfig
 from mien.training.distillation.teachers import Teachers, fixed_logits
+from mien.training.evaluate import open_graph, run_graph
 from mien.training.loop.batches import FaceBatches, JoinedFaces, load_faces
 from mien.training.loop.machine import Machine
 from mien.training.loop.parallel import World
+from mien.training.loop.provenance import recorded
 from mien.training.train import train
 from tests.integration.training.conftest import Trained
 from tests.support_training import TINY_DEIT, drawn_faces, losses, metric_lines, small_recipe
@@ -46,6 +49,17 @@ def test_fixed_logits_are_the_mean_probability_over_face_and_mirror_image(
         with torch.no_grad():
             expected = (teachers(crop).softmax(-1) + teachers(crop.flip(dims=[2])).softmax(-1)) / 2
         np.testing.assert_allclose(np.exp(found[index]), expected[0], atol=1e-5)
+
+
+def test_a_released_mean_of_networks_teaches_by_its_graph(root: Path, tmp_path: Path) -> None:
+    folder = artifact_dir("accurate")
+    gray = np.random.default_rng(0).integers(0, 256, (3, 112, 112, 1), dtype=np.uint8)
+    expected = run_graph(open_graph(folder / "model.onnx"), gray.repeat(3, axis=3))
+    np.testing.assert_allclose(teachers_of(folder)(torch.from_numpy(gray)), expected, atol=1e-5)
+    distillation = {"mode": "token-soft", "teachers": [str(folder)], "views": "fixed"}
+    run = train(small_recipe(root, model=TINY_DEIT, epochs=1, distillation=distillation), tmp_path / "student")
+    assert losses(run)
+    assert "mobilefacenet/mobilefacenet" in recorded(run)["weight_terms"]
 
 
 def test_fixed_logits_are_computed_once_per_teacher_faces_and_color(
