@@ -6,13 +6,13 @@ so that there is no growing delay.
 
 import math
 import os
+import re
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import urlsplit, urlunsplit
 
 import cv2
 
@@ -91,9 +91,8 @@ def _open_quietly(text: str, *, is_file: bool) -> cv2.VideoCapture:
 
 
 def without_password(text: str) -> str:
-    """Return a URL without user and password, for printing."""
-    parts = urlsplit(text)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])) if "@" in parts.netloc else text
+    """Return a URL without user and password, also if they are not percent-encoded, for printing."""
+    return re.sub(r"(?<=://)[^/]*@", "", text)
 
 
 class FileSource(Source):

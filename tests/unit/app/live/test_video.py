@@ -148,4 +148,6 @@ def test_a_source_that_cannot_be_opened_is_one_clear_message(
 
 def test_an_address_is_shown_without_its_password() -> None:
     assert without_password("rtsp://ann:secret@camera.local:554/live") == "rtsp://camera.local:554/live"
+    assert without_password("rtsp://ann:a#b[c@d@camera.local/live") == "rtsp://camera.local/live"
+    assert without_password("http://host/live/@ann") == "http://host/live/@ann"
     assert without_password("film@home.mp4") == "film@home.mp4"
