@@ -137,13 +137,15 @@ class VideoFile:
     """
 
     def __init__(self, path: Path, fps: float) -> None:
-        """Check the path. Raises: SourceUnavailable, for an unknown format or a missing folder."""
+        """Check the path. Raises: SourceUnavailable, for an unknown format, a missing folder or a file in the way."""
         if path.suffix.lower() not in CODECS:
             raise SourceUnavailable(f"{path}: unknown video format. Expected one of {', '.join(CODECS)}.")
         if not path.absolute().parent.is_dir():
             raise SourceUnavailable(f"{path}: the folder {path.absolute().parent} does not exist")
         self.path, self.fps = path, fps
         self._part = path.with_name(f"{path.stem}.part{path.suffix}")
+        if self._part.exists():  # of the user, or of a run that ended early
+            raise SourceUnavailable(f"{self._part} would be replaced. Rename or delete it, or choose another --write.")
         self._writer: cv2.VideoWriter | None = None
         self._size = (0, 0)
         self._written = 0

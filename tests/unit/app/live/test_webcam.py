@@ -181,12 +181,14 @@ def test_the_command_labels_a_video_and_writes_another(
         (["--source", "film.mp4", "--write", "film.mp4"], 1, "this file is the source"),
         (["--source", "film.mp4", "--write", "film.gif"], 1, "one of .mp4"),
         (["--source", "film.mp4", "--write", "nowhere/film.mp4"], 1, "nowhere does not exist"),
+        (["--source", "film.part.mp4", "--write", "film.mp4"], 1, "film.part.mp4 would be replaced"),
     ],
 )
 def test_invalid_options_are_one_line_errors(
     tmp_path: Path, artifact: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int, words: str
 ) -> None:
     film(tmp_path / "film.mp4")
+    film(tmp_path / "film.part.mp4")
     monkeypatch.chdir(tmp_path)
     chosen = ["--model", str(artifact), "--device", "cpu", "--detector", "builtin"]
     answer = CliRunner().invoke(app, ["webcam", *arguments, *chosen])
