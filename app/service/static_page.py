@@ -23,9 +23,13 @@ _CHARSET: Final = '<meta charset="utf-8">'
 
 
 def write_page(folder: Path, settings: Settings) -> None:
-    """Write page, runtime and models. Raises: StartupError, if the runtime is missing; ArtifactError."""
+    """Write page, runtime and models. Raises: StartupError, without the runtime or over own files; ArtifactError."""
     if not has_runtime():
         raise StartupError("ONNX Runtime Web is missing: run `make runtime`, which fetches it with npm")
+    if not (folder / "page" / "app.webmanifest").exists():  # of an earlier page
+        for name in ("index.html", "card.html", "example.html", "sw.js", "page"):
+            if (folder / name).exists():
+                raise StartupError(f"{folder / name} would be replaced. Choose a new folder or that of an earlier page")
     model = artifact_dir(settings.model)
     pipeline = browser_pipeline(model, settings)
     shutil.copytree(FILES, folder / "page", dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.html"))

@@ -57,3 +57,11 @@ def test_a_missing_runtime_is_reported(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(StartupError, match="make runtime"):
         static_page.write_page(tmp_path / "site", Settings())
     assert not (tmp_path / "site").exists()
+
+
+def test_files_of_another_page_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(static_page, "has_runtime", lambda: True)
+    (tmp_path / "index.html").write_text("own")
+    with pytest.raises(StartupError, match=r"index\.html would be replaced"):
+        static_page.write_page(tmp_path, Settings())
+    assert [path.name for path in tmp_path.iterdir()] == ["index.html"]
