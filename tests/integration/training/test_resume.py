@@ -105,12 +105,6 @@ def test_a_damaged_file_of_a_run_is_named(name: str, trained: Trained, out: Path
         train(trained.teacher_recipe(), out)
 
 
-def test_a_run_continues_with_another_folder_for_its_cache(trained: Trained, out: Path, tmp_path: Path) -> None:
-    recipe = trained.teacher_recipe()
-    data = recipe.data.model_copy(update={"cache_dir": tmp_path / "cache"})
-    assert train(recipe.model_copy(update={"data": data}), out) == out
-
-
 def test_a_run_of_a_machine_with_more_gpus_is_resumed(
     trained: Trained, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,14 +140,17 @@ def test_a_second_process_is_turned_away_until_the_first_one_ends(trained: Train
     assert losses(train(recipe, out)) == losses(trained.teacher)
 
 
-def test_a_finished_run_is_left_as_it_is_also_one_of_an_earlier_release(trained: Trained, out: Path) -> None:
+def test_a_finished_run_is_left_as_it_is_also_one_of_an_earlier_release_and_with_another_cache(
+    trained: Trained, out: Path, tmp_path: Path
+) -> None:
     recipe = trained.teacher_recipe()
     stored = yaml.safe_load((out / RECIPE_NAME).read_text(encoding="utf-8"))
     del stored["model"]["init_from"]  # added later
     stored |= {"patience_epochs": None, "optim": stored["optim"] | {"momentum": 0.9, "ema_warmup": True}}  # removed
     (out / RECIPE_NAME).write_text(yaml.safe_dump(stored), encoding="utf-8")
     before = {path: path.stat().st_mtime_ns for path in out.iterdir()}
-    assert train(with_runtime(recipe, tensorboard=True), out) == out
+    data = recipe.data.model_copy(update={"cache_dir": tmp_path / "cache"})
+    assert train(with_runtime(recipe.model_copy(update={"data": data}), tensorboard=True), out) == out
     assert {path: path.stat().st_mtime_ns for path in out.iterdir()} == before
     stored["patience_epochs"] = 3
     (out / RECIPE_NAME).write_text(yaml.safe_dump(stored), encoding="utf-8")
