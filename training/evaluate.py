@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mien.data.atomic import write_atomic
-from mien.data.contract import EIGHT_LABELS, Array, label_index
+from mien.data.contract import EIGHT_LABELS, LABELS, Array
 from mien.data.tree import DatasetError
 from mien.models.manifest import Interval, Manifest, Prior, SplitMetrics, artifact_dir, load_artifact
 from mien.training import robustness
@@ -106,7 +106,7 @@ def score(
 
 def _pair(probabilities: Array, labels: Array) -> Interval | None:
     """Accuracy of the choice between happiness and neutral, on the faces with one of these labels."""
-    first, second = (label_index(label) for label in _PAIR)
+    first, second = map(LABELS.index, _PAIR)
     chosen = np.flatnonzero((labels == first) | (labels == second))
     if len(chosen) == 0 or len(np.unique(labels[chosen])) < 2:
         return None

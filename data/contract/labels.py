@@ -34,14 +34,6 @@ class UnknownLabel(MienError, ValueError):
     """A class name or number that is not one of the expressions."""
 
 
-def label_index(label: str) -> int:
-    """Return the index of one of `LABELS`, 0 to 6. Raises: UnknownLabel."""
-    try:
-        return LABELS.index(label)
-    except ValueError:
-        raise UnknownLabel(f"label {label!r}: expected one of {', '.join(LABELS)}") from None
-
-
 def by_label(probabilities: Iterable[float]) -> dict[str, float]:
     """Name the seven or eight probabilities of a face."""
     return {label: float(value) for label, value in zip(EIGHT_LABELS, probabilities, strict=False)}

@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mien.data.contract import LABELS, label_index
+from mien.data.contract import LABELS
 from mien.models import manifest as module
 from mien.models.manifest import ArtifactError, Manifest, artifact_dir, read_manifest
 from tests.support import tiny_artifact
 
-RARE = label_index("disgust")
+RARE = LABELS.index("disgust")
 
 
 def _corrected(folder: Path, *offsets: float) -> Manifest:

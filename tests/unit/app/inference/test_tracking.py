@@ -11,7 +11,7 @@ from scipy.optimize import linear_sum_assignment
 from mien.app.inference.detect import Box
 from mien.app.inference.pipeline import LabeledFace
 from mien.app.inference.tracking import Tracker, TrackingRules, assign, descriptor
-from mien.data.contract import CROP_PX, LABELS, Array, label_index
+from mien.data.contract import CROP_PX, LABELS, Array
 
 FRAME_S = 1 / 15
 
@@ -164,5 +164,5 @@ def test_without_smoothing_each_frame_shows_its_own_probabilities() -> None:
     tracker = Tracker(threshold=0.3, rules=TrackingRules(settle_s=0))
     tracker.update((face(anger=0.8),), 0.0)
     (tracked,) = tracker.update((face(fear=0.7),), FRAME_S)
-    assert tracked.probabilities[label_index("fear")] == pytest.approx(0.7)
+    assert tracked.probabilities[LABELS.index("fear")] == pytest.approx(0.7)
     assert tracked.label == "fear"

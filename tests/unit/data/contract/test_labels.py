@@ -2,23 +2,22 @@
 
 import pytest
 
-from mien.data.contract import EIGHT_LABELS, LABELS, RAF_DB_IDS, UnknownLabel, label_index, parse_label
+from mien.data.contract import EIGHT_LABELS, RAF_DB_IDS, UnknownLabel, parse_label
 
 SPELLINGS = {
     "happiness": ("happy", "4_happy", "04-Happy"), "sadness": ("Sad faces",), "anger": ("angry",),
     "surprise": ("Surprised (2)",), "disgust": ("disgusted",), "fear": ("fearful",),
     "neutral": ("NEUTRAL", "neutral_expression"),
 }  # fmt: skip
+RAF_DB_NUMBERS = {label: number for number, label in RAF_DB_IDS.items()}
 
 
 @pytest.mark.parametrize(("label", "texts"), SPELLINGS.items())
-def test_labels_are_parsed_in_any_case_and_common_spelling(label: str, texts: tuple[str, ...]) -> None:
-    assert {parse_label(text) for text in (label, label.upper(), f" {label.title()} ", *texts)} == {label}
-
-
-@pytest.mark.parametrize(("number", "label"), RAF_DB_IDS.items())
-def test_a_bare_number_is_raf_dbs(number: int, label: str) -> None:
-    assert parse_label(str(number)) == label
+def test_labels_are_parsed_in_any_case_and_common_spelling_and_by_their_number_in_raf_db(
+    label: str, texts: tuple[str, ...]
+) -> None:
+    spelled = (label, label.upper(), f" {label.title()} ", str(RAF_DB_NUMBERS[label]), *texts)
+    assert {parse_label(text) for text in spelled} == {label}
 
 
 UNKNOWN = " 0 8 contempt happy_sad not+happy happily_surprised sadly-angry none faces uncertain"
@@ -34,9 +33,3 @@ def test_contempt_is_parsed_only_among_eight_labels() -> None:
     assert [parse_label(text, EIGHT_LABELS) for text in ("Contempt", "7_contempt")] == ["contempt"] * 2
     with pytest.raises(UnknownLabel, match="neutral, contempt, or a RAF-DB number"):
         parse_label("none", EIGHT_LABELS)
-
-
-def test_an_index_is_the_position_in_the_order() -> None:
-    assert [label_index(label) for label in LABELS] == list(range(7))
-    with pytest.raises(UnknownLabel, match="contempt"):
-        label_index("contempt")
