@@ -5,6 +5,7 @@ import pytest
 import torch
 from scipy.special import log_softmax, softmax
 
+from mien.data.contract import Array
 from mien.models.backbones import Heads
 from mien.training.config import DistillationConfig
 from mien.training.distillation.losses import (
@@ -19,21 +20,23 @@ from mien.training.distillation.losses import (
 RNG = np.random.default_rng(0)
 STUDENT, TEACHER = RNG.normal(size=(5, 7)), RNG.normal(size=(5, 7)) * 3
 VOTES = RNG.dirichlet(np.ones(7), size=5)
+PRIOR, WEIGHTS = RNG.normal(size=7), RNG.uniform(0.5, 2, size=7)
 
 
 def tensor(values: object) -> torch.Tensor:
     return torch.tensor(np.asarray(values), dtype=torch.float32)
 
 
-def test_cross_entropy_takes_vote_shares() -> None:
-    expected = -(VOTES * log_softmax(STUDENT, axis=1)).sum(axis=1).mean()
-    assert float(cross_entropy(tensor(STUDENT), tensor(VOTES))) == pytest.approx(expected, rel=1e-5)
-
-
-def test_logit_adjustment_adds_the_log_prior_to_the_logits() -> None:
-    prior = RNG.normal(size=7)
-    expected = -(VOTES * log_softmax(STUDENT + prior, axis=1)).sum(axis=1).mean()
-    found = cross_entropy(tensor(STUDENT), tensor(VOTES), logit_adjustment=tensor(prior))
+@pytest.mark.parametrize(("prior", "weights"), [(None, None), (PRIOR, None), (None, WEIGHTS)])
+def test_cross_entropy_takes_vote_shares_a_prior_and_class_weights(prior: Array | None, weights: Array | None) -> None:
+    log_probabilities = log_softmax(STUDENT + (0 if prior is None else prior), axis=1)
+    expected = -(VOTES * (1 if weights is None else weights) * log_probabilities).sum(axis=1).mean()
+    found = cross_entropy(
+        tensor(STUDENT),
+        tensor(VOTES),
+        logit_adjustment=None if prior is None else tensor(prior),
+        class_balance=None if weights is None else tensor(weights),
+    )
     assert float(found) == pytest.approx(expected, rel=1e-5)
 
 
@@ -60,23 +63,11 @@ def test_token_modes_train_only_the_distillation_head() -> None:
     assert float(token_logits.grad.abs().max()) > 0.0
 
 
-def test_class_balance_weighs_by_the_effective_number_of_faces() -> None:
-    counts = np.array([8000, 1000, 200, 5000, 40, 600, 9])
-    effective = 1 - 0.999**counts
-    expected = (1 / effective) / (1 / effective).sum() * 7
-    found = class_weights(tensor(counts), beta=0.999).numpy()
-    assert found == pytest.approx(expected, rel=1e-5)
-    weighted = -(VOTES * expected * log_softmax(STUDENT, axis=1)).sum(axis=1).mean()
-    assert float(cross_entropy(tensor(STUDENT), tensor(VOTES), class_balance=tensor(found))) == pytest.approx(
-        weighted, rel=1e-5
-    )
-
-
-def test_a_class_without_a_face_has_weight_zero() -> None:
-    found = class_weights(tensor([100, 0, 10, 10, 10, 10, 10]), beta=0.99)
-    assert float(found[1]) == 0.0
-    assert torch.isfinite(found).all()
-    assert float(found.sum()) == pytest.approx(7.0)
+@pytest.mark.parametrize("counts", [(8000, 1000, 200, 5000, 40, 600, 9), (100, 0, 10, 10, 10, 10, 10)])
+def test_class_balance_weighs_by_the_effective_number_of_faces(counts: tuple[int, ...]) -> None:
+    effective = 1 - 0.999 ** np.array(counts)
+    inverse = np.divide(1, effective, out=np.zeros(7), where=effective > 0)
+    assert class_weights(tensor(counts), beta=0.999).numpy() == pytest.approx(7 * inverse / inverse.sum(), rel=1e-5)
 
 
 def test_attention_consistency_compares_maps_with_the_mirrored_ones() -> None:
