@@ -13,15 +13,19 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+import torch
+
 from mien.data.atomic import write_atomic
-from mien.models.detector.decode import detect_rows
+from mien.data.contract import Array
+from mien.models.detector.decode import OUTPUTS, detect_rows
 from mien.models.detector.manifest import POINTER, DetectorManifest
+from mien.models.detector.network import FaceFPN, Released
 from mien.models.manifest import ARTIFACTS_DIR, GraphFile, sha256_of, write_manifest
 from mien.training.command import command
 from mien.training.detector.card import render
 from mien.training.detector.config import DetectorRecipe, shareable
 from mien.training.detector.evaluate import evaluate_graph, select_threshold
-from mien.training.detector.graph import check_graph, write_graph
 from mien.training.detector.images import load_images
 from mien.training.detector.train import build_detector
 from mien.training.evaluate import open_graph
@@ -29,11 +33,13 @@ from mien.training.loop import checkpoint
 from mien.training.loop.run_folder import parameters, read_facts, read_run
 from mien.training.release.description import CARD_NAME
 from mien.training.release.folder import new_artifact
-from mien.training.release.graphs import OPSET
+from mien.training.release.graphs import OPSET, ExportError, export_onnx
 from mien.training.release.weights import WEIGHTS_NAME, save_weights
 
 logger = logging.getLogger("mien.training")
+MAX_DIFFERENCE: Final = 1e-3  # of a score, or of a box or landmark in cells
 _GRAPH: Final = "model.onnx"
+_SIDES: Final = ((64, 96), (320, 256))
 _LICENSE: Final = (
     "Weights: Apache-2.0, as far as the authors hold rights to them. Labels: outputs of YuNet (MIT). The images are "
     "from public repositories and belong to their owners; this artifact contains none of them."
@@ -54,7 +60,15 @@ def export(run: Path, tag: str, *, threshold: float | None = None, artifacts_dir
         network, facts, graph = build_detector(recipe.model), read_facts(run), staging / _GRAPH
         network.load_state_dict(checkpoint.read(run / checkpoint.BEST)["weights"])
         save_weights(network.eval(), staging)
-        write_graph(network, graph)
+        sides = {2: 32 * torch.export.Dim("rows", min=1, max=256), 3: 32 * torch.export.Dim("columns", min=1, max=256)}
+        export_onnx(
+            Released(network),
+            torch.zeros(2, 3, 64, 96),
+            graph,
+            input_name="input",
+            output_names=OUTPUTS,
+            dynamic_shape={0: torch.export.Dim("images", min=1, max=4096)} | sides,
+        )
         images = load_images(recipe.data, "valid")
         difference = check_graph(network, graph, images.items[0].read())
         logger.info("largest difference between ONNX and torch: %.1e", difference)
@@ -81,6 +95,20 @@ def export(run: Path, tag: str, *, threshold: float | None = None, artifacts_dir
         files = {name: sha256_of(staging / name) for name in (WEIGHTS_NAME, CARD_NAME)}
         write_manifest(staging, manifest.model_copy(update={"files": files}))
     return final
+
+
+@torch.no_grad()
+def check_graph(network: FaceFPN, path: Path, image: Array) -> float:
+    """Largest difference of an output between ONNX and torch on an image (H, W, 3) uint8 BGR. Raises: ExportError."""
+    session, released, worst = open_graph(path), Released(network).eval(), 0.0
+    for height, width in _SIDES:
+        pixels = np.resize(image, (height, width, 3)).transpose(2, 0, 1)[None].astype(np.float32)
+        expected = released(torch.from_numpy(pixels))
+        outputs = session.run(list(OUTPUTS), {"input": pixels})
+        worst = max(worst, *(float(np.abs(a.numpy() - b).max()) for a, b in zip(expected, outputs, strict=True)))
+    if not worst <= MAX_DIFFERENCE:
+        raise ExportError(f"{path.name}: an output differs from torch by {worst:.2e}, more than {MAX_DIFFERENCE:g}")
+    return worst
 
 
 @command("detector export", log_level=logging.ERROR)
