@@ -4,12 +4,19 @@ import json
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
 import yaml
 
 from mien.data.contract import LABELS
+from mien.models.network import FaceNetwork
 from mien.training.config import DataSource, Recipe, RunRecipe, parse_as
 from mien.training.faces import FaceSet, read_faces
+from mien.training.loop.batches import JoinedFaces, load_faces
+from mien.training.loop.machine import Machine
+from mien.training.loop.parallel import World
 from mien.training.loop.run_folder import METRICS_NAME
+from mien.training.loop.session import Session
+from mien.training.loop.supervised import Supervised
 from tests.data_sets import make_folders
 
 R = TypeVar("R", bound=RunRecipe)
@@ -87,6 +94,19 @@ def write_recipe(path: Path, recipe: RunRecipe) -> Path:
 def with_runtime(recipe: R, **changes: object) -> R:
     """The recipe with other runtime options."""
     return recipe.model_copy(update={"runtime": recipe.runtime.model_copy(update=changes)})
+
+
+def cpu(world: World | None = None) -> Machine:
+    """This processor in fp32."""
+    return Machine(torch.device("cpu"), torch.autocast("cpu", enabled=False), world or World())
+
+
+def session_of(recipe: Recipe, out: Path, machine: Machine) -> Session:
+    """A session that trains and validates on the first training source of a recipe."""
+    torch.manual_seed(0)
+    part = load_faces(recipe.data.train[0], color="luminance", cache_dir=recipe.data.cache_dir)
+    task = Supervised(recipe, out, FaceNetwork(recipe.model), JoinedFaces([part]), valid=part, machine=machine)
+    return Session(recipe, out, task, machine=machine)
 
 
 def metric_lines(out: Path) -> list[dict[str, Any]]:

@@ -57,16 +57,6 @@ def test_a_run_is_not_resumed_on_other_images(tmp_path: Path, monkeypatch: pytes
         train(recipe, tmp_path / "run")
 
 
-def test_a_batch_of_samples_can_be_split_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    recipe = small_detector_recipe(tmp_path, monkeypatch, steps=2)
-    changed = DetectorRecipe.model_validate(recipe.model_dump() | {"runtime": {"accumulate": 2, "device": "cpu"}})
-    plain, parts = (
-        losses(train(variant, tmp_path / name)) for variant, name in ((recipe, "plain"), (changed, "parts"))
-    )
-    assert list(parts.values()) != list(plain.values())
-    assert np.isfinite(list(parts.values())).all()
-
-
 @pytest.mark.timeout(120)
 def test_workers_start_after_opencv_has_started_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cv2.setNumThreads(2)

@@ -13,14 +13,11 @@ from mien.training.config import DistillationConfig
 from mien.training.distillation.teachers import Teachers, fixed_logits
 from mien.training.evaluate import open_graph, run_graph
 from mien.training.loop.batches import FaceBatches, JoinedFaces, load_faces
-from mien.training.loop.machine import Machine
 from mien.training.loop.parallel import World
 from mien.training.loop.provenance import recorded
 from mien.training.train import train
 from tests.integration.training.conftest import Trained
-from tests.support_training import TINY_DEIT, drawn_faces, losses, metric_lines, small_recipe
-
-CPU = Machine(torch.device("cpu"), torch.autocast("cpu", enabled=False))
+from tests.support_training import TINY_DEIT, cpu, drawn_faces, losses, metric_lines, small_recipe
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +38,7 @@ def test_fixed_logits_are_the_mean_probability_over_face_and_mirror_image(
     root: Path, trained: Trained, tmp_path: Path
 ) -> None:
     faces, teachers = joined(root, tmp_path), teachers_of(trained.teacher)
-    found = fixed_logits(teachers, faces, machine=CPU, cache_dir=tmp_path)
+    found = fixed_logits(teachers, faces, machine=cpu(), cache_dir=tmp_path)
     assert found.shape == (len(faces), 7)
     assert found.dtype == np.float32
     for index in (0, len(faces) - 1):
@@ -66,7 +63,7 @@ def test_fixed_logits_are_computed_once_per_teacher_faces_and_color(
     root: Path, trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     faces, teachers = joined(root, tmp_path), teachers_of(trained.teacher)
-    first = fixed_logits(teachers, faces, machine=CPU, cache_dir=tmp_path)
+    first = fixed_logits(teachers, faces, machine=cpu(), cache_dir=tmp_path)
     calls: list[int] = []
     forward = Teachers.forward
 
@@ -75,14 +72,14 @@ def test_fixed_logits_are_computed_once_per_teacher_faces_and_color(
         return forward(self, crops)
 
     monkeypatch.setattr(Teachers, "forward", counted)
-    np.testing.assert_array_equal(fixed_logits(teachers, faces, machine=CPU, cache_dir=tmp_path), first)
+    np.testing.assert_array_equal(fixed_logits(teachers, faces, machine=cpu(), cache_dir=tmp_path), first)
     assert not calls
     with torch.no_grad():
         next(teachers.parameters()).add_(1)
-    changed = fixed_logits(teachers, faces, machine=CPU, cache_dir=tmp_path)
+    changed = fixed_logits(teachers, faces, machine=cpu(), cache_dir=tmp_path)
     assert sum(calls) == 2 * len(faces)
     assert np.abs(changed - first).max() > 1e-3
-    fixed_logits(teachers, joined(root, tmp_path, color="RGB"), machine=CPU, cache_dir=tmp_path)
+    fixed_logits(teachers, joined(root, tmp_path, color="RGB"), machine=cpu(), cache_dir=tmp_path)
     assert sum(calls) == 4 * len(faces)
 
 

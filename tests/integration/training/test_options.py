@@ -18,14 +18,12 @@ from mien.data.tree import DatasetError
 from mien.models.backbones import BackboneConfig, create_backbone
 from mien.models.manifest import artifact_dir
 from mien.models.network import FaceNetwork
-from mien.training.config import DataSource, DistillationConfig, Recipe, RecipeError, RuntimeConfig
+from mien.training.config import DataSource, DistillationConfig, RecipeError, RuntimeConfig
 from mien.training.distillation.teachers import Teachers
 from mien.training.loop import checkpoint
-from mien.training.loop.batches import FaceBatch, JoinedFaces, _target, load_faces
-from mien.training.loop.machine import Machine, choose_device
+from mien.training.loop.batches import FaceBatch, _target
+from mien.training.loop.machine import choose_device
 from mien.training.loop.run_folder import RunError, load_best
-from mien.training.loop.session import Session
-from mien.training.loop.supervised import Supervised
 from mien.training.loop.throughput import Clock, warn_of_slow_bf16
 from mien.training.train import train
 from tests.data_sets import make_folders
@@ -34,21 +32,15 @@ from tests.support_models import crops
 from tests.support_training import (
     PLAIN_DEIT,
     TINY_DEIT,
+    cpu,
     data_of,
     drawn_faces,
     losses,
     metric_lines,
+    session_of,
     small_recipe,
     with_runtime,
 )
-
-
-def session_of(recipe: Recipe, out: Path) -> Session:
-    torch.manual_seed(0)
-    part = load_faces(recipe.data.train[0], color="luminance", cache_dir=recipe.data.cache_dir)
-    faces, machine = JoinedFaces([part]), Machine(torch.device("cpu"), torch.autocast("cpu", enabled=False))
-    task = Supervised(recipe, out, FaceNetwork(recipe.model), faces, valid=part, machine=machine)
-    return Session(recipe, out, task, machine=machine)
 
 
 def test_a_batch_in_parts_has_the_gradients_of_the_whole_batch(tmp_path: Path) -> None:
@@ -56,7 +48,7 @@ def test_a_batch_in_parts_has_the_gradients_of_the_whole_batch(tmp_path: Path) -
     targets = torch.eye(7)[torch.arange(8) % 7]
     found = []
     for count in (1, 3):
-        session = session_of(with_runtime(recipe, accumulate=count), tmp_path)
+        session = session_of(with_runtime(recipe, accumulate=count), tmp_path, cpu())
         means = session.accumulate_gradients(FaceBatch(crops(8, channels=1), targets))
         gradients = torch.cat([p.grad.flatten() for p in session.task.network.parameters() if p.grad is not None])
         found.append((means, gradients))
@@ -172,13 +164,11 @@ def test_a_face_of_validation_is_never_trained_on(tmp_path: Path) -> None:
     root = make_folders(tmp_path / "faces", {"": dict.fromkeys(LABELS, 5)})
     recipe = small_recipe(root, data=data_of(root, valid_share=0.4))
     less = recipe.data.train[0].model_copy(update={"options": {"valid_share": 0.2}})
-    data = recipe.data.model_copy(update={"train": (less,)})
-    with pytest.raises(RecipeError, match="7 of 14 faces of valid are also in train"):
-        train(recipe.model_copy(update={"data": data}), tmp_path / "run")
     (tmp_path / "link").symlink_to(root)
-    linked = data.model_copy(update={"train": (less.model_copy(update={"root": tmp_path / "link"}),)})
-    with pytest.raises(RecipeError, match="7 of 14 faces of valid are also in train"):
-        train(recipe.model_copy(update={"data": linked}), tmp_path / "run")
+    for path in (root, tmp_path / "link"):
+        data = recipe.data.model_copy(update={"train": (less.model_copy(update={"root": path}),)})
+        with pytest.raises(RecipeError, match="7 of 14 faces of valid are also in train"):
+            train(recipe.model_copy(update={"data": data}), tmp_path / "run")
 
 
 def test_validation_faces_with_the_pixels_of_a_training_face_are_counted(

@@ -9,17 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from mien.models.network import FaceNetwork
 from mien.training.config import Recipe, RecipeError
 from mien.training.loop import checkpoint
-from mien.training.loop.batches import JoinedFaces, load_faces
-from mien.training.loop.machine import Machine
 from mien.training.loop.parallel import World
 from mien.training.loop.run_folder import FACTS_NAME
-from mien.training.loop.session import Session
-from mien.training.loop.supervised import Supervised
 from mien.training.train import train
-from tests.support_training import PLAIN_DEIT, drawn_faces, losses, small_recipe, write_recipe
+from tests.support_training import PLAIN_DEIT, cpu, drawn_faces, losses, session_of, small_recipe, write_recipe
 
 STEADY = PLAIN_DEIT | {"name": "deit_tiny_distilled_patch16_224"}  # BatchNorm has statistics per process on the CPU
 ROOT = Path(__file__).parents[3]
@@ -62,9 +57,5 @@ def test_two_processes_have_the_losses_of_one_and_can_be_resumed(tmp_path: Path)
 @pytest.mark.parametrize("changes", [{"batch_size": 10}, {"batch_size": 9}])
 def test_a_batch_that_processes_cannot_share_evenly_is_rejected(tmp_path: Path, changes: dict[str, object]) -> None:
     recipe = recipe_of(drawn_faces(tmp_path / "faces", train=2, valid=1), **changes)
-    part = load_faces(recipe.data.train[0], color="luminance", cache_dir=tmp_path / "cache")
-    faces = JoinedFaces([part])
-    machine = Machine(torch.device("cpu"), torch.autocast("cpu", enabled=False), World(0, 2))
-    task = Supervised(recipe, tmp_path, FaceNetwork(recipe.model), faces, valid=part, machine=machine)
     with pytest.raises(RecipeError, match="a multiple of 4"):
-        Session(recipe, tmp_path, task, machine=machine)
+        session_of(recipe, tmp_path, cpu(World(0, 2)))
