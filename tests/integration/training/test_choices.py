@@ -15,10 +15,9 @@ from torch import nn
 
 from mien.models.manifest import sha256_of
 from mien.models.network import FaceNetwork
-from mien.training.config import OptimConfig, RecipeError, RuntimeConfig
+from mien.training.config import RecipeError, RuntimeConfig
 from mien.training.distillation.losses import relabel
 from mien.training.loop.batches import epoch_order
-from mien.training.loop.optimizer import build_optimizer
 from mien.training.loop.run_folder import FACTS_NAME, load_best
 from mien.training.loop.sharpness import perturbed_weights
 from mien.training.loop.throughput import MetricsLogger, TrainingDiverged
@@ -44,15 +43,6 @@ def test_unlabeled_faces_are_drawn_equally_often_by_every_sampler() -> None:
     labels = np.repeat([-1, 0, 1], [500, 490, 10])
     drawn = labels[epoch_order(labels, seed=0, epoch=0, sampler="class")]
     assert np.bincount(drawn + 1) / 1000 == pytest.approx([0.5, 0.25, 0.25], abs=0.05)
-
-
-def test_an_optimizer_or_an_option_that_timm_does_not_know_is_named() -> None:
-    with pytest.raises(RecipeError, match="did you mean lamb"):
-        build_optimizer(nn.Linear(2, 2), OptimConfig(name="lamp"))
-    with pytest.raises(RecipeError, match="betos"):
-        build_optimizer(nn.Linear(2, 2), OptimConfig(options={"betos": [0.9, 0.95]}))
-    with pytest.raises(RecipeError, match="adahessian: needs second derivatives"):
-        build_optimizer(nn.Linear(2, 2), OptimConfig(name="adahessian"))
 
 
 def test_sam_computes_the_gradient_at_perturbed_weights_and_restores_them() -> None:

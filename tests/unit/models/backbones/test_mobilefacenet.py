@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mien.models.backbones import BackboneConfig, PretrainedWeightsUnavailable, UnknownBackbone, create_backbone
+from mien.models.backbones import BackboneConfig, PretrainedWeightsUnavailable, create_backbone
 from mien.models.backbones import mobilefacenet as family
 from mien.models.backbones.mobilefacenet import FILE_NAME, NAME, PATH_VARIABLE, published_weights
 
@@ -97,12 +97,3 @@ def test_a_missing_file_is_named_with_its_source(monkeypatch: pytest.MonkeyPatch
     monkeypatch.delenv(PATH_VARIABLE)
     with pytest.raises(PretrainedWeightsUnavailable, match=f"set {PATH_VARIABLE}"):
         _create(pretrained=True)
-
-
-def test_other_sizes_and_options_are_rejected() -> None:
-    with pytest.raises(UnknownBackbone, match="require 112"):
-        _create(px=64)
-    with pytest.raises(UnknownBackbone, match=r"remove model\.drop_path_rate"):
-        create_backbone(BackboneConfig(family="mobilefacenet", name=NAME, drop_path_rate=0.1))
-    with pytest.raises(UnknownBackbone, match="found depth"):
-        _create(depth=3)

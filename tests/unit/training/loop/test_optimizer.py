@@ -67,6 +67,15 @@ def test_a_rate_below_the_minimum_never_rises_above_itself() -> None:
     assert max(rates) <= 5e-6
 
 
-def test_a_network_without_named_layers_is_rejected() -> None:
-    with pytest.raises(RecipeError, match="has no layer groups"):
-        build_optimizer(nn.Linear(2, 2), OptimConfig(layer_decay=0.5))
+@pytest.mark.parametrize(
+    ("config", "complaint"),
+    [
+        (OptimConfig(layer_decay=0.5), "has no layer groups"),
+        (OptimConfig(name="lamp"), "did you mean lamb"),
+        (OptimConfig(options={"betos": [0.9, 0.95]}), "betos"),
+        (OptimConfig(name="adahessian"), "adahessian: needs second derivatives"),
+    ],
+)
+def test_an_optimizer_that_does_not_exist_or_fit_is_named(config: OptimConfig, complaint: str) -> None:
+    with pytest.raises(RecipeError, match=complaint):
+        build_optimizer(nn.Linear(2, 2), config)
