@@ -55,15 +55,14 @@ def test_the_artifact_names_eight_labels_and_is_evaluated_and_compared_on_them(
     assert "recall, contempt" in capsys.readouterr().out
 
 
-def test_teachers_with_different_classes_are_named(eight: Eight) -> None:
-    teachers = (artifact_dir(None), eight.artifact)
-    with pytest.raises(RecipeError, match=rf"{re.escape(str(teachers[0]))} 7, {re.escape(str(teachers[1]))} 8"):
-        Teachers(DistillationConfig(mode="soft", teachers=teachers))
-
-
-def test_networks_with_different_classes_are_not_averaged(eight: Eight, trained: Trained, tmp_path: Path) -> None:
-    folders = [eight.run, trained.student]
-    with pytest.raises(ExportError, match=f"{re.escape(str(folders[0]))} 8, {re.escape(str(folders[1]))} 7"):
+def test_networks_with_different_classes_neither_teach_together_nor_are_averaged(
+    eight: Eight, trained: Trained, tmp_path: Path
+) -> None:
+    folders = (eight.artifact, trained.artifact)
+    named = f"{re.escape(str(folders[0]))} 8, {re.escape(str(folders[1]))} 7"
+    with pytest.raises(RecipeError, match=named):
+        Teachers(DistillationConfig(mode="soft", teachers=folders))
+    with pytest.raises(ExportError, match=named):
         export(folders, "drawn", arch="both", artifacts_dir=tmp_path)
 
 
@@ -84,7 +83,7 @@ def test_check_and_report_have_a_row_for_contempt(eight: Eight, tmp_path: Path) 
     assert "contempt" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
-def test_the_service_returns_eight_probabilities(settings: Settings) -> None:
+def test_the_service_returns_eight_probabilities_and_doctor_passes(eight: Eight, settings: Settings) -> None:
     photo = encoded(face_photo(), "JPEG")
     with TestClient(create_app(settings), base_url="http://localhost") as client:
         assert client.get("/v1/models").json()["models"][0]["labels"] == list(EIGHT_LABELS)
@@ -92,9 +91,6 @@ def test_the_service_returns_eight_probabilities(settings: Settings) -> None:
     (face,) = answer["images"][0]["faces"]
     assert list(face["probabilities"]) == list(EIGHT_LABELS)
     assert sum(face["probabilities"].values()) == pytest.approx(1, abs=1e-4)
-
-
-def test_doctor_passes_for_eight_classes(eight: Eight) -> None:
     arguments = ["doctor", "--model", str(eight.artifact), "--detector", "builtin", "--device", "cpu"]
     done = CliRunner().invoke(mien_app, arguments)
     assert done.exit_code == 0, done.output

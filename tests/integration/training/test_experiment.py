@@ -6,49 +6,26 @@ import numpy as np
 import pytest
 import yaml
 
-from mien.training.config import Recipe
 from mien.training.experiment import compare, main
-from mien.training.variants import RUNS, recipes_of
+from mien.training.variants import recipes_of
 from tests.support_training import TINY_DEIT, drawn_faces, metric_lines, small_recipe, write_recipe
-
-EXPERIMENTS = sorted((Path(__file__).parents[3] / "training" / "recipes" / "experiments").glob("*.yaml"))
-
-
-@pytest.fixture
-def experiment(tmp_path: Path) -> Path:
-    """Two rows over a tiny student on drawn faces: two epochs, reduced to one."""
-    root = drawn_faces(tmp_path / "faces", train=3, valid=2)
-    write_recipe(tmp_path / "base.yaml", small_recipe(root, model=TINY_DEIT))
-    values = {
-        "base": "base.yaml",
-        "seeds": [0, 1],
-        "reduced": {"seeds": [3], "overrides": ["epochs=1"]},
-        "rows": {"learned": [], "none": ["model.options.position=none"]},
-    }
-    path = tmp_path / "position.yaml"
-    path.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
-    return path
-
-
-@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
-@pytest.mark.parametrize("reduced", [False, True])
-def test_students_of_every_experiment_learn_from_a_row_of_their_seed_and_faces_that_is_trained_before(
-    path: Path, reduced: bool
-) -> None:
-    recipes = [recipe for of_seeds in recipes_of(path, reduced=reduced).values() for recipe in of_seeds]
-    trained: dict[Path, Recipe] = {}
-    for recipe in recipes:
-        for folder in recipe.distillation.teachers:
-            if folder.is_relative_to(RUNS):
-                assert (trained[folder].seed, trained[folder].data.train) == (recipe.seed, recipe.data.train)
-        trained[RUNS / recipe.name] = recipe
-    assert len(trained) == len(recipes) >= 2
 
 
 def test_every_head_is_compared_with_the_first_row_face_by_face_and_seed_by_seed(
-    experiment: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    runs = tmp_path / "runs"
+    root, runs, experiment = (
+        drawn_faces(tmp_path / "faces", train=3, valid=2),
+        tmp_path / "runs",
+        tmp_path / "position.yaml",
+    )
+    write_recipe(tmp_path / "base.yaml", small_recipe(root, model=TINY_DEIT))
+    values = {
+        "base": "base.yaml",
+        "reduced": {"seeds": [3], "overrides": ["epochs=1"]},
+        "rows": {"learned": [], "none": ["model.options.position=none"]},
+    }
+    experiment.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
     plot, curves = tmp_path / "plot.png", tmp_path / "curves.png"
     drawn = ["--plot", str(plot), "--curves", str(curves)]
     assert main([str(experiment), "--reduced", "--seeds", "2", "--runs", str(runs), *drawn]) == 0

@@ -11,7 +11,7 @@ from mien.models.network import FaceNetwork
 from mien.training.config import ModelConfig, Recipe, read_as
 from mien.training.distillation.losses import cross_entropy, distillation_loss
 from mien.training.loop.run_folder import parameters
-from mien.training.variants import recipes_of
+from mien.training.variants import RUNS, recipes_of
 from tests.support_models import crops
 
 FOLDER = Path(__file__).parents[3] / "training" / "recipes"
@@ -51,6 +51,19 @@ def test_every_row_of_an_experiment_builds_a_network_that_fits_its_distillation(
         recipe = rows[row]
         distilled = has_distillation_head(recipe.model.model_copy(update={"pretrained": False}).model_dump_json())
         assert distilled == recipe.distillation.mode.startswith("token-"), row
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("reduced", [False, True])
+def test_students_learn_from_a_row_of_their_seed_and_faces_that_is_trained_before(path: Path, reduced: bool) -> None:
+    recipes = [recipe for of_seeds in recipes_of(path, reduced=reduced).values() for recipe in of_seeds]
+    trained: dict[Path, Recipe] = {}
+    for recipe in recipes:
+        for folder in recipe.distillation.teachers:
+            if folder.is_relative_to(RUNS):
+                assert (trained[folder].seed, trained[folder].data.train) == (recipe.seed, recipe.data.train)
+        trained[RUNS / recipe.name] = recipe
+    assert len(trained) == len(recipes) >= 2
 
 
 @cache

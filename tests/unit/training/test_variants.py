@@ -69,15 +69,12 @@ def test_a_grid_has_a_row_for_each_combination_of_values(tmp_path: Path) -> None
     ]  # fmt: skip
     assert [recipe.optim.learning_rate for recipe in rows.values()] == [1e-3, 1e-3, 5e-5, 5e-5]
     assert [recipe.loss.relabel is None for recipe in rows.values()] == [True, False] * 2
-    same_name = {"base": "student.yaml", "grid": grid | {"data.cache_dir": ["a/b", "a_b"]}}
-    path.write_text(yaml.safe_dump(same_name, sort_keys=False), encoding="utf-8")
-    with pytest.raises(
-        RecipeError, match="two combinations would be row learning_rate_0_001_relabel_none_cache_dir_a_b"
-    ):
-        recipes_of(path, reduced=False)
-    path.write_text(yaml.safe_dump({"base": "student.yaml", "grid": grid}, sort_keys=False), encoding="utf-8")
     with pytest.raises(RecipeError, match="no reduced budget"):
         recipes_of(path, reduced=True)
+    same_name = {"base": "student.yaml", "grid": {"data.cache_dir": ["a/b", "a_b"]}}
+    path.write_text(yaml.safe_dump(same_name), encoding="utf-8")
+    with pytest.raises(RecipeError, match="two combinations would be row cache_dir_a_b"):
+        recipes_of(path, reduced=False)
 
 
 @pytest.mark.parametrize(
