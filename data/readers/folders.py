@@ -101,18 +101,15 @@ class Folders(Reader):
         self._prefix = _common_folder(images, self._ignored)
         keys = [name.removeprefix(self._prefix) for name in images]
         has_splits = any(key.split("/")[0].lower() in _SPLITS for key in keys)
-        self._reject_other_numbers({key.split("/")[has_splits] for key in keys if key.count("/") > has_splits})
-        sources = self._sources()
-        for key in keys:
-            self._take(key, sources.get(PurePosixPath(key).name, {}), has_splits=has_splits)
-
-    def _reject_other_numbers(self, classes: set[str]) -> None:
-        """Reject numbers from 0, which are not RAF-DB's, even if 0 is ignored. Raises: DatasetError."""
-        if "0" in classes and classes & _RAF_DB_NUMBERS:
+        classes = {key.split("/")[has_splits] for key in keys if key.count("/") > has_splits}
+        if "0" in classes and classes & _RAF_DB_NUMBERS:  # even if 0 is ignored
             raise self.error(
                 f"class folders {', '.join(sorted(classes & set('0123456789')))}: the meaning of numbers from 0 is "
                 f"unknown; RAF-DB's are 1 to {len(RAF_DB_IDS)}. Rename them to {', '.join(LABELS)}"
             )
+        sources = self._sources()
+        for key in keys:
+            self._take(key, sources.get(PurePosixPath(key).name, {}), has_splits=has_splits)
 
     def _take(self, key: str, attributes: dict[str, str], *, has_splits: bool) -> None:
         folders = key.split("/")[:-1]

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
-from mien.data.contract import LABELS, UnknownLabel, parse_label
+from mien.data.contract import LABELS, parse_label
 from mien.data.readers.base import Reader, Sample
 from mien.data.tree import DatasetError
 
@@ -62,24 +62,14 @@ class Muxspace(Reader):
     def _read_labels(self, name: str) -> None:
         for line, row in enumerate(self.tree.read_csv(name), start=2):
             try:
-                self._take(row)
+                split = row["split"]
+                label = "contempt" if row["emotion"] == "contempt" else parse_label(row["emotion"])
+                if label not in self.keep:
+                    self._left_out[split][label] += 1
+                    continue
+                person = re.sub(r"_?\d+k?$", "", row["source"].rsplit(".", 1)[0])
+                points = tuple((float(row[f"{point}_x"]), float(row[f"{point}_y"])) for point in _POINTS)
+                sample = Sample(row["file"], split, label, landmarks_px=points, attributes={"person": person})
+                self._by_split[split].append(sample)
             except (KeyError, TypeError, ValueError) as error:
                 raise self.error(f"{name} line {line}: {error!r} in {row}") from error
-
-    def _take(self, row: Mapping[str, str]) -> None:
-        split = row["split"]
-        try:
-            label = parse_label(row["emotion"])
-        except UnknownLabel:
-            if row["emotion"] != "contempt":
-                raise
-            self._left_out[split]["contempt"] += 1
-        else:
-            if label not in self.keep:
-                self._left_out[split][label] += 1
-                return
-            person = re.sub(r"_?\d+k?$", "", row["source"].rsplit(".", 1)[0])
-            points = tuple((float(row[f"{point}_x"]), float(row[f"{point}_y"])) for point in _POINTS)
-            self._by_split[split].append(
-                Sample(row["file"], split, label, landmarks_px=points, attributes={"person": person})
-            )
