@@ -23,9 +23,19 @@ def build_optimizer(network: nn.Module, config: OptimConfig) -> torch.optim.Opti
         groups.
     """
     if config.layer_decay is None:
-        groups = _decay_groups(network, config.weight_decay)
-    else:
-        groups = _layer_groups(network, config.weight_decay, config.layer_decay)
+        trained = [(name, p) for name, p in network.named_parameters() if p.requires_grad]
+        plain = [p for name, p in trained if p.ndim <= 1 or name.endswith(_NO_DECAY_ENDINGS)]
+        chosen = {id(p) for p in plain}
+        decayed = [p for _, p in trained if id(p) not in chosen]
+        groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": plain, "weight_decay": 0.0}]
+    else:  # with timm's `lr_scale`, which is 1 for the heads
+        layered: Any = getattr(getattr(network, "backbone", None), "network", None)
+        if not hasattr(layered, "group_matcher"):
+            raise RecipeError("optim.layer_decay: this network has no layer groups; remove it, or choose a timm family")
+        names = [name for name, _ in layered.named_parameters() if name.endswith(_NO_DECAY_ENDINGS)]
+        groups = param_groups_layer_decay(
+            layered, weight_decay=config.weight_decay, no_weight_decay_list=names, layer_decay=config.layer_decay
+        )
     try:
         optimizer = create_optimizer_v2(groups, opt=config.name, lr=config.learning_rate, **config.options)
     except (ValueError, TypeError, AssertionError) as error:
@@ -50,22 +60,3 @@ def build_scheduler(
         warmup_lr_init=lowest,
         t_in_epochs=False,
     )
-
-
-def _layer_groups(network: nn.Module, weight_decay: float, layer_decay: float) -> list[dict[str, Any]]:
-    """Parameter groups by layer with timm's `lr_scale`, which is 1 for the heads."""
-    layered: Any = getattr(getattr(network, "backbone", None), "network", None)
-    if not hasattr(layered, "group_matcher"):
-        raise RecipeError("optim.layer_decay: this network has no layer groups; remove it, or choose a timm family")
-    plain = [name for name, _ in layered.named_parameters() if name.endswith(_NO_DECAY_ENDINGS)]
-    return param_groups_layer_decay(  # type: ignore[no-any-return]
-        layered, weight_decay=weight_decay, no_weight_decay_list=plain, layer_decay=layer_decay
-    )
-
-
-def _decay_groups(network: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    trained = [(name, p) for name, p in network.named_parameters() if p.requires_grad]
-    plain = [p for name, p in trained if p.ndim <= 1 or name.endswith(_NO_DECAY_ENDINGS)]
-    chosen = {id(p) for p in plain}
-    decayed = [p for _, p in trained if id(p) not in chosen]
-    return [{"params": decayed, "weight_decay": weight_decay}, {"params": plain, "weight_decay": 0.0}]

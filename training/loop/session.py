@@ -114,7 +114,7 @@ class Session:
     def run_epoch(self, epoch: int) -> None:
         """Train from the next step to the end of `epoch`."""
         self.task.network.train()
-        first, clock = self.step - epoch * self.steps, Clock()
+        first, clock, runtime = self.step - epoch * self.steps, Clock(), self.recipe.runtime
         with progress_bar(shown=self.world.writes) as progress:
             title = f"epoch {epoch + 1}/{self.task.epochs}"
             bar = progress.add_task(title, total=self.steps, completed=first, note="")
@@ -124,7 +124,13 @@ class Session:
                 clock.step_done(self.recipe.batch_size)
                 note = f"loss {parts['loss']:.3f}  {clock.rates()['faces_per_s']:.0f} images/s"
                 progress.update(bar, advance=1, note=note)
-                self._record(parts, clock, ends_epoch=self.step == (epoch + 1) * self.steps)
+                ends_epoch = self.step == (epoch + 1) * self.steps
+                # a report needs at least one line, also of a short epoch
+                if self.step % runtime.log_every_steps == 0 or (ends_epoch and self.steps < runtime.log_every_steps):
+                    self.log({**parts, **clock.rates()})
+                # the last step of an epoch is saved after its validation, which a resumed run would skip otherwise
+                if self.step % runtime.checkpoint_every_steps == 0 and not ends_epoch:
+                    self.save_last()
         if clock.faces:
             rates = clock.rates()
             self.log(rates)
@@ -167,15 +173,6 @@ class Session:
                 self.scaler.scale(losses["loss"] * share).backward()  # type: ignore[no-untyped-call]
             means = means + share * torch.stack([value.detach() for value in losses.values()])
         return dict(zip(losses, self.world.mean(means).tolist(), strict=True))
-
-    def _record(self, parts: dict[str, float], clock: Clock, *, ends_epoch: bool) -> None:
-        runtime = self.recipe.runtime
-        short_epoch = ends_epoch and self.steps < runtime.log_every_steps  # a report needs at least one line
-        if self.step % runtime.log_every_steps == 0 or short_epoch:
-            self.log({**parts, **clock.rates()})
-        # the last step of an epoch is saved after its validation, which a resumed run would skip otherwise
-        if self.step % runtime.checkpoint_every_steps == 0 and not ends_epoch:
-            self.save_last()
 
     def log(self, values: dict[str, Any]) -> None:
         """Add a line of metrics at the current step; only rank 0 writes."""

@@ -28,19 +28,15 @@ class MetricsLogger:
 
     def __init__(self, path: Path, *, step: int, trackers: Sequence[Tracker] = ()) -> None:
         self.path, self.trackers = path, trackers
-        if path.exists():
-            self._truncate(step)
-
-    def _truncate(self, step: int) -> None:
-        """Drop lines after `step`, which a resumed run will write again, and a truncated last line."""
-        kept = []
-        for line in self.path.read_text(encoding="utf-8").splitlines():
-            try:
-                if json.loads(line)["step"] <= step:
-                    kept.append(line + "\n")
-            except json.JSONDecodeError:
-                break
-        write_atomic(self.path, "".join(kept))
+        if path.exists():  # drop lines after `step`, which a resumed run will write again, and a truncated last line
+            kept = []
+            for line in path.read_text(encoding="utf-8").splitlines():
+                try:
+                    if json.loads(line)["step"] <= step:
+                        kept.append(line + "\n")
+                except json.JSONDecodeError:
+                    break
+            write_atomic(path, "".join(kept))
 
     def add(self, values: dict[str, Any]) -> None:
         """Append one line."""
