@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -63,20 +64,17 @@ def check(reader: Reader, progress: Callable[[str, int], None]) -> Report:
         if counts[None]:
             report.counts[split][UNLABELED] = counts[None]
         report.problems.extend(_label_problems(split, samples, reader.labels))
-        checked_of_split = list(_check_images(reader, samples, progress))
+        checked_of_split = []
+        with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+            for image in pool.map(partial(_check_image, reader), samples):
+                progress(split, 1)
+                checked_of_split.append(image)
         report.problems.extend(_file_problems(split, checked_of_split))
         checked += checked_of_split
     report.problems.extend(_count_problems(report))
     report.problems.extend(reader.findings())
     _compare_pixels(report, checked, can_exclude=reader.can_exclude)
     return report
-
-
-def _check_images(reader: Reader, samples: list[Sample], progress: Callable[[str, int], None]) -> Iterator[_Checked]:
-    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        for image in pool.map(lambda sample: _check_image(reader, sample), samples):
-            progress(image.sample.split, 1)
-            yield image
 
 
 def _check_image(reader: Reader, sample: Sample) -> _Checked:

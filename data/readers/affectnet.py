@@ -105,19 +105,16 @@ class AffectNet(Reader):
             if prefix is None:
                 continue
             for line, row in enumerate(self.tree.read_csv(f"{prefix}{name}"), start=2):
-                yield self._row(row, split, where=f"{name} line {line}")
-
-    def _row(self, row: Mapping[str, str], split: str, *, where: str) -> Sample:
-        try:
-            number, file = int(row["expression"]), row["subDirectory_filePath"]
-            label = _NOT_EXPRESSIONS[number] if number in _NOT_EXPRESSIONS else EXPRESSIONS[number]
-            landmarks_px = five_points(row["facial_landmarks"])
-        except (KeyError, IndexError, ValueError) as error:
-            raise self.error(
-                f"{where}: {error!r}; expected subDirectory_filePath, 68 facial_landmarks as x;y;..., "
-                "expression 0 to 10"
-            ) from error
-        return Sample(file, split, label, landmarks_px=landmarks_px)
+                try:
+                    number, file = int(row["expression"]), row["subDirectory_filePath"]
+                    label = _NOT_EXPRESSIONS[number] if number in _NOT_EXPRESSIONS else EXPRESSIONS[number]
+                    landmarks_px = five_points(row["facial_landmarks"])
+                except (KeyError, IndexError, ValueError) as error:
+                    raise self.error(
+                        f"{name} line {line}: {error!r}; expected subDirectory_filePath, 68 facial_landmarks as "
+                        "x;y;..., expression 0 to 10"
+                    ) from error
+                yield Sample(file, split, label, landmarks_px=landmarks_px)
 
     def _in_folders(self) -> Iterator[Sample]:
         for name in self.tree.names:

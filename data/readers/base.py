@@ -240,25 +240,24 @@ def _typed(reader: type[Reader], options: Mapping[str, object]) -> dict[str, obj
     hints = get_type_hints(reader.__init__)
     known = [name for name in inspect.signature(reader).parameters if name != "root"]
     typed: dict[str, object] = {}
-    for name, value in options.items():
+    for name, given in options.items():
         if name not in known:
             raise DatasetError(f"{reader.kind}: no option {name!r}, expected one of {', '.join(known) or 'none'}")
-        typed[name] = _convert(reader.kind, name, value, hints[name])
+        hint: Any = hints[name]
+        value = (
+            [part.strip() for part in given.split(",")] if isinstance(given, str) and hint == Sequence[str] else given
+        )
+        if get_origin(hint) is Literal:
+            choices = {str(choice): choice for choice in get_args(hint)}
+            if str(value) not in choices:
+                raise DatasetError(f"{reader.kind}: option {name}={value!r}, expected one of {', '.join(choices)}")
+            value = choices[str(value)]
+        try:
+            typed[name] = TypeAdapter(hint).validate_python(value)
+        except ValueError:
+            expected = getattr(hint, "__name__", hint)
+            raise DatasetError(f"{reader.kind}: option {name}={value!r}, expected a {expected}") from None
     return typed
-
-
-def _convert(kind: str, name: str, value: object, hint: Any) -> object:
-    if get_origin(hint) is Literal:
-        choices = {str(choice): choice for choice in get_args(hint)}
-        if str(value) not in choices:
-            raise DatasetError(f"{kind}: option {name}={value!r}, expected one of {', '.join(choices)}")
-        return choices[str(value)]
-    try:
-        if isinstance(value, str) and hint == Sequence[str]:
-            return [part.strip() for part in value.split(",")]
-        return TypeAdapter(hint).validate_python(value)
-    except ValueError:
-        raise DatasetError(f"{kind}: option {name}={value!r}, expected a {getattr(hint, '__name__', hint)}") from None
 
 
 def index_sha256(reader: Reader, split: str) -> str:

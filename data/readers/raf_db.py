@@ -149,7 +149,14 @@ class RafDb(RafDbReader):
         return [self._sample(name) for name in self._label_by_id if self._split_by_id[name] == split]
 
     def _sample(self, name: str) -> Sample:
-        landmarks_px, attributes = self._annotation(name)
+        path = self._path_by_name.get(f"{name}_manu_attri.txt")
+        landmarks_px: tuple[Point, ...] | None = None
+        attributes: dict[str, str] = {}
+        if path is not None:
+            try:
+                landmarks_px, attributes = parse_annotation(self.tree.read_text(path))
+            except ValueError as error:
+                raise self.error(f"{path}: {error}") from error
         if self.images == "aligned":
             key = f"Image/aligned/{name}_aligned.jpg"
             landmarks_px = None  # landmarks refer to the original photo
@@ -160,15 +167,6 @@ class RafDb(RafDbReader):
         return Sample(
             key, self._split_by_id[name], self._label_by_id[name], landmarks_px=landmarks_px, attributes=attributes
         )
-
-    def _annotation(self, name: str) -> tuple[tuple[Point, ...] | None, dict[str, str]]:
-        path = self._path_by_name.get(f"{name}_manu_attri.txt")
-        if path is None:
-            return None, {}
-        try:
-            return parse_annotation(self.tree.read_text(path))
-        except ValueError as error:
-            raise self.error(f"{path}: {error}") from error
 
 
 def parse_annotation(text: str) -> tuple[tuple[Point, ...], dict[str, str]]:
