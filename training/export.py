@@ -261,14 +261,6 @@ def _manifest(folder: Path, name: str, members: list[Member], *, mirrored: bool)
     )
 
 
-def refit(folder: Path, also: tuple[str, ...]) -> None:
-    """Fit and evaluate the graphs of an artifact again. Raises: ArtifactError, DatasetError, RecipeError."""
-    manifest = _licensed(_load_without_card(folder))
-    describe(
-        folder, manifest, _read_unchanged(_valid_source(manifest), manifest.data_index_sha256), _other_splits(also)
-    )
-
-
 def _load_without_card(folder: Path) -> Manifest:
     """Verify an artifact, except its card: a kill between writing card and manifest is repaired by the same command."""
     manifest = read_manifest(folder)
@@ -316,18 +308,20 @@ def main(options: Namespace) -> None:
     if (only_releases and not options.tag) or (only_evaluates and (options.conditions or options.card)):
         PARSERS["export"].error("--arch and --one-view are options of --tag, --also of --tag and --refit")
     folder = options.folders[0]
-    if options.refit:
-        refit(folder, tuple(options.also))
-    elif options.conditions:
-        manifest = _load_without_card(folder)
-        measure_again(folder, manifest, _read_unchanged(_valid_source(manifest), manifest.data_index_sha256))
-    elif options.card:
-        finish(folder, _licensed(_load_without_card(folder)))
-    else:
+    if options.tag:
         folder = export(
             options.folders, options.tag, arch=options.arch, mirrored=not options.one_view,
             artifacts_dir=options.artifacts, also=tuple(options.also),
         )  # fmt: skip
+    elif options.card:
+        finish(folder, _licensed(_load_without_card(folder)))
+    else:
+        manifest = _load_without_card(folder)
+        valid = _read_unchanged(_valid_source(manifest), manifest.data_index_sha256)
+        if options.conditions:
+            measure_again(folder, manifest, valid)
+        else:
+            describe(folder, _licensed(manifest), valid, _other_splits(tuple(options.also)))
     if options.pointer:
         write_atomic(options.artifacts / POINTERS[options.pointer], folder.name + "\n")
     logger.info("wrote %s", folder)

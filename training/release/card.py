@@ -29,6 +29,8 @@ _CHOSEN_ON: Final = (
 
 def render(manifest: Manifest) -> str:
     """Render the card as Markdown; all metrics are from the manifest, the validation split first."""
+    sets = [name for name in manifest.data_index_sha256 if name not in manifest.learned_from]
+    selected_on = "\n".join(f"- {name}, index sha256 `{manifest.data_index_sha256[name][:16]}`" for name in sets)
     sections = [
         f"# Model card: {manifest.name}",
         _headline(manifest),
@@ -36,7 +38,7 @@ def render(manifest: Manifest) -> str:
         f"## Intended use\n\n{_INTENDED}",
         f"## Prohibited uses\n\n{_NOT_FOR}",
         f"## Training data\n\n{_sources(manifest)}",
-        f"## Selection\n\n{_chosen_on(manifest)}\n\n{_CHOSEN_ON}",
+        f"## Selection\n\n{selected_on}\n\n{_CHOSEN_ON}",
         "## Metrics\n\n"
         + _tables(manifest.metrics, f"evaluate --artifact DIR --data {{0}}=ROOT --split {{1}}{_options(manifest)}"),
         *_int8(manifest),
@@ -134,11 +136,6 @@ def _sources(manifest: Manifest) -> str:
         for name in hashes | manifest.weight_terms
     ]
     return "\n".join(learned + weights)
-
-
-def _chosen_on(manifest: Manifest) -> str:
-    splits = [name for name in manifest.data_index_sha256 if name not in manifest.learned_from]
-    return "\n".join(f"- {name}, index sha256 `{manifest.data_index_sha256[name][:16]}`" for name in splits)
 
 
 def _options(manifest: Manifest) -> str:
