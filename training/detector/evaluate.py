@@ -60,9 +60,6 @@ class Matches:
     detections: int
 
 
-Count = Callable[[Matches], float]
-
-
 def compare(rows: Array, faces: Array, doubtful: Array) -> Matches:
     """Match detections (N, 15), best first, with reference faces (F, 14 or more), each at most once.
 
@@ -93,14 +90,15 @@ def evaluate(detect: Detect, images: LabeledImages) -> list[DetectorMetric]:
     plain = [compare(detect(item.read()), reference_faces(item), item.faces[:, :4]) for item in images.items]
     errors = np.concatenate([matches.errors for matches in plain])
     median = bootstrap(np.median, errors) if len(errors) else _NOTHING
+    recall = _recall(f"recall, faces of {MIN_FACE_PX:.0f} px and more", plain)
     metrics = [
-        _recall(f"recall, faces of {MIN_FACE_PX:.0f} px and more", plain),
-        _ratio("false positives per 100 faces", plain, lambda matches: 100 * matches.false, _faces),
+        recall,
         _ratio(
-            "precision", plain, lambda matches: matches.detections - matches.false, lambda matches: matches.detections
+            "false positives per 100 faces", plain, [(100 * matches.false, len(matches.found)) for matches in plain]
         ),
+        _ratio("precision", plain, [(matches.detections - matches.false, matches.detections) for matches in plain]),
         _error("landmark error, mean", plain),
-        DetectorMetric(name="landmark error, median", faces=sum(map(_faces, plain)), estimate=median),
+        DetectorMetric(name="landmark error, median", faces=recall.faces, estimate=median),
     ]
     for low, high in SIZES_PX:
         resized = [compare(detect(image), *known) for image, *known in _resized(images, low, high)]
@@ -177,27 +175,23 @@ def _under(item: LabeledImage, scale: float, angle_deg: float) -> tuple[Array, A
     return canvas, sure[((center > 0) & (center < size)).all(axis=1)], faces[:, :4]
 
 
-def _ratio(name: str, views: list[Matches], part: Count, whole: Count) -> DetectorMetric:
-    """Ratio of two sums over images, with its interval; NaN if there are no faces."""
-    parts, wholes = (np.array([count(matches) for matches in views]) for count in (part, whole))
+def _ratio(name: str, views: list[Matches], shares: list[tuple[float, int]]) -> DetectorMetric:
+    """Ratio of two sums over images, with its interval, from both numbers of each; NaN if there are no faces."""
+    parts, wholes = np.array(shares, np.float64).reshape(-1, 2).T
 
     def ratio(parts: Array, wholes: Array) -> float:
         return parts.sum() / wholes.sum() if wholes.any() else float("nan")
 
     estimate = bootstrap(ratio, parts, wholes) if wholes.any() else _NOTHING
-    return DetectorMetric(name=name, faces=sum(map(_faces, views)), estimate=estimate)
+    return DetectorMetric(name=name, faces=sum(len(matches.found) for matches in views), estimate=estimate)
 
 
 def _recall(name: str, views: list[Matches]) -> DetectorMetric:
-    return _ratio(name, views, lambda matches: matches.found.sum(), _faces)
+    return _ratio(name, views, [(matches.found.sum(), len(matches.found)) for matches in views])
 
 
 def _error(name: str, views: list[Matches]) -> DetectorMetric:
-    return _ratio(name, views, lambda matches: matches.errors.sum(), lambda matches: len(matches.errors))
-
-
-def _faces(matches: Matches) -> int:
-    return len(matches.found)
+    return _ratio(name, views, [(matches.errors.sum(), len(matches.errors)) for matches in views])
 
 
 def evaluate_graph(graph: Path, name: str, threshold: float, data: DetectorData) -> dict[str, list[DetectorMetric]]:
