@@ -5,6 +5,7 @@ evenly over the folds.
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
@@ -51,11 +52,7 @@ def _groups(reader: Reader, samples: Sequence[Sample], group_by: Grouping) -> li
 
 def _assign(groups: Sequence[str], labels: Sequence[str], folds: int) -> dict[str, int]:
     """Fold by group: the largest groups first, each into the fold with the fewest images of its class so far."""
-    sizes: dict[str, int] = {}
-    label_of: dict[str, str] = {}
-    for group, label in zip(groups, labels, strict=True):
-        sizes[group] = sizes.get(group, 0) + 1
-        label_of[group] = label
+    sizes, label_of = Counter(groups), dict(zip(groups, labels, strict=True))
     ranked = sorted(sizes, key=lambda group: (-sizes[group], hashlib.sha256(group.encode()).digest()))
     filled: dict[str, list[int]] = {label: [0] * folds for label in set(labels)}
     fold_of = {}

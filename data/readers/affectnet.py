@@ -76,10 +76,8 @@ class AffectNet(Reader):
         """Return the paper's counts, adjusted for held-out faces; {} for class folders, which are partial copies."""
         if not self._from_csv:
             return {}
-        published = {split: dict(zip(EXPRESSIONS, counts, strict=True)) for split, counts in _PUBLISHED.items()}
-        train, test = (
-            {label: counts[label] for label in self.labels} for counts in (published["train"], published["test"])
-        )
+        published = (dict(zip(EXPRESSIONS, counts, strict=True)) for counts in _PUBLISHED.values())
+        train, test = ({label: counts[label] for label in self.labels} for counts in published)
         if not self.hold_out_valid:
             return {"train": train, "test": test}
         valid = {label: int(count * VALID_SHARE) for label, count in train.items()}

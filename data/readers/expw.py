@@ -51,7 +51,18 @@ class ExpW(Reader):
         super().__init__(root)
         self.min_confidence = min_confidence
         self._path_by_name = {name.rsplit("/", 1)[-1]: name for name in self.tree.names}
-        self._read_list(self.folder_of(_LIST) + _LIST)
+        name = self.folder_of(_LIST) + _LIST
+        text = self.tree.read_text(name)
+        rows = [self._row(line, f"{name} line {number}") for number, line in enumerate(text.splitlines(), 1) if line]
+        photos = {photo: "" for photo, _, _ in rows}  # a photo can have faces of several classes
+        test = hold_out(photos, _SHARE)
+        valid = hold_out({photo: "" for photo in photos if photo not in test}, _SHARE / (1 - _SHARE))
+        for photo, confidence, sample in rows:
+            split = "test" if photo in test else "valid" if photo in valid else "train"
+            if confidence < self.min_confidence:
+                self._left_out[split]["below min_confidence"] += 1
+            else:
+                self._by_split[split].append(replace(sample, split=split))
 
     def path_of(self, sample: Sample) -> str:
         """Return the name of the photo in the tree."""
@@ -70,19 +81,6 @@ class ExpW(Reader):
         pad = max(0, -left, -top, left + side - photo.shape[1], top + side - photo.shape[0])
         padded = cv2.copyMakeBorder(photo, pad, pad, pad, pad, cv2.BORDER_REPLICATE)
         return np.ascontiguousarray(padded[top + pad : top + pad + side, left + pad : left + pad + side])
-
-    def _read_list(self, name: str) -> None:
-        text = self.tree.read_text(name)
-        rows = [self._row(line, f"{name} line {number}") for number, line in enumerate(text.splitlines(), 1) if line]
-        photos = {photo: "" for photo, _, _ in rows}  # a photo can have faces of several classes
-        test = hold_out(photos, _SHARE)
-        valid = hold_out({photo: "" for photo in photos if photo not in test}, _SHARE / (1 - _SHARE))
-        for photo, confidence, sample in rows:
-            split = "test" if photo in test else "valid" if photo in valid else "train"
-            if confidence < self.min_confidence:
-                self._left_out[split]["below min_confidence"] += 1
-            else:
-                self._by_split[split].append(replace(sample, split=split))
 
     def _row(self, line: str, where: str) -> tuple[str, float, Sample]:
         """Photo, confidence and sample of one line. Raises: DatasetError, naming it."""

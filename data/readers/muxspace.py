@@ -53,13 +53,7 @@ class Muxspace(Reader):
         if not self.keep or not self.keep <= set(LABELS):
             raise DatasetError(f"muxspace: {keep=}: expected some of {', '.join(LABELS)}")
         self._prefix = self.folder_of("labels.csv")
-        self._read_labels(f"{self._prefix}labels.csv")
-
-    def expected_counts(self) -> Mapping[str, Mapping[str, int]]:
-        """Return the counts of the published train and valid splits, without contempt; {} if `keep` is set."""
-        return _PUBLISHED if self.keep == set(LABELS) else {}
-
-    def _read_labels(self, name: str) -> None:
+        name = f"{self._prefix}labels.csv"
         for line, row in enumerate(self.tree.read_csv(name), start=2):
             try:
                 split = row["split"]
@@ -73,3 +67,7 @@ class Muxspace(Reader):
                 self._by_split[split].append(sample)
             except (KeyError, TypeError, ValueError) as error:
                 raise self.error(f"{name} line {line}: {error!r} in {row}") from error
+
+    def expected_counts(self) -> Mapping[str, Mapping[str, int]]:
+        """Return the counts of the published train and valid splits, without contempt; {} if `keep` is set."""
+        return _PUBLISHED if self.keep == set(LABELS) else {}

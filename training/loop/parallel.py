@@ -6,7 +6,6 @@ Only rank 0 writes. The global batch is split, so losses do not depend on the nu
 """
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -71,8 +70,3 @@ class World:
         if self.size == 1:
             return network
         return DistributedDataParallel(network, find_unused_parameters=not all_used)
-
-
-def without_sync(trained: nn.Module) -> AbstractContextManager[object]:
-    """Skip averaging gradients in this backward pass; a later one of the same step averages them."""
-    return trained.no_sync() if isinstance(trained, DistributedDataParallel) else nullcontext()

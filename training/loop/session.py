@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from mien.data.contract import contract_id
 from mien.data.errors import MienError
 from mien.training.config import RecipeError, RunRecipe
-from mien.training.loop import checkpoint, parallel
+from mien.training.loop import checkpoint
 from mien.training.loop.machine import Machine
 from mien.training.loop.optimizer import build_optimizer, build_scheduler
 from mien.training.loop.run_folder import METRICS_NAME, check_run, record_run, run_lock
@@ -64,7 +64,7 @@ class Session:
         self.step = 0
         self.metrics: MetricsLogger | None = None
         compiled: Any = torch.compile(network) if recipe.runtime.compile else network
-        self.forward = self.world.wrap(compiled, all_used=task.all_weights_used)
+        self.forward: Any = self.world.wrap(compiled, all_used=task.all_weights_used)
 
     @property
     def averaged(self) -> nn.Module:
@@ -168,7 +168,8 @@ class Session:
         for number in range(parts):
             part = batch_map(partial(_part, number=number, parts=parts), batch)
             share = len(part[0]) / len(batch[0])
-            with nullcontext() if number == parts - 1 else parallel.without_sync(self.forward):
+            # the last backward pass of a step averages the gradients of the processes
+            with nullcontext() if number == parts - 1 or self.world.size == 1 else self.forward.no_sync():
                 losses = self.task.losses(self.forward, part)
                 self.scaler.scale(losses["loss"] * share).backward()  # type: ignore[no-untyped-call]
             means = means + share * torch.stack([value.detach() for value in losses.values()])
