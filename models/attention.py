@@ -34,11 +34,6 @@ def has_class_token(network: FaceNetwork) -> bool:
     return has_attention(network.backbone) and getattr(inner, "cls_token", None) is not None
 
 
-def has_distillation_token(network: FaceNetwork) -> bool:
-    """Whether the network is a transformer with a distillation token."""
-    return has_class_token(network) and bool(network.backbone.distilled)
-
-
 def grid_side(network: FaceNetwork) -> int:
     """Number of patches along one side of the crop."""
     inner: Any = network.backbone.network

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import cv2
 import matplotlib as mpl
@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 from PIL import Image
+from torch import Tensor
 
 from mien.data.contract import Array, align, decode
 from mien.data.errors import MienError
@@ -26,7 +27,6 @@ from mien.models.attention import (
     attention_distances,
     grid_side,
     has_class_token,
-    has_distillation_token,
     learned_token_cosine,
     position_similarity,
     token_cosines,
@@ -61,7 +61,6 @@ class Subject:
 
     network: FaceNetwork
     valid: Array  # (N, 112, 112, 3) uint8, RGB
-    name: str
 
 
 def sample_faces() -> Array:
@@ -122,9 +121,7 @@ def _show(axes: Any, image: Array, title: str) -> None:
 
 def position(subject: Subject) -> Figure:
     """Cosine of each patch's position embedding to all others, on the patch grid. Source: ViT, figure 7."""
-    similarity = position_similarity(subject.network)
-    if similarity is None:
-        raise IllustrationError(f"{subject.name} has no position embedding to draw")
+    similarity = cast(Tensor, position_similarity(subject.network))  # see `drawable`
     side = len(similarity)
     others = similarity.reshape(side**2, side**2)[~torch.eye(side**2, dtype=torch.bool)]
     largest = float(others.abs().max())  # without the diagonal, whose 1 would dominate the color scale
@@ -235,7 +232,7 @@ PICTURES: Final[dict[str, Callable[[Subject], Figure]]] = {
 
 def drawable(subject: Subject) -> list[str]:
     """Names of the figures that can be drawn from this run."""
-    left_out = set() if has_distillation_token(subject.network) else {"tokens", "looks"}
+    left_out = set() if subject.network.backbone.distilled else {"tokens", "looks"}
     left_out |= set() if position_similarity(subject.network) is not None else {"positions"}
     return [name for name in PICTURES if name not in left_out]
 
@@ -261,7 +258,7 @@ def read_subject(run: Path, *, data: tuple[str, Path] | None) -> Subject:
     if not has_class_token(member.network):
         raise IllustrationError(f"{run}: {member.model.name} is not a transformer with a class token")
     crops = read_faces(choose(member.valid, data=data, split=None, options={})).crops
-    return Subject(network=member.network, valid=crops, name=run.name)
+    return Subject(network=member.network, valid=crops)
 
 
 def main(arguments: list[str] | None = None) -> int:

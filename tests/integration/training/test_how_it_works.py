@@ -45,8 +45,8 @@ def test_all_figures_are_drawn_for_a_student_with_two_tokens(trained: Trained, t
 
 def test_a_plain_student_gives_the_figures_without_a_second_token_and_no_face_of_the_data_set() -> None:
     plain = FaceNetwork(small_recipe(Path("faces"), model=PLAIN_DEIT).model).eval()
-    assert drawable(Subject(plain, NO_FACES, "plain")) == ["patches", "positions", "attention", "distance"]
-    both = Subject(FaceNetwork(small_recipe(Path("faces"), model=TINY_DEIT).model).eval(), NO_FACES, "both")
+    assert drawable(Subject(plain, NO_FACES)) == ["patches", "positions", "attention", "distance"]
+    both = Subject(FaceNetwork(small_recipe(Path("faces"), model=TINY_DEIT).model).eval(), NO_FACES)
     for name in ("patches", "attention", "looks"):
         assert PICTURES[name](both).axes
 
