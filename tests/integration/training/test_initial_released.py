@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from mien.models.manifest import read_manifest, write_manifest
+from mien.models.manifest import artifact_dir, read_manifest, write_manifest
 from mien.models.network import FaceNetwork, select_head
 from mien.training import evaluate
 from mien.training.config import DistillationConfig
@@ -78,7 +78,8 @@ def test_an_artifact_without_weights_cannot_initialize_or_teach(artifacts: dict[
     folder = Path(shutil.copytree(artifacts["cnn"], tmp_path / "graphs_only"))
     manifest = read_manifest(folder)
     write_manifest(folder, manifest.model_copy(update={"files": {"card.md": manifest.files["card.md"]}}))
-    with pytest.raises(InitialWeightsError, match=r"no model\.safetensors; export its run again"):
-        started(TINY_CNN, folder)
-    with pytest.raises(RunError, match=r"no model\.safetensors; export its run again"):
-        Teachers(DistillationConfig(mode="soft", teachers=(folder,)))
+    for graphs, why in ((folder, "export its run again"), (artifact_dir("accurate"), "it averages several networks")):
+        with pytest.raises(InitialWeightsError, match=rf"no model\.safetensors; {why}"):
+            started(TINY_CNN, graphs)
+        with pytest.raises(RunError, match=rf"no model\.safetensors; {why}"):
+            Teachers(DistillationConfig(mode="soft", teachers=(graphs,)))

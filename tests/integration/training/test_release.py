@@ -15,7 +15,6 @@ from mien.data.contract import LABELS, Array, softmax
 from mien.data.errors import MienError
 from mien.data.readers.folders import Folders
 from mien.models.manifest import (
-    ArtifactError,
     Relevance,
     artifact_dir,
     load_artifact,
@@ -33,7 +32,6 @@ from mien.training.loop.run_folder import load_best, parameters, read_facts, rea
 from mien.training.loop.throughput import TrainingDiverged
 from mien.training.release import graphs
 from mien.training.release.description import finish
-from mien.training.release.weights import load_network
 from mien.training.report import command as report
 from mien.training.train import train
 from tests.integration.training.conftest import Trained
@@ -122,11 +120,6 @@ def test_evaluate_prints_and_writes_all_metrics(
 def test_options_that_would_do_nothing_are_usage_errors(command: Main, arguments: str) -> None:
     with pytest.raises(SystemExit, match="2"):
         command(arguments.split())
-
-
-def test_the_mean_of_several_networks_has_no_weights_to_start_from() -> None:
-    with pytest.raises(ArtifactError, match=r"accurate_112.*averages several"):
-        load_network(artifact_dir("accurate"))
 
 
 def test_a_graph_that_differs_from_torch_is_not_released(

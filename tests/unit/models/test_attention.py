@@ -30,6 +30,7 @@ def test_a_trace_ends_with_the_tokens_that_the_heads_read() -> None:
     inner = student.backbone.network
     assert seen.prefix.shape == (2, 4, 2, 32)  # three blocks and the last norm
     assert [tuple(attention.shape) for attention in seen.attention] == [(2, 2, 51, 51)] * 3
+    torch.testing.assert_close(seen.attention[0].sum(-1), torch.ones(2, 2, 51), atol=1e-5, rtol=0)
     torch.testing.assert_close(inner.head(seen.prefix[:, -1, 0]), heads.class_logits, atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(inner.head_dist(seen.prefix[:, -1, 1]), heads.distillation_logits, atol=1e-5, rtol=1e-4)
 
@@ -66,9 +67,6 @@ def test_sinusoidal_positions_resemble_their_neighbors_most() -> None:
     torch.testing.assert_close(similarity[2, 3, 2, 3], torch.tensor(1.0))
     assert similarity[0, 0, 0, 1] > similarity[0, 0, 0, 3]
     assert similarity[0, 0, 1, 0] > similarity[0, 0, 6, 6]
-
-
-def test_position_similarity_is_none_without_an_embedding() -> None:
     assert position_similarity(network(name="deit_tiny_patch16_224", position="none")) is None
 
 
