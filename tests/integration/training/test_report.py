@@ -76,12 +76,7 @@ def test_markdown_is_the_plain_table_of_the_validation_split_with_a_line_per_run
     assert main([str(place / "runs" / "teacher"), str(place / "runs" / "student"), "--markdown"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("raf_db, valid split, 14 faces")
-    assert [line.split(" | ")[0] for line in lines[2:]] == [
-        "| run",
-        "| ---",
-        "| teacher",
-        "| student",
-    ]
+    assert [line.split(" | ")[0] for line in lines[2:]] == ["| run", "| ---", "| teacher", "| student"]
     assert len({line.count("|") for line in lines[2:]}) == 1
 
 
