@@ -1,7 +1,8 @@
-"""Output folder: concurrent processes, a full disk, and another model."""
+"""Output folder: a second process, a full disk, and another model."""
 
+import os
 import sqlite3
-import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -34,26 +35,38 @@ def test_a_full_disk_stops_the_run_cleanly_and_it_resumes_when_there_is_space(
     assert tree(out) == tree(tmp_path / "whole")
 
 
-def test_two_concurrent_processes_leave_the_output_of_one(mien: Mien, album: Path, tmp_path: Path) -> None:
-    both = [mien.start("label", album, "--out", tmp_path / "out", "--quiet") for _ in range(2)]
-    said = {process.pid: process.communicate(timeout=110)[1] for process in both}
-    done, refused = sorted(both, key=lambda process: process.returncode)
-    assert (done.returncode, refused.returncode) == (3, 5)
-    assert f"in use by process {done.pid}" in said[refused.pid].decode()
-    mien("label", album, "--out", tmp_path / "whole", "--quiet")
+def test_a_second_process_is_refused_and_leaves_the_output_of_the_first(
+    mien: Mien, photos: Path, tmp_path: Path
+) -> None:
+    names = tmp_path / "names.txt"
+    command = ("label", "--files-from", names, "--quiet", "--out")
+    os.mkfifo(names)  # the first process scans until the pipe is closed
+    first = mien.start(*command, tmp_path / "out")
+    with names.open("w") as pipe:  # waits for its reader, which has locked the folder
+        refused = mien("label", photos, "--out", tmp_path / "out")
+        pipe.writelines(f"{path}\n" for path in photos.iterdir())
+    assert refused.exit_code == 5
+    assert f"in use by process {first.pid}" in refused.stderr.replace("\n", "")
+    assert first.wait() == 0
+    names.unlink()
+    names.write_text("".join(f"{path}\n" for path in photos.iterdir()))
+    assert mien(*command, tmp_path / "whole").exit_code == 0
     assert tree(tmp_path / "out") == tree(tmp_path / "whole")
 
 
-def test_a_process_that_has_just_locked_the_folder_is_named_and_not_one_of_an_earlier_run(tmp_path: Path) -> None:
+def test_a_process_that_has_just_locked_the_folder_is_named_and_not_one_of_an_earlier_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     owner = tmp_path / ".mien" / "owner"
     owner.parent.mkdir()
     owner.write_text("1")
-    with FileLock(owner.with_name("lock")):
-        writing = threading.Timer(0.3, owner.write_text, ["4711"])
-        writing.start()
-        with pytest.raises(OutputLocked, match="in use by process 4711"), output_lock(tmp_path):
-            pass
-        writing.join()
+    monkeypatch.setattr(time, "sleep", lambda _seconds: owner.write_text("4711"))  # while the lock is waited for
+    with (
+        FileLock(owner.with_name("lock")),
+        pytest.raises(OutputLocked, match="in use by process 4711"),
+        output_lock(tmp_path),
+    ):
+        pass
 
 
 def test_a_folder_in_the_place_of_a_table_is_named(mien: Mien, photos: Path, tmp_path: Path) -> None:
