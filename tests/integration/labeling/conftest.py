@@ -15,7 +15,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from mien.app.cli.program import app
-from tests.albums import make_album, write_photos
+from tests.albums import make_album, rows_of, write_photos
 from tests.support import ROOT, environment_of
 
 
@@ -46,6 +46,14 @@ class Mien:
         given_arguments = list(map(str, arguments))
         with patch.object(sys, "argv", ["mien", *given_arguments]):
             return runner.invoke(app, given_arguments, input=given, catch_exceptions=False)
+
+    def label(
+        self, *arguments: str | Path, out: Path, exit_code: int = 0, given: bytes | None = None
+    ) -> list[dict[str, str]]:
+        """Label into `out` without messages; returns the rows of its `labels.csv`, if it has one."""
+        done = self("label", *arguments, "--out", out, "--quiet", given=given)
+        assert done.exit_code == exit_code, done.stderr
+        return rows_of(out) if (out / "labels.csv").exists() else []
 
 
 @pytest.fixture

@@ -1,17 +1,17 @@
 """Constant memory for any number of files, and runs with an image on which a stage fails."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from benchmarks.labeling import make_photos
 from mien.app.inference.pipeline import Pipeline, PreparedPhoto
-from tests.albums import face_photo, rows_of
+from tests.albums import write_photos
 from tests.integration.labeling.conftest import Mien
-from tests.support import ROOT, encoded
+from tests.support import ROOT
 
 TABLES = ("csv", "files", "jsonl", "parquet", "coco", "label-studio", "report")
 # A detector that costs next to nothing, so that the machinery around it is what is measured; it finds none to three
@@ -52,10 +52,8 @@ count = int(sys.argv[4])
 settings = Settings(model=artifact, device="cpu")
 def run(folder, limit=None):
     began = time.process_time()
-    outcome = label(
-        LabelOptions(inputs=[str(folder)], out=out, outputs=["csv"], workers=2, limit=limit), settings, Reporter()
-    )
-    return outcome, time.process_time() - began
+    options = LabelOptions(inputs=[str(folder)], out=out, outputs=["csv"], workers=2, limit=limit)
+    return label(options, settings, Reporter()), time.process_time() - began
 half, half_s = run(folder, count // 2)
 more, resume_s = run(folder, 1)
 rest, _ = run(folder)
@@ -74,23 +72,10 @@ print(json.dumps(dict(
 """
 
 
-def make_photos(folder: Path, count: int) -> None:
-    """Small photos of 30 kinds, in folders of 1,000; hard links save disk space."""
-    variants = [encoded(face_photo(variant=number), "JPEG") for number in range(30)]
-    for number in range(count):
-        thousand, place = divmod(number, 1000)
-        path = folder / f"{thousand:03d}" / f"{place:03d}.jpg"
-        if place < len(variants):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(variants[place])
-        else:
-            os.link(path.with_name(f"{place % len(variants):03d}.jpg"), path)
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_memory_stays_flat_over_eight_hundred_files(tmp_path: Path, artifact: Path) -> None:
-    make_photos(tmp_path / "photos", 800)
+    make_photos(tmp_path / "photos", write_photos(tmp_path / "thirty", count=30), 800)
     command = [sys.executable, "-c", PROGRAM, tmp_path / "photos", tmp_path / "out", artifact, ",".join(TABLES)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -104,7 +89,7 @@ def test_memory_stays_flat_over_eight_hundred_files(tmp_path: Path, artifact: Pa
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("count", [5_000, 20_000, 100_000])
 def test_rescans_resumes_and_moves_take_time_in_proportion(tmp_path: Path, artifact: Path, count: int) -> None:
-    make_photos(tmp_path / "photos", count)
+    make_photos(tmp_path / "photos", write_photos(tmp_path / "thirty", count=30), count)
     command = [sys.executable, "-c", SCALE, tmp_path / "photos", tmp_path / "out", artifact, str(count)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -127,7 +112,7 @@ def test_an_image_on_which_a_stage_fails_is_a_row_and_the_others_are_labeled(
         return prepare(pipeline, payload, **options)
 
     monkeypatch.setattr(Pipeline, "prepare", failing)
-    assert mien("label", photos, "--out", tmp_path / "out", "--quiet").exit_code == 3
-    (bad,) = (row for row in rows_of(tmp_path / "out") if row["status"] != "ok")
+    rows = mien.label(photos, out=tmp_path / "out", exit_code=3)
+    (bad,) = (row for row in rows if row["status"] != "ok")
     assert (bad["file"], bad["reason"]) == ("2.jpg", "failed")
     assert bad["error"] == "RuntimeError: the network has no answer"

@@ -1,11 +1,12 @@
 """Inputs of labeling: folders, patterns, lists, archives, videos and unusual files."""
 
+import itertools
 import json
 from pathlib import Path
 
 import pytest
 
-from tests.albums import ODD_NAMES, rows_of, write_photos, write_video
+from tests.albums import ODD_NAMES, write_photos, write_video
 from tests.integration.labeling.conftest import Mien
 
 UNREADABLE = {
@@ -27,15 +28,14 @@ READABLE = {
 }
 
 
-def files_of(out: Path) -> set[str]:
-    return {row["file"] for row in rows_of(out)}
+def files_of(rows: list[dict[str, str]]) -> set[str]:
+    return {row["file"] for row in rows}
 
 
 def test_unreadable_files_are_rows_with_a_reason_and_odd_names_links_and_members_are_labeled(
     mien: Mien, album: Path, tmp_path: Path
 ) -> None:
-    assert mien("label", album, "--out", tmp_path, "--write", "csv", "--quiet").exit_code == 3
-    rows = {row["file"]: row for row in rows_of(tmp_path)}
+    rows = {row["file"]: row for row in mien.label(album, "--write", "csv", out=tmp_path, exit_code=3)}
     assert {name: (rows[name]["status"], rows[name]["reason"]) for name in UNREADABLE} == UNREADABLE
     assert all(rows[name]["error"] and not rows[name]["face"] for name in UNREADABLE)
     assert {rows[name]["status"] for name in READABLE} == {"ok"}
@@ -45,8 +45,8 @@ def test_unreadable_files_are_rows_with_a_reason_and_odd_names_links_and_members
 
 def test_frames_are_sampled_by_number(mien: Mien, tmp_path: Path) -> None:
     write_video(tmp_path / "clip.avi", frames=24, rate=8.0)
-    mien("label", tmp_path / "clip.avi", "--out", tmp_path / "a", "--every", "6", "--quiet")
-    frames = [(row["frame"], float(row["time_s"])) for row in rows_of(tmp_path / "a")]
+    rows = mien.label(tmp_path / "clip.avi", "--every", "6", out=tmp_path / "out")
+    frames = [(row["frame"], float(row["time_s"])) for row in rows]
     assert frames == [(str(frame), pytest.approx(frame / 8, abs=0.002)) for frame in (0, 6, 12, 18)]
 
 
@@ -72,39 +72,30 @@ def nested(tmp_path: Path) -> Path:
 def test_options_select_inputs(
     mien: Mien, nested: Path, tmp_path: Path, options: list[str], expected: set[str]
 ) -> None:
-    mien("label", nested, "--out", tmp_path / "out", "--write", "csv", "--quiet", *options)
-    assert files_of(tmp_path / "out") == expected
-
-
-def test_options_that_leave_no_input_are_named(mien: Mien, nested: Path, tmp_path: Path) -> None:
-    run = mien("label", nested, "--out", tmp_path / "out", "--ignore", "*")
-    assert "--ignore" in run.output
+    assert files_of(mien.label(nested, "--write", "csv", *options, out=tmp_path / "out")) == expected
 
 
 def test_followed_links_enter_each_folder_once(mien: Mien, nested: Path, tmp_path: Path) -> None:
-    mien("label", nested, "--out", tmp_path / "out", "--write", "csv", "--quiet", "--symlinks", "follow")
-    taken = files_of(tmp_path / "out")
-    assert sum(name.endswith("c.jpg") for name in taken) == 1
+    names = files_of(mien.label(nested, "--write", "csv", "--symlinks", "follow", out=tmp_path / "out"))
+    assert sum(name.endswith("c.jpg") for name in names) == 1
 
 
 def test_folders_patterns_and_single_files_can_be_combined(mien: Mien, nested: Path, tmp_path: Path) -> None:
-    other = write_photos(tmp_path / "other", "f.jpg")
-    mien("label", nested, other, "--out", tmp_path / "out", "--write", "csv", "--quiet", "--symlinks", "skip")
-    assert {"photos/a.jpg", "other/f.jpg"} <= files_of(tmp_path / "out")
-    for number, folders in enumerate([(nested, nested / "deep"), (nested / "deep", nested)]):
-        out = tmp_path / f"below{number}"
-        assert mien("label", *folders, "--out", out, "--write", "csv", "--quiet").exit_code == 0
-        assert sum(name.endswith("d.jpg") for name in files_of(out)) == 1, (
-            "a folder below another input is labeled once"
-        )
+    other, numbers = write_photos(tmp_path / "other", "f.jpg"), itertools.count()
+
+    def files(*inputs: str | Path) -> list[str]:
+        rows = mien.label(*inputs, "--write", "csv", "--symlinks", "skip", out=tmp_path / f"out{next(numbers)}")
+        return [row["file"] for row in rows]
+
+    assert {"photos/a.jpg", "other/f.jpg"} <= set(files(nested, other))
+    for folders in [(nested, nested / "deep"), (nested / "deep", nested)]:
+        below = files(*folders)
+        assert sum(name.endswith("d.jpg") for name in below) == 1, "a folder below another input is labeled once"
     given = [nested / "deep/c.jpg", nested, f"{nested}/deep/raw/../raw/d.jpg", nested / ".secret/e.jpg"]
-    mien("label", *given, "--out", tmp_path / "twice", "--write", "csv", "--quiet", "--symlinks", "skip")
     names = ["e.jpg", "photos/a.jpg", "photos/b.PNG", "photos/deep/c.jpg", "photos/deep/raw/d.jpg"]
-    assert [row["file"] for row in rows_of(tmp_path / "twice")] == names, "a file of a given folder is labeled once"
-    mien("label", f"{nested}/**/*.jpg", "--out", tmp_path / "out2", "--write", "csv", "--quiet")
-    assert {"a.jpg", "deep/c.jpg", "deep/raw/d.jpg"} <= files_of(tmp_path / "out2")
-    mien("label", nested / "a.jpg", "--out", tmp_path / "out3", "--write", "csv", "--quiet")
-    assert files_of(tmp_path / "out3") == {"a.jpg"}
+    assert files(*given) == names, "a file of a given folder is labeled once"
+    assert {"a.jpg", "deep/c.jpg", "deep/raw/d.jpg"} <= set(files(f"{nested}/**/*.jpg"))
+    assert files(nested / "a.jpg") == ["a.jpg"]
 
 
 @pytest.mark.parametrize(("ending", "options"), [(b"\n", []), (b"\0", ["--null"])])
@@ -112,27 +103,27 @@ def test_names_are_read_from_standard_input(
     mien: Mien, nested: Path, tmp_path: Path, ending: bytes, options: list[str]
 ) -> None:
     given = ending.join([bytes(nested / "a.jpg"), bytes(nested / "deep" / "c.jpg"), bytes(nested / "gone.jpg"), b""])
-    done = mien(
-        "label", "--files-from", "-", "--out", tmp_path / "out", "--write", "csv", "--quiet", *options, given=given
-    )
-    assert done.exit_code == 3
-    assert {row["file"].rsplit("/", 1)[1]: row["status"] for row in rows_of(tmp_path / "out")} == {
-        "a.jpg": "ok",
-        "c.jpg": "ok",
-        "gone.jpg": "error",
-    }
+    rows = mien.label("--files-from", "-", *options, out=tmp_path / "out", exit_code=3, given=given)
+    statuses = {Path(row["file"]).name: row["status"] for row in rows}
+    assert statuses == {"a.jpg": "ok", "c.jpg": "ok", "gone.jpg": "error"}
 
 
-def test_a_list_with_nul_needs_its_option(mien: Mien, nested: Path, tmp_path: Path) -> None:
-    done = mien("label", "--files-from", "-", "--out", tmp_path / "out", given=bytes(nested / "a.jpg") + b"\0")
+@pytest.mark.parametrize(
+    ("options", "named"), [(["photos", "--ignore", "*"], "--ignore"), (["--files-from", "-"], "--null")]
+)
+def test_an_option_that_leaves_no_input_or_is_missing_is_named(
+    mien: Mien, nested: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], named: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = mien("label", *options, given=bytes(nested / "a.jpg") + b"\0")
     assert done.exit_code == 1
-    assert "--null" in done.stderr
+    assert named in done.stderr
 
 
 def test_a_dry_run_counts_and_writes_nothing(mien: Mien, nested: Path, tmp_path: Path) -> None:
     assert "5 files" in mien("label", nested, "--out", tmp_path / "out", "--dry-run").stdout.splitlines()[0]
     assert not (tmp_path / "out").exists()
-    mien("label", nested, "--out", tmp_path / "out", "--quiet")
+    mien.label(nested, out=tmp_path / "out")
     write_photos(nested, "new.jpg")
     write_video(nested / "clip.avi", frames=10)
     done = mien("label", nested, "--out", tmp_path / "out", "--every", "5", "--dry-run", "--json-log")

@@ -50,7 +50,7 @@ def finished(mien: Mien, album: Path, out: Path) -> None:
 @pytest.mark.slow
 def test_a_run_killed_repeatedly_ends_in_the_same_bytes(mien: Mien, album: Path, tmp_path: Path) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    assert mien("label", album, "--out", whole, "--write", EVERYTHING, "--quiet").exit_code == 3
+    mien.label(album, "--write", EVERYTHING, out=whole, exit_code=3)
     killed_runs(mien, album, broken, kills=6, seed=1, longest_s=3.0)
     finished(mien, album, broken)
     assert tree(broken) == tree(whole)
@@ -92,6 +92,6 @@ def test_a_run_stopped_by_a_signal_reports_it_and_can_be_resumed(mien: Mien, alb
 
 
 def test_labeling_with_other_threads_gives_the_same_bytes(mien: Mien, album: Path, tmp_path: Path) -> None:
-    mien("label", album, "--out", tmp_path / "one", "--workers", "1", "--quiet")
-    mien("label", album, "--out", tmp_path / "three", "--workers", "3", "--quiet")
-    assert tree(tmp_path / "one") == tree(tmp_path / "three")
+    for workers in ("1", "3"):
+        mien.label(album, "--workers", workers, out=tmp_path / workers, exit_code=3)
+    assert tree(tmp_path / "1") == tree(tmp_path / "3")

@@ -88,14 +88,13 @@ def test_an_archive_and_a_video_that_were_away_are_complete_again(
 ) -> None:
     (photos / "clip.avi").rename(photos / "a.avi")
     containers = [photos / "a.avi", photos / "some.zip"]
-    mien("label", photos, "--out", tmp_path / "out", "--write", "annotated" if meanwhile else "csv", *first)
+    mien.label(photos, "--write", "annotated" if meanwhile else "csv", *first, out=tmp_path / "out")
     for container in containers:
         container.rename(tmp_path / container.name)
-    mien("label", photos, "--out", tmp_path / "out", "--write", "csv", *meanwhile)
+    mien.label(photos, "--write", "csv", *meanwhile, out=tmp_path / "out")
     for container in containers:
         (tmp_path / container.name).rename(container)
-    mien("label", photos, "--out", tmp_path / "out", "--write", "csv", *meanwhile)
-    names = [row["file"] for row in rows_of(tmp_path / "out")]
+    names = [row["file"] for row in mien.label(photos, "--write", "csv", *meanwhile, out=tmp_path / "out")]
     assert names.count("a.avi") == 5
     assert names.count("some.zip/in/a.jpg") == 1
 

@@ -31,7 +31,7 @@ def test_a_full_disk_stops_the_run_cleanly_and_it_resumes_when_there_is_space(
     again = mien("label", album, "--out", out, "--write", "csv,annotated,crops")
     assert again.exit_code == 3
     assert "already labeled" in again.stderr
-    mien("label", album, "--out", tmp_path / "whole", "--write", "csv,annotated,crops", "--quiet")
+    mien.label(album, "--write", "csv,annotated,crops", out=tmp_path / "whole", exit_code=3)
     assert tree(out) == tree(tmp_path / "whole")
 
 
@@ -39,9 +39,8 @@ def test_a_second_process_is_refused_and_leaves_the_output_of_the_first(
     mien: Mien, photos: Path, tmp_path: Path
 ) -> None:
     names = tmp_path / "names.txt"
-    command = ("label", "--files-from", names, "--quiet", "--out")
     os.mkfifo(names)  # the first process scans until the pipe is closed
-    first = mien.start(*command, tmp_path / "out")
+    first = mien.start("label", "--files-from", names, "--quiet", "--out", tmp_path / "out")
     with names.open("w") as pipe:  # waits for its reader, which has locked the folder
         refused = mien("label", photos, "--out", tmp_path / "out")
         pipe.writelines(f"{path}\n" for path in photos.iterdir())
@@ -50,7 +49,7 @@ def test_a_second_process_is_refused_and_leaves_the_output_of_the_first(
     assert first.wait() == 0
     names.unlink()
     names.write_text("".join(f"{path}\n" for path in photos.iterdir()))
-    assert mien(*command, tmp_path / "whole").exit_code == 0
+    mien.label("--files-from", names, out=tmp_path / "whole")
     assert tree(tmp_path / "out") == tree(tmp_path / "whole")
 
 
@@ -70,7 +69,7 @@ def test_a_process_that_has_just_locked_the_folder_is_named_and_not_one_of_an_ea
 
 
 def test_a_folder_in_the_place_of_a_table_is_named(mien: Mien, photos: Path, tmp_path: Path) -> None:
-    mien("label", photos, "--out", tmp_path / "out", "--write", "csv", "--quiet")
+    mien.label(photos, "--write", "csv", out=tmp_path / "out")
     (tmp_path / "out" / "labels.csv").unlink()
     (tmp_path / "out" / "labels.csv" / "mine").mkdir(parents=True)
     refused = mien("label", photos, "--out", tmp_path / "out", "--write", "csv")
@@ -82,7 +81,7 @@ def test_another_model_or_setting_is_rejected_and_a_new_run_keeps_the_earlier_on
     mien: Mien, photos: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    mien("label", photos, "--out", out, "--quiet")
+    mien.label(photos, out=out)
     before = tree(out)
     other = tiny_artifact(tmp_path / "other.model", temperature=3.0)
     refused = mien("label", photos, "--out", out, "--model", other)
@@ -95,7 +94,7 @@ def test_another_model_or_setting_is_rejected_and_a_new_run_keeps_the_earlier_on
     changed = mien("label", photos, "--out", out, "--model", other, "--new-run")
     assert "already labeled" not in changed.stderr
     assert {row["model"] for row in rows_of(out)} == {"other.model"}
-    assert mien("label", photos, "--out", out, "--new-run", "--quiet").exit_code == 0
+    mien.label(photos, "--new-run", out=out)
     kept = [out / ".mien" / f"journal.{number}.sqlite3" for number in (1, 2)]
     for path, model in zip(kept, ("tiny.test", "other.model"), strict=True):
         with sqlite3.connect(path) as journal:
