@@ -72,25 +72,6 @@ def test_ten_thousand_files_and_a_hundred_kills_end_in_the_same_bytes(released_m
     assert tree(broken) == files
 
 
-def test_a_run_stopped_by_a_signal_reports_it_and_can_be_resumed(mien: Mien, album: Path, tmp_path: Path) -> None:
-    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    mien("label", album, "--out", whole)
-    process = mien.start("label", album, "--out", stopped)
-    deadline = time.monotonic() + 60
-    while not (stopped / "annotated" / "000").is_dir():  # labeling is under way
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    process.send_signal(signal.SIGTERM)
-    out, _ = process.communicate(timeout=60)
-    assert process.returncode == 4
-    assert "Stopped by SIGTERM" in out.decode()
-    assert not (stopped / "labels.csv").exists()
-    again = mien("label", album, "--out", stopped)
-    assert again.exit_code == 3
-    assert "already labeled" in again.stderr
-    assert tree(stopped) == tree(whole)
-
-
 def test_labeling_with_other_threads_gives_the_same_bytes(mien: Mien, album: Path, tmp_path: Path) -> None:
     for workers in ("1", "3"):
         mien.label(album, "--workers", workers, out=tmp_path / workers, exit_code=3)

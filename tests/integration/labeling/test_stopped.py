@@ -1,14 +1,13 @@
-"""SIGTERM at any time: exit code 4, only JSON lines, and a rerun resumes."""
+"""SIGTERM at any time: exit code 4, only JSON lines, and a rerun ends in the same files."""
 
 import json
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.integration.labeling.conftest import ROOT, Mien
+from tests.integration.labeling.conftest import ROOT, Mien, tree
 
 # The program sends itself SIGTERM when a module is imported.
 AT_IMPORT = """
@@ -24,36 +23,34 @@ main()
 """
 # The program sends itself SIGTERM when a function is called.
 AT_CALL = """
-import importlib, os, signal
+import importlib, os, signal, weakref
 module = importlib.import_module({module!r})
 real = getattr(module, {function!r})
-def killing(*arguments, **options):
+def kill():
     os.kill(os.getpid(), signal.SIGTERM)
+def kill_within_an_import():  # a native library raises ImportError instead
+    try:
+        kill()
+    except BaseException as error:
+        raise ImportError("initialization failed") from error
+def kill_within_a_callback():  # Python loses its exception
+    weakref.finalize(type("Thing", (), {{}})(), kill)
+def killing(*arguments, **options):
+    setattr(module, {function!r}, real)  # a second signal would end the run at once
+    {kill}()
     return real(*arguments, **options)
 setattr(module, {function!r}, killing)
 from mien.app.cli import main
 main()
 """
-# A signal during the import of a native library: the library raises ImportError instead.
-LOST = """
-import os, signal, mien.app.labeling.run
-def open_pipeline(*_):
-    try:
-        os.kill(os.getpid(), signal.SIGTERM)
-    except BaseException as error:
-        raise ImportError("initialization failed") from error
-mien.app.labeling.run.open_pipeline = open_pipeline
-from mien.app.cli import main
-main()
-"""
 
 
-def stopped(mien: Mien, program: str, photos: Path, *options: str) -> str:
-    """Standard error of a run that sends itself SIGTERM; checks its exit code."""
+def stopped(mien: Mien, program: str, photos: Path, *options: str) -> tuple[str, str]:
+    """Standard output and error of a run that sends itself SIGTERM; checks its exit code."""
     command = [sys.executable, "-c", program, "label", photos, "--out", photos.parent / "out", *options]
     done = subprocess.run(command, cwd=ROOT, env=mien.environment, capture_output=True, text=True, check=False)
     assert done.returncode == 4, done.stderr
-    return done.stderr
+    return done.stdout, done.stderr
 
 
 @pytest.mark.parametrize(
@@ -69,55 +66,31 @@ def stopped(mien: Mien, program: str, photos: Path, *options: str) -> str:
 def test_a_signal_while_the_program_is_imported_exits_with_4(
     mien: Mien, photos: Path, name: str, options: tuple[str, ...]
 ) -> None:
-    said = stopped(mien, AT_IMPORT.format(name=name), photos, *options)
+    _, said = stopped(mien, AT_IMPORT.format(name=name), photos, *options)
     assert "SIGTERM" in said
     if options:
         assert [json.loads(line)["code"] for line in said.splitlines()] == [4]
 
 
 @pytest.mark.parametrize(
-    ("module", "function"),
+    ("module", "function", "kill", "message"),
     [
-        ("mien.app.labeling.run", "open_pipeline"),
-        ("mien.app.labeling.run", "scan"),
-        ("mien.app.labeling.outputs.report", "render_page"),
-        ("mien.app.labeling.run", "write_atomic"),
+        ("mien.app.labeling.run", "open_pipeline", "kill", '"stopped": "SIGTERM"'),
+        ("mien.app.labeling.run", "open_pipeline", "kill_within_an_import", "stopped by SIGTERM"),
+        ("mien.app.labeling.run", "clear_parts", "kill_within_a_callback", '"stopped": "SIGTERM"'),
+        ("mien.app.labeling.run", "scan", "kill", '"stopped": "SIGTERM"'),
+        ("mien.app.labeling.engine", "annotate", "kill", "Stopped by SIGTERM"),
+        ("mien.app.labeling.outputs.report", "render_page", "kill", '"stopped": "SIGTERM"'),
+        ("mien.app.labeling.run", "write_atomic", "kill", '"stopped": "SIGTERM"'),
     ],
 )
-def test_a_signal_at_start_or_while_writing_exits_with_4_and_a_rerun_completes(
-    mien: Mien, photos: Path, module: str, function: str
+def test_a_signal_at_start_while_labeling_or_writing_exits_with_4_and_a_rerun_ends_in_the_same_files(
+    mien: Mien, photos: Path, tmp_path: Path, module: str, function: str, kill: str, message: str
 ) -> None:
-    said = stopped(mien, AT_CALL.format(module=module, function=function), photos, "--json-log")
-    assert all(json.loads(line) for line in said.splitlines())
-    assert '"code": 4' in said or '"stopped": "SIGTERM"' in said
-    assert len(mien.label(photos, out=photos.parent / "out")) == 5
-
-
-def test_a_signal_that_a_library_turns_into_another_error_exits_with_4(mien: Mien, photos: Path) -> None:
-    assert "stopped by SIGTERM" in stopped(mien, LOST, photos)
-
-
-def test_a_signal_that_python_lost_stops_the_run_at_the_next_step(mien: Mien, photos: Path) -> None:
-    program = (
-        "import os, signal, weakref\nfrom mien.app.labeling import run\nreal = run.clear_parts\n"
-        "class Thing: pass\n"
-        "def clear_parts(out):\n    thing = Thing()\n"
-        "    weakref.finalize(thing, os.kill, os.getpid(), signal.SIGTERM)\n    del thing\n    real(out)\n"
-        "run.clear_parts = clear_parts\nfrom mien.app.cli import main\nmain()\n"
-    )
-    stopped(mien, program, photos, "--quiet")
-
-
-def test_a_signal_to_a_real_process_in_its_first_second_exits_with_4(mien: Mien, photos: Path) -> None:
-    process = mien.start("label", photos, "--out", photos.parent / "out", "--json-log")
-    status = Path(f"/proc/{process.pid}/status")
-    if not status.exists():
-        pytest.skip("needs /proc to see when the program handles signals")
-    caught = 0
-    while not caught >> (signal.SIGTERM - 1) & 1:  # from the first lines of the program on
-        assert process.poll() is None
-        caught = next(int(line.split()[1], 16) for line in status.read_text().splitlines() if "SigCgt" in line)
-    process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 4
-    assert json.loads(said)["code"] == 4
+    options = ["--json-log"] if '"' in message else []
+    said, log = stopped(mien, AT_CALL.format(module=module, function=function, kill=kill), photos, *options)
+    assert message in said + log
+    assert all(json.loads(line) for line in log.splitlines() if options)
+    for out in (tmp_path / "out", tmp_path / "whole"):
+        assert len(mien.label(photos, out=out)) == 5
+    assert tree(tmp_path / "out") == tree(tmp_path / "whole")
