@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mien.app.settings import Settings
-from tests.albums import face_photo, label_folder, rows_of, write_photos
+from tests.albums import face_photo, label_folder, write_photos
 from tests.support import encoded
 
 NAMES = (
@@ -28,6 +28,7 @@ NAMES = (
     "percent%20&?#.jpg",
     "<b>&amp;.jpg",
 )
+ALL = sorted([*NAMES, "two.dots.png"])
 
 
 @pytest.fixture(scope="module")
@@ -41,12 +42,9 @@ def written(artifact: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return base / "out"
 
 
-def names_of(written: Path) -> list[str]:
-    return [row["file"] for row in rows_of(written)]
-
-
-def test_every_name_is_in_the_table(written: Path) -> None:
-    assert set(names_of(written)) == {*NAMES, "two.dots.png"}
+def csv_names(csv: Any, path: Path) -> list[str]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return [row["file"] for row in csv.DictReader(file)]
 
 
 def duckdb_names(duckdb: Any, path: Path) -> list[str]:
@@ -60,6 +58,7 @@ def arrow_names(csv: Any, path: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("library", "table", "read"),
     [
+        ("csv", "labels.csv", csv_names),
         *(("duckdb", f"labels.{suffix}", duckdb_names) for suffix in ("csv", "jsonl", "parquet")),
         ("polars", "labels.csv", lambda polars, path: polars.read_csv(path)["file"].to_list()),
         ("polars", "labels.jsonl", lambda polars, path: polars.read_ndjson(path)["file"].to_list()),
@@ -71,14 +70,14 @@ def arrow_names(csv: Any, path: Path) -> list[str]:
 )
 def test_the_tables_are_read(written: Path, library: str, table: str, read: Callable[[Any, Path], list[str]]) -> None:
     module = pytest.importorskip(library, reason=f"{library} is not installed: its reader is not tested")
-    assert sorted(read(module, written / table)) == sorted(names_of(written))
+    assert sorted(read(module, written / table)) == ALL
 
 
 def test_pycocotools_reads_boxes_and_keypoints(written: Path, capsys: pytest.CaptureFixture[str]) -> None:
     coco = pytest.importorskip("pycocotools.coco", reason="pycocotools is not installed: its reader is not tested")
     read = coco.COCO(str(written / "coco.json"))
-    assert {image["file_name"] for image in read.loadImgs(read.getImgIds())} == set(names_of(written))
-    assert len(read.loadAnns(read.getAnnIds())) == len(names_of(written))
+    assert {image["file_name"] for image in read.loadImgs(read.getImgIds())} == set(ALL)
+    assert len(read.loadAnns(read.getAnnIds())) == len(ALL)
     assert read.loadCats(read.getCatIds())[0]["keypoints"][3:] == ["mouth_left", "mouth_right"]
 
 
@@ -93,12 +92,12 @@ def test_label_studio_converts_the_tasks(written: Path, tmp_path: Path) -> None:
     convert = converter.Converter(config=str(written / "label_studio.xml"), project_dir=str(tmp_path))
     convert.convert_to_json_min(str(tmp_path / "tasks.json"), str(tmp_path / "min"), is_dir=False)
     converted = json.loads((tmp_path / "min" / "result.json").read_text())
-    assert sum(len(one["expression"]) for one in converted) == len(names_of(written))
+    assert sum(len(one["expression"]) for one in converted) == len(ALL)
 
 
 def test_torchvision_reads_the_class_folders(written: Path) -> None:
     datasets = pytest.importorskip("torchvision.datasets", reason="torchvision is not installed: it is not tested")
-    assert len(datasets.ImageFolder(str(written / "classes" / "train"))) == len(names_of(written))
+    assert len(datasets.ImageFolder(str(written / "classes" / "train"))) == len(ALL)
 
 
 def test_fiftyone_imports_the_detections(written: Path) -> None:
@@ -108,5 +107,5 @@ def test_fiftyone_imports_the_detections(written: Path) -> None:
     )
     with importer:
         found = list(importer)
-    assert {Path(path).name for path, _, _ in found} == set(names_of(written))
-    assert sum(len(detections.detections) for _, _, detections in found) == len(names_of(written))
+    assert {Path(path).name for path, _, _ in found} == set(ALL)
+    assert sum(len(detections.detections) for _, _, detections in found) == len(ALL)

@@ -86,25 +86,6 @@ def test_a_file_in_the_place_of_an_output_or_a_new_image_is_reported_and_kept(
     assert tree(out) == tree(tmp_path / "fresh")
 
 
-def test_an_export_replaces_an_earlier_export_only(mien: Mien, photos: Path, tmp_path: Path) -> None:
-    out, faces = tmp_path / "out", tmp_path / "faces"
-    mien.label(photos, "--write", PICTURES, out=out)
-    before = tree(out)
-    assert mien("review", out, "--export", out / "classes").exit_code == 1
-    assert tree(out) == before
-    for _ in range(2):
-        assert mien("review", out, "--export", faces, "--all").exit_code == 0
-    (faces / "mine.txt").write_text("the only copy")
-    refused = mien("review", out, "--export", faces, "--all")
-    assert refused.exit_code == 1
-    assert "mine.txt" in refused.stderr
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "manifest.csv").write_text("my,own\n")
-    assert mien("review", out, "--export", other, "--all").exit_code == 1
-    assert (other / "manifest.csv").read_text() == "my,own\n"
-
-
 # Inputs that change
 
 

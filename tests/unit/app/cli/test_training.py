@@ -15,17 +15,14 @@ from tests.data_sets import make_folders
 from tests.support import ROOT
 
 
-def mien(*arguments: str, cwd: Path, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-    """Simulate the installed program: its folder is first in sys.path instead of the working directory."""
-    command = [sys.executable, "-P", *options, "-c", "from mien.app.cli import main; main()", *arguments]
-    env = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
-
-
 def test_a_module_named_data_in_the_working_directory_shadows_nothing(tmp_path: Path) -> None:
     (tmp_path / "data.py").write_text("raise SystemExit('shadowed')\n", encoding="utf-8")
     make_folders(tmp_path / "faces")
-    done = mien("data", "check", "folders", "faces", "--json", cwd=tmp_path)
+    # like the installed program, whose folder is first in sys.path instead of the working directory
+    command = [sys.executable, "-P", "-c", "from mien.app.cli import main; main()"]
+    command += ["data", "check", "folders", "faces", "--json"]
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert '"kind": "folders"' in done.stdout
 
@@ -35,12 +32,6 @@ def test_help_and_usage_errors_import_no_training_library(name: str, monkeypatch
     monkeypatch.setitem(sys.modules, MODULES[name].name, None)
     assert CliRunner().invoke(app, [*name.split(), "--help"]).exit_code == 0
     assert CliRunner().invoke(app, [*name.split(), "--no-such-option"]).exit_code == 2
-
-
-def test_the_arguments_of_training_import_no_training_library(tmp_path: Path) -> None:
-    shown = mien("train", "--help", cwd=tmp_path, options=("-X", "importtime"))
-    assert "usage: mien train" in shown.stdout
-    assert "torch" not in shown.stderr
 
 
 def test_without_torch_one_line_names_the_command_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

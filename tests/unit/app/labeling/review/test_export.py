@@ -38,16 +38,6 @@ def test_reviewed_faces_become_class_folders_that_training_reads(
     assert len(Folders(target).samples("train")) == 6
 
 
-def test_an_export_over_photos_advises_to_delete_nothing(own: Labeled) -> None:
-    photos = own.out.parent / "photos" / "train" / "happy"
-    photos.mkdir(parents=True)
-    (photos / "0.jpg").write_bytes(b"mine")
-    (own.out.parent / "photos" / "manifest.csv").write_text("of,another,program\n", encoding="utf-8")
-    with pytest.raises(ForeignFile, match="Choose a new or empty folder") as refused:
-        write_export(own.out, own.out.parent / "photos", everything=True)
-    assert "delete" not in str(refused.value)
-
-
 @pytest.mark.parametrize("damage", [b"", b"\xff\xfe", b"image,label,predicted,reviewed,file,frame,face,person,name\n"])
 def test_without_its_manifest_an_export_is_kept_and_the_error_says_how_to_write_it_again(
     page: TestClient, own: Labeled, tmp_path: Path, damage: bytes
@@ -61,29 +51,38 @@ def test_without_its_manifest_an_export_is_kept_and_the_error_says_how_to_write_
     assert (target / "train" / "anger" / "0.jpg.face0.png").exists()
 
 
-def test_an_export_replaces_neither_a_file_nor_a_link_nor_the_current_folder(
+def test_an_export_replaces_an_earlier_export_only(
     page: TestClient, own: Labeled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def refused(target: Path, reason: str) -> str:
+        with pytest.raises((ForeignFile, OutputRefused), match=reason) as error:
+            write_export(own.out, target, everything=False)
+        return str(error.value)
+
     decide(page, "0.jpg", "anger")
-    note, disk, link = tmp_path / "note.txt", tmp_path / "disk", tmp_path / "link"
-    note.write_text("my own", encoding="utf-8")
-    with pytest.raises(ForeignFile, match=r"note\.txt is a file"):
-        write_export(own.out, note, everything=False)
-    with pytest.raises(OutputRefused, match="cannot write"):
-        write_export(own.out, note / "faces", everything=False)
-    assert note.read_text(encoding="utf-8") == "my own"
+    mine, disk, link = tmp_path / "photos" / "train" / "happy" / "0.jpg", tmp_path / "disk", tmp_path / "link"
+    mine.parent.mkdir(parents=True)
+    mine.write_bytes(b"mine")
+    refused(own.out / "classes", "is an output of `mien label`")
+    refused(mine, r"0\.jpg is a file")
+    refused(mine / "faces", "cannot write")
+    (tmp_path / "photos" / "manifest.csv").write_text("of,another,program\n", encoding="utf-8")
+    assert "delete" not in refused(tmp_path / "photos", "Choose a new or empty folder")
     disk.mkdir()
     link.symlink_to(disk)
-    write_export(own.out, link, everything=False)
-    assert link.is_symlink()
-    assert len(Folders(disk).samples("train")) == 1
+    for _ in range(2):
+        write_export(own.out, link, everything=False)
+        assert link.is_symlink()
+        assert len(Folders(disk).samples("train")) == 1
+    (disk / "mine.txt").write_text("the only copy")
+    refused(disk, r"mine\.txt was not written by an export")
     current = tmp_path / "empty" / "current"
     current.mkdir(parents=True)
     monkeypatch.chdir(current)
     for target in (Path(), Path("..")):
-        with pytest.raises(OutputRefused, match="is the current folder or contains it"):
-            write_export(own.out, target, everything=False)
+        refused(target, "is the current folder or contains it")
     assert not list(current.iterdir())
+    assert mine.read_bytes() == b"mine"
 
 
 def test_an_export_creates_missing_crops(page: TestClient, own: Labeled, tmp_path: Path) -> None:
