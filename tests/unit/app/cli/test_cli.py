@@ -18,7 +18,6 @@ from mien.app.settings import Device
 from tests.support import ROOT, tiny_artifact
 
 HEAVY = ("cv2", "numpy", "onnxruntime", "fastapi", "PIL")
-TORCH = ("torch", "timm")
 
 
 @pytest.fixture
@@ -32,7 +31,10 @@ def mien(*arguments: str | Path, **environment: str | None) -> Result:
 
 @pytest.mark.parametrize(
     ("arguments", "heavy"),
-    [*((name, HEAVY) for name in ("--version", "label --help", "serve --help", "page --help")), ("train --help", TORCH)],
+    [
+        *((name, HEAVY) for name in ("--version", "label --help", "serve --help", "page --help")),
+        ("train --help", ("torch", "timm")),
+    ],
 )
 def test_help_loads_no_heavy_library(arguments: str, heavy: tuple[str, ...]) -> None:
     code = (
