@@ -80,14 +80,6 @@ def test_changes_to_the_recipe_reach_training(clone: Path, empty_home: dict[str,
     assert "RECIPE=" not in command
 
 
-def test_a_missing_model_is_reported(clone: Path, tmp_path: Path, empty_home: dict[str, str]) -> None:
-    env = empty_home | {"MIEN_MODEL": str(tmp_path / "absent"), "OUT": str(tmp_path / "out")}
-    result = _make("label", cwd=clone, env=env)
-    assert result.returncode != 0
-    assert "absent" in result.stderr
-    assert "Traceback" not in result.stderr
-
-
 def test_ci_exports_the_folders_next_to_the_checkout(tmp_path: Path, empty_home: dict[str, str]) -> None:
     checkout, shared = tmp_path / "a checkout", tmp_path / "shared"
     (checkout / ".ci").mkdir(parents=True)
