@@ -109,14 +109,10 @@ def _read_sample(path: Path) -> list[Correction]:
 
 
 def _strata(counts: dict[str, int], total: int) -> dict[str, int]:
-    """Faces per label in proportion to `counts`, at least one each, by the largest remainders."""
-    shares = {label: max(1.0, total * count / sum(counts.values())) for label, count in counts.items()}
-    strata = {label: int(share) for label, share in shares.items()}
-    by_remainder = sorted(shares, key=lambda label: strata[label] - shares[label])
-    for label in itertools.islice(itertools.cycle(by_remainder), max(0, total - sum(strata.values()))):
-        strata[label] += 1
-    while sum(strata.values()) > max(total, len(strata)):
-        strata[max(strata, key=lambda label: strata[label])] -= 1
+    """Faces per label in proportion to `counts`, at least one each. Source: Sainte-Laguë 1910 (Webster's method)."""
+    strata = dict.fromkeys(counts, 1)
+    for _ in range(total - len(strata)):
+        strata[max(counts, key=lambda label: counts[label] / (strata[label] + 0.5))] += 1
     return strata
 
 
