@@ -28,8 +28,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 from uuid import uuid4
+
+from pydantic import AliasChoices, Field, TypeAdapter
 
 from mien.app.labeling.columns import FACE_COLUMNS, FILE_COLUMNS, Row
 from mien.app.labeling.files import (
@@ -67,22 +69,12 @@ class Partition:
     labels: dict[str, int] = field(default_factory=dict)
     errors: tuple[tuple[str, str, str], ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
-    retry: bool = False
+    retry: Annotated[bool, Field(validation_alias=AliasChoices("retry", "again"))] = False  # of earlier versions
     reasons: dict[str, int] = field(default_factory=dict)
     reused: int = 0
 
-    def encode(self) -> bytes:
-        """Serialize for the footer."""
-        return json.dumps({name: getattr(self, name) for name in self.__slots__}).encode()
 
-    @classmethod
-    def decode(cls, raw: bytes) -> "Partition":
-        """Parse a footer. Raises: ValueError, KeyError, TypeError, if it was not written by this program."""
-        values: dict[str, Any] = json.loads(raw)
-        values["inputs"] = tuple((str(name), str(signature)) for name, signature in values["inputs"])
-        values["errors"] = tuple(tuple(error) for error in values["errors"])
-        values.setdefault("retry", values.pop("again", False))  # its name in earlier versions
-        return cls(**values)
+_FOOTER: Final = TypeAdapter(Partition)
 
 
 class AnotherRun(LabelingError):
@@ -176,7 +168,7 @@ def commit(out: Path, partition: Partition, run: str, faces: Iterable[Row], file
     staged = partial(atomic_file, staging=parts_dir(out), durable=False)
     with disk_errors(out), staged(files_path) as files_table, staged(labels_path) as labels_table:
         write_table(labels_table, FACE_COLUMNS, faces)
-        write_table(files_table, FILE_COLUMNS, files, {_METADATA: partition.encode()})
+        write_table(files_table, FILE_COLUMNS, files, {_METADATA: _FOOTER.dump_json(partition)})
         for file in (labels_table, files_table):
             file.flush()
             os.fsync(file.fileno())
@@ -192,8 +184,8 @@ def read_partition(out: Path, key: str) -> Partition | None:
 
     try:
         metadata = parquet.read_metadata(table_path(out, FILES_DIR, key)).metadata or {}
-        partition = Partition.decode(metadata[_METADATA])
-    except (OSError, pa.ArrowException, ValueError, KeyError, TypeError):
+        partition = _FOOTER.validate_json(metadata[_METADATA])
+    except (OSError, pa.ArrowException, ValueError, KeyError):
         return None
     return partition if partition.key == key and table_path(out, LABELS_DIR, key).exists() else None
 
