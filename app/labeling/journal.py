@@ -9,7 +9,6 @@ import csv
 import itertools
 import json
 import os
-import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -70,7 +69,6 @@ ON CONFLICT(name, frame) DO UPDATE SET parent=excluded.parent, kind=excluded.kin
   products=items.products | excluded.products
 RETURNING id
 """
-_EARLIER: Final = re.compile(r"journal\.(\d+)\.sqlite3")
 
 
 class Journal(View):
@@ -127,8 +125,8 @@ class Journal(View):
 
     def keep_copy(self) -> Path:
         """Copy the journal to a new numbered file; returns its path. Raises: OSError, sqlite3.Error."""
-        numbers = [int(match[1]) for path in self.path.parent.iterdir() if (match := _EARLIER.fullmatch(path.name))]
-        kept = self.path.with_name(f"journal.{max(numbers, default=0) + 1}.sqlite3")
+        names = (self.path.with_name(f"journal.{number}.sqlite3") for number in itertools.count(1))
+        kept = next(path for path in names if not path.exists())
         with atomic_path(kept) as part:
             self._db.execute("VACUUM INTO ?", (str(part),))
         return kept

@@ -126,11 +126,7 @@ def json_stderr() -> Iterator[IO[str]]:
 
     FFmpeg, OpenCV, libpng and Ray write to the file descriptor, so the descriptor is redirected.
     """
-    try:
-        standard = sys.stderr.fileno() == 2
-    except (OSError, ValueError):  # replaced by a test
-        standard = False
-    if not standard:
+    if sys.stderr is not sys.__stderr__:  # replaced by a test
         yield sys.stderr
         return
     sys.stderr.flush()
