@@ -231,7 +231,7 @@ class Journal(View):
         values = (sha256, item.frame, item.row) * 2
         for row, session, on_disk in self._db.execute(query, values).fetchall():
             replaced = session in (0, self.session) and row != item.row  # results of another input of this run
-            result = next(self._results("i.id=? ORDER BY f.face", (row,), filtered=False))
+            result = next(self._results("i.id=:row", filtered=False, row=row))
             exist = all(map(os.path.exists, self._paths(result.input.name, item.frame, len(result.faces), item.images)))
             if not replaced and on_disk & item.images == item.images and exist:
                 faces = tuple(replace(face, thumb=self.thumb(row, face.number) or b"") for face in result.faces)

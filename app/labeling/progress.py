@@ -126,7 +126,8 @@ def json_stderr() -> Iterator[IO[str]]:
 
     FFmpeg, OpenCV, libpng and Ray write to the file descriptor, so the descriptor is redirected.
     """
-    if sys.stderr is not sys.__stderr__:  # replaced by a test
+    is_replaced = sys.stderr is not sys.__stderr__  # by a test
+    if is_replaced:
         yield sys.stderr
         return
     sys.stderr.flush()

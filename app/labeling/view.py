@@ -36,7 +36,7 @@ _COLUMNS: Final = (
 _FACE: Final = 15  # first column of a face
 # A container has its own row only if it failed as a whole.
 _IMAGES: Final = (
-    f"i.found=? AND i.status IS NOT NULL AND (i.kind NOT IN {CONTAINER_KINDS} OR i.parent IS NOT NULL OR "
+    f"i.found=:session AND i.status IS NOT NULL AND (i.kind NOT IN {CONTAINER_KINDS} OR i.parent IS NOT NULL OR "
     "i.status IN ('error', 'skipped'))"
 )
 
@@ -127,12 +127,12 @@ class View:
 
     def images(self) -> Iterator[Result]:
         """Results of the last session, by name and frame."""
-        return self._results(f"{_IMAGES} ORDER BY i.name, i.frame, f.face", (self.session,))
+        return self._results(_IMAGES)
 
     def frames(self, name: str) -> Iterator[Result]:
         """Results of the frames of a video, in order, with all faces, so that people keep their numbers."""
-        where = "i.name=? AND i.frame>=0 AND i.found=? AND i.status IS NOT NULL ORDER BY i.frame, f.face"
-        return self._results(where, (name, self.session), filtered=False)
+        where = "i.name=:name AND i.frame>=0 AND i.found=:session AND i.status IS NOT NULL"
+        return self._results(where, filtered=False, name=name)
 
     def videos(self) -> list[str]:
         """Names of the videos with labeled frames."""
@@ -144,32 +144,29 @@ class View:
 
     def image_of(self, sha256: str, frame: int) -> Result | None:
         """The first image, by name, with these bytes; None if there is none."""
-        where = (
-            "i.id=(SELECT id FROM items WHERE sha256=? AND frame=? AND found=? AND status='ok' ORDER BY name LIMIT 1) "
-            "ORDER BY f.face"
-        )
-        return next(self._results(where, (sha256, frame, self.session)), None)
+        where = "i.sha256=:sha256 AND i.frame=:frame AND i.found=:session AND i.status='ok'"
+        return next(self._results(where, sha256=sha256, frame=frame), None)
 
     def image(self, name: str, frame: int) -> Result | None:
         """One image by name and frame; None if it does not exist."""
-        where = "i.name=? AND i.frame=? AND i.found=? AND i.status IS NOT NULL ORDER BY f.face"
-        return next(self._results(where, (name, frame, self.session)), None)
+        where = "i.name=:name AND i.frame=:frame AND i.found=:session AND i.status IS NOT NULL"
+        return next(self._results(where, name=name, frame=frame), None)
 
     def image_in(self, row: int) -> Result | None:
         """One image by its key; None if the last session did not find it."""
-        return next(self._results("i.id=? AND i.found=? ORDER BY f.face", (row, self.session)), None)
+        return next(self._results("i.id=:row AND i.found=:session", row=row), None)
 
     def failures(self) -> Iterator[Result]:
         """Images with an error, and skipped files, by name and frame."""
-        return self._results(f"{_IMAGES} AND i.reason IS NOT NULL ORDER BY i.name, i.frame", (self.session,))
+        return self._results(f"{_IMAGES} AND i.reason IS NOT NULL")
 
     def _results(
-        self, where: str, values: tuple[Any, ...] | dict[str, Any], *, filtered: bool = True
+        self, where: str, *, order: str = "i.name, i.frame, f.face", filtered: bool = True, **values: Any
     ) -> Iterator[Result]:
         cursor = self._db.execute(
             f"SELECT {_COLUMNS}, {self._reasons} FROM items i LEFT JOIN faces f ON f.item=i.id AND "  # noqa: S608  # constants
-            f"{self._shown if filtered else 1} WHERE {where}",
-            values,
+            f"{self._shown if filtered else 1} WHERE {where} ORDER BY {order}",
+            {"session": self.session} | values,
         )
         for _, group in groupby(cursor, key=itemgetter(0)):
             rows = list(group)
@@ -194,12 +191,12 @@ class View:
         """
         where = (
             "i.found=:session AND i.status='ok' AND f.face IS NOT NULL AND :label IN ('', f.label) "
-            f"AND (:reason='' OR instr(' ' || {self._reasons} || ' ', ' ' || :reason || ' ')) "
-            "ORDER BY f.confidence, i.name, i.frame, f.face LIMIT :limit"
+            f"AND (:reason='' OR instr(' ' || {self._reasons} || ' ', ' ' || :reason || ' '))"
         )
         known = label if label in self.expressions else ""
-        values = {"session": self.session, "label": known, "reason": reason, "limit": limit}
-        return ((image, face) for image in self._results(where, values) for face in image.faces)
+        order = "f.confidence, i.name, i.frame, f.face LIMIT :limit"
+        images = self._results(where, order=order, label=known, reason=reason, limit=limit)
+        return ((image, face) for image in images for face in image.faces)
 
     def counts(self) -> Counter[str]:
         """Images per status."""
@@ -207,7 +204,7 @@ class View:
             "SELECT IIF(i.status='ok' AND NOT EXISTS(SELECT 1 FROM faces f WHERE f.item=i.id AND "  # noqa: S608
             f"{self._shown}), 'no_face', i.status), COUNT(*) FROM items i WHERE {_IMAGES} GROUP BY 1"
         )
-        return Counter(dict(self._db.execute(sql, (self.session,))))
+        return Counter(dict(self._db.execute(sql, {"session": self.session})))
 
     def _count(self, value: str) -> Counter[Any]:
         """Faces per value of an SQL expression."""
