@@ -171,14 +171,9 @@ class Run:
 
         They are not synced to the disk individually, because this would take longer than labeling.
         """
-        options, out = self.options, self.journal.out
+        out = self.journal.out
         if view is not None:
-            shown = tuple(
-                face
-                for face in analysis.faces
-                if face.short_side_px >= options.min_face_px and face.confidence >= options.min_confidence
-            )
-            copy = encode_jpeg(annotate(view, replace(analysis, faces=shown)))
+            copy = encode_jpeg(annotate(view, replace(analysis, faces=self.journal.shown(analysis.faces))))
             write_atomic(out / annotated_path(item.name, item.frame), copy, staging=parts_dir(out), durable=False)
         if item.images & CROPS:
             for number, face in enumerate(analysis.faces):
@@ -197,8 +192,7 @@ class Run:
         self.outcome.new += len(results) - reused
         self.outcome.reused += reused
         for stage, milliseconds in timings_ms.items():
-            seconds = self.outcome.stage_seconds.get(stage, 0.0) + milliseconds / 1000
-            self.outcome.stage_seconds[stage] = seconds
+            self.outcome.stage_seconds[stage] += milliseconds / 1000
         errors = [(result.input.name, result.reason, result.error) for result in results if result.status == "error"]
         self.report.labeled(len(results), sum(len(result.faces) for result in results), errors)
 

@@ -3,8 +3,10 @@
 import os
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 from mien import app
+from mien.app.labeling.store import is_url
 
 _STYLE: Final = Path(app.__file__).parent / "static" / "page" / "page.css"
 _MARK: Final = "/* page.css */"
@@ -16,12 +18,15 @@ def load_page(path: Path) -> str:
 
 
 def relative_link(path: bytes, out: Path) -> str:
-    """Relative path from the output folder to a file, "" if it would tell names of folders that are not shared.
+    """Relative URL of a file for a page in the output folder, "" for an object of a store.
 
-    A page is passed on: `../photos/a.jpg` says nothing about its author, `../../home/anna/photos/a.jpg` does.
+    It is "" also if it told names of folders that are not shared, because a page is passed on: `../photos/a.jpg` says
+    nothing about its author, `../../home/anna/photos/a.jpg` does.
     """
+    if is_url(path):
+        return ""
     start = os.fsencode(out.absolute())
     common = os.path.commonpath([path, start])
     if common == os.path.dirname(common) or common in map(os.fsencode, Path.home().parents):
         return ""
-    return os.fsdecode(os.path.relpath(path, start))
+    return quote(os.path.relpath(path, start))

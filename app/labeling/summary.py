@@ -1,9 +1,10 @@
 """Outcome of a run, and its summary: labels, errors and time per stage."""
 
 import shlex
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ class Outcome:
     remaining: int = 0
     seconds: float = 0.0
     total_seconds: float = 0.0
-    stage_seconds: dict[str, float] = field(default_factory=dict)
+    stage_seconds: defaultdict[str, float] = field(default_factory=partial(defaultdict, float))
     stopped: str | None = None
     statuses: Counter[str] = field(default_factory=Counter)
     labels: Counter[str] = field(default_factory=Counter)

@@ -8,7 +8,7 @@ import os
 import sqlite3
 import struct
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -110,12 +110,10 @@ class View:
         min_face_px, min_confidence = json.loads((self._filtered and self.get("filter")) or "[0, 0]")
         return min_face_px, min_confidence
 
-    def shown(self, image: Result) -> list[LabeledFace]:
-        """The faces of an image with the run's --min-face and --min-confidence."""
+    def shown(self, faces: Iterable[LabeledFace]) -> tuple[LabeledFace, ...]:
+        """The faces with the run's --min-face and --min-confidence."""
         min_face_px, min_confidence = self._limits
-        return [
-            face for face in image.faces if face.confidence >= min_confidence and min(face.box_px[2:]) >= min_face_px
-        ]
+        return tuple(face for face in faces if face.confidence >= min_confidence and face.short_side_px >= min_face_px)
 
     @property
     def _shown(self) -> str:

@@ -21,7 +21,6 @@ from mien.app.labeling.images import THUMBS, annotated_path
 from mien.app.labeling.outputs import open_output
 from mien.app.labeling.pages import load_page, relative_link
 from mien.app.labeling.records import Result
-from mien.app.labeling.store import is_url
 from mien.app.labeling.view import View
 from mien.app.wording import counted
 from mien.data.contract.palette import hex_color
@@ -94,10 +93,8 @@ def _card(view: View, image: Result, face: LabeledFace) -> dict[str, Any]:
 
 def _link(view: View, image: Result) -> str:
     """URL of the photo, relative to the report; otherwise of the annotated copy, if there is one."""
-    if image.input.kind == "file" and not is_url(image.input.path):
-        link = relative_link(image.input.path, view.out)
-        if link:
-            return quote(os.fsencode(link))
+    if image.input.kind == "file" and (link := relative_link(image.input.path, view.out)):
+        return link
     copy = annotated_path(image.input.name, image.input.frame)
     return quote(copy) if os.path.exists(view.out / copy) else ""
 

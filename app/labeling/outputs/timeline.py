@@ -8,7 +8,7 @@ import json
 import os
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from string import Template
@@ -27,7 +27,6 @@ from mien.app.labeling.outputs.csv import write_csv
 from mien.app.labeling.pages import load_page, relative_link
 from mien.app.labeling.records import Result
 from mien.app.labeling.review.people import Numbers, People
-from mien.app.labeling.store import is_url
 from mien.app.labeling.view import View
 from mien.data import contract
 from mien.data.contract import EIGHT_LABELS, Array, by_label
@@ -62,24 +61,6 @@ COLUMNS: Final[tuple[Column, ...]] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """One frame of a video; the numbers of people are the tracks of `faces`.
-
-    gap_s: maximum time that a person may be missed; numbers: also the names of people by number.
-    """
-
-    image: Result
-    gap_s: float
-    faces: list[LabeledFace]
-    numbers: Numbers
-
-    @property
-    def time_s(self) -> float:
-        """Seconds since the start of the video."""
-        return self.image.input.time_s or 0.0
-
-
 def render(view: View) -> None:
     """Write the table and the page of plots."""
     table, page = TARGETS
@@ -89,17 +70,20 @@ def render(view: View) -> None:
         write_page(view, file)
 
 
-def moments(view: View, name: str, people: People) -> Iterator[Moment]:
-    """The frames of one video with its people."""
+def numbers_of(view: View, name: str, people: People) -> Numbers:
+    """Numbers and names of the people of one video, after the edits."""
     numbers = Numbers()
     if edits := people.of(next(view.frames(name)).sha256):
         numbers.edit(edits, ((image, faces) for image, _, faces in _tracked(view, name)))
+    return numbers
+
+
+def moments(view: View, name: str, numbers: Numbers) -> Iterator[tuple[Result, float]]:
+    """The frames of one video, with the numbers of people as tracks of their faces, and the time of a gap, seconds."""
     for image, gap_s, faces in _tracked(view, name):
-        shown = {face.number for face in view.shown(image)}
-        corrected = [
-            replace(face, track=numbers.person(face.track, image.input.frame)) for face in faces if face.number in shown
-        ]
-        yield Moment(image, gap_s, corrected, numbers)
+        shown = {face.number for face in view.shown(image.faces)}
+        people = (replace(face, track=numbers.person(face.track, image.input.frame)) for face in faces)
+        yield replace(image, faces=tuple(face for face in people if face.number in shown)), gap_s
 
 
 def _tracked(view: View, name: str) -> Iterator[tuple[Result, float, list[LabeledFace]]]:
@@ -123,14 +107,15 @@ def rows(view: View) -> Iterator[Row]:
     """One row per person and frame."""
     people = People(view.out)
     for name in view.videos():
-        for moment in moments(view, name, people):
-            for face in moment.faces:
-                row: Row = {"file": name, "person": face.track, "frame": moment.image.frame}
-                row |= {"time_s": moment.time_s, "face": face.number}
+        numbers = numbers_of(view, name, people)
+        for image, _ in moments(view, name, numbers):
+            for face in image.faces:
+                row: Row = {"file": name, "person": face.track, "frame": image.frame}
+                row |= {"time_s": image.input.time_s, "face": face.number}
                 row |= {"label": face.label, "confidence": round(face.confidence, 6)}
                 p = by_label(face.probabilities)
                 row |= {f"p_{label}": round(p[label], 6) if label in p else None for label in EIGHT_LABELS}
-                yield row | {"name": moment.numbers.names.get(face.track)}
+                yield row | {"name": numbers.names.get(face.track)}
 
 
 def write_page(view: View, file: IO[str]) -> None:
@@ -144,31 +129,27 @@ def write_page(view: View, file: IO[str]) -> None:
     file.write(head)
     people, names = People(view.out), view.videos()
     for name in names:
-        file.write(_video(view, name, moments(view, name, people)))
+        file.write(_video(view, name, numbers_of(view, name, people)))
     file.write("" if names else "<p>No frame of a video was labeled.</p>")
     file.write(tail)
 
 
-def _video(view: View, name: str, frames: Iterator[Moment]) -> str:
+def _video(view: View, name: str, numbers: Numbers) -> str:
     persons: dict[int, list[tuple[float, float, Array]]] = defaultdict(list)  # time, allowed gap, probabilities (n,)
-    names: dict[int, str] = {}
     times: list[tuple[int, float]] = []
-    link = ""
-    for moment in frames:
-        names = moment.numbers.names
-        times.append((moment.image.input.frame, moment.time_s))
-        if len(times) == 1 and not is_url(moment.image.input.path):
-            link = quote(os.fsencode(relative_link(moment.image.input.path, view.out)))
-        for face in moment.faces:
-            persons[face.track].append((moment.time_s, moment.gap_s, face.probabilities))
-    end_s = times[-1][1]
+    for image, gap_s in moments(view, name, numbers):
+        time_s = image.input.time_s or 0.0
+        times.append((image.input.frame, time_s))
+        for face in image.faces:
+            persons[face.track].append((time_s, gap_s, face.probabilities))
+    link, end_s = relative_link(image.input.path, view.out), times[-1][1]
     # annotated copies if they are written: browsers play few formats of videos
     pictures = annotated_path(name, 0).removesuffix("frame_00000000.jpg")
     pictures = quote(pictures) if os.path.isdir(view.out / pictures) else ""
     data = json.dumps({"pictures": pictures, "video": link, "end_s": end_s, "frames": times}).replace("<", "\\u003c")
     parts = [f"<section><h2>{escape(name)}</h2><script type=application/json>{data}</script><div class=seek></div>"]
     plotted = {number: seen for number, seen in sorted(persons.items()) if len(seen) >= PLOTTED_FRAMES}
-    parts += [_person(names.get(number) or f"person {number}", seen, end_s) for number, seen in plotted.items()]
+    parts += [_person(numbers.names.get(number) or f"person {number}", seen, end_s) for number, seen in plotted.items()]
     if len(plotted) < len(persons):
         parts.append(f"<p class=sub>People in fewer than {PLOTTED_FRAMES} frames: {len(persons) - len(plotted)}.</p>")
     return "\n".join([*parts, "</section>"])

@@ -121,7 +121,7 @@ def _label(cluster: Cluster, ledger: Ledger, report: Reporter, outcome: Outcome)
         outcome.new += sum(partition.statuses.values()) - partition.reused
         outcome.reused += partition.reused
         for stage, seconds in partition.seconds.items():
-            outcome.stage_seconds[stage] = outcome.stage_seconds.get(stage, 0.0) + seconds
+            outcome.stage_seconds[stage] += seconds
         report.labeled(len(partition.inputs), sum(partition.labels.values()), partition.errors)
         if not ledger.take(partition):
             raise LabelingError(

@@ -12,7 +12,7 @@ from typing import Final
 from mien.app.labeling.files import ForeignFile, LabelingError, OutputRefused
 from mien.app.labeling.images import crop_path, encode_png
 from mien.app.labeling.outputs import owned_names
-from mien.app.labeling.outputs.timeline import moments
+from mien.app.labeling.outputs.timeline import moments, numbers_of
 from mien.app.labeling.review.class_folders import Crop, write_class_folders
 from mien.app.labeling.review.corrections import NOT_A_FACE, Correction, Corrections
 from mien.app.labeling.review.people import People
@@ -80,9 +80,10 @@ def _crops(
             name, frame = image.input.name, image.input.frame
             if image.input.is_frame and image.input.kind == "video" and name != video:
                 video = name
+                numbers = numbers_of(view, video, people)
                 persons = {
-                    (video, seen.image.input.frame, face.number): (face.track, seen.numbers.names.get(face.track, ""))
-                    for seen in moments(view, video, people)
+                    (video, seen.input.frame, face.number): (face.track, numbers.names.get(face.track, ""))
+                    for seen, _ in moments(view, video, numbers)
                     for face in seen.faces
                 }
             decided = corrections.of(image)

@@ -26,12 +26,12 @@ from mien.app.labeling.files import LabelingError, disk_errors
 from mien.app.labeling.images import encode_jpeg, thumbnail
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.outputs import with_earlier, write_output
-from mien.app.labeling.outputs.timeline import moments
+from mien.app.labeling.outputs.timeline import moments, numbers_of
 from mien.app.labeling.pages import load_page
 from mien.app.labeling.records import STILL, Result
 from mien.app.labeling.review.agreement import agreement_page, check_reviewer, draw_sample, find
 from mien.app.labeling.review.corrections import UNDONE, Correction, Corrections, decision, face_of
-from mien.app.labeling.review.people import Action, Numbers, People, edit_of
+from mien.app.labeling.review.people import Action, People, edit_of
 from mien.app.labeling.review.sources import SourceReader
 from mien.app.labeling.view import View, open_view
 from mien.data.contract import Array, align
@@ -286,11 +286,10 @@ def _sampled(view: View, corrections: Corrections, sample: list[Correction]) -> 
 def _video(view: View, people: People, name: str) -> dict[str, Any]:
     """People of a video, each with a few faces, evenly in time."""
     persons: dict[int, list[dict[str, Any]]] = {}
-    numbers, sha256 = Numbers(), ""
-    for moment in moments(view, name, people):
-        numbers, sha256, image = moment.numbers, moment.image.sha256 or "", moment.image.input
-        for face in moment.faces:
-            where = {"row": image.row, "frame": image.frame, "face": face.number, "time_s": moment.time_s}
+    numbers = numbers_of(view, name, people)
+    for image, _ in moments(view, name, numbers):
+        for face in image.faces:
+            where = {"row": image.input.row, "frame": image.frame, "face": face.number, "time_s": image.input.time_s}
             persons.setdefault(face.track, []).append({**where, "box": face.box_px})
     listed = [
         {
@@ -303,7 +302,7 @@ def _video(view: View, people: People, name: str) -> dict[str, Any]:
         }
         for number, faces in sorted(persons.items())
     ]
-    return {"file": name, "people": listed, "edits": len(people.of(sha256)), "unmatched": numbers.unmatched}
+    return {"file": name, "people": listed, "edits": len(people.of(image.sha256)), "unmatched": numbers.unmatched}
 
 
 def _evenly(count: int) -> list[int]:

@@ -39,7 +39,7 @@ def image(frame: int, time_s: float, *faces: LabeledFace, name: str = "clip.mp4"
 
 def view(*images: Result, out: Path = Path("nowhere"), min_face_px: float = 0) -> Any:
     return SimpleNamespace(
-        shown=lambda image: [face for face in image.faces if face.box_px.width >= min_face_px],
+        shown=lambda faces: [face for face in faces if face.short_side_px >= min_face_px],
         videos=lambda: sorted({image.input.name for image in images}),
         frames=lambda name: (image for image in images if image.input.name == name),
         thumb=lambda *_: None,
