@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from typing import IO, Any, Self
+from typing import IO, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -27,12 +27,6 @@ class Reporter:
     def __init__(self) -> None:
         self.began = self._shown = time.monotonic()
         self.total = self.before = self.new = self.faces = self.errors = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
 
     def say(self, message: str) -> None:
         """Print a message."""
@@ -182,27 +176,10 @@ class Bar(Lines):
 
     every_s = 0.0
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, bar: Progress) -> None:
         super().__init__(console)
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=None),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]} images/s", style="cyan"),
-            TextColumn("{task.fields[faces]}"),
-            TextColumn("{task.fields[errors]}", style="red"),
-            TimeRemainingColumn(),
-            console=console,
-            transient=True,
-        )
+        self._bar = bar
         self._task = self._bar.add_task("looking for files", total=None, rate="-", faces="", errors="")
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
 
     def scanned(self, count: int) -> None:
         self._bar.update(self._task, description=f"looking for files: {count:,}")
@@ -223,10 +200,25 @@ class Bar(Lines):
         self._bar.update(self._task, description=f"writing {output}")
 
 
-def reporter(options: LabelOptions, console: Console, stream: IO[str] | None = None) -> Reporter:
-    """Create the reporter that the options choose; JSON lines are written to `stream`."""
+@contextlib.contextmanager
+def reporter(options: LabelOptions, console: Console, stream: IO[str] | None = None) -> Iterator[Reporter]:
+    """The reporter that the options choose; JSON lines are written to `stream`."""
     if options.json_log:
-        return JsonLog(stream)
-    if options.quiet:
-        return Reporter()
-    return Bar(console) if console.is_terminal else Lines(console)
+        yield JsonLog(stream)
+    elif options.quiet:
+        yield Reporter()
+    elif not console.is_terminal:
+        yield Lines(console)
+    else:
+        with Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]} images/s", style="cyan"),
+            TextColumn("{task.fields[faces]}"),
+            TextColumn("{task.fields[errors]}", style="red"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+        ) as bar:
+            yield Bar(console, bar)

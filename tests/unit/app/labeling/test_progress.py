@@ -13,20 +13,27 @@ BAD = (1, 0, [("a.jpg", "corrupt", "cut off")])
 
 def test_a_log_without_a_terminal_gets_lines_of_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     console = Console(file=io.StringIO(), width=200)
-    with Lines(console) as report:
-        report.start(10, 3)
-        report.labeled(*BAD)  # not due yet
-        monkeypatch.setattr(Lines, "every_s", 0.0)
-        report.labeled(*BAD)
-        report.writing("csv")
+    report = Lines(console)
+    report.start(10, 3)
+    report.labeled(*BAD)  # not due yet
+    monkeypatch.setattr(Lines, "every_s", 0.0)
+    report.labeled(*BAD)
+    report.writing("csv")
     first, second = console.file.getvalue().splitlines()
     assert first.startswith("5 of 10 images, 0 faces, 2 errors, ")
     assert "min left" in first
     assert second == "writing csv"
 
 
-def test_the_mode_and_the_terminal_choose_the_reporter() -> None:
-    assert isinstance(reporter(LabelOptions(json_log=True), Console()), JsonLog)
-    assert type(reporter(LabelOptions(quiet=True), Console())) is Reporter
-    assert isinstance(reporter(LabelOptions(), Console(force_terminal=True)), Bar)
-    assert isinstance(reporter(LabelOptions(), Console(file=io.StringIO())), Lines)
+@pytest.mark.parametrize(
+    ("options", "terminal", "kind"),
+    [({"json_log": True}, True, JsonLog), ({"quiet": True}, True, Reporter), ({}, True, Bar), ({}, False, Lines)],
+)
+def test_the_mode_and_the_terminal_choose_the_reporter(options: dict[str, bool], terminal: bool, kind: type) -> None:
+    console = Console(file=io.StringIO(), force_terminal=terminal)
+    with reporter(LabelOptions(**options), console) as report:
+        report.start(2, 1)
+        report.labeled(1, 3, [])
+        report.writing("csv")
+    assert type(report) is kind
+    assert ("3 faces" in console.file.getvalue()) == (kind is Bar)
