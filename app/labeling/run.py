@@ -65,7 +65,7 @@ def label(options: LabelOptions, settings: Settings, report: Reporter, signals: 
                 finally:
                     outcome.count(journal, run.images)
     except Stopped as stop:
-        outcome.stopped = stop.name
+        outcome.stopped = str(stop)
     return outcome
 
 

@@ -7,11 +7,7 @@ from types import FrameType
 
 
 class Stopped(BaseException):
-    """A signal stopped the run; committed results are kept. `name` is the name of the signal."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.name = name
+    """A signal, with this name, stopped the run; committed results are kept."""
 
 
 class Interrupts:

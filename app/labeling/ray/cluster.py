@@ -126,21 +126,16 @@ class Cluster:
         first = next((name for name in self.options.inputs if is_url(name) or os.path.lexists(name)), None)
         first = os.path.abspath(first) if first and not is_url(first) else first
         ask = ray.remote(num_cpus=1, num_gpus=share, max_retries=0)(machine_facts)
-        nodes = [
-            node
-            for node in ray.nodes()
-            if node["Alive"] and node["Resources"].get("CPU", 0) >= 1 and node["Resources"].get("GPU", 0) >= share
-        ]
-        strategies = (NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in nodes)
-        replies = [
-            ask.options(scheduling_strategy=strategy).remote(self.settings, str(self.options.out), self.run, first)
-            for strategy in strategies
-        ]
+        replies: list[tuple[str, Any]] = []
+        for node in ray.nodes():
+            if node["Alive"] and node["Resources"].get("CPU", 0) >= 1 and node["Resources"].get("GPU", 0) >= share:
+                on_node = ask.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False))
+                reply = on_node.remote(self.settings, str(self.options.out), self.run, first)
+                replies.append((str(node["NodeManagerAddress"]), reply))
         if not replies:
             raise NotReady("--engine ray: no machine of the cluster has a free core.")
         by_machine: dict[str, dict[str, str]] = {}
-        for node, reply in zip(nodes, replies, strict=True):
-            machine = str(node["NodeManagerAddress"])
+        for machine, reply in replies:
             try:
                 facts = by_machine[machine] = ray.get(reply, timeout=_FACTS_S)
             except ray.exceptions.RayError as error:

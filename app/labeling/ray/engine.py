@@ -90,7 +90,7 @@ def label_on_ray(
             with connected(options.ray_address, options.workers) as ray, signals.installed():
                 _label(Cluster(ray, options, settings, run), ledger, report, outcome)
         except Stopped as stop:
-            outcome.stopped = stop.name
+            outcome.stopped = str(stop)
         finally:
             ledger.close()
             drop_plans(out)
