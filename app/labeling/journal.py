@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from mien.app.labeling.files import ForeignFile, LabelingError, foreign
+from mien.app.labeling.files import ForeignFile, SameName, foreign
 from mien.app.labeling.images import ANNOTATED, CROPS, image_paths, remove_images
 from mien.app.labeling.reading import file_sha256
 from mien.app.labeling.records import STILL, TRANSIENT, Failure, Input, Result
@@ -168,10 +168,7 @@ class Journal(View):
         for item in batch:
             (other,) = self._db.execute("SELECT path FROM items WHERE name=? AND frame=-1", (item.name,)).fetchone()
             if other != item.path:
-                raise LabelingError(
-                    f"two inputs have the name {item.name}: {other!r} and {item.path!r}. Label them with two output "
-                    "folders."
-                )
+                raise SameName(item.name, other, item.path)
 
     def _settle(self, before: int) -> None:
         """Forget the results of changed inputs, and retry inputs that failed for a temporary reason."""

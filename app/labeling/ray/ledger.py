@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from mien.app.labeling.facts import OtherRun
-from mien.app.labeling.files import STATE_DIR
+from mien.app.labeling.files import STATE_DIR, SameName
 from mien.app.labeling.ray.earlier import EARLIER, write_index
 from mien.app.labeling.ray.partitions import (
     Partition,
@@ -45,12 +45,17 @@ class Ledger:
         self._db.close()
 
     def add(self, inputs: Iterable[Input], scanned: Callable[[int], None]) -> None:
-        """Store the inputs of a scan; `scanned` is called with their number so far."""
+        """Store the inputs of a scan; `scanned` is called with their number so far. Raises: SameName."""
         count, iterator = 0, iter(inputs)
         while batch := list(itertools.islice(iterator, _BATCH)):
             rows = [(item.name, json.dumps(input_fields(item)), signature_of(item)) for item in batch]
+            insert = "INSERT OR IGNORE INTO found(name, source, signature) VALUES(?,?,?)"
             with self._db:
-                self._db.executemany("INSERT OR REPLACE INTO found(name, source, signature) VALUES(?,?,?)", rows)
+                added = self._db.executemany(insert, rows).rowcount
+            for item in batch if added < len(batch) else ():
+                (source,) = self._db.execute("SELECT source FROM found WHERE name=?", (item.name,)).fetchone()
+                if (other := input_from(json.loads(source)).path) != item.path:
+                    raise SameName(item.name, other, item.path)
             count += len(batch)
             scanned(count)
 

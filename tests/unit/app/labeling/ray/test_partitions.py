@@ -90,6 +90,13 @@ def test_an_input_in_two_partitions_is_left_in_one(out: Path, finished: Labeled)
     assert len(list((out / FILES_DIR).iterdir())) == 1
 
 
+def test_two_inputs_with_one_name_are_named_and_one_input_twice_is_one(out: Path) -> None:
+    first, second = (Input("web/a", "file", f"https://web/a?id={number}".encode(), 0) for number in (1, 2))
+    assert settled(out, [first, first]) == ((1, 0), ["web/a"])
+    with pytest.raises(LabelingError, match=r"two inputs have the name web/a: .*id=1.*id=2"):
+        settled(out, [first, second])
+
+
 def test_partitions_of_another_model_are_kept_and_rejected_without_a_new_run(out: Path, finished: Labeled) -> None:
     key = committed(out, finished, [source("a.jpg")])
     other = FACTS | {"model": "other"}
