@@ -118,10 +118,8 @@ def azure_server(azurite: Path) -> Iterator[dict[str, str]]:
     # the account and the key of every emulator
     account, port = "devstoreaccount1", free_port()
     key = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
-    url, headers = (
-        f"http://127.0.0.1:{port}/{account}",
-        {"x-ms-date": formatdate(usegmt=True), "x-ms-version": "2021-12-02"},
-    )
+    url = f"http://127.0.0.1:{port}/{account}"
+    headers = {"x-ms-date": formatdate(usegmt=True), "x-ms-version": "2021-12-02"}
     resource = f"/{account}/{account}/{BUCKET}\nrestype:container"
     signed = "\n".join(["PUT", *[""] * 11, *(f"{name}:{value}" for name, value in headers.items()), resource])
     signature = base64.b64encode(hmac.digest(base64.b64decode(key), signed.encode(), "sha256")).decode()
@@ -129,11 +127,8 @@ def azure_server(azurite: Path) -> Iterator[dict[str, str]]:
     container = Request(f"{url}/{BUCKET}?restype=container", headers=headers, method="PUT")  # noqa: S310  # loopback
     options = ("--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry")
     with _server([azurite, "--blobHost", "127.0.0.1", "--blobPort", str(port), *options], container):
-        yield {
-            "AZURE_STORAGE_ACCOUNT_NAME": account,
-            "AZURE_STORAGE_ACCOUNT_KEY": key,
-            "AZURE_STORAGE_ENDPOINT": url,
-        }
+        settings = {"account_name": account, "account_key": key, "endpoint": url}
+        yield {f"AZURE_STORAGE_{name.upper()}": value for name, value in settings.items()}
 
 
 def google_settings(url: str, folder: Path) -> dict[str, str]:

@@ -2,14 +2,12 @@
 
 import os
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.albums import face_photo, write_photos
+from tests.albums import write_photos
 from tests.integration.labeling.conftest import Mien, tree
-from tests.support import encoded
 
 PICTURES = "csv,annotated,crops,classes"
 
@@ -149,16 +147,13 @@ def test_rows_of_a_folder_that_became_unreadable_are_kept(
     assert (tmp_path / "out" / "annotated" / "deep" / "d.jpg").exists()
 
 
-def list_of(folder: Path) -> bytes:
-    return b"".join(bytes(path) + b"\n" for path in sorted(folder.rglob("*")) if path.is_file())
-
-
 def test_a_list_or_pattern_does_not_label_the_output(
     mien: Mien, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(photos)
     for _ in range(2):
-        rows = mien.label("--files-from", "-", out=Path("out"), given=list_of(Path()))
+        given = b"".join(bytes(path) + b"\n" for path in Path().rglob("*") if path.is_file())
+        rows = mien.label("--files-from", "-", out=Path("out"), given=given)
         assert [row["file"] for row in rows] == ["a.jpg", "b.jpg", "c.jpg"]
     for pattern in ("*", "**", "**/*.jpg") * 2:
         rows = mien.label(pattern, "--ignore", "out", out=Path("out2"))
@@ -168,55 +163,27 @@ def test_a_list_or_pattern_does_not_label_the_output(
 # Names
 
 
-def absolute_and_relative(base: Path) -> list[str | Path]:
-    write_photos(base, "q.jpg")
-    write_photos(base / "elsewhere", "q.jpg", first=1)
-    (base / "list.txt").write_text(f"q.jpg\n{base / 'elsewhere' / 'q.jpg'}\n../{base.name}/elsewhere/q.jpg\n")
-    return ["--files-from", "list.txt"]
-
-
-def a_folder_beside_files(base: Path) -> list[str | Path]:
-    write_photos(base, "x/q.jpg", "y/q.jpg", "d/q.jpg")
-    return ["d", "x/q.jpg", "y/q.jpg"]
-
-
-def a_pattern_of_files_and_folders(base: Path) -> list[str | Path]:
-    write_photos(base, "q.jpg", "d/q.jpg", "d/e/q.jpg")
-    return ["*", "--ignore", "out"]
-
-
-def a_folder_named_like_a_copy(base: Path) -> list[str | Path]:
-    write_photos(base / "in", "b.png.jpg/x.jpg", "b.png.jpg~/x.jpg", "c.jpg.face0.png/x.jpg", "c.jpg")
-    (base / "in" / "b.png").write_bytes(encoded(face_photo(), "PNG"))
-    return ["in"]
-
-
-def bytes_and_a_literal_escape(base: Path) -> list[str | Path]:
-    write_photos(base / "in", "\\xff.jpg", "\\\\xff.jpg", "\\x5cxff.jpg")
-    with open(os.fsencode(base) + b"/in/\xff.jpg", "wb") as file:  # noqa: PTH123  # not UTF-8, so not a Path
-        file.write(encoded(face_photo(variant=3), "JPEG"))
-    return ["in"]
-
-
 @pytest.mark.parametrize(
-    ("made", "count"),
+    ("files", "inputs", "count"),
     [
-        (absolute_and_relative, 3),
-        (a_folder_beside_files, 3),
-        (a_pattern_of_files_and_folders, 3),
-        (a_folder_named_like_a_copy, 5),
-        (bytes_and_a_literal_escape, 4),
+        (["q.jpg", "elsewhere/q.jpg"], ["--files-from", "-"], 3),
+        (["x/q.jpg", "y/q.jpg", "d/q.jpg"], ["d", "x/q.jpg", "y/q.jpg"], 3),
+        (["q.jpg", "d/q.jpg", "d/e/q.jpg"], ["*", "--ignore", "out"], 3),
+        (["in/b.png.jpg/x", "in/b.png.jpg~/x", "in/c.jpg.face0.png/x", "in/c.jpg", "in/b.png"], ["in"], 5),
+        (["in/\\xff.jpg", "in/\\\\xff.jpg", "in/\\x5cxff.jpg", "in/\udcff.jpg"], ["in"], 4),
     ],
-    ids=lambda value: getattr(value, "__name__", None),
+    ids=["absolute and relative", "folder beside files", "pattern", "folder named like a copy", "bytes and escapes"],
 )
 def test_every_file_has_its_own_row_and_copy(
-    mien: Mien, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: Callable[[Path], list[str | Path]], count: int
+    mien: Mien, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: list[str], inputs: list[str], count: int
 ) -> None:
-    arguments = made(tmp_path)
+    write_photos(tmp_path, *files)
     monkeypatch.chdir(tmp_path)
+    given = f"q.jpg\n{tmp_path}/elsewhere/q.jpg\n../{tmp_path.name}/elsewhere/q.jpg\n"
     for _ in range(2):
-        names = {row["file"] for row in mien.label(*arguments, "--write", PICTURES, out=Path("out"))}
-    assert len(names) == count, names
+        rows = mien.label(*inputs, "--write", PICTURES, out=Path("out"), given=given.encode())
+    assert {row["status"] for row in rows} == {"ok"}
+    assert len({row["file"] for row in rows}) == count, rows
     assert sum(path.is_file() for path in Path("out/annotated").rglob("*")) == count
 
 

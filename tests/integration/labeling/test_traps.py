@@ -248,13 +248,10 @@ def test_a_raised_limit_retries_only_what_was_too_large(mien: Mien, photos: Path
     assert {row["status"] for row in rows_of(out)} == {"ok"}
 
 
-def test_large_scans_are_read_and_bombs_are_not(mien: Mien, tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
-    for name, side in {"scan.png": 7_800, "bomb.png": 20_000}.items():
-        Image.new("L", (side, side)).save(tmp_path / "in" / name)  # 61 and 400 megapixels
-    rows = mien.label(tmp_path / "in", "--write", "csv", out=tmp_path / "out", exit_code=3)
-    found = {row["file"]: (row["status"], row["reason"]) for row in rows}
-    assert found == {"scan.png": ("no_face", ""), "bomb.png": ("error", "too_large")}
+def test_large_scans_are_read(mien: Mien, tmp_path: Path) -> None:
+    Image.new("L", (7_800, 7_800)).save(tmp_path / "scan.png")  # 61 megapixels
+    (row,) = mien.label(tmp_path / "scan.png", "--write", "csv", out=tmp_path / "out")
+    assert row["status"] == "no_face"
 
 
 def test_small_and_uncertain_faces_are_left_out_and_come_back(mien: Mien, photos: Path, tmp_path: Path) -> None:

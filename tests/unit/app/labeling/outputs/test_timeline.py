@@ -4,7 +4,6 @@ import io
 import itertools
 import math
 import re
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +14,6 @@ import pytest
 from mien.app.inference.detect import Box
 from mien.app.inference.pipeline import LabeledFace
 from mien.app.labeling.files import LabelingError
-from mien.app.labeling.images import encode_jpeg
 from mien.app.labeling.outputs.timeline import COLUMNS, RULES, clock, rows, write_page
 from mien.app.labeling.records import Input, Result
 from mien.app.labeling.review.people import Action, People, edit_of
@@ -60,24 +58,6 @@ def test_persons_keep_their_number_and_a_video_begins_with_person_1() -> None:
 def test_a_person_is_tracked_if_frames_are_seconds_apart() -> None:
     frames = [image(number, number * 5.0, face(0, LEFT, HAPPY)) for number in range(4)]
     assert {row["person"] for row in rows(view(*frames))} == {1}
-
-
-def portrait(seed: int) -> bytes:
-    """A thumbnail of a face that looks like no other."""
-    cells = np.random.default_rng(seed).integers(0, 255, (8, 8, 3), np.uint8)
-    return encode_jpeg(np.repeat(np.repeat(cells, 12, axis=0), 12, axis=1))
-
-
-def test_people_keep_their_numbers_when_they_cross_or_return() -> None:
-    anna, ben = (replace(face(0, LEFT, HAPPY), thumb=portrait(seed)) for seed in (1, 2))
-
-    def at(person: LabeledFace, number: int, x: float) -> LabeledFace:
-        return replace(person, number=number, box_px=Box(x, 0.0, 50.0, 50.0))
-
-    frames = [image(0, 0.0, at(anna, 0, 0), at(ben, 1, 100)), image(1, 0.5, at(anna, 0, 60), at(ben, 1, 40))]
-    frames += [image(2, 1.0, at(ben, 0, 0), at(anna, 1, 100)), image(3, 1.5, at(ben, 0, 0))]
-    frames += [image(4, 5.0, at(anna, 0, 300), at(ben, 1, 0))]
-    assert [row["person"] for row in rows(view(*frames))] == [1, 2, 1, 2, 2, 1, 2, 1, 2]
 
 
 def test_people_are_merged_split_and_named(tmp_path: Path) -> None:
