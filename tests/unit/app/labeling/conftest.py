@@ -41,6 +41,8 @@ def finished(artifact: Path, tmp_path_factory: pytest.TempPathFactory) -> Labele
 
 @pytest.fixture
 def own(finished: Labeled, tmp_path: Path) -> Labeled:
-    out = tmp_path / "out"
-    shutil.copytree(finished.out, out, symlinks=True)
-    return Labeled(finished.photos, out, finished.settings, finished.outcome)
+    """A copy of the run and, for another run, of its photos."""
+    photos, out = (
+        shutil.copytree(folder, tmp_path / folder.name, symlinks=True) for folder in (finished.photos, finished.out)
+    )
+    return Labeled(photos, out, finished.settings, finished.outcome)

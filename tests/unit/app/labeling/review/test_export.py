@@ -60,14 +60,14 @@ def test_an_export_replaces_an_earlier_export_only(
         return str(error.value)
 
     decide(page, "0.jpg", "anger")
-    mine, disk, link = tmp_path / "photos" / "train" / "happy" / "0.jpg", tmp_path / "disk", tmp_path / "link"
+    mine, disk, link = tmp_path / "mine" / "train" / "happy" / "0.jpg", tmp_path / "disk", tmp_path / "link"
     mine.parent.mkdir(parents=True)
     mine.write_bytes(b"mine")
     refused(own.out / "classes", "is an output of `mien label`")
     refused(mine, r"0\.jpg is a file")
     refused(mine / "faces", "cannot write")
-    (tmp_path / "photos" / "manifest.csv").write_text("of,another,program\n", encoding="utf-8")
-    assert "delete" not in refused(tmp_path / "photos", "Choose a new or empty folder")
+    (tmp_path / "mine" / "manifest.csv").write_text("of,another,program\n", encoding="utf-8")
+    assert "delete" not in refused(tmp_path / "mine", "Choose a new or empty folder")
     disk.mkdir()
     link.symlink_to(disk)
     for _ in range(2):
@@ -99,7 +99,7 @@ def test_an_export_creates_missing_crops(page: TestClient, own: Labeled, tmp_pat
 
 
 def test_a_photo_that_took_the_name_of_another_is_not_exported(page: TestClient, own: Labeled, tmp_path: Path) -> None:
-    photos = shutil.copytree(own.photos, tmp_path / "photos")
+    photos = own.photos
     label_folder(photos, tmp_path / "own", own.settings, "csv")
     (photos / "1.jpg").replace(photos / "0.jpg")  # of the same size
     clip = (photos / "clip.avi").read_bytes()
@@ -157,4 +157,4 @@ def test_an_export_killed_at_any_step_is_repaired_by_the_next(
     monkeypatch.undo()
     write_export(own.out, target, everything=True)
     assert sorted(target.rglob("*")) == before
-    assert [path.name for path in tmp_path.iterdir() if path.name != "out"] == ["faces"]
+    assert {path.name for path in tmp_path.iterdir()} == {"out", "photos", "faces"}
