@@ -104,11 +104,6 @@ def test_two_folders_in_turn_into_one_output_end_as_if_labeled_alone(mien: Mien,
     assert tree(out) == tree(tmp_path / "alone")
 
 
-def test_a_mistyped_input_leaves_no_output_folder(mien: Mien, photos: Path, tmp_path: Path) -> None:
-    assert mien("label", photos, tmp_path / "mistyped", "--out", tmp_path / "out").exit_code == 1
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize(("others", "options"), [((), ()), (("z.jpg",), ()), ((), ("--new-run",))])
 def test_an_empty_source_is_rejected_and_nothing_changes(
     mien: Mien, photos: Path, tmp_path: Path, others: tuple[str, ...], options: tuple[str, ...]

@@ -17,7 +17,7 @@ import pytest
 from mien import Analyzer, Face, MienError
 from mien.app.inference.classifier import Classifier
 from mien.app.inference.drawing import annotate
-from mien.app.inference.pipeline import build_pipeline
+from mien.app.inference.pipeline import Pipeline, build_pipeline
 from mien.app.inference.runtime.sessions import cuda_obstacle
 from mien.app.settings import load_settings
 from mien.data.contract import LABELS, LANDMARKS, DecodeError, ImageTooLarge, UnsupportedImage, align, decode
@@ -32,19 +32,23 @@ def analyzer(artifact: Path) -> Analyzer:
     return Analyzer(model=artifact, device="cpu", detector="builtin")
 
 
+@pytest.fixture(scope="module")
+def pipeline(artifact: Path) -> Pipeline:
+    return build_pipeline(load_settings(model=artifact, device="cpu", detector="builtin"))
+
+
 @pytest.mark.parametrize("model", ["fast", "accurate"])
 def test_each_released_model_recognizes_a_smile(model: str) -> None:
     faces = Analyzer(model=model, device="cpu", detector="builtin").analyze(sample_photo())
     assert [(face.label, face.reasons) for face in faces] == [("happiness", ())]
 
 
-def test_faces_equal_those_of_the_pipeline(analyzer: Analyzer, artifact: Path) -> None:
+def test_faces_equal_those_of_the_pipeline(analyzer: Analyzer, pipeline: Pipeline, artifact: Path) -> None:
     photo = decode(sample_photo().read_bytes())
     faces = analyzer.analyze(sample_photo())
     assert (faces.width, faces.height, faces.model, faces.detector) == (*photo.shape[1::-1], artifact.name, "builtin")
     (face,) = faces
-    settings = load_settings(model=artifact, device="cpu", detector="builtin")
-    (expected,) = build_pipeline(settings).analyze(sample_photo().read_bytes()).faces
+    (expected,) = pipeline.analyze(sample_photo().read_bytes()).faces
     assert (face.label, face.confidence, face.uncertain) == (expected.label, expected.confidence, expected.uncertain)
     assert tuple(face.probabilities) == LABELS
     assert list(face.probabilities.values()) == pytest.approx(expected.probabilities.tolist())
@@ -89,15 +93,12 @@ def test_an_image_of_pillow_is_upright_and_opaque(analyzer: Analyzer) -> None:
     sideways = encoded(np.rot90(pixels), orientation=6)  # to be displayed after a quarter turn clockwise
     assert analyzer.analyze(PIL.Image.open(io.BytesIO(sideways))) == analyzer.analyze(sideways) == expected
     assert analyzer.analyze(PIL.Image.fromarray(pixels).convert("RGBA")) == expected
+    with PIL.Image.open(io.BytesIO(encoded(pixels))) as closed:
+        pass
     with pytest.raises(MienError, match="closed"):
-        analyzer.analyze(_closed(encoded(pixels)))
+        analyzer.analyze(closed)
     with pytest.raises(MienError, match="no pixels"):
         analyzer.analyze(PIL.Image.new("RGB", (0, 5)))
-
-
-def _closed(payload: bytes) -> PIL.Image.Image:
-    with PIL.Image.open(io.BytesIO(payload)) as image:
-        return image
 
 
 @pytest.mark.parametrize("shape", [(4, 5), (4, 5, 1), (4, 5, 4), (3, 4, 5), (2, 4, 5, 3), (0, 5, 3), ()])
@@ -120,10 +121,9 @@ def test_a_face_has_the_reasons_of_its_pixels_and_of_its_probabilities(
         assert (face.label, face.reasons) == ("sadness", reasons)
 
 
-def test_a_result_draws_itself_like_the_labeling(analyzer: Analyzer, artifact: Path) -> None:
+def test_a_result_draws_itself_like_the_labeling(analyzer: Analyzer, pipeline: Pipeline) -> None:
     payload = sample_photo().read_bytes()
-    settings = load_settings(model=artifact, device="cpu", detector="builtin")
-    expected = annotate(decode(payload), build_pipeline(settings).analyze(payload))
+    expected = annotate(decode(payload), pipeline.analyze(payload))
     for image in (sample_photo(), payload, io.BytesIO(payload), decode(payload), PIL.Image.open(io.BytesIO(payload))):
         drawn = analyzer.analyze(image).draw()
         assert drawn.mode == "RGB"

@@ -124,6 +124,7 @@ def test_models_list_has_every_detector_and_the_names_by_which_models_are_select
         (["label", "x", "--every", "2", "--per-second", "1"], 2, "cannot be combined"),
         (["label", "no/such/folder"], 1, "no/such/folder does not exist"),
         (["label", ".", "--write", "cvs"], 2, "cvs"),
+        (["label", ".", "--write", "classes,class-links"], 1, "write to the same folder: choose one"),
         (["review", "no/such/folder"], 1, "has no journal"),
         (["review", "out", "--all"], 2, "--all needs --export"),
         (["review", "out", "--export", "x", "--sample", "9", "--reviewer", "anna"], 2, "cannot be combined"),
@@ -138,6 +139,7 @@ def test_a_usage_error_is_one_line_and_an_exit_code(
     assert message in done.stderr
     assert done.stderr.startswith("mien: ")
     assert "Traceback" not in done.stderr
+    assert not list(tmp_path.iterdir()), "no output folder is left"
 
 
 def test_an_empty_output_path_is_not_the_current_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

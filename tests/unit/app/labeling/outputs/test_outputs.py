@@ -15,9 +15,8 @@ from pyarrow import parquet
 from rich.console import Console
 
 from mien.app.labeling.columns import FACE_COLUMNS, FILE_COLUMNS
-from mien.app.labeling.files import LabelingError
 from mien.app.labeling.options import DEFAULT_OUTPUTS
-from mien.app.labeling.outputs import check_outputs, load_output, output_names, timeline
+from mien.app.labeling.outputs import load_output, output_names, timeline
 from mien.app.labeling.summary import print_summary
 from mien.data.contract import LABELS, LANDMARKS, align, decode
 from mien.data.readers.folders import Folders
@@ -210,8 +209,3 @@ def test_formulas_are_marked_as_text_on_request(finished: Labeled, tmp_path: Pat
     mark = "'" if safe else ""
     assert (tmp_path / "out" / "labels.csv").read_bytes().startswith(b"\xef\xbb\xbf") == safe, "Excel expects it"
     assert {row["file"] for row in rows_of(tmp_path / "out")} == {f"{mark}{name}" for name in names[:4]} | {"d.jpg"}
-
-
-def test_two_outputs_that_write_to_one_folder_are_rejected() -> None:
-    with pytest.raises(LabelingError, match="choose one"):
-        check_outputs(["classes", "class-links"])

@@ -85,17 +85,18 @@ def test_an_export_replaces_an_earlier_export_only(
     assert mine.read_bytes() == b"mine"
 
 
-def test_an_export_creates_missing_crops(page: TestClient, own: Labeled, tmp_path: Path) -> None:
-    decide(page, "0.jpg", "anger")
-    decide(page, "clip.avi", "anger", frame=1)
-    write_export(own.out, tmp_path / "with", everything=False)
-    for path in (own.out / "crops").rglob("*.png"):
-        path.unlink()
-    write_export(own.out, tmp_path / "without", everything=False)
-    pictures = sorted(path.relative_to(tmp_path / "with") for path in (tmp_path / "with").rglob("*.png"))
-    assert len(pictures) == 2
-    for name in pictures:
-        assert (tmp_path / "with" / name).read_bytes() == (tmp_path / "without" / name).read_bytes()
+def test_an_export_creates_missing_crops_and_decodes_a_video_once(
+    own: Labeled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_export(own.out, tmp_path / "with", everything=True)
+    shutil.rmtree(own.out / "crops")
+    opening = Mock(wraps=cv2.VideoCapture)
+    monkeypatch.setattr(cv2, "VideoCapture", opening)
+    write_export(own.out, tmp_path / "without", everything=True)
+    assert opening.call_count == 1
+    crops = {path.name: path.read_bytes() for path in (tmp_path / "with").rglob("*.png")}
+    assert len(crops) == 7
+    assert {path.name: path.read_bytes() for path in (tmp_path / "without").rglob("*.png")} == crops
 
 
 def test_a_photo_that_took_the_name_of_another_is_not_exported(page: TestClient, own: Labeled, tmp_path: Path) -> None:
@@ -111,16 +112,6 @@ def test_a_photo_that_took_the_name_of_another_is_not_exported(page: TestClient,
     assert "1.jpg can no longer be read" in said
     assert "clip.avi is not the image that was labeled" in said
     assert {row["file"] for row in rows_of(tmp_path / "faces", "manifest.csv")} == {"2.jpg", "3.jpg", "4.jpg"}
-
-
-def test_the_frames_of_a_video_are_decoded_once_for_an_export(
-    page: TestClient, own: Labeled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shutil.rmtree(own.out / "crops")
-    opening = Mock(wraps=cv2.VideoCapture)
-    monkeypatch.setattr(cv2, "VideoCapture", opening)
-    write_export(own.out, tmp_path / "faces", everything=True)
-    assert opening.call_count == 1
 
 
 def test_people_of_a_video_are_told_apart_by_their_faces_without_a_report(own: Labeled, tmp_path: Path) -> None:
