@@ -24,7 +24,7 @@ from tests.albums import face_photo, rows_of, write_photos, write_video
 from tests.camera_raw import dng
 from tests.integration.labeling.conftest import Mien, resize
 from tests.support import encoded, gradient_image
-from tests.videos import with_durations, with_index_first, write_mp4
+from tests.videos import with_index_first, write_mp4
 
 
 def jpeg(variant: int) -> bytes:
@@ -69,10 +69,12 @@ def test_scenes_give_one_frame_each(mien: Mien, tmp_path: Path) -> None:
 
 
 def test_frames_per_second_are_even_where_the_frame_rate_is_not(mien: Mien, tmp_path: Path) -> None:
-    path = write_mp4(tmp_path / "clip.mp4", frames=40)
-    with_durations(path, [0.1] * 20 + [1.9] * 20)
+    first, *others = [Image.fromarray(face_photo(variant=number)) for number in range(40)]
+    # a GIF, which FFmpeg recognizes by its content, has a duration for each frame
+    path, durations_ms = tmp_path / "clip.avi", [20] * 20 + [200] * 20
+    first.save(path, "GIF", save_all=True, append_images=others, duration=durations_ms)
     times = [float(row["time_s"]) for row in mien.label(path, "--per-second", "2", out=tmp_path / "out")]
-    assert [int(time * 2) for time in times] == list(range(8)), "one frame in every half second"
+    assert [int(time * 2) for time in times] == list(range(9)), "one frame in every half second"
 
 
 # Files swapped during a run
