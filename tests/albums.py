@@ -10,6 +10,7 @@ import io
 import os
 import tarfile
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -159,11 +160,16 @@ def _containers(folder: Path, variants: list[bytes]) -> None:
     write_video(folder / "clip.avi", frames=10)
 
 
-def write_video(path: Path, *, frames: int, rate: float = 8.0) -> None:
-    """A video of the sample portrait, mirrored in every second half, Motion JPEG."""
-    writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"MJPG"), rate, (SIDE_PX, SIDE_PX))
-    try:
-        for number in range(frames):
-            writer.write(cv2.cvtColor(face_photo(variant=number // 4), cv2.COLOR_RGB2BGR))
-    finally:
-        writer.release()
+def write_video(path: Path, *, frames: int = 0, images: Iterable[Array] = (), rate: float = 8.0) -> Path:
+    """A video of images (H, W, 3) uint8 RGB, or of the sample portrait, mirrored in every second half; returns `path`.
+
+    Motion JPEG in AVI, MPEG-4 in other containers.
+    """
+    pictures = list(images) or [face_photo(variant=number // 4) for number in range(frames)]
+    codec = cv2.VideoWriter.fourcc(*("MJPG" if path.suffix == ".avi" else "mp4v"))
+    writer = cv2.VideoWriter(str(path), codec, rate, pictures[0].shape[1::-1])
+    assert writer.isOpened()
+    for picture in pictures:
+        writer.write(cv2.cvtColor(picture, cv2.COLOR_RGB2BGR))
+    writer.release()
+    return path

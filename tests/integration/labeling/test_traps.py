@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
-import cv2
 import numpy as np
 import pytest
 from PIL import Image
@@ -24,7 +23,7 @@ from tests.albums import face_photo, rows_of, write_photos, write_video
 from tests.camera_raw import dng
 from tests.integration.labeling.conftest import Mien, resize
 from tests.support import encoded, gradient_image
-from tests.videos import with_index_first, write_mp4
+from tests.videos import with_index_first
 
 
 def jpeg(variant: int) -> bytes:
@@ -43,7 +42,7 @@ def write_zip(path: Path, *variants: int) -> None:
 
 @pytest.mark.parametrize("name", ["clip.mp4", "clip.mkv"])
 def test_a_third_of_a_video_is_an_error_and_its_frames_are_labeled(mien: Mien, tmp_path: Path, name: str) -> None:
-    path = write_mp4(tmp_path / name, frames=60)
+    path = write_video(tmp_path / name, frames=60, rate=10.0)
     if name.endswith("mp4"):
         with_index_first(path)
     mien.label(path, "--every", "10", out=tmp_path / "whole")
@@ -59,12 +58,9 @@ def test_a_third_of_a_video_is_an_error_and_its_frames_are_labeled(mien: Mien, t
 
 def test_scenes_give_one_frame_each(mien: Mien, tmp_path: Path) -> None:
     dark, light = np.zeros((144, 176, 3), np.uint8), np.full((144, 176, 3), 220, np.uint8)
-    writer = cv2.VideoWriter(str(tmp_path / "clip.avi"), cv2.VideoWriter.fourcc(*"MJPG"), 10.0, (176, 144))
-    for scene in (dark, light, dark):
-        for number in range(10):
-            writer.write(scene + np.uint8(number))  # slow changes are no cut
-    writer.release()
-    rows = mien.label(tmp_path / "clip.avi", "--scenes", out=tmp_path / "out")
+    scenes = (dark, light, dark)  # with slow changes, which are no cut
+    images = [scene + np.uint8(number) for scene in scenes for number in range(10)]
+    rows = mien.label(write_video(tmp_path / "clip.avi", images=images), "--scenes", out=tmp_path / "out")
     assert [row["frame"] for row in rows] == ["0", "10", "20"]
 
 
@@ -381,7 +377,7 @@ def test_names_that_the_encoding_of_the_locale_lacks_are_kept(mien: Mien, tmp_pa
 
 
 def test_a_log_of_json_lines_holds_nothing_else(mien: Mien, photos: Path, tmp_path: Path) -> None:
-    video = write_mp4(photos / "cut.mkv", frames=30)
+    video = write_video(photos / "cut.mkv", frames=30)
     payload = bytearray(video.read_bytes())
     payload[len(payload) // 3 : len(payload) // 2] = b"\xff" * (len(payload) // 2 - len(payload) // 3)
     video.write_bytes(payload)

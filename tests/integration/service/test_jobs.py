@@ -13,10 +13,10 @@ import httpx
 import pytest
 
 from mien.app.service.keys import key_hash
+from tests.albums import write_video
 from tests.integration.service.conftest import Serve
 from tests.serving import Server
 from tests.support import encoded, gradient_image, sample_photo
-from tests.videos import write_mp4
 
 PHOTO = encoded(gradient_image(160, 120), "JPEG")
 
@@ -104,7 +104,7 @@ def test_a_job_survives_a_kill_and_none_of_its_images_is_lost(serve: Serve, tmp_
 
 def test_a_job_is_canceled_and_limits_hold(serve: Serve, tmp_path: Path) -> None:
     server = serve(jobs_dir=tmp_path / "jobs", max_jobs=2, max_job_bytes=2_000_000, max_job_images=5)
-    video = write_mp4(tmp_path / "clip.mp4", frames=50)
+    video = write_video(tmp_path / "clip.mp4", frames=50)
     url = submit(server, content=video.read_bytes(), headers={"content-type": "video/mp4"})
     queued = submit(server, files=[("images", ("a.jpg", PHOTO))])
     full = httpx.post(f"{server.url}/v1/jobs", files=[("images", ("a.jpg", PHOTO))])

@@ -14,7 +14,7 @@ from mien.app.labeling.review import class_folders
 from mien.app.labeling.review.export import write_export
 from mien.data.contract import decode
 from mien.data.readers.folders import Folders
-from tests.albums import label_folder, rows_of
+from tests.albums import label_folder, rows_of, write_video
 from tests.support import sample_photo
 from tests.unit.app.labeling.conftest import Labeled
 from tests.unit.app.labeling.review.conftest import decide
@@ -116,11 +116,10 @@ def test_a_photo_that_took_the_name_of_another_is_not_exported(page: TestClient,
 
 def test_people_of_a_video_are_told_apart_by_their_faces_without_a_report(own: Labeled, tmp_path: Path) -> None:
     (tmp_path / "videos").mkdir()
-    writer = cv2.VideoWriter(str(tmp_path / "videos" / "clip.avi"), cv2.VideoWriter.fourcc(*"MJPG"), 1.0, (512, 512))
-    for name in ("astronaut.jpg", "grace_hopper.jpg", "astronaut.jpg"):
-        photo = decode(sample_photo().with_name(name).read_bytes())
-        writer.write(cv2.cvtColor(cv2.resize(photo, (512, 512)), cv2.COLOR_RGB2BGR))
-    writer.release()
+    names = ("astronaut.jpg", "grace_hopper.jpg", "astronaut.jpg")
+    photos = (decode(sample_photo().with_name(name).read_bytes()) for name in names)
+    images = [cv2.resize(photo, (512, 512)) for photo in photos]
+    write_video(tmp_path / "videos" / "clip.avi", images=images, rate=1.0)
     label_folder(tmp_path / "videos", tmp_path / "own", own.settings, "csv")
     write_export(tmp_path / "own", tmp_path / "faces", everything=True)
     assert [row["person"] for row in rows_of(tmp_path / "faces", "manifest.csv")] == ["1", "2", "1"]
