@@ -17,6 +17,7 @@ from typing import Any
 import cv2
 import numpy as np
 from PIL import Image
+from pyarrow import parquet
 
 from mien.app.labeling.options import LabelOptions
 from mien.app.labeling.progress import Reporter
@@ -71,6 +72,12 @@ def rows_of(out: Path, table: str = "labels.csv") -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def parquet_rows(path: Path) -> list[dict[str, Any]]:
+    """Sorted rows of a table or of a folder of partitions, without `duplicate_of`, which is per partition."""
+    rows = parquet.read_table(path).drop_columns(["duplicate_of"]).to_pylist()
+    return sorted(rows, key=lambda row: (row["file"], row.get("frame") or 0, row.get("face") or 0))
+
+
 def make_album(folder: Path, count: int, *, containers: bool = True, photos: Path | None = None) -> Path:
     """Fill `folder` with `count` images in folders of 100, and with problematic files.
 
@@ -122,7 +129,7 @@ def _odd(folder: Path, variants: list[bytes]) -> None:
     for name, payload in BROKEN.items():
         (folder / name).write_bytes(payload)
     (folder / "notes.txt").write_text("not an image, and not meant to be one")
-    (folder / "huge.png").write_bytes(_huge_png())
+    Image.new("1", (20_000, 20_000)).save(folder / "huge.png")  # 400 megapixels in a few kB
     (folder / "twice.jpg").write_bytes(variants[0])
     (folder / "once.jpg").hardlink_to(folder / "twice.jpg")
     (folder / "locked.jpg").write_bytes(variants[8])
@@ -132,13 +139,6 @@ def _odd(folder: Path, variants: list[bytes]) -> None:
     (folder / "loop").symlink_to(folder, target_is_directory=True)
     os.mkfifo(folder / "pipe.jpg")
     (folder / ".hidden.jpg").write_bytes(variants[0])
-
-
-def _huge_png() -> bytes:
-    """A PNG of 400 megapixels in a few kB."""
-    buffer = io.BytesIO()
-    Image.new("1", (20_000, 20_000)).save(buffer, "PNG")
-    return buffer.getvalue()
 
 
 def _containers(folder: Path, variants: list[bytes]) -> None:

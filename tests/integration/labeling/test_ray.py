@@ -9,13 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyarrow import parquet
 
 from mien.app.labeling.ray import cluster
 from mien.app.labeling.ray import engine as ray_engine
 from mien.app.labeling.ray.partitions import begin_run
 from mien.app.settings import Settings
-from tests.albums import make_album, write_photos
+from tests.albums import make_album, parquet_rows, write_photos
 from tests.integration.labeling.conftest import Mien
 
 RAY = ("--engine", "ray", "--workers", "2", "--partition-files", "16", "--json-log")
@@ -26,14 +25,6 @@ pytestmark = pytest.mark.timeout(600)
 @pytest.fixture(scope="module")
 def album(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_album(tmp_path_factory.mktemp("album"), 96)
-
-
-def rows_of(out: Path, table: str) -> list[dict[str, object]]:
-    """Sorted rows of a partitioned or single table, without `duplicate_of`, which is per partition."""
-    single = out / f"{table}.parquet"
-    read = parquet.read_table(single if single.exists() else out / table)
-    rows = read.drop_columns(["duplicate_of"]).to_pylist()
-    return sorted(rows, key=lambda row: (row["file"], row.get("frame") or 0, row.get("face") or 0))
 
 
 def partitions(out: Path) -> dict[str, int]:
@@ -92,11 +83,11 @@ def test_killed_workers_and_drivers_leave_the_rows_of_each_file_once(mien: Mien,
     assert again.returncode == 3, stderr.decode()
     assert b"files already labeled" in stderr
     summary = json.loads(stderr.splitlines()[-1])
-    labeled = [row for row in rows_of(local, "labels") if row["status"] != "skipped"]
+    labeled = [row for row in parquet_rows(local / "labels.parquet") if row["status"] != "skipped"]
     assert summary["images"] == len({(row["file"], row["frame"]) for row in labeled})
 
-    assert rows_of(out, "labels") == rows_of(local, "labels")
-    assert rows_of(out, "files") == rows_of(local, "files")
+    for table in ("labels", "files"):
+        assert parquet_rows(out / table) == parquet_rows(local / f"{table}.parquet")
     assert done.items() <= partitions(out).items(), "what was committed is not written again"
     assert {path.name for path in (out / "labels").iterdir()} == set(partitions(out))
 

@@ -318,13 +318,7 @@ def test_camera_raw_is_labeled_from_its_full_preview_or_developed(mien: Mien, tm
     Image.fromarray(upright).save(folder / "e-plain.png")
     labeled = mien.label(folder, "--write", "csv", out=tmp_path / "out", exit_code=3)
     rows = {row["file"].split(".")[0]: row for row in labeled}
-    assert {name: row["status"] for name, row in rows.items()} == {
-        "a-developed": "ok",
-        "b-preview": "ok",
-        "c-thumbnail": "no_face",
-        "d-cut": "error",
-        "e-plain": "ok",
-    }
+    assert [row["status"] for row in labeled] == ["ok", "ok", "no_face", "error", "ok"]
     for name in ("a-developed", "b-preview"):
         for column in ("x", "y", "width", "height"):
             assert float(rows[name][column]) == pytest.approx(float(rows["e-plain"][column]), abs=25), (name, column)
