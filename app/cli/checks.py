@@ -33,44 +33,35 @@ from mien.models.manifest import (
 _PACKAGES: Final = ("numpy", "opencv-python", "pillow", "onnxruntime-gpu", "onnxruntime", "fastapi", "pydantic")
 
 
-class _Results:
-    """Prints one line per check and remembers whether all passed."""
+def _line(name: str, text: str, *, good: bool | None = None) -> bool:
+    """Print one line: passed, failed, or (None) information; returns whether it is no failure."""
+    mark = {True: typer.style("ok    ", "green"), False: typer.style("failed", "red"), None: "      "}[good]
+    typer.echo(f"{mark} {name:<15} {text}")
+    return good is not False
 
-    def __init__(self) -> None:
-        self.passed = True
 
-    def line(self, name: str, text: str, *, good: bool | None = None) -> None:
-        """Print one line: passed, failed, or (None) information."""
-        self.passed = self.passed and good is not False
-        mark = {True: typer.style("ok    ", "green"), False: typer.style("failed", "red"), None: "      "}[good]
-        typer.echo(f"{mark} {name:<15} {text}")
-
-    def check(self, name: str, run: Callable[[], str]) -> None:
-        """Print the result of a check, or its error."""
-        try:
-            self.line(name, run(), good=True)
-        except MienError as error:
-            self.line(name, str(error), good=False)
+def _check(name: str, run: Callable[..., str], *arguments: object) -> bool:
+    """Print the result of a check, or its error; returns whether it passed."""
+    try:
+        return _line(name, run(*arguments), good=True)
+    except MienError as error:
+        return _line(name, str(error), good=False)
 
 
 def examine(overrides: dict[str, Any]) -> bool:
     """Run all checks; returns whether all passed."""
-    results = _Results()
-    results.line("mien", f"{VERSION}, crop contract {contract_id()}")
-    results.line("python", f"{platform.python_version()} on {platform.platform()}")
-    results.line("packages", ", ".join(_versions()))
+    _line("mien", f"{VERSION}, crop contract {contract_id()}")
+    _line("python", f"{platform.python_version()} on {platform.platform()}")
+    _line("packages", ", ".join(_versions()))
     try:
         settings = load_settings(**overrides)
     except MienError as error:
-        results.line("settings", str(error), good=False)
-        return False
-    results.check("detector", lambda: _detector(settings))
-    results.check("model", lambda: _model(settings))
-    results.check("device", lambda: _device(settings))
-    for model in settings.extra_models:
-        extra = settings.model_copy(update={"model": model})
-        results.check("extra model", lambda extra=extra: f"{_model(extra)}; {_device(extra)}")  # type: ignore[misc]
-    return results.passed
+        return _line("settings", str(error), good=False)
+    checks = [("detector", _detector, settings), ("model", _model, settings), ("device", _device, settings)]
+    extra = (settings.model_copy(update={"model": model}) for model in settings.extra_models)
+    checks += [("extra model", _model_on_device, own_settings) for own_settings in extra]
+    passed = [_check(*check) for check in checks]
+    return all(passed)
 
 
 def _versions() -> list[str]:
@@ -95,6 +86,10 @@ def _model(settings: Settings) -> str:
     manifest = load_artifact(folder)
     kind = "chosen" if settings.model else "default"
     return f"{manifest.name} ({kind}), all hashes match; {manifest.parameters:,} parameters; {folder}"
+
+
+def _model_on_device(settings: Settings) -> str:
+    return f"{_model(settings)}; {_device(settings)}"
 
 
 def _device(settings: Settings) -> str:
@@ -151,17 +146,14 @@ def _about(folder: Path) -> str:
 
 def verify_models(folder: Path | None) -> bool:
     """Verify one artifact, or all artifacts and detectors; returns whether all passed."""
-    results = _Results()
     folders = [folder] if folder else classifier_dirs(ARTIFACTS_DIR)
+    passed = [_check("artifact", _verified, artifact) for artifact in folders]
     if not folders:
-        results.line("artifacts", f"none in {ARTIFACTS_DIR}", good=False)
-    for artifact in folders:
-        results.check("artifact", lambda artifact=artifact: _verified(artifact))  # type: ignore[misc]
+        passed.append(_line("artifacts", f"none in {ARTIFACTS_DIR}", good=False))
     if folder is None:
         settings = load_settings()
-        for name in detector_names():
-            results.check(f"detector {name}", lambda name=name: detector_source(name, settings))  # type: ignore[misc]
-    return results.passed
+        passed += [_check(f"detector {name}", detector_source, name, settings) for name in detector_names()]
+    return all(passed)
 
 
 def _verified(folder: Path) -> str:

@@ -100,12 +100,6 @@ class View:
         return None if row is None else str(row[0])
 
     @property
-    def inputs(self) -> list[str]:
-        """Folders and files of the command line."""
-        inputs: list[str] = json.loads(self.get("inputs") or "[]")
-        return inputs
-
-    @property
     def _limits(self) -> tuple[float, float]:
         min_face_px, min_confidence = json.loads((self._filtered and self.get("filter")) or "[0, 0]")
         return min_face_px, min_confidence

@@ -3,12 +3,11 @@
 from typing import Final
 
 from mien.app.labeling.outputs import classes
-from mien.app.labeling.outputs.classes import IMAGES, TARGETS
 from mien.app.labeling.view import View
 
 HELP: Final = "classes/: the same, with links to crops/"
-
-__all__ = ["HELP", "IMAGES", "TARGETS", "render"]
+IMAGES: Final = classes.IMAGES
+TARGETS: Final = classes.TARGETS
 
 
 def render(view: View) -> None:

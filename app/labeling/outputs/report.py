@@ -53,7 +53,7 @@ def render_page(view: View) -> str:
         model=escape(view.model),
         precision=escape(view.precision),
         detector=escape(view.detector),
-        inputs=escape(", ".join(os.path.basename(path.rstrip("/")) for path in view.inputs)),
+        inputs=escape(", ".join(os.path.basename(path.rstrip("/")) for path in json.loads(view.get("inputs") or "[]"))),
         date=datetime.now().astimezone().isoformat(sep=" ", timespec="minutes"),
         partial="<p class=note>The run is not complete: this page shows the results so far.</p>"
         if view.remaining()
