@@ -41,8 +41,13 @@ _FACE_PX: Final = 350
 
 def make_photos(folder: Path, source: Path | None, count: int) -> list[Path]:
     """Fill `folder` with `count` files: hard links to the images of `source`, or 350x350 one-face photos."""
-    if source is None:
-        originals = [_portrait(folder.parent / "portrait.jpg")]
+    if source is None:  # the face of the sample portrait, as in data sets of aligned faces
+        originals = [folder.parent / "portrait.jpg"]
+        with Image.open(SAMPLES / "astronaut.jpg") as image:
+            width, height = image.size
+            side = min(width, height) * 6 // 10
+            face = image.convert("RGB").crop((width // 5, 0, width // 5 + side, side))
+            face.resize((_FACE_PX, _FACE_PX)).save(originals[0], quality=90)
     else:
         originals = sorted(path for path in source.rglob("*") if path.suffix.lower() in IMAGE_EXTENSIONS)
     paths = []
@@ -56,16 +61,6 @@ def make_photos(folder: Path, source: Path | None, count: int) -> list[Path]:
             shutil.copyfile(original, path)
         paths.append(path)
     return paths
-
-
-def _portrait(path: Path) -> Path:
-    """The face of the sample portrait, 350x350, as in data sets of aligned faces."""
-    with Image.open(SAMPLES / "astronaut.jpg") as image:
-        width, height = image.size
-        side = min(width, height) * 6 // 10
-        box = (width // 5, 0, width // 5 + side, side)
-        image.convert("RGB").crop(box).resize((_FACE_PX, _FACE_PX)).save(path, "JPEG", quality=90)
-    return path
 
 
 def _bare_s(paths: list[Path], pipeline: Pipeline, workers: int) -> float:

@@ -25,7 +25,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -143,8 +143,7 @@ def count_attempt(out: Path, key: str, limit: int) -> None:
 
 def input_fields(item: Input) -> list[Any]:
     """An input of a scan as JSON values."""
-    failure = item.failure
-    reason = [failure.reason, failure.message, failure.status] if failure else None
+    reason = astuple(item.failure) if item.failure else None
     return [item.name, item.kind, os.fsdecode(item.path), item.size, item.signature, reason]
 
 
