@@ -9,8 +9,9 @@ the same cores, so its cost counts against the service. `efficiency` is requests
 the bare loop just before, the median of the rounds. `cpu_efficiency` compares their processor time per photo instead,
 without the load generator (`load_cpu_ms_per_request`); other programs hardly change it. `busy_share` is the share of
 the cores' time that service and load generator used with 16 clients. `p99_over_ideal` compares its latency with that
-of an ideal queue with the photo times of the bare loop. Model, detector and device are set by
-`MIEN_*` variables. Run it on an idle Linux machine.
+of an ideal queue with the photo times of the bare loop; null if other programs slowed the bare loop down so much that
+this queue would grow forever. Model, detector and device are set by `MIEN_*` variables. Run it on an idle Linux
+machine.
 """
 
 import heapq
@@ -122,7 +123,10 @@ def measure(photos: Path, *, rounds: int, passes: int, steady: int) -> dict[str,
     ready = running.ready
     bare_rates = [loop["photos_per_s"] for loop in loops]
     photo_s = [statistics.median(times) for times in zip(*(loop["photo_s"] for loop in loops), strict=True)]
-    ideal_p99_ms = 1000 * percentile(ideal_s(photo_s, servers=loops[0]["cores"], rate=rate, count=100_000), 0.99)
+    servers, ideal_p99_ms, over_ideal = loops[0]["cores"], None, None
+    if rate < servers / statistics.fmean(photo_s):  # else other programs slowed down the bare loop
+        ideal_p99_ms = 1000 * percentile(ideal_s(photo_s, servers=servers, rate=rate, count=100_000), 0.99)
+        over_ideal = steady_load["p99_ms"] / ideal_p99_ms
     return {
         "efficiency": round(
             statistics.median(served / looped for served, looped in zip(full, bare_rates, strict=True)), 3
@@ -135,8 +139,8 @@ def measure(photos: Path, *, rounds: int, passes: int, steady: int) -> dict[str,
         "bare_photos_per_s": round(statistics.median(bare_rates), 2),
         "p50_ms": steady_load["p50_ms"],
         "p99_ms": steady_load["p99_ms"],
-        "ideal_p99_ms": round(ideal_p99_ms, 2),
-        "p99_over_ideal": round(steady_load["p99_ms"] / ideal_p99_ms, 2),
+        "ideal_p99_ms": ideal_p99_ms and round(ideal_p99_ms, 2),
+        "p99_over_ideal": over_ideal and float(f"{over_ideal:.3g}"),
         "steady_rate_per_s": round(rate, 2),
         "steady_requests": steady_load["requests"],
         "rounds": {"bare_photos_per_s": [round(value, 2) for value in bare_rates], "requests_per_s": full},

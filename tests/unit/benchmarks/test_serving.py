@@ -1,9 +1,13 @@
 """The benchmark of the service: its results, and the ideal queue compared with queueing theory."""
 
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from benchmarks import serving
 from benchmarks.serving import ideal_s
 from tests.support import encoded, gradient_image
 from tests.unit.benchmarks.conftest import Measure
@@ -13,12 +17,37 @@ def test_the_benchmark_writes_all_metrics(measure: Measure, tmp_path: Path) -> N
     for step in range(4):
         (tmp_path / f"{step}.jpg").write_bytes(encoded(gradient_image(120 + 20 * step, 100), "JPEG"))
     results = measure("serving", "--photos", tmp_path, "--rounds", 1, "--passes", 2, "--steady", 10)
-    for name in ("efficiency", "requests_per_s", "cpu_efficiency", "p99_over_ideal", "ideal_p99_ms"):
+    for name in ("efficiency", "requests_per_s", "cpu_efficiency"):
         assert results[name] > 0, name
     assert results["cpu_ms_per_request"] > results["load_cpu_ms_per_request"] > 0
     assert 0 < results["busy_share"] <= 1.1, "more than all cores is a mistake in the sum"
     assert 0 < results["p50_ms"] <= results["p99_ms"]
     assert (results["provider"], results["detector"]) == ("CPUExecutionProvider", "builtin")
+
+
+@pytest.mark.parametrize(
+    ("photo_s", "over_ideal"),
+    [(0.001, pytest.approx(10, rel=0.02)), (2.0, None)],
+    ids=["idle", "bare loop slowed down by other programs"],
+)
+def test_the_p99_is_compared_with_an_ideal_queue_that_keeps_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, photo_s: float, over_ideal: object
+) -> None:
+    (tmp_path / "0.jpg").touch()
+    bare = {"photos_per_s": 1.0, "photo_s": [photo_s], "cpu_ms": 1.0, "cores": 2}
+    load = {"statuses": {"200": 1}, "requests": 1, "requests_per_s": 2.0, "seconds": 1.0, "cpu_s": 0.1}
+    load |= {"p50_ms": 9.0, "p99_ms": 10.0}
+
+    def results_of(module: str, *_: object) -> dict[str, Any]:
+        return bare if module == "serving" else load
+
+    ready = dict.fromkeys(("provider", "precision", "detector", "model"), "drawn")
+    running = SimpleNamespace(port=0, cpu_s=iter([0.0, 0.1]).__next__, ready=ready)
+    monkeypatch.setattr(serving, "results_of", results_of)
+    monkeypatch.setattr(serving, "service", lambda _: nullcontext(running))
+    results = serving.measure(tmp_path, rounds=1, passes=1, steady=1)
+    assert results["p99_over_ideal"] == over_ideal
+    assert (results["ideal_p99_ms"] is None) == (over_ideal is None)
 
 
 def test_an_ideal_queue_of_equal_requests_follows_pollaczek_khinchine() -> None:
