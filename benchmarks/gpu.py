@@ -28,7 +28,7 @@ import onnxruntime
 from benchmarks.results import benchmark_parser, publish
 from mien.app.errors import StartupError
 from mien.app.inference.batcher import Batcher
-from mien.app.inference.classifier import Classifier, create_classifier
+from mien.app.inference.classifier import Classifier
 from mien.app.inference.runtime.sessions import CPU, open_session
 from mien.app.settings import Device, load_settings
 from mien.data.contract import CROP_PX, Array
@@ -188,7 +188,7 @@ def measure(
 def open_on_gpu() -> tuple[Classifier, Device]:
     """The classifier in fp16 on a GPU. Raises: StartupError and its subclasses, ArtifactError."""
     device: Device = "tensorrt" if load_settings().device == "tensorrt" else "cuda"
-    classifier = create_classifier(load_settings(device=device, precision="fp16"))
+    classifier = Classifier(load_settings(device=device, precision="fp16"))
     if classifier.provider == CPU:
         raise StartupError(f"device {device}: most nodes of {classifier.manifest.name} run on the CPU")
     return classifier, device

@@ -14,7 +14,7 @@ import numpy as np
 import typer
 
 from mien.app import VERSION
-from mien.app.inference.classifier import Classifier, create_classifier
+from mien.app.inference.classifier import Classifier
 from mien.app.inference.detect import create_detector, detector_names, detector_source
 from mien.app.inference.runtime.sessions import CPU, CUDA, cuda_obstacle
 from mien.app.service.state import fallback
@@ -94,7 +94,7 @@ def _model_on_device(settings: Settings) -> str:
 
 def _device(settings: Settings) -> str:
     """Run the model; returns its provider, and the reason if CUDA is not used."""
-    classifier: Classifier = create_classifier(settings)
+    classifier = Classifier(settings)
     rows = classifier.classify(np.zeros((2, CROP_PX, CROP_PX, 3), np.uint8))
     expected = (2, len(classifier.manifest.labels))
     if rows.shape != expected or not np.allclose(rows.sum(axis=1), 1.0, atol=1e-4):

@@ -4,7 +4,6 @@ The graph normalizes its input. The classifier applies softmax with the temperat
 """
 
 import logging
-from pathlib import Path
 from typing import Final, Literal
 
 import numpy as np
@@ -16,9 +15,9 @@ from mien.app.inference.runtime.int8 import BATCH, MIN_SPEEDUP, has_int8_instruc
 from mien.app.inference.runtime.sessions import CPU, CUDA, Session, open_session, tensorrt_options
 from mien.app.inference.runtime.triton import MAX_BATCH
 from mien.app.inference.runtime.triton_client import TRITON, TritonModel
-from mien.app.settings import Device, Precision, Settings
+from mien.app.settings import Device, Settings
 from mien.data.contract import CROP_PX, Array
-from mien.models.manifest import GraphOutput, Prior, Relevance, artifact_dir, load_artifact
+from mien.models.manifest import GraphOutput, Relevance, artifact_dir, load_artifact
 
 CPU_BATCH: Final = 16  # larger ones are not faster per face, and take 2.6 MB per face and thread
 
@@ -28,39 +27,26 @@ _log = logging.getLogger(__name__)
 class Classifier:
     """Calibrated probabilities per crop, one per label of the manifest; thread-safe."""
 
-    _chunk: int = CPU_BATCH
+    def __init__(self, settings: Settings) -> None:
+        """Verify the artifact named in the settings, or the default one, and open its graph here or on a Triton server.
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        device: Device,
-        precision: Precision = "auto",
-        threads: int = 0,
-        cuda_graphs: bool = True,
-        engine_cache: Path | None = None,
-        prior: Prior = "balanced",
-    ) -> None:
-        """Verify the artifact in `folder` and open its graph.
-
-        Args:
-            folder: the artifact.
-            device: `cuda` and `tensorrt` fail if they cannot run the graph; `auto` falls back to the CPU.
-            precision: `auto` is fp16 on a GPU; on a CPU int8 where that is at least 1.3 times as fast, else fp32.
-            threads: threads per inference; 0 uses all available cores.
-            cuda_graphs: whether a GPU may replay batches as CUDA graphs if that is faster.
-            engine_cache: folder of TensorRT's engines; the user cache by default.
-            prior: `balanced` applies the manifest's correction for rare expressions.
-        Raises: ArtifactError, if a file is damaged or the precision is missing; ProviderUnavailable.
+        Raises: ArtifactError, if a file is damaged or the precision is missing; ProviderUnavailable; SettingsError.
         """
-        self.folder, self.manifest, self.prior = folder, load_artifact(folder), prior
-        self._threads, self._engine_cache = threads, engine_cache
-        self._session, self.precision = self._open(device, precision)
+        self.folder = artifact_dir(settings.model).resolve()  # a link may be switched to the next model meanwhile
+        self.manifest, self.prior = load_artifact(self.folder), settings.prior
+        self._settings = settings
+        self._session, self.precision = self._open()
         self.provider = self._session.provider
-        self._batches = self._fixed_batches(cuda_graphs) if self._session.device == "cuda" else None
-        self.max_batch = CPU_BATCH if self._batches is None else self._batches.max_batch
+        self._batches = self._fixed_batches() if self._session.device == "cuda" else None
+        self._chunk = CPU_BATCH if settings.triton is None else MAX_BATCH
+        self.max_batch = self._chunk if self._batches is None else self._batches.max_batch
 
-    def _open(self, device: Device, precision: Precision) -> tuple[Session, str]:
+    def _open(self) -> tuple[Session, str]:
+        settings = self._settings
+        device, precision = settings.device, settings.precision
+        if settings.triton is not None:
+            model = TritonModel(settings.triton, self.manifest, timeout_s=settings.triton_timeout_s)
+            return Session(model, "triton", {TRITON: 1}), "remote"
         if precision == "int8":
             if device in ("cuda", "tensorrt"):
                 raise ProviderUnavailable("precision int8 is for CPUs: set MIEN_DEVICE=cpu or MIEN_PRECISION=auto")
@@ -87,16 +73,16 @@ class Classifier:
     def _open_graph(self, name: Literal["fp32", "fp16", "int8"], on: Device, *, captured: bool = False) -> Session:
         options = {"enable_cuda_graph": "1"} if captured else {}
         if on == "tensorrt":
-            cache = self._engine_cache or platformdirs.user_cache_path("mien", appauthor=False) / "tensorrt"
+            cache = self._settings.tensorrt_cache or platformdirs.user_cache_path("mien", appauthor=False) / "tensorrt"
             shape = {self.manifest.input.name: (CROP_PX, CROP_PX, 3)}
             options = tensorrt_options(cache, shape, largest=max(SIZES), half=name == "fp16")
         warm_up = {self.manifest.input.name: np.zeros((1, CROP_PX, CROP_PX, 3), np.uint8)}
         graph = self.folder / self.manifest.graph(name).file
-        return open_session(graph, on, threads=self._threads, warm_up=warm_up, options=options)
+        return open_session(graph, on, threads=self._settings.threads, warm_up=warm_up, options=options)
 
-    def _fixed_batches(self, cuda_graphs: bool) -> FixedBatches:
+    def _fixed_batches(self) -> FixedBatches:
         captured = None
-        if cuda_graphs and self.provider == CUDA:
+        if self._settings.cuda_graphs and self.provider == CUDA:
             try:  # a second session: one that captures cannot run anything else
                 name: Literal["fp32", "fp16"] = "fp16" if self.precision == "fp16" else "fp32"
                 captured = self._open_graph(name, "cuda", captured=True).inference
@@ -145,40 +131,8 @@ class Classifier:
         return np.concatenate(parts)
 
 
-class TritonClassifier(Classifier):
-    """A classifier whose graph runs on a Triton server."""
-
-    _chunk = MAX_BATCH
-
-    def __init__(self, folder: Path, url: str, *, timeout_s: float, prior: Prior = "balanced") -> None:
-        """Verify the artifact in `folder`, and connect to a server with its graph.
-
-        Args: see `Classifier` and `TritonModel`. Raises: ArtifactError; SettingsError; ProviderUnavailable.
-        """
-        self.folder, self.manifest, self.prior = folder, load_artifact(folder), prior
-        self._session = Session(TritonModel(url, self.manifest, timeout_s=timeout_s), "triton", {TRITON: 1})
-        self.provider, self.precision = TRITON, "remote"
-        self.max_batch, self._batches = MAX_BATCH, None
-
-
 def with_precision(settings: Settings, precision: str, provider: str) -> Settings:
     """Settings that keep a precision which `auto` has chosen on a CPU, instead of measuring again."""
     if settings.precision != "auto" or settings.device not in ("auto", "cpu") or provider != CPU:
         return settings
     return settings.model_copy(update={"precision": precision})
-
-
-def create_classifier(settings: Settings) -> Classifier:
-    """Open the artifact named in the settings, or the default one. Raises: ArtifactError, ProviderUnavailable."""
-    folder = artifact_dir(settings.model).resolve()  # a link may be switched to the next model meanwhile
-    if settings.triton is not None:
-        return TritonClassifier(folder, settings.triton, timeout_s=settings.triton_timeout_s, prior=settings.prior)
-    return Classifier(
-        folder,
-        device=settings.device,
-        precision=settings.precision,
-        threads=settings.threads,
-        cuda_graphs=settings.cuda_graphs,
-        engine_cache=settings.tensorrt_cache,
-        prior=settings.prior,
-    )

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from mien.app.errors import InvalidRequest
-from mien.app.inference.classifier import Classifier, create_classifier
+from mien.app.inference.classifier import Classifier
 from mien.app.inference.decode import Decoded, decode
 from mien.app.inference.detect import Box, Detector, Face, create_detector
 from mien.app.inference.detect.base import scaled
@@ -241,7 +241,7 @@ def with_absolute_paths(settings: Settings) -> Settings:
 
 def build_pipeline(settings: Settings) -> Pipeline:
     """Open the detector and the model named in the settings. Raises: StartupError and its subclasses, ArtifactError."""
-    return Pipeline(create_detector(settings), create_classifier(settings), settings)
+    return Pipeline(create_detector(settings), Classifier(settings), settings)
 
 
 def build_pipelines(settings: Settings) -> dict[str, Pipeline]:
@@ -256,5 +256,5 @@ def build_pipelines(settings: Settings) -> dict[str, Pipeline]:
     pipelines = {default: first}
     for name, model in zip(extra, settings.extra_models, strict=True):
         chosen = settings.model_copy(update={"model": artifact_dir(model)})
-        pipelines[name] = Pipeline(first.detector, create_classifier(chosen), chosen)
+        pipelines[name] = Pipeline(first.detector, Classifier(chosen), chosen)
     return pipelines

@@ -8,7 +8,7 @@ import pytest
 from mien.app.inference.classifier import Classifier
 from mien.app.inference.detect.yunet import create
 from mien.app.inference.runtime.sessions import CUDA, cuda_obstacle
-from mien.app.settings import load_settings
+from mien.app.settings import Settings, load_settings
 from mien.data import contract
 from tests.support import folder_from_environment, random_crops, sample_photo
 
@@ -23,15 +23,15 @@ def gpu() -> None:
 @pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-4), ("fp16", 5e-3)])
 @pytest.mark.parametrize("count", [0, 1, 3, 64, 257])
 def test_gpu_and_cpu_give_the_same_probabilities(artifact: Path, precision: str, tolerance: float, count: int) -> None:
-    on_gpu = Classifier(artifact, device="cuda", precision=precision)  # type: ignore[arg-type]  # one of two literals
+    on_gpu = Classifier(Settings(model=artifact, device="cuda", precision=precision))
     assert on_gpu.provider == CUDA
     crops = random_crops(count)
-    expected = Classifier(artifact, device="cpu", precision="fp32").classify(crops)
+    expected = Classifier(Settings(model=artifact, device="cpu", precision="fp32")).classify(crops)
     assert np.abs(on_gpu.classify(crops) - expected).max(initial=0) < tolerance
 
 
 def test_auto_takes_the_gpu_in_half_precision(artifact: Path) -> None:
-    classifier = Classifier(artifact, device="auto")
+    classifier = Classifier(Settings(model=artifact))
     assert (classifier.provider, classifier.precision, classifier.max_batch) == (CUDA, "fp16", 256)
 
 

@@ -69,7 +69,7 @@ class SlowDetector:
 
 @pytest.fixture(scope="session")
 def classifier(artifact: Path) -> Classifier:
-    return Classifier(artifact, device="cpu", threads=1)
+    return Classifier(Settings(model=artifact, device="cpu", threads=1))
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from onnx import TensorProto, helper
 from benchmarks import gpu
 from mien.app.inference.classifier import Classifier
 from mien.app.inference.runtime import sessions
+from mien.app.settings import Settings
 from tests.support import tiny_artifact
 
 
@@ -49,7 +50,7 @@ def test_the_measured_product_is_correct() -> None:
 
 
 def test_all_metrics_are_present_and_finite(tmp_path: Path) -> None:
-    classifier = Classifier(tiny_artifact(tmp_path / "tiny.test"), device="cpu", threads=1)
+    classifier = Classifier(Settings(model=tiny_artifact(tmp_path / "tiny.test"), device="cpu", threads=1))
     found = gpu.measure(classifier, "cpu", batch=4, concurrency=2, matmul_size=32)
     assert (found["provider"], found["graph_sizes"]) == (sessions.CPU, ())
     for name in ("batching_gain", "faces_per_s", "ms_per_batch", "matmul_tflop_per_s", "sequential_faces_per_s"):

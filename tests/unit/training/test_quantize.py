@@ -9,6 +9,7 @@ import onnx
 import pytest
 
 from mien.app.inference.classifier import Classifier
+from mien.app.settings import Settings
 from mien.data.contract import LABELS
 from mien.models.manifest import Interval, artifact_dir, load_artifact, write_manifest
 from mien.training import quantize
@@ -115,7 +116,7 @@ def test_an_int8_graph_becomes_part_of_the_artifact_and_serves(
     assert "## Metrics of the int8 graph" in (out / "card.md").read_text(encoding="utf-8")
     assert (out / manifest.graph("int8").file).stat().st_size < 0.5 * (out / "model.onnx").stat().st_size
     crops = quantize.calibration_crops(DataSource(kind="folders", root=faces, split="train"))
-    small, full = (Classifier(out, device="auto", precision=precision) for precision in ("int8", "fp32"))
+    small, full = (Classifier(Settings(model=out, precision=precision)) for precision in ("int8", "fp32"))
     assert small.precision == "int8"
     assert (small.classify(crops).argmax(axis=1) == full.classify(crops).argmax(axis=1)).mean() > 0.9
     np.testing.assert_allclose(small.explain(crops), full.explain(crops), atol=0.05)

@@ -10,6 +10,7 @@ from fastapi.testclient import TestClient
 
 from mien.app.inference.attention_overlay import overlay
 from mien.app.inference.classifier import Classifier
+from mien.app.settings import Settings
 from mien.data.contract import decode
 from tests.support import encoded, gradient_image, tiny_artifact
 from tests.unit.app.conftest import Connect
@@ -18,7 +19,9 @@ from tests.unit.app.conftest import Connect
 @pytest.fixture
 def explaining(connect: Connect, tmp_path: Path) -> TestClient:
     """Client of a service whose model has an attention map."""
-    return connect(classifies=Classifier(tiny_artifact(tmp_path / "explaining.test", explain=True), device="cpu"))
+    return connect(
+        classifies=Classifier(Settings(model=tiny_artifact(tmp_path / "explaining.test", explain=True), device="cpu"))
+    )
 
 
 def post(client: TestClient, width: int, height: int, **query: object) -> list[dict[str, Any]]:

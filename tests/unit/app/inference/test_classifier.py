@@ -3,18 +3,23 @@
 import logging
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from mien.app.errors import ProviderUnavailable
-from mien.app.inference.classifier import CPU_BATCH, Classifier, create_classifier
+from mien.app.inference.classifier import CPU_BATCH, Classifier
 from mien.app.inference.runtime import sessions
 from mien.app.inference.runtime.sessions import CPU
 from mien.app.settings import Settings
 from mien.data.contract import CROP_PX, LABELS
 from mien.models.manifest import ArtifactError
 from tests.support import RELEVANCE_GRID, random_crops, tiny_artifact
+
+
+def opened(model: Path, **settings: Any) -> Classifier:
+    return Classifier(Settings(model=model, **{"device": "cpu"} | settings))
 
 
 def test_rows_are_probabilities_in_float32(classifier: Classifier) -> None:
@@ -34,8 +39,8 @@ def test_a_large_batch_gives_what_each_crop_gives_alone(classifier: Classifier) 
 
 def test_the_temperature_of_the_manifest_divides_the_logits(artifact: Path, tmp_path: Path) -> None:
     crops = random_crops(4)
-    hot = Classifier(tiny_artifact(tmp_path / "hot.test", temperature=3.0), device="cpu").classify(crops)
-    cold = Classifier(tiny_artifact(tmp_path / "cold.test", temperature=1.0), device="cpu").classify(crops)
+    hot = opened(tiny_artifact(tmp_path / "hot.test", temperature=3.0)).classify(crops)
+    cold = opened(tiny_artifact(tmp_path / "cold.test", temperature=1.0)).classify(crops)
     powers = cold.astype(np.float64) ** (1 / 3)
     assert hot == pytest.approx(powers / powers.sum(axis=1, keepdims=True), abs=1e-5)
 
@@ -54,14 +59,14 @@ def test_crops_of_another_shape_or_type_are_rejected(classifier: Classifier, cro
 
 
 def test_the_fp16_graph_agrees_with_fp32(artifact: Path, classifier: Classifier) -> None:
-    half = Classifier(artifact, device="cpu", precision="fp16")
+    half = opened(artifact, precision="fp16")
     assert half.precision == "fp16"
     crops = random_crops(16)
     assert np.abs(half.classify(crops) - classifier.classify(crops)).max() < 5e-3
 
 
 def test_explain_returns_the_normalized_attention_map_of_each_crop(tmp_path: Path) -> None:
-    classifier = Classifier(tiny_artifact(tmp_path / "tiny.explains", explain=True), device="cpu")
+    classifier = opened(tiny_artifact(tmp_path / "tiny.explains", explain=True))
     crops = random_crops(CPU_BATCH + 6)
     maps = classifier.explain(crops)
     rows, columns = RELEVANCE_GRID
@@ -84,7 +89,7 @@ def test_an_artifact_of_another_contract_is_rejected_with_what_to_do(
     tmp_path: Path, change: dict[str, object], message: str
 ) -> None:
     with pytest.raises(ArtifactError, match=message):
-        Classifier(tiny_artifact(tmp_path / "tiny.old", **change), device="cpu")
+        opened(tiny_artifact(tmp_path / "tiny.old", **change))
 
 
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +100,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_link_that_is_switched_changes_no_open_model(artifact: Path, tmp_path: Path) -> None:
     link = tmp_path / "current"
     link.symlink_to(artifact)
-    classifier = create_classifier(Settings(model=link, device="cpu"))
+    classifier = Classifier(Settings(model=link, device="cpu"))
     link.unlink()
     link.symlink_to(tmp_path)
     assert classifier.folder == artifact.resolve(), "its card is read later"
@@ -104,7 +109,7 @@ def test_a_link_that_is_switched_changes_no_open_model(artifact: Path, tmp_path:
 def test_cuda_fails_with_the_reason_without_a_gpu(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     no_gpu(monkeypatch)
     with pytest.raises(ProviderUnavailable, match=r"device cuda: no NVIDIA driver .*onnxruntime-gpu"):
-        Classifier(artifact, device="cuda")
+        opened(artifact, device="cuda")
 
 
 def test_auto_falls_back_to_the_cpu_and_logs_why(
@@ -112,11 +117,11 @@ def test_auto_falls_back_to_the_cpu_and_logs_why(
 ) -> None:
     no_gpu(monkeypatch)
     with caplog.at_level(logging.INFO, logger=sessions.__name__):
-        classifier = Classifier(artifact, device="auto")
+        classifier = opened(artifact, device="auto")
     assert (classifier.provider, classifier.precision) == (CPU, "fp32")
     assert "no NVIDIA driver" in caplog.text
 
 
 def test_int8_is_rejected_on_tensorrt(artifact: Path) -> None:
     with pytest.raises(ProviderUnavailable, match="int8 is for CPUs"):
-        Classifier(artifact, device="tensorrt", precision="int8")
+        opened(artifact, device="tensorrt", precision="int8")

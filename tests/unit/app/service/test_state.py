@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mien.app.cli import checks
-from mien.app.inference.classifier import Classifier, create_classifier
+from mien.app.inference.classifier import Classifier
 from mien.app.inference.pipeline import build_pipelines
 from mien.app.inference.runtime import sessions
 from mien.app.inference.runtime.sessions import CPU, CUDA
@@ -28,7 +28,7 @@ def test_every_response_names_the_provider_and_the_fallback(
     for module in (sessions, state):
         monkeypatch.setattr(module, "cuda_obstacle", lambda: WHY)
     settings = {"device": "auto" if gpu_wanted else "cpu"}
-    client = connect(classifies=create_classifier(Settings(model=artifact, **settings)), **settings)
+    client = connect(classifies=Classifier(Settings(model=artifact, **settings)), **settings)
     good = client.post("/v1/expressions", **ONE_PHOTO)
     assert good.json()["provider"] == CPU
     for response in (good, client.get("/nope"), client.post("/v1/expressions", json={})):

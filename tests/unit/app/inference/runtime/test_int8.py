@@ -65,8 +65,8 @@ def test_int8_is_chosen_from_a_speedup_of_1_3_on_a_cpu_with_its_instructions(
 ) -> None:
     monkeypatch.setattr(classifiers, "has_int8_instructions", lambda: instructions)
     monkeypatch.setattr(classifiers, "speedup", lambda *_: value)
-    assert Classifier(folder, device="cpu").precision == expected
-    assert Classifier(folder, device="cpu", precision="fp32").precision == "fp32"
+    assert Classifier(Settings(model=folder, device="cpu")).precision == expected
+    assert Classifier(Settings(model=folder, device="cpu", precision="fp32")).precision == "fp32"
 
 
 def test_a_choice_is_kept_only_where_the_settings_leave_it_open() -> None:

@@ -14,7 +14,7 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2, service_pb2, service_pb2_grpc
 
 from mien.app.errors import BackendUnavailable, ProviderUnavailable
-from mien.app.inference.classifier import TritonClassifier, create_classifier
+from mien.app.inference.classifier import Classifier
 from mien.app.inference.runtime.triton import NAME, write_repository
 from mien.app.settings import Settings
 from tests.support import random_crops, tiny_artifact
@@ -76,11 +76,8 @@ def triton(explaining: Path, tmp_path: Path) -> Iterator[Triton]:
 
 
 def test_probabilities_and_attention_equal_those_of_the_local_graph(triton: Triton, explaining: Path) -> None:
-    settings = Settings(model=explaining, device="cpu", precision="fp32")
-    remote, local = (
-        create_classifier(settings.model_copy(update={"triton": triton.address})),
-        create_classifier(settings),
-    )
+    remote = Classifier(Settings(model=explaining, triton=triton.address))
+    local = Classifier(Settings(model=explaining, device="cpu", precision="fp32"))
     assert (remote.provider, local.provider) == ("Triton", "CPUExecutionProvider")
     crops = random_crops(300)
     with ThreadPoolExecutor(4) as pool:
@@ -91,7 +88,7 @@ def test_probabilities_and_attention_equal_those_of_the_local_graph(triton: Trit
 
 
 def test_a_slow_server_is_not_waited_for(triton: Triton, explaining: Path) -> None:
-    remote = TritonClassifier(explaining, triton.address, timeout_s=0.3)
+    remote = Classifier(Settings(model=explaining, triton=triton.address, triton_timeout_s=0.3))
     triton.delay_s = 5
     begun = time.monotonic()
     with pytest.raises(BackendUnavailable, match="does not respond"):
@@ -102,7 +99,7 @@ def test_a_slow_server_is_not_waited_for(triton: Triton, explaining: Path) -> No
 def test_requests_fail_while_the_server_is_away_and_succeed_when_it_returns(
     connect: Connect, triton: Triton, explaining: Path
 ) -> None:
-    client = connect(classifies=TritonClassifier(explaining, triton.address, timeout_s=2))
+    client = connect(classifies=Classifier(Settings(model=explaining, triton=triton.address)))
     assert client.get("/ready").json()["provider"] == "Triton"
     (expected,) = client.post("/v1/expressions", **ONE_PHOTO).json()["images"]
     triton.stop()
@@ -120,7 +117,7 @@ def test_requests_fail_while_the_server_is_away_and_succeed_when_it_returns(
 
 def test_another_graph_is_refused_at_the_start(triton: Triton, artifact: Path) -> None:
     with pytest.raises(ProviderUnavailable, match=r"artifact explaining\.test, expected tiny\.test"):
-        TritonClassifier(artifact, triton.address, timeout_s=2)
+        Classifier(Settings(model=artifact, triton=triton.address))
 
 
 @pytest.mark.parametrize("model", [NAME, "absent"])
@@ -129,4 +126,4 @@ def test_a_missing_server_or_model_is_named_at_the_start(model: str, triton: Tri
         triton.stop()
     address = triton.address.replace(NAME, model)
     with pytest.raises(ProviderUnavailable, match=f"Triton at {address}"):
-        TritonClassifier(explaining, address, timeout_s=2)
+        Classifier(Settings(model=explaining, triton=address))

@@ -190,8 +190,9 @@ def test_each_request_can_select_a_loaded_model(tmp_path: Path) -> None:
         bodies = [post(client, face, aligned="true", **query).json() for query in ({}, {"model": "large.v1"})]
         assert [body["model"] for body in bodies] == ["small.v1", "large.v1"]
         rows = [body["images"][0]["faces"][0]["probabilities"] for body in bodies]
-        expected = [Classifier(folder, device="cpu").classify(decode(face)[None])[0] for folder in artifacts]
-        assert [list(row.values()) for row in rows] == [pytest.approx(row.tolist(), abs=1e-5) for row in expected]
+        for folder, row in zip(artifacts, rows, strict=True):
+            (expected,) = Classifier(Settings(model=folder, device="cpu")).classify(decode(face)[None])
+            assert list(row.values()) == pytest.approx(expected.tolist(), abs=1e-5)
         assert rows[0] != rows[1]
         assert client.get("/v1/models/large.v1/card").status_code == 200
         assert 'model="large.v1"' in client.get("/metrics").text
