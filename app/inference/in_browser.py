@@ -4,7 +4,7 @@ The modules in `app/static/page/local/` implement `search.py`, `decode.py` and `
 constants from here.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -38,10 +38,15 @@ def browser_pipeline(model: Path, settings: Settings) -> BrowserPipeline:
     graphs = {"detector.onnx": faces / detector.graph.file}
     graphs |= {f"classifier.{name}.onnx": model / classifier.graph(name).file for name in chosen.values()}
     constants = {name.lower(): value for name, value in vars(search).items() if name.isupper() and name[0] != "_"}
-    plan = search.Plan(settings.detection_px, settings.detection_max_px, settings.detect_rotated)
     facts = {
         "limits": {name: getattr(settings, name) for name in ("min_face_px", "max_faces", "max_pixels")},
-        "search": constants | asdict(plan) | {"min_eye_distance_px": base.MIN_EYE_DISTANCE_PX},
+        "search": {
+            **constants,
+            "first_px": settings.detection_px,
+            "second_px": settings.detection_max_px,
+            "detect_rotated": settings.detect_rotated,
+            "min_eye_distance_px": base.MIN_EYE_DISTANCE_PX,
+        },
         "detector": {
             "name": "builtin",
             "file": "detector.onnx",

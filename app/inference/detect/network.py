@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 
 from mien.app.inference.detect.base import Face
-from mien.app.inference.detect.search import Plan, find_faces
+from mien.app.inference.detect.search import find_faces
 from mien.app.inference.runtime.sessions import open_session
 from mien.app.settings import Settings
 from mien.data.contract import Array
@@ -14,7 +14,7 @@ from mien.models.detector.decode import detect_rows
 
 
 class NetworkDetector:
-    """Detector with one network and the passes of a plan (search.py); thread-safe.
+    """Detector with one network and the passes of search.py; thread-safe.
 
     Attributes:
         sha256: of the verified file.
@@ -24,7 +24,7 @@ class NetworkDetector:
     def __init__(self, name: str, graph: Path | bytes, settings: Settings, *, sha256: str, threshold: float) -> None:
         """Open a verified graph. Raises: ProviderUnavailable."""
         self.name, self.sha256, self.threshold = name, sha256, threshold
-        self._plan = Plan(settings.detection_px, settings.detection_max_px, settings.detect_rotated)
+        self._settings = settings
         session = open_session(
             graph,
             # TensorRT would build an engine for every image size.
@@ -35,7 +35,7 @@ class NetworkDetector:
         self._run, self.provider = session.inference.run, session.provider
 
     def detect(self, image: Array) -> list[Face]:
-        return find_faces(image, self.rows, self._plan)
+        return find_faces(image, self.rows, self._settings)
 
     def rows(self, image: Array) -> Array:
         """Run the network once, at the original size of the image.

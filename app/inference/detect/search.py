@@ -7,13 +7,13 @@ Boxes and landmarks are in pixels of the original image.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 import cv2
 import numpy as np
 
 from mien.app.inference.detect.base import Box, Face, iou, largest_first, plausible, scaled
+from mien.app.settings import Settings
 from mien.data.contract import Array
 from mien.models.detector.decode import turned_back
 
@@ -39,20 +39,11 @@ MAX_ENLARGEMENT: Final = 4.0
 _CODES: Final = (cv2.ROTATE_90_CLOCKWISE, cv2.ROTATE_180, cv2.ROTATE_90_COUNTERCLOCKWISE)  # 1, 2 and 3 quarter turns
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Passes: long sides of the first and second one in pixels, and whether to search rotated copies."""
-
-    first_px: int
-    second_px: int
-    detect_rotated: bool
-
-
-def find_faces(image: Array, network: Network, plan: Plan) -> list[Face]:
+def find_faces(image: Array, network: Network, settings: Settings) -> list[Face]:
     """Find faces in (H, W, 3) uint8 RGB, largest first."""
-    faces = _upright(image, network, plan)
-    if plan.detect_rotated and max((face.score for face in faces), default=0.0) < SURE_SCORE:
-        faces = _with_rotated(faces, image, network, plan)
+    faces = _upright(image, network, settings)
+    if settings.detect_rotated and max((face.score for face in faces), default=0.0) < SURE_SCORE:
+        faces = _with_rotated(faces, image, network, settings)
     return largest_first(faces)
 
 
@@ -60,13 +51,13 @@ def _same(face: Face, other: Face) -> bool:
     return iou(face.box_px, other.box_px) >= MERGE_IOU
 
 
-def _upright(image: Array, network: Network, plan: Plan) -> list[Face]:
-    faces = one_pass(image, network, plan.first_px)
+def _upright(image: Array, network: Network, settings: Settings) -> list[Face]:
+    faces = one_pass(image, network, settings.detection_px)
     long_side = max(image.shape[:2])
-    scale = min(1.0, plan.first_px / long_side)
+    scale = min(1.0, settings.detection_px / long_side)
     if min((face.short_side_px for face in faces), default=0.0) * scale >= SMALL_FACE_PX:
         return faces
-    others = (CLOSE_UP_PX, plan.second_px) if long_side > plan.first_px else (CLOSE_UP_PX,)
+    others = (CLOSE_UP_PX, settings.detection_max_px) if long_side > settings.detection_px else (CLOSE_UP_PX,)
     return merge(faces + [face for px in others for face in one_pass(image, network, px)])
 
 
@@ -125,7 +116,7 @@ def merge(faces: list[Face]) -> list[Face]:
     return kept
 
 
-def _with_rotated(upright: list[Face], image: Array, network: Network, plan: Plan) -> list[Face]:
+def _with_rotated(upright: list[Face], image: Array, network: Network, settings: Settings) -> list[Face]:
     """Estimate the rotation of the image, add the faces at this rotation, and remove upright ones that it fits better.
 
     The detection score alone is not enough: it depends on face size, and upside-down faces are detected too.
@@ -141,7 +132,7 @@ def _with_rotated(upright: list[Face], image: Array, network: Network, plan: Pla
         return bool(scores[turns] > scores[0])
 
     height, width = image.shape[:2]
-    faces = _upright(_rotated(image, turns), network, plan)
+    faces = _upright(_rotated(image, turns), network, settings)
     rotated = [rotate_back(face, turns, width=width, height=height) for face in faces if face.score >= ROTATED_SCORE]
     return merge(
         [face for face in rotated if not any(_same(face, other) for other in upright) or is_rotated(face)]

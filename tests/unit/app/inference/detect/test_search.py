@@ -8,16 +8,16 @@ from mien.app.inference.detect.base import Box, Face
 from mien.app.inference.detect.search import (
     COMPARED_PX,
     ROTATED_MARGIN,
-    Plan,
     _halved,
     find_faces,
     merge,
     one_pass,
     rotation_scores,
 )
+from mien.app.settings import Settings
 from mien.data.contract import Array, roll_degrees
 
-PLAN = Plan(640, 1600, detect_rotated=True)
+SETTINGS = Settings(detection_px=640, detection_max_px=1600, detect_rotated=True)
 # A drawn "face" is a red square; the upper half of an upright one is blue.
 RED, BLUE = (255, 0, 0), (0, 0, 255)
 
@@ -63,14 +63,14 @@ class MarkFinder:
 
 def test_one_upright_face_takes_one_pass() -> None:
     network = MarkFinder()
-    faces = find_faces(photo(1280, 960, (300, 200, 400)), network, PLAN)
+    faces = find_faces(photo(1280, 960, (300, 200, 400)), network, SETTINGS)
     assert network.sizes == [(640, 480)]
     assert faces[0].box_px == pytest.approx((300, 200, 400, 400), abs=4)
 
 
 def test_a_small_face_in_a_large_photo_is_found_by_the_second_pass() -> None:
     network = MarkFinder()
-    (face,) = find_faces(photo(3200, 2400, (1000, 1000, 60)), network, PLAN)
+    (face,) = find_faces(photo(3200, 2400, (1000, 1000, 60)), network, SETTINGS)
     assert face.box_px == pytest.approx((1000, 1000, 60, 60), abs=4)
     assert (1600, 1200) in network.sizes
 
@@ -78,14 +78,14 @@ def test_a_small_face_in_a_large_photo_is_found_by_the_second_pass() -> None:
 def test_an_upright_close_up_stays_upright_though_it_scores_higher_upside_down() -> None:
     """Scores also depend on size: near the largest size that the network sees, they say little about rotation."""
     network = MarkFinder(largest=700, scores={300: (0.95, 0.75), 700: (0.89, 0.93)})
-    (face,) = find_faces(photo(640, 640, (40, 30, 560)), network, PLAN)
+    (face,) = find_faces(photo(640, 640, (40, 30, 560)), network, SETTINGS)
     assert roll_degrees(face.landmarks_px) == pytest.approx(0, abs=2)
 
 
 @pytest.mark.parametrize(("turns", "code"), [(1, 0), (2, 1), (3, 2)])
 def test_a_rotated_close_up_is_rotated_though_it_scores_higher_unrotated(turns: int, code: int) -> None:
     network = MarkFinder(largest=700, scores={300: (0.95, 0.75), 700: (0.85, 0.88)})
-    (face,) = find_faces(cv2.rotate(photo(640, 640, (40, 30, 560)), code), network, PLAN)
+    (face,) = find_faces(cv2.rotate(photo(640, 640, (40, 30, 560)), code), network, SETTINGS)
     assert roll_degrees(face.landmarks_px) % 360 == pytest.approx(90 * turns, abs=2)
 
 
@@ -105,21 +105,21 @@ def test_a_face_at_the_edge_is_compared_in_all_rotations(box: Box) -> None:
 def test_a_photo_on_its_side_stays_as_it_is_if_rotation_is_off() -> None:
     network = MarkFinder()
     turned = cv2.rotate(photo(900, 600, (100, 150, 200)), cv2.ROTATE_180)
-    (face,) = find_faces(turned, network, Plan(640, 1600, detect_rotated=False))
+    (face,) = find_faces(turned, network, SETTINGS.model_copy(update={"detect_rotated": False}))
     assert roll_degrees(face.landmarks_px) == pytest.approx(0, abs=1)
     assert len(network.sizes) == 1
 
 
 def test_a_tiny_image_is_enlarged_and_never_smaller_than_the_network_can_see() -> None:
     network = MarkFinder()
-    find_faces(np.zeros((1, 1, 3), np.uint8), network, PLAN)
-    find_faces(np.zeros((20, 48, 3), np.uint8), network, PLAN)
+    find_faces(np.zeros((1, 1, 3), np.uint8), network, SETTINGS)
+    find_faces(np.zeros((20, 48, 3), np.uint8), network, SETTINGS)
     assert min(min(size) for size in network.sizes) >= 60
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 3000), (3000, 1), (31, 33), (7, 2)])
 def test_images_of_unusual_sizes_have_no_face_and_no_error(shape: tuple[int, int]) -> None:
-    assert find_faces(np.full((*shape, 3), 90, np.uint8), MarkFinder(), PLAN) == []
+    assert find_faces(np.full((*shape, 3), 90, np.uint8), MarkFinder(), SETTINGS) == []
 
 
 def test_results_that_are_not_coordinates_are_dropped() -> None:
