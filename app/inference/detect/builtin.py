@@ -3,6 +3,8 @@
 Its artifact is verified like the classifier's (docs/decisions/0009-own-detector.md).
 """
 
+from pathlib import Path
+
 from mien.app.errors import DetectorUnavailable
 from mien.app.inference.detect.network import NetworkDetector
 from mien.app.settings import Settings
@@ -16,24 +18,23 @@ def score_threshold(manifest: DetectorManifest, settings: Settings) -> float:
     return settings.detection_threshold if chosen else manifest.score_threshold
 
 
-def create(settings: Settings) -> NetworkDetector:
-    """Build from the artifact named in `models/artifacts/DEFAULT_DETECTOR`.
-
-    Raises: DetectorUnavailable; ProviderUnavailable.
-    """
+def _verified() -> tuple[Path, DetectorManifest]:
+    """The folder of the artifact named in `models/artifacts/DEFAULT_DETECTOR`. Raises: DetectorUnavailable."""
     try:
         folder = default_detector_dir()
-        manifest = load_detector(folder)
+        return folder, load_detector(folder)
     except ArtifactError as error:
         raise DetectorUnavailable(f"detector builtin: {error}") from error
+
+
+def create(settings: Settings) -> NetworkDetector:
+    """Build from the verified artifact. Raises: DetectorUnavailable; ProviderUnavailable."""
+    folder, manifest = _verified()
     threshold, sha256 = score_threshold(manifest, settings), manifest.graph.sha256
     return NetworkDetector("builtin", folder / manifest.graph.file, settings, sha256=sha256, threshold=threshold)
 
 
 def source(_settings: Settings) -> str:
     """The verified artifact. Raises: DetectorUnavailable, if it is missing or damaged."""
-    try:
-        folder = default_detector_dir()
-        return f"{load_detector(folder).name}, all hashes match; {folder}"
-    except ArtifactError as error:
-        raise DetectorUnavailable(f"detector builtin: {error}") from error
+    folder, manifest = _verified()
+    return f"{manifest.name}, all hashes match; {folder}"

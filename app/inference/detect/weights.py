@@ -47,36 +47,22 @@ def find_yunet(models_dir: Path | None) -> Path | None:
 
     Raises: DetectorUnavailable, if the file has another hash.
     """
-    for folder in (models_dir, cache_dir()):
+    for folder in filter(None, (models_dir, cache_dir())):
+        path = folder / YUNET_FILE
         # not is_file, which raises in a folder that this user may not read, such as the home of another one
-        if folder is not None and os.access(folder / YUNET_FILE, os.F_OK):
-            return _verified(folder / YUNET_FILE)
+        if not os.access(path, os.F_OK):
+            continue
+        try:
+            actual = sha256_of(path)
+        except OSError as error:
+            raise DetectorUnavailable(f"detector yunet: cannot read {path} ({error.strerror})") from error
+        if actual != YUNET_SHA256:
+            raise DetectorUnavailable(
+                f"detector yunet: {path} has sha256 {actual[:12]}..., expected {YUNET_SHA256[:12]}.... The file is "
+                "damaged or another version: delete it and run `mien models pull`."
+            )
+        return path
     return None
-
-
-def require_yunet(models_dir: Path | None) -> Path:
-    """Like `find_yunet`, but raises DetectorUnavailable if the file is missing."""
-    path = find_yunet(models_dir)
-    if path is None:
-        places = ", ".join(str(folder) for folder in (models_dir, cache_dir()) if folder is not None)
-        raise DetectorUnavailable(
-            f"detector yunet: {YUNET_FILE} not found in {places or 'a cache: HOME is unset'}. Run `mien models pull`, "
-            "set MIEN_MODELS_DIR to the folder that contains it, or choose MIEN_DETECTOR=builtin."
-        )
-    return path
-
-
-def _verified(path: Path) -> Path:
-    try:
-        actual = sha256_of(path)
-    except OSError as error:
-        raise DetectorUnavailable(f"detector yunet: cannot read {path} ({error.strerror})") from error
-    if actual != YUNET_SHA256:
-        raise DetectorUnavailable(
-            f"detector yunet: {path} has sha256 {actual[:12]}..., expected {YUNET_SHA256[:12]}.... The file is "
-            "damaged or another version: delete it and run `mien models pull`."
-        )
-    return path
 
 
 def fetch_yunet(folder: Path | None = None, *, url: str | None = None, timeout_s: float = TIMEOUT_S) -> Path:

@@ -4,16 +4,25 @@ ONNX Runtime is two to four times as fast as OpenCV's `cv2.FaceDetectorYN`, with
 (docs/decisions/0003-yunet-in-onnxruntime.md).
 """
 
+from mien.app.errors import DetectorUnavailable
 from mien.app.inference.detect.network import NetworkDetector
-from mien.app.inference.detect.weights import YUNET_SHA256, find_yunet, require_yunet
+from mien.app.inference.detect.weights import YUNET_FILE, YUNET_SHA256, cache_dir, find_yunet
 from mien.app.settings import Settings
 from mien.models.detector.yunet import dynamic_graph
 
 
 def create(settings: Settings) -> NetworkDetector:
     """Build from settings. Raises: DetectorUnavailable, if the file is missing or damaged; ProviderUnavailable."""
-    graph = dynamic_graph(require_yunet(settings.models_dir))
-    return NetworkDetector("yunet", graph, settings, sha256=YUNET_SHA256, threshold=settings.detection_threshold)
+    path = find_yunet(settings.models_dir)
+    if path is None:
+        places = ", ".join(str(folder) for folder in (settings.models_dir, cache_dir()) if folder)
+        raise DetectorUnavailable(
+            f"detector yunet: {YUNET_FILE} not found in {places or 'a cache: HOME is unset'}. Run `mien models pull`, "
+            "set MIEN_MODELS_DIR to the folder that contains it, or choose MIEN_DETECTOR=builtin."
+        )
+    return NetworkDetector(
+        "yunet", dynamic_graph(path), settings, sha256=YUNET_SHA256, threshold=settings.detection_threshold
+    )
 
 
 def source(settings: Settings) -> str:

@@ -11,7 +11,9 @@ import pytest
 
 from mien.app.errors import DetectorUnavailable, DownloadError
 from mien.app.inference.detect import weights
-from mien.app.inference.detect.weights import YUNET_FILE, cache_dir, fetch_yunet, find_yunet, require_yunet
+from mien.app.inference.detect.weights import YUNET_FILE, cache_dir, fetch_yunet, find_yunet
+from mien.app.inference.detect.yunet import create
+from mien.app.settings import Settings
 
 GOOD = b"stands for the published network"
 
@@ -126,6 +128,6 @@ def test_a_user_without_a_home_has_no_cache(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     assert find_yunet(None) is None
     with pytest.raises(DetectorUnavailable, match="HOME is unset"):
-        require_yunet(None)
+        create(Settings(models_dir=None))
     with pytest.raises(DownloadError, match="HOME is unset"):
         fetch_yunet()
