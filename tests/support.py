@@ -12,6 +12,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
+from mien.app.inference.detect import Box
+from mien.app.inference.pipeline import LabeledFace
 from mien.data.contract import CROP_PX, LABELS, Array, contract_id
 from mien.models.manifest import (
     Conditions,
@@ -132,6 +134,17 @@ def drawn_conditions(*, per_px: float = 0.0, **limits: float) -> Conditions:
         data="drawn", split="valid", faces=9, command="", accuracy=share, conditions={}, reasons=reasons,
         softening=Softening(per_px=per_px), certain_share=0.5, certain=share, certain_unsoftened=share,
     )  # fmt: skip
+
+
+def labeled_face(
+    box: tuple[float, float, float, float] = (100, 100, 80, 80), *, uncertain: bool = False, **shares: float
+) -> LabeledFace:
+    """A face with these probabilities by label; the rest is spread evenly."""
+    rest = (1 - sum(shares.values())) / (len(LABELS) - len(shares))
+    probabilities = np.array([shares.get(label, rest) for label in LABELS], np.float32)
+    best = int(probabilities.argmax())
+    confidence, points = float(probabilities[best]), np.zeros((5, 2), np.float32)
+    return LabeledFace(Box(*box), points, 0.9, probabilities, LABELS[best], confidence, uncertain, 0.0)
 
 
 def random_crops(count: int, *, seed: int = 0) -> Array:

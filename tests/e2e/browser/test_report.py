@@ -6,18 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
-from mien.app.inference.detect import Box
 from mien.app.inference.pipeline import LabeledFace
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.outputs.report import PER_LABEL, render_page
 from mien.app.labeling.records import Input, Result
 from mien.data.contract import LABELS
-from tests.support import encoded, gradient_image
+from tests.support import encoded, gradient_image, labeled_face
 
 COUNT = 6_000
 # Number of lines of the text of each element.
@@ -33,12 +31,10 @@ def face(number: int) -> LabeledFace:
     """A face of one of seven labels, with a confidence of 30 to 99 %."""
     label = number % len(LABELS)
     confidence = (LEAST + number * 7 % (MOST - LEAST + 1)) / 100
-    probabilities = np.full(len(LABELS), (1 - confidence) / 6, np.float32)
-    probabilities[label] = confidence
     side = 20.0 if number % 10 == 0 else 90.0
-    box, points, flaws = Box(0.0, 0.0, side, side), np.zeros((5, 2), np.float32), ("small",) if side < 24 else ()
-    named = LabeledFace(box, points, 0.9, probabilities, LABELS[label], confidence, confidence < 0.5, 0.0, flaws)
-    return replace(named, thumb=encoded(gradient_image(96, 96), "JPEG", quality=85))
+    thumb = encoded(gradient_image(96, 96), "JPEG", quality=85)
+    found = labeled_face((0, 0, side, side), uncertain=confidence < 0.5, **{LABELS[label]: confidence})
+    return replace(found, flaws=("small",) if side < 24 else (), thumb=thumb)
 
 
 @pytest.fixture(scope="module")

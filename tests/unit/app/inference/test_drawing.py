@@ -5,29 +5,12 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from mien.app.inference.detect import Box
 from mien.app.inference.drawing import Rectangle, annotate, place_tags, reduced
-from mien.app.inference.pipeline import Analysis, LabeledFace
-from mien.data.contract import LABELS, Array
+from mien.app.inference.pipeline import Analysis
 from mien.data.contract.palette import COLORS
+from tests.support import labeled_face
 
 GRAY = np.full((480, 640, 3), 90, np.uint8)
-
-
-def labeled(
-    box: tuple[float, float, float, float], label: str = "happiness", *, uncertain: bool = False
-) -> LabeledFace:
-    probabilities = np.array([0.52 if name == label else 0.08 for name in LABELS], np.float32)
-    return LabeledFace(Box(*box), np.zeros((5, 2), np.float32), 0.9, probabilities, label, 0.52, uncertain, 0.0)
-
-
-def drawn(*faces: LabeledFace) -> Array:
-    return annotate(GRAY, Analysis(640, 480, faces, {}))
-
-
-def of_color(image: Array, label: str) -> Array:
-    found: Array = (image == np.array(COLORS[label])).all(axis=2)
-    return found
 
 
 def shared(one: Rectangle, other: Rectangle) -> int:
@@ -36,12 +19,14 @@ def shared(one: Rectangle, other: Rectangle) -> int:
 
 
 def test_an_uncertain_face_has_a_dashed_box_and_no_other_has() -> None:
-    def share(face: LabeledFace) -> float:
-        return float(of_color(drawn(face), "neutral")[320, 200:320].mean())
+    def share(*, uncertain: bool) -> float:
+        face = labeled_face((200, 200, 120, 120), uncertain=uncertain, neutral=0.5)
+        drawn = annotate(GRAY, Analysis(640, 480, (face,), {}))
+        return float((drawn[320, 200:320] == COLORS["neutral"]).all(axis=1).mean())
 
-    assert share(labeled((200, 200, 120, 120), "neutral")) == 1
+    assert share(uncertain=False) == 1
     assert (GRAY == 90).all(), "the original is untouched"
-    assert 0.3 < share(labeled((200, 200, 120, 120), "neutral", uncertain=True)) < 0.8
+    assert 0.3 < share(uncertain=True) < 0.8
 
 
 def test_tags_of_a_crowded_image_do_not_collide_or_leave_it() -> None:

@@ -8,21 +8,16 @@ import numpy as np
 import pytest
 from scipy.optimize import linear_sum_assignment
 
-from mien.app.inference.detect import Box
 from mien.app.inference.pipeline import LabeledFace
 from mien.app.inference.tracking import Tracker, TrackingRules, assign, descriptor
 from mien.data.contract import CROP_PX, LABELS, Array
+from tests.support import labeled_face
 
 FRAME_S = 1 / 15
 
 
 def face(x: float = 100, y: float = 100, size: float = 80, **shares: float) -> LabeledFace:
-    """A face with the given probabilities; the rest is spread evenly."""
-    rest = (1 - sum(shares.values())) / (len(LABELS) - len(shares))
-    probabilities = np.array([shares.get(label, rest) for label in LABELS], np.float32)
-    box, points = Box(x, y, size, size), np.zeros((5, 2), np.float32)
-    label = LABELS[int(probabilities.argmax())]
-    return LabeledFace(box, points, 0.9, probabilities, label, float(probabilities.max()), False, 0.0)
+    return labeled_face((x, y, size, size), **shares)
 
 
 def seen(who: int, x: float, y: float = 100, *, frame: int = 0) -> LabeledFace:
