@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 
 from benchmarks.background import SERVER, cpu_s, free_port
-from tests.support import ROOT, environment_of
+from tests.support import ROOT, environment_of, eventually
 
 
 @dataclass
@@ -47,10 +47,8 @@ class Server:
                 [sys.executable, "-c", SERVER], env=environment, cwd=self.folder, stdout=log, stderr=log
             )
         wait_until_ready(self.url, self.process, self.log)
-        end = time.monotonic() + 90  # the first worker responds while others start
-        while self._started() - before < self.awaited:
-            assert time.monotonic() < end, f"a worker did not start:\n{self.log.read_text()}"
-            time.sleep(0.1)
+        # the first worker responds while others start
+        eventually(lambda: self._started() - before >= self.awaited, failure=self.log.read_text, timeout_s=90)
 
     def _started(self) -> int:
         return self.log.read_text().count("Application startup complete") if self.log.exists() else 0

@@ -2,6 +2,8 @@
 
 import io
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,14 @@ _POOL_PX = 16
 RELEVANCE_GRID = (CROP_PX // _POOL_PX, CROP_PX // _POOL_PX)
 _FEATURES = 3 * (CROP_PX // _POOL_PX) ** 2
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def eventually(met: Callable[[], object], *, failure: Callable[[], object] = str, timeout_s: float = 60) -> None:
+    """Wait until a condition is met; else fails with the result of `failure`."""
+    end = time.monotonic() + timeout_s
+    while not met():
+        assert time.monotonic() < end, failure()
+        time.sleep(0.1)
 
 
 def environment_of(**settings: object) -> dict[str, str]:

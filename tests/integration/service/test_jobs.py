@@ -4,7 +4,6 @@ import io
 import json
 import os
 import signal
-import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -16,16 +15,19 @@ from mien.app.service.keys import key_hash
 from tests.albums import write_video
 from tests.integration.service.conftest import Serve
 from tests.serving import Server
-from tests.support import encoded, gradient_image, sample_photo
+from tests.support import encoded, eventually, gradient_image, sample_photo
 
 PHOTO = encoded(gradient_image(160, 120), "JPEG")
 
 
 def wait(server: Server, url: str, *states: str, **headers: str) -> dict[str, Any]:
-    end = time.monotonic() + 120
-    while (job := httpx.get(f"{server.url}{url}", headers=headers).raise_for_status().json())["state"] not in states:
-        assert time.monotonic() < end, (job, server.log.read_text())
-        time.sleep(0.1)
+    job: dict[str, Any] = {}
+
+    def reached() -> bool:
+        job.update(httpx.get(f"{server.url}{url}", headers=headers).raise_for_status().json())
+        return job["state"] in states
+
+    eventually(reached, failure=lambda: (job, server.log.read_text()), timeout_s=120)
     return job
 
 
@@ -72,9 +74,7 @@ def test_a_job_has_progress_results_events_and_an_owner(serve: Serve, tmp_path: 
     assert results[0]["faces"][0]["label"] == expected["images"][0]["faces"][0]["label"]
     (folder,) = (path for path in (tmp_path / "jobs").iterdir() if path.is_dir())
     assert not (folder / "input").exists(), "the images are removed when the job has ended"
-    end = time.monotonic() + 30
-    while folder.exists() and time.monotonic() < end:
-        time.sleep(0.2)
+    eventually(lambda: not folder.exists())
     assert httpx.get(f"{server.url}{url}", headers=keys["mine"]).status_code == 404, "expired"
 
 
@@ -83,8 +83,7 @@ def test_a_job_survives_a_kill_and_none_of_its_images_is_lost(serve: Serve, tmp_
     server = serve(jobs_dir=tmp_path / "jobs", workers=workers)
     url = submit(server, content=zipped(60), headers={"content-type": "application/zip"})
     later = submit(server, content=zipped(3), headers={"content-type": "application/zip"})
-    while not wait(server, url, "running", "done")["images"]:
-        time.sleep(0.05)
+    eventually(lambda: wait(server, url, "running", "done")["images"])
     if workers == 1:
         os.kill(server.process.pid, signal.SIGKILL)
         server.process.wait()

@@ -26,7 +26,7 @@ from mien.app.service.keys import key_hash
 from tests.hostile import corpus
 from tests.integration.service.conftest import Serve
 from tests.serving import Server
-from tests.support import encoded, gradient_image, sample_photo
+from tests.support import encoded, eventually, gradient_image, sample_photo
 
 QUEUE = 32
 PHOTOS = [encoded(gradient_image(width, 160), "JPEG") for width in (160, 200, 240, 280)]
@@ -86,13 +86,13 @@ def _watched(server: Server) -> Iterator[list[int]]:
 
 def _wait_until_served(server: Server) -> None:
     """Wait until twenty consecutive requests are accepted and the queue is empty."""
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
+
+    def served() -> bool:
         calm = asyncio.run(closed_loop(server.address, REQUESTS, count=20, concurrency=2))
         ready = httpx.get(f"{server.url}/ready").json()
-        if {outcome.status for outcome in calm} == {200} and ready["queue_depth"] == ready["requests_inside"] == 0:
-            return
-    raise AssertionError("the service had not recovered after a minute")
+        return {outcome.status for outcome in calm} == {200} and ready["queue_depth"] == ready["requests_inside"] == 0
+
+    eventually(served)
 
 
 @pytest.mark.slow
@@ -137,14 +137,8 @@ def test_worker_processes_share_the_port_and_count_together_without_those_that_w
             with suppress(ConnectionClosed):
                 client.ping().wait(1)
             open_now += client.protocol.state is State.OPEN
-        end = time.monotonic() + 60
-        while shown() != {float(open_now)} and time.monotonic() < end:
-            time.sleep(0.5)
-        assert shown() == {float(open_now)}
-    end = time.monotonic() + 30
-    while shown() != {0.0} and time.monotonic() < end:
-        time.sleep(0.5)
-    assert shown() == {0.0}
+        eventually(lambda: shown() == {float(open_now)}, failure=shown)
+    eventually(lambda: shown() == {0.0}, failure=shown)
     assert server.stop() == 0
     assert not list((server.folder / "tmp").iterdir()), "the folder of the shared counters is gone"
 
@@ -267,12 +261,10 @@ def test_a_mix_of_the_largest_requests_takes_the_stated_memory_and_frees_it(serv
     server.reset_peak()
     statuses = _attack(server, [_form(large), _form(faces), _form(noise)], 5)
     peak_mb = server.peak_mb()
-    end = time.monotonic() + 40  # the images in progress are decoded to their end
-    while (after_mb := server.memory_mb()) > 750 and time.monotonic() < end:
-        time.sleep(0.5)
-    print(f"{dict(statuses)}, peak {peak_mb:.0f} MB, after {after_mb:.0f} MB")
+    print(f"{dict(statuses)}, peak {peak_mb:.0f} MB")
     assert set(statuses) <= {200, 413, 415, 503}
     assert statuses[413] + statuses[503] > 0, "requests timed out"
     assert peak_mb < 1200
-    assert after_mb < 750, "nothing is kept but the arenas of the networks"
+    # the images in progress are decoded to their end; then nothing is kept but the arenas of the networks
+    eventually(lambda: server.memory_mb() < 750, failure=server.memory_mb)
     assert httpx.get(f"{server.url}/ready").json()["requests_inside"] == 0

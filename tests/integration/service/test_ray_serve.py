@@ -6,7 +6,6 @@ import re
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,7 +18,7 @@ import pytest
 from mien.app.settings import Settings
 from mien.data.contract import decode
 from tests.serving import serving, wait_until_ready
-from tests.support import ROOT, encoded, environment_of
+from tests.support import ROOT, encoded, environment_of, eventually
 
 _SERVE = ROOT / ".venv-ray/bin/serve"
 _CLIENTS, _PHOTOS = 4, 200
@@ -105,7 +104,4 @@ def test_a_killed_replica_loses_only_what_was_in_flight_on_it_and_answers_stay_t
     assert len(lost) <= _CLIENTS, "no more is lost than was in flight"
     repeated = {number: _labels(cluster, photos[number]) for number in lost}
     assert [repeated.get(number, result) for number, result in enumerate(results)] == expected
-    end = time.monotonic() + 120
-    while len(_replicas() - {killed}) < 2:
-        assert time.monotonic() < end, "the replica is replaced"
-        time.sleep(0.5)
+    eventually(lambda: len(_replicas() - {killed}) >= 2, failure=_replicas, timeout_s=120)

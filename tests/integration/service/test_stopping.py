@@ -17,7 +17,7 @@ from benchmarks.load import REFUSED, Outcome, open_loop, request_bytes
 from mien.app.service.keys import key_hash
 from tests.integration.service.conftest import Serve
 from tests.serving import Server
-from tests.support import encoded, gradient_image
+from tests.support import encoded, eventually, gradient_image
 
 _SLOW_SECOND_WORKER = """
 import sys, pathlib, time
@@ -153,15 +153,11 @@ def test_a_worker_that_restarts_waits_until_the_file_of_keys_is_mended(
     server = serve(workers=2, api_keys_file=keys)
     keys.write_text("[[")
     os.kill(int(re.findall(r"Started server process \[(\d+)\]", server.log.read_text())[-1]), signal.SIGKILL)
-    end = time.monotonic() + 60
-    while "waits until this is fixed" not in server.log.read_text():
-        assert time.monotonic() < end, server.log.read_text()
-        time.sleep(0.1)
+    eventually(lambda: "waits until this is fixed" in server.log.read_text(), failure=server.log.read_text)
     assert httpx.get(f"{server.url}/v1/models", headers={"X-API-Key": "first"}).status_code == 200
     assert "Traceback" not in server.log.read_text()
     if mended:
         keys.write_text(valid)
-        while server.log.read_text().count("Application startup complete") < 3:
-            assert time.monotonic() < end, server.log.read_text()
-            time.sleep(0.1)
+        started = "Application startup complete"
+        eventually(lambda: server.log.read_text().count(started) == 3, failure=server.log.read_text)
     assert server.stop(20) == 0
