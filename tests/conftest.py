@@ -34,6 +34,12 @@ def certificates_are_read_once() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """The event loop of coroutines that are tests."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
 def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny artifact that calls faces small below 200 pixels; a test that changes it writes its own."""
     folder = tmp_path_factory.mktemp("artifacts") / "tiny.test"

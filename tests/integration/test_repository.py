@@ -124,7 +124,7 @@ def test_every_test_that_a_document_names_exists(page: str) -> None:
     tests = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
     named = set(re.findall(r"(?:::|`)(test_\w+)`", text))
     assert len(named) > 20
-    assert named <= set(re.findall(r"^def (test_\w+)", tests, re.MULTILINE))
+    assert named <= set(re.findall(r"^(?:async )?def (test_\w+)", tests, re.MULTILINE))
 
 
 def test_every_sample_photo_states_its_license() -> None:

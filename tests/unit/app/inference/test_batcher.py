@@ -72,6 +72,7 @@ def test_faces_queued_during_one_inference_share_the_next(network: Marked, batch
     assert batcher.waiting == 6
     network.gate.set()
     assert [read(future) for future in futures] == [[10, 11], [20, 21], [30, 31]]
+    assert batcher.submit(marks()).result(0).shape == (0, len(LABELS)), "of no face, without an inference"
     assert network.batches == [1, 6]
 
 
@@ -90,11 +91,6 @@ def test_an_idle_batcher_starts_immediately(network: Marked) -> None:
         assert read(batcher.submit(marks(value))) == [value]
         time.sleep(0.01)  # the batcher becomes idle
     batcher.close()
-
-
-def test_a_request_without_faces_causes_no_inference(network: Marked, batcher: Batcher) -> None:
-    assert batcher.submit(marks()).result(0).shape == (0, len(LABELS))
-    assert network.batches == []
 
 
 def test_a_full_queue_rejects_immediately_and_recovers(network: Marked, batcher: Batcher) -> None:
@@ -118,19 +114,17 @@ def test_a_failure_reaches_only_the_caller_at_fault(network: Marked, batcher: Ba
     assert read(batcher.submit(marks(3))) == [3]
 
 
-def test_an_awaiting_caller_can_be_canceled_without_affecting_others(network: Marked, batcher: Batcher) -> None:
-    async def scenario() -> Array:
-        hold(network, batcher)
-        late = asyncio.create_task(batcher.classify(marks(5)))
-        other = asyncio.create_task(batcher.classify(marks(6)))
-        await asyncio.sleep(0)
-        late.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await late
-        network.gate.set()
-        return await other
-
-    assert asyncio.run(scenario())[0, 0] == 6
+@pytest.mark.anyio
+async def test_an_awaiting_caller_can_be_canceled_without_affecting_others(network: Marked, batcher: Batcher) -> None:
+    hold(network, batcher)
+    late = asyncio.create_task(batcher.classify(marks(5)))
+    other = asyncio.create_task(batcher.classify(marks(6)))
+    await asyncio.sleep(0)
+    late.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await late
+    network.gate.set()
+    assert (await other)[0, 0] == 6
     assert network.batches == [1, 1]
 
 
@@ -165,7 +159,8 @@ def test_a_failing_callback_is_logged_and_every_caller_gets_its_rows(
     assert "disk full" in caplog.text
 
 
-def test_ten_thousand_shuffled_concurrent_requests_get_their_own_results(network: Marked) -> None:
+@pytest.mark.anyio
+async def test_ten_thousand_shuffled_concurrent_requests_get_their_own_results(network: Marked) -> None:
     crops = marks(*range(64))
     shuffled = random.Random(1)  # noqa: S311  # a test repeats itself
     requests = [shuffled.choices(range(64), k=shuffled.choice((0, 1, 1, 1, 2, 3, 9))) for _ in range(10_000)]
@@ -177,10 +172,7 @@ def test_ten_thousand_shuffled_concurrent_requests_get_their_own_results(network
         rows = await batcher.classify(crops[wanted])
         assert rows.tolist() == [[float(mark)] * len(LABELS) for mark in wanted]
 
-    async def everybody() -> None:
-        await asyncio.gather(*(ask(wanted) for wanted in requests))
-
-    asyncio.run(everybody())
+    await asyncio.gather(*(ask(wanted) for wanted in requests))
     batcher.close()
     assert sum(sizes) == sum(map(len, requests))
     assert max(sizes) > 1

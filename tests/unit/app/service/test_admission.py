@@ -10,6 +10,7 @@ from mien.app.errors import PayloadTooLarge, QueueFull
 from mien.app.service.admission import Admission
 from mien.app.settings import Settings
 
+pytestmark = pytest.mark.anyio
 LARGE_PX = 12_000_000
 
 
@@ -48,62 +49,50 @@ class Scene:
         return [name for name, task in self.tasks.items() if task.done() and isinstance(task.exception(), QueueFull)]
 
 
-def test_clients_take_turns_and_a_canceled_wait_releases_its_place() -> None:
-    async def scene() -> None:
-        requests = Scene(admission(concurrent=1, queue=10))
-        await requests.send("a1", "a2", "a3", "a4", "b1", "c1")
-        assert (requests.log, requests.gate.waiting, requests.gate.admitted) == (["a1"], 5, 6)
-        requests.tasks["a3"].cancel()
-        await asyncio.sleep(0)
-        assert requests.gate.waiting == 4
-        await requests.finish()
-        assert requests.log == ["a1", "a2", "b1", "c1", "a4"]
-
-    asyncio.run(scene())
+async def test_clients_take_turns_and_a_canceled_wait_releases_its_place() -> None:
+    requests = Scene(admission(concurrent=1, queue=10))
+    await requests.send("a1", "a2", "a3", "a4", "b1", "c1")
+    assert (requests.log, requests.gate.waiting, requests.gate.admitted) == (["a1"], 5, 6)
+    requests.tasks["a3"].cancel()
+    await asyncio.sleep(0)
+    assert requests.gate.waiting == 4
+    await requests.finish()
+    assert requests.log == ["a1", "a2", "b1", "c1", "a4"]
 
 
-def test_a_request_that_is_canceled_as_it_gets_its_slot_releases_it() -> None:
-    async def scene() -> None:
-        requests = Scene(admission(concurrent=1))
-        await requests.send("a1", "a2", "a3")
-        requests.tasks["a1"].cancel()
-        await asyncio.sleep(0)  # a2 has the slot, but has not run yet
-        requests.tasks["a2"].cancel()
-        await requests.finish()
-        assert requests.log == ["a1", "a3"]
-
-    asyncio.run(scene())
+async def test_a_request_that_is_canceled_as_it_gets_its_slot_releases_it() -> None:
+    requests = Scene(admission(concurrent=1))
+    await requests.send("a1", "a2", "a3")
+    requests.tasks["a1"].cancel()
+    await asyncio.sleep(0)  # a2 has the slot, but has not run yet
+    requests.tasks["a2"].cancel()
+    await requests.finish()
+    assert requests.log == ["a1", "a3"]
 
 
-def test_a_full_queue_rejects_the_newest_request_of_the_client_with_most() -> None:
-    async def scene() -> None:
-        requests = Scene(admission())
-        await requests.send("a1", "a2", "a3", "a4", "a5", "a6")
-        assert requests.refused() == ["a6"]
-        await requests.send("b1")
-        assert requests.refused() == ["a5", "a6"], "b has its share"
-        await requests.send("b2")
-        assert requests.refused() == ["a5", "a6", "b2"], "and no more"
-        with pytest.raises(QueueFull, match="2 requests running and 3 waiting"), requests.gate.admit("a"):
-            pass
-        await requests.finish()
-        with requests.gate.admit("a"):
-            pass
-
-    asyncio.run(scene())
+async def test_a_full_queue_rejects_the_newest_request_of_the_client_with_most() -> None:
+    requests = Scene(admission())
+    await requests.send("a1", "a2", "a3", "a4", "a5", "a6")
+    assert requests.refused() == ["a6"]
+    await requests.send("b1")
+    assert requests.refused() == ["a5", "a6"], "b has its share"
+    await requests.send("b2")
+    assert requests.refused() == ["a5", "a6", "b2"], "and no more"
+    with pytest.raises(QueueFull, match="2 requests running and 3 waiting"), requests.gate.admit("a"):
+        pass
+    await requests.finish()
+    with requests.gate.admit("a"):
+        pass
 
 
-def test_uploads_are_not_in_the_queue() -> None:
-    async def scene() -> None:
-        gate = admission()
-        with ExitStack() as uploads:
-            for _ in range(60):
-                uploads.enter_context(gate.admit("stalled"))
-            with gate.admit("other"):
-                async with gate.slot("other", pixels=LARGE_PX):
-                    assert gate.admitted == 1
-
-    asyncio.run(scene())
+async def test_uploads_are_not_in_the_queue() -> None:
+    gate = admission()
+    with ExitStack() as uploads:
+        for _ in range(60):
+            uploads.enter_context(gate.admit("stalled"))
+        with gate.admit("other"):
+            async with gate.slot("other", pixels=LARGE_PX):
+                assert gate.admitted == 1
 
 
 def test_one_client_cannot_fill_the_buffer_for_bodies() -> None:
@@ -129,20 +118,17 @@ def test_the_expected_wait_follows_the_pixels_and_not_the_requests() -> None:
     assert 10 < large_s / small_s < 20
 
 
-def test_requests_that_would_wait_too_long_are_rejected_unless_a_slot_is_free() -> None:
-    async def scene() -> None:
-        gate = admission(concurrent=2, queue=100, wait_s=0.5)
-        for _ in range(200):
-            gate.measured(LARGE_PX, 5.0)
-        async with AsyncExitStack() as running:
-            for _ in range(2):
-                await running.enter_async_context(gate.slot("a", pixels=LARGE_PX))
-            with pytest.raises(QueueFull, match="would take about"):
-                await running.enter_async_context(gate.slot("a", pixels=LARGE_PX))
-            with pytest.raises(QueueFull, match="would take about"), gate.admit("a"):
-                pass
-            with gate.admit("b"):
-                pass  # a small request of another client waits for its turn only
-        assert gate.admitted == 0
-
-    asyncio.run(scene())
+async def test_requests_that_would_wait_too_long_are_rejected_unless_a_slot_is_free() -> None:
+    gate = admission(concurrent=2, queue=100, wait_s=0.5)
+    for _ in range(200):
+        gate.measured(LARGE_PX, 5.0)
+    async with AsyncExitStack() as running:
+        for _ in range(2):
+            await running.enter_async_context(gate.slot("a", pixels=LARGE_PX))
+        with pytest.raises(QueueFull, match="would take about"):
+            await running.enter_async_context(gate.slot("a", pixels=LARGE_PX))
+        with pytest.raises(QueueFull, match="would take about"), gate.admit("a"):
+            pass
+        with gate.admit("b"):
+            pass  # a small request of another client waits for its turn only
+    assert gate.admitted == 0

@@ -12,6 +12,7 @@ import pytest
 import uvicorn
 
 from mien.app.service import shutdown
+from tests.support import eventually
 
 _REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
@@ -35,7 +36,8 @@ def _ask(address: tuple[str, int], outcomes: list[str]) -> None:
 @pytest.mark.skipif(
     sys.platform != "linux", reason="the port is closed for new connections by a socket filter of Linux"
 )
-def test_a_connection_that_arrives_while_the_port_closes_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.anyio
+async def test_a_connection_that_arrives_while_the_port_closes_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     outcomes: list[str] = []
     queued = shutdown._queued
 
@@ -50,21 +52,14 @@ def test_a_connection_that_arrives_while_the_port_closes_is_not_lost(monkeypatch
         return connections
 
     monkeypatch.setattr(shutdown, "_queued", slowly)
-
-    async def serve_and_close() -> None:
-        server = uvicorn.Server(uvicorn.Config(_answer, port=0, lifespan="off", log_level="error"))
-        running = asyncio.create_task(server.serve())
-        while not server.started:  # noqa: ASYNC110  # uvicorn has no event for it
-            await asyncio.sleep(0.01)
-        await shutdown.close_port(server)
-        server.should_exit = True
-        await running
-
-    asyncio.run(serve_and_close())
-    end = time.monotonic() + 20
-    while not outcomes and time.monotonic() < end:
-        time.sleep(0.05)
-    assert outcomes == ["refused"]
+    server = uvicorn.Server(uvicorn.Config(_answer, port=0, lifespan="off", log_level="error"))
+    running = asyncio.create_task(server.serve())
+    while not server.started:  # noqa: ASYNC110  # uvicorn has no event for it
+        await asyncio.sleep(0.01)
+    await shutdown.close_port(server)
+    server.should_exit = True
+    await running
+    eventually(lambda: outcomes == ["refused"], failure=lambda: outcomes)
 
 
 def test_one_of_several_workers_that_ends_leaves_the_port_open(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
