@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from unittest.mock import Mock
 
 import httpx
 import numpy as np
@@ -20,7 +21,7 @@ from mien.app.main import create_app
 from mien.app.service.routes import expressions
 from mien.app.service.serialize import face_result
 from mien.app.settings import Settings
-from mien.data.contract import EIGHT_LABELS, LABELS, Array, decode
+from mien.data.contract import EIGHT_LABELS, LABELS, decode
 from tests.support import encoded, gradient_image, tiny_artifact
 from tests.unit.app.conftest import ONE_PHOTO, PHOTO, Connect, LocalClient, SlowDetector
 
@@ -143,8 +144,20 @@ def test_a_response_keeps_its_place_until_the_client_has_read_it() -> None:
     assert (events[0], len(events), events[-1]) == ("http.response.start", 5, "released")
 
 
-def test_explain_is_rejected_if_the_model_has_no_attention_map(client: TestClient) -> None:
+def test_every_face_has_a_map_and_its_overlay_on_request_if_the_model_has_attention(
+    client: TestClient, connect: Connect, tmp_path: Path
+) -> None:
     assert "tiny.test" in problem(post(client, PHOTO, explain="true"), 422, "invalid-request")
+    artifact = tiny_artifact(tmp_path / "explaining.test", explain=True)
+    explaining = connect(classifies=Classifier(Settings(model=artifact, device="cpu")))
+    assert explaining.get("/v1/models").json()["models"][0]["explain"] is True
+    assert post(explaining, PHOTO).json()["images"][0]["faces"][0]["explanation"] is None
+    with_face, without = post(explaining, PHOTO, encoded(gradient_image(64, 64)), explain="true").json()["images"]
+    assert without["faces"] == []
+    explanation = with_face["faces"][0]["explanation"]
+    assert np.shape(explanation["map"]) == (7, 7)
+    assert np.sum(explanation["map"]) == pytest.approx(1, abs=1e-4)
+    assert decode(base64.b64decode(explanation["overlay"]["base64"])).shape == (224, 224, 3)
 
 
 @pytest.mark.parametrize(
@@ -204,6 +217,7 @@ def test_a_part_with_another_name_is_rejected_by_name(client: TestClient) -> Non
 
 
 FORM = "multipart/form-data; boundary=x"
+CUT = b'--x\r\nContent-Disposition: form-data; name="images"\r\n\r\ncut'
 
 
 @pytest.mark.parametrize(
@@ -213,12 +227,7 @@ FORM = "multipart/form-data; boundary=x"
         ({"content-type": FORM}, b"", 422, "invalid-request"),
         ({"content-type": FORM}, b"--x--\r\n", 422, "invalid-request"),
         ({"content-type": FORM}, b"garbage", 422, "invalid-request"),
-        (
-            {"content-type": FORM},
-            b'--x\r\nContent-Disposition: form-data; name="images"\r\n\r\ncut',
-            422,
-            "invalid-request",
-        ),
+        ({"content-type": FORM}, CUT, 422, "invalid-request"),
         ({"content-type": "multipart/form-data; boundary=" + "x" * 300}, b"", 422, "invalid-request"),
         ({"content-type": "image/png"}, b"", 422, "invalid-request"),
         ({"content-type": "text/plain"}, b"{}", 415, "unsupported-content"),
@@ -311,13 +320,7 @@ def test_a_request_that_takes_too_long_times_out_and_a_batch_that_can_never_fini
 
 
 def test_an_unexpected_error_reveals_only_its_id(connect: Connect, caplog: pytest.LogCaptureFixture) -> None:
-    class Broken:
-        name = "broken"
-
-        def detect(self, image: Array) -> list[object]:
-            raise RuntimeError("secret detail")
-
-    client = connect(detector=Broken())
+    client = connect(detector=Mock(**{"detect.side_effect": RuntimeError("secret detail")}))
     headers = ONE_PHOTO["headers"] | {"x-request-id": "case-7"}
     with caplog.at_level(logging.ERROR, logger="mien.app.service.middleware"):
         response = client.post("/v1/expressions", content=PHOTO, headers=headers)
