@@ -16,8 +16,10 @@ from tests.support import tiny_artifact
 
 def test_the_repository_has_the_verified_graph_its_labels_and_its_configuration(tmp_path: Path) -> None:
     artifact = tiny_artifact(tmp_path / "explaining.test", explain=True)
-    folder = write_repository(artifact, tmp_path / "out", precision="fp16", device="gpu")
-    assert folder == tmp_path / "out" / NAME
+    command = ["models", "triton", str(tmp_path / "out"), "--model", str(artifact), "--half", "--gpu"]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    folder = tmp_path / "out" / NAME
     assert sha256_of(folder / "1" / "model.onnx") == read_manifest(artifact).graph("fp16").sha256
     assert tuple((folder / "labels.txt").read_text().split()) == LABELS
     config = (folder / "config.pbtxt").read_text()
@@ -37,9 +39,3 @@ def test_a_damaged_artifact_is_not_exported(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match=r"model\.fp32\.onnx"):
         write_repository(artifact, tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-def test_the_command_writes_the_repository(artifact: Path, tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["models", "triton", str(tmp_path / "out"), "--model", str(artifact)])
-    assert done.exit_code == 0, done.output
-    assert (tmp_path / "out" / NAME / "config.pbtxt").is_file()
