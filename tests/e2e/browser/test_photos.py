@@ -5,6 +5,8 @@ import codecs
 import csv
 import io
 import json
+from collections.abc import Callable
+from itertools import chain, repeat
 from pathlib import Path
 
 import numpy as np
@@ -39,9 +41,11 @@ def wait_until_done(tab: Tab, count: int) -> None:
     tab.wait_until(f"document.getElementById('progress').textContent === '{words}'")
 
 
-def labeled(open_tab: Open, *photos: Path, **options: object) -> Tab:
-    """Open the page and label photos."""
+def labeled(open_tab: Open, *photos: Path, respond: Callable[[Route], None] | None = None, **options: object) -> Tab:
+    """Open the page and label photos; `respond` stands for the service."""
     tab = open_tab("/#photos", **options)
+    if respond is not None:
+        tab.page.route("**/v1/expressions*", respond)
     tab.page.set_input_files("#files", list(photos))
     wait_until_done(tab, len(photos))
     return tab
@@ -142,20 +146,14 @@ def test_a_file_that_cannot_be_read_is_not_blamed_on_the_service(open_tab: Open,
 
 
 def test_a_refusal_of_a_proxy_is_told_with_its_status(open_tab: Open) -> None:
-    tab = open_tab("/#photos")
-    tab.page.route("**/v1/expressions*", lambda route: route.fulfill(status=413, body="<html>Too large</html>"))
-    tab.page.set_input_files("#files", ASTRONAUT)
-    wait_until_done(tab, 1)
+    tab = labeled(open_tab, ASTRONAUT, respond=lambda route: route.fulfill(status=413, body="<html>Too large</html>"))
     assert "413" in tab.page.inner_text(".tile .error")
     assert tab.page.locator("text=Try again").count() == 0, "it would fail again"
     tab.ignore_errors("status of 413")
 
 
 def test_trying_a_photo_again_keeps_the_focus_on_its_tile(open_tab: Open) -> None:
-    tab = open_tab("/#photos")
-    tab.page.route("**/v1/expressions*", lambda route: route.fulfill(status=500, body="down"))
-    tab.page.set_input_files("#files", ASTRONAUT)
-    wait_until_done(tab, 1)
+    tab = labeled(open_tab, ASTRONAUT, respond=lambda route: route.fulfill(status=500, body="down"))
     tab.page.unroute("**/v1/expressions*")
     tab.page.focus("text=Try again")
     tab.page.keyboard.press("Enter")
@@ -182,17 +180,8 @@ def test_a_photo_that_the_browser_cannot_read_or_turn_is_shown_as_it_was_labeled
 
 
 def test_photos_are_labeled_by_a_service_that_restarts_meanwhile(open_tab: Open) -> None:
-    tab = open_tab("/#photos")
-    refused = 0
-
-    def restarting(route: Route) -> None:
-        nonlocal refused
-        refused += 1
-        route.abort() if refused <= 3 else route.continue_()
-
-    tab.page.route("**/v1/expressions*", restarting)
-    tab.page.set_input_files("#files", ASTRONAUT)
-    wait_until_done(tab, 1)
+    answers = chain([Route.abort] * 3, repeat(Route.continue_))
+    tab = labeled(open_tab, ASTRONAUT, respond=lambda route: next(answers)(route))  # noqa: PLW0108 - for each request
     assert "happiness" in tab.page.inner_text(".tile .labels")
     tab.page.click("#clear")
     assert tab.page.inner_text("#announce") == "1 photo removed."

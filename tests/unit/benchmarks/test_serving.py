@@ -1,9 +1,9 @@
 """The benchmark of the service: its results, and the ideal queue compared with queueing theory."""
 
+from collections import defaultdict
 from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -25,25 +25,16 @@ def test_the_benchmark_writes_all_metrics(measure: Measure, tmp_path: Path) -> N
     assert (results["provider"], results["detector"]) == ("CPUExecutionProvider", "builtin")
 
 
-@pytest.mark.parametrize(
-    ("photo_s", "over_ideal"),
-    [(0.001, pytest.approx(10, rel=0.02)), (2.0, None)],
-    ids=["idle", "bare loop slowed down by other programs"],
-)
-def test_the_p99_is_compared_with_an_ideal_queue_that_keeps_up(
+@pytest.mark.parametrize(("photo_s", "over_ideal"), [(0.001, pytest.approx(10, rel=0.02)), (2.0, None)])
+def test_the_p99_is_compared_with_an_ideal_queue_unless_it_cannot_keep_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, photo_s: float, over_ideal: object
 ) -> None:
     (tmp_path / "0.jpg").touch()
     bare = {"photos_per_s": 1.0, "photo_s": [photo_s], "cpu_ms": 1.0, "cores": 2}
     load = {"statuses": {"200": 1}, "requests": 1, "requests_per_s": 2.0, "seconds": 1.0, "cpu_s": 0.1}
     load |= {"p50_ms": 9.0, "p99_ms": 10.0}
-
-    def results_of(module: str, *_: object) -> dict[str, Any]:
-        return bare if module == "serving" else load
-
-    ready = dict.fromkeys(("provider", "precision", "detector", "model"), "drawn")
-    running = SimpleNamespace(port=0, cpu_s=iter([0.0, 0.1]).__next__, ready=ready)
-    monkeypatch.setattr(serving, "results_of", results_of)
+    running = Mock(ready=defaultdict(str), **{"cpu_s.side_effect": [0.0, 0.1]})
+    monkeypatch.setattr(serving, "results_of", lambda module, *_: bare if module == "serving" else load)
     monkeypatch.setattr(serving, "service", lambda _: nullcontext(running))
     results = serving.measure(tmp_path, rounds=1, passes=1, steady=1)
     assert results["p99_over_ideal"] == over_ideal
