@@ -3,17 +3,19 @@
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from unittest.mock import Mock
 
 import cv2
 import numpy as np
 import pytest
 
 from mien.app.errors import PayloadTooLarge
+from mien.app.inference.classifier import Classifier
 from mien.app.inference.detect.base import Face
 from mien.app.inference.pipeline import LabeledFace, Pipeline, build_pipeline
 from mien.app.settings import load_settings
 from mien.data import contract
-from mien.data.contract import LABELS, Array
+from mien.data.contract import Array
 from mien.data.readers.base import Sample, frame
 from tests.support import (
     drawn_conditions,
@@ -34,32 +36,10 @@ def pipeline(request: pytest.FixtureRequest, artifact: Path) -> Pipeline:
     )
 
 
-class Drawn:
-    """A detector that returns given faces."""
-
-    name = "drawn"
-
-    def __init__(self, *faces: Face) -> None:
-        self.faces = list(faces)
-
-    def detect(self, image: Array) -> list[Face]:
-        return self.faces
-
-
 def drawn(artifact: Path, *faces: Face, **settings: object) -> Pipeline:
-    built = build_pipeline(load_settings(detector="builtin", model=artifact, device="cpu", threads=1, **settings))
-    return Pipeline(Drawn(*faces), built.classifier, built.settings)
-
-
-def test_a_photo_becomes_a_labeled_face(pipeline: Pipeline) -> None:
-    analysis = pipeline.analyze(sample_photo().read_bytes())
-    (labeled,) = analysis.faces
-    assert labeled.label == LABELS[int(labeled.probabilities.argmax())]
-    assert labeled.confidence == pytest.approx(labeled.probabilities.max())
-    assert labeled.probabilities.sum() == pytest.approx(1, abs=1e-6)
-    assert abs(labeled.roll_degrees) < 15
-    assert set(analysis.timings_ms) == {"decode", "detect", "align", "classify"}
-    assert all(value >= 0 for value in analysis.timings_ms.values())
+    """A pipeline whose detector finds these faces."""
+    chosen = load_settings(model=artifact, device="cpu", threads=1, **settings)
+    return Pipeline(Mock(detect=lambda _: list(faces)), Classifier(chosen), chosen)
 
 
 def test_faces_below_the_minimum_size_are_dropped(artifact: Path) -> None:

@@ -15,32 +15,17 @@ from typer.testing import CliRunner
 
 from mien.app.cli.program import app
 from mien.app.inference.classifier import Classifier
-from mien.app.inference.detect import Face
 from mien.app.inference.pipeline import Pipeline
 from mien.app.live import views
 from mien.app.live.video import Frame, open_source
 from mien.app.live.views import LinesView, Moment, TableView, VideoFile, WindowView
 from mien.app.live.webcam import Summary, label_video
 from mien.app.settings import Settings
-from mien.data.contract import Array
 from tests.support import gradient_image
 from tests.unit.app.conftest import upright_face
 
 FPS = 10.0
 FRAMES = 12
-
-
-class MovingFace:
-    """Finds one face that moves a little to the right with each frame; none in the last."""
-
-    name = "moving"
-
-    def __init__(self) -> None:
-        self.seen = 0
-
-    def detect(self, image: Array) -> list[Face]:
-        self.seen += 1
-        return [] if self.seen == FRAMES else [upright_face(100.0 + 4 * self.seen, 120.0)]
 
 
 def still() -> Mock:
@@ -59,7 +44,9 @@ def moments(view: Mock) -> list[Moment]:
 
 @pytest.fixture
 def pipeline(classifier: Classifier) -> Pipeline:
-    return Pipeline(MovingFace(), classifier, Settings(device="cpu"))
+    """Finds one face that moves a little to the right with each frame; none in the last."""
+    faces = [[upright_face(100.0 + 4 * number, 120.0)] for number in range(1, FRAMES)]
+    return Pipeline(Mock(**{"detect.side_effect": [*faces, []]}), classifier, Settings(device="cpu"))
 
 
 def test_a_face_keeps_its_number_and_every_view_sees_every_frame(pipeline: Pipeline) -> None:

@@ -3,6 +3,7 @@
 import ctypes
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import onnxruntime
 import pytest
@@ -23,21 +24,17 @@ from mien.app.inference.runtime.sessions import (
 from tests.support import random_crops, tiny_graph
 
 
-class Driver:
+def driver_of(gpus: int, *, status: int = 0) -> Mock:
     """Fake libcuda.so.1 with a number of GPUs."""
 
-    def __init__(self, gpus: int, *, status: int = 0) -> None:
-        self.gpus, self.status = gpus, status
-
-    def cuInit(self, flags: int) -> int:  # noqa: N802  # name in the driver
-        return self.status
-
-    def cuDeviceGetCount(self, count: object) -> int:  # noqa: N802
-        ctypes.cast(count, ctypes.POINTER(ctypes.c_int))[0] = self.gpus
+    def write_count(count: object) -> int:
+        ctypes.cast(count, ctypes.POINTER(ctypes.c_int))[0] = gpus
         return 0
 
+    return Mock(cuInit=lambda _: status, cuDeviceGetCount=write_count)
 
-def machine(monkeypatch: pytest.MonkeyPatch, driver: Driver | None, libraries: set[str]) -> list[str]:
+
+def machine(monkeypatch: pytest.MonkeyPatch, driver: Mock | None, libraries: set[str]) -> list[str]:
     """Fake a machine with this driver and these libraries; returns a log of preload calls."""
     preloaded: list[str] = []
 
@@ -63,7 +60,7 @@ ALL = {"libcudart.so.13", "libcublasLt.so.13", "libcublas.so.13", "libcurand.so.
 
 
 def test_a_build_without_cuda_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine(monkeypatch, Driver(1), ALL)
+    machine(monkeypatch, driver_of(1), ALL)
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [CPU])
     assert "no CUDA provider" in str(cuda_obstacle())
 
@@ -72,13 +69,13 @@ def test_a_build_without_cuda_is_reported(monkeypatch: pytest.MonkeyPatch) -> No
     ("driver", "obstacle"),
     [
         (None, "no NVIDIA driver was found (libcuda.so.1)"),
-        (Driver(0), "the NVIDIA driver sees no GPU"),
-        (Driver(1, status=100), "the NVIDIA driver sees no GPU"),
-        (Driver(1), None),
+        (driver_of(0), "the NVIDIA driver sees no GPU"),
+        (driver_of(1, status=100), "the NVIDIA driver sees no GPU"),
+        (driver_of(1), None),
     ],
 )
 def test_the_driver_is_asked_for_a_gpu(
-    monkeypatch: pytest.MonkeyPatch, driver: Driver | None, obstacle: str | None
+    monkeypatch: pytest.MonkeyPatch, driver: Mock | None, obstacle: str | None
 ) -> None:
     preloaded = machine(monkeypatch, driver, ALL)
     assert cuda_obstacle() == obstacle
@@ -88,7 +85,7 @@ def test_the_driver_is_asked_for_a_gpu(
 def test_missing_libraries_are_named_and_nothing_is_printed(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    preloaded = machine(monkeypatch, Driver(1), {"libcudart.so.13", "libcurand.so.10"})
+    preloaded = machine(monkeypatch, driver_of(1), {"libcudart.so.13", "libcurand.so.10"})
     assert cuda_obstacle() == "these CUDA 13 libraries are missing: libcublasLt.so.13, libcublas.so.13"
     assert preloaded == ["recorded"]
     assert capfd.readouterr().out == ""
@@ -131,7 +128,7 @@ def opened(device: Any, **options: Any) -> sessions.Session:
 def test_a_cuda_session_uses_a_small_arena_and_no_tf32(
     monkeypatch: pytest.MonkeyPatch, device: str, extra: dict[str, str]
 ) -> None:
-    machine(monkeypatch, Driver(1), ALL)
+    machine(monkeypatch, driver_of(1), ALL)
     recorded = RecordedSessions(monkeypatch, nodes={CUDA: 9})
     session = opened(device, **extra)
     assert (session.device, session.provider) == ("cuda", CUDA)
@@ -149,7 +146,7 @@ TENSORRT_LIBRARIES = {"libnvinfer.so.10", "libnvonnxparser.so.10"}
 def test_a_tensorrt_session_caches_engines_and_falls_back_to_cuda_per_node(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    machine(monkeypatch, Driver(1), ALL | TENSORRT_LIBRARIES)
+    machine(monkeypatch, driver_of(1), ALL | TENSORRT_LIBRARIES)
     recorded = RecordedSessions(monkeypatch, nodes={TENSORRT: 200, CUDA: 2})
     session = opened(
         "tensorrt", **tensorrt_options(tmp_path / "engines", {"crops": (112, 112, 3)}, largest=256, half=True)
@@ -165,14 +162,14 @@ def test_a_tensorrt_session_caches_engines_and_falls_back_to_cuda_per_node(
 
 
 def test_a_tensorrt_session_without_tensorrt_nodes_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine(monkeypatch, Driver(1), ALL | TENSORRT_LIBRARIES)
+    machine(monkeypatch, driver_of(1), ALL | TENSORRT_LIBRARIES)
     RecordedSessions(monkeypatch, nodes={CUDA: 202})
     with pytest.raises(ProviderUnavailable, match=r"device tensorrt: runs none of .* \(202 on CUDAExecutionProvider\)"):
         opened("tensorrt")
 
 
 def test_missing_tensorrt_libraries_are_reported_before_a_session_opens(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine(monkeypatch, Driver(1), ALL)
+    machine(monkeypatch, driver_of(1), ALL)
     recorded = RecordedSessions(monkeypatch, nodes={TENSORRT: 1})
     with pytest.raises(ProviderUnavailable, match=r"device tensorrt: .*libnvinfer\.so\.10.*tensorrt-cu13"):
         opened("tensorrt")
