@@ -185,15 +185,6 @@ def measure(
     }
 
 
-def open_on_gpu() -> tuple[Classifier, Device]:
-    """The classifier in fp16 on a GPU. Raises: StartupError and its subclasses, ArtifactError."""
-    device: Device = "tensorrt" if load_settings().device == "tensorrt" else "cuda"
-    classifier = Classifier(load_settings(device=device, precision="fp16"))
-    if classifier.provider == CPU:
-        raise StartupError(f"device {device}: most nodes of {classifier.manifest.name} run on the CPU")
-    return classifier, device
-
-
 def _gpu_name() -> str:
     program = shutil.which("nvidia-smi")
     if program is None:
@@ -207,7 +198,10 @@ def main() -> None:
     parser = benchmark_parser(__doc__)
     given = parser.parse_args()
     try:
-        classifier, device = open_on_gpu()
+        device = "tensorrt" if load_settings().device == "tensorrt" else "cuda"
+        classifier = Classifier(load_settings(device=device, precision="fp16"))
+        if classifier.provider == CPU:
+            raise StartupError(f"device {device}: most nodes of {classifier.manifest.name} run on the CPU")
     except MienError as error:
         sys.exit(f"benchmarks.gpu: nothing was measured. {error}")
     # the reference product runs on CUDA in both cases

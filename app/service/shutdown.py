@@ -17,6 +17,7 @@ import threading
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -85,12 +86,17 @@ def on_stop(drain: Callable[[], None], *, after_s: float) -> Iterator[None]:
 
 
 async def _stop(handler: object, number: int, after_s: float | None) -> None:
+    """Call the previous handler of a signal; after a delay and without a listening port, unless `after_s` is None."""
     if after_s is not None:
         await asyncio.sleep(after_s)
         server = getattr(handler, "__self__", None)
         if isinstance(server, uvicorn.Server):
             await close_port(server)
-    _forward(handler, number)
+    if callable(handler):
+        handler(number, None)
+    elif handler == signal.SIG_DFL:
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
 
 
 def announce_end() -> None:
@@ -116,8 +122,10 @@ async def close_port(server: uvicorn.Server) -> None:
     for bound in server.servers:
         bound.close()
     await asyncio.sleep(_CLOSING_S)
+    protocol: Any = server.config.http_protocol_class
+    states = {"server_state": server.server_state, "app_state": server.lifespan.state}
     for connection in [connection for listener in listeners for connection in _queued(listener)]:
-        await asyncio.get_running_loop().connect_accepted_socket(lambda: _protocol(server), connection)
+        await asyncio.get_running_loop().connect_accepted_socket(partial(protocol, server.config, **states), connection)
 
 
 def _drop_new_connections(listener: socket.socket) -> None:
@@ -139,18 +147,3 @@ def _queued(listener: socket.socket) -> list[socket.socket]:
     except OSError:  # the queue is empty, or another process has closed the port
         listener.close()
     return connections
-
-
-def _protocol(server: uvicorn.Server) -> asyncio.Protocol:
-    protocol: asyncio.Protocol = server.config.http_protocol_class(  # type: ignore[call-arg]
-        config=server.config, server_state=server.server_state, app_state=server.lifespan.state
-    )
-    return protocol
-
-
-def _forward(handler: object, number: int) -> None:
-    if callable(handler):
-        handler(number, None)
-    elif handler == signal.SIG_DFL:
-        signal.signal(number, signal.SIG_DFL)
-        signal.raise_signal(number)

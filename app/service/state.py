@@ -119,7 +119,7 @@ class Service:
         return await asyncio.get_running_loop().run_in_executor(self._pool, run, function, *args)
 
     async def label(
-        self, payload: bytes, options: LabelOptions, render: Callable[[Analysis, Model], T], key: ApiKey | None = None
+        self, payload: bytes, options: LabelOptions, render: Callable[[Analysis], T], key: ApiKey | None = None
     ) -> T:
         """Label the faces of one image; `render` converts the analysis to a response, in a thread.
 
@@ -151,7 +151,7 @@ class Service:
             analysis = pipeline.label(photo, probabilities, threshold=options.confidence_threshold)
             self._count(analysis)
             self.admission.measured(photo.width * photo.height, sum(photo.timings_ms.values()) / 1000.0)
-            return render(analysis, model)
+            return render(analysis)
 
         def all_stages() -> T:
             with self._pixels.reservation() as reserve:  # also of the pixels that `render` draws on

@@ -37,7 +37,9 @@ def write_page(folder: Path, settings: Settings) -> None:
     for name, path in pipeline.graphs.items():
         shutil.copyfile(path, folder / "page" / "models" / name)
     for name in ("index.html", "card.html"):
-        _write_html(FILES / name, folder / name)
+        text = (FILES / name).read_text(encoding="utf-8").replace('href="card"', 'href="card.html"')
+        policy = f'{_CHARSET}\n<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        (folder / name).write_text(text.replace(_CHARSET, policy), encoding="utf-8")
     (folder / "page" / "sw.js").replace(folder / "sw.js")
     shutil.copyfile(FILES / "example.html", folder / "example.html")
     package = json.loads((FILES / "package.json").read_text(encoding="utf-8")) | {"version": VERSION}
@@ -47,9 +49,3 @@ def write_page(folder: Path, settings: Settings) -> None:
     shutil.copyfile(model / CARD_NAME, folder / "page" / CARD_NAME)
     facts = {"service": False, "pipeline": pipeline.facts}
     (folder / "page" / "local.json").write_text(json.dumps(facts), encoding="utf-8")
-
-
-def _write_html(source: Path, target: Path) -> None:
-    text = source.read_text(encoding="utf-8")
-    policy = f'{_CHARSET}\n<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-    target.write_text(text.replace(_CHARSET, policy).replace('href="card"', 'href="card.html"'), encoding="utf-8")

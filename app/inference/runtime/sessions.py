@@ -32,7 +32,7 @@ NO_GRAPH: Final = "-1"
 _NO_OPTIONS: Final[Mapping[str, str]] = MappingProxyType({})
 _ERRORS_ONLY: Final = 3
 _FATAL_ONLY: Final = 4
-_CUDA_OPTIONS: Final = {
+_CUDA_OPTIONS: Final[dict[str, str]] = {
     # grow the arena by the requested size: the default doubles it, and a service may share its GPU
     "arena_extend_strategy": "kSameAsRequested",
     "cudnn_conv_algo_search": "HEURISTIC",
@@ -87,14 +87,14 @@ def open_session(
     Raises: ProviderUnavailable with the reason, if `cuda` or `tensorrt` runs no node of the graph.
     """
     if device == "cpu":
-        return _open(graph, CPU, threads, warm_up)
+        return _open(graph, [(CPU, {})], threads, warm_up)
     if device == "tensorrt":
         _refuse(device, tensorrt_obstacle())
-        return _open(graph, TENSORRT, threads, warm_up, options)
+        return _open(graph, [(TENSORRT, dict(options)), (CUDA, _CUDA_OPTIONS), (CPU, {})], threads, warm_up)
     obstacle = cuda_obstacle()
     if obstacle is None:
         try:
-            return _open(graph, CUDA, threads, warm_up, options)
+            return _open(graph, [(CUDA, {**_CUDA_OPTIONS, **options}), (CPU, {})], threads, warm_up)
         except ProviderUnavailable as error:
             if device == "cuda":
                 raise
@@ -102,7 +102,7 @@ def open_session(
     if device == "cuda":
         _refuse(device, obstacle)
     _log.info("device auto: using the CPU (%s)", obstacle)
-    return _open(graph, CPU, threads, warm_up)
+    return _open(graph, [(CPU, {})], threads, warm_up)
 
 
 def _refuse(device: str, obstacle: str | None) -> None:
@@ -111,12 +111,10 @@ def _refuse(device: str, obstacle: str | None) -> None:
 
 
 def _open(
-    graph: Path | bytes,
-    provider: str,
-    threads: int,
-    warm_up: dict[str, Any],
-    extra: Mapping[str, str] = _NO_OPTIONS,
+    graph: Path | bytes, providers: list[tuple[str, dict[str, str]]], threads: int, warm_up: dict[str, Any]
 ) -> Session:
+    """Open a session on the first of `providers`; the others run the nodes that it does not support."""
+    provider = providers[0][0]
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or (cores() if cpu_quota() else 0)
     options.inter_op_num_threads = 1
@@ -126,7 +124,7 @@ def _open(
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     source = graph if isinstance(graph, bytes) else str(graph)
     try:
-        session = onnxruntime.InferenceSession(source, options, providers=_providers(provider, extra))
+        session = onnxruntime.InferenceSession(source, options, providers=providers)
         session.disable_fallback()  # otherwise a failed run is silently repeated on the CPU
         session.run(None, warm_up, graph_options(NO_GRAPH))
     except Exception as error:  # ONNX Runtime's exceptions share no base class
@@ -136,15 +134,6 @@ def _open(
         ran = ", ".join(f"{count} on {name}" for name, count in sorted(nodes.items()))
         raise ProviderUnavailable(f"device {_NAMES[provider]}: runs none of the model's nodes ({ran})")
     return Session(session, "cpu" if provider == CPU else "cuda", nodes)
-
-
-def _providers(first: str, extra: Mapping[str, str]) -> list[Any]:
-    """The requested provider, followed by those for nodes it does not support."""
-    if first == CPU:
-        return [CPU]
-    if first == CUDA:
-        return [(CUDA, {**_CUDA_OPTIONS, **extra}), CPU]
-    return [(TENSORRT, dict(extra)), (CUDA, _CUDA_OPTIONS), CPU]
 
 
 def graph_options(graph_id: str) -> onnxruntime.RunOptions:

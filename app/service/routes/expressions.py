@@ -22,7 +22,7 @@ from mien.app.service.problems import MEDIA_TYPE
 from mien.app.service.routes import TheService, check_unique
 from mien.app.service.schemas import EncodedImages, ExpressionsResponse, ImageResult, LabelOptions
 from mien.app.service.security import client_of, key_of
-from mien.app.service.state import Model, Service
+from mien.app.service.state import Service
 from mien.app.service.uploads import FIELD, Upload, read_uploads
 from mien.app.settings import Settings
 from mien.data.contract import DecodeError
@@ -177,12 +177,13 @@ async def _label(
     """
     timeout_s = service.settings.request_timeout_s
     threads = asyncio.Semaphore(service.threads)
+    classifier = service.model(options.model).pipeline.classifier
 
     async def label(index: int) -> ImageResult | Exception:
         name = uploads[index].name
 
-        def render(analysis: Analysis, model: Model) -> ImageResult:
-            return serialize.image_result(index, name, analysis, model.pipeline.classifier, options)
+        def render(analysis: Analysis) -> ImageResult:
+            return serialize.image_result(index, name, analysis, classifier, options)
 
         async with threads:
             try:

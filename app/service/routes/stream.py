@@ -26,7 +26,7 @@ from mien.app.service.problems import REFUSED, problem_for, problem_response
 from mien.app.service.routes import TheService, check_unique
 from mien.app.service.schemas import FaceOptions, Fraction, FrameResult, LabelOptions
 from mien.app.service.security import STREAM_PROTOCOL, client_of, key_of
-from mien.app.service.state import Model, Service
+from mien.app.service.state import Service
 from mien.data.contract import DecodeError
 
 router = APIRouter()
@@ -153,7 +153,7 @@ async def _process(websocket: WebSocket, service: Service, options: StreamOption
         number, payload = await newest.take()
         at_s = time.monotonic()
 
-        def render(analysis: Analysis, _: Model, at_s: float = at_s) -> dict[str, Any]:
+        def render(analysis: Analysis, at_s: float = at_s) -> dict[str, Any]:
             faces = [serialize.face_result(face, track=face.track) for face in tracker.update(analysis.faces, at_s)]
             timings_ms = serialize.stage_timings(analysis)
             return {"width": analysis.width, "height": analysis.height, "faces": faces, "timings_ms": timings_ms}
