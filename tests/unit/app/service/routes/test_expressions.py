@@ -51,6 +51,7 @@ def test_a_multipart_photo_comes_back_with_its_face(client: TestClient) -> None:
     (face,) = image["faces"]
     assert face["box"] == {"x": 280.0, "y": 200.0, "width": 80.0, "height": 80.0}
     assert face["landmarks"]["left_eye"] == {"x": 304.0, "y": 228.0}
+    assert face["roll_degrees"] == 0.0
     assert tuple(face["probabilities"]) == LABELS
     assert sum(face["probabilities"].values()) == pytest.approx(1, abs=1e-5)
     assert face["confidence"] == max(face["probabilities"].values())
