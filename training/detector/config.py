@@ -64,6 +64,9 @@ class DetectorLoss(StrictModel):
     scores: float = Field(1.0, ge=0, description="focal loss of class and objectness")
     boxes: float = Field(2.0, ge=0, description="GIoU")
     landmarks: float = Field(20.0, ge=0, description="smooth L1, relative to the size of the face")
+    cells: bool = Field(
+        False, description="also learn YuNet's outputs in each cell of a sample to which no face is assigned"
+    )
 
 
 class SceneConfig(StrictModel):

@@ -1,17 +1,18 @@
 """Loss of the detector and assignment of faces to cells.
 
 A face is assigned to the cells around its center on the strides for its size, at least one; a cell near several faces
-gets the smallest. Scores use quality focal loss (Li et al. 2020) with target 1 for the class and the IoU of the
-predicted box for the objectness; boxes use GIoU; landmarks use smooth L1 relative to the size of the face.
+gets the smallest. In the other cells, the outputs of the teacher can be learned. Scores use quality focal loss (Li et
+al. 2020) with target 1 for the class and the IoU of the predicted box for the objectness; boxes use GIoU; landmarks use
+smooth L1 relative to the size of the face.
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torchvision.ops import generalized_box_iou_loss
+from torchvision.ops import box_iou, generalized_box_iou_loss
 
 from mien.models.detector.decode import STRIDES
 from mien.models.detector.network import Grid
@@ -24,14 +25,20 @@ _REACH_SHARE: Final = 0.16  # of the size of the face, between these limits
 _IGNORE_SHARE: Final = 0.35  # unassigned cells within this share of the size from the center are ignored
 _BETA: Final = 0.01  # of smooth L1
 _GAMMA: Final = 2.0
+_SEEN_SCORE: Final = 0.3  # of the teacher in a cell, from which its box and landmarks are learned there
+_SAME_IOU: Final = 0.4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Targets:
-    """Targets of one sample: faces (N, 14) float32, box and landmarks in pixels; ignored boxes (M, 4)."""
+    """Targets of one sample: faces (N, 14) float32, box and landmarks in pixels; ignored boxes (M, 4).
+
+    cells: the teacher's outputs (cells, 16), to be learned where no face is assigned; or none, for background there.
+    """
 
     faces: Tensor
     ignored: Tensor
+    cells: Tensor
 
 
 def cells(img_height: int, img_width: int) -> tuple[Tensor, Tensor]:
@@ -83,6 +90,34 @@ def _inside(points: Tensor, boxes: Tensor) -> Tensor:
     return ((points[:, None] >= low) & (points[:, None] <= high)).all(dim=2).any(dim=1)
 
 
+class CellTargets(NamedTuple):
+    """Targets of the cells of one sample, or stacked (B, ...) those of a batch."""
+
+    assigned: Tensor  # (cells,) bool: has a labeled face
+    taught: Tensor  # (cells,) bool: has a box and landmarks to learn
+    counts: Tensor  # (cells,) bool: has scores to learn
+    faces: Tensor  # (cells, 14) px
+    scores: Tensor  # (cells, 2) class and objectness, where no face is assigned
+
+
+def cell_targets(targets: Targets, corners: Tensor, strides: Tensor) -> CellTargets:
+    """Targets of each cell: an assigned face, else the teacher's outputs, or background if there are none.
+
+    A face that the teacher sees in a cell gets its label, the mean of several views.
+    """
+    face, counts = assign(targets, corners, strides)
+    assigned = taught = face >= 0
+    scores, faces = torch.zeros(len(face), 2), torch.zeros(len(face), 14)
+    if len(targets.cells):
+        scores, faces = targets.cells[:, :2], _decoded(targets.cells, corners, strides)
+        counts, taught = torch.ones_like(counts), assigned | (scores.prod(dim=1).sqrt() >= _SEEN_SCORE)
+        if len(targets.faces):
+            overlap, nearest = box_iou(_corners(faces), _corners(targets.faces)).max(dim=1)
+            faces = torch.where(overlap[:, None] >= _SAME_IOU, targets.faces[nearest], faces)
+    faces[assigned] = targets.faces[face[assigned]]
+    return CellTargets(assigned, taught, counts, faces, scores)
+
+
 def losses(grids: list[Grid], targets: list[Targets], weights: DetectorLoss) -> dict[str, Tensor]:
     """Compute `loss` and its parts for a batch; the targets are on the CPU, which assigns them to cells."""
     cls, obj, bbox, kps = (
@@ -90,24 +125,34 @@ def losses(grids: list[Grid], targets: list[Targets], weights: DetectorLoss) -> 
     )
     height, width = grids[0].cls.shape[2:]
     corners, strides = cells(height * STRIDES[0], width * STRIDES[0])
-    assigned = [assign(target, corners, strides) for target in targets]
-    face, counts = (torch.stack(of_samples) for of_samples in zip(*assigned, strict=True))
-    image, cell = torch.nonzero(face >= 0, as_tuple=True)
-    first = torch.tensor([0, *(len(target.faces) for target in targets)]).cumsum(0)
-    wanted = torch.cat([target.faces for target in targets])[face[image, cell] + first[image]]  # (P, 14) px
-    corners, strides, wanted, counts = (tensor.to(bbox.device) for tensor in (corners, strides, wanted, counts))
-    true = torch.cat([wanted[:, :2], wanted[:, :2] + wanted[:, 2:4]], dim=1)
+    of_samples = [cell_targets(target, corners, strides) for target in targets]
+    of_batch = CellTargets(*(torch.stack(parts).to(bbox.device) for parts in zip(*of_samples, strict=True)))
+    corners, strides = corners.to(bbox.device), strides.to(bbox.device)
+    image, cell = torch.nonzero(of_batch.taught, as_tuple=True)
+    wanted, is_assigned = of_batch.faces[image, cell], of_batch.assigned[image, cell]
+    true = _corners(wanted)
     predicted = to_boxes(bbox[image, cell], corners[cell], strides[cell, None])
     iou = _paired_iou(predicted.detach(), true)
     errors = _landmark_errors(kps[image, cell], wanted, corners[cell], strides[cell])
     positives = max(1, len(image))
     parts = {
-        "scores": _scores_loss(cls[..., 0], obj[..., 0], (image, cell), counts, iou) / positives,
+        "scores": _scores_loss(cls[..., 0], obj[..., 0], of_batch, iou[is_assigned]) / is_assigned.sum().clamp(min=1),
         "boxes": generalized_box_iou_loss(predicted, true, reduction="sum") / positives,
         "landmarks": F.smooth_l1_loss(errors, torch.zeros_like(errors), beta=_BETA, reduction="sum") / positives / 10,
     }
     total = sum((getattr(weights, name) * part for name, part in parts.items()), torch.zeros(()))
     return {"loss": total, **parts}
+
+
+def _corners(boxes: Tensor) -> Tensor:
+    """Corners (N, 4) of boxes (N, 4 or more): x, y, width, height."""
+    return torch.cat([boxes[:, :2], boxes[:, :2] + boxes[:, 2:4]], dim=1)
+
+
+def _decoded(outputs: Tensor, origin: Tensor, stride: Tensor) -> Tensor:
+    """Faces (cells, 14) in pixels of YuNet's outputs (cells, 16)."""
+    center, size, points = outputs[:, 2:4] + origin, outputs[:, 4:6].exp(), outputs[:, 6:] + origin.repeat(1, 5)
+    return torch.cat([center - size / 2, size, points], dim=1) * stride[:, None]
 
 
 def _landmark_errors(kps: Tensor, wanted: Tensor, origin: Tensor, stride: Tensor) -> Tensor:
@@ -128,13 +173,16 @@ def _paired_iou(a: Tensor, b: Tensor) -> Tensor:
     return common / (areas - common).clamp(min=1e-9)
 
 
-def _scores_loss(cls: Tensor, obj: Tensor, positive: tuple[Tensor, Tensor], counts: Tensor, iou: Tensor) -> Tensor:
-    """Quality focal loss of both scores, (B, cells) each, summed over the cells that count."""
+def _scores_loss(cls: Tensor, obj: Tensor, targets: CellTargets, iou: Tensor) -> Tensor:
+    """Quality focal loss of both scores, (B, cells) each, summed over the cells that count.
+
+    Args:
+        iou: of the boxes in the assigned cells.
+    """
     total = cls.new_zeros(())
-    for logits, quality in ((cls, torch.ones_like(iou)), (obj, iou.clamp(0, 1))):
-        target = torch.zeros_like(logits)
-        target[positive] = quality
+    for kind, (logits, quality) in enumerate(((cls, torch.ones_like(iou)), (obj, iou.clamp(0, 1)))):
+        target = targets.scores[..., kind].masked_scatter(targets.assigned, quality)
         focal = (logits.sigmoid() - target).abs() ** _GAMMA
         entropy = F.binary_cross_entropy_with_logits(logits, target, reduction="none")
-        total = total + (focal * entropy * counts).sum()
+        total = total + (focal * entropy * targets.counts).sum()
     return total

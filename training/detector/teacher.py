@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 
 from mien.data.contract import Array
-from mien.models.detector.decode import detect_rows, turned_back
+from mien.models.detector.decode import OUTPUTS, detect_rows, to_blob, turned_back
 from mien.models.detector.yunet import dynamic_graph
 from mien.training.evaluate import open_graph
 
@@ -56,6 +56,12 @@ class Teacher:
         rows = detect_rows(self._run, image, threshold=_MIN_SCORE)
         sane = np.isfinite(rows).all(axis=1) & (np.abs(rows[:, :4]).max(axis=1, initial=0) < 3 * max(image.shape))
         return rows[sane]  # type: ignore[no-any-return]
+
+    def cells(self, image: Array) -> Array:
+        """Outputs of all cells for (H, W, 3) uint8 BGR, sides multiples of 32: (cells, 16) float32, kind by kind."""
+        outputs = self._run(list(OUTPUTS), {"input": to_blob(image)})
+        kinds = [np.concatenate(outputs[start : start + 3], axis=1)[0] for start in range(0, len(OUTPUTS), 3)]
+        return np.concatenate(kinds, axis=1, dtype=np.float32)
 
     def faces(self, image: Array) -> Array:
         """Faces of (H, W, 3) uint8 BGR found in at least one view, (N, 16) float32, columns `FIELDS`."""

@@ -9,6 +9,7 @@ at the end best.pt with the averaged weights. Rerun the same command to resume.
 """
 
 import sys
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -30,6 +31,7 @@ from mien.training.detector.hard import false_positives
 from mien.training.detector.images import LabeledImages, load_images
 from mien.training.detector.loss import Targets, losses
 from mien.training.detector.scenes import Scenes
+from mien.training.detector.teacher import Teacher
 from mien.training.loop import checkpoint
 from mien.training.loop.machine import Machine, use_machine
 from mien.training.loop.parallel import World
@@ -47,6 +49,7 @@ class SceneBatch(NamedTuple):
     pixels: Tensor  # (B, S, S, 3) uint8 BGR
     faces: Tensor  # (B, F, 14), padded with NaN
     ignored: Tensor  # boxes (B, M, 4), padded with NaN
+    cells: Tensor  # outputs of the teacher (B, cells, 16); no cells without loss.cells
 
 
 class SceneBatches(Dataset[SceneBatch]):
@@ -65,7 +68,13 @@ class SceneBatches(Dataset[SceneBatch]):
         scenes = [self._scenes(int(index)) for index in chosen]
         pixels = torch.from_numpy(np.stack([scene.pixels for scene in scenes]))
         faces, ignored = [scene.faces for scene in scenes], [scene.ignored for scene in scenes]
-        return SceneBatch(pixels, _padded(faces, 14), _padded(ignored, 4))
+        used = scenes if self._recipe.loss.cells else []
+        cells = np.array([self._teacher.cells(scene.pixels) for scene in used], np.float32).reshape(len(scenes), -1, 16)
+        return SceneBatch(pixels, _padded(faces, 14), _padded(ignored, 4), torch.from_numpy(cells))
+
+    @cached_property
+    def _teacher(self) -> Teacher:
+        return Teacher(self._recipe.data.resolved_teacher())  # in the worker, since sessions cannot be sent to it
 
 
 def _padded(rows: list[list[Any]], width: int) -> Tensor:
@@ -120,7 +129,7 @@ class Detection(Task):
         """Loss and its parts, each a mean over the positive cells."""
         targets = [
             Targets(*(rows[~rows[:, 0].isnan()].cpu() for rows in of_sample))
-            for of_sample in zip(batch.faces, batch.ignored, strict=True)
+            for of_sample in zip(batch.faces, batch.ignored, batch.cells, strict=True)
         ]
         with self.machine.autocast:
             grids = forward(batch.pixels.permute(0, 3, 1, 2).float())  # channels last in memory

@@ -89,7 +89,7 @@ def test_the_commands_release_and_score_a_run_that_learned(tmp_path: Path, monke
 
     values = recipe.model_dump(mode="json")
     values["model"]["init_from"], values["scenes"]["hard_share"] = str(folder), 0.3
-    values["optim"]["learning_rate"], values["steps"] = 1e-9, 1
+    values["optim"]["learning_rate"], values["steps"], values["loss"]["cells"] = 1e-9, 1, True
     further = DetectorRecipe.model_validate(values)
     started = checkpoint.read(train(further, tmp_path / "further") / "best.pt")["weights"]
     trained = checkpoint.read(run / "best.pt")["weights"]

@@ -7,16 +7,17 @@ import torch
 from mien.models.detector.decode import STRIDES
 from mien.models.detector.network import FaceFPN, Grid
 from mien.training.detector.config import DetectorLoss
-from mien.training.detector.loss import Targets, assign, cells, losses
+from mien.training.detector.loss import Targets, assign, cell_targets, cells, losses
 from tests.support_detector import drawn_face
 
 NOTHING = torch.zeros(0, 4)
+NO_CELLS = torch.zeros(0, 16)
 
 
 def _targets(*faces: tuple[float, float, float]) -> Targets:
     """Faces as (x of the center, y, radius)."""
     rows = [drawn_face(8, (x, y), radius)[1][0, :14] for x, y, radius in faces]
-    return Targets(torch.from_numpy(np.array(rows, np.float32).reshape(-1, 14)), NOTHING)
+    return Targets(torch.from_numpy(np.array(rows, np.float32).reshape(-1, 14)), NOTHING, NO_CELLS)
 
 
 @pytest.mark.parametrize(("radius", "stride"), [(5, 8), (10, 8), (35, 16), (120, 32)])
@@ -45,7 +46,7 @@ def test_the_smaller_of_two_overlapping_faces_is_assigned() -> None:
 
 def test_ignored_boxes_and_the_surroundings_of_a_face_do_not_count() -> None:
     corners, strides = cells(128, 128)
-    targets = Targets(_targets((32, 32, 15)).faces, torch.tensor([[80.0, 80.0, 40.0, 40.0]]))
+    targets = Targets(_targets((32, 32, 15)).faces, torch.tensor([[80.0, 80.0, 40.0, 40.0]]), NO_CELLS)
     face, counts = assign(targets, corners, strides)
     centers = (corners + 0.5) * strides[:, None]
     inside = ((centers > 80) & (centers < 120)).all(dim=1)
@@ -85,6 +86,37 @@ def test_the_loss_is_zero_for_a_perfect_prediction_and_not_for_a_shifted_landmar
     shifted = losses(grids, [targets], DetectorLoss())
     assert shifted["landmarks"].item() > 0.05
     assert shifted["boxes"].item() == pytest.approx(perfect["boxes"].item())
+
+
+def _outputs(grids: list[Grid]) -> torch.Tensor:
+    """Outputs (cells, 16) of a teacher whose logits are in these grids."""
+    kinds = [torch.cat([getattr(grid, kind)[0].flatten(1) for grid in grids], dim=1).T for kind in Grid._fields]
+    return torch.cat([kinds[0].sigmoid(), kinds[1].sigmoid(), *kinds[2:]], dim=1)
+
+
+def test_boxes_and_scores_of_the_teacher_are_learned_where_no_face_is_assigned() -> None:
+    seen = _targets((40, 60, 9))
+    grids = _perfect(seen, 128)
+    taught = Targets(_targets().faces, torch.tensor([[0.0, 0.0, 128.0, 128.0]]), _outputs(grids))
+    assert losses(grids, [taught], DetectorLoss())["loss"].item() < 1e-3
+    other = [Grid(grid.cls - 24, grid.obj, grid.bbox + 0.5, grid.kps + 0.5) for grid in grids]
+    parts = losses(other, [taught], DetectorLoss())
+    assert min(parts[name].item() for name in ("scores", "boxes", "landmarks")) > 0.02
+
+
+def test_a_face_that_the_teacher_sees_in_another_cell_has_its_labeled_landmarks() -> None:
+    labeled = _targets((40, 60, 9))
+    corners, strides = cells(128, 128)
+    outputs = _outputs(_perfect(labeled, 128))
+    cell = int((assign(labeled, corners, strides)[0] >= 0).nonzero()[0])
+    other = int(((strides == 8) & (corners == corners[cell] + 3).all(dim=1)).nonzero())
+    outputs[other] = outputs[cell]
+    outputs[other, 2:4] -= 3
+    outputs[other, 6:] -= 2  # landmarks that differ from the label by a cell
+    targets = cell_targets(Targets(labeled.faces, NOTHING, outputs), corners, strides)
+    assert targets.taught[other]
+    assert not targets.assigned[other]
+    assert torch.allclose(targets.faces[other], labeled.faces[0])
 
 
 def test_samples_without_faces_have_a_loss_of_scores_only() -> None:

@@ -68,3 +68,13 @@ def test_views_of_a_real_face_agree_and_a_gray_image_has_no_face() -> None:
     assert faces[:, SCORE].max() > 0.8
     assert faces[faces[:, SCORE].argmax(), VIEW_SHARE] >= 0.5
     assert len(teacher.faces(np.full((200, 200, 3), 128, np.uint8))) == 0
+
+
+def test_outputs_of_cells_are_those_of_the_detections() -> None:
+    teacher = Teacher(folder_from_environment("MIEN_MODELS_DIR") / TEACHER_FILE)
+    image = read_bgr(ROOT / "samples" / "photos" / "astronaut.jpg")  # 512x512 px
+    cells = teacher.cells(image)
+    assert cells.shape == (64**2 + 32**2 + 16**2, 16)
+    best = teacher.detect(image)[0]
+    cell = int((cells[:, 0] * cells[:, 1]).argmax())
+    assert np.sqrt(cells[cell, 0] * cells[cell, 1]) == pytest.approx(best[14], abs=1e-5)
