@@ -12,11 +12,11 @@ _USE: Final = (
     "surveillance, and not where a missed face causes harm."
 )
 _DATA: Final = (
-    "Boxes and landmarks are means of YuNet's detections in nine views of each image (scaled, mirrored, shifted). "
-    "What only a part of these or views rotated by 90 degrees show is neither a face nor background. There are no "
-    "human annotations, so faces that YuNet misses were not learned. Selected by file hash, a twentieth of each folder "
-    "was held out for the score threshold, and another one for the metrics below. The same person can appear in all "
-    "parts."
+    "Boxes and landmarks are means of YuNet's detections in up to eleven views of each image (scaled, mirrored, "
+    "shifted). What only a part of these or views rotated by 90 degrees show is neither a face nor background. There "
+    "are no human annotations, so faces that YuNet misses were not learned. Selected by file hash, a twentieth of each "
+    "folder was held out for the score threshold, and another one for the metrics below. The same person can appear in "
+    "all parts."
 )
 _LIMITS: Final = (
     "It misses most faces below 24 px and sometimes detects faces of animals. A higher threshold gives fewer false "
@@ -62,6 +62,8 @@ def _sources(manifest: DetectorManifest) -> str:
     recipe = DetectorRecipe.model_validate(manifest.recipe)
     names = ", ".join(folder.name for folder in recipe.data.folders)
     sources = f"Image folders (data/README.md): {names}. Teacher: {', '.join(manifest.teacher)}."
+    if recipe.loss.cells:
+        sources += " Its outputs in each cell of the samples were learned, too."
     if (start := recipe.model.init_from) is None:
         return sources
     share = f"{100 * recipe.scenes.hard_share:.0f} %"
