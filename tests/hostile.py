@@ -1,19 +1,18 @@
 """Reproducible collection of malicious files that could crash, stall or exhaust a decoder."""
 
-import io
 import random
 import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from PIL import Image
 
 from mien.data.contract import Array
-from tests.support import gradient_image
+from tests.support import encoded, gradient_image
 
 SEED: Final = 2026
 _SMALL: Final = gradient_image(96, 64)
@@ -41,37 +40,31 @@ def corpus() -> Iterator[Hostile]:
     yield from _odd()
 
 
-def _saved(image: Image.Image, kind: str, **options: Any) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, kind, **options)
-    return buffer.getvalue()
-
-
 def _valid() -> Iterator[tuple[str, bytes]]:
     """A small image in every supported format and mode, and in extreme shapes."""
     rgb = Image.fromarray(_SMALL)
     for kind in ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "AVIF"):
-        yield kind, _saved(rgb, kind)
-        yield f"{kind} 1x1", _saved(rgb.resize((1, 1)), kind)
+        yield kind, encoded(rgb, kind)
+        yield f"{kind} 1x1", encoded(rgb.resize((1, 1)), kind)
         if kind != "WEBP":  # limited to 16383 pixels per side
-            yield f"{kind} 20000x1", _saved(rgb.resize((20_000, 1)), kind)
-            yield f"{kind} 1x20000", _saved(rgb.resize((1, 20_000)), kind)
-    yield "JPEG progressive", _saved(rgb, "JPEG", progressive=True)
-    yield "JPEG CMYK", _saved(rgb.convert("CMYK"), "JPEG")
-    yield "JPEG gray", _saved(rgb.convert("L"), "JPEG")
-    yield "PNG alpha", _saved(rgb.convert("RGBA"), "PNG")
-    yield "PNG palette", _saved(rgb.convert("P"), "PNG", transparency=3)
-    yield "PNG 1 bit", _saved(rgb.convert("1"), "PNG")
+            yield f"{kind} 20000x1", encoded(rgb.resize((20_000, 1)), kind)
+            yield f"{kind} 1x20000", encoded(rgb.resize((1, 20_000)), kind)
+    yield "JPEG progressive", encoded(rgb, "JPEG", progressive=True)
+    yield "JPEG CMYK", encoded(rgb.convert("CMYK"), "JPEG")
+    yield "JPEG gray", encoded(rgb.convert("L"), "JPEG")
+    yield "PNG alpha", encoded(rgb.convert("RGBA"), "PNG")
+    yield "PNG palette", encoded(rgb.convert("P"), "PNG", transparency=3)
+    yield "PNG 1 bit", encoded(rgb.convert("1"), "PNG")
     deep: Array = np.asarray(rgb.convert("L")).astype(np.uint16) * 257
-    yield "PNG 16 bit", _saved(Image.fromarray(deep), "PNG")
-    yield "TIFF 16 bit", _saved(Image.fromarray(deep), "TIFF")
-    yield "TIFF float", _saved(Image.fromarray(deep.astype(np.float32) / 65535), "TIFF")
-    yield "TIFF CMYK", _saved(rgb.convert("CMYK"), "TIFF", compression="tiff_lzw")
-    yield "TIFF deflate", _saved(rgb, "TIFF", compression="tiff_deflate")
-    yield "WEBP lossless alpha", _saved(rgb.convert("RGBA"), "WEBP", lossless=True)
+    yield "PNG 16 bit", encoded(deep, "PNG")
+    yield "TIFF 16 bit", encoded(deep, "TIFF")
+    yield "TIFF float", encoded(Image.fromarray(deep.astype(np.float32) / 65535), "TIFF")
+    yield "TIFF CMYK", encoded(rgb.convert("CMYK"), "TIFF", compression="tiff_lzw")
+    yield "TIFF deflate", encoded(rgb, "TIFF", compression="tiff_deflate")
+    yield "WEBP lossless alpha", encoded(rgb.convert("RGBA"), "WEBP", lossless=True)
     frames = [rgb.rotate(angle) for angle in range(0, 360, 6)]
     for kind in ("GIF", "WEBP", "PNG"):
-        yield f"{kind} animated", _saved(rgb, kind, save_all=True, append_images=frames)
+        yield f"{kind} animated", encoded(rgb, kind, save_all=True, append_images=frames)
 
 
 def _cut(valid: dict[str, bytes]) -> Iterator[Hostile]:
@@ -97,7 +90,7 @@ def png_chunk(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
-def _png(width: int, height: int, data: bytes, *extra: bytes, depth: int = 1, color: int = 0) -> bytes:
+def png(width: int, height: int, data: bytes, *extra: bytes, depth: int = 1, color: int = 0) -> bytes:
     head = struct.pack(">IIBBBBB", width, height, depth, color, 0, 0, 0)
     parts = (b"\x89PNG\r\n\x1a\n", png_chunk(b"IHDR", head), *extra, png_chunk(b"IDAT", data), png_chunk(b"IEND", b""))
     return b"".join(parts)
@@ -116,7 +109,7 @@ def _lying_sizes(valid: dict[str, bytes]) -> Iterator[Hostile]:
     for width in sides:
         for height in (1, 0xFFFF, 0xFFFF_FFFF):
             data = zlib.compress(bytes(100))
-            yield Hostile(f"PNG says {width}x{height}", _png(width, height, data), "image/png")
+            yield Hostile(f"PNG says {width}x{height}", png(width, height, data), "image/png")
             bmp = valid["BMP"]
             yield Hostile(f"BMP says {width}x{height}", bmp[:18] + struct.pack("<II", width, height) + bmp[26:])
             sized = struct.pack("<HH", width & 0xFFFF, height & 0xFFFF)
@@ -133,38 +126,38 @@ def _lying_sizes(valid: dict[str, bytes]) -> Iterator[Hostile]:
 def _bombs() -> Iterator[Hostile]:
     """Decompression bombs: above and just below every limit, and in metadata."""
     row = 7000 // 8 + 1
-    yield Hostile("PNG 30000x30000 black", _png(30_000, 30_000, _zeros(30_000 * 3751)), "image/png")
-    yield Hostile("PNG 7000x7000 black", _png(7000, 7000, _zeros(7000 * row)), "image/png")
-    yield Hostile("PNG RGBA 2200x2200", _png(2200, 2200, _zeros(2200 * 8801), depth=8, color=6), "image/png")
-    yield Hostile("PNG with more data than pixels", _png(10, 10, _zeros(200 << 20)), "image/png")
+    yield Hostile("PNG 30000x30000 black", png(30_000, 30_000, _zeros(30_000 * 3751)), "image/png")
+    yield Hostile("PNG 7000x7000 black", png(7000, 7000, _zeros(7000 * row)), "image/png")
+    yield Hostile("PNG RGBA 2200x2200", png(2200, 2200, _zeros(2200 * 8801), depth=8, color=6), "image/png")
+    yield Hostile("PNG with more data than pixels", png(10, 10, _zeros(200 << 20)), "image/png")
     black = _zeros(100 * 14)
     for kind, data in ((b"zTXt", b"Comment\0\0"), (b"iCCP", b"profile\0\0"), (b"iTXt", b"Comment\0\1\0\0\0")):
         bomb = png_chunk(kind, data + _zeros(300 << 20))
-        yield Hostile(f"PNG {kind.decode()} of 300 MB", _png(100, 100, black, bomb), "image/png")
+        yield Hostile(f"PNG {kind.decode()} of 300 MB", png(100, 100, black, bomb), "image/png")
     many = (png_chunk(b"tEXt", b"k\0" + bytes(200)) for _ in range(20_000))
-    yield Hostile("PNG of 20000 texts", _png(100, 100, black, *many), "image/png")
+    yield Hostile("PNG of 20000 texts", png(100, 100, black, *many), "image/png")
     for kind in (b"tEXt", b"IDAT"):
         flood = png_chunk(kind, b"k\0" if kind == b"tEXt" else b"") * 1_400_000
-        yield Hostile(f"PNG of 1400000 {kind.decode()}", _png(100, 100, black, flood), "image/png")
+        yield Hostile(f"PNG of 1400000 {kind.decode()}", png(100, 100, black, flood), "image/png")
     for compression in ("tiff_deflate", "tiff_lzw", "packbits"):
         image = Image.new("1", (7000, 7000))
-        yield Hostile(f"TIFF 7000x7000 {compression}", _saved(image, "TIFF", compression=compression), "image/tiff")
-    yield Hostile("GIF 7000x7000", _saved(Image.new("P", (7000, 7000)), "GIF"), "image/gif")
-    yield Hostile("WEBP 3000x3000", _saved(Image.new("RGB", (3000, 3000)), "WEBP", method=0), "image/webp")
-    yield Hostile("JPEG 7000x7000", _saved(Image.new("L", (7000, 7000)), "JPEG"))
+        yield Hostile(f"TIFF 7000x7000 {compression}", encoded(image, "TIFF", compression=compression), "image/tiff")
+    yield Hostile("GIF 7000x7000", encoded(Image.new("P", (7000, 7000)), "GIF"), "image/gif")
+    yield Hostile("WEBP 3000x3000", encoded(Image.new("RGB", (3000, 3000)), "WEBP", method=0), "image/webp")
+    yield Hostile("JPEG 7000x7000", encoded(Image.new("L", (7000, 7000)), "JPEG"))
     yield Hostile("JPEG of 3000 scans", _many_scans(3000))
     yield Hostile("JPEG of 98 scans", _many_scans(98, side=3300))
-    small = _saved(Image.new("L", (64, 64)), "JPEG")
+    small = encoded(Image.new("L", (64, 64)), "JPEG")
     yield Hostile("JPEG of 4900000 comments", small[:2] + b"\xff\xfe\0\2" * 4_900_000 + small[2:])
     yield Hostile("JPEG of 300000 tables", small[:2] + (b"\xff\xdb\0\x43\0" + b"\1" * 64) * 280_000 + small[2:])
     still = Image.new("P", (64, 64))
-    gif = _saved(still, "GIF")
+    gif = encoded(still, "GIF")
     palette_end = 13 + (3 << (gif[10] & 7) + 1)
     yield Hostile(
         "GIF of 6000000 comments", gif[:palette_end] + b"!\xfe\0" * 6_000_000 + gif[palette_end:], "image/gif"
     )
     many_frames = [still.rotate(number) for number in range(800)]
-    yield Hostile("GIF of 800 frames", _saved(still, "GIF", save_all=True, append_images=many_frames), "image/gif")
+    yield Hostile("GIF of 800 frames", encoded(still, "GIF", save_all=True, append_images=many_frames), "image/gif")
     big = b"II" + struct.pack("<HHHQQ", 43, 8, 0, 16, 900_000) + struct.pack("<HHQQ", 256, 1, 1, 64) * 900_000
     yield Hostile("TIFF of 900000 tags", big, "image/tiff")
     yield Hostile("TIFF that points to itself", _looped_tiff(), "image/tiff")
@@ -173,7 +166,7 @@ def _bombs() -> Iterator[Hostile]:
 
 def _many_scans(count: int, side: int = 2000) -> bytes:
     """A progressive JPEG with many scans over the whole image; each scan takes a few bytes."""
-    whole = _saved(Image.new("L", (side, side), 90), "JPEG", progressive=True)
+    whole = encoded(Image.new("L", (side, side), 90), "JPEG", progressive=True)
     last = whole.rindex(b"\xff\xda")
     scan = whole[last:-2]
     return whole[:last] + scan * count + whole[-2:]
@@ -210,11 +203,9 @@ def _polyglots(valid: dict[str, bytes]) -> Iterator[Hostile]:
 def _odd() -> Iterator[Hostile]:
     """Invalid EXIF data, and noise after the magic bytes of each format."""
     for orientation in (0, 9, 255, 65535):
-        exif = Image.Exif()
-        exif[0x0112] = orientation
-        yield Hostile(f"EXIF orientation {orientation}", _saved(Image.fromarray(_SMALL), "JPEG", exif=exif))
+        yield Hostile(f"EXIF orientation {orientation}", encoded(_SMALL, "JPEG", orientation=orientation))
     broken = b"Exif\0\0II*\0\xff\xff\xff\xff" + bytes(range(256))
-    yield Hostile("EXIF that points nowhere", _saved(Image.fromarray(_SMALL), "JPEG", exif=broken))
+    yield Hostile("EXIF that points nowhere", encoded(_SMALL, "JPEG", exif=broken))
     rng = random.Random(SEED + 1)  # noqa: S311  # reproducible
     heads = {
         "JPEG": b"\xff\xd8\xff\xe0",

@@ -172,14 +172,14 @@ def gradient_image(width: int = 320, height: int = 240) -> Array:
     return image
 
 
-def encoded(image: Array, kind: str = "PNG", *, orientation: int | None = None, **options: Any) -> bytes:
-    """Encode (H, W, 3) uint8 RGB as a file's bytes, optionally with an EXIF orientation."""
+def encoded(image: Array | Image.Image, kind: str = "PNG", *, orientation: int | None = None, **options: Any) -> bytes:
+    """Encode (H, W, 3) uint8 RGB or an image of Pillow as a file's bytes, optionally with an EXIF orientation."""
     if orientation is not None:
         exif = Image.Exif()
         exif[0x0112] = orientation
         options["exif"] = exif
     buffer = io.BytesIO()
-    Image.fromarray(image).save(buffer, kind, **options)
+    (image if isinstance(image, Image.Image) else Image.fromarray(image)).save(buffer, kind, **options)
     return buffer.getvalue()
 
 
