@@ -10,8 +10,7 @@ import tarfile
 import zipfile
 from collections import Counter
 from pathlib import Path
-from typing import Any
-from unittest.mock import Mock
+from unittest.mock import Mock, create_autospec
 
 import numpy as np
 import pytest
@@ -193,17 +192,11 @@ def test_large_members_of_archives_are_labeled_in_smaller_batches(
     write_zip(tmp_path / "some.zip", *range(12))
     whole = mien.label(tmp_path / "some.zip", out=tmp_path / "whole")
     monkeypatch.setattr(engine, "BATCH_BYTES", 20_000)  # a member has 9,000
-    counts: list[int] = []
-    real = engine.Run._label_batch
-
-    def counted(label_run: engine.Run, batch: Any) -> Any:
-        counts.append(len(batch))
-        return real(label_run, batch)
-
-    monkeypatch.setattr(engine.Run, "_label_batch", counted)
+    label_batch = create_autospec(engine.Run._label_batch, side_effect=engine.Run._label_batch)
+    monkeypatch.setattr(engine.Run, "_label_batch", label_batch)
     for limit in ("2", "12"):  # the batches do not depend on what is labeled already
         rows = mien.label(tmp_path / "some.zip", "--limit", limit, out=tmp_path / "out")
-    assert [count for count in counts if count] == [2, 1, 3, 3, 3]
+    assert [len(call.args[1]) for call in label_batch.call_args_list if call.args[1]] == [2, 1, 3, 3, 3]
     assert rows == whole
 
 

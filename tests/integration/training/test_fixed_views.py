@@ -1,11 +1,11 @@
 """Teachers that see each face and its mirror image once, instead of each augmented crop."""
 
 from pathlib import Path
+from unittest.mock import create_autospec
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from mien.models.backbones import Color
 from mien.models.manifest import artifact_dir
@@ -64,23 +64,17 @@ def test_fixed_logits_are_computed_once_per_teacher_faces_and_color(
 ) -> None:
     faces, teachers = joined(root, tmp_path), teachers_of(trained.teacher)
     first = fixed_logits(teachers, faces, machine=cpu(), cache_dir=tmp_path)
-    calls: list[int] = []
-    forward = Teachers.forward
-
-    def counted(self: Teachers, crops: Tensor) -> Tensor:
-        calls.append(len(crops))
-        return forward(self, crops)
-
-    monkeypatch.setattr(Teachers, "forward", counted)
+    forward = create_autospec(Teachers.forward, side_effect=Teachers.forward)
+    monkeypatch.setattr(Teachers, "forward", forward)
     np.testing.assert_array_equal(fixed_logits(teachers, faces, machine=cpu(), cache_dir=tmp_path), first)
-    assert not calls
+    forward.assert_not_called()
     with torch.no_grad():
         next(teachers.parameters()).add_(1)
     changed = fixed_logits(teachers, faces, machine=cpu(), cache_dir=tmp_path)
-    assert sum(calls) == 2 * len(faces)
+    assert sum(len(call.args[1]) for call in forward.call_args_list) == 2 * len(faces)
     assert np.abs(changed - first).max() > 1e-3
     fixed_logits(teachers, joined(root, tmp_path, color="RGB"), machine=cpu(), cache_dir=tmp_path)
-    assert sum(calls) == 4 * len(faces)
+    assert sum(len(call.args[1]) for call in forward.call_args_list) == 4 * len(faces)
 
 
 def test_a_batch_has_the_logits_of_its_faces(root: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -194,14 +195,11 @@ def test_results_on_data_that_changed_since_the_training_have_a_warning(
 def test_a_network_that_was_validated_on_other_faces_is_named_when_it_is_averaged(
     trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def stop(*_: object) -> None:
-        raise graphs.ExportError("not needed")
-
     other = Path(shutil.copytree(trained.student, tmp_path / "other"))
     facts = read_facts(other)
     facts["data"]["folders/valid"] = "another split"
     (other / "run.json").write_text(json.dumps(facts))
-    monkeypatch.setattr(export, "_write_and_check", stop)
+    monkeypatch.setattr(export, "_write_and_check", Mock(side_effect=graphs.ExportError("not needed")))
     with pytest.raises(graphs.ExportError):
         export.export([trained.student, other], "drawn", arch="both", artifacts_dir=tmp_path)
     assert [record.getMessage().split(":")[0] for record in caplog.records] == [str(other)]

@@ -4,6 +4,7 @@ import base64
 import errno
 import re
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from fastapi.testclient import TestClient
@@ -226,10 +227,8 @@ def test_a_page_of_a_named_origin_may_use_every_method_and_send_a_request_id(
 def test_a_job_that_the_disk_cannot_hold_is_refused_and_leaves_nothing(
     connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def write(_file: object, _data: bytes) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(uploads._DiskFile, "write", write)
+    full = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(uploads._DiskFile, "write", Mock(side_effect=full))
     response = connect(jobs_dir=tmp_path).post("/v1/jobs", content=b"zip", headers={"content-type": "application/zip"})
     assert (response.status_code, response.json()["type"]) == (503, "urn:mien:problem:queue-full")
     assert "No space left on device" in response.json()["detail"]

@@ -2,6 +2,7 @@
 
 import errno
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -40,9 +41,6 @@ def test_an_invalid_argument_is_explained(
 def test_an_error_of_the_system_and_an_interruption_are_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], error: BaseException, status: int, message: str
 ) -> None:
-    def fail(_recipe: Recipe, _out: Path) -> Path:
-        raise error
-
     path = write_recipe(tmp_path / "recipe.yaml", small_recipe(tmp_path))
-    assert recipe_command("train", Recipe, fail)([str(path)]) == status
+    assert recipe_command("train", Recipe, Mock(side_effect=error))([str(path)]) == status
     assert capsys.readouterr().err.startswith(message)

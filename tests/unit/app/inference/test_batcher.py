@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -149,10 +150,7 @@ def test_close_finishes_accepted_work_and_rejects_the_rest(network: Marked) -> N
 def test_a_failing_callback_is_logged_and_every_caller_gets_its_rows(
     network: Marked, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(_faces: int) -> None:
-        raise OSError("disk full")
-
-    batcher = Batcher(network, on_batch=broken)
+    batcher = Batcher(network, on_batch=Mock(side_effect=OSError("disk full")))
     for value in (1, 2, 3):
         assert read(batcher.submit(marks(value))) == [value]
     batcher.close()

@@ -9,7 +9,7 @@ from mien.data.tree import DatasetError
 from mien.training.detector import images as module
 from mien.training.detector.config import DetectorData
 from mien.training.detector.images import Split, load_images
-from tests.support_detector import DrawnTeacher, small_detector_recipe
+from tests.support_detector import small_detector_recipe
 
 
 @pytest.fixture
@@ -37,11 +37,7 @@ def test_a_renamed_image_stays_in_its_split(data: DetectorData, tmp_path: Path) 
 
 def test_labels_are_computed_once(data: DetectorData, monkeypatch: pytest.MonkeyPatch) -> None:
     first = load_images(data, "train")
-
-    def forbidden(path: Path) -> DrawnTeacher:
-        raise AssertionError("labeled again")
-
-    monkeypatch.setattr(module, "Teacher", forbidden)
+    monkeypatch.setattr(module, "Teacher", pytest.fail)
     again = load_images(data, "train")
     assert [item.faces.tolist() for item in again.items] == [item.faces.tolist() for item in first.items]
     assert again.index_sha256 == first.index_sha256

@@ -3,6 +3,7 @@
 import logging
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -59,11 +60,7 @@ def test_a_full_disk_is_a_clear_error_and_the_previous_checkpoint_survives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, free_bytes: int, complaint: str
 ) -> None:
     checkpoint.save_last(tmp_path, state(1))
-
-    def full(*_: object, **__: object) -> None:
-        raise error
-
-    monkeypatch.setattr(torch, "save", full)
+    monkeypatch.setattr(torch, "save", Mock(side_effect=error))
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free_bytes))
     with pytest.raises(checkpoint.CheckpointError, match=f"{complaint}.*unchanged"):
         checkpoint.save_last(tmp_path, state(2))
