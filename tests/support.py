@@ -2,6 +2,7 @@
 
 import io
 import os
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -50,6 +51,13 @@ def environment_of(**settings: object) -> dict[str, str]:
     """Variables of this process with these settings of Mien and no others, for a process of a test."""
     others = {name: value for name, value in os.environ.items() if not name.startswith("MIEN_")}
     return others | {f"MIEN_{name.upper()}": str(value) for name, value in settings.items() if value is not None}
+
+
+def output_of(*command: str | Path, **options: Any) -> str:
+    """Standard output of a program; fails with all that it wrote if its exit status is not zero."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def tiny_graph(*, half: bool = False, explain: bool = False) -> onnx.ModelProto:

@@ -15,7 +15,7 @@ import pytest
 
 from benchmarks.background import free_port
 from mien.app import VERSION
-from tests.support import ROOT, sample_photo
+from tests.support import ROOT, output_of, sample_photo
 
 OWN_PACKAGES = ("app", "data", "models", "training", "tools", "benchmarks", "tests")
 RUNTIME = "app/static/page/runtime/ort.wasm.min.mjs"
@@ -47,7 +47,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _build(source: Path, target: str) -> Path:
     built = source.parent / target
     command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", str(built)]
-    subprocess.run(command, cwd=source, capture_output=True, text=True, timeout=100, check=True)
+    output_of(*command, cwd=source, timeout=100)
     (path,) = built.iterdir()
     return path
 
@@ -95,11 +95,7 @@ def _use(python: Path, project: Path) -> None:
     photo = str(sample_photo())
 
     def run(*arguments: str) -> str:
-        result = subprocess.run(
-            [python, *arguments], cwd=project, env=env, capture_output=True, text=True, timeout=100, check=False
-        )
-        assert result.returncode == 0, result.stdout + result.stderr
-        return result.stdout
+        return output_of(python, *arguments, cwd=project, env=env, timeout=100)
 
     label, *_, origin, torch = run("-c", USE_ANALYZER, photo).split()
     assert (label, torch) == ("happiness", "False")

@@ -2,14 +2,13 @@
 
 import re
 import shutil
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 
-from tests.support import ROOT, encoded, gradient_image
+from tests.support import ROOT, encoded, gradient_image, output_of
 
 PLACES = {
     "data set": "data/readers/film_stills.py",
@@ -77,5 +76,4 @@ def test_every_kind_of_addition_has_an_example() -> None:
 
 def test_every_example_is_found_and_runs(tree: Path) -> None:
     command = [sys.executable, "-W", "error", "-c", "".join(map(textwrap.dedent, TRIALS.values()))]
-    result = subprocess.run(command, cwd=tree, capture_output=True, text=True, timeout=250, check=False)
-    assert result.returncode == 0, result.stdout + result.stderr
+    output_of(*command, cwd=tree, timeout=250)

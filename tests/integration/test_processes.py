@@ -1,12 +1,11 @@
 """`Analyzer` in several processes: forked after its threads have run, or started with a copy of it."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support import ROOT, sample_photo
+from tests.support import ROOT, output_of, sample_photo
 
 # Opens an analyzer and uses its threads, then passes it to other processes. A process that hangs is ended.
 _PROGRAM = """
@@ -69,7 +68,4 @@ def test_an_analyzer_works_in_other_processes(body: str, mode: str, artifact: Pa
     program = tmp_path / "program.py"
     text = _PROGRAM.format(photo=str(sample_photo()), artifact=str(artifact), mode=mode, body=body.strip())
     program.write_text(text, encoding="utf-8")
-    result = subprocess.run(
-        [sys.executable, program], cwd=ROOT, capture_output=True, text=True, timeout=110, check=False
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
+    output_of(sys.executable, program, cwd=ROOT, timeout=110)

@@ -5,13 +5,12 @@ import os
 import re
 import runpy
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support import ROOT, environment_of
+from tests.support import ROOT, environment_of, output_of
 
 _GUIDE = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
 _EXAMPLES = re.findall(r"^```python test\n(.*?)^```", _GUIDE, flags=re.MULTILINE | re.DOTALL)
@@ -51,7 +50,4 @@ def test_an_example_runs(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
             monkeypatch.delenv(name)
         runpy.run_path(str(program), run_name="__main__")
         return
-    result = subprocess.run(
-        [sys.executable, program], cwd=tmp_path, env=kept, capture_output=True, text=True, timeout=100, check=False
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
+    output_of(sys.executable, program, cwd=tmp_path, env=kept, timeout=100)

@@ -1,7 +1,6 @@
 """The page as static files: without a service, in local mode, and as a package for other pages."""
 
 import shutil
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,6 +16,7 @@ from mien.app.settings import load_settings
 from tests.browser import WAIT_MS
 from tests.e2e.browser.conftest import Open
 from tests.e2e.browser.test_local import FOUR_CORES, SAMPLES, label_with_three_threads, labeled, needs_runtime
+from tests.support import output_of
 
 pytestmark = [pytest.mark.timeout(900), needs_runtime]
 SEEN = "() => document.querySelector('mien-camera').addEventListener('faces', ({ detail }) => (window.seen = detail))"
@@ -72,8 +72,7 @@ def npm(folder: Path, *arguments: str) -> None:
     program = shutil.which("npm")
     if program is None:
         pytest.skip("npm is not installed")
-    done = subprocess.run([program, *arguments], cwd=folder, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    output_of(program, *arguments, cwd=folder, timeout=300)
 
 
 def test_the_static_page_labels_camera_and_photos(open_tab: Open, static_url: str) -> None:

@@ -1,7 +1,6 @@
 """Constant memory for any number of files, and runs with an image on which a stage fails."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from benchmarks.labeling import make_photos
 from mien.app.inference.pipeline import Pipeline, PreparedPhoto
 from tests.albums import write_photos
 from tests.integration.labeling.conftest import Mien
-from tests.support import ROOT
+from tests.support import ROOT, output_of
 
 TABLES = ("csv", "files", "jsonl", "parquet", "coco", "label-studio", "report")
 # A detector that costs next to nothing, so that the machinery around it is what is measured; it finds none to three
@@ -77,9 +76,7 @@ print(json.dumps(dict(
 def test_memory_stays_flat_over_eight_hundred_files(tmp_path: Path, artifact: Path) -> None:
     make_photos(tmp_path / "photos", write_photos(tmp_path / "thirty", count=30), 800)
     command = [sys.executable, "-c", PROGRAM, tmp_path / "photos", tmp_path / "out", artifact, ",".join(TABLES)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    figures: dict[str, float] = json.loads(done.stdout)
+    figures: dict[str, float] = json.loads(output_of(*command, cwd=ROOT))
     assert figures["images"] == 800
     assert figures["faces"] > 400
     assert figures["rss_mb_end"] - figures["rss_mb_fifth"] < 25
@@ -91,9 +88,7 @@ def test_memory_stays_flat_over_eight_hundred_files(tmp_path: Path, artifact: Pa
 def test_rescans_resumes_and_moves_take_time_in_proportion(tmp_path: Path, artifact: Path, count: int) -> None:
     make_photos(tmp_path / "photos", write_photos(tmp_path / "thirty", count=30), count)
     command = [sys.executable, "-c", SCALE, tmp_path / "photos", tmp_path / "out", artifact, str(count)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    figures: dict[str, float] = json.loads(done.stdout)
+    figures: dict[str, float] = json.loads(output_of(*command, cwd=ROOT))
     row = [f"{count:,}", *(f"{value:.{2 if name.endswith('_s') else 1}f}" for name, value in figures.items())]
     print(f"\n| images | {' | '.join(figures)} |\n| {' | '.join(row)} |")
     for step in ("rescan_s", "moved_s", "renamed_s"):

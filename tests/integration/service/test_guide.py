@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import subprocess
 import sys
 
 import pytest
@@ -12,7 +11,7 @@ from mien.app.service.metrics import Metrics
 from mien.app.service.problems import INTERNAL, PROBLEMS, QUOTA
 from mien.app.settings import Settings
 from tests.serving import Server
-from tests.support import ROOT
+from tests.support import ROOT, output_of
 
 _GUIDES = ("api.md", "deployment.md")
 _SERVED_AT = "127.0.0.1:8000"
@@ -44,11 +43,7 @@ def test_an_example_runs(language: str, text: str, common: Server) -> None:
     }[language]
     text = text.replace(_SERVED_AT, f"127.0.0.1:{common.port}")
     environment = os.environ | {"PYTHONPATH": ""}
-    done = subprocess.run(
-        [*run, text], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=90, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.strip(), "an example shows something"
+    assert output_of(*run, text, cwd=ROOT, env=environment, timeout=90).strip(), "an example shows something"
 
 
 def test_every_problem_of_the_service_is_in_the_guide() -> None:

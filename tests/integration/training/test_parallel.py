@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,10 +13,10 @@ from mien.training.loop import checkpoint
 from mien.training.loop.parallel import World
 from mien.training.loop.run_folder import FACTS_NAME
 from mien.training.train import train
+from tests.support import ROOT, output_of
 from tests.support_training import PLAIN_DEIT, cpu, drawn_faces, losses, session_of, small_recipe, write_recipe
 
 STEADY = PLAIN_DEIT | {"name": "deit_tiny_distilled_patch16_224"}  # BatchNorm has statistics per process on the CPU
-ROOT = Path(__file__).parents[3]
 
 
 def recipe_of(root: Path, **changes: object) -> Recipe:
@@ -29,10 +28,7 @@ def train_in_two(recipe: Recipe, out: Path) -> None:
     path = write_recipe(out.parent / "recipe.yaml", recipe)
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     command = [*launcher, "-m", "mien.training.train", str(path), "--out", str(out)]
-    done = subprocess.run(
-        command, cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    output_of(*command, cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"})
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """Short runs of the benchmarks."""
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import ROOT, environment_of
+from tests.support import ROOT, environment_of, output_of
 
 Measure = Callable[..., dict[str, Any]]
 
@@ -22,9 +21,7 @@ def measure(artifact: Path, tmp_path: Path) -> Measure:
         out = tmp_path / "out" / "results.json"
         command = [sys.executable, "-m", f"benchmarks.{module}", *map(str, arguments), "--json", str(out)]
         environment = environment_of(model=artifact, device="cpu", detector="builtin", detect_rotated=False)
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        results: dict[str, Any] = json.loads(done.stdout)
+        results: dict[str, Any] = json.loads(output_of(*command, cwd=ROOT, env=environment))
         assert json.loads(out.read_text(encoding="utf-8")) == results
         return results
 

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import subprocess
 from dataclasses import astuple, replace
 
 import cv2
@@ -13,7 +12,7 @@ from mien.data import quality
 from mien.data.contract import Array, align, decode
 from mien.data.contract.align import TEMPLATE_PX
 from mien.data.quality import Quality, head_pose, measure
-from tests.support import ROOT
+from tests.support import ROOT, output_of
 
 # Eyes, nose tip and mouth corners of an average head, millimeters; x to the right, y down, z away from the camera.
 HEAD_MM = np.array([[-31.5, -34, 26], [31.5, -34, 26], [0, 0, 0], [-25, 36, 22], [25, 36, 22]], np.float64)
@@ -104,11 +103,9 @@ def test_the_browser_measures_the_same() -> None:
     ]
     facts = {"crop": {"px": 112, "template_px": TEMPLATE_PX, "min_spread_px": 1}, "quality": quality.facts()}
     script = SCRIPT.replace("require(", "(await import('node:module')).createRequire(import.meta.url)(") % ROOT.as_uri()
-    done = subprocess.run(
-        [node, "--input-type=module", "--eval", script],
-        input=json.dumps({"facts": facts, "faces": faces}), capture_output=True, text=True, check=True, timeout=60,
-    )  # fmt: skip
-    for row, crop in zip(json.loads(done.stdout), crops, strict=True):
+    given = json.dumps({"facts": facts, "faces": faces})
+    rows = json.loads(output_of(node, "--input-type=module", "--eval", script, input=given, timeout=60))
+    for row, crop in zip(rows, crops, strict=True):
         expected = measure(crop, POINTS)
         assert row == pytest.approx(astuple(replace(expected, yaw_degrees=row[3])), abs=0.05)
         assert row[3] == pytest.approx(expected.yaw_degrees, abs=0.06)

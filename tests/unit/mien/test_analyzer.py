@@ -4,7 +4,6 @@ import io
 import json
 import pickle
 import re
-import subprocess
 import sys
 from copy import deepcopy
 from pathlib import Path
@@ -22,7 +21,7 @@ from mien.app.inference.runtime.sessions import cuda_obstacle
 from mien.app.settings import load_settings
 from mien.data.contract import LABELS, LANDMARKS, DecodeError, ImageTooLarge, UnsupportedImage, align, decode
 from mien.data.contract.palette import COLORS
-from tests.support import drawn_conditions, encoded, gradient_image, sample_photo, tiny_artifact
+from tests.support import drawn_conditions, encoded, gradient_image, output_of, sample_photo, tiny_artifact
 
 T = TypeVar("T")
 
@@ -259,4 +258,4 @@ assert {Analyzer, Face, Faces, Box, MienError, LABELS, Image}
 assert mien.__version__ and "__version__" not in globals()
 assert limit == PIL.Image.MAX_IMAGE_PIXELS  # the protection of other parts of the program
 """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    output_of(sys.executable, "-c", program, timeout=60)

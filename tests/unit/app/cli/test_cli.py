@@ -15,7 +15,7 @@ from mien.app.cli.program import app
 from mien.app.inference.detect import detector_names
 from mien.app.inference.detect.weights import YUNET_FILE
 from mien.app.settings import Device
-from tests.support import ROOT, tiny_artifact
+from tests.support import ROOT, output_of, tiny_artifact
 
 HEAVY = ("cv2", "numpy", "onnxruntime", "fastapi", "PIL")
 
@@ -42,10 +42,7 @@ def test_help_loads_no_heavy_library(arguments: str, heavy: tuple[str, ...]) -> 
         "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
         f"loaded = [name for name in {heavy} if name in sys.modules]\nassert not loaded, loaded\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments.split()], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    output_of(sys.executable, "-c", code, *arguments.split(), cwd=ROOT)
 
 
 def doctor(artifact: Path, **environment: str | None) -> Result:

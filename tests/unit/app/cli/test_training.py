@@ -2,7 +2,6 @@
 
 import importlib.util
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from typer.testing import CliRunner
 from mien.app.cli.program import app
 from mien.app.cli.training import MODULES
 from tests.data_sets import make_folders
-from tests.support import ROOT
+from tests.support import ROOT, output_of
 
 
 def test_a_module_named_data_in_the_working_directory_shadows_nothing(tmp_path: Path) -> None:
@@ -21,10 +20,7 @@ def test_a_module_named_data_in_the_working_directory_shadows_nothing(tmp_path: 
     # like the installed program, whose folder is first in sys.path instead of the working directory
     command = [sys.executable, "-P", "-c", "from mien.app.cli import main; main()"]
     command += ["data", "check", "folders", "faces", "--json"]
-    env = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert '"kind": "folders"' in done.stdout
+    assert '"kind": "folders"' in output_of(*command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)})
 
 
 @pytest.mark.parametrize("name", [name for name, module in MODULES.items() if module.needs])
