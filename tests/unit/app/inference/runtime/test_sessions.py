@@ -96,27 +96,12 @@ def test_a_graph_that_fails_its_warm_up_is_rejected_with_the_reason() -> None:
         open_session(tiny_graph().SerializeToString(), "cpu", threads=1, warm_up={"faces": random_crops(1)})
 
 
-class RecordedSessions:
-    """Records how sessions are opened and run; they run on the CPU and report the given nodes."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, nodes: dict[str, int]) -> None:
-        self.providers: list[Any] = []
-        self.runs: list[Any] = []
-        self.opened = 0
-        real = onnxruntime.InferenceSession
-        recorded = self
-
-        class Session(real):
-            def __init__(self, source: Any, options: Any, providers: list[Any]) -> None:
-                super().__init__(source, options, providers=[CPU])
-                recorded.providers, recorded.opened = providers, recorded.opened + 1
-
-            def run(self, names: Any, feed: Any, options: Any = None) -> Any:
-                recorded.runs.append(options.get_run_config_entry(GRAPH_ID))
-                return super().run(names, feed, options)
-
-        monkeypatch.setattr(onnxruntime, "InferenceSession", Session)
-        monkeypatch.setattr(sessions, "_nodes", lambda _session: nodes)
+def fake_session(monkeypatch: pytest.MonkeyPatch, *, nodes: dict[str, int]) -> Mock:
+    """The class of a fake session that reports the given nodes."""
+    fake = Mock()
+    monkeypatch.setattr(onnxruntime, "InferenceSession", fake)
+    monkeypatch.setattr(sessions, "_nodes", lambda _session: nodes)
+    return fake
 
 
 def opened(device: Any, **options: Any) -> sessions.Session:
@@ -129,15 +114,16 @@ def test_a_cuda_session_uses_a_small_arena_and_no_tf32(
     monkeypatch: pytest.MonkeyPatch, device: str, extra: dict[str, str]
 ) -> None:
     machine(monkeypatch, driver_of(1), ALL)
-    recorded = RecordedSessions(monkeypatch, nodes={CUDA: 9})
+    fake = fake_session(monkeypatch, nodes={CUDA: 9})
     session = opened(device, **extra)
     assert (session.device, session.provider) == ("cuda", CUDA)
-    (name, options), last = recorded.providers
+    (name, options), last = fake.call_args.kwargs["providers"]
     assert (name, last[0]) == (CUDA, CPU)
     assert options["arena_extend_strategy"] == "kSameAsRequested"
     assert options["use_tf32"] == "0"
     assert options.get("enable_cuda_graph") == extra.get("enable_cuda_graph"), "only on request"
-    assert recorded.runs == [NO_GRAPH], "the warm-up run must not be captured"
+    (run,) = fake.return_value.run.call_args_list
+    assert run.args[2].get_run_config_entry(GRAPH_ID) == NO_GRAPH, "the warm-up run must not be captured"
 
 
 TENSORRT_LIBRARIES = {"libnvinfer.so.10", "libnvonnxparser.so.10"}
@@ -147,13 +133,14 @@ def test_a_tensorrt_session_caches_engines_and_falls_back_to_cuda_per_node(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     machine(monkeypatch, driver_of(1), ALL | TENSORRT_LIBRARIES)
-    recorded = RecordedSessions(monkeypatch, nodes={TENSORRT: 200, CUDA: 2})
+    fake = fake_session(monkeypatch, nodes={TENSORRT: 200, CUDA: 2})
     session = opened(
         "tensorrt", **tensorrt_options(tmp_path / "engines", {"crops": (112, 112, 3)}, largest=256, half=True)
     )
     assert (session.device, session.provider) == ("cuda", TENSORRT)
-    assert [name for name, _ in recorded.providers] == [TENSORRT, CUDA, CPU]
-    options = recorded.providers[0][1]
+    providers = fake.call_args.kwargs["providers"]
+    assert [name for name, _ in providers] == [TENSORRT, CUDA, CPU]
+    options = providers[0][1]
     assert options["trt_engine_cache_path"] == str(tmp_path / "engines")
     assert (tmp_path / "engines").is_dir()
     assert (options["trt_engine_cache_enable"], options["trt_fp16_enable"]) == ("1", "1")
@@ -163,17 +150,17 @@ def test_a_tensorrt_session_caches_engines_and_falls_back_to_cuda_per_node(
 
 def test_a_tensorrt_session_without_tensorrt_nodes_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, driver_of(1), ALL | TENSORRT_LIBRARIES)
-    RecordedSessions(monkeypatch, nodes={CUDA: 202})
+    fake_session(monkeypatch, nodes={CUDA: 202})
     with pytest.raises(ProviderUnavailable, match=r"device tensorrt: runs none of .* \(202 on CUDAExecutionProvider\)"):
         opened("tensorrt")
 
 
 def test_missing_tensorrt_libraries_are_reported_before_a_session_opens(monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, driver_of(1), ALL)
-    recorded = RecordedSessions(monkeypatch, nodes={TENSORRT: 1})
+    fake = fake_session(monkeypatch, nodes={TENSORRT: 1})
     with pytest.raises(ProviderUnavailable, match=r"device tensorrt: .*libnvinfer\.so\.10.*tensorrt-cu13"):
         opened("tensorrt")
-    assert recorded.opened == 0
+    fake.assert_not_called()
 
 
 def test_tensorrt_requires_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
