@@ -14,20 +14,9 @@ from mien.app import VERSION
 from tests.support import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-EXTRAS = {
-    "serve.txt": (),
-    "gpu.txt": ("gpu",),
-    "heic.txt": ("heic",),
-    "triton.txt": ("triton",),
-    "trace.txt": ("trace",),
-    "ray.txt": ("ray",),
-    "store.txt": ("store",),
-    "raw.txt": ("raw",),
-    "agreement.txt": ("agreement",),
-    "train.txt": ("train",),
-    "test.txt": ("train", "triton", "trace", "test"),
-    "consumers.txt": ("consumers", "heic"),
-}
+# a file of pins is named after its extra, except for these
+EXTRAS = {path.name: (path.stem,) for path in (ROOT / "requirements").glob("*.txt") if path.stem != "build"}
+EXTRAS |= {"serve.txt": (), "test.txt": ("train", "triton", "trace", "test"), "consumers.txt": ("consumers", "heic")}
 TRAINING_ONLY = {"torch", "torchvision", "timm", "albumentations", "onnx", "opencv-python-headless", "scikit-learn"}
 PLATFORMS = {
     f"{system}-{machine}-{python}": {
