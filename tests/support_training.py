@@ -18,6 +18,7 @@ from mien.training.loop.run_folder import METRICS_NAME
 from mien.training.loop.session import Session
 from mien.training.loop.supervised import Supervised
 from tests.data_sets import make_folders
+from tests.support_models import DEIT, SMALL
 
 R = TypeVar("R", bound=RunRecipe)
 RUNTIME: dict[str, object] = {
@@ -25,30 +26,13 @@ RUNTIME: dict[str, object] = {
 }  # fmt: skip
 
 TINY_CNN: dict[str, object] = {"family": "cnn", "name": "test_resnet", "img_size": 28}
-TINY_DEIT: dict[str, object] = {
-    "family": "deit",
-    "name": "deit_tiny_distilled_patch16_224",
-    "arch": "tiny",
-    "img_size": 56,
-    "drop_path_rate": 0.2,
-    "options": {
-        "embed_dim": 32,
-        "depth": 2,
-        "num_heads": 2,
-        "patch_px": 8,
-        "stem": "hybrid",
-        "stem_widths": [8, 16],
-        "stem_blocks": [1, 0, 1],
-    },
-}
+_OPTIONS = SMALL | {"patch_px": 8}
+_HYBRID = {"stem": "hybrid", "stem_widths": [8, 16], "stem_blocks": [1, 0, 1]}
 # no BatchNorm, and nothing random inside the network
 PLAIN_DEIT: dict[str, object] = {
-    "family": "deit",
-    "name": "deit_tiny_patch16_224",
-    "arch": "tiny",
-    "img_size": 56,
-    "options": {"embed_dim": 32, "depth": 2, "num_heads": 2, "patch_px": 8},
-}
+    "family": "deit", "name": "deit_tiny_patch16_224", "arch": "tiny", "img_size": 56, "options": _OPTIONS,
+}  # fmt: skip
+TINY_DEIT = PLAIN_DEIT | {"name": DEIT, "drop_path_rate": 0.2, "options": _OPTIONS | _HYBRID}
 
 
 def drawn_faces(root: Path, *, train: int = 8, valid: int = 4) -> Path:
