@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mien.app.settings import Settings
-from tests.albums import face_photo, label_folder, write_photos
+from tests.albums import face_photo, label_folder, rows_of, write_photos
 from tests.support import encoded
 
 NAMES = (
@@ -42,11 +42,6 @@ def written(artifact: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return base / "out"
 
 
-def csv_names(csv: Any, path: Path) -> list[str]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return [row["file"] for row in csv.DictReader(file)]
-
-
 def duckdb_names(duckdb: Any, path: Path) -> list[str]:
     return [row[0] for row in duckdb.sql(f"SELECT file FROM '{path}'").fetchall()]  # noqa: S608  # our own
 
@@ -58,7 +53,7 @@ def arrow_names(csv: Any, path: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("library", "table", "read"),
     [
-        ("csv", "labels.csv", csv_names),
+        ("csv", "labels.csv", lambda _csv, path: [row["file"] for row in rows_of(path.parent)]),
         *(("duckdb", f"labels.{suffix}", duckdb_names) for suffix in ("csv", "jsonl", "parquet")),
         ("polars", "labels.csv", lambda polars, path: polars.read_csv(path)["file"].to_list()),
         ("polars", "labels.jsonl", lambda polars, path: polars.read_ndjson(path)["file"].to_list()),

@@ -11,10 +11,10 @@ from PIL import Image
 
 from mien.models.network import FaceNetwork
 from tests.integration.training.conftest import Trained
+from tests.support import ROOT
 from tests.support_training import PLAIN_DEIT, TINY_DEIT, small_recipe
 from tools.illustrate import FACES, PHOTOS, PICTURES, Subject, drawable, main, read_subject, sample_faces
 
-ROOT = Path(__file__).parents[3]
 GUIDE = ROOT / "docs" / "how-it-works.md"
 TEXT = GUIDE.read_text(encoding="utf-8")
 NO_FACES = np.empty((0, 112, 112, 3), np.uint8)

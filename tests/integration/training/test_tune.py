@@ -8,9 +8,9 @@ from mien.training.compare import compare, predict_classes
 from mien.training.config import Recipe, read_as
 from mien.training.train import train
 from tests.data_sets import make_folders
+from tests.support import ROOT
 from tests.support_training import valid_faces
 
-ROOT = Path(__file__).parents[3]
 RECIPE = ROOT / "training" / "recipes" / "folders_hybrid_tiny.yaml"
 GUIDE = ROOT / "docs" / "training.md"
 

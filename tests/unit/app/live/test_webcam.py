@@ -21,7 +21,9 @@ from mien.app.live.video import Frame, open_source
 from mien.app.live.views import LinesView, Moment, TableView, VideoFile, WindowView
 from mien.app.live.webcam import Summary, label_video
 from mien.app.settings import Settings
-from tests.support import gradient_image
+from mien.data.contract import decode
+from tests.albums import write_video
+from tests.support import gradient_image, sample_photo
 from tests.unit.app.conftest import upright_face
 
 FPS = 10.0
@@ -134,12 +136,7 @@ def test_the_window_has_the_size_of_the_video_and_no_toolbar(
 
 
 def film(path: Path) -> Path:
-    photo = cv2.imread(str(Path(__file__).resolve().parents[4] / "samples" / "photos" / "astronaut.jpg"))
-    file = VideoFile(path, FPS)
-    for number in range(4):
-        file.add(cv2.cvtColor(photo, cv2.COLOR_BGR2RGB), number / FPS)
-    file.close(complete=True)
-    return path
+    return write_video(path, images=[decode(sample_photo().read_bytes())] * 4, rate=FPS)
 
 
 def test_the_command_labels_a_video_and_writes_another(

@@ -1,7 +1,5 @@
 """Labels of the teacher: merged views, mirror images, and images without faces."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -9,9 +7,7 @@ from mien.data.contract import Array
 from mien.training.detector.config import TEACHER_FILE
 from mien.training.detector.images import read_bgr
 from mien.training.detector.teacher import FIELDS, SCORE, VIEW_SHARE, Teacher, merge_views, mirrored, rows_turned_back
-from tests.support import folder_from_environment
-
-ROOT = Path(__file__).parents[4]
+from tests.support import folder_from_environment, sample_photo
 
 
 def _row(x: float, score: float) -> Array:
@@ -63,8 +59,7 @@ def test_a_face_that_only_a_turned_view_shows_is_doubtful(monkeypatch: pytest.Mo
 
 def test_views_of_a_real_face_agree_and_a_gray_image_has_no_face() -> None:
     teacher = Teacher(folder_from_environment("MIEN_MODELS_DIR") / TEACHER_FILE)
-    photo = min((ROOT / "samples" / "photos").glob("*.jpg"))
-    faces = teacher.faces(read_bgr(photo))
+    faces = teacher.faces(read_bgr(sample_photo()))
     assert faces[:, SCORE].max() > 0.8
     assert faces[faces[:, SCORE].argmax(), VIEW_SHARE] >= 0.5
     assert len(teacher.faces(np.full((200, 200, 3), 128, np.uint8))) == 0
@@ -72,7 +67,7 @@ def test_views_of_a_real_face_agree_and_a_gray_image_has_no_face() -> None:
 
 def test_outputs_of_cells_are_those_of_the_detections() -> None:
     teacher = Teacher(folder_from_environment("MIEN_MODELS_DIR") / TEACHER_FILE)
-    image = read_bgr(ROOT / "samples" / "photos" / "astronaut.jpg")  # 512x512 px
+    image = read_bgr(sample_photo())  # 512x512 px
     cells = teacher.cells(image)
     assert cells.shape == (64**2 + 32**2 + 16**2, 16)
     best = teacher.detect(image)[0]
