@@ -7,19 +7,23 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.error
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from socketserver import BaseServer
+from typing import TypeVar
 from urllib.parse import unquote, urlsplit
-from urllib.request import Request, urlopen
+
+import httpx
 
 from benchmarks.background import free_port
+from tests.support import eventually
 
 BUCKET = "photos"
+S = TypeVar("S", bound=BaseServer)
 
 
 class Faulty(ThreadingHTTPServer):
@@ -68,14 +72,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _forward(self) -> None:
         paged = "&max-keys=2" if "list-type=2" in self.path else ""
         url, headers = self.server.upstream + self.path + paged, {"Authorization": self.headers["Authorization"]}
-        request = Request(url, method=self.command, headers=headers)  # noqa: S310  # loopback
-        try:
-            with urlopen(request) as response:  # noqa: S310  # loopback
-                self._reply(response.status, response.read(), dict(response.headers))
-        except urllib.error.HTTPError as error:
-            self._reply(error.code, error.read())
+        response = httpx.request(self.command, url, headers=headers, timeout=60)
+        self._reply(response.status_code, response.content, response.headers)
 
-    def _reply(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
+    def _reply(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> None:
         self.send_response(status)
         for name, value in (headers or {}).items():
             if name.lower() in ("etag", "last-modified", "content-type") or (
@@ -93,9 +93,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def faulty_server(upstream: str = "") -> Iterator[Faulty]:
-    """A server of the tests, which ends with the block."""
-    with Faulty(upstream) as server:
+def serving_in_thread(server: S) -> Iterator[S]:
+    """A server that serves until the end of the block."""
+    with server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
             yield server
@@ -107,8 +107,8 @@ def faulty_server(upstream: str = "") -> Iterator[Faulty]:
 def s3_server() -> Iterator[str]:
     """An S3 server of moto with an empty bucket."""
     port = free_port()
-    bucket = Request(f"http://127.0.0.1:{port}/{BUCKET}", method="PUT")
-    with _server([sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], bucket):
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    with _server(command, f"http://127.0.0.1:{port}/{BUCKET}"):
         yield f"http://127.0.0.1:{port}"
 
 
@@ -124,9 +124,9 @@ def azure_server(azurite: Path) -> Iterator[dict[str, str]]:
     signed = "\n".join(["PUT", *[""] * 11, *(f"{name}:{value}" for name, value in headers.items()), resource])
     signature = base64.b64encode(hmac.digest(base64.b64decode(key), signed.encode(), "sha256")).decode()
     headers["Authorization"] = f"SharedKey {account}:{signature}"
-    container = Request(f"{url}/{BUCKET}?restype=container", headers=headers, method="PUT")  # noqa: S310  # loopback
     options = ("--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry")
-    with _server([azurite, "--blobHost", "127.0.0.1", "--blobPort", str(port), *options], container):
+    command = [azurite, "--blobHost", "127.0.0.1", "--blobPort", str(port), *options]
+    with _server(command, f"{url}/{BUCKET}?restype=container", **headers):
         settings = {"account_name": account, "account_key": key, "endpoint": url}
         yield {f"AZURE_STORAGE_{name.upper()}": value for name, value in settings.items()}
 
@@ -140,20 +140,18 @@ def google_settings(url: str, folder: Path) -> dict[str, str]:
 
 
 @contextmanager
-def _server(command: list[str | Path], bucket: Request) -> Iterator[None]:
+def _server(command: list[str | Path], bucket: str, **headers: str) -> Iterator[None]:
     """A program that serves from when it has created a bucket."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
+
+    def created() -> bool:
+        assert process.poll() is None, command
+        with suppress(httpx.TransportError):
+            return httpx.put(bucket, headers=headers).is_success
+        return False
+
     try:
-        while True:
-            try:
-                urlopen(bucket).close()  # noqa: S310  # loopback
-            except OSError:
-                assert process.poll() is None, command
-                assert time.monotonic() < deadline, command
-                time.sleep(0.1)
-            else:
-                break
+        eventually(created, failure=lambda: command)
         yield
     finally:
         process.terminate()
@@ -163,9 +161,9 @@ def _server(command: list[str | Path], bucket: Request) -> Iterator[None]:
 def put(url: str, key: str, payload: bytes) -> None:
     """Store an object in the bucket, for requests without credentials as well."""
     headers = {"Content-Type": "application/octet-stream", "x-amz-acl": "public-read"}
-    urlopen(Request(f"{url}/{BUCKET}/{key}", payload, headers, method="PUT")).close()  # noqa: S310  # loopback
+    httpx.put(f"{url}/{BUCKET}/{key}", content=payload, headers=headers).raise_for_status()
 
 
 def delete(url: str, key: str) -> None:
     """Delete an object of the bucket."""
-    urlopen(Request(f"{url}/{BUCKET}/{key}", method="DELETE")).close()  # noqa: S310  # loopback
+    httpx.delete(f"{url}/{BUCKET}/{key}").raise_for_status()

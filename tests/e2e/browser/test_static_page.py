@@ -1,7 +1,6 @@
 """The page as static files: without a service, in local mode, and as a package for other pages."""
 
 import shutil
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -16,6 +15,7 @@ from mien.app.settings import load_settings
 from tests.browser import WAIT_MS
 from tests.e2e.browser.conftest import Open
 from tests.e2e.browser.test_local import FOUR_CORES, SAMPLES, label_with_three_threads, labeled, needs_runtime
+from tests.stores import serving_in_thread
 from tests.support import output_of
 
 pytestmark = [pytest.mark.timeout(900), needs_runtime]
@@ -52,10 +52,8 @@ def static_url(site_folder: Path) -> Iterator[str]:
 @contextmanager
 def files_at(folder: Path) -> Iterator[str]:
     handler = partial(SimpleHTTPRequestHandler, directory=str(folder))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with serving_in_thread(ThreadingHTTPServer(("127.0.0.1", 0), handler)) as server:
         yield f"http://127.0.0.1:{server.server_port}/"
-        server.shutdown()
 
 
 @pytest.fixture(scope="module")

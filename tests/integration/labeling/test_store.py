@@ -15,7 +15,7 @@ from PIL import Image
 from mien.app.labeling import store
 from tests.albums import face_photo, parquet_rows, rows_of, write_photos, write_video
 from tests.integration.labeling.conftest import Mien, tree
-from tests.stores import BUCKET, Faulty, azure_server, delete, faulty_server, google_settings, put, s3_server
+from tests.stores import BUCKET, Faulty, azure_server, delete, google_settings, put, s3_server, serving_in_thread
 from tests.support import encoded
 
 OUTPUTS = ("--write", "csv,files,annotated,crops,report", "--json-log")
@@ -30,13 +30,13 @@ def moto() -> Iterator[str]:
 
 @pytest.fixture
 def s3(moto: str) -> Iterator[Faulty]:
-    with faulty_server(moto) as server:
+    with serving_in_thread(Faulty(moto)) as server:
         yield server
 
 
 @pytest.fixture
 def web() -> Iterator[Faulty]:
-    with faulty_server() as server:
+    with serving_in_thread(Faulty()) as server:
         yield server
 
 
