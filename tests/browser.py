@@ -6,7 +6,7 @@ The camera is a file of concatenated JPEG images that Chromium plays instead of 
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -171,17 +171,17 @@ class Tab:
 
     def wait_until(self, expression: str) -> None:
         """Wait until a JavaScript expression is true; polled, because the content security policy forbids eval."""
-        for _ in range(WAIT_MS // 50):
-            if self.page.evaluate(expression):
-                return
-            self.page.wait_for_timeout(50)
-        raise AssertionError(f"still false: {expression}")
+        self.wait_for(lambda: self.page.evaluate(expression), f"still false: {expression}")
 
     def wait_for_results(self, count: int) -> None:
         """Wait for `count` more results."""
         goal = len(self.results) + count
+        self.wait_for(lambda: len(self.results) >= goal, f"{count} results did not arrive")
+
+    def wait_for(self, met: Callable[[], object], failure: str) -> None:
+        """Wait until a condition is met, while Playwright handles events."""
         for _ in range(WAIT_MS // 50):
-            if len(self.results) >= goal:
+            if met():
                 return
             self.page.wait_for_timeout(50)
-        raise AssertionError(f"{goal - len(self.results)} of {count} results are missing")
+        raise AssertionError(failure)

@@ -121,11 +121,7 @@ def test_nothing_is_sent_while_paused_or_hidden(live: Tab, how: str) -> None:
         "photos": (lambda: page.click("#tab-photos"), lambda: page.keyboard.press("ArrowLeft")),
     }[how]
     stop()
-    for _ in range(50):  # up to 5 s, on a busy machine
-        page.wait_for_timeout(100)
-        if live.streams[-1].is_closed():
-            break
-    assert live.streams[-1].is_closed()
+    live.wait_for(live.streams[-1].is_closed, "the stream is open")
     before = len(live.sent)
     page.wait_for_timeout(300)
     assert len(live.sent) == before
@@ -225,8 +221,7 @@ def test_a_click_before_the_page_is_ready_is_not_lost(open_tab: Open) -> None:
     tab = open_tab()
     tab.page.route("**/page/local.json", lambda route: held.append(route))  # noqa: PLW0108 - Playwright marks it
     tab.page.reload(wait_until="commit")
-    while not held:
-        tab.page.wait_for_timeout(20)
+    tab.wait_for(lambda: held, "the page is not asked for")
     assert tab.page.evaluate("document.querySelectorAll('header[inert], main[inert]').length") == 2
     held[0].continue_()
     tab.start_camera()
