@@ -1,5 +1,7 @@
 """Chromium with a camera that shows a moving face, a running service, and pages without console errors."""
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +12,7 @@ from playwright.sync_api import Browser, BrowserType, sync_playwright
 from tests.browser import ALLOWED, CAMERA, WAIT_MS, Tab, camera_frames, chromium, launch, serving, write_camera
 from tests.e2e.browser.scenes import SCENE
 from tests.serving import Server
+from tests.support import ROOT
 
 Open = Callable[..., Tab]
 
@@ -88,3 +91,23 @@ def open_shared(browser: Browser, site: Server) -> Iterator[Open]:
 def scene(open_shared: Open) -> Tab:
     """A page whose stream the tests play; start_scene starts it anew."""
     return open_shared(script=SCENE)
+
+
+@contextmanager
+def served(out: Path, *options: str, port: str = "0") -> Iterator[str]:
+    """Address of the review page of an output folder."""
+    command = [sys.executable, "-m", "mien", "review", out, "--port", port, *options]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        yield process.stdout.readline().split()[2].rstrip("/")
+    finally:
+        process.terminate()
+        process.communicate(timeout=20)
+
+
+@pytest.fixture(scope="module")
+def address(out: Path) -> Iterator[str]:
+    """Address of the review page of the folder that the module labels."""
+    with served(out) as address:
+        yield address

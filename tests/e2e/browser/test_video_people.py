@@ -1,7 +1,6 @@
 """People of a video in the review page, and the slider of the timeline."""
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from playwright.sync_api import Page, expect
 from mien.app.settings import Settings
 from tests.albums import label_folder, rows_of, write_video
 from tests.e2e.browser.conftest import Open
-from tests.e2e.browser.test_review import served
 
 
 @pytest.fixture(scope="module")
@@ -21,12 +19,6 @@ def out(artifact: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings = Settings(model=artifact, detector="builtin", device="cpu")
     label_folder(base / "clip.avi", base / "out", settings, "annotated", "timeline")
     return base / "out"
-
-
-@pytest.fixture(scope="module")
-def address(out: Path) -> Iterator[str]:
-    with served(out) as address:
-        yield address
 
 
 @pytest.fixture
