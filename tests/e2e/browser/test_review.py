@@ -1,11 +1,7 @@
 """Review page: undo, filters that persist after a reload, phone layout, and keyboard."""
 
 import shutil
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,8 +12,7 @@ from mien.app.labeling.files import CORRECTIONS
 from mien.app.labeling.review.corrections import Corrections
 from mien.app.settings import Settings
 from tests.albums import label_folder, write_photos
-from tests.e2e.browser.conftest import Open
-from tests.support import ROOT
+from tests.e2e.browser.conftest import Open, served
 
 FACES = 16
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
@@ -31,25 +26,6 @@ def out(artifact: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     outcome = label_folder(photos, base / "out", settings, "report")
     assert sum(outcome.labels.values()) == FACES
     return base / "out"
-
-
-@contextmanager
-def served(out: Path, *options: str, port: str = "0") -> Iterator[str]:
-    """Address of the review page of an output folder."""
-    command = [sys.executable, "-m", "mien", "review", out, "--port", port, *options]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    try:
-        yield process.stdout.readline().split()[2].rstrip("/")
-    finally:
-        process.terminate()
-        process.communicate(timeout=20)
-
-
-@pytest.fixture(scope="module")
-def address(out: Path) -> Iterator[str]:
-    with served(out) as address:
-        yield address
 
 
 @pytest.fixture(autouse=True)
@@ -201,7 +177,7 @@ def test_after_the_last_face_of_a_list_more_are_loaded(open_tab: Open, address: 
     page.wait_for_selector("[aria-selected=true]")
     page.evaluate("select(9)")
     decide(page, "1")
-    assert page.locator(".card").count() > 10
+    assert page.locator(".card").count() == FACES
     assert page.evaluate("selected") == 10
 
 
