@@ -121,7 +121,3 @@ def test_a_job_is_canceled_and_limits_hold(serve: Serve, tmp_path: Path) -> None
         assert httpx.post(f"{server.url}/v1/jobs", **body).status_code == status
     folders = [path.name for path in (tmp_path / "jobs").iterdir() if path.is_dir()]
     assert folders == [url.rsplit("/", 1)[1]], "refused uploads leave nothing"
-
-
-def test_without_a_folder_there_are_no_jobs(common: Server) -> None:
-    assert httpx.post(f"{common.url}/v1/jobs", content=b"").status_code == 404

@@ -13,7 +13,6 @@ from mien.app import VERSION
 from mien.app.errors import SettingsError
 from mien.app.service import uploads
 from mien.app.service.keys import key_hash
-from mien.app.service.state import Service
 from mien.app.settings import load_settings
 from mien.data.contract import EIGHT_LABELS, LABELS
 from tests.unit.app.conftest import PHOTO, Connect
@@ -38,17 +37,6 @@ def test_health_and_readiness_report_the_running_model(client: TestClient) -> No
     for path in ("/health", "/ready"):
         response = client.head(path)
         assert (response.status_code, response.content) == (200, b"")
-
-
-def test_readiness_fails_while_draining_and_work_continues(client: TestClient) -> None:
-    service: Service = client.app.state.service
-    service.drain()
-    refused = client.get("/ready")
-    assert refused.status_code == 503
-    assert refused.json()["type"] == "urn:mien:problem:shutting-down"
-    assert client.get("/health").status_code == 200
-    assert send(client) == 200
-    assert client.get("/health").headers["connection"] == "close"
 
 
 def test_an_unknown_path_is_a_problem(client: TestClient) -> None:
