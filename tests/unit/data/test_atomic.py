@@ -34,12 +34,6 @@ def test_temporary_files_are_in_the_staging_folder_and_missing_folders_are_creat
     assert not list(staging.iterdir())
 
 
-def test_text_keeps_its_line_ends(tmp_path: Path) -> None:
-    with atomic_file(tmp_path / "a.txt", "w") as file:
-        file.write("one\r\ntwo\n")
-    assert (tmp_path / "a.txt").read_bytes() == b"one\r\ntwo\n"
-
-
 def test_a_name_of_the_longest_length_can_be_written(tmp_path: Path) -> None:
     target = tmp_path / ("a" * 251 + ".jpg")
     write_atomic(target, b"x")
