@@ -34,11 +34,6 @@ def test_six_offsets_are_not_a_correction(tmp_path: Path) -> None:
         _corrected(tmp_path / "tiny.test", *[0.1] * 6)
 
 
-def test_a_missing_graph_is_named_with_those_that_exist(artifact: Path) -> None:
-    with pytest.raises(ArtifactError, match="no int8 graph, it has fp16, fp32"):
-        read_manifest(artifact).graph("int8")
-
-
 def test_models_have_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ARTIFACTS_DIR", tmp_path)
     (tmp_path / "ACCURATE").write_text("accurate_112.v1\n", encoding="utf-8")

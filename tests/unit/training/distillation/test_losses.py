@@ -13,7 +13,6 @@ from mien.training.distillation.losses import (
     class_weights,
     cross_entropy,
     distillation_loss,
-    hard_distillation,
     soft_distillation,
 )
 
@@ -47,11 +46,6 @@ def test_soft_distillation_is_tau_squared_times_the_mean_divergence(tau: float) 
     assert float(soft_distillation(tensor(STUDENT), tensor(TEACHER), temperature=tau)) == pytest.approx(
         expected, rel=1e-5
     )
-
-
-def test_hard_distillation_takes_the_teachers_decision_as_label() -> None:
-    expected = -log_softmax(STUDENT, axis=1)[np.arange(5), TEACHER.argmax(axis=1)].mean()
-    assert float(hard_distillation(tensor(STUDENT), tensor(TEACHER))) == pytest.approx(expected, rel=1e-5)
 
 
 def test_token_modes_train_only_the_distillation_head() -> None:
