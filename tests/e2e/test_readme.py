@@ -14,7 +14,7 @@ from benchmarks.background import free_port
 from mien.models.manifest import ArtifactError, artifact_dir, load_artifact
 from tests.e2e.conftest import new_user
 from tests.serving import wait_until_ready
-from tests.support import ROOT
+from tests.support import ROOT, output_of
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 SERVED_AT = "127.0.0.1:8000"
@@ -25,9 +25,9 @@ def _blocks(document: str, mark: str) -> list[tuple[str, str]]:
     return re.findall(rf"^```(\w+) {mark}\n(.*?)^```", document, flags=re.MULTILINE | re.DOTALL)
 
 
-def _run(language: str, text: str, *, cwd: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+def _run(language: str, text: str, *, cwd: Path, env: dict[str, str]) -> str:
     command = {"sh": ["sh", "-eu", "-c", text], "python": [sys.executable, "-c", text]}[language]
-    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=250, check=False)
+    return output_of(*command, cwd=cwd, env=env, timeout=250)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -60,21 +60,18 @@ def address(clone: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[s
 
 @pytest.mark.parametrize(("language", "text"), _blocks(README, "test"))
 def test_commands_run(language: str, text: str, clone: Path, empty_home: dict[str, str]) -> None:
-    result = _run(language, text, cwd=clone, env=empty_home)
-    assert result.returncode == 0, result.stdout + result.stderr
+    _run(language, text, cwd=clone, env=empty_home)
 
 
 @pytest.mark.parametrize(("language", "text"), _blocks(README, "test-with-service"))
 def test_requests_succeed(language: str, text: str, address: str, clone: Path, empty_home: dict[str, str]) -> None:
     assert SERVED_AT in text
-    result = _run(language, text.replace(SERVED_AT, address), cwd=clone, env=empty_home)
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert any(label in result.stdout for label in ("surprise", "happiness", "neutral")), result.stdout
+    said = _run(language, text.replace(SERVED_AT, address), cwd=clone, env=empty_home)
+    assert any(label in said for label in ("surprise", "happiness", "neutral")), said
 
 
 def test_the_table_of_columns_matches_the_output(clone: Path, empty_home: dict[str, str]) -> None:
-    make = _run("sh", "make label PHOTOS='samples/photos' OUT='a new folder'", cwd=clone, env=empty_home)
-    assert make.returncode == 0, make.stdout + make.stderr
+    _run("sh", "make label PHOTOS='samples/photos' OUT='a new folder'", cwd=clone, env=empty_home)
     with (clone / "a new folder" / "labels.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     named = set(re.findall(r"`(\w+)`", README.split("| column | meaning |")[1].split("\n\n")[0]))

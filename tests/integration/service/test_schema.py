@@ -1,7 +1,6 @@
 """Schemathesis: all checks against a real server, from its API description."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import pytest
 
 from mien.app.service.keys import key_hash
 from tests.integration.service.conftest import Serve
-from tests.support import ROOT, tiny_artifact
+from tests.support import ROOT, output_of, tiny_artifact
 
 
 def _examine(serve: Serve, tmp_path: Path, examples: int, seconds: float) -> None:
@@ -23,11 +22,7 @@ def _examine(serve: Serve, tmp_path: Path, examples: int, seconds: float) -> Non
     command += ["--max-examples", str(examples), "--seed", "20", "--no-color"]
     hooks = "tests.integration.service.schemathesis_hooks"
     environment = os.environ | {"PYTHONPATH": str(ROOT), "SCHEMATHESIS_HOOKS": hooks}
-    done = subprocess.run(
-        command, env=environment, cwd=server.folder, capture_output=True, text=True, timeout=seconds, check=False
-    )
-    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
-    print(done.stdout[-400:])
+    print(output_of(*command, env=environment, cwd=server.folder, timeout=seconds)[-400:])
     assert "Traceback" not in server.log.read_text()
 
 
