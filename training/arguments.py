@@ -13,6 +13,7 @@ Parser = argparse.ArgumentParser
 AddArguments = Callable[[Parser], None]
 PARSERS: Final[dict[str, Parser]] = {}  # by command
 _FIGURES: Final = (".png", ".svg")
+_RECIPES: Final = Path(__file__).resolve().with_name("recipes")
 
 
 def kind_and_root(text: str) -> tuple[str, Path]:
@@ -62,8 +63,11 @@ def _add_data(parser: Parser, *, required: bool = True, default: str = "", split
 
 
 def _add_recipe(parser: Parser) -> None:
-    parser.add_argument("recipe", type=Path, help="YAML file in training/recipes/")
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="overrides, e.g. optim.learning_rate=3e-4")
+    recipe = parser.add_argument("recipe", type=Path, help="YAML file in training/recipes/")
+    recipe.required = False  # `parse` reports a missing one
+    parser.add_argument(
+        "overrides", nargs="*", default=[], metavar="key=value", help="overrides, e.g. optim.learning_rate=3e-4"
+    )
 
 
 def _add_runs(parser: Parser, default: str) -> None:
@@ -189,4 +193,7 @@ def _detector_evaluate(parser: Parser) -> None:
 
 def parse(name: str, arguments: list[str] | None) -> argparse.Namespace:
     """Parse the arguments of a command, in any order; exits with status 2 for a usage error."""
-    return PARSERS[name].parse_intermixed_args(arguments)
+    options = PARSERS[name].parse_intermixed_args(arguments)
+    if "recipe" in options and options.recipe is None:
+        PARSERS[name].error(f"the recipe is missing. Give a YAML file, such as one of those in {_RECIPES}")
+    return options

@@ -9,12 +9,14 @@ import pytest
 from mien.training.arguments import parse
 from mien.training.command import recipe_command
 from mien.training.config import Recipe
+from tests.support import ROOT
 from tests.support_training import small_recipe, write_recipe
 
 
 @pytest.mark.parametrize(
     ("name", "arguments", "complaint"),
     [
+        ("train", "", str(ROOT / "training" / "recipes")),
         ("cross-validate", "recipe.yaml --folds 1", "expected at least 2"),
         ("experiment", "file.yaml --seeds 0", "expected at least 1"),
         ("experiment", "file.yaml --plot figure.xls", "ends with .png or .svg"),
