@@ -107,6 +107,9 @@ class Folders(Reader):
                 f"class folders {', '.join(sorted(classes & set('0123456789')))}: the meaning of numbers from 0 is "
                 f"unknown; RAF-DB's are 1 to {len(RAF_DB_IDS)}. Rename them to {', '.join(LABELS)}"
             )
+        if missing := self._ignored - classes:
+            names, existing = ",".join(sorted(missing)), ", ".join(sorted(classes))
+            raise self.error(f"ignore={names}: no such class folder with images in {self.root}, only {existing}")
         sources = self._sources()
         for key in keys:
             self._take(key, sources.get(PurePosixPath(key).name, {}), has_splits=has_splits)

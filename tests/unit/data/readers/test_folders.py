@@ -121,6 +121,7 @@ def test_a_split_that_must_be_held_out_first_names_the_options(
         ({"happy": {"train": 2, "test": 1}, "sad": {"train": 2, "test": 1}}, {}, "test/happy/"),
         ({"": dict.fromkeys("0123456", 1)}, {}, r"class folders 0, 1, .*the meaning of numbers from 0 is unknown"),
         ({"": dict.fromkeys("0123456", 1)}, {"ignore": "0"}, "the meaning of numbers from 0 is unknown"),
+        ({"train": {"4_Happy": 1, "5_Sad": 1}}, {"ignore": "happy"}, "ignore=happy: .*only 4_Happy, 5_Sad"),
         ({"test": {"happy": 1}, "train": {"happy": 9}}, {"test_share": 0.1}, "there is a test folder"),
         ({"valid": {"happy": 2}}, {"test_share": 0.2}, r"test_share=0\.2 .* but there is no train folder"),
         ({"": {"happy": 4}}, {"valid_share": 0.1}, r"0.1 of 4 images .* increase valid_share to 0.25"),
