@@ -100,6 +100,11 @@ class View:
         return None if row is None else str(row[0])
 
     @property
+    def spreadsheet_safe(self) -> bool:
+        """Whether tables are protected from texts that a spreadsheet would run."""
+        return self.get("spreadsheet_safe") == "True"
+
+    @property
     def _limits(self) -> tuple[float, float]:
         min_face_px, min_confidence = json.loads((self._filtered and self.get("filter")) or "[0, 0]")
         return min_face_px, min_confidence

@@ -19,4 +19,4 @@ def render(view: View, *, link: bool = False) -> None:
         for face in image.faces
         if (path := view.out / crop_path(image.input.name, image.input.frame, face.number)).exists()
     )
-    write_class_folders(view.out / TARGETS[0], crops, link=link)
+    write_class_folders(view.out / TARGETS[0], crops, link=link, spreadsheet_safe=view.spreadsheet_safe)

@@ -10,6 +10,7 @@ from mien.app.labeling.view import View
 
 HELP: Final = "labels.csv: one row per face"
 TARGETS: Final = ("labels.csv",)
+BYTE_ORDER_MARK: Final = "\ufeff"  # without it, Excel takes UTF-8 for the code page of Windows
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")  # first characters of texts that spreadsheets run
 
 
@@ -21,10 +22,10 @@ def render(view: View) -> None:
 
 def write_csv(view: View, file: IO[str], columns: Sequence[Column], rows: Iterable[Row]) -> None:
     """Write a table with a header and line feeds as line endings."""
-    safe = view.get("spreadsheet_safe") == "True"
+    safe = view.spreadsheet_safe
     formats = {column.name: text for column in columns if (text := _format(column, safe=safe))}
     names = [column.name for column in columns]
-    file.write("\ufeff" if safe else "")  # without it, Excel takes UTF-8 for the code page of Windows
+    file.write(BYTE_ORDER_MARK if safe else "")
     writer = csv.writer(_LineFeeds(file))
     writer.writerow(names)
     for row in rows:
@@ -41,8 +42,13 @@ def _format(column: Column, *, safe: bool) -> Callable[[Any], str] | None:
     if column.name == "confidence" or column.name.startswith("p_"):
         return "{:.6f}".format
     if column.type == "text" and safe:
-        return lambda value: f"'{value}" if value.startswith(_FORMULA) else value
+        return without_formula
     return None
+
+
+def without_formula(text: str) -> str:
+    """The text, with an apostrophe first if a spreadsheet would run it."""
+    return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 class _LineFeeds:

@@ -15,6 +15,7 @@ from typing import Final
 from mien.app.inference.pipeline import LabeledFace
 from mien.app.labeling.files import ForeignFile
 from mien.app.labeling.images import flat_crop_name
+from mien.app.labeling.outputs.csv import BYTE_ORDER_MARK, without_formula
 from mien.app.labeling.records import Result
 
 SPLIT: Final = "train"
@@ -40,20 +41,24 @@ class Crop:
         return f"{SPLIT}/{self.label}/{flat_crop_name(self.image.input.name, self.image.input.frame, self.face.number)}"
 
 
-def write_class_folders(target: Path, crops: Iterable[Crop], *, link: bool = False) -> tuple[int, int]:
+def write_class_folders(
+    target: Path, crops: Iterable[Crop], *, link: bool = False, spreadsheet_safe: bool = False
+) -> tuple[int, int]:
     """Write crops by label, and a manifest, to `target`, which replaces an earlier data set with its whole content.
 
     The new data set is written beside `target` and renamed; the next call repairs what a kill between the two renames
-    leaves. link: whether to write relative symbolic links instead of copies.
+    leaves. link: whether to write relative symbolic links instead of copies; spreadsheet_safe: as in `write_csv`.
     Returns: numbers of faces, and of reviewed ones. Raises: ForeignFile, for a file that the manifest does not list.
     """
     work = target.with_name(f".{target.name}.mien-export")
     _clean(work, target)
     _check(target)
+    text = without_formula if spreadsheet_safe else str
     count = reviewed = 0
     try:
         (work / "new").mkdir(parents=True)
         with (work / "new" / MANIFEST).open("w", encoding="utf-8", newline="") as file:
+            file.write(BYTE_ORDER_MARK if spreadsheet_safe else "")
             table = csv.writer(file)
             table.writerow(MANIFEST_COLUMNS)
             for crop in crops:
@@ -65,7 +70,8 @@ def write_class_folders(target: Path, crops: Iterable[Crop], *, link: bool = Fal
                     path.symlink_to(os.path.relpath(crop.source, (target / crop.path).parent))
                 else:
                     shutil.copyfile(crop.source, path)
-                where = (crop.image.input.name, crop.image.frame, crop.face.number, *(crop.person or ("", "")))
+                number, person = crop.person or ("", "")
+                where = (text(crop.image.input.name), crop.image.frame, crop.face.number, number, text(person))
                 table.writerow((crop.path, crop.label, crop.face.label, str(crop.reviewed).lower(), *where))
                 count, reviewed = count + 1, reviewed + crop.reviewed
         if target.exists():
@@ -89,7 +95,7 @@ def _check(target: Path) -> None:
         raise ForeignFile(f"{target} is a file. Choose a new or empty folder.")
     listed = {MANIFEST}
     if (target / MANIFEST).exists():
-        with (target / MANIFEST).open(encoding="utf-8", errors="replace", newline="") as file:
+        with (target / MANIFEST).open(encoding="utf-8-sig", errors="replace", newline="") as file:
             rows = csv.DictReader(file)
             is_ours = tuple(rows.fieldnames or ()) == MANIFEST_COLUMNS
             listed = {MANIFEST, *(row["image"] for row in rows)} if is_ours else set()
