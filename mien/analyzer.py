@@ -147,7 +147,7 @@ class Analyzer:
         Raises: OSError, for a path that cannot be read; MienError, for an image that cannot be used; TypeError.
         """
         pipeline = self._pipeline()
-        path = os.fspath(image) if isinstance(image, str | os.PathLike) else None
+        path = os.fsdecode(image) if isinstance(image, str | os.PathLike) else None
         try:
             photo = self._read(image)
             analysis = pipeline.analyze(photo) if isinstance(photo, bytes) else pipeline.analyze_pixels(photo)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import pickle
 import re
 import sys
@@ -84,6 +85,8 @@ def test_every_kind_of_input_gives_the_same_faces(analyzer: Analyzer) -> None:
         assert analyzer.analyze(image) == expected
     assert analyzer.analyze(PIL.Image.open(io.BytesIO(payload))) == expected
     assert analyzer.analyze(str(sample_photo())) == analyzer.analyze(sample_photo())
+    (entry,) = (entry for entry in os.scandir(bytes(sample_photo().parent)) if entry.name == b"astronaut.jpg")
+    assert analyzer.analyze(entry).draw() == analyzer.analyze(sample_photo()).draw()
 
 
 def test_an_image_of_pillow_is_upright_and_opaque(analyzer: Analyzer) -> None:
