@@ -15,7 +15,7 @@ from mien.app.errors import StartupError
 from mien.app.inference.in_browser import browser_pipeline
 from mien.app.inference.pipeline import build_pipeline
 from mien.app.service.routes.models import CARD_NAME
-from mien.app.service.routes.page import FILES, POLICY, has_runtime, sample_result
+from mien.app.service.routes.page import FILES, POLICY, RUNTIME, has_runtime, sample_result
 from mien.app.settings import Settings
 from mien.models.manifest import artifact_dir
 
@@ -25,7 +25,10 @@ _CHARSET: Final = '<meta charset="utf-8">'
 def write_page(folder: Path, settings: Settings) -> None:
     """Write page, runtime and models. Raises: StartupError, without the runtime or over own files; ArtifactError."""
     if not has_runtime():
-        raise StartupError("ONNX Runtime Web is missing: run `make runtime`, which fetches it with npm")
+        raise StartupError(
+            "ONNX Runtime Web is missing. Run `make runtime` in a clone, which fetches it with npm. For an installed "
+            f"package, copy the files in dist/ of the npm package onnxruntime-web to {RUNTIME}"
+        )
     if not (folder / "page" / "app.webmanifest").exists():  # of an earlier page
         for name in ("index.html", "card.html", "example.html", "sw.js", "page"):
             if (folder / name).exists():

@@ -9,7 +9,7 @@ import pytest
 from mien.app import VERSION
 from mien.app.errors import StartupError
 from mien.app.service import static_page
-from mien.app.service.routes.page import FILES, POLICY
+from mien.app.service.routes.page import FILES, POLICY, RUNTIME
 from mien.app.settings import Settings
 
 
@@ -52,9 +52,9 @@ def test_addresses_are_relative_and_the_policy_is_in_the_page(folder: Path, name
     assert not [address for address in own if not (folder / address).is_file()]
 
 
-def test_a_missing_runtime_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_runtime_is_reported_with_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(static_page, "has_runtime", lambda: False)
-    with pytest.raises(StartupError, match="make runtime"):
+    with pytest.raises(StartupError, match=rf"make runtime.*{re.escape(str(RUNTIME))}"):
         static_page.write_page(tmp_path / "site", Settings())
     assert not (tmp_path / "site").exists()
 
