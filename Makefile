@@ -15,6 +15,8 @@ export PHOTOS OUT SITE RECIPE PYTHON
 # changes to the recipe, as in `make train RECIPE=... epochs=3`: every other setting of the command line
 CHANGES = $(filter-out $(foreach own,$(SETTINGS),$(own)=%),$(MAKEOVERRIDES))
 SETTINGS = PHOTOS OUT SITE RECIPE PYTHON ENV_SERVE ENV_TRAIN ENV_TEST
+# an empty folder would be the current one
+$(foreach folder,PHOTOS OUT SITE,$(if $(strip $($(folder))),,$(error $(folder) is empty: give a folder, or leave it out)))
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

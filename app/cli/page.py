@@ -6,10 +6,13 @@ from typing import Annotated
 import typer
 
 from mien.app.cli.options import Model, PriorName, printed_errors
+from mien.app.labeling.options import folder as parse_folder
 
 
 def page(
-    folder: Annotated[Path, typer.Argument(help="Folder to write; files of an earlier page are replaced.")],
+    folder: Annotated[
+        Path, typer.Argument(parser=parse_folder, help="Folder to write; files of an earlier page are replaced.")
+    ],
     model: Model = None,
     prior: PriorName = None,
 ) -> None:

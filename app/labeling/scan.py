@@ -80,7 +80,7 @@ def _roots(options: LabelOptions) -> dict[str, str]:
 def _matches(pattern: str) -> list[str]:
     """Matches of a pattern; for `**`, which matches folders and their contents, only files are used."""
     if not glob.has_magic(pattern):
-        raise NoInput(f"Input {printable(pattern)} does not exist.")
+        raise NoInput(f"Input {printable(pattern) or '(empty)'} does not exist.")
     paths = sorted(glob.glob(pattern, recursive=True))
     if "**" in pattern:
         paths = [path for path in paths if not os.path.isdir(path)]

@@ -64,6 +64,13 @@ def test_installing_for_serving_tries_to_download_the_detector_once(
     assert (python.parents[1] / ".installed").exists()
 
 
+@pytest.mark.parametrize("setting", ["PHOTOS", "OUT", "SITE"])
+def test_an_empty_folder_is_not_the_current_one(setting: str, clone: Path, empty_home: dict[str, str]) -> None:
+    result = _make("-n", "page" if setting == "SITE" else "label", f"{setting}=", cwd=clone, env=empty_home)
+    assert result.returncode != 0
+    assert f"{setting} is empty" in result.stderr
+
+
 def test_make_train_requires_a_recipe_before_installing(clone: Path, empty_home: dict[str, str]) -> None:
     result = _make("train", cwd=clone, env=empty_home)
     assert result.returncode != 0

@@ -120,6 +120,7 @@ def test_models_list_has_every_detector_and_the_names_by_which_models_are_select
         (["label", "x", "--files-from", "-"], 2, "give either FOLDER... or --files-from"),
         (["label", "x", "--every", "2", "--per-second", "1"], 2, "cannot be combined"),
         (["label", "no/such/folder"], 1, "no/such/folder does not exist"),
+        (["label", ""], 1, "Input (empty) does not exist"),
         (["label", ".", "--write", "cvs"], 2, "cvs"),
         (["label", ".", "--write", "classes,class-links"], 1, "write to the same folder: choose one"),
         (["review", "no/such/folder"], 1, "has no journal"),
@@ -139,9 +140,12 @@ def test_a_usage_error_is_one_line_and_an_exit_code(
     assert not list(tmp_path.iterdir()), "no output folder is left"
 
 
-def test_an_empty_output_path_is_not_the_current_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("arguments", [("label", ROOT / "samples" / "photos", "--out", ""), ("page", "")])
+def test_an_empty_output_path_is_not_the_current_folder(
+    arguments: tuple[str | Path, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.chdir(tmp_path)
-    done = mien("label", str(ROOT / "samples" / "photos"), "--out", "")
+    done = mien(*arguments)
     assert done.exit_code == 2
     assert "the path is empty" in done.stderr
     assert not list(tmp_path.iterdir())
