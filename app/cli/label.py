@@ -61,10 +61,14 @@ def label(
     A file that cannot be read becomes a row with the reason.
     """
     options = LabelOptions(**values)
-    if bool(options.inputs) == bool(options.files_from):
-        fail("give either FOLDER... or --files-from.", USAGE)
-    if (options.per_second is not None) + (options.every != 1) + options.scenes > 1:
-        fail("--every, --per-second and --scenes cannot be combined.", USAGE)
+    sampling = (options.per_second is not None) + (options.every != 1) + options.scenes
+    for mistake, message in (
+        (bool(options.inputs) == bool(options.files_from), "give either FOLDER... or --files-from."),
+        (options.null and not options.files_from, "--null needs --files-from."),
+        (sampling > 1, "--every, --per-second and --scenes cannot be combined."),
+    ):
+        if mistake:
+            fail(message, USAGE)
     if options.outputs:
         from mien.app.labeling.outputs import output_names
 

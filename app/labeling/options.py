@@ -32,7 +32,10 @@ def folder(value: str) -> Path:
 
 
 def _names(values: list[str]) -> list[str]:
-    return list(dict.fromkeys(name.strip() for value in values for name in value.split(",") if name.strip()))
+    names = list(dict.fromkeys(name.strip() for value in values for name in value.split(",") if name.strip()))
+    if values and not names:
+        raise typer.BadParameter("no output is named")
+    return names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -118,6 +118,7 @@ def test_models_list_has_every_detector_and_the_names_by_which_models_are_select
     [
         (["label"], 2, "give either FOLDER... or --files-from"),
         (["label", "x", "--files-from", "-"], 2, "give either FOLDER... or --files-from"),
+        (["label", "x", "--null"], 2, "--null needs --files-from"),
         (["label", "x", "--every", "2", "--per-second", "1"], 2, "cannot be combined"),
         (["label", "no/such/folder"], 1, "no/such/folder does not exist"),
         (["label", ""], 1, "Input (empty) does not exist"),
@@ -140,14 +141,21 @@ def test_a_usage_error_is_one_line_and_an_exit_code(
     assert not list(tmp_path.iterdir()), "no output folder is left"
 
 
-@pytest.mark.parametrize("arguments", [("label", ROOT / "samples" / "photos", "--out", ""), ("page", "")])
-def test_an_empty_output_path_is_not_the_current_folder(
-    arguments: tuple[str | Path, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["label", str(ROOT / "samples" / "photos"), "--out", ""], "the path is empty"),
+        (["label", str(ROOT / "samples" / "photos"), "--write", ""], "no output is named"),
+        (["page", ""], "the path is empty"),
+    ],
+)
+def test_an_empty_value_is_not_the_default_or_the_current_folder(
+    arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
     done = mien(*arguments)
     assert done.exit_code == 2
-    assert "the path is empty" in done.stderr
+    assert message in done.stderr
     assert not list(tmp_path.iterdir())
 
 
