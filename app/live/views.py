@@ -144,8 +144,11 @@ class VideoFile:
             raise SourceUnavailable(f"{path}: the folder {path.absolute().parent} does not exist")
         self.path, self.fps = path, fps
         self._part = path.with_name(f"{path.stem}.part{path.suffix}")
-        if self._part.exists():  # of the user, or of a run that ended early
-            raise SourceUnavailable(f"{self._part} would be replaced. Rename or delete it, or choose another --write.")
+        if self._part.exists():  # never replaced, since it may be the user's own
+            raise SourceUnavailable(
+                f"{self._part} exists: an interrupted run leaves its incomplete video there. If it is that, delete it "
+                "and rerun the same command; if it is a video of your own, choose another --write."
+            )
         self._writer: cv2.VideoWriter | None = None
         self._size = (0, 0)
         self._written = 0

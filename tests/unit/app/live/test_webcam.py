@@ -165,7 +165,7 @@ def test_the_command_labels_a_video_and_writes_another(
         (["--source", "film.mp4", "--write", "film.mp4"], 1, "this file is the source"),
         (["--source", "film.mp4", "--write", "film.gif"], 1, "one of .mp4"),
         (["--source", "film.mp4", "--write", "nowhere/film.mp4"], 1, "nowhere does not exist"),
-        (["--source", "film.part.mp4", "--write", "film.mp4"], 1, "film.part.mp4 would be replaced"),
+        (["--source", "film.part.mp4", "--write", "film.mp4"], 1, "film.part.mp4 exists: an interrupted run"),
     ],
 )
 def test_invalid_options_are_one_line_errors(
