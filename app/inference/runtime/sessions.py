@@ -14,6 +14,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -101,8 +102,14 @@ def open_session(
             obstacle = str(error)
     if device == "cuda":
         _refuse(device, obstacle)
-    _log.info("device auto: using the CPU (%s)", obstacle)
+    _log_fallback(obstacle)
     return _open(graph, [(CPU, {})], threads, warm_up)
+
+
+@cache
+def _log_fallback(obstacle: str) -> None:
+    """Log why `auto` does not use a GPU: once, because the detector and every model open a session."""
+    _log.info("device auto: using the CPU (%s)", obstacle)
 
 
 def _refuse(device: str, obstacle: str | None) -> None:

@@ -109,6 +109,14 @@ def opened(device: Any, **options: Any) -> sessions.Session:
     return open_session(graph, device, threads=1, warm_up={"crops": random_crops(1)}, options=options)
 
 
+def test_several_sessions_tell_once_why_they_use_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Mock()
+    monkeypatch.setattr(sessions, "_log", log)
+    monkeypatch.setattr(sessions, "cuda_obstacle", lambda: "as a test")
+    assert [opened("auto").device for _ in range(2)] == ["cpu", "cpu"]
+    log.info.assert_called_once_with("device auto: using the CPU (%s)", "as a test")
+
+
 @pytest.mark.parametrize(("device", "extra"), [("cuda", {"enable_cuda_graph": "1"}), ("auto", {})])
 def test_a_cuda_session_uses_a_small_arena_and_no_tf32(
     monkeypatch: pytest.MonkeyPatch, device: str, extra: dict[str, str]
