@@ -86,12 +86,17 @@ def on_stop(drain: Callable[[], None], *, after_s: float) -> Iterator[None]:
 
 
 async def _stop(handler: object, number: int, after_s: float | None) -> None:
-    """Call the previous handler of a signal; after a delay and without a listening port, unless `after_s` is None."""
+    """Call the previous handler of a signal; after a delay and without a listening port, unless `after_s` is None.
+
+    A second Ctrl-C ends a server that is stopping.
+    """
+    server = getattr(handler, "__self__", None)
     if after_s is not None:
         await asyncio.sleep(after_s)
-        server = getattr(handler, "__self__", None)
         if isinstance(server, uvicorn.Server):
             await close_port(server)
+    elif number == signal.SIGINT and isinstance(server, uvicorn.Server) and server.should_exit:
+        handler = signal.SIG_DFL  # the server's own would log a traceback, and exit with status 0
     if callable(handler):
         handler(number, None)
     elif handler == signal.SIG_DFL:

@@ -119,6 +119,18 @@ def test_open_connections_get_their_responses_while_stopping(serve: Serve) -> No
     assert server.process.wait(20) == 0
 
 
+def test_a_second_ctrl_c_ends_the_service_without_a_traceback(serve: Serve) -> None:
+    server = serve()
+    with socket.create_connection(server.address, timeout=10) as half_sent:
+        half_sent.sendall(request_bytes(PHOTOS[0], "image/jpeg", host="localhost")[:-1])
+        time.sleep(0.2)
+        server.process.send_signal(signal.SIGINT)
+        eventually(lambda: "Waiting for connections" in server.log.read_text(), failure=server.log.read_text)
+        server.process.send_signal(signal.SIGINT)
+        assert server.process.wait(20) == -signal.SIGINT
+    assert "Traceback" not in server.log.read_text()
+
+
 def test_a_request_that_takes_longer_than_the_stop_gets_a_problem(serve: Serve, tmp_path: Path) -> None:
     lock = filelock.FileLock(tmp_path / "lock")  # as if another worker ran the jobs: this one has none to stop first
     lock.acquire(timeout=0)
