@@ -57,6 +57,8 @@ class Envelope:
             await self._app(scope, receive, send)
             return
         service: Service = scope["app"].state.service
+        # a part of a file is not served: Starlette reports a wrong range in plain text
+        scope["headers"] = [header for header in scope["headers"] if header[0] != b"range"]
         from_client = Headers(scope=scope).get(REQUEST_ID, "")
         request_id.set(from_client if _SAFE_ID.fullmatch(from_client) else new_id())
         start = time.perf_counter()
@@ -121,6 +123,7 @@ def _add_headers(message: Message, service: Service) -> None:
         headers["Mien-Fallback"] = "cpu"
     if message["type"] == "websocket.accept":
         return
+    del headers["Accept-Ranges"]
     for name, value in _HEADERS.items():
         headers.setdefault(name, value)
     if service.draining:

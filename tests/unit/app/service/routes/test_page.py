@@ -44,6 +44,14 @@ def test_a_page_has_a_strict_content_security_policy(client: TestClient, path: s
     assert response.text == (FOLDER / PAGES[path]).read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("part", ["bytes=0-9", "bytes=9999999-", "lines=1", "bytes=x"])
+def test_a_file_is_served_as_a_whole(client: TestClient, part: str) -> None:
+    response = client.get("/page/icon.svg", headers={"range": part})
+    assert response.status_code == 200
+    assert response.text == (FOLDER / "icon.svg").read_text(encoding="utf-8")
+    assert "accept-ranges" not in response.headers
+
+
 @pytest.mark.parametrize("path", PAGES)
 def test_everything_that_a_page_loads_is_served_locally(client: TestClient, path: str) -> None:
     for tag, attributes in Tags(client.get(path).text).tags:
