@@ -127,17 +127,19 @@ def score_logits(
     ]
 
 
-def evaluate(folder: Path, faces: FaceSet) -> tuple[Manifest, list[Evaluation]]:
-    """Verify an artifact and evaluate its fp32 graph on one split. Raises: ArtifactError, DatasetError."""
+def evaluate(folder: Path, faces: FaceSet) -> tuple[Manifest, list[Evaluation], onnxruntime.InferenceSession]:
+    """Verify an artifact, and evaluate its fp32 graph on one split; also returns the session of the graph.
+
+    Raises: ArtifactError, DatasetError.
+    """
     manifest = load_artifact(folder)
     classes = int(faces.labels.max()) + 1 if faces.votes is None else faces.votes.shape[1]
     if classes > len(manifest.labels):
         raise DatasetError(
             f"{faces.kind}: {faces.split} has contempt, artifact {manifest.name} does not. Leave out classes=8."
         )
-    return manifest, score_logits(
-        run_graph(open_graph(folder / manifest.graph("fp32").file), faces.crops), manifest, faces
-    )
+    session = open_graph(folder / manifest.graph("fp32").file)
+    return manifest, score_logits(run_graph(session, faces.crops), manifest, faces), session
 
 
 def print_evaluations(evaluations: list[Evaluation], *, title: str) -> None:
@@ -163,14 +165,13 @@ def main(chosen: Namespace) -> None:
         PARSERS["evaluate"].error("--faces and --plot are options of --corruptions")
     folder = artifact_dir(chosen.artifact)
     faces = read_faces(chosen_source(chosen), find_clean=True)
-    manifest, evaluations = evaluate(folder, faces)
+    manifest, evaluations, session = evaluate(folder, faces)
     warning = faces.changed_since(manifest.data_index_sha256)
     title = f"{manifest.name} on {faces.kind} {faces.split}"
     print_evaluations(evaluations, title=title)
     rows: list[robustness.Row] = []
     if chosen.corruptions:
         faces = faces.sample(chosen.faces or len(faces))
-        session = open_graph(folder / manifest.graph("fp32").file)
         rows = robustness.measure(lambda crops: manifest.probabilities(run_graph(session, crops), "balanced"), faces)
         title += f", balanced, {len(faces):,} faces"
         robustness.print_rows(rows, title=title)

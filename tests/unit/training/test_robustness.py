@@ -2,12 +2,13 @@
 
 import json
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from mien.data.contract import Array
-from mien.training.evaluate import main
+from mien.training import evaluate
 from mien.training.robustness import STRENGTHS, corrupt
 from tests.data_sets import draw_face
 from tests.support_training import drawn_faces
@@ -36,11 +37,14 @@ def test_an_occlusion_covers_what_it_names(corruption: str, row: int) -> None:
 
 
 def test_the_command_measures_every_strength_and_draws_them(
-    artifact: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    artifact: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    opening = Mock(wraps=evaluate.open_graph)
+    monkeypatch.setattr(evaluate, "open_graph", opening)
     root, out, plot = drawn_faces(tmp_path / "faces", train=1, valid=2), tmp_path / "all.json", tmp_path / "all.png"
     arguments = ["--artifact", str(artifact), "--data", f"folders={root}", "--corruptions", "--faces", "10"]
-    assert main([*arguments, "--json", str(out), "--plot", str(plot)]) == 0
+    assert evaluate.main([*arguments, "--json", str(out), "--plot", str(plot)]) == 0
+    assert opening.call_count == 1
     rows = json.loads(out.read_text(encoding="utf-8"))["corruptions"]
     assert len(rows) == 1 + sum(map(len, STRENGTHS.values()))
     assert all(row["accuracy"]["low"] <= row["accuracy"]["value"] <= row["accuracy"]["high"] for row in rows)
