@@ -59,9 +59,11 @@ class Job:
     options: list[str] = field(default_factory=list)
 
     def name_of(self, result: Result) -> str:
-        """The client's name of a result; that of a member, for an archive."""
+        """The client's name of a result; that of a member is below the name of its archive, if that has one."""
         first, _, member = result.input.name.partition("/")
-        return member or self.names.get(first, first)
+        if first not in self.names:
+            return member or first
+        return f"{self.names[first]}/{member}" if member else self.names[first]
 
 
 @lru_cache(maxsize=1_000)

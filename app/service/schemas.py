@@ -262,7 +262,7 @@ class JobStatus(_Record):
 class JobImage(_Record):
     """One image of a job, or one frame of a video."""
 
-    name: str = Field(description="file name, or path in the zip file")
+    name: str = Field(description="file name, or path in the zip file; below its name if that is a form part")
     frame: int | None = Field(description="number of the frame in its video, from 0")
     time_s: float | None = Field(description="seconds since the start of the video")
     width: int | None

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from mien.app.errors import NoSuchJob, QueueFull
+from mien.app.labeling.records import Input, Result
 from mien.app.service import jobs as jobs_module
 from mien.app.service.jobs import Jobs
 from mien.app.settings import Settings
@@ -60,6 +61,16 @@ def test_a_job_on_a_full_disk_can_be_canceled(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(jobs_module, "write_atomic", write)
     jobs.cancel(job)
     assert jobs.get(job.id).state == "canceled"
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [("0.zip/a/1.jpg", "a/1.jpg"), ("000001.zip/a/1.jpg", "mine.zip/a/1.jpg"), ("000002.jpg", "me.jpg")],
+)
+def test_a_result_has_the_name_that_the_client_gave(tmp_path: Path, file: str, name: str) -> None:
+    jobs = Jobs(tmp_path, Settings())
+    job = jobs.submit(jobs.begin_upload(), "client", {"000001.zip": "mine.zip", "000002.jpg": "me.jpg"}, [])
+    assert job.name_of(Result(Input(file, "file", b"", 1, ""), "no_face")) == name
 
 
 @pytest.mark.parametrize("requests", [1, 2])
