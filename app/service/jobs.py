@@ -138,15 +138,13 @@ class Jobs:
                 (folder / "cancel").touch()  # read by the process that runs it
 
     def progress(self, job: Job) -> tuple[dict[str, int], int]:
-        """Images per status, and the number of those that remain; a zip file or video counts as one until it is read.
-
-        Both are empty before the job has begun.
-        """
-        try:
-            with closing(self._view(job)) as view:
-                return view.counts(), view.remaining()
-        except NoJournal:
-            return {}, 0
+        """Images per status, and how many remain; a zip file or video counts as one until it is read."""
+        counts, remaining = dict[str, int](), 0
+        with suppress(NoJournal), closing(self._view(job)) as view:
+            counts, remaining = view.counts(), view.remaining()
+        if not counts and not remaining and job.state not in ENDED:  # its files are not listed yet
+            remaining = len(list((self._folder / job.id / "input").glob("*")))
+        return counts, remaining
 
     def results(self, job: Job, offset: int, limit: int) -> list[Result]:
         """Results so far, sorted by name and frame."""

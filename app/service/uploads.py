@@ -8,6 +8,7 @@ import base64
 import binascii
 import io
 import re
+import zipfile
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from pathlib import Path
 from typing import BinaryIO, Final, Generic, TypeVar, cast
@@ -119,6 +120,8 @@ async def save_uploads(
             await asyncio.to_thread(file.write, chunk)
         if not file.path.stat().st_size:
             raise InvalidRequest("empty body: expected the bytes of a zip file or a video")
+        if file.path.suffix == ".zip" and not await asyncio.to_thread(zipfile.is_zipfile, file.path):
+            raise InvalidRequest("not a zip file, or cut short: send it again")
         return {}
 
     def new_file(index: int, name: str | None) -> _DiskFile:

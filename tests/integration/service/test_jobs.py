@@ -106,6 +106,7 @@ def test_a_job_is_canceled_and_limits_hold(serve: Serve, tmp_path: Path) -> None
     video = write_video(tmp_path / "clip.mp4", frames=50)
     url = submit(server, content=video.read_bytes(), headers={"content-type": "video/mp4"})
     queued = submit(server, files=[("images", ("a.jpg", PHOTO))])
+    assert httpx.get(f"{server.url}{queued}").json()["remaining"] == 1
     full = httpx.post(f"{server.url}/v1/jobs", files=[("images", ("a.jpg", PHOTO))])
     assert (full.status_code, full.json()["type"]) == (503, "urn:mien:problem:queue-full")
     assert httpx.delete(f"{server.url}{queued}").status_code == 204
@@ -117,7 +118,8 @@ def test_a_job_is_canceled_and_limits_hold(serve: Serve, tmp_path: Path) -> None
     assert [image["frame"] for image in frames] == [0, 1, 2, 3, 4], "no more than the limit"
     large = {"content": bytes(3_000_000), "headers": {"content-type": "application/zip"}}
     many = {"files": [("images", ("a.jpg", PHOTO))] * 6}
-    for body, status in ((large, 413), (many, 413), ({"json": {}}, 415), ({"files": [("x", b"")]}, 422)):
+    torn = {"content": zipped(2)[:-30], "headers": {"content-type": "application/zip"}}
+    for body, status in ((large, 413), (many, 413), ({"json": {}}, 415), ({"files": [("x", b"")]}, 422), (torn, 422)):
         assert httpx.post(f"{server.url}/v1/jobs", **body).status_code == status
     folders = [path.name for path in (tmp_path / "jobs").iterdir() if path.is_dir()]
     assert folders == [url.rsplit("/", 1)[1]], "refused uploads leave nothing"
