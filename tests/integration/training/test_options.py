@@ -31,6 +31,7 @@ from tests.integration.training.conftest import Trained
 from tests.support_models import crops
 from tests.support_training import (
     PLAIN_DEIT,
+    TINY_CNN,
     TINY_DEIT,
     cpu,
     data_of,
@@ -54,6 +55,20 @@ def test_a_batch_in_parts_has_the_gradients_of_the_whole_batch(tmp_path: Path) -
         found.append((means, gradients))
     assert found[1][0] == pytest.approx(found[0][0], abs=1e-5, rel=1e-4)
     torch.testing.assert_close(found[1][1], found[0][1], atol=1e-5, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"distillation": {"mode": "soft", "teachers": ["runs/none"]}}, "distillation.teachers"),
+        ({"model": TINY_CNN | {"init_from": "runs/none"}}, "model.init_from"),
+    ],
+)
+def test_missing_weights_are_reported_before_the_data_is_read(
+    tmp_path: Path, changes: dict[str, Any], key: str
+) -> None:
+    with pytest.raises(RecipeError, match=rf"{key} runs/none: not found"):
+        train(small_recipe(tmp_path / "no faces", **changes), tmp_path / "run")
 
 
 @pytest.mark.parametrize(
