@@ -87,7 +87,7 @@ def _differences(before: BaseModel, after: BaseModel, prefix: str = "") -> Itera
     """Keys with different values, except those that do not change the result: `epochs 2, now 3`."""
     for key in type(after).model_fields:
         old, new = getattr(before, key), getattr(after, key)
-        if key in ("runtime", "cache_dir") or old == new:
+        if key in ("runtime", "cache_dir", "allow_missing_classes") or old == new:
             continue
         if isinstance(old, BaseModel) and isinstance(new, BaseModel):
             yield from _differences(old, new, f"{prefix}{key}.")
