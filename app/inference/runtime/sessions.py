@@ -201,7 +201,7 @@ def cuda_obstacle() -> str | None:
         return f"this build of onnxruntime ({onnxruntime.__version__}) has no CUDA provider"
     try:
         driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
+    except (OSError, UnicodeDecodeError):  # a message in a locale other than UTF-8
         return "no NVIDIA driver was found (libcuda.so.1)"
     count = ctypes.c_int(0)
     if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0 or count.value == 0:
@@ -244,6 +244,6 @@ def _missing_libraries() -> str | None:
 def _loads(library: str) -> bool:
     try:
         ctypes.CDLL(library)
-    except OSError:
+    except (OSError, UnicodeDecodeError):
         return False
     return True

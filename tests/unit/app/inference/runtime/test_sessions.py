@@ -91,6 +91,15 @@ def test_missing_libraries_are_named_and_nothing_is_printed(
     assert capfd.readouterr().out == ""
 
 
+def test_a_library_is_missing_also_if_the_loader_says_so_in_another_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(monkeypatch, None, ALL)
+    error = UnicodeDecodeError("utf-8", b"\xf6ffnen", 0, 1, "invalid start byte")  # of ctypes in the locale de_DE
+    monkeypatch.setattr(ctypes, "CDLL", Mock(side_effect=error))
+    assert cuda_obstacle() == "no NVIDIA driver was found (libcuda.so.1)"
+    monkeypatch.setattr(ctypes, "CDLL", Mock(side_effect=[driver_of(1), *[error] * 9]))
+    assert "these CUDA 13 libraries are missing" in str(cuda_obstacle())
+
+
 def test_a_graph_that_fails_its_warm_up_is_rejected_with_the_reason() -> None:
     with pytest.raises(ProviderUnavailable, match=r"device cpu: the model does not run \(.*crops.*\)"):
         open_session(tiny_graph().SerializeToString(), "cpu", threads=1, warm_up={"faces": random_crops(1)})
