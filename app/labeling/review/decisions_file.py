@@ -66,7 +66,7 @@ class DecisionsFile(ABC):
         """Append a decision and sync it to disk. Raises: DiskFull; OutputRefused, if the folder cannot be written."""
         state = self.path.parent / STATE_DIR
         with disk_errors(self.path.parent):
-            state.mkdir(parents=True, exist_ok=True)
+            state.mkdir(exist_ok=True)  # not its parents: a folder that was moved would be created again
             # without the lock, a line that another writer has written half would be taken for a truncated one
             with filelock.FileLock(state / f"{self.path.name}.lock"), self.path.open("a+b") as file:
                 _end_last_line(file)

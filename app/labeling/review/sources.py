@@ -35,7 +35,8 @@ class SourceReader(ExitStack):
         try:
             pixels, sha256 = self._read(image.input)
         except (OSError, BrokenContainer, DecodeError, PayloadTooLarge) as error:
-            raise LabelingError(f"{name} can no longer be read ({error}): label the folder again.") from error
+            reason = getattr(error, "strerror", None) or error  # an OSError also names its path, as bytes
+            raise LabelingError(f"{name} can no longer be read ({reason}): label the folder again.") from error
         if sha256 != image.sha256:
             raise LabelingError(f"{name} is not the image that was labeled: label the folder again.")
         return pixels

@@ -260,6 +260,20 @@ def test_a_disk_that_is_full_or_read_only_is_reported(
         draw_sample(own.out, 5)
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows does not move a folder with open files")
+@pytest.mark.parametrize("reviewer", ["", "anna"])
+def test_no_decision_is_saved_where_a_folder_was_before_it_was_moved(
+    open_page: Callable[..., TestClient], own: Labeled, reviewer: str
+) -> None:
+    page = open_page(2 if reviewer else 0, reviewer)
+    face = faces_of(page)[0]
+    own.out.rename(own.out.with_name("moved"))
+    body = {"file": face["file"], "frame": face["frame"], "face": face["face"], "label": "anger"}
+    response = page.post("/api/decisions", json=body)
+    assert (response.status_code, own.out.exists()) == (422, False)
+    assert "cannot write to" in response.json()["detail"]
+
+
 def test_an_invalid_line_is_named_each_time_and_a_missing_sample_in_plain_text(page: TestClient, own: Labeled) -> None:
     assert decide(page, "0.jpg", "anger") == 200
     with (own.out / CORRECTIONS).open("a", encoding="utf-8") as file:
