@@ -61,14 +61,7 @@ def label(
     A file that cannot be read becomes a row with the reason.
     """
     options = LabelOptions(**values)
-    sampling = (options.per_second is not None) + (options.every != 1) + options.scenes
-    for mistake, message in (
-        (bool(options.inputs) == bool(options.files_from), "give either FOLDER... or --files-from."),
-        (options.null and not options.files_from, "--null needs --files-from."),
-        (sampling > 1, "--every, --per-second and --scenes cannot be combined."),
-    ):
-        if mistake:
-            fail(message, USAGE)
+    _check_combinations(options)
     if options.outputs:
         from mien.app.labeling.outputs import output_names
 
@@ -201,3 +194,12 @@ def _dry_run(options: LabelOptions, stream: IO[str] | None) -> int:
         f"{disk / 1e6:>12,.1f} MB needed for the results, about; {free / 1e6:,.1f} MB free. Nothing was written."
     )
     return 0
+
+
+def _check_combinations(options: LabelOptions) -> None:
+    if bool(options.inputs) == bool(options.files_from):
+        fail("give either FOLDER... or --files-from.", USAGE)
+    if options.null and not options.files_from:
+        fail("--null needs --files-from.", USAGE)
+    if (options.per_second is not None) + (options.every != 1) + options.scenes > 1:
+        fail("--every, --per-second and --scenes cannot be combined.", USAGE)

@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 
 from mien.data.contract import Array
-from mien.models.detector.decode import OUTPUTS, detect_rows, to_blob, turned_back
+from mien.models.detector.decode import OUTPUTS, STRIDES, detect_rows, to_blob, turned_back
 from mien.models.detector.yunet import dynamic_graph
 from mien.training.evaluate import open_graph
 
@@ -59,8 +59,9 @@ class Teacher:
 
     def cells(self, image: Array) -> Array:
         """Outputs of all cells for (H, W, 3) uint8 BGR, sides multiples of 32: (cells, 16) float32, kind by kind."""
-        outputs = self._run(list(OUTPUTS), {"input": to_blob(image)})
-        kinds = [np.concatenate(outputs[start : start + 3], axis=1)[0] for start in range(0, len(OUTPUTS), 3)]
+        outputs, strides = self._run(list(OUTPUTS), {"input": to_blob(image)}), len(STRIDES)
+        starts = range(0, len(OUTPUTS), strides)
+        kinds = [np.concatenate(outputs[start : start + strides], axis=1)[0] for start in starts]
         return np.concatenate(kinds, axis=1, dtype=np.float32)
 
     def faces(self, image: Array) -> Array:
