@@ -156,7 +156,7 @@ def test_the_api_description_follows_the_system_into_the_dark(open_tab: Open) ->
 
 
 def test_requests_of_the_api_description_pass_a_proxy_that_serves_it_below_a_path(open_tab: Open, site: Server) -> None:
-    page = open_tab("/docs").page
+    page = open_tab().page
     page.route(
         "**/mien/**", lambda route: route.fulfill(response=route.fetch(url=route.request.url.replace("/mien", "")))
     )
