@@ -5,15 +5,16 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal, Self, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeVar, get_args
 
 import yaml
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, Field, PlainSerializer, ValidationError, model_validator
 
 from mien.data.augment import AugmentConfig
 from mien.data.errors import MienError
 from mien.data.folds import Grouping
 from mien.models.backbones import BackboneConfig
+from mien.models.manifest import ARTIFACTS_DIR
 from mien.models.strict import LocalPath, StrictModel
 
 Sampler = Literal["instance", "class", "square_root"]
@@ -27,6 +28,26 @@ S = TypeVar("S", bound=BaseModel)
 
 class RecipeError(MienError, ValueError):
     """An invalid recipe."""
+
+
+def _released(path: Path) -> Path:
+    """Folder of the released artifact of that name, unless the current folder has a run or file of that name."""
+    folder = ARTIFACTS_DIR / path
+    return folder if len(path.parts) == 1 and folder.is_dir() and not path.exists() else path
+
+
+def _portable(path: Path) -> str:
+    return path.name if path.parent == ARTIFACTS_DIR else str(path)
+
+
+WeightsPath = Annotated[LocalPath, AfterValidator(_released), PlainSerializer(_portable, when_used="json")]
+
+
+def check_weights(key: str, *paths: Path | None) -> None:
+    """Check that weights exist, before minutes of reading data. Raises: RecipeError."""
+    for path in paths:
+        if path is not None and not path.exists():
+            raise RecipeError(f"{key} {path}: not found. A relative path starts at the current folder, {Path.cwd()}")
 
 
 def default_root(name: str) -> Path:
@@ -106,8 +127,10 @@ class ModelConfig(BackboneConfig):
     arch: str | None = Field(
         None, pattern=r"^[a-z0-9_]+$", description="first part of the artifact's name; default: name"
     )
-    init_from: LocalPath | None = Field(
-        None, description="initial weights: run folder, artifact folder, or state dict (.safetensors, .pth)"
+    init_from: WeightsPath | None = Field(
+        None,
+        description="initial weights: a run folder, an artifact's folder, the name of a released one, or a state dict "
+        "(.safetensors, .pth)",
     )
     init_terms: str | None = Field(None, description="license of a weights file; the release inherits it")
 
@@ -177,8 +200,10 @@ class DistillationConfig(StrictModel):
     """Distillation as in DeiT (Touvron et al. 2021, section 4)."""
 
     mode: DistillationMode = "none"
-    teachers: tuple[LocalPath, ...] = Field(
-        (), description="run or artifact folders; several form an ensemble by mean probability"
+    teachers: tuple[WeightsPath, ...] = Field(
+        (),
+        description="folders of runs or artifacts, or names of released ones; several form an ensemble by mean "
+        "probability",
     )
     weight: float = Field(0.5, ge=0, le=1, description="lambda, weight of the distillation loss")
     temperature: float = Field(3.0, gt=0, description="tau of the soft modes")

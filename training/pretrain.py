@@ -22,7 +22,7 @@ from mien.models.masked_autoencoder import MaskConfig, MaskedAutoencoder
 from mien.models.network import FaceNetwork
 from mien.models.strict import LocalPath, StrictModel
 from mien.training.command import recipe_command
-from mien.training.config import DataSource, FaceRecipe, OptimConfig
+from mien.training.config import DataSource, FaceRecipe, OptimConfig, check_weights
 from mien.training.loop import checkpoint
 from mien.training.loop.batches import FaceBatch, JoinedFaces, load_faces
 from mien.training.loop.machine import Machine, use_machine
@@ -72,6 +72,8 @@ def pretrain(recipe: PretrainRecipe, out: Path) -> Path:
         cannot be removed; DatasetError, for missing or damaged data.
     """
     data, color = recipe.data, recipe.model.color
+    if not checkpoint.exists(out):
+        check_weights("model.init_from", recipe.model.init_from)
     with use_machine(recipe.runtime) as machine:
         torch.manual_seed(recipe.seed)
         parts = machine.world.first_alone(

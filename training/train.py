@@ -19,7 +19,7 @@ from torch import nn
 from mien.data.contract import EIGHT_LABELS
 from mien.models.network import FaceNetwork
 from mien.training.command import recipe_command
-from mien.training.config import Recipe, RecipeError
+from mien.training.config import Recipe, RecipeError, check_weights
 from mien.training.loop import checkpoint
 from mien.training.loop.batches import Faces, JoinedFaces, load_faces
 from mien.training.loop.machine import use_machine
@@ -37,7 +37,9 @@ def train(recipe: Recipe, out: Path) -> Path:
 
     Raises: RecipeError, RunError, CheckpointError, TrainingDiverged; DatasetError, for missing or damaged data.
     """
-    _check_weights(recipe, out)
+    check_weights("distillation.teachers", *recipe.distillation.teachers)
+    if not checkpoint.exists(out):
+        check_weights("model.init_from", recipe.model.init_from)
     with use_machine(recipe.runtime) as machine:
         torch.manual_seed(recipe.seed)
         sources = (*recipe.data.train, recipe.data.valid)
@@ -60,16 +62,6 @@ def train(recipe: Recipe, out: Path) -> Path:
         Session(recipe, out, task, machine=machine).run({"parameters": parameters(network), **facts})
     logger.info("best: epoch %d, validation %s %.2f %%", task.best_epoch + 1, recipe.select, 100 * task.best_score)
     return out
-
-
-def _check_weights(recipe: Recipe, out: Path) -> None:
-    """Check that teachers and initial weights exist, before minutes of reading data. Raises: RecipeError."""
-    named = [("distillation.teachers", path) for path in recipe.distillation.teachers]
-    if recipe.model.init_from is not None and not checkpoint.exists(out):
-        named.append(("model.init_from", recipe.model.init_from))
-    for key, path in named:
-        if not path.exists():
-            raise RecipeError(f"{key} {path}: not found. A relative path starts at the current folder, {Path.cwd()}")
 
 
 def _check_held_out(parts: list[Faces], recipe: Recipe) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Final, Self
 from pydantic import Field, model_validator
 
 from mien.models.strict import LocalPath, StrictModel
-from mien.training.config import DATA_DIR_VARIABLE, RecipeError, RunRecipe, default_root
+from mien.training.config import DATA_DIR_VARIABLE, RecipeError, RunRecipe, WeightsPath, default_root
 
 MODELS_DIR_VARIABLE: Final = "MIEN_MODELS_DIR"
 TEACHER_FILE: Final = "face_detection_yunet_2023mar.onnx"
@@ -53,7 +53,7 @@ class DetectorModel(StrictModel):
     depths: tuple[int, int, int, int] = (1, 2, 3, 3)
     neck_width: int = Field(64, ge=8)
     heads: tuple[int, int] = (1, 2)
-    init_from: LocalPath | None = Field(
+    init_from: WeightsPath | None = Field(
         None, description="artifact of the same network, or one with fewer blocks, whose weights training starts with"
     )
 

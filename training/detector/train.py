@@ -25,7 +25,7 @@ from mien.models.detector.manifest import load_detector
 from mien.models.detector.network import FaceFPN
 from mien.models.manifest import sha256_of
 from mien.training.command import recipe_command
-from mien.training.config import RecipeError
+from mien.training.config import RecipeError, check_weights
 from mien.training.detector.config import DetectorModel, DetectorRecipe
 from mien.training.detector.hard import false_positives
 from mien.training.detector.images import LabeledImages, load_images
@@ -147,6 +147,7 @@ def train(recipe: DetectorRecipe, out: Path) -> Path:
 
     Raises: RecipeError, RunError, CheckpointError, TrainingDiverged, DatasetError.
     """
+    check_weights("model.init_from", recipe.model.init_from)
     with use_machine(recipe.runtime) as machine:
         torch.manual_seed(recipe.seed)
         images = machine.world.first_alone(lambda: load_images(recipe.data, "train"))

@@ -10,6 +10,7 @@ import torch
 from mien.models.backbones import UnknownBackbone
 from mien.models.masked_autoencoder import MaskConfig, MaskedAutoencoder
 from mien.models.network import FaceNetwork
+from mien.training.config import RecipeError
 from mien.training.loop import checkpoint
 from mien.training.loop.run_folder import RunError, load_best, read_facts
 from mien.training.pretrain import PretrainRecipe, pretrain
@@ -74,6 +75,12 @@ def test_pretraining_starts_from_an_earlier_encoder(pretrained: Path, tmp_path: 
     out = pretrain(pretrain_recipe(root, epochs=1, model=model), tmp_path / "run")
     assert losses(out)[1] < losses(pretrained)[1]
     assert read_facts(out)["weights_from"].keys() == {"run"}
+
+
+def test_missing_initial_weights_are_reported_before_the_data_is_read(tmp_path: Path) -> None:
+    recipe = pretrain_recipe(tmp_path / "no faces", model=PLAIN_DEIT | {"init_from": "runs/none"})
+    with pytest.raises(RecipeError, match=r"model\.init_from runs/none: not found"):
+        pretrain(recipe, tmp_path / "run")
 
 
 def test_masked_patches_never_reach_the_encoder(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from mien.training.config import Recipe, RecipeError, parse_as, read_as
+from mien.models.manifest import artifact_dir
+from mien.training.config import ModelConfig, Recipe, RecipeError, parse_as, read_as
 
 
 def minimal() -> dict[str, Any]:
@@ -91,6 +92,18 @@ def test_overrides_reach_nested_keys_and_scientific_numbers(trial: Path) -> None
     assert recipe.optim.learning_rate == 3e-4
     assert recipe.data.train[0].root == Path.home() / "there"
     assert recipe.model.pretrained is True
+
+
+def test_a_released_artifact_is_named_by_its_name_and_recorded_by_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    released = artifact_dir(None)
+    model = ModelConfig(family="cnn", name="resnet18", init_from=Path(released.name))
+    assert model.init_from == released
+    assert model.model_dump(mode="json")["init_from"] == released.name
+    (tmp_path / released.name).mkdir()  # a run of the same name
+    assert ModelConfig(family="cnn", name="resnet18", init_from=Path(released.name)).init_from == Path(released.name)
 
 
 def test_a_file_that_is_not_text_is_not_a_recipe(tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ def read(path: Path) -> Recipe:
 def test_a_recipe_builds_a_network_of_the_size_it_states_that_learns(path: Path) -> None:
     recipe = read(path)
     assert recipe.name == path.stem
+    weights = (*recipe.distillation.teachers, *filter(None, [recipe.model.init_from]))
+    assert [path for path in weights if path.parts[0] != "runs" and not path.is_absolute()] == []
     network = FaceNetwork(recipe.model).train()
     count = parameters(network)
     stated = re.search(r"([\d.]+) M parameters", " ".join(path.read_text(encoding="utf-8").split("\n# ")))
