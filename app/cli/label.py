@@ -154,7 +154,7 @@ def _dry_run(options: LabelOptions, stream: IO[str] | None) -> int:
     check_outputs(options.outputs)
     kinds: Counter[str] = Counter()
     failures: Counter[str] = Counter()
-    size = labeled = frames = disk = 0
+    size = labeled = frames = unknown = disk = 0
     copy_bytes = _COPY_BYTES * options.annotated_px**2 // 1600**2
     copies = images_for(options.outputs or DEFAULT_OUTPUTS) & ANNOTATED
     with ExitStack() as opened:
@@ -172,10 +172,12 @@ def _dry_run(options: LabelOptions, stream: IO[str] | None) -> int:
                 labeled += 1
                 continue
             is_video = item.kind == "video"
-            images = expected_frames(item.path, options) if is_video and not is_url(item.path) else 1
+            images = 1 if not is_video else 0 if is_url(item.path) else expected_frames(item.path, options)
+            unknown += images == 0
             frames += images * is_video
-            copied = item.size if item.kind in ("zip", "tar") else copy_bytes * images
-            disk += images * _ROW_BYTES + (min(item.size, copied) if copies else 0)
+            copied = copy_bytes * images if is_video else min(item.size, copy_bytes)
+            copied = item.size if item.kind in ("zip", "tar") else copied
+            disk += images * _ROW_BYTES + (copied if copies else 0)
     free = free_bytes(options.out)
     if options.json_log:
         counts = {"labeled": labeled, "video_frames": frames, "disk_bytes": disk, "free_bytes": free}
@@ -183,16 +185,16 @@ def _dry_run(options: LabelOptions, stream: IO[str] | None) -> int:
         return 0
     for kind, count in sorted(kinds.items()):
         number, _, noun = counted(count, _KINDS[kind]).partition(" ")
-        sampled = f", about {counted(frames, 'frame')}" if kind == "video" else ""
+        sampled = f", about {counted(frames, 'frame')}" if kind == "video" and frames else ""
         typer.echo(f"{number:>12} {noun}{sampled}")
     for reason, count in sorted(failures.items()):
         typer.echo(f"{count:>12,} unreadable: {reason}")
     if labeled:
         typer.echo(f"{labeled:>12,} of these are labeled already")
     typer.echo(f"{size / 1e6:>12,.1f} MB in total")
-    typer.echo(
-        f"{disk / 1e6:>12,.1f} MB needed for the results, about; {free / 1e6:,.1f} MB free. Nothing was written."
-    )
+    videos = f", without {counted(unknown, 'video')} of unknown length" if unknown else ""
+    typer.echo(f"{disk / 1e6:>12,.1f} MB needed for the results, about{videos}; {free / 1e6:,.1f} MB free.")
+    typer.echo("Nothing was written.")
     return 0
 
 

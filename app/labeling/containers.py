@@ -10,6 +10,7 @@ import io
 import itertools
 import lzma
 import math
+import os.path
 import struct
 import tarfile
 import zipfile
@@ -106,10 +107,10 @@ def _images(
                 name = _name_of(member.name, options) if member else None
                 if member is None or name is None:
                     continue
-                unique, number = name, 1
+                unique, number, (stem, suffix) = name, 1, os.path.splitext(name)
                 while unique in names:
                     number += 1
-                    unique = f"{name}~{number}"
+                    unique = f"{stem}~{number}{suffix}"
                 names.add(unique)
                 child = replace(
                     container,

@@ -1,6 +1,6 @@
 """Journal of an output folder: inputs of the scan and their results, in a SQLite file that survives a kill.
 
-Only the main thread of a run uses it. Before a batch of images is labeled, its rows are marked; therefore the journal
+Only the main thread of a run writes it. Before a batch of images is labeled, its rows are marked; therefore the journal
 knows every image file that it has written or begun to write.
 """
 

@@ -26,7 +26,11 @@ def relative_link(path: bytes, out: Path) -> str:
     if is_url(path):
         return ""
     start = os.fsencode(out.absolute())
-    common = os.path.commonpath([path, start])
-    if common == os.path.dirname(common) or common in map(os.fsencode, Path.home().parents):
+    try:
+        common = os.path.commonpath([path, start])
+    except ValueError:  # two drives of Windows
         return ""
-    return quote(os.path.relpath(path, start))
+    homes = Path(os.path.expanduser("~")).parents  # Path.home() raises for a user without one
+    if common == os.path.dirname(common) or common in map(os.fsencode, homes):
+        return ""
+    return quote(os.path.relpath(path, start).replace(os.fsencode(os.sep), b"/"))

@@ -160,9 +160,11 @@ class Lines(Reporter):
         self._console.print(message, highlight=False, markup=False, soft_wrap=True)
 
     def progress(self) -> None:
-        left = self.seconds_left
+        done, left = self.before + self.new, self.seconds_left
+        if done > self.total:  # of an archive, whose number of images is not known
+            left = None
         self.say(
-            f"{self.before + self.new:,} of {self.total:,} images, {counted(self.faces, 'face')}, "
+            f"{done:,} of {max(done, self.total):,} images, {counted(self.faces, 'face')}, "
             f"{counted(self.errors, 'error')}, {self.rate:.1f} images/s"
             f"{'' if left is None else f', {left / 60:.0f} min left'}"
         )

@@ -11,6 +11,7 @@ import re
 import stat
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
@@ -72,8 +73,10 @@ def _roots(options: LabelOptions) -> dict[str, str]:
     if any(map(is_url, paths)):
         names = list(paths) if len(set(names)) < len(names) else names
     elif len(set(names)) < len(names) or not any(os.path.isdir(path) for path in paths):
-        common = os.path.commonpath([os.path.dirname(identity) for identity in paths])
-        names = [os.path.relpath(identity, common) for identity in paths]
+        names = list(paths)
+        with suppress(ValueError):  # two drives of Windows
+            common = os.path.commonpath([os.path.dirname(identity) for identity in paths])
+            names = [os.path.relpath(identity, common) for identity in paths]
     return dict(zip(paths.values(), map(printable, names), strict=True))
 
 
@@ -96,7 +99,7 @@ def _found(options: LabelOptions, had_inputs: Callable[[str], bool]) -> Iterator
     files = {_identity(path): path for path in roots if path not in folders}
     for path, name in folders.items():
         if is_url(path) and is_web(path):
-            yield _web_page(path, options)
+            yield _unlisted_object(path, options)
             continue
         if not is_url(path) and _file_id(path) in visited:  # below another input
             continue
@@ -127,7 +130,7 @@ def _listed(options: LabelOptions) -> Iterator[Input]:
         if is_url(path):
             check_store(path)
             if not is_ignored(path, options):
-                yield _web_page(path, options)
+                yield _unlisted_object(path, options)
             continue
         parts = [part for part in printable(path).split("/") if part not in ("", ".")]
         name = ("/" if path.startswith("/") else "") + "/".join(parts)
@@ -168,7 +171,7 @@ def _names(source: str, *, null: bool) -> Iterator[str]:
 # Entries
 
 
-def _web_page(url: str, options: LabelOptions) -> Input:
+def _unlisted_object(url: str, options: LabelOptions) -> Input:
     """An object without a request to its server; a query, such as a signature, is no part of its name."""
     name = url.split("?", maxsplit=1)[0].split("#", maxsplit=1)[0] if is_web(url) else url
     kind = kind_of(name)

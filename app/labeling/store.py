@@ -128,11 +128,11 @@ def _download_object(url: str, file: IO[bytes], most: int) -> None:
 
 
 def _download_page(url: str, file: IO[bytes], most: int) -> None:
-    request = urllib.request.Request(quote(url, safe="%/:=&?~#+!$,;'@()*[]"))  # noqa: S310  # `is_web`
     for attempt in range(RETRIES + 1):
         file.seek(0)
         file.truncate()
         try:
+            request = urllib.request.Request(quote(url, safe="%/:=&?~#+!$,;'@()*[]"))  # noqa: S310  # `is_web`
             with urllib.request.urlopen(request, timeout=STALLED_S) as response:  # noqa: S310
                 length = int(response.headers.get("Content-Length") or 0)
                 while file.tell() < most and (block := response.read(min(_BLOCK, most - file.tell()))):
@@ -143,6 +143,8 @@ def _download_page(url: str, file: IO[bytes], most: int) -> None:
             if (error.code < 500 and error.code not in _TEMPORARY) or attempt == RETRIES:
                 number = _ERRORS.get(error.code, errno.EIO)  # which decides the class of the error
                 raise OSError(number, f"the server replied {error.code}", url) from error
+        except ValueError as error:  # of an address such as `http://[::1/a.zip`, or a length that is no number
+            raise OSError(errno.EINVAL, str(error), url) from error
         except (OSError, http.client.HTTPException) as error:
             if attempt == RETRIES:
                 raise OSError(errno.EIO, str(error), url) from error

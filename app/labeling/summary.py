@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
@@ -16,6 +16,8 @@ from mien.app.labeling.view import View
 from mien.app.wording import counted
 from mien.data.quality import REASONS
 from mien.models.manifest import Manifest
+
+_SAMPLE: Final = 200  # faces
 
 
 @dataclass(slots=True)
@@ -65,12 +67,15 @@ class Outcome:
         if "timeline.html" in names:
             self.next_steps["look at the videos"] = str(out / "timeline.html")
         if errors := self.statuses["error"]:
-            table = next((name for name in ("report.html", "files.csv", "labels.csv") if name in names), "labels.csv")
-            self.next_steps[f"see why {counted(errors, 'file')} failed"] = f"{out / table}, errors"
+            tables = ("report.html", "files.csv", "labels.csv", "labels.jsonl", "files.parquet", "labels.parquet")
+            if table := next((name for name in tables if name in names), None):
+                self.next_steps[f"see why {counted(errors, 'file')} failed"] = f"{out / table}, errors"
         if self.labels:
             least = f"{counted(self.uncertain, 'uncertain face')}, " if self.uncertain else ""
             self.next_steps[f"correct labels ({least}least certain first)"] = f"mien review {folder}"
-            self.next_steps["measure how far to trust them"] = f"mien review {folder} --sample 200 --reviewer NAME"
+            if self.labels.total() >= _SAMPLE:
+                command = f"mien review {folder} --sample {_SAMPLE} --reviewer NAME"
+                self.next_steps["measure how far to trust them"] = command
 
     @property
     def expressions(self) -> list[str]:

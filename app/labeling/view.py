@@ -18,7 +18,7 @@ import numpy as np
 
 from mien.app.inference.detect import Box
 from mien.app.inference.pipeline import LabeledFace
-from mien.app.labeling.files import STATE_DIR, DamagedJournal, LabelingError
+from mien.app.labeling.files import STATE_DIR, DamagedJournal, LabelingError, OutputRefused
 from mien.app.labeling.reading import CONTAINERS
 from mien.app.labeling.records import Input, Result, Status
 from mien.data.contract import LABELS
@@ -280,10 +280,12 @@ def _face(row: tuple[Any, ...]) -> LabeledFace:
 
 
 def open_view(out: Path, *, filtered: bool = True) -> View:
-    """Open a view. Raises: NoJournal, if `out` contains no labeled run; DamagedJournal."""
+    """Open a view. Raises: NoJournal, if `out` contains no labeled run; OutputRefused; DamagedJournal."""
     try:
         return View(out, filtered=filtered)
     except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_ERROR and (out / STATE_DIR / JOURNAL_NAME).exists():
+            raise OutputRefused(f"journal in {out / STATE_DIR}: {error}. Check that you may read it.") from error
         raise NoJournal(f"{out} has no journal of `mien label`; runs with --engine ray have none.") from error
     except sqlite3.DatabaseError as error:
         raise DamagedJournal(out, error) from error

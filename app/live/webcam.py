@@ -30,6 +30,7 @@ class Summary:
     frames: int = 0
     seconds: float = 0.0
     tracks: set[int] = field(default_factory=set)
+    stopped: bool = False  # by Ctrl-C
 
     def __str__(self) -> str:
         rate = self.frames / self.seconds if self.seconds else 0.0
@@ -54,7 +55,7 @@ def label_video(pipeline: Pipeline, source: Source, views: Sequence[View]) -> Su
                 break
         complete = True
     except KeyboardInterrupt:
-        complete = True  # the usual way to stop a live source
+        complete = summary.stopped = True  # the usual way to stop a live source
     finally:
         summary.seconds = time.perf_counter() - start
         source.close()
@@ -76,7 +77,7 @@ def run(pipeline: Pipeline, text: str, *, write: Path | None, window: bool) -> S
     else:
         views.append(TableView(console, source.name) if console.is_terminal else LinesView(console))
     summary = label_video(pipeline, source, views)
-    if not summary.frames:
+    if not summary.frames and not summary.stopped:
         raise SourceUnavailable(f"source {source.name}: no frame could be decoded")
     written = f"; wrote {write}" if write is not None else ""
     Console(stderr=True).out(f"{summary}{written}")

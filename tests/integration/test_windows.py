@@ -15,7 +15,8 @@ from unittest.mock import Mock
 import pytest
 
 from benchmarks.background import free_port
-from mien.app.labeling import images, scan
+from mien.app.labeling import images, pages, scan
+from mien.app.labeling.options import LabelOptions
 from mien.app.service import local_page
 from mien.data import atomic
 from tests.support import ROOT, sample_photo
@@ -187,3 +188,14 @@ def test_a_list_in_another_encoding_is_an_error_that_says_so(tmp_path: Path, mon
     monkeypatch.setattr(scan, "os", windows)
     with pytest.raises(scan.NoInput, match="not UTF-8"):
         _listed(tmp_path / "list.txt", b"caf\xe9.jpg\r\n")
+
+
+def test_inputs_and_output_on_different_drives_have_no_links_and_long_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os.path, "commonpath", Mock(side_effect=ValueError("Paths don't have the same drive")))
+    assert pages.relative_link(b"D:\\photos\\a.jpg", tmp_path) == ""
+    for folder in ("one", "two"):
+        (tmp_path / folder / "photos").mkdir(parents=True)
+    inputs = tuple(str(tmp_path / folder / "photos") for folder in ("one", "two"))
+    assert list(scan._roots(LabelOptions(inputs=inputs, out=tmp_path / "out")).values()) == list(inputs)

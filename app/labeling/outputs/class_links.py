@@ -5,7 +5,7 @@ from typing import Final
 from mien.app.labeling.outputs import classes
 from mien.app.labeling.view import View
 
-HELP: Final = "classes/: the same, with links to crops/"
+HELP: Final = "classes/: as classes, with links to crops/"
 IMAGES: Final = classes.IMAGES
 TARGETS: Final = classes.TARGETS
 

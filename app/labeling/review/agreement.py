@@ -57,7 +57,9 @@ class Kappa:
 
 def check_reviewer(name: str) -> None:
     """Check a reviewer's name, which is the name of a file. Raises: LabelingError."""
-    if _NAME.fullmatch(name) is None or name in (MODEL, "sample"):
+    if name == MODEL:
+        raise LabelingError(f"reviewer {name!r}: this name stands for the model. Choose another.")
+    if _NAME.fullmatch(name) is None:
         raise LabelingError(f"reviewer {name!r}: expected a name of up to 40 letters, digits, dots, - and _.")
 
 
@@ -83,6 +85,8 @@ def draw_sample(out: Path, count: int) -> list[Correction]:
             candidates = (face for face, _ in zip(_faces(view, label), number, strict=False))
             smallest[label] = heapq.nsmallest(count, candidates, key=_digest)
             counts[label] = next(number)
+    if count < len(counts):
+        raise LabelingError(f"--sample {count}: {out} has {len(counts)} expressions, and each needs one face.")
     if sum(counts.values()) < count:
         raise LabelingError(f"--sample {count}: {out} has {counted(sum(counts.values()), 'different face')}.")
     chosen = (smallest[label][:share] for label, share in _strata(counts, count).items())

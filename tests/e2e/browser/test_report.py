@@ -134,6 +134,9 @@ def test_filters_by_expression_and_confidence_are_kept_in_the_address(page: Page
     assert {label for label, _ in found} == {"anger"}
     assert all(40 <= confidence <= 50 for _, confidence in found)
     kept = count(page)
+    page.fill("input[name=high]", "")
+    assert count(page) > kept, "no upper limit"
+    page.fill("input[name=high]", "50")
     page.reload()
     assert count(page) == kept
     assert page.input_value("select[name=label]") == "anger"

@@ -131,6 +131,11 @@ def test_a_dry_run_counts_and_writes_nothing(mien: Mien, nested: Path, tmp_path:
     assert counts["kinds"] == {"file": 6, "video": 1}
     assert (counts["labeled"], counts["video_frames"]) == (5, 2)
     assert 0 < counts["disk_bytes"] < counts["free_bytes"]
+    copied = mien("label", nested, "--out", tmp_path / "other", "--write", "annotated", "--dry-run", "--json-log")
+    assert json.loads(copied.stderr)["disk_bytes"] > 10 * 400_000, "ten frames, larger than their compressed video"
+    scenes = mien("label", nested / "clip.avi", "--out", tmp_path / "other", "--scenes", "--dry-run").stdout
+    assert "1 video of unknown length" in scenes
+    assert "0 frames" not in scenes
     command = ("label", nested, "--out", tmp_path / "out", "--dry-run")
     assert "5 of these are labeled already" in mien(*command).stdout
     assert "already" not in mien(*command, "--new-run").stdout

@@ -166,6 +166,12 @@ def test_a_list_of_web_addresses_is_labeled_and_its_signatures_are_not_written(
     assert not [path for path in written if b"secret" in path.read_bytes()]
 
 
+def test_addresses_that_no_request_can_have_are_rows(mien: Mien, tmp_path: Path) -> None:
+    given = b"http://[::1/a.zip\nhttps://cdn..example.com/b.mp4\nhttps://cdn..example.com/c.jpg\n"
+    rows = mien.label("--files-from", "-", out=tmp_path / "out", exit_code=3, given=given)
+    assert reasons_of(rows) == dict.fromkeys(("a.zip", "b.mp4", "c.jpg"), "unreadable")
+
+
 def test_an_unknown_bucket_and_a_missing_library_are_named(
     mien: Mien, tmp_path: Path, s3: Faulty, monkeypatch: pytest.MonkeyPatch
 ) -> None:

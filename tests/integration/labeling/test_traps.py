@@ -186,6 +186,20 @@ def test_odd_members_of_archives_are_rows_and_the_others_are_labeled(mien: Mien,
     assert "8 of 8 images already labeled" in mien("label", folder, "--out", tmp_path / "out").stderr
 
 
+def test_members_of_the_same_name_are_labeled_alike(mien: Mien, tmp_path: Path) -> None:
+    pages = io.BytesIO()
+    photo = Image.open(io.BytesIO(jpeg(1)))
+    photo.save(pages, "TIFF", save_all=True, append_images=[photo])
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        for _ in range(2):  # as `tar -r` adds a file again
+            entry = tarfile.TarInfo("scan.tif")
+            entry.size = len(pages.getvalue())
+            archive.addfile(entry, io.BytesIO(pages.getvalue()))
+    rows = mien.label(tmp_path / "a.tar", out=tmp_path / "out")
+    expected = [(name, frame) for name in ("a.tar/scan.tif", "a.tar/scan~2.tif") for frame in ("0", "1")]
+    assert [(row["file"], row["frame"]) for row in rows] == expected
+
+
 def test_large_members_of_archives_are_labeled_in_smaller_batches(
     mien: Mien, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

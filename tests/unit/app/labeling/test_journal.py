@@ -13,11 +13,11 @@ from unittest.mock import Mock
 
 import pytest
 
-from mien.app.labeling.files import STATE_DIR, ForeignFile
+from mien.app.labeling.files import STATE_DIR, ForeignFile, OutputRefused
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.records import Failure, Input, Result
 from mien.app.labeling.review.class_folders import MANIFEST, write_class_folders
-from mien.app.labeling.view import NoJournal, open_view
+from mien.app.labeling.view import JOURNAL_NAME, NoJournal, open_view
 
 COUNT = 5_000
 
@@ -49,6 +49,12 @@ def test_a_scan_after_all_inputs_were_replaced_takes_as_long_as_a_first_one_and_
     journal._db.set_progress_handler(reading, 10)
     assert journal.first_with_hash("0" * 64) == "new/00000.jpg"
     assert reading.call_count < 10
+
+
+def test_a_journal_that_cannot_be_opened_is_not_reported_as_missing(tmp_path: Path) -> None:
+    (tmp_path / STATE_DIR / JOURNAL_NAME).mkdir(parents=True)
+    with pytest.raises(OutputRefused, match="Check that you may read it"):
+        open_view(tmp_path)
 
 
 def test_a_reader_of_a_journal_that_is_being_created_finds_all_of_its_tables_or_none(

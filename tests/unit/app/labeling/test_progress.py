@@ -25,6 +25,16 @@ def test_a_log_without_a_terminal_gets_lines_of_progress(monkeypatch: pytest.Mon
     assert second == "writing csv"
 
 
+def test_the_images_of_an_archive_are_not_more_than_their_total() -> None:
+    console = Console(file=io.StringIO(), width=200)
+    report = Lines(console)
+    report.start(0, 0)
+    report.labeled(5, 5, [])
+    report.progress()
+    assert console.file.getvalue().startswith("5 of 5 images, 5 faces, 0 errors, ")
+    assert "left" not in console.file.getvalue()
+
+
 @pytest.mark.parametrize(
     ("options", "terminal", "kind"),
     [({"json_log": True}, True, JsonLog), ({"quiet": True}, True, Reporter), ({}, True, Bar), ({}, False, Lines)],

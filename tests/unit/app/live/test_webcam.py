@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 from mien.app.cli.program import app
 from mien.app.inference.classifier import Classifier
 from mien.app.inference.pipeline import Pipeline
-from mien.app.live import views
-from mien.app.live.video import Frame, open_source
+from mien.app.live import views, webcam
+from mien.app.live.video import Frame, SourceUnavailable, open_source
 from mien.app.live.views import LinesView, Moment, TableView, VideoFile, WindowView
 from mien.app.live.webcam import Summary, label_video
 from mien.app.settings import Settings
@@ -73,6 +73,16 @@ def test_closing_a_view_or_ctrl_c_ends_the_run_normally(
     assert summary.frames == 5
     source.close.assert_called_once()
     assert len(list(open_source(str(file.path)).frames())) == 5
+
+
+def test_ctrl_c_before_the_first_frame_is_no_error(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Mock(fps=FPS, **{"frames.side_effect": KeyboardInterrupt})
+    source.name = "camera 0"
+    monkeypatch.setattr(webcam, "open_source", lambda *_, **__: source)
+    assert webcam.run(pipeline, "0", write=None, window=False).frames == 0
+    source.frames.side_effect = [iter(())]
+    with pytest.raises(SourceUnavailable, match="no frame could be decoded"):
+        webcam.run(pipeline, "0", write=None, window=False)
 
 
 def test_an_error_while_labeling_keeps_the_existing_video(

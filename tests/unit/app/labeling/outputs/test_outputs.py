@@ -167,6 +167,7 @@ def test_the_report_links_photos_and_counts_like_the_terminal(finished: Labeled)
     said = console.file.getvalue()
     for hint in (f"{finished.out}/report.html", f"mien review {finished.out}", "see why 1 file failed"):
         assert hint in said
+    assert "--sample" not in said, "7 faces are too few"
     tiles = {name: count for count, name in re.findall(r"<div class=tile><b>([\d,]+)</b>([\w ]+)</div>", page)}
     for words in ("faces in", "images;", "without a face", "with an error", "file skipped"):
         (count,) = re.findall(rf"([\d,]+) {words}", said)

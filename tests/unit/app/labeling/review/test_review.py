@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -363,8 +364,15 @@ def test_reviewers_label_the_same_faces_unseen_and_their_agreement_is_measured(
     assert not (own.out / CORRECTIONS).exists()
     with pytest.raises(LabelingError, match="sample of 5 faces"):
         create_review_app(own.out, 6, "anna")
-    with pytest.raises(LabelingError, match="reviewer"):
-        create_review_app(own.out, 5, "../anna")
+    for name, why in (("../anna", "up to 40 letters"), ("model", "stands for the model")):
+        with pytest.raises(LabelingError, match=why):
+            create_review_app(own.out, 5, name)
+
+
+def test_a_sample_of_fewer_faces_than_expressions_is_refused(own: Labeled, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(View, "labels", lambda _: Counter(anger=3, fear=2, sadness=1))
+    with pytest.raises(LabelingError, match="3 expressions"):
+        draw_sample(own.out, 2)
 
 
 @pytest.mark.parametrize("damage", ["{", '{"faces": [{"file": "0.jpg"}]}', "[]"])
