@@ -16,6 +16,7 @@ from mien.app.inference import image_guard
 from mien.app.settings import Settings
 from mien.data import contract
 from mien.data.contract import Array
+from mien.data.contract.decode import Probe
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,7 +34,7 @@ class Decoded:
 
 
 def decode(
-    payload: bytes, settings: Settings, *, reduced: bool = False, admit: Callable[[int], None] | None = None
+    payload: bytes, settings: Settings, *, reduced: bool = False, admit: Callable[[Probe], None] | None = None
 ) -> Decoded:
     """Decode one image, upright, within the deployment's limits.
 
@@ -42,8 +43,8 @@ def decode(
         settings: the limits.
         reduced: decode a JPEG at 1/2, 1/4 or 1/8 size if its long side stays at least `detection_max_px`. Decoding a
             12-megapixel photo takes ten times as long as detecting its faces; at half size, a third of that.
-        admit: for an image of an untrusted sender: called with the memory for decoding it, in pixels, once the guard
-            against decompression bombs has passed it; may wait for memory.
+        admit: for an image of an untrusted sender: called with its format and size once the guard against
+            decompression bombs has passed it; may wait for memory.
     Raises: PayloadTooLarge, ImageTooLarge, UnsupportedImage, DecodeError.
     """
     if len(payload) > settings.max_bytes:
@@ -52,7 +53,7 @@ def decode(
         size = contract.probe(payload, max_pixels=settings.max_pixels)
     else:
         size = image_guard.check(payload, max_pixels=settings.max_pixels)
-        admit(image_guard.memory_px(size))
+        admit(size)
     reduce_to_px = settings.detection_max_px if reduced else None
     image = contract.decode(payload, max_pixels=settings.max_pixels, reduce_to_px=reduce_to_px)
     return Decoded(image, size.width, size.height)

@@ -21,6 +21,7 @@ from mien.app.inference.tracing import span
 from mien.app.settings import Settings
 from mien.data.contract import CROP_PX, Array, align, roll_degrees
 from mien.data.contract.align import TEMPLATE_PX
+from mien.data.contract.decode import Probe
 from mien.data.quality import AMBIGUOUS_BELOW, measure
 from mien.models.manifest import artifact_dir
 
@@ -127,7 +128,7 @@ class Pipeline:
         *,
         min_face_px: float = 0.0,
         keep_image: bool = False,
-        admit: Callable[[int], None] | None = None,
+        admit: Callable[[Probe], None] | None = None,
     ) -> PreparedPhoto:
         """Decode, detect and align; a large JPEG is decoded at reduced size if its faces stay large enough.
 
@@ -156,7 +157,7 @@ class Pipeline:
             faces = self._detect(decoded)
         return self._align(decoded, faces, timings, keep_image=keep_image)
 
-    def prepare_crop(self, payload: bytes, *, admit: Callable[[int], None] | None = None) -> PreparedPhoto:
+    def prepare_crop(self, payload: bytes, *, admit: Callable[[Probe], None] | None = None) -> PreparedPhoto:
         """Decode an image that is an aligned face already, such as a crop of `mien label`; nothing is detected.
 
         Raises: InvalidRequest, for another size; PayloadTooLarge, DecodeError and its subclasses.

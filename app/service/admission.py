@@ -48,7 +48,9 @@ class Reservation:
 
 
 class Admission:
-    """State of admission control, with limits from the settings. Belongs to one event loop, so it needs no lock."""
+    """State of admission control, with limits from the settings. Belongs to one event loop, so it needs no lock;
+    other threads call `measured` only.
+    """
 
     def __init__(self, settings: Settings, on_change: Callable[[], None] = lambda: None) -> None:
         """`on_change` is called when requests or streams begin, wait or end."""
@@ -134,8 +136,8 @@ class Admission:
         cost = pixels + images * _IMAGE_COST
         if self.working >= self.concurrent:
             longest = self._check_queue(client, pixels, images)
-            if longest is not None:
-                longest.pop().set_exception(QueueFull("the queue is full: try again in a moment"))
+            if longest is not None and not (newest := longest.pop()).done():  # else its client just disconnected
+                newest.set_exception(QueueFull("the queue is full: try again in a moment"))
         self._cost[client] += cost
         try:
             await self._wait(client)

@@ -5,7 +5,6 @@ prompt for it), or, for a WebSocket of a page, as the subprotocol `mien.key.<key
 """
 
 import base64
-import binascii
 import re
 from collections.abc import Callable
 from functools import partial
@@ -65,7 +64,7 @@ def _decoded(value: str) -> str:
 def _basic_password(value: str) -> str | None:
     try:
         return base64.b64decode(value, validate=True).decode().partition(":")[2]
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:
         return None
 
 

@@ -30,6 +30,7 @@ from mien.app.service.metrics import Metrics
 from mien.app.service.schemas import LabelOptions
 from mien.app.settings import Settings
 from mien.data.contract import Array, DecodeError
+from mien.data.contract.decode import Probe
 
 PIL.Image.MAX_IMAGE_PIXELS = None  # `max_pixels` replaces Pillow's own limit
 
@@ -132,11 +133,12 @@ class Service:
         pipeline, batcher = model.pipeline, model.batcher
 
         def prepare(reserve: Callable[[int], None]) -> PreparedPhoto:
-            def admit(pixels: int) -> None:
+            def admit(size: Probe) -> None:
                 if key is not None:
+                    pixels = size.width * size.height
                     key.use_pixels(pixels)
                     self.metrics.key_megapixels.labels(key.name).inc(pixels / 1e6)
-                reserve(pixels)
+                reserve(image_guard.memory_px(size))
 
             if options.aligned:
                 return pipeline.prepare_crop(payload, admit=admit)

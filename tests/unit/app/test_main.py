@@ -189,6 +189,7 @@ def test_keys_protect_everything_except_probes(connect: Connect) -> None:
     assert send(client, authorization="Bearer third") == 401
     assert send(client, authorization="Bearer ") == 401
     assert send(client, authorization="Basic !!!") == 401
+    assert send(client, authorization=b"Basic \xe9") == 401
     assert send(client, authorization="Bearer first") == 200
     assert send(client, **{"x-api-key": "second"}) == 200
     basic = base64.b64encode(b"anyone:second").decode()

@@ -85,6 +85,15 @@ async def test_a_full_queue_rejects_the_newest_request_of_the_client_with_most()
         pass
 
 
+async def test_a_client_that_disconnects_in_a_full_queue_fails_no_other_one() -> None:
+    requests = Scene(admission())
+    await requests.send("a1", "a2", "a3", "a4", "a5")
+    requests.tasks["b1"] = asyncio.create_task(requests._work("b1"))
+    requests.tasks["a5"].cancel()  # b1 comes before it has left the queue
+    await requests.finish()
+    assert sorted(requests.log) == ["a1", "a2", "a3", "a4", "b1"]
+
+
 async def test_uploads_are_not_in_the_queue() -> None:
     gate = admission()
     with ExitStack() as uploads:

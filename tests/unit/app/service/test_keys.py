@@ -89,6 +89,14 @@ def test_a_quota_holds_for_each_name_and_says_when_to_retry(
     assert key_hash("first")[:8] not in text
 
 
+def test_a_quota_counts_pixels_and_not_the_memory_that_their_format_takes(connect: Connect, file: Path) -> None:
+    write(file, web=("first",))
+    client = connect(api_keys_file=file, metrics_without_key=True)
+    photo, headers = encoded(gradient_image(1000, 1000), "WEBP"), {"content-type": "image/webp", "x-api-key": "first"}
+    assert client.post("/v1/expressions", content=photo, headers=headers).status_code == 200
+    assert 'mien_key_megapixels_total{key="web"} 1.0' in client.get("/metrics").text
+
+
 def test_a_stream_ends_when_its_key_is_removed(connect: Connect, file: Path) -> None:
     client = connect(api_keys_file=file)
     with client.websocket_connect("/v1/stream", headers={"x-api-key": "first"}) as stream:
