@@ -55,9 +55,11 @@ export function defineCamera(labeler) {
         if (address) Object.assign(this.video, { src: address, loop: true });
         else this.video.srcObject = media;
         await this.video.play();
+        if (running !== this.running) return;
         this.note.textContent = "";
         this.follow(local, running);
       } catch (error) {
+        if (running !== this.running) return; // stop() or another start() ended it
         this.stop();
         this.note.textContent = error.text ? `${error.title}. ${error.text}` : error.message;
       }
@@ -101,6 +103,7 @@ export function defineCamera(labeler) {
       this.media = null;
       this.video.srcObject = null;
       this.video.removeAttribute("src");
+      this.canvas.getContext("2d").clearRect(0, 0, this.canvas.width, this.canvas.height);
       this.button.hidden = false;
     }
   }

@@ -56,8 +56,12 @@ export class Detail {
   async draw(result) {
     const canvas = byId("detail-picture");
     canvas.setAttribute("aria-label", `${result.name}. ${result.summary}`);
+    byId("detail-save").disabled = true; // the canvas still has the previous photo
     const picture = await readable(result.picture);
-    if (picture && result === this.result) paint(canvas, picture, result.drawn, result.image.width, PICTURE_PX);
+    if (picture && result === this.result) {
+      paint(canvas, picture, result.drawn, result.image.width, PICTURE_PX);
+      byId("detail-save").disabled = false;
+    }
     picture?.close();
   }
 

@@ -1,4 +1,4 @@
-// Results as files. The CSV has the columns of `labels.csv` of `mien label`, in the same order.
+// Results as files. The CSV has columns of `labels.csv` of `mien label`, in the same order.
 
 import { LABELS } from "./labels.js";
 

@@ -129,14 +129,17 @@ export class Gallery {
     result.busy = true;
     presentNote(result, "Labeling…", true);
     const { labeler } = this;
+    let picture = null;
     try {
-      const picture = !labeler.local && (await drawnByService(result.file)) ? null : await readable(result.file);
+      picture = !labeler.local && (await drawnByService(result.file)) ? null : await readable(result.file);
       const file = await sendable(result.file, picture, labeler.local);
       const answer = await labeler.label(file, { annotate: picture === null, explain: byId("attention").checked });
       await this.keep(result, answer, picture);
     } catch (error) {
       result.error = error.detail ? error : { title: "No response", detail: `The service did not respond (${error.message}).`, again: true };
       this.presentError(result);
+    } finally {
+      picture?.close();
     }
     Object.assign(result, { busy: false, done: true });
   }
@@ -175,6 +178,7 @@ export class Gallery {
     const again = element("button", { "aria-label": `Try ${result.name} again` }, "Try again");
     again.addEventListener("click", () => {
       Object.assign(result, { error: undefined, done: false });
+      presentNote(result, "Waiting…", true);
       this.waiting.push(result);
       this.showProgress();
       this.startNext();

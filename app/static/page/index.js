@@ -9,7 +9,10 @@ let opened;
 
 /** The labeler that label() and <mien-camera> share. Models are loaded on first use; `loaded(bytes, total)` shows it. */
 export function labeler({ base = new URL("./", import.meta.url).href, loaded } = {}) {
-  opened ??= open(base, loaded);
+  opened ??= open(base, loaded).catch((error) => {
+    opened = undefined; // the next call tries again
+    throw error;
+  });
   return opened;
 }
 

@@ -32,7 +32,7 @@ export function applyPalette() {
 }
 
 /** Whole percent; a probability that rounds to 100 % is shown as >99%. */
-export const percent = (fraction) => (fraction > 0.995 ? ">99%" : `${Math.round(fraction * 100)}%`);
+export const percent = (fraction) => (fraction >= 0.995 ? ">99%" : `${Math.round(fraction * 100)}%`);
 
 /** The expressions of a face, most probable first. */
 export const ranked = (probabilities) => LABELS.filter((label) => label in probabilities).sort((one, other) => probabilities[other] - probabilities[one]);

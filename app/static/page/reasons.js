@@ -2,7 +2,7 @@
 
 import { ranked } from "./labels.js";
 
-const AMBIGUOUS_BELOW = 2; // of app/inference/pipeline.py
+const AMBIGUOUS_BELOW = 2; // of data/quality.py
 const HINTS = {
   small: ["Move closer", ({ box }) => `the face is ${Math.round(Math.min(box.width, box.height))} pixels wide`],
   blurred: ["Hold still", () => "the face is blurred"],

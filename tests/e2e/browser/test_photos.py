@@ -152,6 +152,31 @@ def test_a_refusal_of_a_proxy_is_told_with_its_status(open_tab: Open) -> None:
     tab.ignore_errors("status of 413")
 
 
+def test_a_photo_waits_once_to_be_tried_again_and_its_pixels_are_released(open_tab: Open) -> None:
+    script = """
+      window.released = 0;
+      const close = ImageBitmap.prototype.close;
+      ImageBitmap.prototype.close = function () { window.released++; close.call(this); };
+    """
+    tab = labeled(open_tab, *PHOTOS[:3], respond=lambda route: route.fulfill(status=500, body="down"), script=script)
+    assert tab.page.evaluate("window.released") >= 3
+    tab.page.unroute("**/v1/expressions*")
+    tab.page.route("**/v1/expressions*", lambda _route: None)  # two are busy
+    for _ in range(3):
+        tab.page.click("text=Try again")
+    assert tab.page.locator("text=Waiting…").count() == 1
+    assert tab.page.locator("text=Try again").count() == 0
+    tab.ignore_errors("status of 500")
+
+
+def test_the_download_of_a_photo_waits_until_it_is_drawn(open_tab: Open) -> None:
+    tab = labeled(open_tab, ASTRONAUT)
+    opened = "document.querySelector('.tile .open').click(), document.getElementById('detail-save').disabled"
+    assert tab.page.evaluate(opened)
+    tab.wait_until("!document.getElementById('detail-save').disabled")
+    assert tab.page.evaluate("import('/page/labels.js').then(({percent}) => percent(0.995))") == ">99%"
+
+
 def test_trying_a_photo_again_keeps_the_focus_on_its_tile(open_tab: Open) -> None:
     tab = labeled(open_tab, ASTRONAUT, respond=lambda route: route.fulfill(status=500, body="down"))
     tab.page.unroute("**/v1/expressions*")

@@ -20,6 +20,25 @@ from tests.support import output_of
 
 pytestmark = [pytest.mark.timeout(900), needs_runtime]
 SEEN = "() => document.querySelector('mien-camera').addEventListener('faces', ({ detail }) => (window.seen = detail))"
+LABEL = "import('./node_modules/mien-page/index.js').then((page) => page.label('x')).catch((error) => error.message)"
+# Starts the camera again, and stops it before its video plays.
+STOPPED_AT_ONCE = """async () => {
+  const camera = (window.camera = document.querySelector('mien-camera'));
+  window.before = camera.frames;
+  let played;
+  const playing = new Promise((resolve) => {
+    camera.video.play = () => (resolve(), new Promise((end) => (played = end)));
+  });
+  const started = camera.start();
+  await playing;
+  camera.stop();
+  played();
+  await started;
+}"""
+BLANK = """() => {
+  const { canvas } = window.camera;
+  return canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.every((value) => value === 0);
+}"""
 USE = """import { label, labeler, type Face, type MienCamera } from "mien-page";
 
 const first: Face | undefined = (await label(new Blob())).faces[0];
@@ -111,12 +130,18 @@ def test_the_example_page_labels_with_the_installed_package(
     (other_project / "index.html").write_text(page, encoding="utf-8")
     with files_at(other_project) as url:
         tab = open_tab("", at=url)
+        tab.page.route("**/local.json", lambda route: route.fulfill(status=503), times=1)
+        assert "has no models" in tab.page.evaluate(LABEL)
         tab.page.set_input_files("input", SAMPLES[0])
         tab.wait_until("document.querySelector('output').textContent === 'happiness'")
         tab.page.evaluate(SEEN)
         tab.page.click("mien-camera button")
         tab.wait_until("window.seen?.length === 1 && window.seen[0].track === 1")
-        tab.ignore_errors("favicon.ico")
+        tab.page.evaluate(STOPPED_AT_ONCE)
+        assert tab.page.evaluate("window.camera.frames === window.before"), "it takes no frames"
+        assert not tab.page.evaluate("window.camera.button.hidden")
+        assert tab.page.evaluate(BLANK)
+        tab.ignore_errors("favicon.ico", "status of 503")
 
 
 @pytest.mark.registry
