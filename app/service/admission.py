@@ -48,8 +48,9 @@ class Reservation:
 
 
 class Admission:
-    """State of admission control, with limits from the settings. Belongs to one event loop, so it needs no lock;
-    other threads call `measured` only.
+    """State of admission control, with limits from the settings.
+
+    Belongs to one event loop, so it needs no lock; other threads call `measured` only.
     """
 
     def __init__(self, settings: Settings, on_change: Callable[[], None] = lambda: None) -> None:
