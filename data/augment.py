@@ -38,7 +38,7 @@ class AugmentConfig:
     noise: float = 0.1  # probability
     compression: float = 0.1  # probability
     erase: float = 0.25  # probability
-    color_jitter: float = 0.0  # hue and saturation; for RGB crops only
+    color_jitter: float = 0.0  # hue, saturation and brightness; for RGB crops only
     rand_augment: str = ""  # RandAugment before all steps, in timm's notation: rand-m9-mstd0.5-inc1 is DeiT's
 
     def __post_init__(self) -> None:

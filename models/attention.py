@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from mien.models.network import FaceNetwork
-from mien.models.rollout import has_attention, recorded_attention
+from mien.models.rollout import recorded_attention
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +26,6 @@ class Trace:
 
     attention: list[Tensor]
     prefix: Tensor
-
-
-def has_class_token(network: FaceNetwork) -> bool:
-    """Whether the network is a transformer with a class token."""
-    inner = getattr(network.backbone, "network", None)
-    return has_attention(network.backbone) and getattr(inner, "cls_token", None) is not None
 
 
 def grid_side(network: FaceNetwork) -> int:
@@ -60,7 +54,7 @@ def trace(network: FaceNetwork, crops: Tensor) -> Trace:
 
 
 def learned_token_cosine(network: FaceNetwork) -> float:
-    """Cosine between the learned class and distillation tokens; DeiT section 5.2 reports 0.06."""
+    """Cosine between the learned class and distillation tokens; Touvron et al. 2021, section 4, report 0.06."""
     inner: Any = network.backbone.network
     with torch.no_grad():
         return float(torch.cosine_similarity(inner.cls_token.flatten(), inner.dist_token.flatten(), dim=0))

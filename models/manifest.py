@@ -211,7 +211,7 @@ class Manifest(StrictModel):
     conditions: Conditions | None = Field(None, description="accuracy of small, blurred, ... faces, if measured")
     recipe: dict[str, object] = Field(description="the resolved training recipe")
     commit: str = Field(description="commit of this project that trained it")
-    data_index_sha256: dict[str, Sha256] = Field(description="hash of each data set's index, by kind")
+    data_index_sha256: dict[str, Sha256] = Field(description="hash of each data set's index, by kind/split")
     learned_from: dict[str, Sha256] = Field(
         default_factory=dict,
         description="index hash of each split that the model, its initialization and its teachers were trained on",

@@ -1,9 +1,9 @@
 """Masked autoencoder (He et al. 2022): a transformer encoder and a light decoder that reconstructs masked patches."""
 
-from typing import Any
+from typing import Any, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from timm.layers.pos_embed_sincos import build_sincos2d_pos_embed
 from timm.models.vision_transformer import Block
 from torch import Tensor, nn
@@ -20,6 +20,12 @@ class MaskConfig(StrictModel):
     decoder_width: int = Field(96, ge=16, multiple_of=4)
     decoder_depth: int = Field(2, ge=1)
     decoder_heads: int = Field(3, ge=1)
+
+    @model_validator(mode="after")
+    def _heads_share_the_width(self) -> Self:
+        if self.decoder_width % self.decoder_heads:
+            raise ValueError(f"decoder_width {self.decoder_width}: expected a multiple of decoder_heads")
+        return self
 
 
 class MaskedAutoencoder(nn.Module):
@@ -67,7 +73,8 @@ class MaskedAutoencoder(nn.Module):
         with torch.autocast(crops.device.type, enabled=False):
             pixels = self.network.preprocess(crops)
         order = noise.argsort(dim=1)
-        visible = order[:, : max(1, round(order.shape[1] * (1 - self.mask_ratio)))]
+        count = round(order.shape[1] * (1 - self.mask_ratio))
+        visible = order[:, : min(max(1, count), order.shape[1] - 1)]
         predicted = self._decode(self._encode(pixels, visible), visible)
         masked = torch.ones_like(noise).scatter(1, visible, 0.0)  # (B, patches)
         error = (predicted.float() - self._targets(pixels)).square().mean(dim=-1)

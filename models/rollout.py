@@ -17,9 +17,10 @@ _TOKEN_ROWS: dict[Head, tuple[int, ...]] = {"class": (0,), "distillation": (1,),
 
 
 def has_attention(backbone: nn.Module) -> bool:
-    """Whether a backbone is a transformer over a square grid of patches, as in models/backbones/deit.py."""
-    blocks = getattr(getattr(backbone, "network", None), "blocks", ())
-    return len(blocks) > 0 and hasattr(backbone, "distilled")
+    """Whether a backbone is a transformer with a class token, over a grid of patches as in models/backbones/deit.py."""
+    network = getattr(backbone, "network", None)
+    blocks, class_token = getattr(network, "blocks", ()), getattr(network, "cls_token", None)
+    return len(blocks) > 0 and hasattr(backbone, "distilled") and class_token is not None
 
 
 @contextmanager

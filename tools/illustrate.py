@@ -26,14 +26,13 @@ from mien.data.errors import MienError
 from mien.models.attention import (
     attention_distances,
     grid_side,
-    has_class_token,
     learned_token_cosine,
     position_similarity,
     token_cosines,
     trace,
 )
 from mien.models.network import FaceNetwork
-from mien.models.rollout import rollout
+from mien.models.rollout import has_attention, rollout
 from mien.training.arguments import kind_and_root
 from mien.training.export import read_member
 from mien.training.faces import read_faces
@@ -255,7 +254,7 @@ def write(subject: Subject, out: Path) -> list[Path]:
 def read_subject(run: Path, *, data: tuple[str, Path] | None) -> Subject:
     """Load the input of the figures. Raises: MienError and its subclasses."""
     member = read_member(run)
-    if not has_class_token(member.network):
+    if not has_attention(member.network.backbone):
         raise IllustrationError(f"{run}: {member.model.name} is not a transformer with a class token")
     crops = read_faces(choose(member.valid, data=data, split=None, options={})).crops
     return Subject(network=member.network, valid=crops)

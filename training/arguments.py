@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, get_args
 
@@ -47,9 +48,10 @@ def _at_least(minimum: int) -> Callable[[str], int]:
 
 
 def _threshold(text: str) -> float:
-    if not 0 < float(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text}: expected a number between 0 and 1")
-    return float(text)
+    with suppress(ValueError):
+        if 0 < float(text) < 1:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"{text}: expected a number between 0 and 1")
 
 
 def _add_data(parser: Parser, *, required: bool = True, default: str = "", split: str | None = "valid") -> None:

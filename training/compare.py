@@ -63,9 +63,11 @@ def predict_classes(folder: Path, faces: FaceSet, *, prior: Prior) -> Predicted:
     """Predictions of an artifact's fp32 graph or of a run. Raises: ArtifactError, RunError, CheckpointError."""
     if not (folder / MANIFEST_NAME).exists():
         network, state = load_best(folder)
+        faces.check_classes(len(state["labels"]), of=f"run {folder.name}")
         classes = predict(network, faces.crops)[state["head"]].argmax(axis=1)
         return Predicted(f"run {folder.name}", classes, faces.changed_since(read_facts(folder)["data"]))
     manifest = load_artifact(folder)
+    faces.check_classes(len(manifest.labels), of=f"artifact {manifest.name}")
     logits = run_graph(open_graph(folder / manifest.graph("fp32").file), faces.crops)
     classes = manifest.probabilities(logits, prior).argmax(axis=1)
     return Predicted(f"{manifest.name}, {prior}", classes, faces.changed_since(manifest.data_index_sha256))

@@ -177,7 +177,7 @@ class OptimConfig(StrictModel):
 
 
 class RuntimeConfig(StrictModel):
-    """Device and speed. The result changes only by rounding, and by `accumulate` in networks with BatchNorm."""
+    """Device and speed. The result changes only by rounding, and by `accumulate` with BatchNorm or of a detector."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["fp32", "bf16", "fp16"] = Field("bf16", description="fp16 uses loss scaling and requires cuda")
@@ -185,7 +185,8 @@ class RuntimeConfig(StrictModel):
     accumulate: int = Field(
         1,
         ge=1,
-        description="parts per batch; gradients are the same, but BatchNorm normalizes each part separately",
+        description="parts per batch; gradients are the same, but BatchNorm normalizes each part separately, and the "
+        "loss of a detector is the mean over the cells of each part",
     )
     workers: int = Field(1, ge=0)
     threads: int | None = Field(None, ge=1)
@@ -264,6 +265,16 @@ class RunRecipe(StrictModel):
     runtime: RuntimeConfig = RuntimeConfig()
 
     @model_validator(mode="after")
+    def _warm_up_ends(self) -> Self:
+        epochs = getattr(self, "epochs", 1)
+        if self.optim.warmup_epochs > epochs:
+            raise ValueError(
+                f"optim.warmup_epochs {self.optim.warmup_epochs:g} is more than epochs {epochs}: the learning rate "
+                "would never reach its value. Reduce optim.warmup_epochs."
+            )
+        return self
+
+    @model_validator(mode="after")
     def _parts_have_two_samples(self) -> Self:
         most = self.batch_size // 2  # batch normalization requires two samples
         if self.runtime.accumulate > most:
@@ -283,15 +294,6 @@ class FaceRecipe(RunRecipe):
         if self.augment.color_jitter and self.model.color != "RGB":
             raise ValueError(
                 f"augment.color_jitter changes colors, and model.color is {self.model.color}: leave it out"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _warm_up_ends(self) -> Self:
-        if self.optim.warmup_epochs > self.epochs:
-            raise ValueError(
-                f"optim.warmup_epochs {self.optim.warmup_epochs:g} is more than epochs {self.epochs}: the learning "
-                "rate would never reach its value. Reduce optim.warmup_epochs."
             )
         return self
 
@@ -328,10 +330,12 @@ class Recipe(FaceRecipe):
                 f"loss.relabel.from_epoch {self.loss.relabel.from_epoch} is not below epochs {self.epochs}: it does "
                 "nothing"
             )
-        if self.distillation.views == "fixed" and (self.mix.mixup or self.mix.cutmix):
+        if self.distillation.teachers and self.distillation.views == "fixed" and (self.mix.mixup or self.mix.cutmix):
             raise ValueError("distillation.views fixed with mix: the teachers see no mixed faces; use views augmented")
         if all(source.target != "teacher" for source in self.data.train):
             return self
+        if self.loss.class_balance is not None and all(source.target == "teacher" for source in self.data.train):
+            raise ValueError("loss.class_balance weights labels, and all sources have target teacher: leave it out")
         if self.distillation.mode == "none" or self.loss.label_smoothing > 0:
             raise ValueError(
                 "target teacher requires a distillation mode and label_smoothing 0: smoothing would create labels"

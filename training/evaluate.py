@@ -22,7 +22,6 @@ from rich.table import Table
 
 from mien.data.atomic import write_atomic
 from mien.data.contract import EIGHT_LABELS, LABELS, Array
-from mien.data.tree import DatasetError
 from mien.models.manifest import Interval, Manifest, Prior, SplitMetrics, artifact_dir, load_artifact
 from mien.training import robustness
 from mien.training.arguments import PARSERS
@@ -133,11 +132,7 @@ def evaluate(folder: Path, faces: FaceSet) -> tuple[Manifest, list[Evaluation], 
     Raises: ArtifactError, DatasetError.
     """
     manifest = load_artifact(folder)
-    classes = int(faces.labels.max()) + 1 if faces.votes is None else faces.votes.shape[1]
-    if classes > len(manifest.labels):
-        raise DatasetError(
-            f"{faces.kind}: {faces.split} has contempt, artifact {manifest.name} does not. Leave out classes=8."
-        )
+    faces.check_classes(len(manifest.labels), of=f"artifact {manifest.name}")
     session = open_graph(folder / manifest.graph("fp32").file)
     return manifest, score_logits(run_graph(session, faces.crops), manifest, faces), session
 

@@ -49,7 +49,7 @@ from mien.training.evaluate import open_graph, run_graph
 from mien.training.faces import TEST, FaceSet, read_faces
 from mien.training.loop import metrics
 from mien.training.loop.provenance import recorded
-from mien.training.loop.run_folder import parameters, read_facts, read_run
+from mien.training.loop.run_folder import parameters, read_facts, read_run, trained_commit
 from mien.training.release.description import CARD_NAME, describe, finish, measure_again
 from mien.training.release.folder import new_artifact
 from mien.training.release.graphs import (
@@ -103,7 +103,7 @@ def read_member(folder: Path) -> Member:
     else:
         run, facts = read_run(Recipe, folder), read_facts(folder)
         valid, recipe = run.data.valid, _shareable(run.model_dump(mode="json", exclude={"runtime": True}))
-        commit, data = facts["commit"], facts["data"]
+        commit, data = trained_commit(facts), facts["data"]
     return Member(network, ReleasedNetwork(network, head), labels, valid, recipe, commit, data, **recorded(folder))
 
 
@@ -308,6 +308,8 @@ def main(options: Namespace) -> None:
     if (only_releases and not options.tag) or (only_evaluates and (options.conditions or options.card)):
         PARSERS["export"].error("--arch and --one-view are options of --tag, --also of --tag and --refit")
     folder = options.folders[0]
+    if options.pointer and not options.tag and folder.resolve().parent != options.artifacts.resolve():
+        PARSERS["export"].error(f"--as is for an artifact in {options.artifacts}; {folder} is not there")
     if options.tag:
         folder = export(
             options.folders, options.tag, arch=options.arch, mirrored=not options.one_view,

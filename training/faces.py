@@ -9,6 +9,7 @@ import numpy as np
 
 from mien.data.contract import Array
 from mien.data.readers.base import index_sha256, open_reader
+from mien.data.tree import DatasetError
 from mien.training.config import DataSource
 
 TEST: Final = "test"
@@ -39,6 +40,12 @@ class FaceSet:
 
     def __len__(self) -> int:
         return len(self.keys)
+
+    def check_classes(self, count: int, *, of: str) -> None:
+        """Check that a network with `count` classes has those of the faces. Raises: DatasetError."""
+        classes = int(self.labels.max()) + 1 if self.votes is None else self.votes.shape[1]
+        if classes > count:
+            raise DatasetError(f"{self.kind}: {self.split} has contempt, {of} does not. Leave out classes=8.")
 
     def sample(self, count: int) -> "FaceSet":
         """At most `count` random faces, the same ones each time."""

@@ -8,6 +8,7 @@ Rerun the same command to resume.
 """
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -53,16 +54,26 @@ class PretrainOptim(OptimConfig):
     ema_decay: float | None = Field(None, ge=0, lt=1, description="decay of the moving average to save as the encoder")
 
 
+@dataclass(frozen=True, slots=True)
+class PretrainAugment(AugmentConfig):
+    """Geometric augmentation only by default: the target is the augmented image itself."""
+
+    brightness: float = 0.0
+    contrast: float = 0.0
+    gamma: float = 0.0
+    blur: float = 0.0
+    noise: float = 0.0
+    compression: float = 0.0
+    erase: float = 0.0
+
+
 class PretrainRecipe(FaceRecipe):
     """Recipe of a pretraining run."""
 
     data: PretrainData
     mask: MaskConfig = MaskConfig()
     optim: PretrainOptim = PretrainOptim()
-    # the target is the augmented image itself, so only geometric augmentation is useful
-    augment: AugmentConfig = AugmentConfig(
-        brightness=0.0, contrast=0.0, gamma=0.0, blur=0.0, noise=0.0, compression=0.0, erase=0.0
-    )
+    augment: PretrainAugment = PretrainAugment()
 
 
 def pretrain(recipe: PretrainRecipe, out: Path) -> Path:
@@ -72,14 +83,17 @@ def pretrain(recipe: PretrainRecipe, out: Path) -> Path:
         cannot be removed; DatasetError, for missing or damaged data.
     """
     data, color = recipe.data, recipe.model.color
-    if not checkpoint.exists(out):
-        check_weights("model.init_from", recipe.model.init_from)
+    model = recipe.model
+    if checkpoint.exists(out):  # it replaces the initial weights
+        model = model.model_copy(update={"pretrained": False})
+    else:
+        check_weights("model.init_from", model.init_from)
     with use_machine(recipe.runtime) as machine:
         torch.manual_seed(recipe.seed)
         parts = machine.world.first_alone(
             lambda: [load_faces(part, color=color, cache_dir=data.cache_dir, labeled=False) for part in data.train]
         )
-        encoder = FaceNetwork(recipe.model)
+        encoder = FaceNetwork(model)
         start = load_start(encoder, recipe.model, parts[0].crops, run=out)
         network = MaskedAutoencoder(encoder, recipe.mask).to(machine.device)
         task = Masked(recipe, out, network, JoinedFaces(parts), machine=machine)

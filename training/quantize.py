@@ -199,7 +199,7 @@ def release(artifact: Path, manifest: Manifest, graph: Path, comparison: Compari
         shutil.copytree(artifact, out)
     shutil.copyfile(graph, out / GRAPH_NAME)
     entry = GraphFile(file=GRAPH_NAME, sha256=sha256_of(graph), metrics=comparison.int8)
-    finish(out, manifest.model_copy(update={"graphs": {**manifest.graphs, "int8": entry}}))
+    finish(out, manifest.model_copy(update={"name": out.resolve().name, "graphs": {**manifest.graphs, "int8": entry}}))
 
 
 def print_comparison(comparison: Comparison, *, title: str) -> None:

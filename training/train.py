@@ -38,8 +38,11 @@ def train(recipe: Recipe, out: Path) -> Path:
     Raises: RecipeError, RunError, CheckpointError, TrainingDiverged; DatasetError, for missing or damaged data.
     """
     check_weights("distillation.teachers", *recipe.distillation.teachers)
-    if not checkpoint.exists(out):
-        check_weights("model.init_from", recipe.model.init_from)
+    model = recipe.model
+    if checkpoint.exists(out):  # it replaces the initial weights
+        model = model.model_copy(update={"pretrained": False})
+    else:
+        check_weights("model.init_from", model.init_from)
     with use_machine(recipe.runtime) as machine:
         torch.manual_seed(recipe.seed)
         sources = (*recipe.data.train, recipe.data.valid)
@@ -49,7 +52,7 @@ def train(recipe: Recipe, out: Path) -> Path:
         faces, valid = JoinedFaces(parts[:-1]), parts[-1]
         _check_held_out(parts, recipe)
         _check_classes(faces, valid, recipe)
-        network = FaceNetwork(recipe.model, faces.targets.shape[1])
+        network = FaceNetwork(model, faces.targets.shape[1])
         start = load_start(network, recipe.model, parts[0].crops, run=out)
         if machine.world.size > 1 and machine.device.type == "cuda":
             # not available on CPUs, where each process normalizes its own part of the batch

@@ -7,7 +7,7 @@ folders, `train/0/*.jpg` and `val/0/*.jpg`, contain face crops; they have Affect
     mien data check affectnet path/to/affectnet --option classes=8
 
 The test split was never published, and papers report results on the official validation split. It is therefore `test`
-here, and `valid` is a twentieth of each training class, held out by the SHA-256 of the file's name.
+here, and `valid` is a twentieth of each training class, held out by the SHA-256 of its path.
 """
 
 import re
@@ -105,6 +105,8 @@ class AffectNet(Reader):
             for line, row in enumerate(self.tree.read_csv(f"{prefix}{name}"), start=2):
                 try:
                     number, file = int(row["expression"]), row["subDirectory_filePath"]
+                    if number < 0:
+                        raise ValueError(f"expression {number}")
                     label = _NOT_EXPRESSIONS[number] if number in _NOT_EXPRESSIONS else EXPRESSIONS[number]
                     landmarks_px = five_points(row["facial_landmarks"])
                 except (KeyError, IndexError, ValueError) as error:

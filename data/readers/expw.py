@@ -89,7 +89,10 @@ class ExpW(Reader):
             if len(words) != _FIELDS:
                 raise ValueError(f"{len(words)} fields")
             number, top, left, right, bottom = (int(word) for word in words[1:6])
-            label = EXPRESSIONS[int(words[7])]
+            confidence, expression = float(words[6]), int(words[7])
+            if expression < 0:
+                raise ValueError(f"label {expression}")
+            label = EXPRESSIONS[expression]
             if right <= left or bottom <= top:
                 raise ValueError(f"box from {left},{top} to {right},{bottom}")
         except (ValueError, IndexError) as error:
@@ -98,4 +101,4 @@ class ExpW(Reader):
                 f"{len(LABELS) - 1}, got {line!r}"
             ) from error
         box = (float(left), float(top), float(right - left), float(bottom - top))
-        return words[0], float(words[6]), Sample(f"{words[0]}#{number}", "train", label, box_px=box)
+        return words[0], confidence, Sample(f"{words[0]}#{number}", "train", label, box_px=box)

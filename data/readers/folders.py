@@ -35,7 +35,7 @@ class Folders(Reader):
 
     Options:
         valid_share, test_share: share of each class of `all` (or else of train) that is held out, by the SHA-256 of
-            the file's name. The rest of `all` becomes train.
+            the file's name with its class folder. The rest of `all` becomes train.
         ignore: class folders to leave out, as a list or comma-separated, spelled as on disk.
         classes: 7, or 8 with contempt last in `labels`.
         exclude_near_duplicates_of: splits, as a list or comma-separated; see `Reader`.

@@ -38,7 +38,7 @@ def create_timm(config: BackboneConfig, num_classes: int, **arguments: Any) -> n
         "num_classes": num_classes,
         "in_chans": config.in_chans,
         "drop_rate": config.drop_rate,
-        "drop_path_rate": config.drop_path_rate,
+        "drop_path_rate": config.drop_path_rate or None,  # timm leaves None out; not all models take it
         **arguments,
     }
     if config.pretrained:

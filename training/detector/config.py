@@ -7,7 +7,7 @@ from typing import Any, Final, Self
 from pydantic import Field, model_validator
 
 from mien.models.strict import LocalPath, StrictModel
-from mien.training.config import DATA_DIR_VARIABLE, RecipeError, RunRecipe, WeightsPath, default_root
+from mien.training.config import DATA_DIR_VARIABLE, OptimConfig, RecipeError, RunRecipe, WeightsPath, default_root
 
 MODELS_DIR_VARIABLE: Final = "MIEN_MODELS_DIR"
 TEACHER_FILE: Final = "face_detection_yunet_2023mar.onnx"
@@ -77,11 +77,18 @@ class SceneConfig(StrictModel):
     hard_share: float = Field(0.0, ge=0, lt=1, description="share of parts around false positives of model.init_from")
 
 
+class DetectorOptim(OptimConfig):
+    """Optimizer as in training; the whole run is one epoch."""
+
+    warmup_epochs: float = Field(0.02, ge=0, description="share of the steps")
+
+
 class DetectorRecipe(RunRecipe):
     """All options of a training run."""
 
     steps: int = Field(ge=1)
-    batch_size: int = Field(32, ge=1)
+    batch_size: int = Field(32, ge=2)
+    optim: DetectorOptim = DetectorOptim()
     data: DetectorData
     model: DetectorModel = DetectorModel()
     scenes: SceneConfig = SceneConfig()

@@ -30,7 +30,7 @@ from mien.training.detector.images import load_images
 from mien.training.detector.train import build_detector
 from mien.training.evaluate import open_graph
 from mien.training.loop import checkpoint
-from mien.training.loop.run_folder import parameters, read_facts, read_run
+from mien.training.loop.run_folder import parameters, read_facts, read_run, trained_commit
 from mien.training.release.description import CARD_NAME
 from mien.training.release.folder import new_artifact
 from mien.training.release.graphs import OPSET, ExportError, export_onnx
@@ -85,7 +85,7 @@ def export(run: Path, tag: str, *, threshold: float | None = None, artifacts_dir
             score_threshold=threshold,
             metrics=tuple(metric for metric in metrics[final.name] if math.isfinite(metric.estimate.value)),
             recipe=shareable(recipe),
-            commit=[facts, *facts.get("resumed", [])][-1]["commit"],
+            commit=trained_commit(facts),
             data_index_sha256=facts["data"],
             teacher=facts["teacher"],
             license=_LICENSE,

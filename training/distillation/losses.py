@@ -34,7 +34,7 @@ def cross_entropy(
 
     Args:
         logits: (B, 7).
-        target: (B, 7), rows sum to 1.
+        target: (B, 7), rows sum to 1, or are 0 without a label.
         logit_adjustment: (7,), tau times the log class frequency, added to the logits in training only, so that rare
             classes are not suppressed in serving. Source: Menon et al. 2021, eq. 10.
         class_balance: (7,), weight of each class, see `class_weights`; the mean is still over the batch.

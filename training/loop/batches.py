@@ -40,7 +40,7 @@ class Faces:
     """One split in memory-mapped form."""
 
     crops: Array  # (N, 112, 112, C) uint8; C is 1 for luminance, 3 for RGB
-    targets: Array  # (N, K) float32, rows sum to 1; K is 7, or 8 with contempt
+    targets: Array  # (N, K) float32, rows sum to 1, or are 0 without a label; K is 7, or 8 with contempt
     labels: Array  # (N,) int64
     keys: tuple[str, ...]
     index_sha256: str
@@ -66,6 +66,9 @@ def load_faces(source: DataSource, *, color: Color, cache_dir: Path, labeled: bo
         fold = source.fold
         is_in_fold = folds_of(reader, samples, folds=fold.of, group_by=fold.group_by) == fold.index
         samples = [samples[place] for place in np.flatnonzero(is_in_fold == (fold.take == "fold"))]
+    if not all_samples:
+        hint = ". Choose another split, or target: teacher for faces without labels." if wanted else ""
+        raise DatasetError(f"{source.kind}: no {'labeled ' * wanted}faces of split {source.split!r}{hint}")
     if not samples:
         raise DatasetError(
             f"{source.kind}: no faces of split {source.split!r} are left of {len(all_samples)}: "

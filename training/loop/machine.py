@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final
 
 import torch
@@ -15,6 +16,7 @@ from mien.training.loop.parallel import World
 
 # the type of the matrix multiplications; of fp32 runs, for comparison only
 DTYPES: Final = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+_DATA_PREPARED: Final = timedelta(hours=12)  # while the others wait: decoding, labels of a detector, fixed teachers
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ def use_machine(runtime: RuntimeConfig) -> Iterator[Machine]:
     if device.type == "cuda":
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device)
-    distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    distributed.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=_DATA_PREPARED)
     try:
         yield Machine(device, autocast, World(distributed.get_rank(), size))
     finally:

@@ -17,7 +17,8 @@ _NO_DECAY_ENDINGS: Final = ("cls_token", "dist_token", "pos_embed", "mask_token"
 def build_optimizer(network: nn.Module, config: OptimConfig) -> torch.optim.Optimizer:
     """Build the optimizer of a recipe.
 
-    Weight decay applies to matrices and kernels, not to biases, norms, tokens, position embeddings and biases.
+    Weight decay applies to matrices and kernels, not to biases, norms, tokens, position embeddings and relative
+    position biases.
 
     Raises: RecipeError, for a name or option unknown to timm, and for `layer_decay` on a network without timm's layer
         groups.

@@ -2,7 +2,8 @@
 
     torchrun --nproc-per-node=2 -m mien.training.train RECIPE
 
-Only rank 0 writes. The global batch is split, so losses do not depend on the number of processes.
+Only rank 0 writes. The global batch is split, so losses do not depend on the number of processes, except by BatchNorm
+(synchronized on GPUs, not of a detector), by dropout, and of a detector, by the mean over the cells of each part.
 """
 
 from collections.abc import Callable

@@ -71,16 +71,26 @@ def check_run(folder: Path, recipe: RunRecipe, facts: dict[str, Any]) -> None:
             )
     if checkpoint.exists(folder) and (folder / FACTS_NAME).exists():
         started = read_facts(folder)
-        data, before, weights = facts["data"], started["data"], split_terms(started)["weights_from"]
+        data, before, weights = facts["data"], started["data"], _weights(started | split_terms(started))
         changed = sorted(name for name in before.keys() | data.keys() if before.get(name) != data.get(name))
         # a resumed run does not read its initial weights again
-        now = facts.get("weights_from", {})
-        changed += sorted(name for name, sha256 in now.items() if weights.get(name, sha256) != sha256)
+        changed += sorted(name for name, sha256 in _weights(facts).items() if weights.get(name, sha256) != sha256)
         if changed:
             raise RunError(
                 f"{folder}: {', '.join(changed)} changed since the run started. Restore it to resume, or choose "
                 "another --out (or --runs) to train with the current data and teachers."
             )
+
+
+def trained_commit(facts: dict[str, Any]) -> str:
+    """The commit that trained a run, of a resumed one the last."""
+    return str([facts, *facts.get("resumed", [])][-1]["commit"])
+
+
+def _weights(facts: dict[str, Any]) -> dict[str, str]:
+    """Hashes of all weights that a run read; `teacher` and `init_from` are of a detector."""
+    kinds = ("weights_from", "teacher", "init_from")
+    return {name: sha256 for kind in kinds for name, sha256 in facts.get(kind, {}).items()}
 
 
 def _differences(before: BaseModel, after: BaseModel, prefix: str = "") -> Iterator[str]:

@@ -54,6 +54,10 @@ class Session:
                 f"batch_size {recipe.batch_size}: expected a multiple of {2 * self.world.size} for {self.world.size} "
                 "processes"
             )
+        if (least := 2 * self.world.size * recipe.runtime.accumulate) > recipe.batch_size:
+            raise RecipeError(
+                f"batch_size {recipe.batch_size}: expected at least {least}, two samples for each part of each process"
+            )
         network, optim = task.network, recipe.optim
         self.optimizer = build_optimizer(network, optim)
         self.scheduler = build_scheduler(self.optimizer, optim, epochs=task.epochs, steps_per_epoch=self.steps)
@@ -105,7 +109,7 @@ class Session:
             parts = 2 * self.recipe.runtime.accumulate
             raise OutOfMemory(
                 f"out of memory on {self.device} at batch_size {self.recipe.batch_size}. Split each batch with "
-                f"runtime.accumulate={parts}, or reduce batch_size or model.img_size."
+                f"runtime.accumulate={parts}, or reduce batch_size or the size of the images."
             ) from error
         finally:
             if self.metrics is not None:

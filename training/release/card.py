@@ -63,7 +63,10 @@ def _int8(manifest: Manifest) -> list[str]:
     graph = manifest.graphs.get("int8")
     if graph is None or not graph.metrics:
         return []
-    intro = "With the temperature and correction fitted to the logits of the fp32 graph. "
+    intro = (
+        "With the temperature and correction fitted to the logits of the fp32 graph on these faces, without "
+        "cross-fitting. "
+    )
     return ["## Metrics of the int8 graph\n\n" + intro + _tables(graph.metrics, "quantize DIR --data {0}=ROOT")]
 
 

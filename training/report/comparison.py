@@ -1,5 +1,6 @@
 """Table and figure of an experiment: rows with intervals over faces, deviation over seeds, and tests between rows."""
 
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -89,11 +90,14 @@ def write_curves(path: Path, histories: dict[str, list[History]], plot: Plot | N
             for name, places in lines.items():
                 for x, row in places.items():
                     panels.setdefault((title, f"{plot.x}: {x:g}"), {})[name] = row
-    columns = len({position for _, position in panels})
+    titles, positions = (list(dict.fromkeys(names)) for names in zip(*panels, strict=True))
     with in_style():
-        drawn = Figure(figsize=(2.2 + 2.4 * columns, 1.2 + 2.1 * len(panels) / columns))
-        grid = drawn.subplots(len(panels) // columns, columns, sharex=True, sharey=True, squeeze=False).flat
-        for axes, ((title, position), rows) in zip(grid, panels.items(), strict=True):
+        drawn = Figure(figsize=(2.2 + 2.4 * len(positions), 1.2 + 2.1 * len(titles)))
+        grid = drawn.subplots(len(titles), len(positions), sharex=True, sharey=True, squeeze=False).flat
+        for axes, (title, position) in zip(grid, itertools.product(titles, positions), strict=True):
+            if (rows := panels.get((title, position))) is None:
+                axes.set_axis_off()
+                continue
             for number, (name, shown) in enumerate(rows.items()):
                 color, dash = COLORS[number % len(COLORS)], ("-", "--", ":")[number // len(COLORS) % 3]
                 of_seeds = histories.get(shown, [])
@@ -146,9 +150,10 @@ def _lines(results: dict[str, Result], plot: Plot) -> Figure:
 
 def _line(axes: Axes, name: str, figures: dict[float, Figures], *, number: int) -> None:
     shift = 1.05 ** (number - 1)  # so that the intervals of equal results stay visible
-    places, color = [x * shift for x in figures], COLORS[number]
+    places, color = [x * shift for x in figures], COLORS[number % len(COLORS)]
     means = [figure.mean for figure in figures.values()]
     axes.vlines(places, [mean.low for mean in means], [mean.high for mean in means], color=color, linewidth=1.5)
-    axes.plot(places, [mean.value for mean in means], marker=_MARKERS[number], markersize=5, color=color, label=name)
+    marker = _MARKERS[(number + number // len(COLORS)) % len(_MARKERS)]
+    axes.plot(places, [mean.value for mean in means], marker=marker, markersize=5, color=color, label=name)
     for place, figure in zip(places, figures.values(), strict=True):
         axes.plot([place] * len(figure.by_seed), figure.by_seed, "o", color=color, markersize=3, alpha=0.5)

@@ -75,6 +75,7 @@ def measure(folder: Path, name: str, faces: FaceSet, *, fitting: FaceSet | None)
     """
     recipe = read_run(Recipe, folder)
     network, state = load_best(folder)
+    faces.check_classes(len(state["labels"]), of=f"run {folder.name}")
     facts = read_facts(folder)
     head: Head = state["head"]
     logits = predict(network, faces.crops)[head]

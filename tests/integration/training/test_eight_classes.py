@@ -75,6 +75,17 @@ def test_eight_classes_are_evaluated_on_votes_for_seven(eight: Eight, tmp_path: 
         evaluate(artifact_dir(None), valid_faces(ferplus, "ferplus", classes=8))
 
 
+def test_seven_classes_are_not_measured_on_faces_of_eight(
+    eight: Eight, trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = [part for name, value in EIGHT_OPTIONS.items() for part in ("--option", f"{name}={value}")]
+    data = ["--data", f"folders={eight.root}", *options]
+    for command in (compare, report):
+        given = [str(eight.run), str(trained.student), *data]
+        assert command([*given, *(["--out", str(tmp_path / "a.html")] if command is report else [])]) == 1
+        assert f"run {trained.student.name} does not. Leave out classes=8" in capsys.readouterr().err
+
+
 def test_check_and_report_have_a_row_for_contempt(eight: Eight, tmp_path: Path) -> None:
     checked = CliRunner().invoke(data_app, ["check", "folders", str(eight.root), "--option", "classes=8", "--json"])
     assert checked.exit_code == 0

@@ -14,7 +14,16 @@ from mien.training.loop.parallel import World
 from mien.training.loop.run_folder import FACTS_NAME
 from mien.training.train import train
 from tests.support import ROOT, output_of
-from tests.support_training import PLAIN_DEIT, cpu, drawn_faces, losses, session_of, small_recipe, write_recipe
+from tests.support_training import (
+    PLAIN_DEIT,
+    cpu,
+    drawn_faces,
+    losses,
+    session_of,
+    small_recipe,
+    with_runtime,
+    write_recipe,
+)
 
 STEADY = PLAIN_DEIT | {"name": "deit_tiny_distilled_patch16_224"}  # BatchNorm has statistics per process on the CPU
 
@@ -48,6 +57,12 @@ def test_two_processes_have_the_losses_of_one_and_can_be_resumed(tmp_path: Path)
     (out / checkpoint.LAST).unlink()  # as if killed after the checkpoint before
     train_in_two(recipe, out)
     assert losses(out) == pytest.approx(found, rel=1e-5)
+
+
+def test_parts_of_a_process_have_two_samples(tmp_path: Path) -> None:
+    recipe = recipe_of(drawn_faces(tmp_path / "faces", train=2, valid=1), batch_size=8)
+    with pytest.raises(RecipeError, match="expected at least 12, two samples for each part"):
+        session_of(with_runtime(recipe, accumulate=3), tmp_path, cpu(World(0, 2)))
 
 
 @pytest.mark.parametrize("changes", [{"batch_size": 10}, {"batch_size": 9}])

@@ -114,6 +114,19 @@ def test_a_convolutional_stem_cannot_be_masked(tmp_path: Path) -> None:
             MaskedAutoencoder(FaceNetwork(small_recipe(tmp_path, model=model).model), MaskConfig())
 
 
+def test_a_changed_augmentation_leaves_the_other_strengths_as_they_are(tmp_path: Path) -> None:
+    augment = pretrain_recipe(tmp_path, augment={"flip": 0.4}).augment
+    assert (augment.flip, augment.brightness, augment.erase) == (0.4, 0.0, 0.0)
+
+
+def test_every_mask_has_a_patch_and_heads_share_the_width_of_the_decoder(tmp_path: Path) -> None:
+    crops = torch.randint(0, 256, (2, 112, 112, 1), dtype=torch.uint8)
+    for ratio in (0.01, 0.99):
+        assert torch.isfinite(masked(tmp_path, ratio)(crops, torch.rand(2, 49)))
+    with pytest.raises(ValueError, match="a multiple of decoder_heads"):
+        MaskConfig(decoder_heads=5)
+
+
 @pytest.mark.parametrize("split", ["valid", "test"])
 def test_evaluation_splits_are_never_used_for_training(tmp_path: Path, split: str) -> None:
     with pytest.raises(ValueError, match="not for training"):

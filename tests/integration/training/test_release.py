@@ -314,6 +314,14 @@ def test_license_and_card_are_rewritten_without_data_and_with_the_same_metrics(
     assert load_artifact(folder) == before
 
 
+def test_a_pointer_is_not_written_to_an_artifact_that_is_elsewhere(trained: Trained, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(trained.artifact, tmp_path / "here" / trained.artifact.name))
+    with pytest.raises(SystemExit, match="2"):
+        export.main([str(folder), "--card", "--as", "fast", "--artifacts", str(tmp_path / "there")])
+    assert export.main([str(folder), "--card", "--as", "fast", "--artifacts", str(tmp_path / "here")]) == 0
+    assert (tmp_path / "here" / "DEFAULT").read_text(encoding="utf-8").strip() == folder.name
+
+
 def test_the_license_names_third_party_weights_whatever_their_terms_say() -> None:
     terms = {"published": "MIT by its authors", "other": "CC0, of the file, not of the photos"}
     license_ = export._license(["folders/train"], terms)

@@ -9,12 +9,14 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
 import yaml
 
 from mien.data.errors import MienError
+from mien.models.backbones import _timm
 from mien.models.manifest import artifact_dir, sha256_of
 from mien.training.config import Recipe
 from mien.training.loop import checkpoint, run_folder
@@ -170,6 +172,17 @@ def test_a_run_killed_during_validation_validates_that_epoch_after_resuming(
     train(recipe, tmp_path / "run")
     assert [line["epoch"] for line in metric_lines(tmp_path / "run") if "epoch" in line] == [0, 1]
     assert not list((tmp_path / "run").glob(".*.part*"))
+
+
+def test_a_finished_run_needs_no_published_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = small_recipe(drawn_faces(tmp_path / "faces", train=2, valid=1), epochs=1)
+    out = train(recipe, tmp_path / "run")
+    published = recipe.model_copy(update={"model": recipe.model.model_copy(update={"pretrained": True})})
+    stored = yaml.safe_load((out / RECIPE_NAME).read_text(encoding="utf-8"))
+    stored["model"]["pretrained"] = True
+    (out / RECIPE_NAME).write_text(yaml.safe_dump(stored), encoding="utf-8")
+    monkeypatch.setattr(_timm, "_cached_or_reachable", Mock(side_effect=OSError("offline")))
+    assert train(published, out) == out
 
 
 def test_data_that_changed_since_the_start_is_rejected_and_the_first_hash_is_kept(tmp_path: Path) -> None:

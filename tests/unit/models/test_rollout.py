@@ -3,7 +3,7 @@
 import torch
 
 from mien.models.network import FaceNetwork
-from mien.models.rollout import grad_cam, rollout
+from mien.models.rollout import grad_cam, has_attention, rollout
 from tests.support_models import config
 
 
@@ -14,6 +14,13 @@ def test_rollout_follows_the_token_of_the_selected_head() -> None:
     torch.testing.assert_close(rollout([attention] * 2, head="class"), torch.tensor([[[0.0, 1.0], [0.0, 0.0]]]))
     torch.testing.assert_close(rollout([attention], head="distillation"), torch.tensor([[[0.0, 0.0], [0.0, 1.0]]]))
     torch.testing.assert_close(rollout([attention], head="mean"), torch.tensor([[[0.0, 0.5], [0.0, 0.5]]]))
+
+
+def test_only_a_transformer_with_a_class_token_has_a_rollout() -> None:
+    options = {"patch_px": 8, "depth": 2, "global_pool": "avg"}
+    for class_token in (True, False):
+        network = FaceNetwork(config("deit_tiny_patch16_224", **options, class_token=class_token))
+        assert has_attention(network.backbone) == class_token
 
 
 def test_grad_cam_equals_its_definition_by_gradients() -> None:

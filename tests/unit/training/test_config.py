@@ -64,6 +64,7 @@ TAUGHT = {"mode": "soft", "teachers": ["runs/t"]}
         ({"data": UNLABELED}, "target teacher requires a distillation mode"),
         ({"data": UNLABELED, "distillation": TAUGHT, "loss": {"label_smoothing": 0.1}}, "and label_smoothing 0"),
         ({"distillation": TAUGHT | {"views": "fixed"}, "mix": {"mixup": 0.2}}, "views fixed with mix"),
+        ({"data": UNLABELED, "distillation": TAUGHT, "loss": {"class_balance": 0.9}}, "class_balance weights labels"),
         ({"batch_size": 8, "runtime": {"accumulate": 5}}, r"accumulate 5: at most 4, half of batch_size"),
         ({"optim": {"warmup_epochs": 3}}, "warmup_epochs 3 is more than epochs 1"),
         ({"loss": {"relabel": {}}, "mix": {"mixup": 0.2}}, "relabel with mix"),
@@ -78,6 +79,11 @@ TAUGHT = {"mode": "soft", "teachers": ["runs/t"]}
 def test_a_contradictory_or_incomplete_recipe_is_rejected(change: dict[str, object], complaint: str) -> None:
     with pytest.raises(RecipeError, match=complaint):
         parse_as(Recipe, minimal() | change, origin="here")
+
+
+def test_views_of_teachers_do_not_matter_without_one() -> None:
+    distillation, mix = {"views": "fixed"}, {"mixup": 0.2}
+    assert parse_as(Recipe, minimal() | {"distillation": distillation, "mix": mix}, origin="here").mix.mixup == 0.2
 
 
 @pytest.fixture

@@ -112,6 +112,7 @@ def test_an_int8_graph_becomes_part_of_the_artifact_and_serves(
     printed = capsys.readouterr().out
     assert all(words in printed for words in ("mean class accuracy", "ECE", "same label", "32 faces", "all met"))
     manifest = load_artifact(out)
+    assert manifest.name == "after"
     assert {entry.faces for entry in manifest.graph("int8").metrics} == {14}
     assert "## Metrics of the int8 graph" in (out / "card.md").read_text(encoding="utf-8")
     assert (out / manifest.graph("int8").file).stat().st_size < 0.5 * (out / "model.onnx").stat().st_size

@@ -21,6 +21,13 @@ DEIT = "deit_tiny_patch16_224"
 SHALLOW_STEM = {"patch_px": 8, "stem": "hybrid", "stem_widths": [8], "stem_blocks": [1, 1]}
 
 
+def test_a_network_without_stochastic_depth_is_built_unless_it_is_requested() -> None:
+    chosen = config("ghostnet_100", family="cnn")
+    assert isinstance(create_backbone(chosen), torch.nn.Module)
+    with pytest.raises(UnknownBackbone, match="drop_path_rate"):
+        create_backbone(chosen.model_copy(update={"drop_path_rate": 0.1}))
+
+
 @pytest.mark.parametrize(
     ("family", "name", "changes", "complaint"),
     [

@@ -18,7 +18,7 @@ from mien.training.config import DataSource, FoldConfig
 from mien.training.distillation.losses import cross_entropy
 from mien.training.loop.batches import FaceBatches, Faces, JoinedFaces, _write_cache, epoch_order, load_faces
 from mien.training.loop.parallel import World
-from tests.data_sets import draw_face
+from tests.data_sets import draw_face, make_photos
 from tests.support_training import drawn_faces, small_recipe
 
 
@@ -89,6 +89,12 @@ def test_a_fraction_without_a_face_is_an_error(tmp_path: Path, fold: FoldConfig 
     root = drawn_faces(tmp_path / "faces", train=3, valid=1)
     source = DataSource(kind="folders", split="train", root=root, fraction=0.1, fold=fold)
     with pytest.raises(DatasetError, match=r"no faces of split 'train' are left of 21: fraction 0\.1.*Increase"):
+        load_faces(source, color="luminance", cache_dir=tmp_path / "cache")
+
+
+def test_a_set_without_labels_names_the_target_that_needs_none(tmp_path: Path) -> None:
+    source = DataSource(kind="photos", split="train", root=make_photos(tmp_path))
+    with pytest.raises(DatasetError, match=r"no labeled faces of split 'train'.*target: teacher"):
         load_faces(source, color="luminance", cache_dir=tmp_path / "cache")
 
 

@@ -61,6 +61,15 @@ def test_curves_have_a_line_per_row_over_the_faces_seen(tmp_path: Path, plot: Pl
     assert text.count('id="axes_') == panels
 
 
+def test_panels_may_have_five_lines_and_different_positions(tmp_path: Path) -> None:
+    lines = {f"line {number}": {10: "cnn_10"} for number in range(5)}
+    plot = Plot(x="faces, %", panels={"many": lines, "other": {"CNN": {100: "cnn_100"}}})
+    write_figure(tmp_path / "a.svg", RESULTS, plot)
+    one = np.ones(2)
+    write_curves(tmp_path / "b.svg", {"cnn_10": [History(one, {}, one, one, one, one, 1, 1)]}, plot)
+    assert ">other, faces, %: 100<" in (tmp_path / "b.svg").read_text(encoding="utf-8")
+
+
 def test_a_figure_without_lines_has_the_selected_head_of_each_row(tmp_path: Path) -> None:
     both = [result("a", 0.5), result("a", 0.9, head="mean", chosen=False), result("b", 0.6)]
     write_figure(tmp_path / "both.svg", both, None)
