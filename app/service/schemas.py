@@ -335,7 +335,7 @@ class Readiness(_Record):
     provider: str
     precision: str
     fallback: str | None = Field(
-        description="why the model runs on the CPU although a GPU was asked for; otherwise null"
+        description="why the model runs on the CPU although a GPU was requested or is there; otherwise null"
     )
     detector: str
     queue_depth: int = Field(description="requests in the queue")

@@ -21,7 +21,7 @@ from mien.app.inference.classifier import Classifier
 from mien.app.inference.in_browser import BrowserPipeline, browser_pipeline
 from mien.app.inference.pipeline import Analysis, Pipeline, PreparedPhoto, timed
 from mien.app.inference.runtime.cpu_count import cores
-from mien.app.inference.runtime.sessions import CPU, cuda_obstacle
+from mien.app.inference.runtime.sessions import CPU, cuda_obstacle, gpu_obstacle
 from mien.app.inference.runtime.triton_client import TRITON
 from mien.app.service.admission import Admission
 from mien.app.service.jobs import Jobs
@@ -57,9 +57,10 @@ class Model:
 
 
 def fallback(classifier: Classifier, settings: Settings) -> str | None:
-    """Reason why the model runs on the CPU although device `auto` was set explicitly; None otherwise."""
-    asked = settings.device == "auto" and "device" in settings.model_fields_set and settings.precision != "int8"
-    if not asked or classifier.provider != CPU:
+    """Reason why the model runs on the CPU although there is a GPU, or `auto` was set explicitly; None otherwise."""
+    if settings.device != "auto" or settings.precision == "int8" or classifier.provider != CPU:
+        return None
+    if "device" not in settings.model_fields_set and gpu_obstacle() is not None:
         return None
     return cuda_obstacle() or "the model does not run on the GPU of this machine: see the log of the start"
 

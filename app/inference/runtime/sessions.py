@@ -109,7 +109,8 @@ def open_session(
 @cache
 def _log_fallback(obstacle: str) -> None:
     """Log why `auto` does not use a GPU: once, because the detector and every model open a session."""
-    _log.info("device auto: using the CPU (%s)", obstacle)
+    level = logging.WARNING if gpu_obstacle() is None else logging.INFO  # a GPU that is not used
+    _log.log(level, "device auto: using the CPU (%s)", obstacle)
 
 
 def _refuse(device: str, obstacle: str | None) -> None:
@@ -199,6 +200,11 @@ def cuda_obstacle() -> str | None:
     """
     if CUDA not in onnxruntime.get_available_providers():
         return f"this build of onnxruntime ({onnxruntime.__version__}) has no CUDA provider"
+    return gpu_obstacle() or _missing_libraries()
+
+
+def gpu_obstacle() -> str | None:
+    """Why this machine has no NVIDIA GPU for this process; None if it has one."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except (OSError, UnicodeDecodeError):  # a message in a locale other than UTF-8
@@ -206,7 +212,7 @@ def cuda_obstacle() -> str | None:
     count = ctypes.c_int(0)
     if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0 or count.value == 0:
         return "the NVIDIA driver sees no GPU"
-    return _missing_libraries()
+    return None
 
 
 def tensorrt_obstacle() -> str | None:

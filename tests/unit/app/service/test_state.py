@@ -1,5 +1,6 @@
 """The reported provider, its fallback to the CPU in log, `/ready`, `/metrics` and header; the classifying thread."""
 
+import logging
 import threading
 from copy import copy
 from pathlib import Path
@@ -47,6 +48,19 @@ def test_every_response_names_the_provider_and_the_fallback(
 def test_an_explicit_choice_is_not_a_fallback(settings: dict[str, Any], provider: str) -> None:
     classifier: Any = SimpleNamespace(provider=provider)
     assert state.fallback(classifier, Settings(**settings)) is None
+
+
+def test_a_gpu_that_is_not_used_is_a_fallback_also_by_default(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    classifier: Any = SimpleNamespace(provider=CPU)
+    for module in (sessions, state):
+        monkeypatch.setattr(module, "gpu_obstacle", lambda: None)
+    monkeypatch.setattr(state, "cuda_obstacle", lambda: "these CUDA 13 libraries are missing")
+    assert state.fallback(classifier, Settings()) == "these CUDA 13 libraries are missing"
+    with caplog.at_level(logging.WARNING):
+        sessions._log_fallback("of this test")
+    assert "using the CPU (of this test)" in caplog.text
 
 
 def test_doctor_distinguishes_a_failing_gpu_from_an_unrequested_one(

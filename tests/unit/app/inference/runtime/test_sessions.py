@@ -1,6 +1,7 @@
 """Session options, verified providers, and reasons why CUDA and TensorRT cannot run."""
 
 import ctypes
+import logging
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -123,7 +124,7 @@ def test_several_sessions_tell_once_why_they_use_the_cpu(monkeypatch: pytest.Mon
     monkeypatch.setattr(sessions, "_log", log)
     monkeypatch.setattr(sessions, "cuda_obstacle", lambda: "as a test")
     assert [opened("auto").device for _ in range(2)] == ["cpu", "cpu"]
-    log.info.assert_called_once_with("device auto: using the CPU (%s)", "as a test")
+    log.log.assert_called_once_with(logging.INFO, "device auto: using the CPU (%s)", "as a test")
 
 
 @pytest.mark.parametrize(("device", "extra"), [("cuda", {"enable_cuda_graph": "1"}), ("auto", {})])
