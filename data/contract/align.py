@@ -27,12 +27,12 @@ class DegenerateLandmarks(MienError, ValueError):
     """Five points that do not determine a similarity transform: not finite, or all at the same place."""
 
 
-def similarity(landmarks_px: Array, template_px: tuple[tuple[float, float], ...] = TEMPLATE_PX) -> Array:
+def similarity(landmarks_px: Array) -> Array:
     """Least-squares similarity from five landmarks to the template, (2, 3) float64. Source: Umeyama 1991."""
     source = np.asarray(landmarks_px, dtype=np.float64)
     if source.shape != (5, 2) or not np.isfinite(source).all():
         raise DegenerateLandmarks(f"landmarks of shape {source.shape}: expected five finite (x, y) points")
-    target = np.asarray(template_px, dtype=np.float64)
+    target = np.asarray(TEMPLATE_PX, dtype=np.float64)
     source_mean, target_mean = source.mean(axis=0), target.mean(axis=0)
     centered, wanted = source - source_mean, target - target_mean
     spread = float((centered**2).sum())

@@ -29,6 +29,7 @@ from mien.training.loop.task import FaceTask, Forward
 
 logger = logging.getLogger("mien.training")
 _CPU: Final = Machine(torch.device("cpu"), torch.autocast("cpu", enabled=False))
+_BATCH: Final = 256
 
 
 class Supervised(FaceTask):
@@ -155,12 +156,12 @@ class Supervised(FaceTask):
         self.best_score, self.best_epoch = state["best"], state["best_epoch"]
 
 
-def predict(network: nn.Module, crops: Array, *, machine: Machine = _CPU, batch: int = 256) -> dict[Head, Array]:
+def predict(network: nn.Module, crops: Array, *, machine: Machine = _CPU) -> dict[Head, Array]:
     """Logits of each head and of their mean, (N, 7) each; leaves the network in eval mode. Default: fp32 on the CPU."""
     network.eval()
     logits: dict[Head, list[Array]] = {}
-    for start in range(0, len(crops), batch):
-        pixels = torch.from_numpy(np.array(crops[start : start + batch])).to(machine.device)
+    for start in range(0, len(crops), _BATCH):
+        pixels = torch.from_numpy(np.array(crops[start : start + _BATCH])).to(machine.device)
         with torch.no_grad(), machine.autocast:
             heads = network(pixels)
         names: tuple[Head, ...] = ("class",) if heads.distillation_logits is None else ("class", "distillation", "mean")

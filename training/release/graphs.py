@@ -167,9 +167,9 @@ def _remove_traces(model: onnx.ModelProto) -> None:
 
 
 @torch.no_grad()
-def torch_logits(released: Released, crops: Array, *, batch: int = 128) -> Array:
+def torch_logits(released: Released, crops: Array) -> Array:
     """Logits (N, 7) float32 of (N, 112, 112, 3) uint8 crops, computed in fp32."""
-    parts = [torch.from_numpy(np.array(crops[start : start + batch])) for start in range(0, len(crops), batch)]
+    parts = torch.split(torch.from_numpy(np.array(crops)), 128)
     return np.concatenate([released.eval()(part)[0].numpy() for part in parts])
 
 

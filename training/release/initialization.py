@@ -109,8 +109,6 @@ def _fit_positions(network: FaceNetwork, weights: dict[str, Tensor], own: dict[s
     fitted[:, :kept] = positions[:, :kept]
     fitted[:, transformer.num_prefix_tokens :] = patches
     weights[_POSITIONS] = fitted
-    if not hasattr(transformer, "dist_token"):
-        weights.pop("backbone.network.dist_token", None)
     return f", positions from {side}x{side} to {new_side}x{new_side}" if side != new_side else ""
 
 
