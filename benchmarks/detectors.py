@@ -2,9 +2,10 @@
 
     MIEN_DATA_DIR=... MIEN_MODELS_DIR=... python -m benchmarks.detectors [--photos FOLDER] --json out.json
 
-The images are the test split of the released detector, and the reference is the mean of YuNet's detections in several
-views (training/detector/evaluate.py, which evaluates a single view). `builtin` has the threshold of its release, unless
-MIEN_DETECTION_THRESHOLD is set. For other photos, the labels of the faces that either detector finds are compared.
+The images are the test split of the released detector, or with `--split valid` those that its threshold is chosen on.
+The reference is the mean of YuNet's detections in several views (training/detector/evaluate.py, which evaluates a
+single view). `builtin` has the threshold of its release, unless MIEN_DETECTION_THRESHOLD is set. For other photos, the
+labels of the faces that either detector finds are compared.
 """
 
 import time
@@ -67,10 +68,11 @@ def _rows(detector: Detector, image_bgr: Array) -> Array:
 def main(arguments: list[str] | None = None) -> int:
     """Run the benchmark."""
     parser = benchmark_parser(__doc__)
+    parser.add_argument("--split", choices=("test", "valid"), default="test", help="default: test")
     parser.add_argument("--photos", type=Path, help="folder of photos whose labels are compared")
     options = parser.parse_args(arguments)
     released = load_detector(default_detector_dir())
-    images = load_images(DetectorRecipe.model_validate(released.recipe).data, "test")
+    images = load_images(DetectorRecipe.model_validate(released.recipe).data, options.split)
     results: dict[str, object] = {}
     for name in ("builtin", "yunet"):
         results[name] = score(create_detector(load_settings(detector=name, threads=1)), images)
