@@ -134,10 +134,8 @@ def _with_rotated(upright: list[Face], image: Array, network: Network, settings:
     height, width = image.shape[:2]
     faces = _upright(_rotated(image, turns), network, settings)
     rotated = [rotate_back(face, turns, width=width, height=height) for face in faces if face.score >= ROTATED_SCORE]
-    return merge(
-        [face for face in rotated if not any(_same(face, other) for other in upright) or is_rotated(face)]
-        + [face for face in upright if face.score >= SURE_SCORE or not is_rotated(face)]
-    )
+    kept = [face for face in upright if face.score >= SURE_SCORE or not is_rotated(face)]
+    return merge(kept + [face for face in rotated if not any(_same(face, other) for other in kept) or is_rotated(face)])
 
 
 def _in_small_copies(image: Array, network: Network) -> list[Face]:
