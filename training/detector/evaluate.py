@@ -101,8 +101,8 @@ def evaluate(detect: Detect, images: LabeledImages) -> list[DetectorMetric]:
         DetectorMetric(name="landmark error, median", faces=recall.faces, estimate=median),
     ]
     for low, high in SIZES_PX:
-        resized = [compare(detect(image), *known) for image, *known in _resized(images, low, high)]
-        metrics.append(_recall(f"recall, {low} to {high} px", resized))
+        of_size = [compare(detect(image), *known) for image, *known in resized(images, low, high)]
+        metrics.append(_recall(f"recall, {low} to {high} px", of_size))
     for angle in ROTATIONS_DEG:
         rotated = [compare(detect(image), *known) for image, *known in _rotated(images, angle)]
         metrics += [
@@ -133,7 +133,7 @@ def select_threshold(detect_rows_at: Callable[[Array, float], Array], images: La
     return next((threshold for threshold in THRESHOLDS if 100 * false_positives(threshold) < faces), max(THRESHOLDS))
 
 
-def _resized(images: LabeledImages, low: float, high: float) -> Iterator[tuple[Array, Array, Array]]:
+def resized(images: LabeledImages, low: float, high: float) -> Iterator[tuple[Array, Array, Array]]:
     """Images scaled so that one face has `low` to `high` px, with their faces in this range."""
     for number, (item, face) in enumerate(_with_sure_face(images)):
         rng = np.random.default_rng([number, int(low)])

@@ -19,6 +19,7 @@ def test_a_detector_agrees_with_its_own_faces_and_misses_what_it_does_not_see() 
     item = LabeledImage("samples", sample_photo(), np.concatenate([seen, unseen]))
     row = score(detector, LabeledImages((item,), ""))
     assert (row["faces"], row["recall"], row["false_per_100"]) == (2, 0.5, 0.0)
+    assert 0 <= row["recall_small"] <= 1
     assert row["landmark_error"] == pytest.approx(0.0, abs=1e-5)
 
 
