@@ -116,6 +116,7 @@ def test_auto_falls_back_to_the_cpu_and_logs_why(
     artifact: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     no_gpu(monkeypatch)
+    sessions._log_fallback.cache_clear()  # each reason is logged once
     with caplog.at_level(logging.INFO, logger=sessions.__name__):
         classifier = opened(artifact, device="auto")
     assert (classifier.provider, classifier.precision) == (CPU, "fp32")
