@@ -91,13 +91,14 @@ export class Search {
       return scores[turns] > scores[0];
     };
     const kept = [];
+    for (const face of upright) if (face.score >= sure || !(await betterRotated(face))) kept.push(face);
+    const found = [...kept];
     for (const face of await this.upright(rotated(picture, turns))) {
       if (face.score < least) continue;
       const back = rotateBack(face, turns, picture);
-      if (!upright.some((other) => this.same(back, other)) || (await betterRotated(back))) kept.push(back);
+      if (!kept.some((other) => this.same(back, other)) || (await betterRotated(back))) found.push(back);
     }
-    for (const face of upright) if (face.score >= sure || !(await betterRotated(face))) kept.push(face);
-    return this.merge(kept);
+    return this.merge(found);
   }
 
   /** Faces of the picture rotated by 90, 180 and 270 degrees, small, in its own pixels. */
