@@ -23,7 +23,7 @@ from mien.models.masked_autoencoder import MaskConfig, MaskedAutoencoder
 from mien.models.network import FaceNetwork
 from mien.models.strict import LocalPath, StrictModel
 from mien.training.command import recipe_command
-from mien.training.config import DataSource, FaceRecipe, OptimConfig, check_weights
+from mien.training.config import DataSource, FaceRecipe, OptimConfig
 from mien.training.loop import checkpoint
 from mien.training.loop.batches import FaceBatch, JoinedFaces, load_faces
 from mien.training.loop.machine import Machine, use_machine
@@ -31,7 +31,7 @@ from mien.training.loop.provenance import data_facts, provenance
 from mien.training.loop.run_folder import parameters
 from mien.training.loop.session import Session
 from mien.training.loop.task import FaceTask, Forward
-from mien.training.release.initialization import load_start
+from mien.training.release.initialization import load_start, model_to_build
 
 
 class PretrainData(StrictModel):
@@ -83,11 +83,7 @@ def pretrain(recipe: PretrainRecipe, out: Path) -> Path:
         cannot be removed; DatasetError, for missing or damaged data.
     """
     data, color = recipe.data, recipe.model.color
-    model = recipe.model
-    if checkpoint.exists(out):  # it replaces the initial weights
-        model = model.model_copy(update={"pretrained": False})
-    else:
-        check_weights("model.init_from", model.init_from)
+    model = model_to_build(recipe.model, run=out)
     with use_machine(recipe.runtime) as machine:
         torch.manual_seed(recipe.seed)
         parts = machine.world.first_alone(

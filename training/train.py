@@ -20,14 +20,13 @@ from mien.data.contract import EIGHT_LABELS
 from mien.models.network import FaceNetwork
 from mien.training.command import recipe_command
 from mien.training.config import Recipe, RecipeError, check_weights
-from mien.training.loop import checkpoint
 from mien.training.loop.batches import Faces, JoinedFaces, load_faces
 from mien.training.loop.machine import use_machine
 from mien.training.loop.provenance import data_facts, provenance
 from mien.training.loop.run_folder import parameters
 from mien.training.loop.session import Session
 from mien.training.loop.supervised import Supervised
-from mien.training.release.initialization import load_start
+from mien.training.release.initialization import load_start, model_to_build
 
 logger = logging.getLogger("mien.training")
 
@@ -38,11 +37,7 @@ def train(recipe: Recipe, out: Path) -> Path:
     Raises: RecipeError, RunError, CheckpointError, TrainingDiverged; DatasetError, for missing or damaged data.
     """
     check_weights("distillation.teachers", *recipe.distillation.teachers)
-    model = recipe.model
-    if checkpoint.exists(out):  # it replaces the initial weights
-        model = model.model_copy(update={"pretrained": False})
-    else:
-        check_weights("model.init_from", model.init_from)
+    model = model_to_build(recipe.model, run=out)
     with use_machine(recipe.runtime) as machine:
         torch.manual_seed(recipe.seed)
         sources = (*recipe.data.train, recipe.data.valid)

@@ -143,7 +143,7 @@ def _download_page(url: str, file: IO[bytes], most: int) -> None:
             if (error.code < 500 and error.code not in _TEMPORARY) or attempt == RETRIES:
                 number = _ERRORS.get(error.code, errno.EIO)  # which decides the class of the error
                 raise OSError(number, f"the server replied {error.code}", url) from error
-        except ValueError as error:  # of an address such as `http://[::1/a.zip`, or a length that is no number
+        except ValueError as error:  # of an address such as `http://[::1/a.zip`, or a length that is not a number
             raise OSError(errno.EINVAL, str(error), url) from error
         except (OSError, http.client.HTTPException) as error:
             if attempt == RETRIES:

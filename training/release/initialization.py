@@ -13,7 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from mien.data.contract import Array, contract_id
 from mien.models.manifest import MANIFEST_NAME, ArtifactError
 from mien.models.network import FaceNetwork
-from mien.training.config import WEIGHT_SUFFIXES, ModelConfig
+from mien.training.config import WEIGHT_SUFFIXES, ModelConfig, check_weights
 from mien.training.loop import checkpoint
 from mien.training.loop.run_folder import RECIPE_NAME, RunError, weights_file
 from mien.training.release.foreign import classifier_prefixes, read_foreign
@@ -29,6 +29,17 @@ _STEM: Final = "backbone.network.patch_embed."
 
 class InitialWeightsError(RunError):
     """Weights that do not match the network to initialize."""
+
+
+def model_to_build(model: ModelConfig, *, run: Path) -> ModelConfig:
+    """The model without published weights if `run` has a checkpoint, which replaces all initial weights.
+
+    Raises: RecipeError, if other initial weights are missing.
+    """
+    if checkpoint.exists(run):
+        return model.model_copy(update={"pretrained": False})
+    check_weights("model.init_from", model.init_from)
+    return model
 
 
 def load_start(network: FaceNetwork, model: ModelConfig, crops: Array, *, run: Path) -> tuple[Path, ...]:
