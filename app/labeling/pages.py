@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from mien import app
 from mien.app.labeling.store import is_url
+from mien.models.strict import expand_home
 
 _STYLE: Final = Path(app.__file__).parent / "static" / "page" / "page.css"
 _MARK: Final = "/* page.css */"
@@ -30,7 +31,6 @@ def relative_link(path: bytes, out: Path) -> str:
         common = os.path.commonpath([path, start])
     except ValueError:  # two drives of Windows
         return ""
-    homes = Path(os.path.expanduser("~")).parents  # Path.home() raises for a user without one
-    if common == os.path.dirname(common) or common in map(os.fsencode, homes):
+    if common == os.path.dirname(common) or common in map(os.fsencode, expand_home("~").parents):
         return ""
     return quote(os.path.relpath(path, start).replace(os.fsencode(os.sep), b"/"))
