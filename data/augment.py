@@ -27,7 +27,7 @@ class AugmentConfig:
     """Strengths; a probability or range of 0 turns a step off."""
 
     flip: float = 0.5  # probability
-    scale: float = 0.15  # +- share of the size
+    scale: float = 0.15  # +- share of the size, of both sides alike: their ratio carries the label
     shift: float = 0.08  # +- share of the side
     rotate_degrees: float = 15.0
     shear_degrees: float = 5.0
@@ -66,18 +66,22 @@ class Augment:
 
     def __call__(self, crop: Array, *, seed: int) -> Array:
         """Augment one (112, 112, C) uint8 crop; equal seeds give equal results."""
+        numpy_seed, python_seed, *rand_augment_seeds = (
+            int(word) for word in np.random.SeedSequence(seed).generate_state(4)
+        )
         if self._rand_augment is not None:
-            crop = self._randomly_augmented(crop, seed % 2**32)
-        self._compose.set_random_seed(seed % 2**32)
+            crop = self._randomly_augmented(crop, *rand_augment_seeds)
+        # not set_random_seed, which gives each step a generator with the same seed, so that all draw the same numbers
+        self._compose.set_random_state(np.random.default_rng(numpy_seed), random.Random(python_seed))
         augmented: Array = self._compose(image=crop)["image"]
         return augmented
 
-    def _randomly_augmented(self, crop: Array, seed: int) -> Array:
+    def _randomly_augmented(self, crop: Array, python_seed: int, numpy_seed: int) -> Array:
         image = Image.fromarray(np.broadcast_to(crop, (*crop.shape[:2], 3)))
         states = random.getstate(), np.random.get_state()  # noqa: NPY002 (timm draws from both global generators)
         try:
-            random.seed(seed)
-            np.random.seed(seed)  # noqa: NPY002
+            random.seed(python_seed)
+            np.random.seed(numpy_seed)  # noqa: NPY002
             changed = np.asarray(self._rand_augment(image))
         finally:
             random.setstate(states[0])
@@ -90,6 +94,7 @@ def _steps(config: AugmentConfig) -> list[A.BasicTransform]:
         A.HorizontalFlip(p=config.flip),
         A.Affine(
             scale=(1 - config.scale, 1 + config.scale),
+            keep_ratio=True,
             translate_percent=(-config.shift, config.shift),
             rotate=(-config.rotate_degrees, config.rotate_degrees),
             shear=(-config.shear_degrees, config.shear_degrees),
