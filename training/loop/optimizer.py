@@ -53,11 +53,13 @@ def build_scheduler(
 ) -> CosineLRScheduler:
     """Build a cosine schedule over all steps with a linear warm-up; call `step_update(step)` before each step."""
     lowest = min(config.min_learning_rate, config.learning_rate)
+    warmup_steps = round(config.warmup_epochs * steps_per_epoch)
     return CosineLRScheduler(
         optimizer,
-        t_initial=epochs * steps_per_epoch,
+        t_initial=max(1, epochs * steps_per_epoch - warmup_steps),
         lr_min=lowest,
-        warmup_t=round(config.warmup_epochs * steps_per_epoch),
+        warmup_t=warmup_steps,
         warmup_lr_init=lowest,
+        warmup_prefix=True,  # the cosine starts at the end of the warm-up, not below its peak
         t_in_epochs=False,
     )

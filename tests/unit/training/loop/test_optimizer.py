@@ -79,3 +79,16 @@ def test_a_rate_below_the_minimum_never_rises_above_itself() -> None:
 def test_an_optimizer_that_does_not_exist_or_fit_is_named(config: OptimConfig, complaint: str) -> None:
     with pytest.raises(RecipeError, match=complaint):
         build_optimizer(nn.Linear(2, 2), config)
+
+
+def test_the_cosine_starts_at_the_peak_where_the_warm_up_ends() -> None:
+    optim = OptimConfig(learning_rate=0.02, min_learning_rate=0.0, warmup_epochs=1.0)
+    optimizer = build_optimizer(nn.Linear(2, 2), optim)
+    scheduler = build_scheduler(optimizer, optim, epochs=5, steps_per_epoch=10)
+    rates = []
+    for step in range(50):
+        scheduler.step_update(step)
+        rates.append(optimizer.param_groups[0]["lr"])
+    assert rates[10] == pytest.approx(0.02)
+    assert rates[30] == pytest.approx(0.01)  # half of the cosine
+    assert rates[49] < 1e-4
