@@ -82,10 +82,6 @@ class QuotaExceeded(TooManyRequests):
         self.retry_after_s = retry_after_s
 
 
-class BackendUnavailable(CapacityError):
-    """A Triton server that does not respond."""
-
-
 class QueueFull(CapacityError):
     """A queue that has reached its limit."""
 

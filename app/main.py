@@ -11,9 +11,8 @@ from fastapi import FastAPI
 from starlette.middleware import Middleware
 
 from mien.app import VERSION
-from mien.app.inference import tracing
 from mien.app.inference.pipeline import Pipeline, build_pipelines
-from mien.app.service import problems
+from mien.app.service import problems, tracing
 from mien.app.service.http_protocol import STATE_KEY
 from mien.app.service.jobs import create_folder
 from mien.app.service.memory import return_large_buffers

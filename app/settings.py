@@ -53,9 +53,6 @@ class Settings(BaseSettings):
     cuda_graphs: bool = Field(True, description="replay batches on the GPU as CUDA graphs if that is faster")
     tensorrt_cache: Path | None = Field(None, description="folder for TensorRT engines; the user cache when unset")
 
-    triton: str | None = Field(None, description="grpc://host:8001/model: classify on a Triton server")
-    triton_timeout_s: Seconds = Field(5.0, description="time for one inference on it")
-
     max_batch: Annotated[int, Field(ge=0, le=4096)] = Field(0, description="on a GPU: faces per inference; 0: default")
     batch_wait_ms: Annotated[float, Field(ge=0, le=1000)] = Field(
         2.0, description="on a GPU: maximum wait for a batch to fill under load; an idle service does not wait"

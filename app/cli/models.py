@@ -1,4 +1,4 @@
-"""Commands `mien models pull | list | verify | triton`."""
+"""Commands `mien models pull | list | verify`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from mien.app.cli.exit_codes import FAILED
-from mien.app.cli.options import Model, printed_errors
+from mien.app.cli.options import printed_errors
 
 models = typer.Typer(no_args_is_help=True, help="Download, list and verify models.")
 
@@ -74,20 +74,3 @@ def models_verify(
 
         passed = verify_models(None if model is None else artifact_dir(model))
     raise typer.Exit(0 if passed else FAILED)
-
-
-@models.command("triton")
-def models_triton(
-    out: Annotated[Path, typer.Argument(help="Model repository. Only this model is replaced.")],
-    model: Model = None,
-    half: Annotated[bool, typer.Option("--half", help="Use the fp16 graph, for GPUs.")] = False,
-    gpu: Annotated[bool, typer.Option("--gpu", help="Run the model on a GPU.")] = False,
-) -> None:
-    """Write the classifier as a model repository for NVIDIA Triton Inference Server."""
-    with printed_errors():
-        from mien.app.inference.runtime.triton import write_repository
-        from mien.models.manifest import artifact_dir
-
-        chosen = artifact_dir(model)
-        folder = write_repository(chosen, out, precision="fp16" if half else "fp32", device="gpu" if gpu else "cpu")
-        typer.echo(f"Wrote Triton's model to {folder}")

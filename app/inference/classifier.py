@@ -13,8 +13,6 @@ from mien.app.errors import ProviderUnavailable
 from mien.app.inference.runtime.cuda_batches import SIZES, FixedBatches
 from mien.app.inference.runtime.int8 import BATCH, MIN_SPEEDUP, has_int8_instructions, speedup
 from mien.app.inference.runtime.sessions import CPU, CUDA, Session, open_session, tensorrt_options
-from mien.app.inference.runtime.triton import MAX_BATCH
-from mien.app.inference.runtime.triton_client import TRITON, TritonModel
 from mien.app.settings import Device, Settings
 from mien.data.contract import CROP_PX, Array
 from mien.models.manifest import GraphOutput, Relevance, artifact_dir, load_artifact
@@ -28,7 +26,7 @@ class Classifier:
     """Calibrated probabilities per crop, one per label of the manifest; thread-safe."""
 
     def __init__(self, settings: Settings) -> None:
-        """Verify the artifact named in the settings, or the default one, and open its graph here or on a Triton server.
+        """Verify the artifact named in the settings, or the default one, and open its graph.
 
         Raises: ArtifactError, if a file is damaged or the precision is missing; ProviderUnavailable; SettingsError.
         """
@@ -38,15 +36,11 @@ class Classifier:
         self._session, self.precision = self._open()
         self.provider = self._session.provider
         self._batches = self._fixed_batches() if self._session.device == "cuda" else None
-        self._chunk = CPU_BATCH if settings.triton is None else MAX_BATCH
-        self.max_batch = self._chunk if self._batches is None else self._batches.max_batch
+        self.max_batch = CPU_BATCH if self._batches is None else self._batches.max_batch
 
     def _open(self) -> tuple[Session, str]:
         settings = self._settings
         device, precision = settings.device, settings.precision
-        if settings.triton is not None:
-            model = TritonModel(settings.triton, self.manifest, timeout_s=settings.triton_timeout_s)
-            return Session(model, "triton", {TRITON: 1}), "remote"
         if precision == "int8":
             if device in ("cuda", "tensorrt"):
                 raise ProviderUnavailable("precision int8 is for CPUs: set MIEN_DEVICE=cpu or MIEN_PRECISION=auto")
@@ -125,8 +119,8 @@ class Classifier:
     def _run(self, crops: Array, output: GraphOutput | Relevance) -> Array:
         """One output of the graph for all crops, in batches."""
         parts = [np.empty((0, *output.shape[1:]), np.float32)]
-        for start in range(0, len(crops), self._chunk):
-            feed = {self.manifest.input.name: np.ascontiguousarray(crops[start : start + self._chunk])}
+        for start in range(0, len(crops), CPU_BATCH):
+            feed = {self.manifest.input.name: np.ascontiguousarray(crops[start : start + CPU_BATCH])}
             parts += self._session.inference.run([output.name], feed)
         return np.concatenate(parts)
 

@@ -11,13 +11,13 @@ from functools import partial
 from typing import Final
 
 import numpy as np
+from opentelemetry import trace
 
 from mien.app.errors import InvalidRequest
 from mien.app.inference.classifier import Classifier
 from mien.app.inference.decode import Decoded, decode
 from mien.app.inference.detect import Box, Detector, Face, create_detector
 from mien.app.inference.detect.base import scaled
-from mien.app.inference.tracing import span
 from mien.app.settings import Settings
 from mien.data.contract import CROP_PX, Array, align, roll_degrees
 from mien.data.contract.align import TEMPLATE_PX
@@ -228,7 +228,7 @@ class Pipeline:
 def timed(timings_ms: dict[str, float], stage: str) -> Iterator[None]:
     """Add the time of a block to `timings_ms`, in milliseconds; the block is a span of a trace."""
     start = time.perf_counter()
-    with span(stage):
+    with trace.get_tracer("mien").start_as_current_span(stage):
         yield
     timings_ms[stage] = timings_ms.get(stage, 0.0) + (time.perf_counter() - start) * 1000.0
 

@@ -14,7 +14,6 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mien.app.errors import ShuttingDown
-from mien.app.inference.tracing import request_span
 from mien.app.service.logs import request_id
 from mien.app.service.problems import (
     CLIENT_GONE,
@@ -27,6 +26,7 @@ from mien.app.service.problems import (
     status_problem,
 )
 from mien.app.service.state import Service
+from mien.app.service.tracing import request_span
 
 REQUEST_ID: Final = "X-Request-ID"
 _SAFE_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -80,11 +80,10 @@ class Envelope:
             await send(message)
 
         try:
-            with request_span(Headers(scope=scope), {"url.path": scope["path"]}) as span:
+            with request_span(Headers(scope=scope), scope["path"]) as span:
                 await self._run(scope, receive, send_enveloped, service)
-                if span is not None:
-                    span.update_name(f"{scope.get('method', 'WebSocket')} {_route(scope)}")
-                    span.set_attribute("http.response.status_code", int(status))
+                span.update_name(f"{scope.get('method', 'WebSocket')} {_route(scope)}")
+                span.set_attribute("http.response.status_code", int(status))
         except ShuttingDown as error:
             scope[REFUSED] = problem_for(error).slug
             if not status:

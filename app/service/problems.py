@@ -52,10 +52,6 @@ PROBLEMS: Final[tuple[tuple[type[Exception], Problem], ...]] = (
     (errors.ForeignHost, Problem(421, "foreign-host", "Host is not served here")),
     (errors.TooManyRequests, Problem(429, "too-many-requests", "Too many requests at once", retry_after_s=1)),
     (errors.QueueFull, Problem(503, "queue-full", "Service is busy", retry_after_s=1)),
-    (
-        errors.BackendUnavailable,
-        Problem(503, "backend-unavailable", "Inference server does not respond", retry_after_s=2),
-    ),
     (errors.RequestTimeout, Problem(503, "timeout", "Request took too long", retry_after_s=2)),
     (errors.ShuttingDown, Problem(503, "shutting-down", "Service is stopping", retry_after_s=5)),
 )

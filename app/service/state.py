@@ -22,7 +22,6 @@ from mien.app.inference.in_browser import BrowserPipeline, browser_pipeline
 from mien.app.inference.pipeline import Analysis, Pipeline, PreparedPhoto, timed
 from mien.app.inference.runtime.cpu_count import cores
 from mien.app.inference.runtime.sessions import CPU, cuda_obstacle, gpu_obstacle
-from mien.app.inference.runtime.triton_client import TRITON
 from mien.app.service.admission import Admission
 from mien.app.service.jobs import Jobs
 from mien.app.service.keys import ApiKey
@@ -46,8 +45,8 @@ class Model:
     batcher: Batcher | None
 
     async def classify(self, crops: Array) -> Array:
-        """Probabilities (N, 7) of crops, on a GPU or a Triton server, which batches itself."""
-        if self.batcher is None:  # in a thread that waits for the server, and not in one of those for photos
+        """Probabilities (N, 7) of crops."""
+        if self.batcher is None:
             return await asyncio.to_thread(self.pipeline.classify, crops)
         return await self.batcher.classify(crops)
 
@@ -92,7 +91,7 @@ class Service:
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="mien-photo")
 
     def _batcher(self, pipeline: Pipeline) -> Batcher | None:
-        if pipeline.classifier.provider in (CPU, TRITON):  # a Triton server batches itself; on a CPU,
+        if pipeline.classifier.provider == CPU:
             return None  # photos in parallel have a higher throughput and shorter waits than shared inferences
         return Batcher(
             pipeline.classify,

@@ -1,1 +1,1 @@
-"""ONNX Runtime: sessions with verified providers, CUDA batches, CPU counts and the Triton repository."""
+"""ONNX Runtime: sessions with verified providers, CUDA batches and CPU counts."""

@@ -57,9 +57,9 @@ onnxruntime.set_default_logger_severity(_ERRORS_ONLY)
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """An inference session, the device of its memory (cpu, cuda or triton), and its number of nodes per provider."""
+    """An inference session, the device of its memory (cpu or cuda), and its number of nodes per provider."""
 
-    inference: Any  # onnxruntime.InferenceSession, or what has its `run`
+    inference: onnxruntime.InferenceSession
     device: str
     nodes: dict[str, int]
 

@@ -1,4 +1,4 @@
-"""`mien models pull --optional`: one attempt, no error, one line on the detector in use; and `mien models triton`."""
+"""`mien models pull --optional`: one attempt, no error, one line on the detector in use."""
 
 import hashlib
 from pathlib import Path
@@ -54,11 +54,3 @@ def test_without_the_option_a_failure_is_an_error() -> None:
     done = CliRunner().invoke(app, ["models", "pull"])
     assert done.exit_code == 1
     assert "MIEN_MODELS_DIR" in done.stderr
-
-
-def test_a_repository_that_cannot_be_written_is_one_line(tmp_path: Path, artifact: Path) -> None:
-    (file := tmp_path / "file").touch()
-    done = CliRunner().invoke(app, ["models", "triton", str(file), "--model", str(artifact)], catch_exceptions=False)
-    assert done.exit_code == 1
-    (line,) = done.stderr.splitlines()
-    assert str(file) in line

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mien.app.inference import tracing
-from tests.unit.app.conftest import ONE_PHOTO, PHOTO, Connect
+from tests.unit.app.conftest import PHOTO, Connect
 
 sdk = pytest.importorskip("opentelemetry.sdk.trace", reason="pip install 'mien[trace]'")
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -20,7 +19,6 @@ def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
     memory, provider = InMemorySpanExporter(), sdk.TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(memory))
     monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
-    monkeypatch.setattr(tracing, "_tracer", None)
     yield memory
     provider.shutdown()
 
@@ -37,9 +35,3 @@ def test_the_stages_of_a_request_are_spans_of_the_clients_trace(connect: Connect
     ids = {span.context.span_id for span in (request, *spans.values())}
     assert all(span.parent.span_id in ids for span in spans.values())
     assert dict(request.attributes) == {"url.path": "/v1/expressions", "http.response.status_code": 200}
-
-
-def test_without_tracing_stages_have_no_spans(connect: Connect, exporter: object) -> None:
-    connect().post("/v1/expressions", **ONE_PHOTO)
-    spans = {span.name for span in exporter.get_finished_spans()}  # type: ignore[attr-defined]
-    assert not {"decode", "request"} & spans, "those of FastAPI only"
