@@ -34,7 +34,7 @@ RESTING: Final = {
 }
 # The probabilities of frames after the correction by a resting face.
 CORRECTED: Final = """async ([resting, frames]) => {
-  const { correctionOf, corrected } = await import('/page/neutral.js');
+  const { correctionOf, corrected } = await import('/page/core/neutral.js');
   const factors = correctionOf(resting);
   return frames.map((frame) => corrected(frame, factors));
 }"""

@@ -1,6 +1,6 @@
 """Properties of a face that decide how far its label can be trusted: size, blur, pose, brightness, covered parts.
 
-`app/static/page/local/quality.js` implements the same, and a test compares both. The value from which a property is a
+`app/static/page/core/quality.js` implements the same, and a test compares both. The value from which a property is a
 reason for doubt is measured for each model (training/conditions.py) and stated in its manifest.
 """
 
@@ -144,7 +144,7 @@ def head_pose(landmarks_px: Array) -> tuple[float | None, float | None]:
 
 
 def facts() -> dict[str, Any]:
-    """Constants for `app/static/page/local/quality.js`."""
+    """Constants for `app/static/page/core/quality.js`."""
     return {
         "ambiguous_below": AMBIGUOUS_BELOW,
         "face_share": FACE_SHARE,

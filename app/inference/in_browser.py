@@ -1,6 +1,6 @@
 """Graphs and constants of the pipeline for labeling in the browser.
 
-The modules in `app/static/page/local/` implement `search.py`, `decode.py` and `align.py` in JavaScript, and get all
+The modules in `app/static/page/core/` implement `search.py`, `decode.py` and `align.py` in JavaScript, and get all
 constants from here.
 """
 

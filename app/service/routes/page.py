@@ -9,7 +9,7 @@ import gzip
 import json
 from functools import lru_cache
 from http import HTTPStatus
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Final
 
 from fastapi import APIRouter, HTTPException, Request
@@ -38,7 +38,6 @@ POLICY: Final = (
 _WORKER_POLICY: Final = (
     "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self'; worker-src 'self'"
 )
-_WORKERS: Final = ("local/", "runtime/")
 _COMPRESSED: Final = {".js", ".mjs", ".css", ".wasm"}  # each file once per process: a runtime has 14 MB
 _HEADERS: Final = {
     "Content-Security-Policy": f"{POLICY}; frame-ancestors 'none'",
@@ -60,10 +59,16 @@ class Assets(StaticFiles):
                 response = await asyncio.to_thread(_compressed, response)
             response.headers.add_vary_header("Accept-Encoding")
         response.headers["Cache-Control"] = "no-cache"
-        if path.startswith(_WORKERS):
+        # WebKit wants it for each module that a worker imports, and workers import modules of the whole page
+        response.headers["Cross-Origin-Embedder-Policy"] = "require-corp"
+        if starts_worker(path):
             response.headers["Content-Security-Policy"] = _WORKER_POLICY
-            response.headers["Cross-Origin-Embedder-Policy"] = "require-corp"
         return response
+
+
+def starts_worker(path: str) -> bool:
+    """Whether a script is that of a worker; `path` is relative to `FILES`, with the separator of any system."""
+    return PureWindowsPath(path).parts[0] in {"local", "runtime"}
 
 
 def _compressed(file: FileResponse) -> Response:
@@ -94,7 +99,9 @@ async def card() -> Response:
 @router.get("/sw.js")
 async def service_worker() -> Response:
     """Script that lets the page work offline; it controls the folder that it is in."""
-    headers = _HEADERS | {"Content-Security-Policy": "default-src 'none'; connect-src 'self'"}
+    # WebKit checks the scripts of workers, which pass through the service worker, against its policy
+    policy = "default-src 'none'; script-src 'self'; worker-src 'self'; connect-src 'self'"
+    headers = _HEADERS | {"Content-Security-Policy": policy}
     return FileResponse(FILES / "sw.js", media_type="text/javascript", headers=headers)
 
 

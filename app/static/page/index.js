@@ -1,9 +1,9 @@
 // Entry of the npm package, for other pages: label(image) and <mien-camera>. They label in the tab, as local mode does.
 // `make page` adds the runtime, the models and local.json to this folder; a page loads it from its own origin.
 
-import { applyPalette, setLabels } from "./labels.js";
+import { setLabels } from "./core/labels.js";
 import { LocalLabeler } from "./local/labeler.js";
-import { defineCamera } from "./camera-element.js";
+import { defineCamera } from "./ui/camera-element.js";
 
 let opened;
 
@@ -20,7 +20,6 @@ async function open(base, loaded) {
   const response = await fetch(new URL("local.json", base));
   const { pipeline } = response.ok ? await response.json() : {};
   if (!pipeline) throw new Error(`${response.url} has no models: run \`make page\`, or \`make runtime\` before \`make serve\``);
-  applyPalette();
   setLabels(pipeline.classifier.labels);
   return new LocalLabeler(pipeline, { base, loaded });
 }

@@ -11,7 +11,7 @@ from tests.serving import Server
 pytestmark = pytest.mark.timeout(240)
 # The color in the middle of a card's picture: frames are red, but the video shows something else by now.
 THUMB = """async (face) => {
-  const { People } = await import('/page/people.js');
+  const { People } = await import('/page/ui/people.js');
   const people = new People(...['ul', 'p', 'ul'].map((name) => document.createElement(name)));
   const frame = Object.assign(document.createElement('canvas'), { width: 640, height: 480 });
   Object.assign(frame.getContext('2d'), { fillStyle: '#f00' }).fillRect(0, 0, 640, 480);
@@ -27,7 +27,7 @@ SQUEEZED = """[...document.querySelectorAll('#faces .face')].filter((card) => {
 }).map((card) => card.dataset.person)"""
 # The numbers of cards after a person has been seen, 9 s later, and 11 s later.
 CARDS = """async (face) => {
-  const { People } = await import('/page/people.js');
+  const { People } = await import('/page/ui/people.js');
   const people = new People(...['ul', 'p', 'ul'].map((name) => document.createElement(name)));
   return [[[face], 0], [[], 9000], [[], 11000]].map(([faces, now]) => {
     people.update(faces, now);

@@ -8,7 +8,7 @@ from tests.e2e.browser.scenes import person, start_scene
 pytestmark = pytest.mark.timeout(240)
 # Random scenes: tags that overlap, leave the picture, hide behind the figures, or lie on a mouth.
 PLACES = """async () => {
-  const { placeTags, shared } = await import('/page/tags.js');
+  const { placeTags, shared } = await import('/page/core/tags.js');
   const area = { x: 0, y: 0, width: 800, height: 600 };
   let seed = 7;
   const random = () => (seed = (seed * 16807) % 2147483647) / 2147483647;
@@ -34,7 +34,7 @@ PLACES = """async () => {
 }"""
 # Pixels of the color of `neutral` that drawFaces leaves for a face, by certainty.
 DRAWN = """async () => {
-  const { drawFaces, landmarksIn } = await import('/page/draw.js');
+  const { drawFaces, landmarksIn } = await import('/page/ui/draw.js');
   const count = (face, number, color) => {
     const canvas = Object.assign(document.createElement('canvas'), { width: 640, height: 480 });
     const context = canvas.getContext('2d', { willReadFrequently: true });
@@ -56,8 +56,8 @@ DRAWN = """async () => {
 }"""
 # The area that each tag of a group shares with each box, on a picture of a width.
 GROUP = """async ([faces, width]) => {
-  const { drawFaces, landmarksIn } = await import('/page/draw.js');
-  const { shared } = await import('/page/tags.js');
+  const { drawFaces, landmarksIn } = await import('/page/ui/draw.js');
+  const { shared } = await import('/page/core/tags.js');
   const scale = width / 640;
   const scaled = ({ x, y, width = 0, height = 0 }) =>
     ({ x: x * scale, y: y * scale, width: width * scale, height: height * scale });

@@ -16,20 +16,20 @@ from tests.e2e.browser.scenes import TWO, heading, person, show, start_scene
 pytestmark = pytest.mark.timeout(240)
 # The people of the page for frames of [ms, faces], each: [number, label, uncertain, confidence].
 TRACKED = """async ([frames, threshold]) => {
-  const { Tracker } = await import('/page/tracker.js');
+  const { Tracker } = await import('/page/core/tracker.js');
   const tracker = Object.assign(new Tracker(), { threshold });
   const shown = ({ track, label, uncertain, confidence }) => [track, label, uncertain, confidence];
   return frames.map(([at, faces]) => tracker.update(faces, at).map(shown));
 }"""
 # The descriptors of crops, each (112, 112, 3) as a list.
 DESCRIPTORS = """async (crops) => {
-  const { descriptorOf } = await import('/page/descriptor.js');
+  const { descriptorOf } = await import('/page/core/descriptor.js');
   const rgba = (crop) => crop.flatMap((row) => row.flatMap((pixel) => [...pixel, 255]));
   return crops.map((crop) => [...descriptorOf({ width: crop.length, data: rgba(crop) })]);
 }"""
 # How often faces are classified in frames of two people: five times one, twice the other, and that one 150 ms later.
 KEPT = """async (crops) => {
-  const { Follower } = await import('/page/local/follower.js');
+  const { Follower } = await import('/page/core/follower.js');
   const [one, other] = crops.map((crop) =>
     ({ width: crop.length, data: crop.flatMap((row) => row.flatMap((pixel) => [...pixel, 255])) }));
   let calls = 0;
@@ -92,7 +92,7 @@ def test_the_page_tracks_and_smooths_as_the_service_does(scene: Tab) -> None:
         assert [one[3] for one in people] == pytest.approx([one.confidence for one in expected], abs=1e-5)
     assert {number for people in shown for number, *_ in people} == {1, 2, 3, 4}
     assert {number for number, *_ in shown[-1]} == {1, 2, 3}, "the third person has the old number again"
-    assert page.evaluate("async () => (await import('/page/tracker.js')).RULES") == asdict(TrackingRules())
+    assert page.evaluate("async () => (await import('/page/core/tracker.js')).RULES") == asdict(TrackingRules())
 
 
 def test_in_local_mode_a_face_is_classified_again_after_a_while_or_if_it_looks_different(scene: Tab) -> None:

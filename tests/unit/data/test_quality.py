@@ -84,7 +84,7 @@ def test_an_object_over_eyes_or_mouth_is_told_from_a_free_face(part: str) -> Non
 
 
 SCRIPT = """
-import { measure } from "%s/app/static/page/local/quality.js";
+import { measure } from "%s/app/static/page/core/quality.js";
 const { facts, faces } = JSON.parse(require("fs").readFileSync(0, "utf8"));
 const all = faces.map(({ data, points }) => measure({ width: 112, height: 112, data }, points, facts));
 console.log(JSON.stringify(all.map(Object.values)));
@@ -94,7 +94,7 @@ console.log(JSON.stringify(all.map(Object.values)));
 def test_the_browser_measures_the_same() -> None:
     node = shutil.which("node")
     if node is None:
-        pytest.skip("node is not installed: app/static/page/local/quality.js is not compared")
+        pytest.skip("node is not installed: app/static/page/core/quality.js is not compared")
     photos = [PHOTO, cv2.GaussianBlur(PHOTO, (0, 0), 3), PHOTO // 8, covered("eyes"), covered("mouth")]
     crops = [align(photo, POINTS) for photo in photos]
     faces = [

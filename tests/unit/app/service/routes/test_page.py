@@ -1,6 +1,7 @@
 """The page and its files: complete, local, and with a strict content security policy."""
 
 import gzip
+import posixpath
 import re
 import threading
 from html.parser import HTMLParser
@@ -16,8 +17,9 @@ from mien.models.detector.manifest import default_detector_dir
 from mien.models.manifest import read_manifest
 
 FOLDER = Path(__file__).resolve().parents[5] / "app" / "static" / "page"
+IMPORT = re.compile(r'from "([^"]+)"')
 PAGES = {"/": "index.html", "/card": "card.html"}
-SCRIPTS = sorted(str(path.relative_to(FOLDER)) for path in [*FOLDER.glob("*.js"), *FOLDER.glob("local/*.js")])
+SCRIPTS = sorted(path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*.js") if path.parent.name != "runtime")
 
 
 class Tags(HTMLParser):
@@ -67,7 +69,7 @@ def test_every_module_imports_only_existing_modules(client: TestClient, name: st
     response = client.get(f"/page/{name}")
     assert response.headers["content-type"].startswith("text/javascript")
     assert response.headers["cache-control"] == "no-cache"
-    for target in re.findall(r'from "([^"]+)"', response.text):
+    for target in IMPORT.findall(response.text):
         assert client.get(f"/page/{Path(name).parent}/{target}").status_code == 200, f"{name} imports {target}"
     assert not re.findall(r"https?://", response.text)
     assert not re.findall(r"innerHTML|insertAdjacentHTML|document\.write|eval\(", response.text)
@@ -109,17 +111,18 @@ def test_the_sample_photo_is_labeled_by_the_served_model(client: TestClient) -> 
 
 def test_the_service_worker_may_only_fetch_from_this_service(client: TestClient) -> None:
     response = client.get("/sw.js")
-    assert response.headers["content-security-policy"] == "default-src 'none'; connect-src 'self'"
+    assert response.headers["content-security-policy"] == (
+        "default-src 'none'; script-src 'self'; worker-src 'self'; connect-src 'self'"
+    )
     assert response.headers["content-type"].startswith("text/javascript")
 
 
 def test_the_page_knows_the_labels_and_colors_of_the_program() -> None:
-    text = (FOLDER / "labels.js").read_text(encoding="utf-8")
+    text = (FOLDER / "core" / "labels.js").read_text(encoding="utf-8")
     (names,) = re.findall(r"EXPRESSIONS = \[([^\]]+)\]", text)
     assert tuple(re.findall(r'"(\w+)"', names)) == EIGHT_LABELS
-    assert not re.findall("--(?:" + "|".join(EIGHT_LABELS) + "):", (FOLDER / "page.css").read_text(encoding="utf-8")), (
-        "one palette"
-    )
+    style = (FOLDER / "page.css").read_text(encoding="utf-8")
+    assert not re.findall("--(?:mien-)?(?:" + "|".join(EIGHT_LABELS) + "):", style), "one palette"
     found = {label: tuple(map(int, rgb.split())) for label, rgb in re.findall(r'(\w+): "rgb\(([\d ]+)\)"', text)}
     assert found == COLORS
 
@@ -136,11 +139,24 @@ def test_only_workers_may_compile_webassembly(client: TestClient, script: str) -
     if not (FOLDER / script).is_file():
         pytest.skip(f"{script} is not here: `make runtime` fetches it")
     headers = client.get(f"/page/{script}").headers
+    assert page.starts_worker(script)
+    assert page.starts_worker(script.replace("/", "\\"))  # as StaticFiles passes it on Windows
     assert headers["content-security-policy"] == (
         "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self'; worker-src 'self'"
     )
-    assert headers["cross-origin-embedder-policy"] == "require-corp", "else a page with threads may not start it"
-    assert "wasm" not in client.get("/page/main.js").headers["content-security-policy"]
+    assert "wasm" not in client.get("/page/ui/main.js").headers["content-security-policy"]
+
+
+def test_every_module_of_a_worker_may_be_loaded_by_an_isolated_page(client: TestClient) -> None:
+    waiting, loaded = ["local/worker.js"], set[str]()
+    while waiting:
+        name = waiting.pop()
+        loaded.add(name)
+        response = client.get(f"/page/{name}")
+        assert response.headers["cross-origin-embedder-policy"] == "require-corp", name
+        imported = [posixpath.normpath(f"{Path(name).parent}/{target}") for target in IMPORT.findall(response.text)]
+        waiting += [target for target in imported if target not in loaded]
+    assert "core/descriptor.js" in loaded
 
 
 def test_without_the_runtime_there_is_no_local_mode(

@@ -1,9 +1,9 @@
 // Entry point of the page: its two tabs, and the labeler in use.
 
-import { byId, element, swatch } from "./dom.js";
+import { applyPalette, byId, element, swatch } from "./dom.js";
 import { showExample } from "./example.js";
 import { Gallery } from "./gallery.js";
-import { LABELS, applyPalette, setLabels } from "./labels.js";
+import { LABELS, setLabels } from "../core/labels.js";
 import { Live } from "./live.js";
 import { Mode } from "./mode.js";
 import { workOffline } from "./offline.js";

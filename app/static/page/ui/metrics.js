@@ -1,7 +1,7 @@
 // Frame rate and round trip of the live view, and announcements for screen readers.
 
 import { announce, setText } from "./dom.js";
-import { spoken } from "./labels.js";
+import { spoken } from "../core/labels.js";
 
 const WINDOW_MS = 2000;
 const STALE_MS = 10_000;

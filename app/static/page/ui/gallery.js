@@ -2,9 +2,9 @@
 
 import { Detail } from "./detail.js";
 import { announce, byId, download, element, setText } from "./dom.js";
-import { asCsv, asJson } from "./exports.js";
+import { asCsv, asJson } from "../core/exports.js";
 import { Filter } from "./filter.js";
-import { UNCERTAIN, brief, spoken } from "./labels.js";
+import { UNCERTAIN, brief, spoken } from "../core/labels.js";
 import { asJpeg, drawnByService, fromBase64, isVideo, paint, readable, sendable } from "./pictures.js";
 
 const SIDE_BY_SIDE = 2;

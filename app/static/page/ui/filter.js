@@ -1,8 +1,8 @@
 // Filter of the gallery: photos with one expression, uncertain, with a reason for doubt, without a face, or with an error.
 
 import { element, swatch } from "./dom.js";
-import { LABELS, UNCERTAIN } from "./labels.js";
-import { REASONS } from "./reasons.js";
+import { LABELS, UNCERTAIN } from "../core/labels.js";
+import { REASONS } from "../core/reasons.js";
 
 const ALL = "all";
 const NO_FACE = "no face";

@@ -1,7 +1,7 @@
 // Faces of a stream: the whole picture is searched every half second, and in between only the surroundings of each face.
 // Classification takes most of the time: between two, faces that look the same keep their probabilities.
 
-import { descriptorOf, dot } from "../descriptor.js";
+import { descriptorOf, dot } from "./descriptor.js";
 
 const SEARCH_MS = 500;
 const MANY = 4; // faces; for more, their surroundings cost as much as the picture

@@ -1,7 +1,7 @@
 // A recorded session: the results of each person over time. It stays in this browser until it is saved or deleted.
 
 import { LABELS, UNCERTAIN } from "./labels.js";
-import { History } from "./timeline.js";
+import { History } from "./history.js";
 import { table } from "./exports.js";
 
 const columns = () => ["seconds", "person", "label", "uncertain", "confidence", "x", "y", "width", "height", ...LABELS.map((label) => `p_${label}`), "corrected", "reasons"];

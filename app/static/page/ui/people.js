@@ -3,7 +3,7 @@
 import { showAttention } from "./attention.js";
 import { element, setText } from "./dom.js";
 import { FaceBlock } from "./faces.js";
-import { hintOf } from "./reasons.js";
+import { hintOf } from "../core/reasons.js";
 import { Timeline } from "./timeline.js";
 
 const AWAY_MS = 1200;

@@ -2,7 +2,7 @@
 
 import { byId, setText } from "./dom.js";
 import { choice, keep } from "./choices.js";
-import { percent } from "./labels.js";
+import { percent } from "../core/labels.js";
 
 const VALUES = { mirror: "checked", landmarks: "checked", smoothing: "value", threshold: "value" };
 

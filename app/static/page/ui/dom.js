@@ -1,5 +1,7 @@
 // Small helpers for the document. Text is always set as text, never as markup.
 
+import { COLORS } from "../core/labels.js";
+
 export const byId = (id) => document.getElementById(id);
 
 /** Create an element: `element("p", {class: "quiet", hidden: true}, "text", child)`. */
@@ -30,6 +32,11 @@ export function download(blob, name) {
   link.click();
   link.remove();
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
+/** Give the style sheet the colors of the expressions, as `--mien-surprise` and so on. */
+export function applyPalette() {
+  for (const [label, color] of Object.entries(COLORS)) document.documentElement.style.setProperty(`--mien-${label}`, color);
 }
 
 /** The color of an expression beside its name. */

@@ -3,9 +3,9 @@
 import { attentionFigure } from "./attention.js";
 import { byId, download, setText } from "./dom.js";
 import { VideoRecorder, videoOf } from "./recorder.js";
-import { Session } from "./session.js";
+import { Session } from "../core/session.js";
 import { Summary } from "./summary.js";
-import { iou } from "./tags.js";
+import { iou } from "../core/tags.js";
 import { hold, keepPart, remove, unsaved } from "./vault.js";
 
 const KEEP_MS = 1000;

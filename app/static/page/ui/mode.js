@@ -2,8 +2,8 @@
 
 import { isOn, keep } from "./choices.js";
 import { announce, byId, setText } from "./dom.js";
-import { percent } from "./labels.js";
-import { LocalLabeler } from "./local/labeler.js";
+import { percent } from "../core/labels.js";
+import { LocalLabeler } from "../local/labeler.js";
 import { service } from "./service.js";
 
 const HERE = ["localhost", "127.0.0.1", "[::1]"];

@@ -1,7 +1,7 @@
 // The summary of a recorded session: seconds per expression and person, a timeline of each, and its files.
 
 import { byId, download, element, setText, swatch } from "./dom.js";
-import { LABELS, UNCERTAIN } from "./labels.js";
+import { LABELS, UNCERTAIN } from "../core/labels.js";
 import { drawHistory } from "./timeline.js";
 
 export class Summary {

@@ -13,7 +13,7 @@ export function setLabels(names) {
 export const UNCERTAIN = "uncertain";
 export const DARK = "rgb(20 20 20)"; // text on every color below
 
-const COLORS = {
+export const COLORS = {
   surprise: "rgb(240 228 66)",
   fear: "rgb(204 121 167)",
   disgust: "rgb(0 158 115)",
@@ -25,11 +25,6 @@ const COLORS = {
 };
 
 export const colorOf = (label) => COLORS[label];
-
-/** Give the style sheet the same colors, as `--surprise` and so on. */
-export function applyPalette() {
-  for (const [label, color] of Object.entries(COLORS)) document.documentElement.style.setProperty(`--${label}`, color);
-}
 
 /** Whole percent; a probability that rounds to 100 % is shown as >99%. */
 export const percent = (fraction) => (fraction >= 0.995 ? ">99%" : `${Math.round(fraction * 100)}%`);

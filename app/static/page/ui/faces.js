@@ -1,8 +1,8 @@
 // Block with the label and the bars of one face: of a person in the live view, or of a photo.
 
 import { element, setText } from "./dom.js";
-import { LABELS, brief, percent, ranked } from "./labels.js";
-import { hintOf } from "./reasons.js";
+import { LABELS, brief, percent, ranked } from "../core/labels.js";
+import { hintOf } from "../core/reasons.js";
 
 const SHORT = 3;
 

@@ -3,7 +3,7 @@
 import { attentionFigure, showAttention } from "./attention.js";
 import { byId, element } from "./dom.js";
 import { FaceBlock } from "./faces.js";
-import { spoken } from "./labels.js";
+import { spoken } from "../core/labels.js";
 import { paint } from "./pictures.js";
 
 export async function showExample() {

@@ -4,9 +4,9 @@
 import { openCamera } from "./camera.js";
 import { element } from "./dom.js";
 import { Frames } from "./frames.js";
-import { Motion } from "./motion.js";
+import { Motion } from "../core/motion.js";
 import { drawOver } from "./stage.js";
-import { Tracker } from "./tracker.js";
+import { Tracker } from "../core/tracker.js";
 
 const STYLE = `
   :host { display: inline-grid; position: relative; width: 640px; max-width: 100%; aspect-ratio: 4 / 3; background: #0a0d0d; place-items: center; }

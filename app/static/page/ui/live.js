@@ -2,19 +2,19 @@
 
 import { CameraError } from "./camera.js";
 import { choice, keep } from "./choices.js";
-import { descriptorOf } from "./descriptor.js";
+import { descriptorOf } from "../core/descriptor.js";
 import { announce, byId, setText } from "./dom.js";
 import { Frames } from "./frames.js";
-import { similarity } from "./local/align.js";
-import { isFaithful } from "./local/pixels.js";
+import { similarity } from "../core/align.js";
+import { isFaithful } from "../core/pixels.js";
 import { Announcer, LiveMetrics } from "./metrics.js";
-import { Motion } from "./motion.js";
+import { Motion } from "../core/motion.js";
 import { People } from "./people.js";
 import { Settings } from "./settings.js";
 import { Camera, Clip, offerCameras, unplayable } from "./source.js";
 import { Stage } from "./stage.js";
 import { Tools } from "./tools.js";
-import { Tracker } from "./tracker.js";
+import { Tracker } from "../core/tracker.js";
 
 const NO_FACE_MS = 1500;
 const DRAW_MS = 25; // cameras do not have more frames

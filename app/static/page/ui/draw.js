@@ -1,7 +1,7 @@
 // Drawing of faces on a picture, for the live view, recordings and photos.
 
-import { DARK, brief, colorOf } from "./labels.js";
-import { placeTags, shared } from "./tags.js";
+import { DARK, brief, colorOf } from "../core/labels.js";
+import { placeTags, shared } from "../core/tags.js";
 
 const FEW = 4; // in a larger group, either all tags show their label or none
 
