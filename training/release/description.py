@@ -12,7 +12,7 @@ from mien.training.conditions import measure_conditions
 from mien.training.evaluate import open_graph, run_graph, score_logits
 from mien.training.faces import FaceSet
 from mien.training.release import card
-from mien.training.release.operating_point import fit_operating_point
+from mien.training.release.operating_point import cross_fit_temperature, fit_operating_point
 
 CARD_NAME: Final = "card.md"
 logger = logging.getLogger("mien.training")
@@ -38,10 +38,11 @@ def describe(folder: Path, manifest: Manifest, valid: FaceSet, also: Sequence[Fa
 
 
 def measure_again(folder: Path, manifest: Manifest, valid: FaceSet) -> None:
-    """Measure the conditions of an artifact again, and rewrite manifest and card."""
+    """Measure the conditions of an artifact again, fit its threshold to the correction it serves, and rewrite them."""
     session = open_graph(folder / manifest.graph("fp32").file)
-    point = fit_operating_point(run_graph(session, valid.crops), valid.labels)
-    finish(folder, measure_conditions(manifest, partial(run_graph, session), valid, point.cross_fitted["balanced"]))
+    logits = run_graph(session, valid.crops)
+    probabilities = cross_fit_temperature(logits, valid.labels, manifest.prior_correction)
+    finish(folder, measure_conditions(manifest, partial(run_graph, session), valid, probabilities))
 
 
 def finish(folder: Path, manifest: Manifest) -> None:

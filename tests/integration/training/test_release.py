@@ -16,6 +16,7 @@ from mien.data.contract import LABELS, Array, softmax
 from mien.data.errors import MienError
 from mien.data.readers.folders import Folders
 from mien.models.manifest import (
+    Manifest,
     Relevance,
     artifact_dir,
     load_artifact,
@@ -28,10 +29,11 @@ from mien.models.rollout import recorded_attention, rollout
 from mien.training import compare, evaluate, export
 from mien.training.command import Main
 from mien.training.config import DataSource, Recipe
+from mien.training.faces import FaceSet
 from mien.training.loop.batches import load_faces
 from mien.training.loop.run_folder import load_best, parameters, read_facts, read_run
 from mien.training.loop.throughput import TrainingDiverged
-from mien.training.release import graphs
+from mien.training.release import description, graphs
 from mien.training.release.description import finish
 from mien.training.report import command as report
 from mien.training.train import train
@@ -297,6 +299,31 @@ def test_an_artifact_is_fitted_and_scored_again(
     for option in ("--refit", "--conditions"):
         assert export.main([str(folder), option]) == 1
     assert load_artifact(folder) == before
+
+
+def test_measured_again_an_artifact_keeps_its_operating_point_and_has_the_threshold_of_what_it_serves(
+    trained: Trained, crops: Array, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "folders").symlink_to(trained.faces)
+    monkeypatch.setenv("MIEN_DATA_DIR", str(tmp_path))
+    monkeypatch.setattr(description, "measure_conditions", _threshold_only)
+    folder = Path(shutil.copytree(trained.artifact, tmp_path / trained.artifact.name))
+    served = load_artifact(folder)
+    correction = tuple(np.linspace(-2.0, 2.0, len(LABELS)))  # never that of a fit to equal numbers of faces
+    write_manifest(folder, served.model_copy(update={"prior_correction": correction, "abstain_threshold": 0.0}))
+    assert export.main([str(folder), "--conditions"]) == 0
+    after = load_artifact(folder)
+    assert (after.temperature, after.prior_correction) == (served.temperature, correction)
+    logits = evaluate.run_graph(evaluate.open_graph(folder / "model.onnx"), crops)
+    served_confidence = after.probabilities(logits, "balanced").max(axis=1).mean()
+    assert after.abstain_threshold == pytest.approx(served_confidence, abs=0.02)
+
+
+def _threshold_only(manifest: Manifest, classify: object, valid: FaceSet, cross_fitted: Array) -> Manifest:
+    """Stands for the measurement: the threshold is the mean confidence of the probabilities that it gets."""
+    assert callable(classify)
+    assert len(valid) == len(cross_fitted)
+    return manifest.model_copy(update={"abstain_threshold": float(cross_fitted.max(axis=1).mean())})
 
 
 def test_license_and_card_are_rewritten_without_data_and_with_the_same_metrics(
