@@ -64,7 +64,7 @@ def predict_classes(folder: Path, faces: FaceSet, *, prior: Prior) -> Predicted:
     if not (folder / MANIFEST_NAME).exists():
         network, state = load_best(folder)
         faces.check_classes(len(state["labels"]), of=f"run {folder.name}")
-        classes = predict(network, faces.crops)[state["head"]].argmax(axis=1)
+        classes = predict(network, faces.crops, heads=(state["head"],))[state["head"]].argmax(axis=1)
         return Predicted(f"run {folder.name}", classes, faces.changed_since(read_facts(folder)["data"]))
     manifest = load_artifact(folder)
     faces.check_classes(len(manifest.labels), of=f"artifact {manifest.name}")

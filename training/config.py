@@ -15,6 +15,7 @@ from mien.data.errors import MienError
 from mien.data.folds import Grouping
 from mien.models.backbones import BackboneConfig
 from mien.models.manifest import ARTIFACTS_DIR
+from mien.models.network import Head
 from mien.models.strict import LocalPath, StrictModel
 
 Sampler = Literal["instance", "class", "square_root"]
@@ -212,6 +213,16 @@ class DistillationConfig(StrictModel):
         "augmented",
         description="what the teachers see: each augmented crop, or, once per run, each face and its mirror image",
     )
+
+    @property
+    def trained_heads(self) -> tuple[Head, ...]:
+        """Heads of a distilled network that get a gradient; without a distillation token, it has the class head only.
+
+        Only these can be selected and released.
+        """
+        if not self.mode.startswith("token-") or self.weight == 0:
+            return ("class",)
+        return ("distillation",) if self.weight == 1 else ("class", "distillation", "mean")
 
     @model_validator(mode="after")
     def _teacher_fits_mode(self) -> Self:

@@ -60,9 +60,9 @@ def _score(recipe: Recipe, folder: Path) -> tuple[Array, Array]:
     network = untrained_network(recipe.model, len(state["labels"]))
     network.load_state_dict(state.get("ema", state["network"]))
     held = load_faces(recipe.data.valid, color=recipe.model.color, cache_dir=recipe.data.cache_dir)
-    heads = predict(network, held.crops)
-    logits = heads.get("mean", heads["class"])  # the mean of two heads, because nothing selects one of them
-    return logits.argmax(axis=1), held.labels
+    logits = predict(network, held.crops, heads=recipe.distillation.trained_heads)
+    last = list(logits)[-1]  # the mean, if two heads were trained, because nothing selects one of them
+    return logits[last].argmax(axis=1), held.labels
 
 
 @command("cross-validate", log_level=logging.INFO)

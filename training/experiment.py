@@ -46,7 +46,8 @@ def score_run(recipe: Recipe, runs: Path) -> Scored:
     network, state = load_best(folder)
     valid = load_faces(recipe.data.valid, color=recipe.model.color, cache_dir=recipe.data.cache_dir)
     minutes = read_history(folder, batch_size=recipe.batch_size).minutes
-    right = {head: logits.argmax(axis=1) == valid.labels for head, logits in predict(network, valid.crops).items()}
+    logits = predict(network, valid.crops, heads=recipe.distillation.trained_heads)
+    right = {head: of_head.argmax(axis=1) == valid.labels for head, of_head in logits.items()}
     return Scored(right, valid.labels, state["head"], parameters(network), minutes)
 
 

@@ -132,7 +132,9 @@ class Supervised(FaceTask):
         """Validate the weights, and save them if they are the best so far."""
         if not session.world.writes:
             return
-        heads = predict(session.averaged, self.valid.crops, machine=self.machine)
+        heads = predict(
+            session.averaged, self.valid.crops, heads=self.recipe.distillation.trained_heads, machine=self.machine
+        )
         scores = {head: _score(logits, self.valid.labels) for head, logits in heads.items()}
         head = max(scores, key=lambda name: scores[name][self.recipe.select])
         score = scores[head]
@@ -156,17 +158,19 @@ class Supervised(FaceTask):
         self.best_score, self.best_epoch = state["best"], state["best_epoch"]
 
 
-def predict(network: nn.Module, crops: Array, *, machine: Machine = _CPU) -> dict[Head, Array]:
-    """Logits of each head and of their mean, (N, 7) each; leaves the network in eval mode. Default: fp32 on the CPU."""
+def predict(network: nn.Module, crops: Array, *, heads: tuple[Head, ...], machine: Machine = _CPU) -> dict[Head, Array]:
+    """Logits of the heads that a network has of `heads`, (N, 7) each; leaves the network in eval mode.
+
+    Default: fp32 on the CPU.
+    """
     network.eval()
     logits: dict[Head, list[Array]] = {}
     for start in range(0, len(crops), _BATCH):
         pixels = torch.from_numpy(np.array(crops[start : start + _BATCH])).to(machine.device)
         with torch.no_grad(), machine.autocast:
-            heads = network(pixels)
-        names: tuple[Head, ...] = ("class",) if heads.distillation_logits is None else ("class", "distillation", "mean")
-        for name in names:
-            logits.setdefault(name, []).append(select_head(heads, name).cpu().numpy())
+            output: Heads = network(pixels)
+        for name in heads if output.distillation_logits is not None else ("class",):
+            logits.setdefault(name, []).append(select_head(output, name).cpu().numpy())
     return {name: np.concatenate(parts) for name, parts in logits.items()}
 
 

@@ -78,7 +78,7 @@ def measure(folder: Path, name: str, faces: FaceSet, *, fitting: FaceSet | None)
     faces.check_classes(len(state["labels"]), of=f"run {folder.name}")
     facts = read_facts(folder)
     head: Head = state["head"]
-    logits = predict(network, faces.crops)[head]
+    logits = predict(network, faces.crops, heads=(head,))[head]
     raw = softmax(logits)
     if fitting is None:
         point = fit_operating_point(logits, faces.labels)
@@ -86,7 +86,7 @@ def measure(folder: Path, name: str, faces: FaceSet, *, fitting: FaceSet | None)
         threshold = metrics.abstain_threshold(probabilities, faces.labels)
         fitted_on = "these faces; the temperature is cross-fitted on five folds"
     else:
-        fitting_logits = predict(network, fitting.crops)[head]
+        fitting_logits = predict(network, fitting.crops, heads=(head,))[head]
         temperature = metrics.fit_temperature(fitting_logits, fitting.labels)
         threshold = metrics.abstain_threshold(softmax(fitting_logits, temperature), fitting.labels)
         probabilities = softmax(logits, temperature)
