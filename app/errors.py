@@ -74,14 +74,6 @@ class CapacityError(MienError):
     """The service is overloaded, late or stopping; the same request may succeed later."""
 
 
-class QuotaExceeded(TooManyRequests):
-    """An API key has used its quota; `retry_after_s` says when some of it is left again."""
-
-    def __init__(self, message: str, *, retry_after_s: int = 1) -> None:
-        super().__init__(message)
-        self.retry_after_s = retry_after_s
-
-
 class QueueFull(CapacityError):
     """A queue that has reached its limit."""
 

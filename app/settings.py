@@ -86,8 +86,9 @@ class Settings(BaseSettings):
     max_concurrent: Annotated[int, Field(ge=0, le=1024)] = Field(
         0, description="requests processed at once; 0: four per core, at least 8"
     )
-    max_queue: Annotated[int, Field(ge=0, le=10_000)] = Field(64, description="requests in the queue")
-    max_wait_s: Seconds = Field(3.0, description="requests with a longer expected wait are rejected instead of queued")
+    max_queue: Annotated[int, Field(ge=0, le=10_000)] = Field(
+        64, description="requests in the queue; one client may use half of what is left"
+    )
     max_per_client: Annotated[int, Field(ge=0, le=10_000)] = Field(
         64, description="concurrent requests from one API key or address; 0: no limit"
     )
@@ -128,7 +129,7 @@ class Settings(BaseSettings):
     api_key_sha256: Annotated[tuple[ApiKeyHash, ...], NoDecode] = Field(
         (), description="SHA-256 of each API key, hexadecimal, separated by commas; none: no key is needed"
     )
-    api_keys_file: Path | None = Field(None, description="TOML file with names, hashes and quotas; reread on change")
+    api_keys_file: Path | None = Field(None, description="TOML file with names and hashes; reread on change")
     cors_origins: Annotated[tuple[Origin, ...], NoDecode] = Field(
         (), description="origins whose pages may call the service, separated by commas; none: only its own page"
     )

@@ -37,7 +37,7 @@ from mien.app.settings import load_settings
 CONCURRENCY: Final = 16
 SHARE: Final = 0.7
 _SAMPLES: Final = Path(__file__).resolve().parent.parent / "samples" / "photos"
-_SETTINGS: Final = {"MIEN_MAX_WAIT_S": "60"}  # refuse no request
+_SETTINGS: Final = {"MIEN_MAX_PER_CLIENT": "0", "MIEN_MAX_QUEUE": "10000"}  # refuse no request
 
 
 def bare(photos: Path, passes: int) -> dict[str, Any]:

@@ -26,7 +26,6 @@ class Metrics:
         self.key_requests = counter(
             "mien_key_requests", "Requests by name of the API key and status", ("key", "status")
         )
-        self.key_megapixels = counter("mien_key_megapixels", "Megapixels by name of the API key", ("key",))
         self.request_seconds = histogram("mien_request_seconds", "Time to respond", ("route",), buckets=_BUCKETS_S)
         self.images = counter("mien_images", "Images by outcome", ("outcome",))
         self.faces = counter("mien_faces", "Labeled faces", ("label", "uncertain"))

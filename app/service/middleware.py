@@ -135,7 +135,7 @@ def _count(scope: Scope, service: Service, status: int, seconds: float) -> None:
     if refused := scope.get(REFUSED) or (is_error and status_problem(status).slug):
         service.metrics.rejections.labels(refused).inc()
     if (key := scope.get(KEY)) is not None:
-        service.metrics.key_requests.labels(key.name, str(status)).inc()
+        service.metrics.key_requests.labels(key, str(status)).inc()
     if scope["type"] == "websocket":
         return  # the duration of a stream depends on its client, so its frames are counted instead
     path = _route(scope)

@@ -5,7 +5,7 @@ A problem never contains a traceback or a path on the server.
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -55,14 +55,11 @@ PROBLEMS: Final[tuple[tuple[type[Exception], Problem], ...]] = (
     (errors.RequestTimeout, Problem(503, "timeout", "Request took too long", retry_after_s=2)),
     (errors.ShuttingDown, Problem(503, "shutting-down", "Service is stopping", retry_after_s=5)),
 )
-QUOTA: Final = Problem(429, "quota-exceeded", "Quota of the API key is used up")  # says when to retry itself
 INTERNAL: Final = Problem(500, "internal", "Internal server error")
 
 
 def problem_for(error: Exception) -> Problem:
     """Problem for an error; `INTERNAL` for an unexpected one, whose details are only in the log."""
-    if isinstance(error, errors.QuotaExceeded):
-        return replace(QUOTA, retry_after_s=error.retry_after_s)
     return next((problem for kind, problem in PROBLEMS if isinstance(error, kind)), INTERNAL)
 
 

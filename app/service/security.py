@@ -18,7 +18,7 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mien.app.errors import ForeignHost, InvalidRequest, RequestError, Unauthorized
-from mien.app.service.keys import ApiKey, Keys
+from mien.app.service.keys import Keys
 from mien.app.service.logs import key_name
 from mien.app.service.problems import KEY, REFUSED, problem_for, problem_response, status_problem
 from mien.app.settings import Settings
@@ -91,18 +91,18 @@ def key_check(settings: Settings) -> Check:
     keys = Keys(settings)
     open_paths = {*PROBE_PATHS, METRICS_PATH} if settings.metrics_without_key else PROBE_PATHS
 
-    def accepted(key: str | None) -> ApiKey:
+    def accepted(key: str | None) -> str:
         if key is None:
             raise Unauthorized("no API key: send it as 'Authorization: Bearer <key>' or 'X-API-Key: <key>'")
-        if (found := keys.find(key)) is None:
+        if (name := keys.find(key)) is None:
             raise Unauthorized("this API key is not accepted")
-        return found
+        return name
 
     def check(scope: Scope) -> None:
         if scope["path"] not in open_paths:
             scope[_CHECK] = partial(accepted, presented_key(Headers(scope=scope)))
             scope[KEY] = scope[_CHECK]()
-            key_name.set(scope[KEY].name)
+            key_name.set(scope[KEY])
 
     return check
 
@@ -146,14 +146,14 @@ def _allowed_hosts(settings: Settings) -> tuple[str, ...]:
     return ("localhost",) if local else (ANY,)
 
 
-def key_of(connection: HTTPConnection) -> ApiKey | None:
-    """The API key of a request, if keys are configured. Raises: Unauthorized, if it was removed meanwhile."""
-    check: Callable[[], ApiKey] | None = connection.scope.get(_CHECK)
+def key_of(connection: HTTPConnection) -> str | None:
+    """Name of a request's API key, if keys are configured. Raises: Unauthorized, if it was removed meanwhile."""
+    check: Callable[[], str] | None = connection.scope.get(_CHECK)
     return None if check is None else check()
 
 
 def client_of(connection: HTTPConnection) -> str:
     """Client for limits per client: the name of the API key, else the address."""
-    if (key := key_of(connection)) is not None:
-        return key.name
+    if (name := key_of(connection)) is not None:
+        return name
     return connection.client.host if connection.client else "unknown"

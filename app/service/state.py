@@ -24,7 +24,6 @@ from mien.app.inference.runtime.cpu_count import cores
 from mien.app.inference.runtime.sessions import CPU, cuda_obstacle, gpu_obstacle
 from mien.app.service.admission import Admission
 from mien.app.service.jobs import Jobs
-from mien.app.service.keys import ApiKey
 from mien.app.service.metrics import Metrics
 from mien.app.service.schemas import LabelOptions
 from mien.app.settings import Settings
@@ -119,12 +118,8 @@ class Service:
         run = contextvars.copy_context().run
         return await asyncio.get_running_loop().run_in_executor(self._pool, run, function, *args)
 
-    async def label(
-        self, payload: bytes, options: LabelOptions, render: Callable[[Analysis], T], key: ApiKey | None = None
-    ) -> T:
+    async def label(self, payload: bytes, options: LabelOptions, render: Callable[[Analysis], T]) -> T:
         """Label the faces of one image; `render` converts the analysis to a response, in a thread.
-
-        The pixels are used from the quota of `key`.
 
         Raises: InvalidRequest, for a model that is not loaded; DecodeError, RequestError or CapacityError, for an image
             that cannot be labeled.
@@ -134,10 +129,6 @@ class Service:
 
         def prepare(reserve: Callable[[int], None]) -> PreparedPhoto:
             def admit(size: Probe) -> None:
-                if key is not None:
-                    pixels = size.width * size.height
-                    key.use_pixels(pixels)
-                    self.metrics.key_megapixels.labels(key.name).inc(pixels / 1e6)
                 reserve(image_guard.memory_px(size))
 
             if options.aligned:
@@ -152,7 +143,6 @@ class Service:
         def finish(photo: PreparedPhoto, probabilities: Array) -> T:
             analysis = pipeline.label(photo, probabilities, threshold=options.confidence_threshold)
             self._count(analysis)
-            self.admission.measured(photo.width * photo.height, sum(photo.timings_ms.values()) / 1000.0)
             return render(analysis)
 
         def all_stages() -> T:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Coroutine
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from http import HTTPStatus
 from typing import Annotated, Any, Final, TypeVar
 
@@ -13,20 +13,18 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from mien.app.errors import BatchTooLarge, CapacityError, InvalidRequest, RequestError, RequestTimeout
-from mien.app.inference import image_guard
 from mien.app.inference.pipeline import Analysis
 from mien.app.service import serialize
 from mien.app.service.admission import Reservation
-from mien.app.service.keys import ApiKey
 from mien.app.service.problems import MEDIA_TYPE
 from mien.app.service.routes import TheService, check_unique
 from mien.app.service.schemas import EncodedImages, ExpressionsResponse, ImageResult, LabelOptions
-from mien.app.service.security import client_of, key_of
+from mien.app.service.security import client_of
 from mien.app.service.state import Service
 from mien.app.service.uploads import FIELD, Upload, read_uploads
 from mien.app.settings import Settings
 from mien.data.contract import DecodeError
-from mien.data.contract.decode import MAX_PIXELS, formats
+from mien.data.contract.decode import formats
 
 T = TypeVar("T")
 router = APIRouter()
@@ -99,9 +97,7 @@ async def expressions(request: Request, options: Annotated[LabelOptions, Query()
     classifier = model.pipeline.classifier
     if options.explain and classifier.manifest.explain is None:
         raise InvalidRequest(f"explain: model {classifier.manifest.name} has no attention map; request without explain")
-    clock, key = _Clock(), key_of(request)
-    if key is not None:
-        key.use_request()
+    clock = _Clock()
     with ExitStack() as place:
         reservation = place.enter_context(service.admission.admit(client_of(request)))
         try:
@@ -115,7 +111,7 @@ async def expressions(request: Request, options: Annotated[LabelOptions, Query()
             ) from None
         clock.lap("receive")
         try:
-            images = await _until_gone(request, _label(service, uploads, options, reservation, clock, key))
+            images = await _until_gone(request, _label(service, uploads, options, reservation, clock))
         finally:
             uploads.clear()  # the traceback of an error would keep them until the next full garbage collection
         result = ExpressionsResponse(
@@ -168,7 +164,6 @@ async def _label(
     options: LabelOptions,
     reservation: Reservation,
     clock: _Clock,
-    key: ApiKey | None,
 ) -> list[ImageResult]:
     """Wait for a slot, and label the images of a request, as many at once as there are threads.
 
@@ -189,7 +184,7 @@ async def _label(
             try:
                 if (too_large := uploads[index].error) is not None:
                     raise too_large
-                result = await service.label(uploads[index].getvalue(), options, render, key)
+                result = await service.label(uploads[index].getvalue(), options, render)
                 reservation.buffer(_RESPONSE_COPIES * result.bytes_of_images)
                 return result
             except (RequestError, CapacityError, DecodeError) as error:
@@ -198,14 +193,8 @@ async def _label(
                 # its frames hold the image until the next full garbage collection
                 raise error.with_traceback(None) from None
 
-    work = 0
-    if service.admission.working >= service.admission.concurrent:  # otherwise, nobody waits for these images
-        work = await asyncio.to_thread(_pixels, uploads)
     try:
-        async with (
-            asyncio.timeout(timeout_s),
-            service.admission.slot(reservation.client, pixels=work, images=len(uploads)),
-        ):
+        async with asyncio.timeout(timeout_s), service.admission.slot(reservation.client):
             clock.lap("wait")
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(label(index)) for index in range(len(uploads))]
@@ -224,16 +213,6 @@ async def _label(
         serialize.failed_image(index, upload.name, result) if isinstance(result, Exception) else result
         for index, (upload, result) in enumerate(zip(uploads, results, strict=True))
     ]
-
-
-def _pixels(uploads: list[Upload]) -> int:
-    """Pixels of all images that can be read."""
-    total = 0
-    for upload in uploads:
-        with suppress(DecodeError):
-            size = image_guard.check(upload.getvalue(), max_pixels=MAX_PIXELS)
-            total += size.width * size.height
-    return total
 
 
 async def _until_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:

@@ -50,9 +50,7 @@ async def create_job(
 ) -> JobStatus:
     """Store the images, and label them in the background; the response names the job."""
     check_unique(request)
-    key, jobs = key_of(request), _jobs(service)
-    if key is not None:
-        key.use_request()
+    jobs = _jobs(service)
     with service.admission.admit(client_of(request)):
         try:
             folder = await asyncio.to_thread(jobs.begin_upload)

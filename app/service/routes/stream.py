@@ -159,10 +159,9 @@ async def _process(websocket: WebSocket, service: Service, options: StreamOption
             return {"width": analysis.width, "height": analysis.height, "faces": faces, "timings_ms": timings_ms}
 
         try:
-            if (key := key_of(websocket)) is not None:
-                key.use_request()
+            key_of(websocket)  # still valid
             async with service.admission.slot(client):
-                fields = await service.label(payload, label_options, render, key)
+                fields = await service.label(payload, label_options, render)
             service.metrics.frames.labels("processed").inc()
         except Unauthorized:
             return _NOT_ALLOWED

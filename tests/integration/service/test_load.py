@@ -45,7 +45,7 @@ def _overload(serve: Serve, seconds: float, *, times: float) -> tuple[float, flo
     Returns: p99 of accepted requests and recovery time in seconds, sent requests per second in units of the capacity,
         and the deepest queue.
     """
-    server = serve(max_queue=QUEUE, max_per_client=0, max_wait_s=0.8)
+    server = serve(max_queue=QUEUE, max_per_client=0)
     capacity = _capacity(server, 60)
     rate = times * capacity
     with _watched(server) as depths:

@@ -31,7 +31,7 @@ def cluster(tmp_path: Path) -> Iterator[str]:
         pytest.skip("Ray Serve is not installed: sh requirements/install.sh .venv-ray ray")
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", 8000)) != 0, "another program uses the port of Ray Serve, 8000"
-    environment = environment_of(detector="builtin", device="cpu", max_per_client=0, max_wait_s=60)
+    environment = environment_of(detector="builtin", device="cpu", max_per_client=0)
     log = tmp_path / "ray.log"
     with (
         log.open("wb") as output,
@@ -86,7 +86,7 @@ def test_a_killed_replica_loses_only_what_was_in_flight_on_it_and_answers_stay_t
     ]
     artifact = Settings().model
     with (
-        serving(tmp_path, artifact, detector="builtin", max_wait_s=60, max_per_client=0) as plain,
+        serving(tmp_path, artifact, detector="builtin", max_per_client=0) as plain,
         ThreadPoolExecutor(_CLIENTS) as clients,
     ):
         expected = list(clients.map(lambda photo: _labels(plain.url, photo), photos))

@@ -52,7 +52,7 @@ def _logged(server: Server) -> int:
 
 
 def _stop_under_load(serve: Serve, workers: int, **options: object) -> None:
-    server = serve(max_queue=1000, max_per_client=0, max_wait_s=60, workers=workers, **options)
+    server = serve(max_queue=1000, max_per_client=0, workers=workers, **options)
     outcomes = asyncio.run(_load_and_stop(server, rate=60, seconds=2))
     statuses = Counter(outcome.status for outcome in outcomes)
     assert set(statuses) <= {200, REFUSED}, f"a response, or a closed port; nothing lost: {statuses}"
