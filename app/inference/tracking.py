@@ -4,8 +4,8 @@ Flow: faces of a frame -> matched to tracks by expected position and by the face
 -> probabilities smoothed over time -> a label that changes only when another expression leads clearly, so that it does
 not flicker between two.
 
-`app/static/page/core/tracker.js` implements the same rules, and a test compares both. `python -m benchmarks.tracking`
-measures them, and docs/decisions/0013-own-tracker.md states why no library is used.
+`app/static/page/core/tracker.js` implements the same rules, and a test compares both.
+docs/decisions/0013-own-tracker.md states why no library is used.
 """
 
 import math
