@@ -26,7 +26,7 @@ def review(
     """Correct labels in the browser, and export them for training.
 
     The page is served to this machine only. Corrections are saved in corrections.jsonl in the output folder.
-    With --sample, every reviewer labels the same faces, and the page /agreement compares them.
+    With --sample, every reviewer labels the same faces, and /decisions.csv has the decisions of all of them.
     """
     if (sample is None) != (not reviewer):
         fail("--sample and --reviewer belong together.", USAGE)

@@ -7,10 +7,12 @@ images of its inputs, are replaced or removed.
 import contextlib
 import errno
 import os
+import shlex
 import shutil
 import sqlite3
+import subprocess
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Final
 
 import filelock
@@ -112,6 +114,11 @@ def clear_parts(out: Path) -> None:
     """Remove temporary files of a killed run."""
     shutil.rmtree(parts_dir(out), ignore_errors=True)
     parts_dir(out).mkdir(parents=True, exist_ok=True)
+
+
+def quoted(path: PurePath) -> str:
+    """A path for a command that is suggested to the user, in the quotes of the system's shell."""
+    return subprocess.list2cmdline([str(path)]) if os.name == "nt" else shlex.quote(str(path))
 
 
 def foreign(path: Path) -> str:

@@ -5,7 +5,6 @@ knows every image file that it has written or begun to write.
 """
 
 import contextlib
-import csv
 import itertools
 import json
 import os
@@ -18,12 +17,11 @@ from typing import Any, Final
 import numpy as np
 
 from mien.app.labeling.files import ForeignFile, SameName, foreign
-from mien.app.labeling.images import ANNOTATED, CROPS, image_paths, remove_images
+from mien.app.labeling.images import image_paths, remove_images
 from mien.app.labeling.reading import file_sha256
 from mien.app.labeling.records import STILL, TRANSIENT, Failure, Input, Result
-from mien.app.labeling.review.class_folders import MANIFEST, MANIFEST_COLUMNS
 from mien.app.labeling.view import CONTAINER_KINDS, UNDONE, View
-from mien.data.atomic import atomic_file, atomic_path
+from mien.data.atomic import atomic_path
 
 _PAGE: Final = 512
 _BATCH: Final = 2_000
@@ -37,12 +35,11 @@ CREATE TABLE IF NOT EXISTS items(
   status TEXT, reason TEXT, error TEXT, sha256 TEXT, width INTEGER, height INTEGER, time_s REAL,
   products INTEGER NOT NULL DEFAULT 0, opened TEXT, UNIQUE(name, frame));
 CREATE INDEX IF NOT EXISTS by_parent ON items(parent) WHERE parent IS NOT NULL;
-DROP INDEX IF EXISTS by_hash;
 CREATE INDEX IF NOT EXISTS by_hash_found ON items(sha256, found, name) WHERE sha256 IS NOT NULL;
 CREATE TABLE IF NOT EXISTS faces(
   item INTEGER NOT NULL, face INTEGER NOT NULL, box BLOB NOT NULL, landmarks BLOB NOT NULL, score REAL NOT NULL,
   probabilities BLOB NOT NULL, label TEXT NOT NULL, confidence REAL NOT NULL, uncertain INTEGER NOT NULL,
-  roll REAL NOT NULL, sharpness REAL NOT NULL, reasons TEXT NOT NULL DEFAULT '', PRIMARY KEY(item, face)) WITHOUT ROWID;
+  roll REAL NOT NULL, sharpness REAL NOT NULL, reasons TEXT NOT NULL, PRIMARY KEY(item, face)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS thumbs(
   item INTEGER NOT NULL, face INTEGER NOT NULL, jpeg BLOB NOT NULL, PRIMARY KEY(item, face));
 """
@@ -83,27 +80,6 @@ class Journal(View):
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=NORMAL")  # a power failure loses at most the last images
         self._db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")  # readers find all of its tables, or none
-        columns = {row[1] for row in self._db.execute("PRAGMA table_info(faces)")}
-        if "reasons" not in columns:  # of an earlier version
-            self._db.execute("ALTER TABLE faces ADD COLUMN reasons TEXT NOT NULL DEFAULT ''")
-        super()._prepare()
-        if "checksum" in columns:  # of an earlier version
-            with self._transaction():
-                for table in ("items", "faces", "thumbs"):
-                    self._db.execute(f"ALTER TABLE {table} DROP COLUMN checksum")
-                self._list_classes()
-                self._db.execute("UPDATE items SET products=products | ? WHERE status IS NULL", (ANNOTATED | CROPS,))
-                self._db.execute("DROP TABLE written")
-
-    def _list_classes(self) -> None:
-        """Write the manifest of class folders of an earlier version, which recorded its files in the journal."""
-        sql = "SELECT path FROM written WHERE owner='classes'"
-        paths = [path.removeprefix("classes/") for (path,) in self._db.execute(sql)]
-        if paths and not (self.out / "classes" / MANIFEST).exists():
-            with atomic_file(self.out / "classes" / MANIFEST, "w") as file:
-                table = csv.writer(file)
-                table.writerow(MANIFEST_COLUMNS)
-                table.writerows([path, path.split("/")[1], *[""] * 7] for path in paths)
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:

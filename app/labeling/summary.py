@@ -1,6 +1,5 @@
 """Outcome of a run, and its summary: labels, errors and time per stage."""
 
-import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from mien.app.labeling.files import quoted
 from mien.app.labeling.view import View
 from mien.app.wording import counted
 from mien.data.quality import REASONS
@@ -61,7 +61,7 @@ class Outcome:
 
     def suggest(self, out: Path) -> None:
         """Set what to look at next."""
-        names, folder = {path.name for path in self.written}, shlex.quote(str(out))
+        names, folder = {path.name for path in self.written}, quoted(out)
         if "report.html" in names:
             self.next_steps["look at the results"] = str(out / "report.html")
         if "timeline.html" in names:

@@ -11,8 +11,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import itemgetter
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Final
+from urllib.parse import quote
 
 import numpy as np
 
@@ -31,7 +32,8 @@ _BOX: Final = struct.Struct("<4d")
 _COLUMNS: Final = (
     "i.id, i.name, i.kind, i.path, i.size, i.parent, i.member, i.frame, i.time_s, "
     "i.status, i.reason, i.error, i.sha256, i.width, i.height, "
-    "f.face, f.box, f.landmarks, f.score, f.probabilities, f.label, f.confidence, f.uncertain, f.roll, f.sharpness"
+    "f.face, f.box, f.landmarks, f.score, f.probabilities, f.label, f.confidence, f.uncertain, f.roll, f.sharpness, "
+    "f.reasons"
 )
 _FACE: Final = 15  # first column of a face
 # A container has its own row only if it failed as a whole.
@@ -62,7 +64,7 @@ class View:
         mode = "rwc" if writable else "ro"
         if not writable and not os.access(self.path.parent, os.W_OK) and not os.path.exists(f"{self.path}-wal"):
             mode = "ro&immutable=1"  # otherwise, SQLite creates files beside the journal to read it
-        address = f"{self.path.absolute().as_uri()}?mode={mode}"
+        address = f"{sqlite_uri(self.path.absolute())}?mode={mode}"
         # The review page and the workers read in several threads. Since Python 3.12, two threads that execute the same
         # cached statement at once can get each other's rows.
         self._db = sqlite3.connect(
@@ -78,8 +80,6 @@ class View:
 
     def _prepare(self) -> None:
         """Create missing tables, in a journal for writing."""
-        columns = {row[1] for row in self._db.execute("PRAGMA table_info(faces)")}
-        self._reasons = "f.reasons" if "reasons" in columns else "''"  # of an earlier version
 
     def refresh(self) -> None:
         """Show the last session, if a run has begun one since the view was opened."""
@@ -161,7 +161,7 @@ class View:
         self, where: str, *, order: str = "i.name, i.frame, f.face", filtered: bool = True, **values: Any
     ) -> Iterator[Result]:
         cursor = self._db.execute(
-            f"SELECT {_COLUMNS}, {self._reasons} FROM items i LEFT JOIN faces f ON f.item=i.id AND "  # noqa: S608  # constants
+            f"SELECT {_COLUMNS} FROM items i LEFT JOIN faces f ON f.item=i.id AND "  # noqa: S608  # constants
             f"{self._shown if filtered else 1} WHERE {where} ORDER BY {order}",
             {"session": self.session} | values,
         )
@@ -188,7 +188,7 @@ class View:
         """
         where = (
             "i.found=:session AND i.status='ok' AND f.face IS NOT NULL AND :label IN ('', f.label) "
-            f"AND (:reason='' OR instr(' ' || {self._reasons} || ' ', ' ' || :reason || ' '))"
+            "AND (:reason='' OR instr(' ' || f.reasons || ' ', ' ' || :reason || ' '))"
         )
         known = label if label in self.expressions else ""
         order = "f.confidence, i.name, i.frame, f.face LIMIT :limit"
@@ -226,7 +226,7 @@ class View:
     def reasons(self) -> Counter[str]:
         """Faces per reason for doubt; a face can have several."""
         counts = Counter[str]()
-        for reasons, count in self._count(self._reasons).items():
+        for reasons, count in self._count("f.reasons").items():
             counts.update(dict.fromkeys(reasons.split(), count))
         return counts
 
@@ -260,6 +260,15 @@ class View:
         )
         row = self._db.execute(sql, (sha256, self.session)).fetchone()
         return None if row is None else str(row[0])
+
+
+def sqlite_uri(path: PurePath) -> str:
+    """A full path as a URI for SQLite: `file:///home/a`, `file:///C:/a`, or, on a share, `file:////nas/share/a`.
+
+    `Path.as_uri` has the server of a share as the authority, `file://nas/share/a`, which SQLite refuses.
+    """
+    posix = path.as_posix()
+    return f"file://{'' if posix.startswith('/') else '/'}{quote(os.fsencode(posix))}"
 
 
 def _face(row: tuple[Any, ...]) -> LabeledFace:

@@ -96,8 +96,6 @@ def check_outputs(names: list[str]) -> None:
     for name in names:
         if (reason := obstacle(name)) is not None:
             raise LabelingError(reason)
-    if "classes" in names and "class-links" in names:
-        raise LabelingError("outputs classes and class-links write to the same folder: choose one.")
 
 
 def images_for(names: Iterable[str]) -> int:

@@ -1,22 +1,126 @@
-"""`classes/train/<label>/`: copies of the face crops by label, ready for training as class folders."""
+"""`classes/train/<label>/`: face crops by label with a manifest, a data set for training as class folders.
 
+mien data check folders out/classes
+"""
+
+import csv
+import os
+import re
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
-from mien.app.labeling.images import CROPS, crop_path
-from mien.app.labeling.review.class_folders import Crop, write_class_folders
+from mien.app.inference.pipeline import LabeledFace
+from mien.app.labeling.files import ForeignFile
+from mien.app.labeling.images import CROPS, crop_path, flat_crop_name
+from mien.app.labeling.outputs.csv import BYTE_ORDER_MARK, without_formula
+from mien.app.labeling.records import Result
 from mien.app.labeling.view import View
 
 HELP: Final = "classes/: face crops by label, for training"
 IMAGES: Final = CROPS
 TARGETS: Final = ("classes",)
+SPLIT: Final = "train"
+MANIFEST: Final = "manifest.csv"
+_CROP: Final = re.compile(rf"({SPLIT}/[^/]+/.+\.face\d+\.png|{re.escape(MANIFEST)})")
+MANIFEST_COLUMNS: Final = ("image", "label", "predicted", "reviewed", "file", "frame", "face", "person", "name")
 
 
-def render(view: View, *, link: bool = False) -> None:
-    """Write `classes/` with copies of the crops or links to them, as far as `--limit` went. Raises: ForeignFile."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Crop:
+    """One face of the data set, with its image; `source` is the path or the encoded bytes of its crop."""
+
+    image: Result
+    face: LabeledFace
+    label: str
+    reviewed: bool
+    source: Path | bytes
+    person: tuple[int, str] | None = None  # number and name of the person in the video
+
+    @property
+    def path(self) -> str:
+        """Path in the data set."""
+        return f"{SPLIT}/{self.label}/{flat_crop_name(self.image.input.name, self.image.input.frame, self.face.number)}"
+
+
+def render(view: View) -> None:
+    """Write `classes/` with copies of the crops, as far as `--limit` went. Raises: ForeignFile."""
     crops = (
         Crop(image, face, face.label, False, path)
         for image in view.images()
         for face in image.faces
         if (path := view.out / crop_path(image.input.name, image.input.frame, face.number)).exists()
     )
-    write_class_folders(view.out / TARGETS[0], crops, link=link, spreadsheet_safe=view.spreadsheet_safe)
+    write_class_folders(view.out / TARGETS[0], crops, spreadsheet_safe=view.spreadsheet_safe)
+
+
+def write_class_folders(target: Path, crops: Iterable[Crop], *, spreadsheet_safe: bool = False) -> tuple[int, int]:
+    """Write crops by label, and a manifest, to `target`, which replaces an earlier data set with its whole content.
+
+    The new data set is written beside `target` and renamed; the next call repairs what a kill between the two renames
+    leaves. spreadsheet_safe: as in `write_csv`.
+    Returns: numbers of faces, and of reviewed ones. Raises: ForeignFile, for a file that the manifest does not list.
+    """
+    work = target.with_name(f".{target.name}.mien-export")
+    _clean(work, target)
+    _check(target)
+    text = without_formula if spreadsheet_safe else str
+    count = reviewed = 0
+    try:
+        (work / "new").mkdir(parents=True)
+        with (work / "new" / MANIFEST).open("w", encoding="utf-8", newline="") as file:
+            file.write(BYTE_ORDER_MARK if spreadsheet_safe else "")
+            table = csv.writer(file)
+            table.writerow(MANIFEST_COLUMNS)
+            for crop in crops:
+                path = work / "new" / crop.path
+                path.parent.mkdir(parents=True, exist_ok=True)
+                if isinstance(crop.source, bytes):
+                    path.write_bytes(crop.source)
+                else:
+                    shutil.copyfile(crop.source, path)
+                number, person = crop.person or ("", "")
+                where = (text(crop.image.input.name), crop.image.frame, crop.face.number, number, text(person))
+                table.writerow((crop.path, crop.label, crop.face.label, str(crop.reviewed).lower(), *where))
+                count, reviewed = count + 1, reviewed + crop.reviewed
+        if target.exists():
+            target.replace(work / "old")
+        (work / "new").replace(target)
+    finally:
+        _clean(work, target)
+    return count, reviewed
+
+
+def _clean(work: Path, target: Path) -> None:
+    """Restore the earlier data set if it was moved but not replaced, and remove temporary files."""
+    if (work / "old").exists() and not target.exists():
+        (work / "old").replace(target)
+    shutil.rmtree(work, ignore_errors=True)
+
+
+def _check(target: Path) -> None:
+    """Check that all files of a data set are in its manifest. Raises: ForeignFile."""
+    if target.exists() and not target.is_dir():
+        raise ForeignFile(f"{target} is a file. Choose a new or empty folder.")
+    listed = {MANIFEST}
+    if (target / MANIFEST).exists():
+        with (target / MANIFEST).open(encoding="utf-8-sig", errors="replace", newline="") as file:
+            rows = csv.DictReader(file)
+            is_ours = tuple(rows.fieldnames or ()) == MANIFEST_COLUMNS
+            listed = {MANIFEST, *(row["image"] for row in rows)} if is_ours else set()
+    unlisted = [
+        path
+        for folder, folders, names in os.walk(target)
+        for name in (*names, *(name for name in folders if os.path.islink(os.path.join(folder, name))))
+        if (path := Path(folder, name).relative_to(target).as_posix()) not in listed
+    ]
+    for path in unlisted:
+        if not _CROP.fullmatch(path):
+            raise ForeignFile(f"{target / path} was not written by an export. Choose a new or empty folder.")
+    if unlisted:
+        raise ForeignFile(
+            f"{target / unlisted[0]} is not listed in {target / MANIFEST}. If it is yours, move it. If the manifest "
+            f"was changed or removed, delete {target}: it is written again."
+        )

@@ -1,6 +1,6 @@
 """`timeline.csv` and `timeline.html`: expressions of each person in a video over time, as rows and as plots.
 
-People keep their numbers from frame to frame as on the live page, by place and by face; `mien review` corrects them.
+People keep their numbers from frame to frame as on the live page, by position and by face; `mien review` names them.
 Their probabilities are smoothed over time.
 """
 
@@ -25,8 +25,8 @@ from mien.app.labeling.images import THUMBS, annotated_path
 from mien.app.labeling.outputs import open_output
 from mien.app.labeling.outputs.csv import write_csv
 from mien.app.labeling.pages import load_page, relative_link
+from mien.app.labeling.people import People, names_by_track
 from mien.app.labeling.records import Result
-from mien.app.labeling.review.people import Numbers, People
 from mien.app.labeling.view import View
 from mien.data import contract
 from mien.data.contract import EIGHT_LABELS, Array, by_label
@@ -45,9 +45,7 @@ _TEMPLATE: Final = Path(__file__).with_name("timeline.html")
 
 COLUMNS: Final[tuple[Column, ...]] = (
     Column("file", "text", "", "name of the video"),
-    Column(
-        "person", "integer", "", "number of the person in the video, from 1, as tracked and corrected in the review"
-    ),
+    Column("person", "integer", "", "number of the person in the video, from 1, as tracked"),
     Column("frame", "integer", "", "frame number from 0"),
     Column("time_s", "number", "s", "time of the frame since the start of the video"),
     Column("face", "integer", "", "number of the face in its frame, as in `labels.csv`"),
@@ -70,20 +68,18 @@ def render(view: View) -> None:
         write_page(view, file)
 
 
-def numbers_of(view: View, name: str, people: People) -> Numbers:
-    """Numbers and names of the people of one video, after the edits."""
-    numbers = Numbers()
-    if edits := people.of(next(view.frames(name)).sha256):
-        numbers.edit(edits, ((image, faces) for image, _, faces in _tracked(view, name)))
-    return numbers
+def names_of(view: View, name: str, people: People) -> tuple[dict[int, str], int]:
+    """Names of the people of one video by number, and the number of names whose face is not in this run."""
+    namings = people.of(next(view.frames(name)).sha256)
+    tracked = ((image.input.frame, faces) for image, _, faces in _tracked(view, name)) if namings else ()
+    return names_by_track(namings, tracked)
 
 
-def moments(view: View, name: str, numbers: Numbers) -> Iterator[tuple[Result, float]]:
+def moments(view: View, name: str) -> Iterator[tuple[Result, float]]:
     """The frames of one video, with the numbers of people as tracks of their faces, and the time of a gap, seconds."""
     for image, gap_s, faces in _tracked(view, name):
         shown = {face.number for face in view.shown(image.faces)}
-        people = (replace(face, track=numbers.person(face.track, image.input.frame)) for face in faces)
-        yield replace(image, faces=tuple(face for face in people if face.number in shown)), gap_s
+        yield replace(image, faces=tuple(face for face in faces if face.number in shown)), gap_s
 
 
 def _tracked(view: View, name: str) -> Iterator[tuple[Result, float, list[LabeledFace]]]:
@@ -107,15 +103,15 @@ def rows(view: View) -> Iterator[Row]:
     """One row per person and frame."""
     people = People(view.out)
     for name in view.videos():
-        numbers = numbers_of(view, name, people)
-        for image, _ in moments(view, name, numbers):
+        names, _ = names_of(view, name, people)
+        for image, _ in moments(view, name):
             for face in image.faces:
                 row: Row = {"file": name, "person": face.track, "frame": image.frame}
                 row |= {"time_s": image.input.time_s, "face": face.number}
                 row |= {"label": face.label, "confidence": round(face.confidence, 6)}
                 p = by_label(face.probabilities)
                 row |= {f"p_{label}": round(p[label], 6) if label in p else None for label in EIGHT_LABELS}
-                yield row | {"name": numbers.names.get(face.track)}
+                yield row | {"name": names.get(face.track) or None}
 
 
 def write_page(view: View, file: IO[str]) -> None:
@@ -129,15 +125,15 @@ def write_page(view: View, file: IO[str]) -> None:
     file.write(head)
     people, names = People(view.out), view.videos()
     for name in names:
-        file.write(_video(view, name, numbers_of(view, name, people)))
+        file.write(_video(view, name, names_of(view, name, people)[0]))
     file.write("" if names else "<p>No frame of a video was labeled.</p>")
     file.write(tail)
 
 
-def _video(view: View, name: str, numbers: Numbers) -> str:
+def _video(view: View, name: str, people_names: dict[int, str]) -> str:
     persons: dict[int, list[tuple[float, float, Array]]] = defaultdict(list)  # time, allowed gap, probabilities (n,)
     times: list[tuple[int, float]] = []
-    for image, gap_s in moments(view, name, numbers):
+    for image, gap_s in moments(view, name):
         time_s = image.input.time_s or 0.0
         times.append((image.input.frame, time_s))
         for face in image.faces:
@@ -149,7 +145,7 @@ def _video(view: View, name: str, numbers: Numbers) -> str:
     data = json.dumps({"pictures": pictures, "video": link, "end_s": end_s, "frames": times}).replace("<", "\\u003c")
     parts = [f"<section><h2>{escape(name)}</h2><script type=application/json>{data}</script><div class=seek></div>"]
     plotted = {number: seen for number, seen in sorted(persons.items()) if len(seen) >= PLOTTED_FRAMES}
-    parts += [_person(numbers.names.get(number) or f"person {number}", seen, end_s) for number, seen in plotted.items()]
+    parts += [_person(people_names.get(number) or f"person {number}", seen, end_s) for number, seen in plotted.items()]
     if len(plotted) < len(persons):
         parts.append(f"<p class=sub>People in fewer than {PLOTTED_FRAMES} frames: {len(persons) - len(plotted)}.</p>")
     return "\n".join([*parts, "</section>"])

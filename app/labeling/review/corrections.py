@@ -12,16 +12,14 @@ from typing import Any, Final
 from mien.app.inference.detect import Box
 from mien.app.inference.detect.base import iou
 from mien.app.inference.pipeline import LabeledFace
+from mien.app.labeling.decisions_file import MIN_IOU, DecisionsFile
 from mien.app.labeling.files import CORRECTIONS, REVIEWS, LabelingError
 from mien.app.labeling.records import Result
-from mien.app.labeling.review.decisions_file import DecisionsFile
-from mien.app.wording import counted
 from mien.data.contract import EIGHT_LABELS
 
 NOT_A_FACE: Final = "not_a_face"
 UNDONE: Final = "undone"
 DECISIONS: Final = (*EIGHT_LABELS, NOT_A_FACE, UNDONE)
-MIN_IOU: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +99,6 @@ def _is_same_face(correction: Correction, other: Correction) -> bool:
     if correction.box is None or other.box is None:
         return correction.face == other.face
     return iou(Box(*correction.box), Box(*other.box)) >= MIN_IOU
-
-
-def face_of(image: Result, number: int) -> LabeledFace:
-    """A face of an image. Raises: LabelingError, if it does not exist."""
-    if not 0 <= number < len(image.faces):
-        faces = counted(len(image.faces), "face")
-        raise LabelingError(f"{image.input.name} has {faces}; number {number} does not exist")
-    return image.faces[number]
 
 
 def decision(image: Result, face: LabeledFace, label: str) -> Correction:

@@ -3,19 +3,18 @@
 mien review out --export faces && mien data check folders faces
 """
 
-import shlex
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from mien.app.labeling.files import ForeignFile, LabelingError, OutputRefused
+from mien.app.labeling.files import ForeignFile, LabelingError, OutputRefused, quoted
 from mien.app.labeling.images import crop_path, encode_png
 from mien.app.labeling.outputs import owned_names
-from mien.app.labeling.outputs.timeline import moments, numbers_of
-from mien.app.labeling.review.class_folders import Crop, write_class_folders
+from mien.app.labeling.outputs.classes import Crop, write_class_folders
+from mien.app.labeling.outputs.timeline import moments, names_of
+from mien.app.labeling.people import People
 from mien.app.labeling.review.corrections import NOT_A_FACE, Correction, Corrections
-from mien.app.labeling.review.people import People
 from mien.app.labeling.review.sources import SourceReader
 from mien.app.labeling.view import View, open_view
 from mien.app.wording import counted
@@ -54,7 +53,7 @@ def write_export(out: Path, target: Path, *, everything: bool) -> str:
             f"{counted(count, 'face')} in {target}, {reviewed:,} of them reviewed.",
             *_listed("without a matching face, not exported", "correction", without_face),
             *_listed("not exported", "photo", unreadable),
-            f"Check: mien data check folders {shlex.quote(str(target))}",
+            f"Check: mien data check folders {quoted(target)}",
         ]
     )
 
@@ -80,10 +79,10 @@ def _crops(
             name, frame = image.input.name, image.input.frame
             if image.input.is_frame and image.input.kind == "video" and name != video:
                 video = name
-                numbers = numbers_of(view, video, people)
+                names, _ = names_of(view, video, people)
                 persons = {
-                    (video, seen.input.frame, face.number): (face.track, numbers.names.get(face.track, ""))
-                    for seen, _ in moments(view, video, numbers)
+                    (video, seen.input.frame, face.number): (face.track, names.get(face.track, ""))
+                    for seen, _ in moments(view, video)
                     for face in seen.faces
                 }
             decided = corrections.of(image)

@@ -22,16 +22,17 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from mien.app.inference.drawing import annotate, reduced
 from mien.app.inference.pipeline import Analysis, LabeledFace
 from mien.app.inference.wording import percent
-from mien.app.labeling.files import LabelingError, disk_errors
+from mien.app.labeling.decisions_file import face_of
+from mien.app.labeling.files import LabelingError, disk_errors, output_lock
 from mien.app.labeling.images import encode_jpeg, thumbnail
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.outputs import with_earlier, write_output
-from mien.app.labeling.outputs.timeline import moments, numbers_of
+from mien.app.labeling.outputs.timeline import moments, names_of
 from mien.app.labeling.pages import load_page
+from mien.app.labeling.people import People, naming_of
 from mien.app.labeling.records import STILL, Result
-from mien.app.labeling.review.agreement import agreement_page, check_reviewer, draw_sample, find
-from mien.app.labeling.review.corrections import UNDONE, Correction, Corrections, decision, face_of
-from mien.app.labeling.review.people import Action, People, edit_of
+from mien.app.labeling.review.corrections import UNDONE, Correction, Corrections, decision
+from mien.app.labeling.review.sample import check_reviewer, decisions_table, draw_sample, find
 from mien.app.labeling.review.sources import SourceReader
 from mien.app.labeling.view import View, open_view
 from mien.data.contract import Array, align
@@ -57,18 +58,14 @@ class Decision(BaseModel):
     before: str | None = None
 
 
-class PeopleEdit(BaseModel):
-    """Request of the page: an edit about the person of a face; an undo has the number of edits that the page shows."""
+class PersonName(BaseModel):
+    """Request of the page: the name of the person with a face."""
 
     file: str
-    frame: int = 0
-    face: int = 0
+    frame: int
+    face: int
     box: list[float] | None = None
-    action: Action
-    name: str = ""
-    other_frame: int | None = None
-    other_face: int = 0
-    edits: int | None = None
+    name: str
 
 
 def serve_review(out: Path, port: int, sample: int = 0, reviewer: str = "") -> None:
@@ -104,7 +101,7 @@ def create_review_app(out: Path, sample: int = 0, reviewer: str = "") -> FastAPI
 
     app = FastAPI(title="Mien review", lifespan=closing_view, docs_url=None, redoc_url=None, openapi_url=None)
     # Otherwise, a page of another site could reach this port by DNS rebinding.
-    app.add_middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost", "testserver"])
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"])
     app.add_exception_handler(LabelingError, _refused)
     _add_faces(app, view, corrections, drawn)
     _add_people(app, view, people)
@@ -117,9 +114,9 @@ def create_review_app(out: Path, sample: int = 0, reviewer: str = "") -> FastAPI
         view.refresh()
         return await call_next(request)
 
-    @app.get("/agreement")
-    def agreement() -> HTMLResponse:
-        return HTMLResponse(agreement_page(out), headers=_POLICY)
+    @app.get("/decisions.csv")
+    def decisions() -> Response:
+        return Response(decisions_table(out), media_type="text/csv")
 
     return app
 
@@ -206,19 +203,14 @@ def _add_people(app: FastAPI, view: View, people: People) -> None:
         return {"videos": [_video(view, people, name) for name in view.videos()]}
 
     @app.post("/api/people")
-    def edit(body: PeopleEdit) -> dict[str, Any]:
-        video = _shown(view, body)
-        other = None if body.other_frame is None else (_image(view, body.file, body.other_frame), body.other_face)
-        people.refresh()
-        if body.action == "undo" and body.edits not in (None, len(people.of(video.sha256))):
-            raise HTTPException(409, "this video was changed meanwhile, look at the last change before you undo it")
-        people.append(edit_of(video, body.action, who=body.face, other=other, name=body.name))
+    def name_person(body: PersonName) -> dict[str, Any]:
+        people.append(naming_of(_shown(view, body), body.face, body.name))
         return persons()
 
     @app.post("/api/timeline")
     def timeline() -> dict[str, list[str]]:
         # like a run, which leaves out filtered faces, keeps files of others, and updates the outputs of earlier ones
-        with disk_errors(view.out), closing(Journal(view.out)) as journal:
+        with output_lock(view.out), disk_errors(view.out), closing(Journal(view.out)) as journal:
             journal.put("outputs", json.dumps(with_earlier(["timeline"], journal)))
             return {"written": [path.name for path in write_output("timeline", journal)]}
 
@@ -230,7 +222,7 @@ def _image(view: View, file: str, frame: int) -> Result:
     return image
 
 
-def _shown(view: View, body: Decision | PeopleEdit) -> Result:
+def _shown(view: View, body: Decision | PersonName) -> Result:
     """The image of a request, if its face is still the one that the page shows."""
     image = _image(view, body.file, body.frame)
     if body.box is not None and body.box not in ([*face.box_px] for face in image.faces[body.face : body.face + 1]):
@@ -286,15 +278,15 @@ def _sampled(view: View, corrections: Corrections, sample: list[Correction]) -> 
 def _video(view: View, people: People, name: str) -> dict[str, Any]:
     """People of a video, each with a few faces, evenly in time."""
     persons: dict[int, list[dict[str, Any]]] = {}
-    numbers = numbers_of(view, name, people)
-    for image, _ in moments(view, name, numbers):
+    names, unmatched = names_of(view, name, people)
+    for image, _ in moments(view, name):
         for face in image.faces:
             where = {"row": image.input.row, "frame": image.frame, "face": face.number, "time_s": image.input.time_s}
             persons.setdefault(face.track, []).append({**where, "box": face.box_px})
     listed = [
         {
             "number": number,
-            "name": numbers.names.get(number, ""),
+            "name": names.get(number, ""),
             "frames": len(faces),
             "from_s": faces[0]["time_s"],
             "to_s": faces[-1]["time_s"],
@@ -302,7 +294,7 @@ def _video(view: View, people: People, name: str) -> dict[str, Any]:
         }
         for number, faces in sorted(persons.items())
     ]
-    return {"file": name, "people": listed, "edits": len(people.of(image.sha256)), "unmatched": numbers.unmatched}
+    return {"file": name, "people": listed, "unmatched": unmatched}
 
 
 def _evenly(count: int) -> list[int]:

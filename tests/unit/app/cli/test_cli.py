@@ -123,7 +123,6 @@ def test_models_list_has_every_detector_and_the_names_by_which_models_are_select
         (["label", "no/such/folder"], 1, "no/such/folder does not exist"),
         (["label", ""], 1, "Input (empty) does not exist"),
         (["label", ".", "--write", "cvs"], 2, "cvs"),
-        (["label", ".", "--write", "classes,class-links"], 1, "write to the same folder: choose one"),
         (["review", "no/such/folder"], 1, "has no journal"),
         (["review", "out", "--all"], 2, "--all needs --export"),
         (["review", "out", "--export", "x", "--sample", "9", "--reviewer", "anna"], 2, "cannot be combined"),

@@ -1,6 +1,5 @@
-"""Journal: time of a rescan, readers of a new journal, several threads, and journals of earlier versions."""
+"""Journal: time of a rescan, readers of a new journal, and several threads."""
 
-import csv
 import os
 import sqlite3
 import time
@@ -13,10 +12,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from mien.app.labeling.files import STATE_DIR, ForeignFile, OutputRefused
+from mien.app.labeling.files import STATE_DIR, OutputRefused
 from mien.app.labeling.journal import Journal
 from mien.app.labeling.records import Failure, Input, Result
-from mien.app.labeling.review.class_folders import MANIFEST, write_class_folders
 from mien.app.labeling.view import JOURNAL_NAME, NoJournal, open_view
 
 COUNT = 5_000
@@ -95,31 +93,6 @@ def test_threads_that_read_at_once_get_their_own_rows(journal: Journal) -> None:
 
     with ThreadPoolExecutor(4) as threads:
         assert sum(threads.map(wrong_values, range(4))) == 0
-
-
-def test_a_journal_of_an_earlier_version_is_converted(tmp_path: Path) -> None:
-    for path in (".mien", "classes/train/anger"):
-        (tmp_path / path).mkdir(parents=True)
-    (tmp_path / "classes" / "train" / "anger" / "a.png").write_bytes(b"")
-    with closing(Journal(tmp_path)) as journal:
-        columns = [row[1] for row in journal._db.execute("PRAGMA table_info(faces)")]
-        journal._db.execute("ALTER TABLE faces DROP COLUMN reasons")
-        for table in ("items", "faces", "thumbs"):
-            journal._db.execute(f"ALTER TABLE {table} ADD COLUMN checksum INTEGER NOT NULL DEFAULT 1")
-        journal._db.execute("CREATE TABLE written(path TEXT, owner TEXT)")
-        journal._db.execute("INSERT INTO written VALUES('classes/train/anger/a.png', 'classes')")
-    with closing(Journal(tmp_path)) as journal:
-        journal.scan([Input("a.jpg", "file", b"/a.jpg", 1, "1:1")], lambda _count: None)
-        journal.save([Result(item, "no_face") for item, _ in journal.todo(0)])
-        assert journal.counts() == {"no_face": 1}
-        assert [row[1] for row in journal._db.execute("PRAGMA table_info(faces)")] == columns
-    with (tmp_path / "classes" / MANIFEST).open(newline="") as file:
-        assert [row["image"] for row in csv.DictReader(file)] == ["train/anger/a.png"]
-    (tmp_path / "classes" / "mine.png").write_bytes(b"")
-    with pytest.raises(ForeignFile, match=r"mine\.png"):
-        write_class_folders(tmp_path / "classes", [])
-    (tmp_path / "classes" / "mine.png").unlink()
-    write_class_folders(tmp_path / "classes", [])
 
 
 def test_a_journal_in_a_folder_of_someone_else_is_read_without_creating_files(

@@ -184,7 +184,7 @@ def test_the_report_links_photos_and_counts_like_the_terminal(finished: Labeled)
 def test_every_output_has_a_line_of_help_and_is_in_the_guide() -> None:
     guide = GUIDE.read_text(encoding="utf-8")
     assert set(DEFAULT_OUTPUTS) <= set(output_names())
-    assert set(ALL) | {"class-links"} == set(output_names())
+    assert set(ALL) == set(output_names())
     for name in output_names():
         assert load_output(name).HELP
         assert f"`{name}`" in guide, f"docs/labeling.md does not name the output {name}"

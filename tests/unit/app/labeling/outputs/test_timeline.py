@@ -15,8 +15,8 @@ from mien.app.inference.detect import Box
 from mien.app.inference.pipeline import LabeledFace
 from mien.app.labeling.files import LabelingError
 from mien.app.labeling.outputs.timeline import COLUMNS, RULES, clock, rows, write_page
+from mien.app.labeling.people import People, naming_of
 from mien.app.labeling.records import Input, Result
-from mien.app.labeling.review.people import Action, People, edit_of
 from mien.data.contract import LABELS
 
 LEFT, RIGHT = (0.0, 0.0, 50.0, 50.0), (200.0, 0.0, 40.0, 40.0)
@@ -60,36 +60,37 @@ def test_a_person_is_tracked_if_frames_are_seconds_apart() -> None:
     assert {row["person"] for row in rows(view(*frames))} == {1}
 
 
-def test_people_are_merged_split_and_named(tmp_path: Path) -> None:
+def test_people_are_named_by_a_face_and_not_by_their_number(tmp_path: Path) -> None:
     frames = [image(number, number * 0.1, face(0, LEFT, HAPPY), face(1, RIGHT, SAD)) for number in range(6)]
 
     def persons() -> list[tuple[object, object]]:
         return [(row["person"], row["name"]) for row in rows(view(*frames, out=tmp_path))]
 
-    def edit(action: Action, who: Result, number: int, **given: Any) -> None:
-        People(tmp_path).append(edit_of(who, action, who=number, **given))
+    def name(who: Result, number: int, given: str) -> None:
+        People(tmp_path).append(naming_of(who, number, given))
 
-    edit("name", frames[5], 1, name="Ben")
+    name(frames[5], 1, "Ben")
     assert persons() == [(1, None), (2, "Ben")] * 6
-    edit("split", frames[3], 0)
-    assert persons() == [(1, None), (2, "Ben")] * 3 + [(3, None), (2, "Ben")] * 3
-    edit("merge", frames[0], 1, other=(frames[4], 0))
-    assert persons() == [(1, None), (3, "Ben")] * 3 + [(3, "Ben"), (3, "Ben")] * 3
     assert "<h3>Ben " in page_of(*frames, out=tmp_path)
-    with (tmp_path / "people.jsonl").open("ab") as file:
-        file.write(b'{"truncated')
-    edit("undo", frames[0], 0)
-    assert persons() == [(1, None), (2, "Ben")] * 3 + [(3, None), (2, "Ben")] * 3
+    name(frames[3], 0, "Anna")
+    name(frames[2], 1, "")
+    assert persons() == [(1, "Anna"), (2, None)] * 6
+    with (tmp_path / "people.jsonl").open("ab") as file:  # of an earlier version, and truncated
+        file.write(
+            b'{"file_sha256": "clip.mp4", "action": "split", "who": {"frame": 1, "box": [0, 0, 50, 50]}}\n{"trunc'
+        )
+    name(frames[2], 1, "Berta")
+    assert persons() == [(1, "Anna"), (2, "Berta")] * 6
     frames = [image(number, number * 0.1, face(0, RIGHT, HAPPY)) for number in range(6)]  # another detector
-    assert persons() == [(1, "Ben")] * 6, "names stay with the place of a face, not with its number"
+    assert persons() == [(1, "Berta")] * 6
     with pytest.raises(LabelingError, match="number 7"):
-        edit("split", frames[0], 7)
+        name(frames[0], 7, "Ben")
 
 
 def test_names_of_people_stay_if_the_named_face_is_left_out(tmp_path: Path) -> None:
     small = (LEFT[0], LEFT[1], 0.9 * LEFT[2], 0.9 * LEFT[3])
     images = [image(0, 0.0, face(0, small, HAPPY)), image(1, 0.1, face(0, LEFT, HAPPY))]
-    People(tmp_path).append(edit_of(images[0], "name", who=0, name="Anna"))
+    People(tmp_path).append(naming_of(images[0], 0, "Anna"))
     found = list(rows(view(*images, out=tmp_path, min_face_px=LEFT[2])))
     assert [(row["frame"], row["person"], row["name"]) for row in found] == [(1, 1, "Anna")]
 

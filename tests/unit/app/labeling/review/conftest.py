@@ -4,16 +4,21 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from mien.app.labeling.review.server import create_review_app
 from tests.unit.app.labeling.conftest import Labeled
 
 
+def opened(app: FastAPI) -> TestClient:
+    return TestClient(app, base_url="http://127.0.0.1")
+
+
 @pytest.fixture
 def open_page(own: Labeled) -> Iterator[Callable[..., TestClient]]:
     with ExitStack() as pages:
-        yield lambda *sample: pages.enter_context(TestClient(create_review_app(own.out, *sample)))
+        yield lambda *sample: pages.enter_context(opened(create_review_app(own.out, *sample)))
 
 
 @pytest.fixture

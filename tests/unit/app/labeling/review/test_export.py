@@ -12,7 +12,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from mien.app.labeling.files import ForeignFile, OutputRefused
-from mien.app.labeling.review import class_folders
+from mien.app.labeling.outputs import classes
 from mien.app.labeling.review.export import write_export
 from mien.data.contract import decode
 from mien.data.readers.folders import Folders
@@ -139,7 +139,7 @@ def test_an_export_killed_at_any_step_is_repaired_by_the_next(
     def killing(path: Path, other: Path) -> Path:  # the process ends before this renaming, and cleans up nothing
         calls.append(path)
         if len(calls) > step:
-            monkeypatch.setattr(class_folders, "_clean", lambda *_: None)
+            monkeypatch.setattr(classes, "_clean", lambda *_: None)
             raise SystemExit
         return real(path, other)
 

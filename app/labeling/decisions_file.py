@@ -10,14 +10,19 @@ from abc import ABC, abstractmethod
 from dataclasses import asdict
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import filelock
 
+from mien.app.inference.pipeline import LabeledFace
 from mien.app.labeling.files import STATE_DIR, LabelingError, disk_errors
+from mien.app.labeling.records import Result
+from mien.app.wording import counted
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+MIN_IOU: Final = 0.5  # a decision applies to a face whose box overlaps its box at least so much
 
 
 class DecisionsFile(ABC):
@@ -97,3 +102,11 @@ def _end_last_line(file: BinaryIO) -> None:
         file.write(b"\n")
     else:
         file.truncate(len(lines) - len(last))
+
+
+def face_of(image: Result, number: int) -> LabeledFace:
+    """A face of an image. Raises: LabelingError, if it does not exist."""
+    if not 0 <= number < len(image.faces):
+        faces = counted(len(image.faces), "face")
+        raise LabelingError(f"{image.input.name} has {faces}; number {number} does not exist")
+    return image.faces[number]
