@@ -8,7 +8,7 @@ missing=0
 for python in 3.11 3.12 3.13 3.14; do
   for platform in x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu x86_64-pc-windows-msvc aarch64-apple-darwin; do
     # the CUDA libraries of gpu.txt are not those of PyTorch
-    for pins in "agreement.txt build.txt consumers.txt heic.txt raw.txt ray.txt serve.txt store.txt test.txt train.txt" \
+    for pins in "build.txt serve.txt test.txt train.txt" \
       gpu.txt; do
       uv pip compile $pins --no-deps --only-binary :all: --python-version "$python" --python-platform "$platform" \
         --quiet -o /dev/null || { echo "$pins: no wheels for Python $python on $platform" >&2; missing=1; }

@@ -14,9 +14,7 @@ from mien.app import VERSION
 from tests.support import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-# a file of pins is named after its extra, except for these
-EXTRAS = {path.name: (path.stem,) for path in (ROOT / "requirements").glob("*.txt") if path.stem != "build"}
-EXTRAS |= {"serve.txt": (), "test.txt": ("train", "triton", "trace", "test"), "consumers.txt": ("consumers", "heic")}
+EXTRAS = {"serve.txt": (), "gpu.txt": ("gpu",), "train.txt": ("train",), "test.txt": ("train", "trace", "test")}
 TRAINING_ONLY = {"torch", "torchvision", "timm", "albumentations", "onnx", "opencv-python-headless", "scikit-learn"}
 PLATFORMS = {
     f"{system}-{machine}-{python}": {
