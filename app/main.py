@@ -20,7 +20,7 @@ from mien.app.service.metrics import Metrics
 from mien.app.service.middleware import REQUEST_ID, Cors, Envelope
 from mien.app.service.routes import docs, expressions, health, jobs, metrics, models, page, stream
 from mien.app.service.security import DESCRIBED_KEYS, Guard, host_check, key_check
-from mien.app.service.shutdown import on_stop, starting
+from mien.app.service.shutdown import on_stop
 from mien.app.service.state import Service
 from mien.app.settings import Settings, load_settings
 
@@ -95,8 +95,7 @@ def _middleware(settings: Settings) -> list[Middleware]:
 async def _lifespan(app: FastAPI) -> AsyncIterator[dict[str, object]]:
     return_large_buffers()
     settings: Settings = app.state.settings
-    with starting():
-        service = Service(app.state.pipelines or build_pipelines(settings), settings, Metrics())
+    service = Service(app.state.pipelines or build_pipelines(settings), settings, Metrics())
     app.state.service = service
     with on_stop(service.drain, after_s=settings.drain_s):
         running = None if service.jobs is None else asyncio.create_task(service.jobs.run())

@@ -1,24 +1,17 @@
 """Graceful shutdown: `/ready` fails first, then the port closes, and every accepted connection is served.
 
-On SIGTERM, the ASGI server stops listening, waits for running requests, and exits. `on_stop` runs before that: `/ready`
-fails immediately, and the server gets the signal after a delay for load balancers. The server would drop connections
-that only the kernel has accepted, so they are taken over before the port closes. A socket filter keeps further ones
-from arriving in between; their clients are refused when the port has closed.
+On SIGTERM, an ASGI server closes connections without a running request, stops listening, and waits for the others.
+`on_stop` runs before that: `/ready` fails immediately; the port closes after a delay for load balancers; the server
+gets the signal after another second, in which requests may arrive that were on their way.
 """
 
 import asyncio
-import contextlib
-import os
 import signal
 import socket
-import struct
-import sys
 import threading
-from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
@@ -29,74 +22,49 @@ _SIGNALS: Final = tuple(
     signal.Signals[name] for name in ("SIGTERM", "SIGINT", "SIGBREAK") if name in signal.Signals.__members__
 )
 _CLOSING_S: Final = 0.02  # time for the event loop to release a listener
-_SO_ATTACH_FILTER: Final = 26  # Linux, socket(7)
-_DROP_ALL: Final = array("B", struct.pack("HBBI", 0x06, 0, 0, 0))  # one BPF instruction: return 0
-_WORKERS_FOLDER: Final = "PROMETHEUS_MULTIPROC_DIR"  # shared by all workers; only set if there are several
-_ENDING: Final = "ending"
-
-
-@contextmanager
-def starting() -> Iterator[None]:
-    """End the process immediately at SIGTERM while models are opened.
-
-    It has not accepted anything yet, but would keep the port open and lose the connections in its queue. Has no effect
-    outside of the main thread, which gets all signals.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    server = getattr(before, "__self__", None)
-    if isinstance(server, uvicorn.Server) and server.should_exit:  # the signal came just before
-        signal.raise_signal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+_LAST_REQUEST_S: Final = 1.0
 
 
 @contextmanager
 def on_stop(drain: Callable[[], None], *, after_s: float) -> Iterator[None]:
-    """Call `drain` on the first SIGTERM or SIGINT, and the previous handler `after_s` seconds later.
+    """Call `drain` on the first SIGTERM or SIGINT, close the port `after_s` seconds later, and then stop the server.
 
-    A second signal is passed on immediately. Has no effect outside of the main thread, which gets all signals.
+    A second SIGINT (Ctrl-C) ends the process immediately. Has no effect outside of the main thread, which gets all
+    signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     loop = asyncio.get_running_loop()
-    before: dict[signal.Signals, Any] = {}
+    handlers: dict[int, Any] = {}
     stopping: list[asyncio.Task[None]] = []
 
     def stop(number: int) -> None:
-        first = not stopping
-        stopping.append(loop.create_task(_stop(before[signal.Signals(number)], number, after_s if first else None)))
+        if not stopping:
+            stopping.append(loop.create_task(_stop(handlers[number], number, after_s)))
+        elif number == signal.SIGINT:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
 
     def handle(number: int, _frame: FrameType | None) -> None:
         drain()
         loop.call_soon_threadsafe(stop, number)
 
     for name in _SIGNALS:
-        before[name] = signal.signal(name, handle)
+        handlers[name] = signal.signal(name, handle)
     try:
         yield
     finally:
-        for name, handler in before.items():
-            signal.signal(name, handler)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
-async def _stop(handler: object, number: int, after_s: float | None) -> None:
-    """Call the previous handler of a signal; after a delay and without a listening port, unless `after_s` is None.
-
-    A second Ctrl-C ends a server that is stopping.
-    """
+async def _stop(handler: object, number: int, after_s: float) -> None:
+    await asyncio.sleep(after_s)
     server = getattr(handler, "__self__", None)
-    if after_s is not None:
-        await asyncio.sleep(after_s)
-        if isinstance(server, uvicorn.Server):
-            await close_port(server)
-    elif number == signal.SIGINT and isinstance(server, uvicorn.Server) and server.should_exit:
-        handler = signal.SIG_DFL  # the server's own would log a traceback, and exit with status 0
+    if isinstance(server, uvicorn.Server):
+        await close_port(server)
+        await asyncio.sleep(_LAST_REQUEST_S)
     if callable(handler):
         handler(number, None)
     elif handler == signal.SIG_DFL:
@@ -104,44 +72,23 @@ async def _stop(handler: object, number: int, after_s: float | None) -> None:
         signal.raise_signal(number)
 
 
-def announce_end() -> None:
-    """Tell the worker processes that all of them end, before they get a signal."""
-    Path(os.environ[_WORKERS_FOLDER], _ENDING).touch()
-
-
-def is_ending() -> bool:
-    """Whether the whole service ends, and not one of several workers that share the port."""
-    return _WORKERS_FOLDER not in os.environ or Path(os.environ[_WORKERS_FOLDER], _ENDING).exists()
-
-
 async def close_port(server: uvicorn.Server) -> None:
-    """Stop listening, then take over the connections in the kernel's queue.
+    """Stop listening, and accept the connections that are in the kernel's queue, which would be reset.
 
     A duplicate of each listener preserves the queue until the event loop has released the original.
     """
     # not os.dup: on Windows, the number of a socket is not a file descriptor
     listeners = [listener.dup() for bound in server.servers for listener in bound.sockets or ()]
-    if is_ending():
-        for listener in listeners:
-            _drop_new_connections(listener)
     for bound in server.servers:
         bound.close()
     await asyncio.sleep(_CLOSING_S)
     protocol: Any = server.config.http_protocol_class
     states = {"server_state": server.server_state, "app_state": server.lifespan.state}
-    for connection in [connection for listener in listeners for connection in _queued(listener)]:
+    for connection in [connection for listener in listeners for connection in _accept_queued(listener)]:
         await asyncio.get_running_loop().connect_accepted_socket(partial(protocol, server.config, **states), connection)
 
 
-def _drop_new_connections(listener: socket.socket) -> None:
-    """Ignore connection attempts; clients repeat them after a second. Has no effect outside of Linux."""
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):  # not in every sandbox
-            program = struct.pack("HP", 1, _DROP_ALL.buffer_info()[0])
-            listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
-
-
-def _queued(listener: socket.socket) -> list[socket.socket]:
+def _accept_queued(listener: socket.socket) -> list[socket.socket]:
     """Accept all connections in the queue, and close the listener."""
     connections = []
     listener.setblocking(False)

@@ -165,7 +165,7 @@ def test_a_worker_that_restarts_waits_until_the_file_of_keys_is_mended(
     server = serve(workers=2, api_keys_file=keys)
     keys.write_text("[[")
     os.kill(int(re.findall(r"Started server process \[(\d+)\]", server.log.read_text())[-1]), signal.SIGKILL)
-    eventually(lambda: "waits until this is fixed" in server.log.read_text(), failure=server.log.read_text)
+    eventually(lambda: "restarted until this is fixed" in server.log.read_text(), failure=server.log.read_text)
     assert httpx.get(f"{server.url}/v1/models", headers={"X-API-Key": "first"}).status_code == 200
     assert "Traceback" not in server.log.read_text()
     if mended:

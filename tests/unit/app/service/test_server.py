@@ -1,19 +1,14 @@
 """Options of the uvicorn server, and environment of its worker processes."""
 
-import multiprocessing
 import os
 import socket
 import sys
-import time
-from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import uvicorn
-from uvicorn.config import STARTUP_FAILURE
-from uvicorn.supervisors import multiprocess
 
+from benchmarks.background import free_port
 from mien.app.errors import SettingsError, StartupError
 from mien.app.inference.detect import weights
 from mien.app.inference.runtime.sessions import CPU
@@ -36,7 +31,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(server, "build_pipelines", lambda _: {"fast": pipeline()})
     monkeypatch.setattr(server, "Workers", workers)
-    monkeypatch.setattr(server.uvicorn, "run", lambda *_, **__: started.append("one"))
+    monkeypatch.setattr(server.uvicorn.Server, "run", lambda *_: started.append("one"))
     monkeypatch.setattr(server.logging.config, "dictConfig", lambda _: None)
     monkeypatch.setattr(server.signal, "signal", lambda *_: None)
     monkeypatch.setattr(server.os, "environ", dict(os.environ))
@@ -90,24 +85,43 @@ def test_a_folder_without_yunet_is_a_warning_of_the_start(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture, detector: str, warnings: int
 ) -> None:
     monkeypatch.setattr(weights, "cache_dir", lambda: tmp_path)
-    server.run(Settings(models_dir=tmp_path, detector=detector))
-    assert [str(tmp_path) in record.message for record in caplog.records] == [True] * warnings
+    server.run(Settings(models_dir=tmp_path, detector=detector, port=0))
+    messages = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert [str(tmp_path) in message for message in messages] == [True] * warnings
 
 
-def _end_on_ping(connection: Connection) -> None:
-    connection.recv()
-    os._exit(STARTUP_FAILURE)
+@pytest.mark.usefixtures("started")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_port_in_use_ends_the_start_before_models_are_opened(monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
+    monkeypatch.setattr(server, "build_pipelines", lambda _: pytest.fail("models are opened"))
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(SettingsError, match=f"MIEN_PORT={port}: Address already in use. Choose another port"):
+            server.run(Settings(port=port, workers=workers))
 
 
-def test_a_worker_that_dies_during_its_health_check_is_noticed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(multiprocess.signal, "signal", lambda *_: None)
-    config = uvicorn.Config("unused:app", timeout_worker_healthcheck=60)
-    worker = multiprocess.Process(config, [])
-    worker.process = multiprocessing.get_context("spawn").Process(target=_end_on_ping, args=(worker.child_conn,))
-    worker.start()
-    workers = server.Workers(config, [])
-    workers.processes = [worker]
-    started = time.monotonic()
-    workers.keep_subprocess_alive()
-    assert workers.should_exit.is_set()
-    assert time.monotonic() - started < 40
+def test_clients_are_refused_until_the_models_are_open(started: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    port = free_port()
+
+    def build(_: Settings) -> dict[str, SimpleNamespace]:
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port))
+        return {"fast": pipeline()}
+
+    monkeypatch.setattr(server, "build_pipelines", build)
+    server.run(Settings(port=port))
+    assert started == ["one"]
+
+
+@pytest.mark.skipif(server.resource is None, reason="Windows has no such limit")
+@pytest.mark.parametrize(("hard", "limit", "warnings"), [(4096, 1536, 0), (1200, 1200, 1)])
+@pytest.mark.usefixtures("started")
+def test_the_limit_of_open_files_is_raised_for_all_connections(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, hard: int, limit: int, warnings: int
+) -> None:
+    limits: list[tuple[int, int]] = []
+    monkeypatch.setattr(server.resource, "getrlimit", lambda _: (1024, hard))
+    monkeypatch.setattr(server.resource, "setrlimit", lambda _, new: limits.append(new))
+    server.run(Settings(port=0, max_connections=1024))
+    assert limits == [(limit, hard)]
+    assert caplog.text.count("ulimit") == warnings
